@@ -1,0 +1,5 @@
+//! The node's bookkeeping without any I/O: space, reservations, replicas and their states, leases, events. It may know nothing of disks, networks or clocks.
+//!
+//! The one rule: `used + reserved <= capacity`, always.
+
+pub mod error;

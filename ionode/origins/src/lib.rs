@@ -1,0 +1,80 @@
+//! Origins: where data lives. One trait, one conformance suite; an implementation knows its protocol and nothing of the store, the scheduler or other origins.
+//!
+//! The one rule: nothing is reported as there, or as durable, that was not seen there by this module after it was written.
+
+use std::ops::Range;
+use std::path::Path;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use stager_core::error::ApiError;
+
+
+
+
+
+/// One file or directory at an origin. `token` tells two contents at one path apart.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Entry {
+    pub path: String,
+    pub size_bytes: u64,
+    pub token: String,
+    pub mtime_ns: Option<i64>,
+    pub kind: EntryKind,
+    pub settled: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryKind { File, Directory }
+
+/// Where fetched bytes go. Chunks may arrive in any order, from several tasks; each byte of the range exactly once.
+#[async_trait]
+pub trait Sink: Send + Sync {
+    async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError>;
+}
+
+/// A local file to be uploaded, with what its content must be.
+pub struct Upload<'a> {
+    pub local: &'a Path,
+    pub path: &'a str,
+    pub size_bytes: u64,
+    pub blake3: [u8; 32],
+    pub crc64nvme: u64,
+    pub replace: bool,
+    pub executable: bool,
+    /// Unique for this transfer, stable over its retries: part of the temporary name.
+    pub transfer_id: &'a str,
+    pub progress: &'a (dyn Fn(u64) + Send + Sync),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uploaded { pub token: String, pub verified: Verified, pub bytes_moved: u64 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verified { Readback, RemoteChecksum, OriginChecksum, Adopted, Size }
+
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Probe { pub reachable: bool, pub writable: Option<bool>, pub free_bytes: Option<u64>, pub findings: Vec<ApiError> }
+
+/// The port. Errors are permanent or transient by their code (docs/formats/ionode-api.md). Every method may be cancelled by dropping its future and must leave nothing
+/// behind but a temporary name that the next try of the same transfer takes over or removes. Paths are relative, checked by the caller.
+#[async_trait]
+pub trait Origin: Send + Sync {
+    async fn stat(&self, path: &str) -> Result<Entry, ApiError>;
+    /// In the order asked; batched and parallel inside.
+    async fn stat_many(&self, paths: &[String]) -> Vec<Result<Entry, ApiError>>;
+    /// Sorted by path, files (and, if not recursive, directories); at most `limit`, the flag says whether more are there.
+    async fn list(&self, prefix: &str, recursive: bool, limit: usize) -> Result<(Vec<Entry>, bool), ApiError>;
+    /// Reads `ranges` of the content that has `expected.token` into the sink. A changed token is `source_changed`; fewer bytes than asked is `short_read`.
+    async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError>;
+    /// Appears atomically and verified, or not at all. Same content there already: adopted.
+    async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError>;
+    /// Makes a directory (for empty directories of a directory final). Object stores do nothing.
+    async fn make_directory(&self, path: &str) -> Result<(), ApiError>;
+    /// Removes one file; with a token only if it still matches. `false`: was not there.
+    async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError>;
+    async fn probe(&self, path: &str, write: bool) -> Probe;
+}

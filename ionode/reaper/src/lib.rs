@@ -1,0 +1,1 @@
+//! Starts, measures and ends one job's process tree.
