@@ -1,0 +1,93 @@
+"""Errors by who must act.
+
+One rule: every error says what happened to which file and what to do, and belongs to exactly one class.
+InvalidInput: the caller mends the input. Refused: policy or capacity says no. Transient: trying again may help. Corrupt: a check failed, stop using it. Denied: rights or keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ErrorClass(StrEnum):
+    INVALID_INPUT = "invalid_input"
+    REFUSED = "refused"
+    TRANSIENT = "transient"
+    CORRUPT = "corrupt"
+    DENIED = "denied"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An operating error as a value: inside the core errors are events, not exceptions."""
+
+    error_class: ErrorClass
+    code: str
+    message: str
+    subject: str = ""
+
+
+PERMANENT_CODES = frozenset(
+    {
+        "not_found",
+        "denied",
+        "host_key_unknown",
+        "host_key_changed",
+        "auth_failed",
+        "no_space_origin",
+        "source_changed",
+        "destination_exists",
+        "destination_is_directory",
+        "outputs_missing",
+        "output_escapes",
+        "unsupported",
+        "bad_request",
+    }
+)
+
+
+def is_permanent(fault: Fault) -> bool:
+    """True when trying the same thing again cannot help (docs/formats/ionode-api.md)."""
+    return fault.code in PERMANENT_CODES or fault.error_class in (ErrorClass.DENIED, ErrorClass.INVALID_INPUT)
+
+
+class StagerError(Exception):
+    """Base of all errors that a user may see; raised at the edges only."""
+
+    error_class = ErrorClass.TRANSIENT
+
+    def __init__(self, message: str, *, code: str = "", subject: str = "") -> None:
+        super().__init__(message)
+        self.message, self.code, self.subject = message, code or self.error_class.value, subject
+
+    def fault(self) -> Fault:
+        return Fault(self.error_class, self.code, self.message, self.subject)
+
+
+class InvalidInput(StagerError):
+    error_class = ErrorClass.INVALID_INPUT
+
+
+class Refused(StagerError):
+    error_class = ErrorClass.REFUSED
+
+
+class Transient(StagerError):
+    error_class = ErrorClass.TRANSIENT
+
+
+class Corrupt(StagerError):
+    error_class = ErrorClass.CORRUPT
+
+
+class Denied(StagerError):
+    error_class = ErrorClass.DENIED
+
+
+BY_CLASS: dict[ErrorClass, type[StagerError]] = {kind.error_class: kind for kind in (InvalidInput, Refused, Transient, Corrupt, Denied)}
+
+
+def error_from(fault: Fault) -> StagerError:
+    """The exception that carries this fault over an edge."""
+    return BY_CLASS[fault.error_class](fault.message, code=fault.code, subject=fault.subject)

@@ -1,0 +1,45 @@
+"""Names of things, and how they are made from what they name.
+
+One rule: an id is a function of what it identifies, so the same thing has the same id after a crash and under any hash seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NewType
+
+RunId = NewType("RunId", str)
+JobId = NewType("JobId", str)
+Lfn = NewType("Lfn", str)
+FileId = NewType("FileId", str)
+Generation = NewType("Generation", str)
+NodeId = NewType("NodeId", str)
+OriginId = NewType("OriginId", str)
+TransferId = NewType("TransferId", str)
+AttemptId = NewType("AttemptId", str)
+CommandId = NewType("CommandId", str)
+
+
+def digest_of(*parts: str) -> str:
+    """32 hex digits that differ when any part, or the border between parts, differs."""
+    hasher = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        raw = part.encode("utf-8", "surrogateescape")
+        hasher.update(len(raw).to_bytes(8, "big"))
+        hasher.update(raw)
+    return hasher.hexdigest()
+
+
+def external_file_id(origin_url: str, path: str, token: str) -> FileId:
+    """One content at one place: runs that name the same origin, path and token share it."""
+    return FileId("x" + digest_of(origin_url, path, token))
+
+
+def produced_file_id(run: str, lfn: str) -> FileId:
+    """What a job of this run makes under this name."""
+    return FileId("p" + digest_of(run, lfn))
+
+
+def attempt_id(run: str, job: str, number: int) -> AttemptId:
+    """Stable over restarts: commit is per (run, job), the attempt tells tries apart."""
+    return AttemptId(f"a{digest_of(run, job)[:20]}-{number}")

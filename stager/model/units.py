@@ -1,0 +1,51 @@
+"""Sizes and times as people write and read them. One rule: numbers inside are bytes and seconds, always."""
+
+from __future__ import annotations
+
+import re
+
+SUFFIXES = {"": 1, "B": 1, "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9, "T": 10**12, "TB": 10**12, "P": 10**15, "PB": 10**15}
+SUFFIXES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "PIB": 2**50}
+TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*\Z")
+
+
+def parse_size_bytes(text: str | int | float) -> int:
+    """`10 GB`, `512MiB`, `4096` -> bytes. Raises ValueError with what is allowed."""
+    if isinstance(text, (int, float)) and not isinstance(text, bool) and text >= 0:
+        return int(text)
+    match = NUMBER.match(str(text))
+    if not match or match[2].upper() not in SUFFIXES:
+        raise ValueError(f"{text!r} is not a size; write a number with B, KB, MB, GB, TB or KiB, MiB, GiB, TiB, as in '10 GB'")
+    return round(float(match[1]) * SUFFIXES[match[2].upper()])
+
+
+def parse_duration_s(text: str | int | float) -> float:
+    """`90`, `1.5h`, `20 min` -> seconds. Raises ValueError with what is allowed."""
+    if isinstance(text, (int, float)) and not isinstance(text, bool) and text >= 0:
+        return float(text)
+    match = NUMBER.match(str(text))
+    if not match or match[2] not in TIMES:
+        raise ValueError(f"{text!r} is not a duration; write a number with ms, s, min, h or d, as in '20 min'")
+    return float(match[1]) * TIMES[match[2]]
+
+
+def format_size(size_bytes: float) -> str:
+    """4 digits at most, decimal units: `1.53 GB`."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(size_bytes) < 999.5 or unit == "TB":
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.3g} {unit}"
+        size_bytes /= 1000
+    raise AssertionError("unreachable: TB ends the loop")
+
+
+def format_duration(seconds: float) -> str:
+    """`0.42 s`, `12 s`, `3 min 05 s`, `2 h 10 min`."""
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

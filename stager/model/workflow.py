@@ -1,0 +1,168 @@
+"""A workflow as a value: origins, files, jobs, and the edges that follow from who makes and who reads what.
+
+May know: files, units. One rule: a Workflow that exists is valid as a graph: built by a reader through `validate`, expanded (no globs, no foreach left).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from stager.model.files import File, FileKind
+
+
+class OriginKind(StrEnum):
+    FILE = "file"
+    SFTP = "sftp"
+    SSHFS = "sshfs"
+    S3 = "s3"
+    HTTP = "http"
+
+
+class OnFailure(StrEnum):
+    """After a job failed for good: go on with all that does not depend on it, or start nothing more."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where data lives. `url` holds no secret; `credentials` is a reference: `env:PREFIX`, `profile:NAME`, `agent`, `key:PATH`, or empty for the kind's default."""
+
+    name: str
+    kind: OriginKind
+    url: str
+    credentials: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobInput:
+    lfn: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutput:
+    lfn: str
+    path: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Either `argv` or `shell`. Paths are relative to the sandbox. `env_pass` names variables taken from the submitter's environment."""
+
+    id: str
+    job_type: str
+    argv: tuple[str, ...] = ()
+    shell: str = ""
+    inputs: tuple[JobInput, ...] = ()
+    outputs: tuple[JobOutput, ...] = ()
+    after: tuple[str, ...] = ()
+    cores: int = 1
+    memory_bytes: int | None = None
+    retries: int = 2
+    timeout_s: float | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    env_pass: tuple[str, ...] = ()
+    stdin: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    idempotent: bool = True
+    deterministic: bool = False
+    compute_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IoHint:
+    """What the user says of a job type's I/O; measured profiles win. None: nobody said."""
+
+    job_type: str
+    compute_s: float | None = None
+    output_bytes: int | None = None
+    read_fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    name: str
+    files: dict[str, File]
+    jobs: dict[str, Job]
+    origins: dict[str, Origin] = field(default_factory=dict)
+    on_failure: OnFailure = OnFailure.CONTINUE
+    spill_origin: str | None = None
+    hints: dict[str, IoHint] = field(default_factory=dict)
+    source_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Edges of a workflow, derived once. `order` is a topological order, ties in the order of writing."""
+
+    producer: dict[str, str]
+    readers: dict[str, tuple[str, ...]]
+    parents: dict[str, tuple[str, ...]]
+    children: dict[str, tuple[str, ...]]
+    order: tuple[str, ...]
+
+
+class CycleFound(ValueError):
+    """The jobs on one cycle, in order, the first repeated at the end."""
+
+    def __init__(self, jobs: list[str]) -> None:
+        super().__init__("jobs wait for each other: " + " -> ".join(jobs))
+        self.jobs = jobs
+
+
+def graph_of(workflow: Workflow) -> Graph:
+    """Unites data edges with declared ones. Raises CycleFound, or ValueError on two producers of one file."""
+    producer: dict[str, str] = {}
+    readers: dict[str, list[str]] = {lfn: [] for lfn in workflow.files}
+    for job in workflow.jobs.values():
+        for output in job.outputs:
+            if producer.setdefault(output.lfn, job.id) != job.id:
+                raise ValueError(f"file {output.lfn!r} has two producers: {producer[output.lfn]!r} and {job.id!r}")
+        for lfn in dict.fromkeys(entry.lfn for entry in job.inputs):
+            readers.setdefault(lfn, []).append(job.id)
+    parents: dict[str, tuple[str, ...]] = {}
+    children: dict[str, list[str]] = {job_id: [] for job_id in workflow.jobs}
+    for job in workflow.jobs.values():
+        wanted = dict.fromkeys(producer[entry.lfn] for entry in job.inputs if entry.lfn in producer)
+        wanted |= dict.fromkeys(job.after)
+        parents[job.id] = tuple(wanted)
+        for parent in wanted:
+            children[parent].append(job.id)
+    order = topological_order(parents, children)
+    return Graph(producer, {k: tuple(v) for k, v in readers.items()}, parents, {k: tuple(v) for k, v in children.items()}, order)
+
+
+def topological_order(parents: dict[str, tuple[str, ...]], children: dict[str, list[str]]) -> tuple[str, ...]:
+    """Kahn's order, stable. Raises CycleFound with one cycle."""
+    waiting = {job: len(above) for job, above in parents.items()}
+    order = [job for job, count in waiting.items() if count == 0]
+    for job in order:
+        for child in children[job]:
+            waiting[child] -= 1
+            if waiting[child] == 0:
+                order.append(child)
+    if len(order) < len(parents):
+        raise CycleFound(find_cycle({job for job, count in waiting.items() if count > 0}, parents))
+    return tuple(order)
+
+
+def find_cycle(stuck: set[str], parents: dict[str, tuple[str, ...]]) -> list[str]:
+    """Walks up from any stuck job until one comes twice."""
+    job = min(stuck)
+    seen: dict[str, int] = {}
+    path: list[str] = []
+    while job not in seen:
+        seen[job] = len(path)
+        path.append(job)
+        job = min(parent for parent in parents[job] if parent in stuck)
+    return list(reversed(path[seen[job] :] + [job])) if len(path) > seen[job] else [job, job]
+
+
+def is_directory(workflow: Workflow, lfn: str) -> bool:
+    return workflow.files[lfn].kind is FileKind.DIRECTORY

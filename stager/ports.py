@@ -1,0 +1,87 @@
+"""The ports: what the house needs from outside, as Protocols. The contract is in the docstrings; adapters satisfy them, conformance suites check that they do.
+
+May know: the pure rooms. One rule: ports take values and return values; an adapter never sees the Machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from stager.model.errors import Fault
+from stager.model.workflow import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file or directory seen at an origin. `token` tells two contents at one path apart; `settled` is False when it was written less than 2 s ago."""
+
+    path: str
+    size_bytes: int
+    token: str
+    kind: str = "file"
+    settled: bool = True
+    mtime_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    reachable: bool
+    writable: bool | None
+    free_bytes: int | None
+    findings: tuple[Fault, ...]
+
+
+class OriginAccess(Protocol):
+    """Metadata of origins, never bytes. Blocking; batched and parallel inside. `secrets` are held by the adapter, not passed around."""
+
+    def stat(self, origin: Origin, paths: Sequence[str]) -> list[Entry | Fault]:
+        """In the order asked, one answer a path. Raises only if the origin as a whole cannot be asked."""
+
+    def list(self, origin: Origin, prefix: str, *, recursive: bool = True, limit: int = 1_000_000) -> list[Entry]:
+        """All files below the prefix (a directory, not a string prefix), sorted by path. More than `limit` is InvalidInput, an unknown directory an empty list."""
+
+    def probe(self, origin: Origin, path: str, *, write: bool) -> Probe:
+        """Reachable, writable, room; leaves nothing behind."""
+
+
+class World(Protocol):
+    """What a Machine lives in. LiveWorld and SimWorld are the only two."""
+
+    def events(self) -> Iterable[Any]:
+        """The next batch of events, in order, `at` never going back; ends when there is nothing left to wait for. Blocks (live) or moves the virtual clock (sim)."""
+
+    def perform(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        """Journal both as one fact, then do the commands. Never calls the Machine."""
+
+
+class Journal(Protocol):
+    """Batches of events and the commands they led to, in order, durable when `append` returns. Formats carry a version: newer is refused by name."""
+
+    def append(self, events: Sequence[Any], commands: Sequence[Any]) -> None: ...
+
+    def batches(self) -> Iterable[tuple[str, list[Any], list[Any]]]:
+        """(code version, events, commands) of each batch, oldest first."""
+
+    def close(self) -> None: ...
+
+
+class NodeClient(Protocol):
+    """Control of one I/O node (docs/formats/ionode-api.md). Plain dicts as on the wire; errors are raised as StagerError with the node's class and code."""
+
+    async def node(self) -> dict[str, Any]: ...
+    async def state(self) -> dict[str, Any]: ...
+    async def put_origin(self, origin_id: str, config: Mapping[str, Any]) -> None: ...
+    async def put_transfer(self, transfer_id: str, body: Mapping[str, Any], *, command_id: str) -> dict[str, Any]: ...
+    async def cancel_transfer(self, transfer_id: str, *, command_id: str) -> None: ...
+    async def transfers(self) -> list[dict[str, Any]]: ...
+    def events(self) -> AsyncIterator[dict[str, Any]]: ...
+    async def delete_replica(self, file_id: str, generation: str, *, command_id: str) -> None: ...
+    async def erase(self, origin_id: str, path: str, token: str | None, *, command_id: str) -> bool: ...
+    async def put_reservation(self, reservation_id: str, size_bytes: int) -> None: ...
+    async def delete_reservation(self, reservation_id: str) -> None: ...
+    async def stage_in(self, attempt_id: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def stage_out(self, attempt_id: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def release(self, attempt_id: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def shutdown(self, drain_s: float = 0.0) -> None: ...
