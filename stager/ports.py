@@ -49,8 +49,8 @@ class OriginAccess(Protocol):
 class World(Protocol):
     """What a Machine lives in. LiveWorld and SimWorld are the only two."""
 
-    def events(self) -> Iterable[Any]:
-        """The next batch of events, in order, `at` never going back; ends when there is nothing left to wait for. Blocks (live) or moves the virtual clock (sim)."""
+    def events(self) -> Iterable[Sequence[Any]]:
+        """Batches of events, in order, `at` never going back; ends when there is nothing left to wait for. Blocks (live) or moves the virtual clock (sim)."""
 
     def perform(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
         """Journal both as one fact, then do the commands. Never calls the Machine."""

@@ -1,0 +1,28 @@
+"""The knobs. One rule: a knob earns its place with a scenario that proves it matters; everything else is a constant where it is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How to decide. Times in seconds, counts per node."""
+
+    fetches_ahead_max: int = 64
+    uploads_max: int = 64
+    admitted_waiting_max: int = 32
+    retry_delay_s: float = 1.0
+    retry_delay_s_max: float = 60.0
+    transfer_attempts_max: int = 5
+    lookahead: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What there is to use on one compute node. Memory None: not watched."""
+
+    cores: int = 1
+    memory_bytes: int | None = None
+    jobs_max: int = 1_000_000
+    files_max: int = 10_000_000
