@@ -1,0 +1,55 @@
+# Everything by one word. `make demo` shows it, `make test` proves it; both do all the set-up themselves and are quick the second time.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+
+# Rust and the S3 server of the tests are built once for all clones of a user.
+CACHE := $(HOME)/.cache/stager
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
+export VENV := $(or $(VIRTUAL_ENV),$(CURDIR)/.venv)
+export STAGER_TEST_TOOLS := $(CACHE)
+PYTHON := $(VENV)/bin/python
+WORKERS ?= 2
+
+.PHONY: help setup setup-run unit test rust demo replay-all bench lint clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup-run: ## what a user needs: virtual environment, package, I/O node
+	@scripts/setup.sh run
+
+setup: ## what the tests need too: ssh server, sshfs, an S3 server
+	@scripts/setup.sh test
+
+rust: setup-run ## tests of the data plane
+	cargo test --release --locked --workspace
+
+unit: setup-run ## quick tests of the control plane
+	$(PYTHON) -m pytest -n $(WORKERS) -m "not slow" tests/unit tests/model tests/sim tests/scenarios tests/test_tidy.py
+
+# Both suites run even if the first fails: one look at the log shows all that is broken. pytest's closing lines come last.
+test: setup ## every test
+	@status=0; \
+	cargo test --release --locked --workspace || { status=1; echo "FAILED: cargo test"; }; \
+	$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup tests || status=1; \
+	[ $$status = 0 ] || echo "make test: something failed, see above"; \
+	exit $$status
+
+demo: setup-run ## the Montage workflow through an embedded I/O node
+	@scripts/demo.sh
+
+replay-all: setup-run ## every WfCommons instance in $(INSTANCES), at a hundredth
+	@scripts/replay_all.sh $(or $(INSTANCES),../shared/data/wfinstances) $(or $(BYTES_SCALE),0.01) $(or $(TIME_SCALE),0.01)
+
+bench: setup ## the benchmarks, one after the other
+	@for file in benchmarks/*.py; do echo "== $$file"; $(PYTHON) "$$file"; done
+
+lint: setup-run ## style of Python and Rust
+	$(VENV)/bin/ruff check .
+	cargo clippy --release --locked --workspace --all-targets
+
+clean: ## what this clone made (the shared build cache stays)
+	rm -rf demo-out .pytest_cache .hypothesis .ruff_cache build *.egg-info $(CURDIR)/.venv
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Prepares a machine: `setup.sh run` for what a user needs, `setup.sh test` for what the tests need besides.
+# One rule: each step looks first whether its work is done, so that a second call costs a second.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+level="${1:-run}"
+cache="$HOME/.cache/stager"
+venv="${VENV:-${VIRTUAL_ENV:-$PWD/.venv}}"
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$cache/target}"
+export PATH="$PATH:$HOME/.cargo/bin:/usr/local/go/bin:/usr/sbin:/sbin"
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+stop() { say "$*"; exit 1; }
+
+# A package is asked for by the program it brings; without root its absence is told and the tests that need it say so when they skip.
+need_programs() {
+    local missing=() pair
+    for pair in "$@"; do
+        command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair#*:}")
+    done
+    [ ${#missing[@]} -eq 0 ] && return 0
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+        say "not installed: ${missing[*]}; install them to run everything (here they are installed only as root on Debian)"
+        return 0
+    fi
+    install_packages "${missing[@]}"
+}
+
+install_packages() {
+    say "installing $*"
+    apt-get update -qq
+    # Nothing of the machine's own services may start because of us: the tests run their own ssh server.
+    DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+find_python() {
+    local candidate
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+            echo "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
+make_venv() {
+    [ -x "$venv/bin/python" ] && "$venv/bin/python" -m pip --version >/dev/null 2>&1 && return 0
+    local python
+    python="$(find_python)" || stop "no Python >= 3.11 found; on Debian 12: apt-get install python3 python3-venv"
+    if ! "$python" -c 'import ensurepip' >/dev/null 2>&1; then
+        [ "$(id -u)" -eq 0 ] || stop "python3-venv is missing; install it: apt-get install python3-venv"
+        install_packages python3-venv
+    fi
+    say "making the virtual environment $venv"
+    "$python" -m venv "$venv"
+}
+
+install_package() {
+    local stamp="$venv/.stager-installed" wanted
+    wanted="$(cat pyproject.toml <(echo "$PWD") <("$venv/bin/python" --version) | sha256sum)"
+    [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return 0
+    say "installing stager and what it needs into $venv"
+    "$venv/bin/python" -m pip install -q --disable-pip-version-check -e '.[test,montage,dev]'
+    echo "$wanted" >"$stamp"
+}
+
+# Before pip, which would hide what the compiler says; pip then finds all of it built.
+build_ionode() {
+    cargo build --release --locked --quiet -p stager-node --bin stager-ionode
+}
+
+# pip put the binary beside `stager` when it installed the package; after that cargo alone decides whether it is up to date.
+refresh_ionode() {
+    local built="$CARGO_TARGET_DIR/release/stager-ionode" target="$venv/bin/stager-ionode"
+    cmp -s "$built" "$target" && return 0
+    install -m 0755 "$built" "$target.new.$$"
+    mv "$target.new.$$" "$target"
+}
+
+need_s3_server() {
+    [ -x "$cache/bin/versitygw" ] && return 0
+    [ -x "$cache/moto/bin/moto_server" ] && return 0
+    if command -v go >/dev/null 2>&1; then
+        say "building the S3 server of the tests (versitygw)"
+        GOBIN="$cache/bin" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0 && return 0
+        say "versitygw could not be built; taking moto instead"
+    fi
+    say "installing the S3 server of the tests (moto)"
+    "$venv/bin/python" -m venv "$cache/moto"
+    "$cache/moto/bin/python" -m pip install -q --disable-pip-version-check 'moto[s3,server]>=5.1'
+}
+
+command -v cargo >/dev/null 2>&1 || stop "cargo is missing; install Rust 1.85 or newer: https://rustup.rs"
+need_programs cc:gcc
+make_venv
+build_ionode
+install_package
+refresh_ionode
+if [ "$level" = test ]; then
+    need_programs sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps
+    need_s3_server
+fi
