@@ -10,9 +10,17 @@ use bytes::Bytes;
 
 use stager_core::error::ApiError;
 
+mod cli;
+mod config;
+mod failure;
+mod file;
+mod path;
+mod turns;
+mod verify;
 
-
-
+pub use cli::cli;
+pub use config::{open, FileConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
+pub use verify::{verify_content, VerifyAnswer};
 
 /// One file or directory at an origin. `token` tells two contents at one path apart.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -1,0 +1,218 @@
+//! An upload to this host: temporary name, write, fsync, read back, rename, fsync of the directory. Each step runs on a blocking thread.
+//!
+//! The one rule: the final name appears by one rename of bytes that were read back from the file system, and never over a file nobody allowed to replace.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nix::errno::Errno;
+use nix::fcntl::{openat, posix_fadvise, renameat, renameat2, AtFlags, OFlag, PosixFadviseAdvice, RenameFlags};
+use nix::sys::stat::{fchmod, fstat, Mode};
+use nix::unistd::{fsync, linkat, unlinkat, UnlinkatFlags};
+use stager_core::error::ApiError;
+
+use super::{beneath, blocking, Site, READ_BYTES};
+use crate::failure;
+use crate::path::{split, temporary_name};
+use crate::turns::Turn;
+use crate::{Entry, EntryKind, Upload, Uploaded, Verified};
+
+/// What the blocking steps need, owned: they may outlive the future that started them.
+struct Job {
+    site: Arc<Site>,
+    path: String,
+    name: String,
+    temporary: String,
+    directory: OwnedFd,
+    blake3: blake3::Hash,
+    replace: bool,
+    executable: bool,
+    /// Held by each running step, so that the next try of this path waits for it.
+    _turn: Turn,
+}
+
+pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, clean: String) -> Result<Uploaded, ApiError> {
+    let local = open_local(upload).await?;
+    let expected = blake3::Hash::from_bytes(upload.blake3);
+    if let Some(adopted) = existing(site, &clean, upload.size_bytes, expected, upload.replace).await? {
+        return Ok(adopted);
+    }
+    let job = Arc::new(prepare(site, turn, upload, clean).await?);
+    let result = write_and_publish(&job, local, upload).await;
+    if result.is_err() {
+        let job = job.clone();
+        blocking(move || unlinkat(&job.directory, job.temporary.as_str(), UnlinkatFlags::NoRemoveDir).ok()).await;
+    }
+    match result {
+        // Somebody else made the file meanwhile: theirs may be the same.
+        Err(error) if error.code == "destination_exists" => existing(site, &job.path, upload.size_bytes, expected, false).await?.ok_or(error),
+        other => other,
+    }
+}
+
+async fn open_local(upload: &Upload<'_>) -> Result<Arc<File>, ApiError> {
+    let (local, path, size_bytes) = (upload.local.to_owned(), upload.path.to_owned(), upload.size_bytes);
+    blocking(move || {
+        let file = File::open(&local).map_err(|error| failure::local_io(&path, &local, &error))?;
+        let found = file.metadata().map_err(|error| failure::local_io(&path, &local, &error))?.len();
+        if found == size_bytes { Ok(Arc::new(file)) } else { Err(failure::local_differs(&path, &local)) }
+    })
+    .await
+}
+
+/// Adopts equal content; other content is an error unless it may be replaced.
+async fn existing(site: &Arc<Site>, path: &str, size_bytes: u64, expected: blake3::Hash, replace: bool) -> Result<Option<Uploaded>, ApiError> {
+    let (site, path) = (site.clone(), path.to_owned());
+    blocking(move || {
+        let entry = match site.stat(&path) {
+            Ok(entry) => entry,
+            Err(error) if error.code == "not_found" => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if entry.kind == EntryKind::Directory {
+            return Err(failure::is_directory(&path, &site.place));
+        }
+        if entry.size_bytes == size_bytes && hash_expected(&site, &entry)? == expected {
+            return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, bytes_moved: size_bytes }));
+        }
+        if replace { Ok(None) } else { Err(failure::destination_exists(&path, &site.place)) }
+    })
+    .await
+}
+
+fn hash_expected(site: &Site, entry: &Entry) -> Result<blake3::Hash, ApiError> {
+    let handle = site.open_expected(entry)?;
+    let hash = hash_handle(site, &handle, &entry.path, entry.size_bytes)?;
+    site.same_token(entry, &site.stat(&entry.path)?)?;
+    Ok(hash)
+}
+
+fn hash_handle(site: &Site, handle: &OwnedFd, path: &str, size_bytes: u64) -> Result<blake3::Hash, ApiError> {
+    let mut hasher = blake3::Hasher::new();
+    let mut start = 0;
+    while start < size_bytes {
+        let end = (start + READ_BYTES).min(size_bytes);
+        hasher.update(&site.read(handle, path, start..end)?);
+        start = end;
+    }
+    Ok(hasher.finalize())
+}
+
+async fn prepare(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, path: String) -> Result<Job, ApiError> {
+    let (site, blake3) = (site.clone(), blake3::Hash::from_bytes(upload.blake3));
+    let (temporary, replace, executable) = (temporary_name(upload.transfer_id), upload.replace, upload.executable);
+    blocking(move || {
+        let (parent, name) = split(&path);
+        let directory = site.base(&path)?.directory_without_links(parent, true).map_err(|errno| parent_failure(&site, errno, &path))?;
+        let name = name.to_owned();
+        Ok(Job { site, path, name, temporary, directory, blake3, replace, executable, _turn: turn })
+    })
+    .await
+}
+
+fn parent_failure(site: &Site, errno: Errno, path: &str) -> ApiError {
+    if matches!(errno, Errno::ENOTDIR | Errno::ELOOP) {
+        let why = "one of its parents is a file or a symbolic link, and nothing is written through those";
+        return failure::denied(path, &site.place, why);
+    }
+    site.failure(errno, path)
+}
+
+async fn write_and_publish(job: &Arc<Job>, local: Arc<File>, upload: &Upload<'_>) -> Result<Uploaded, ApiError> {
+    let at = job.clone();
+    let file = Arc::new(blocking(move || at.create()).await?);
+    let mut hasher = blake3::Hasher::new();
+    let mut start = 0;
+    while start < upload.size_bytes {
+        let end = (start + READ_BYTES).min(upload.size_bytes);
+        let (at, from, to, source) = (job.clone(), local.clone(), file.clone(), upload.local.to_owned());
+        let chunk = blocking(move || at.copy_piece(&from, &to, &source, start..end)).await?;
+        hasher.update(&chunk);
+        (upload.progress)(end - start);
+        start = end;
+    }
+    if hasher.finalize() != job.blake3 {
+        return Err(failure::local_differs(&job.path, upload.local));
+    }
+    let (at, size_bytes) = (job.clone(), upload.size_bytes);
+    blocking(move || at.finish(&file, size_bytes)).await?;
+    let at = job.clone();
+    let token = blocking(move || at.publish(size_bytes)).await?;
+    Ok(Uploaded { token, verified: Verified::Readback, bytes_moved: 2 * upload.size_bytes })
+}
+
+impl Job {
+    fn failure(&self, errno: Errno) -> ApiError { self.site.failure(errno, &self.path) }
+
+    /// A fresh inode each time: a step of a cancelled try may still write to the old one.
+    fn create(&self) -> Result<File, ApiError> {
+        match unlinkat(&self.directory, self.temporary.as_str(), UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(errno) => return Err(self.failure(errno)),
+        }
+        let mode = Mode::from_bits_truncate(if self.executable { 0o777 } else { 0o666 });
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        openat(&self.directory, self.temporary.as_str(), flags, mode).map(File::from).map_err(|errno| self.failure(errno))
+    }
+
+    fn copy_piece(&self, from: &File, to: &File, local: &Path, range: std::ops::Range<u64>) -> Result<Bytes, ApiError> {
+        let mut buffer = vec![0; (range.end - range.start) as usize];
+        from.read_exact_at(&mut buffer, range.start).map_err(|error| failure::local_io(&self.path, local, &error))?;
+        to.write_all_at(&buffer, range.start).map_err(|error| self.failure(errno_of(&error)))?;
+        Ok(Bytes::from(buffer))
+    }
+
+    /// Reads back through a new handle, with the written pages dropped so that they come from the disk where the kernel lets them go.
+    fn finish(&self, file: &File, size_bytes: u64) -> Result<(), ApiError> {
+        fsync(file).map_err(|errno| self.failure(errno))?;
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let fresh = openat(&self.directory, self.temporary.as_str(), flags, Mode::empty()).map_err(|errno| self.failure(errno))?;
+        let found = fstat(&fresh).map_err(|errno| self.failure(errno))?.st_size as u64;
+        posix_fadvise(&fresh, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).ok();
+        if found != size_bytes || hash_handle(&self.site, &fresh, &self.path, size_bytes)? != self.blake3 {
+            return Err(failure::written_differs(&self.path, &self.site.place));
+        }
+        if self.executable {
+            let mode = fstat(&fresh).map_err(|errno| self.failure(errno))?.st_mode;
+            // Read right implies execute right, as a umask would have it.
+            let mode = Mode::from_bits_truncate((mode & 0o777) | ((mode & 0o444) >> 2));
+            fchmod(&fresh, mode).map_err(|errno| self.failure(errno))?;
+        }
+        Ok(())
+    }
+
+    fn publish(&self, size_bytes: u64) -> Result<String, ApiError> {
+        self.rename().map_err(|errno| match errno {
+            Errno::EEXIST => failure::destination_exists(&self.path, &self.site.place),
+            other => self.failure(other),
+        })?;
+        beneath::sync_directory(&self.directory).map_err(|errno| self.failure(errno))?;
+        let entry = self.site.stat(&self.path)?;
+        if entry.size_bytes != size_bytes {
+            return Err(failure::source_changed(&self.path, &self.site.place, &format!("{size_bytes} bytes"), &entry.token));
+        }
+        Ok(entry.token)
+    }
+
+    fn rename(&self) -> Result<(), Errno> {
+        let (directory, from, to) = (&self.directory, self.temporary.as_str(), self.name.as_str());
+        if self.replace {
+            return renameat(directory, from, directory, to);
+        }
+        match renameat2(directory, from, directory, to, RenameFlags::RENAME_NOREPLACE) {
+            Err(Errno::EINVAL | Errno::ENOSYS | Errno::ENOTSUP) => {
+                linkat(directory, from, directory, to, AtFlags::empty())?;
+                unlinkat(directory, from, UnlinkatFlags::NoRemoveDir)
+            }
+            other => other,
+        }
+    }
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}

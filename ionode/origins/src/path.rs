@@ -1,0 +1,74 @@
+//! Paths of origins as the contract has them: relative, `/`-separated, no `..`, no NUL. Pure.
+//!
+//! The one rule: what passes `checked` names something below the base, or a symbolic link decides; implementations confine those.
+
+use stager_core::error::ApiError;
+
+const TEMPORARY_PREFIX: &str = ".stager-";
+const TEMPORARY_SUFFIX: &str = ".part";
+
+/// The path without empty and `.` components; "" is the base itself.
+pub fn checked(path: &str) -> Result<String, ApiError> {
+    let refuse = |why: &str| Err(ApiError::invalid("bad_request", path, format!("The path {path:?} {why}; name it relative to the origin's base.")));
+    if path.starts_with('/') {
+        return refuse("is absolute");
+    }
+    if path.contains('\0') {
+        return refuse("contains a NUL character");
+    }
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if parts.contains(&"..") {
+        return refuse("contains \"..\"");
+    }
+    Ok(parts.join("/"))
+}
+
+/// As `checked`, for what must be a file: the base itself is none.
+pub fn checked_file(path: &str) -> Result<String, ApiError> {
+    let clean = checked(path)?;
+    if clean.is_empty() {
+        return Err(ApiError::invalid("destination_is_directory", path, format!("The path {path:?} names the origin's base directory, not a file.")));
+    }
+    Ok(clean)
+}
+
+/// Directory and name; the directory of a bare name is "".
+pub fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+pub fn join(directory: &str, name: &str) -> String {
+    if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
+}
+
+/// Stable over the retries of one transfer, so that each try finds and removes what the one before left.
+pub fn temporary_name(transfer_id: &str) -> String {
+    format!("{TEMPORARY_PREFIX}{transfer_id}{TEMPORARY_SUFFIX}")
+}
+
+/// Unfinished uploads are no files of the origin: listings leave them out.
+pub fn is_temporary(name: &str) -> bool {
+    name.starts_with(TEMPORARY_PREFIX) && name.ends_with(TEMPORARY_SUFFIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_normalised_or_refused() {
+        assert_eq!(checked("a//b/./c/").unwrap(), "a/b/c");
+        assert_eq!(checked("").unwrap(), "");
+        for bad in ["/etc/passwd", "a/../b", "..", "a\0b"] {
+            assert_eq!(checked(bad).unwrap_err().code, "bad_request", "{bad:?}");
+        }
+        assert_eq!(checked("a..b/..c").unwrap(), "a..b/..c");
+        assert_eq!(checked_file(".").unwrap_err().code, "destination_is_directory");
+    }
+
+    #[test]
+    fn temporary_names_are_known_again() {
+        assert!(is_temporary(&temporary_name("t-1")));
+        assert!(!is_temporary("result.part"));
+    }
+}
