@@ -3,3 +3,11 @@
 //! The one rule: `used + reserved <= capacity`, always.
 
 pub mod error;
+pub mod events;
+pub mod ids;
+pub mod index;
+pub mod queue;
+pub mod record;
+pub mod replica;
+pub mod space;
+pub mod watermark;
