@@ -1,0 +1,273 @@
+"""The scheduler's REST client: what the command line and the plugins use. Over the Unix socket of a state directory.
+
+May know: wire.py and the model. One rule: standard library transport only, so that a plugin's environment needs nothing for it.
+Errors are raised as StagerError.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from stager import wire
+from stager.model.errors import Refused, StagerError, Transient, error_from
+from stager.model.workflow import Workflow
+from stager.planning.plan import Plan
+
+SOCKET_NAME = "scheduler.sock"
+LOG_NAME = "scheduler.log"
+LOG_LINES_SHOWN = 15
+START_DEADLINE_S = 30.0
+POLL_S = 20.0
+ALREADY_HELD_EXIT = 3
+B = TypeVar("B", bound=BaseModel)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket. The path may be longer than the kernel takes: the directory is then opened and named by its descriptor."""
+
+    def __init__(self, path: Path, timeout_s: float | None) -> None:
+        super().__init__(wire.HOST, timeout=timeout_s)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        directory = os.open(self.path.parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            self.sock.connect(f"/proc/self/fd/{directory}/{self.path.name}")
+        finally:
+            os.close(directory)
+
+
+class Client:
+    """One scheduler. Not for several threads at once; make one each."""
+
+    def __init__(self, state_dir: str | Path, *, timeout_s: float = 120.0) -> None:
+        self.socket_path = Path(state_dir) / SOCKET_NAME
+        self.timeout_s = timeout_s
+        self.connection: UnixConnection | None = None
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def call(self, method: str, path: str, body: bytes | None = None, query: Mapping[str, Any] | None = None) -> bytes:
+        """The answer's body. Raises the error the scheduler answered with, or Transient if it cannot be asked."""
+        target = path + ("?" + urllib.parse.urlencode({k: v for k, v in query.items() if v is not None}) if query else "")
+        headers = {"Host": wire.HOST, "X-Stager-Api": str(wire.API_VERSION), "Content-Type": "application/json"}
+        reused = self.connection is not None
+        try:
+            answer = self._exchange(method, target, body, headers)
+        except (OSError, http.client.HTTPException) as problem:
+            self.close()
+            # A kept connection may have been closed in between; a read is safe to send again, a change is not.
+            if not (reused and method == "GET"):
+                text = f"the scheduler at {self.socket_path} does not answer ({problem}); is it running?"
+                raise Transient(text, code="connection_lost") from problem
+            return self.call(method, path, body, query)
+        status, data = answer
+        if status >= 400:
+            raise error_of(status, data)
+        return data
+
+    def _exchange(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        if self.connection is None:
+            self.connection = UnixConnection(self.socket_path, self.timeout_s)
+        self.connection.request(method, target, body, dict(headers))
+        response = self.connection.getresponse()
+        return response.status, response.read()
+
+    def get(self, kind: type[B], path: str, **query: Any) -> B:
+        return kind.model_validate_json(self.call("GET", path, query=query))
+
+    def post(self, path: str, body: bytes = b"{}") -> bytes:
+        return self.call("POST", path, body)
+
+    def health(self) -> wire.Health:
+        return self.get(wire.Health, "/v1/health")
+
+    def submit(self, workflow: Workflow, plan: Plan, credentials: wire.Credentials, *, submit_id: str = "") -> str:
+        """The new run's id. The same `submit_id` again answers with the same run."""
+        request = wire.SubmitRequest(workflow, plan, credentials, submit_id or uuid.uuid4().hex)
+        return wire.SubmitResponse.model_validate_json(self.post("/v1/runs", wire.encode(request))).run
+
+    def run(self, run: str) -> RunClient:
+        return RunClient(self, run)
+
+    def runs(self) -> list[wire.RunInfo]:
+        return self.get(wire.RunList, "/v1/runs").runs
+
+    def gc(self, request: wire.GcRequest) -> wire.GcReport:
+        return wire.GcReport.model_validate_json(self.post("/v1/gc", request.model_dump_json().encode()))
+
+    def shutdown(self, *, now: bool = False) -> None:
+        """Interrupts all runs (drains; `now` stops them at once) and ends the scheduler and its node."""
+        self.call("POST", "/v1/shutdown", b"{}", {"now": int(now)})
+
+
+class RunClient:
+    """One run of a scheduler."""
+
+    def __init__(self, client: Client, run: str) -> None:
+        self.client, self.name = client, run
+        self.path = f"/v1/runs/{urllib.parse.quote(run, safe='')}"
+
+    def status(self) -> wire.RunStatus:
+        return self.client.get(wire.RunStatus, self.path)
+
+    def summary(self) -> wire.RunSummary:
+        """Refused until the run has finished."""
+        return self.client.get(wire.RunSummary, f"{self.path}/summary")
+
+    def needs(self) -> wire.RunNeeds:
+        return self.client.get(wire.RunNeeds, f"{self.path}/needs")
+
+    def workflow(self) -> Workflow:
+        return wire.decode_workflow(self.client.call("GET", f"{self.path}/workflow"))
+
+    def plan(self) -> Plan:
+        return wire.plan_from_json(self.client.call("GET", f"{self.path}/plan"))
+
+    def resume(self, credentials: wire.Credentials) -> None:
+        self.client.post(f"{self.path}/resume", wire.encode(wire.ResumeRequest(credentials)))
+
+    def drain(self) -> None:
+        """Start no more jobs; interrupted and resumable once running jobs and uploads ended."""
+        self.client.post(f"{self.path}/drain")
+
+    def stop(self) -> None:
+        """Interrupted at once, resumable."""
+        self.client.post(f"{self.path}/stop")
+
+    def losses(self) -> wire.Losses:
+        return self.client.get(wire.Losses, f"{self.path}/losses")
+
+    def cancel(self) -> None:
+        """For good. Ask with `losses` first."""
+        self.client.post(f"{self.path}/cancel")
+
+    def wait(self, *, timeout_s: float = POLL_S, lfn: str | None = None) -> wire.WaitResponse:
+        """Until the run finishes, or `lfn` is durable, or the timeout: look at `finished` and `durable`. Refused if `lfn` is no final."""
+        timeout_s = min(timeout_s, self.client.timeout_s / 2)
+        return self.client.get(wire.WaitResponse, f"{self.path}/wait", timeout_s=timeout_s, lfn=lfn)
+
+    def wait_finished(self, deadline_s: float | None = None) -> wire.WaitResponse:
+        end = None if deadline_s is None else time.monotonic() + deadline_s
+        while True:
+            left_s = POLL_S if end is None else max(0.0, min(POLL_S, end - time.monotonic()))
+            answer = self.wait(timeout_s=left_s)
+            if answer.finished or (end is not None and time.monotonic() >= end):
+                return answer
+
+    def ledger(self, *, lfn: str | None = None) -> list[wire.LedgerEntry]:
+        return self.client.get(wire.Ledger, f"{self.path}/ledger", lfn=lfn).files
+
+    def jobs(self, *, state: str | None = None, limit: int = 1000) -> list[wire.JobView]:
+        return self.client.get(wire.JobList, f"{self.path}/jobs", state=state, limit=limit).jobs
+
+    def logs(self, job: str, *, tail_bytes: int = 65_536) -> wire.JobLogs:
+        return self.client.get(wire.JobLogs, f"{self.path}/logs", job=job, tail_bytes=tail_bytes)
+
+    def explain(self, *, lfn: str | None = None, job: str | None = None) -> wire.Explanation:
+        return self.client.get(wire.Explanation, f"{self.path}/explain", lfn=lfn, job=job)
+
+    def events(self, after: int = 0, *, wait_s: float = POLL_S) -> wire.ProgressPage:
+        """What happened after that number; waits for the next if there is nothing yet."""
+        return self.client.get(wire.ProgressPage, f"{self.path}/events", after=after, wait_s=wait_s)
+
+    def follow(self, after: int = 0) -> Iterator[wire.ProgressEvent]:
+        """All events until the run finishes."""
+        while True:
+            page = self.events(after)
+            yield from page.events
+            after = page.next_seq - 1
+            if any(event.kind == "finish_run" for event in page.events) or (not page.events and self.wait(timeout_s=0).finished):
+                return
+
+
+def error_of(status: int, data: bytes) -> StagerError:
+    try:
+        return error_from(wire.ErrorResponse.model_validate_json(data).error.fault())
+    except ValueError:
+        return Transient(f"the scheduler answered {status}: {data[:200].decode(errors='replace')}", code="io_error")
+
+
+def connect(state_dir: str | Path) -> Client | None:
+    """A client of the living scheduler of this state directory, or None if there is none."""
+    client = Client(state_dir)
+    try:
+        client.health()
+    except Transient:
+        client.close()
+        return None
+    return client
+
+
+def connect_or_start(state_dir: str | Path, arguments: Sequence[str] = (), *, deadline_s: float = START_DEADLINE_S) -> Client:
+    """The scheduler of this state directory, when it is ready; starts `python -m stager.service` with these arguments where none runs.
+
+    Raises Refused with the last lines of its log if it does not come up.
+    """
+    state_dir = Path(state_dir)
+    process = None if (client := connect(state_dir)) else start_detached(state_dir, arguments)
+    end = time.monotonic() + deadline_s
+    while True:
+        client = client or connect(state_dir)
+        if client is not None and client.health().ready:
+            return client
+        exit_code = process.poll() if process else None
+        # Somebody else may have started it at the same moment: whoever holds the lock is the scheduler.
+        if exit_code not in (None, ALREADY_HELD_EXIT):
+            raise start_failed(state_dir, f"did not start (exit {exit_code})")
+        if time.monotonic() > end:
+            raise start_failed(state_dir, f"is not ready after {deadline_s:.0f} s")
+        time.sleep(0.02)
+
+
+def start_failed(state_dir: Path, what: str) -> Refused:
+    log = state_dir / LOG_NAME
+    return Refused(f"the scheduler of {state_dir} {what}; its log {log} ends with:\n{last_lines(log)}", code="scheduler_start")
+
+
+def start_detached(state_dir: Path, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    """In a session of its own, so that Ctrl-C of the terminal reaches the command and not the scheduler."""
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "stager.service", "--state-dir", str(state_dir), *arguments]
+    log = os.open(state_dir / LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/")
+    finally:
+        os.close(log)
+
+
+def last_lines(path: Path, count: int = LOG_LINES_SHOWN) -> str:
+    try:
+        lines = path.read_bytes()[-20_000:].decode(errors="replace").splitlines()
+    except OSError as problem:
+        return f"(no log: {problem})"
+    return "\n".join("  " + line for line in lines[-count:])
+
+
+def pretty(body: BaseModel) -> str:
+    """What `--json` prints."""
+    return json.dumps(body.model_dump(mode="json", by_alias=True), indent=1)

@@ -1,0 +1,364 @@
+"""What the scheduler and its clients say to each other: REST bodies, and the JSON of workflows and plans.
+
+May know: the pure rooms. One rule: secrets travel in `Credentials` only, which never shows them and is never written anywhere.
+Bodies that hold whole workflows are msgspec values (100,000 jobs in well under a second); everything else is pydantic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field
+
+from stager.model.errors import ErrorClass, Fault
+from stager.model.workflow import Origin, Workflow
+from stager.planning.plan import PLAN_VERSION, Plan
+
+API_VERSION = 1
+HOST = "stager"
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """What the submitter's environment gives a run.
+
+    `origins`: the node's configuration of each origin, by its name (docs/formats/ionode-api.md). `env`: the variables named by `env_pass`.
+    """
+
+    origins: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Credentials(origins={sorted(self.origins)}, env={sorted(self.env)})"
+
+
+class SubmitRequest(msgspec.Struct, frozen=True):
+    """`submit_id` makes a repeated submit answer with the run it made before."""
+
+    workflow: Workflow
+    plan: Plan
+    credentials: Credentials = Credentials()
+    submit_id: str = ""
+
+
+class ResumeRequest(msgspec.Struct, frozen=True):
+    credentials: Credentials = Credentials()
+
+
+def encode(value: Any) -> bytes:
+    """JSON of a body, a workflow or a plan; the same value gives the same bytes."""
+    return msgspec.json.encode(value)
+
+
+def decode_submit(body: bytes) -> SubmitRequest:
+    return msgspec.json.decode(body, type=SubmitRequest)
+
+
+def decode_resume(body: bytes) -> ResumeRequest:
+    return msgspec.json.decode(body or b"{}", type=ResumeRequest)
+
+
+def decode_workflow(body: bytes) -> Workflow:
+    return msgspec.json.decode(body, type=Workflow)
+
+
+def plan_to_json(plan: Plan) -> bytes:
+    """One line per key so that two plans can be compared by diff."""
+    return msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n"
+
+
+def plan_from_json(body: bytes) -> Plan:
+    """Raises ValueError with what is wrong; a plan of a newer version is refused by name."""
+    version = msgspec.json.decode(body, type=_Versioned).version
+    if version > PLAN_VERSION:
+        text = f"this plan has format version {version} and this stager reads up to {PLAN_VERSION}"
+        raise ValueError(f"{text}; make the plan again or use a newer stager")
+    return msgspec.json.decode(body, type=Plan)
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+class Body(BaseModel):
+    """Unknown keys of a newer scheduler are ignored by an older client."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class ErrorBody(Body):
+    """The same shape as the I/O node's errors; `class` is a word of Python, so it has an alias."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+
+    error_class: ErrorClass = Field(alias="class")
+    code: str
+    message: str
+    subject: str = ""
+
+    @classmethod
+    def of(cls, fault: Fault) -> ErrorBody:
+        return cls(error_class=fault.error_class, code=fault.code, message=fault.message, subject=fault.subject)
+
+    def fault(self) -> Fault:
+        return Fault(self.error_class, self.code, self.message, self.subject)
+
+
+class ErrorResponse(Body):
+    error: ErrorBody
+
+
+class NodeView(Body):
+    """`connected` False: it does not answer right now; the numbers are then the last known."""
+
+    node: str
+    connected: bool
+    incarnation: str = ""
+    pid: int | None = None
+    capacity_bytes: int = 0
+    used_bytes: int = 0
+    reserved_bytes: int = 0
+    can_link: bool = False
+
+
+class Health(Body):
+    """Answered by GET /v1/health as soon as the scheduler holds the lock; `ready` once the journal is replayed and runs go on."""
+
+    api: int
+    version: str
+    pid: int
+    state_dir: str
+    ready: bool
+    epoch: int
+    started_at: float
+    active_runs: list[str]
+    nodes: list[NodeView]
+    stale: dict[str, int] = {}
+
+
+class SubmitResponse(Body):
+    run: str
+
+
+class RunInfo(Body):
+    """One line of `stager runs`. `state`: active | draining | succeeded | failed | not_durable | refused | interrupted | cancelled."""
+
+    run: str
+    workflow: str
+    state: str
+    submitted_at: float
+    finished_at: float | None = None
+    jobs_total: int = 0
+    jobs_done: int = 0
+    source_path: str = ""
+    removed: bool = False
+
+
+class RunList(Body):
+    runs: list[RunInfo]
+
+
+class TransferView(Body):
+    """`direction`: fetch | upload. Bytes are telemetry of the node, not yet a fact."""
+
+    transfer: str
+    direction: str
+    lfn: str
+    state: str
+    purpose: str = ""
+    origin: str = ""
+    bytes_done: int = 0
+    bytes_total: int = 0
+
+
+class RunningJob(Body):
+    job: str
+    attempt: str
+    number: int
+    started_at: float
+
+
+class FileCounts(Body):
+    files: int = 0
+    size_bytes: int = 0
+
+
+class LedgerTotals(Body):
+    """Of produced files that are still needed or final.
+
+    `at_risk`: on no verified disk yet. `safe`: on a node. `written`: at the origin, checked by size only. `durable`: verified there.
+    """
+
+    at_risk: FileCounts = FileCounts()
+    safe: FileCounts = FileCounts()
+    written: FileCounts = FileCounts()
+    durable: FileCounts = FileCounts()
+
+
+class RunStatus(Body):
+    info: RunInfo
+    jobs: dict[str, int]
+    finals_total: int
+    finals_durable: int
+    ledger: LedgerTotals
+    fetched_bytes: int
+    fetch_bytes_planned: int
+    uploaded_bytes: int
+    upload_bytes_planned: int
+    fetch_bytes_per_s: float
+    upload_bytes_per_s: float
+    eta_s: float | None
+    transfers: list[TransferView]
+    running: list[RunningJob]
+    problems: list[ErrorBody]
+    nodes: list[NodeView]
+
+
+class RunSummary(Body):
+    """What a run cost, written when it finishes.
+
+    `hit_rate`: share of the bytes handed to jobs that needed no fetch of their own. `finals`: how many, by how they were verified.
+    """
+
+    run: str
+    workflow: str
+    outcome: str
+    fault: ErrorBody | None = None
+    submitted_at: float
+    finished_at: float
+    wall_s: float
+    jobs_total: int
+    jobs_done: int
+    jobs_failed: int
+    attempts: int
+    fetched_bytes: int
+    staged_bytes: int
+    read_bytes: int | None
+    uploaded_bytes: int
+    hit_rate: float | None
+    finals_total: int
+    finals_durable: int
+    finals: dict[str, int]
+    finals_missing: list[str]
+    predicted_wall_s: float | None = None
+
+
+class LedgerEntry(Body):
+    """`state`: absent | at_risk | safe | written | durable."""
+
+    lfn: str
+    state: str
+    size_bytes: int | None = None
+    blake3: str = ""
+    final: bool = False
+    origin: str = ""
+    path: str = ""
+    verified: str = ""
+    token: str = ""
+    at: float | None = None
+
+
+class Ledger(Body):
+    run: str
+    files: list[LedgerEntry]
+
+
+class WaitResponse(Body):
+    """`finished` with the outcome, or after the timeout not; with an lfn asked for, `durable` tells of that file."""
+
+    run: str
+    finished: bool
+    state: str
+    fault: ErrorBody | None = None
+    durable: bool | None = None
+
+
+class JobView(Body):
+    job: str
+    job_type: str
+    state: str
+    attempts: int
+    exit_code: int | None = None
+    fault: ErrorBody | None = None
+
+
+class JobList(Body):
+    run: str
+    jobs: list[JobView]
+
+
+class AttemptLog(Body):
+    """Paths on the scheduler's host; `text` is the last `tail_bytes` of it."""
+
+    attempt: str
+    stream: str
+    path: str
+    size_bytes: int
+    text: str
+
+
+class JobLogs(Body):
+    run: str
+    job: str
+    logs: list[AttemptLog]
+
+
+class ProgressEvent(Body):
+    """One step of a run, for people and programs that follow it. `kind` is the event's or command's class name in snake case."""
+
+    seq: int
+    at: float
+    run: str
+    kind: str
+    subject: str = ""
+    text: str = ""
+
+
+class ProgressPage(Body):
+    """`gap`: more happened than is kept; read the status again."""
+
+    events: list[ProgressEvent]
+    next_seq: int
+    gap: bool = False
+
+
+class RunNeeds(Body):
+    """What a resume has to bring: the origins to resolve and the variables to pass."""
+
+    run: str
+    origins: list[dict[str, Any]]
+    env_pass: list[str]
+
+    def origin_values(self) -> list[Origin]:
+        return [msgspec.convert(entry, Origin) for entry in self.origins]
+
+
+class Losses(Body):
+    """What a cancel would lose: produced bytes that are not durable."""
+
+    run: str
+    files: list[str]
+    size_bytes: int
+    jobs_running: int
+
+
+class GcRequest(Body):
+    """`runs` empty: all that finished for good. `cache`: also drop replicas that no unfinished run needs."""
+
+    runs: list[str] = []
+    cache: bool = False
+    dry_run: bool = False
+
+
+class GcReport(Body):
+    runs: list[str]
+    freed_bytes: int
+    replicas: int
+    journal_compacted: bool
+
+
+class Explanation(Body):
+    """The story of one file or job: what happened, in order, each with its cause."""
+
+    subject: str
+    lines: list[str]
