@@ -1,0 +1,159 @@
+"""Fixtures over tests/testbed, and the order and the hygiene of a session of tests.
+
+One rule: what a test started has ended when the session ends, or the session fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tests.testbed import leftovers
+from tests.testbed.ionode import IoNode
+from tests.testbed.link import Link, running_link
+from tests.testbed.places import ionode_binary, shared_data
+from tests.testbed.s3 import S3, running_s3
+from tests.testbed.sshd import Sshd, running_sshd
+from tests.testbed.tiny_disk import tiny_disk as mounted_tiny_disk
+
+# Machines of continuous integration are slow at times: time limits are pytest's business, not hypothesis's.
+settings.register_profile("stager", deadline=None, print_blob=True)
+settings.load_profile("stager")
+
+# Quick and basic first: what breaks there explains the rest.
+ORDER = ("test_tidy", "unit", "model", "sim", "scenarios", "testbed", "conformance", "e2e")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        parts = item.path.relative_to(Path(__file__).parent).with_suffix("").parts if item.path.is_relative_to(Path(__file__).parent) else ()
+        return ORDER.index(parts[0]) if parts and parts[0] in ORDER else len(ORDER)
+
+    items.sort(key=rank)
+
+
+@pytest.fixture(scope="session")
+def session_dir() -> Iterator[Path]:
+    """Below it everything of this session. Short, because the path of a Unix socket may have 107 bytes only."""
+    place = Path(tempfile.mkdtemp(prefix="st-", dir="/tmp"))
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_behind(session_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    roots = [session_dir, tmp_path_factory.getbasetemp()]
+    os.environ[leftovers.MARK] = str(session_dir)
+    yield
+    processes, mounts = leftovers.settle(str(session_dir), roots), leftovers.left_mounts(roots)
+    leftovers.clean(processes, mounts)
+    found = [str(process) for process in processes] + [f"mount: {point}" for point in mounts]
+    assert not found, "left behind by tests:\n  " + "\n  ".join(found)
+
+
+@pytest.fixture
+def short_dir(session_dir: Path) -> Iterator[Path]:
+    """Like tmp_path, with a short name."""
+    place = Path(tempfile.mkdtemp(dir=session_dir))
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture
+def state_dir(short_dir: Path) -> Path:
+    """A state directory for one scheduler, not yet there."""
+    return short_dir / "state"
+
+
+@pytest.fixture
+def memory_dir() -> Iterator[Path]:
+    """A directory in memory, for data that need not wait for a disk."""
+    shared = Path("/dev/shm")
+    place = Path(tempfile.mkdtemp(prefix="st-", dir=shared if shared.is_dir() else None))
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture
+def sshd(short_dir: Path) -> Iterator[Sshd]:
+    """An ssh server with a shell."""
+    place = short_dir / "sshd"
+    place.mkdir(mode=0o700)
+    with running_sshd(place) as server:
+        yield server
+
+
+@pytest.fixture
+def sftp_only(short_dir: Path) -> Iterator[Sshd]:
+    """An ssh server that gives SFTP and no shell."""
+    place = short_dir / "sftp"
+    place.mkdir(mode=0o700)
+    with running_sshd(place, sftp_only=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server(session_dir: Path) -> Iterator[S3]:
+    place = session_dir / "s3"
+    place.mkdir()
+    with running_s3(place) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3) -> S3:
+    """The S3 server of the session; take a bucket of your own from `bucket`."""
+    return s3_server
+
+
+@pytest.fixture
+def bucket(s3_server: S3, short_dir: Path) -> str:
+    """An empty bucket that no other test knows."""
+    return s3_server.make_bucket(f"b{short_dir.name.lower().replace('_', '-')}".strip("-") + "x")
+
+
+@pytest.fixture
+def link() -> Iterator[Callable[..., Link]]:
+    """`link(port, delay_s=..., bytes_per_s=...)` puts a bad line in front of a server."""
+    with contextlib.ExitStack() as stack:
+        yield lambda port, **knobs: stack.enter_context(running_link(port, **knobs))
+
+
+@pytest.fixture
+def tiny_disk(short_dir: Path) -> Iterator[Callable[[int], Path]]:
+    """`tiny_disk(8)` mounts a file system of 8 MB."""
+    with contextlib.ExitStack() as stack:
+        count = iter(range(1000))
+        yield lambda size_mb: stack.enter_context(mounted_tiny_disk(short_dir / f"disk{next(count)}", size_mb))
+
+
+@pytest.fixture
+def ionode(short_dir: Path) -> Iterator[Callable[..., IoNode]]:
+    """`ionode(capacity_bytes=...)` starts the real I/O node on a store of its own, or again on `store=`."""
+    started: list[IoNode] = []
+
+    def start(store: Path | None = None, **options: int) -> IoNode:
+        node = IoNode(ionode_binary(), store or short_dir / f"store{len(started)}", **options)
+        started.append(node)
+        node.start()
+        return node
+
+    yield start
+    for node in started:
+        node.stop()
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Workflow instances shared by all clones."""
+    place = shared_data()
+    if place is None:
+        pytest.skip("no ../shared/data beside this clone")
+    return place

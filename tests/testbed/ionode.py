@@ -1,0 +1,110 @@
+"""The real I/O node as a process, and a plain client for its control API.
+
+May know: docs/formats/ionode-api.md. One rule: it speaks as any stranger would who has read that page; nothing of stager/ is imported.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.testbed.processes import Server, descendants, end
+from tests.testbed.waiting import wait_until
+
+API_VERSION = "1"
+
+
+class IoNode:
+    """One node on one store directory. `start` again after `kill` is a restart of the same node, with a new incarnation."""
+
+    def __init__(self, binary: Path, store: Path, capacity_bytes: int = 1_000_000_000, epoch: int = 1) -> None:
+        self.binary, self.store, self.capacity_bytes, self.epoch = binary, store, capacity_bytes, epoch
+        self.server: Server | None = None
+        self.rendezvous: dict[str, Any] = {}
+        self._commands = itertools.count(1)
+        self._http: httpx.Client | None = None
+
+    def start(self, deadline_s: float = 20.0) -> None:
+        self.store.parent.mkdir(parents=True, exist_ok=True)
+        argv = [str(self.binary), "serve", "--store", str(self.store), "--capacity-bytes", str(self.capacity_bytes)]
+        self.server = Server(argv, self.store.parent / f"{self.store.name}.log")
+        self.server.start()
+        self.rendezvous = wait_until(self._meeting_place, f"the I/O node on {self.store}", deadline_s)
+        token = Path(self.rendezvous["token_file"]).read_text().strip()
+        transport = httpx.HTTPTransport(uds=self.rendezvous["socket"])
+        self._http = httpx.Client(transport=transport, base_url="http://node", timeout=60, headers={"Authorization": f"Bearer {token}"})
+
+    def _meeting_place(self) -> dict[str, Any] | None:
+        assert self.server is not None, "not started"
+        if self.server.gone():
+            raise AssertionError(f"the I/O node ended at its start with {self.server.returncode()}:\n{self.server.log_text()[-2000:]}")
+        place = self.store / "rendezvous.json"
+        found = json.loads(place.read_text()) if place.exists() else {}
+        # One that is left from a killed incarnation names another process.
+        return found if found.get("pid") == self.server.pid else None
+
+    @property
+    def pid(self) -> int:
+        assert self.server is not None, "not started"
+        return self.server.pid
+
+    @property
+    def incarnation(self) -> str:
+        return str(self.rendezvous["incarnation"])
+
+    def log_text(self) -> str:
+        return self.server.log_text() if self.server else ""
+
+    def call(self, method: str, path: str, body: Any = None, *, headers: dict[str, str] | None = None) -> httpx.Response:
+        """One call with all that every call carries; `headers` go over it. The caller judges the answer."""
+        assert self._http is not None, "not started"
+        own = {"X-Stager-Api": API_VERSION, "X-Stager-Epoch": str(self.epoch), "X-Stager-Incarnation": self.incarnation}
+        if method != "GET":
+            own["X-Stager-Command"] = f"test-{next(self._commands)}"
+        return self._http.request(method, path, json=body, headers=own | (headers or {}))
+
+    def get(self, path: str) -> Any:
+        answer = self.call("GET", path)
+        assert answer.status_code == 200, f"GET {path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+    def do(self, method: str, path: str, body: Any = None) -> Any:
+        """A call that must succeed."""
+        answer = self.call(method, path, body)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
+    def events(self, after: int = 0, wait_s: float = 20.0) -> Iterator[dict[str, Any]]:
+        """Every event after `after`, for ever; each pause ends with the next event or, when there is none in `wait_s`, in an AssertionError."""
+        while True:
+            batch = self.get(f"/v1/events?after={after}&wait_s={wait_s:g}")
+            assert batch["events"], f"no event after {after} for {wait_s:g} s"
+            yield from batch["events"]
+            after = batch["events"][-1]["seq"]
+
+    def event_of(self, transfer_id: str, wait_s: float = 30.0) -> dict[str, Any]:
+        """The event that ends this transfer."""
+        return next(event for event in self.events(wait_s=wait_s) if event.get("transfer_id") == transfer_id)
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.server:
+            self.server.kill()
+        self._close()
+
+    def stop(self) -> None:
+        if self.server:
+            if not self.server.gone():
+                end(descendants(self.server.pid))
+            self.server.stop()
+        self._close()
+
+    def _close(self) -> None:
+        if self._http:
+            self._http.close()
+            self._http = None

@@ -1,0 +1,133 @@
+"""Processes of the testbed: start with a log file, wait for the port, end the whole tree.
+
+May know: /proc. One rule: a server that dies at its start says why, with the end of its log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tests.testbed.waiting import wait_until
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago; whoever loses the race for it tries again (`Server.start`)."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+        return True
+    return False
+
+
+def parent_of(pid: int) -> int | None:
+    with contextlib.suppress(OSError):
+        # The name of the program, in brackets, may hold anything: read on behind its last bracket.
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    return None
+
+
+def is_zombie(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "Z"
+    return False
+
+
+def is_alive(pid: int) -> bool:
+    """Runs, or could: a zombie is dead."""
+    return Path(f"/proc/{pid}").exists() and not is_zombie(pid)
+
+
+def all_pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below this one, children before grandchildren."""
+    children: dict[int, list[int]] = {}
+    for other in all_pids():
+        children.setdefault(parent_of(other) or 0, []).append(other)
+    found = list(children.get(pid, ()))
+    for child in found:
+        found += children.get(child, ())
+    return found
+
+
+def command_line(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    return ""
+
+
+def end(pids: Sequence[int], signal_number: int = signal.SIGKILL) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal_number)
+
+
+class Server:
+    """One process in its own session, its output in a log file."""
+
+    def __init__(self, argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> None:
+        self.argv, self.log, self.env, self.cwd = list(argv), log, env, cwd
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                self.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=self.env, cwd=self.cwd
+            )
+
+    def start_on(self, port: int, deadline_s: float = 30.0) -> None:
+        self.start()
+        try:
+            wait_until(lambda: self.gone() or answers(port), f"{self.argv[0]} on port {port}", deadline_s)
+            if self.gone():
+                raise AssertionError(f"{self.argv[0]} ended at its start with {self.returncode()}")
+        except AssertionError as error:
+            self.stop()
+            raise AssertionError(f"{error}; the end of its log:\n{self.log_text()[-2000:]}") from None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "not started"
+        return self.process.pid
+
+    def gone(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def returncode(self) -> int | None:
+        return self.process.returncode if self.process else None
+
+    def log_text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def kill(self) -> None:
+        """kill -9 of this one process, as a crash would do; what it started lives on."""
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def stop(self) -> None:
+        """TERM, then after a while KILL, with everything below it."""
+        if self.process is None:
+            return
+        below = descendants(self.process.pid)
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        end(below)
+        self.process = None
