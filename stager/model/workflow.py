@@ -87,6 +87,8 @@ class IoHint:
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
+    """`notes` are what a reader saw and did not use, for `validate` to show; nothing decides by them."""
+
     name: str
     files: dict[str, File]
     jobs: dict[str, Job]
@@ -95,6 +97,7 @@ class Workflow:
     spill_origin: str | None = None
     hints: dict[str, IoHint] = field(default_factory=dict)
     source_path: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
