@@ -1,0 +1,186 @@
+//! One attempt from its spec to its result. May know: everything in this crate. One rule: nothing is started before the lock is held and no result is there.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use libc::pid_t;
+use serde::{Deserialize, Serialize};
+
+use crate::isolate::Mode;
+use crate::launch::{launch, Logs};
+use crate::report::{now_s, Outcome, Report};
+use crate::spec::Spec;
+use crate::supervise::{sweep, Supervisor};
+use crate::tree::Reach;
+use crate::{links, lock, sys, EXIT_NO_RESULT, EXIT_RESULT_WRITTEN, EXIT_TAKEN, EXIT_USAGE};
+
+/// Beyond the grace: how long the init may take to end the tree before it is killed itself, and the tree with it.
+const INIT_MARGIN: Duration = Duration::from_secs(5);
+
+pub struct Stop {
+    pub message: String,
+    pub exit_code: i32,
+}
+
+pub fn run(spec_path: &Path) -> Result<i32, Stop> {
+    let stop = |exit_code| move |message: String| Stop { message, exit_code };
+    sys::close_inherited(false);
+    fill_standard_descriptors();
+    let spec = Spec::read(spec_path).map_err(stop(EXIT_USAGE))?;
+    sys::lead_session();
+    sys::block_signals();
+    sys::set_umask(0o022);
+    sys::forbid_core_dumps();
+    sys::become_subreaper().map_err(|error| stop(EXIT_USAGE)(format!("orphans cannot be adopted on this kernel: {error}")))?;
+    let held = lock::take(&spec.lock_path).map_err(|error| stop(EXIT_USAGE)(format!("the lock {} cannot be taken: {error}", spec.lock_path.display())))?;
+    let Some(lock) = held else {
+        return Err(stop(EXIT_TAKEN)(format!("attempt {} is running already: its lock {} is held", spec.attempt_id, spec.lock_path.display())));
+    };
+    if spec.result_path.symlink_metadata().is_ok() {
+        return Err(stop(EXIT_TAKEN)(format!("attempt {} has a result already: {}", spec.attempt_id, spec.result_path.display())));
+    }
+    let report = attempt(&spec, &lock);
+    report.write(&spec.result_path).map_err(|error| stop(EXIT_NO_RESULT)(format!("the result {} cannot be written: {error}", spec.result_path.display())))?;
+    drop(lock);
+    Ok(EXIT_RESULT_WRITTEN)
+}
+
+/// Everything opened later lies above 2, whatever the starter had closed.
+fn fill_standard_descriptors() {
+    while let Ok(fd) = sys::open_at(libc::AT_FDCWD, c"/dev/null", libc::O_RDWR, 0) {
+        if fd.as_raw_fd() > 2 {
+            return;
+        }
+        let _ = fd.into_raw_fd();
+    }
+}
+
+fn attempt(spec: &Spec, lock: &File) -> Report {
+    let logs = match Logs::open(spec) {
+        Ok(logs) => logs,
+        Err(refusal) => return Report::not_started(&spec.attempt_id, refusal.code, refusal.message),
+    };
+    let mut why_not = Vec::new();
+    for mode in Mode::worth_trying(!spec.mounts.is_empty()) {
+        match isolated(spec, mode, &logs, lock) {
+            Answer::Report(report) => return *report,
+            Answer::NoNamespace(why) => why_not.push(why),
+        }
+    }
+    if spec.mounts.is_empty() {
+        return supervised(spec, &logs, Reach::Descendants);
+    }
+    why_not.dedup();
+    let message = format!("inputs cannot be linked on this host, since it gives this user no mount namespace ({}); stage them in with access copy", why_not.join("; "));
+    Report::not_started(&spec.attempt_id, "cannot_link", message)
+}
+
+/// What the init says to the reaper, once.
+#[derive(Serialize, Deserialize)]
+enum Answer {
+    Report(Box<Report>),
+    NoNamespace(String),
+}
+
+fn isolated(spec: &Spec, mode: Mode, logs: &Logs, lock: &File) -> Answer {
+    let (uid, gid) = sys::user_and_group();
+    let pipes = sys::pipe().and_then(|answer| Ok((answer, sys::pipe()?)));
+    let ((answer_in, answer_out), (life_in, life_out)) = match pipes {
+        Ok(pipes) => pipes,
+        Err(error) => return Answer::NoNamespace(error.to_string()),
+    };
+    let started = (Instant::now(), now_s());
+    let init = match mode.fork() {
+        Ok(pid) => pid,
+        Err(error) => return Answer::NoNamespace(format!("clone: {error}")),
+    };
+    if init == 0 {
+        drop((answer_in, life_out));
+        // SAFETY: this copy of the descriptor is never used again: the child leaves by `exit_now`. Only the reaper itself may hold the lock.
+        unsafe { libc::close(lock.as_raw_fd()) };
+        let answer = serve_as_init(spec, mode, logs, &life_in, (uid, gid));
+        let _ = File::from(answer_out).write_all(&serde_json::to_vec(&answer).unwrap_or_default());
+        sys::exit_now(0);
+    }
+    drop((answer_out, life_in));
+    let (status, asked) = guard(init, spec);
+    if !mode.pid {
+        sweep();
+    }
+    read_answer(answer_in).unwrap_or_else(|| Answer::Report(Box::new(lost_init(spec, status, asked, started))))
+}
+
+/// In the child: the job's init, or its subreaper where there is no pid namespace.
+fn serve_as_init(spec: &Spec, mode: Mode, logs: &Logs, life: &OwnedFd, ids: (libc::uid_t, libc::gid_t)) -> Answer {
+    let reach = if mode.pid { Reach::Namespace } else { Reach::Descendants };
+    let ready = sys::die_with_parent().and_then(|()| sys::become_subreaper());
+    if let Err(error) = ready {
+        return Answer::NoNamespace(error.to_string());
+    }
+    // A reaper that died before the line above sends no signal any more.
+    if sys::is_hung_up(life) {
+        sys::exit_now(1);
+    }
+    if let Err(why) = mode.settle(ids.0, ids.1) {
+        return Answer::NoNamespace(why);
+    }
+    let report = match links::bind_all(spec.sandbox(), &spec.mounts) {
+        Ok(()) => supervised(spec, logs, reach),
+        Err(message) => Report::not_started(&spec.attempt_id, "link_failed", message),
+    };
+    Answer::Report(Box::new(report))
+}
+
+fn supervised(spec: &Spec, logs: &Logs, reach: Reach) -> Report {
+    let supervisor = Supervisor::new(spec, reach);
+    match launch(spec, logs) {
+        Ok(started) => supervisor.watch(started),
+        Err(refusal) => Report::not_started(&spec.attempt_id, refusal.code, refusal.message),
+    }
+}
+
+/// Waits for the init and hands TERM on to it. (wait status, whether TERM came)
+fn guard(init: pid_t, spec: &Spec) -> (i32, bool) {
+    let mut kill_at: Option<Instant> = None;
+    loop {
+        if let Some(status) = sys::reap(init, false) {
+            return (status, kill_at.is_some());
+        }
+        let limit = kill_at.map(|at| at.saturating_duration_since(Instant::now()));
+        match sys::wait_signal(limit) {
+            Some((libc::SIGTERM | libc::SIGINT, _)) if kill_at.is_none() => {
+                sys::kill(init, libc::SIGTERM);
+                kill_at = Some(Instant::now() + Duration::from_secs_f64(spec.grace_s) + INIT_MARGIN);
+            }
+            None if kill_at.is_some_and(|at| Instant::now() >= at) => {
+                sys::kill(init, libc::SIGKILL);
+                kill_at = Some(Instant::now() + INIT_MARGIN);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn read_answer(from: OwnedFd) -> Option<Answer> {
+    let mut text = Vec::new();
+    File::from(from).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// The init was killed from outside (by hand, or for want of memory), and its whole tree with it.
+fn lost_init(spec: &Spec, status: i32, asked: bool, started: (Instant, f64)) -> Report {
+    let signal = std::process::ExitStatus::from_raw(status).signal();
+    let message = "the process that holds the job's tree together was ended from outside, and the tree with it; was the host out of memory?";
+    Report {
+        outcome: if asked { Outcome::Killed } else { Outcome::Signalled },
+        code: None,
+        signal,
+        started_at_s: started.1,
+        wall_s: started.0.elapsed().as_secs_f64(),
+        ..Report::not_started(&spec.attempt_id, "", message.into())
+    }
+}

@@ -1,0 +1,190 @@
+//! Waits for the job, ends what it leaves behind, measures. May know: signals, waiting and clocks. One rule: it returns only when no process of the tree is left.
+
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use libc::{c_int, pid_t};
+
+use crate::launch::Started;
+use crate::report::{now_s, Outcome, Report};
+use crate::spec::Spec;
+use crate::sys::{self, Child};
+use crate::tree::{self, Io, Reach};
+
+/// After the first KILL: how soon it is said again to those that were born meanwhile.
+const KILL_AGAIN_FIRST: Duration = Duration::from_millis(10);
+const KILL_AGAIN_MAX: Duration = Duration::from_secs(1);
+
+enum Phase {
+    Running,
+    /// TERM was sent; KILL follows at the instant.
+    Ending { until: Instant },
+    Killing { next: Instant, pause: Duration },
+}
+
+pub struct Supervisor<'a> {
+    spec: &'a Spec,
+    root: pid_t,
+    reach: Reach,
+    started: Instant,
+    started_at_s: f64,
+    phase: Phase,
+    why_ended: Option<Outcome>,
+    status: Option<c_int>,
+    wall: Duration,
+    counters: Option<File>,
+    io: Option<Io>,
+    processes: u32,
+}
+
+impl<'a> Supervisor<'a> {
+    /// Call right before the launch, so that the clock starts with the job.
+    pub fn new(spec: &'a Spec, reach: Reach) -> Self {
+        Supervisor {
+            spec,
+            root: 0,
+            reach,
+            started: Instant::now(),
+            started_at_s: now_s(),
+            phase: Phase::Running,
+            why_ended: None,
+            status: None,
+            wall: Duration::ZERO,
+            counters: None,
+            io: None,
+            processes: 0,
+        }
+    }
+
+    pub fn watch(mut self, started: Started) -> Report {
+        self.root = started.root;
+        self.counters = started.counters;
+        while self.reap_ended() {
+            self.advance();
+            let limit = self.next_instant().map(|at| at.saturating_duration_since(Instant::now()));
+            if let Some((libc::SIGTERM | libc::SIGINT, sender)) = sys::wait_signal(limit) {
+                // Inside a pid namespace the reaper's own pid is 0; a job that signals its parent ends nothing but itself.
+                if matches!(self.phase, Phase::Running) && (self.reach == Reach::Descendants || sender == 0) {
+                    self.end(Outcome::Killed);
+                }
+            }
+        }
+        self.report()
+    }
+
+    /// False when no child is left.
+    fn reap_ended(&mut self) -> bool {
+        loop {
+            match sys::peek_child() {
+                Child::NoneLeft => return false,
+                Child::NoneEnded => return true,
+                Child::Ended(pid) => self.reap_one(pid),
+            }
+        }
+    }
+
+    fn reap_one(&mut self, pid: pid_t) {
+        if pid == self.root {
+            self.wall = self.started.elapsed();
+            self.io = self.counters.take().and_then(tree::read_io);
+        }
+        let status = sys::reap(pid, true);
+        self.processes += 1;
+        if pid == self.root {
+            self.status = status;
+        }
+    }
+
+    fn advance(&mut self) {
+        let now = Instant::now();
+        match self.phase {
+            Phase::Running if self.status.is_some() => self.begin_ending(),
+            Phase::Running if self.deadline().is_some_and(|at| now >= at) => self.end(Outcome::Timeout),
+            Phase::Ending { until } if now >= until => self.kill(KILL_AGAIN_FIRST),
+            Phase::Killing { next, pause } if now >= next => self.kill((pause * 2).min(KILL_AGAIN_MAX)),
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.spec.timeout_s.map(|limit| self.started + Duration::from_secs_f64(limit))
+    }
+
+    fn next_instant(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Running => self.deadline(),
+            Phase::Ending { until } => Some(until),
+            Phase::Killing { next, .. } => Some(next),
+        }
+    }
+
+    fn end(&mut self, why: Outcome) {
+        self.why_ended = Some(why);
+        self.begin_ending();
+    }
+
+    fn begin_ending(&mut self) {
+        self.reach.terminate();
+        self.phase = Phase::Ending { until: Instant::now() + Duration::from_secs_f64(self.spec.grace_s) };
+    }
+
+    fn kill(&mut self, pause: Duration) {
+        self.reach.signal(libc::SIGKILL);
+        self.phase = Phase::Killing { next: Instant::now() + pause, pause };
+    }
+
+    fn report(self) -> Report {
+        let usage = sys::usage_of_children();
+        let status = self.status.map(ExitStatus::from_raw);
+        let (exit_code, signal) = (status.and_then(|status| status.code()), status.and_then(|status| status.signal()));
+        let outcome = self.why_ended.unwrap_or(if signal.is_some() { Outcome::Signalled } else { Outcome::Exited });
+        let message = match outcome {
+            Outcome::Timeout => Some(format!("the job ran longer than its timeout of {} s and was ended", self.spec.timeout_s.unwrap_or_default())),
+            Outcome::Killed => Some("the job was ended on request".into()),
+            Outcome::Signalled => signal.map(|number| format!("the job ended by signal {number}")),
+            Outcome::Exited | Outcome::NotStarted => None,
+        };
+        Report {
+            attempt_id: self.spec.attempt_id.clone(),
+            outcome,
+            code: None,
+            exit_code,
+            signal,
+            message,
+            started_at_s: self.started_at_s,
+            wall_s: self.wall.as_secs_f64(),
+            cpu_user_s: seconds(usage.ru_utime),
+            cpu_system_s: seconds(usage.ru_stime),
+            memory_peak_bytes: u64::try_from(usage.ru_maxrss).ok().filter(|kib| *kib > 0).map(|kib| kib * 1024),
+            read_bytes: self.io.map(|io| io.read_bytes),
+            written_bytes: self.io.map(|io| io.written_bytes),
+            chars_read: self.io.map(|io| io.chars_read),
+            chars_written: self.io.map(|io| io.chars_written),
+            processes: self.processes,
+        }
+    }
+}
+
+fn seconds(time: libc::timeval) -> f64 {
+    time.tv_sec as f64 + time.tv_usec as f64 / 1e6
+}
+
+/// Ends and reaps whatever descends from this process, at once.
+pub fn sweep() {
+    let mut pause = KILL_AGAIN_FIRST;
+    loop {
+        match sys::peek_child() {
+            Child::NoneLeft => return,
+            Child::Ended(pid) => {
+                sys::reap(pid, true);
+            }
+            Child::NoneEnded => {
+                Reach::Descendants.signal(libc::SIGKILL);
+                sys::wait_signal(Some(pause));
+                pause = (pause * 2).min(KILL_AGAIN_MAX);
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! System calls with Rust types. May know: libc. One rule: each wrapper does one call and decides nothing.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use libc::{c_int, c_ulong, pid_t};
+
+pub fn check(value: c_int) -> io::Result<c_int> {
+    if value < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+/// fork, into new namespaces if `flags` says so. Safe only because the reaper never has a second thread.
+pub fn fork_with(flags: c_int) -> io::Result<pid_t> {
+    // SAFETY: without CLONE_VM this is fork: the child has its own copy of everything and no stack is shared.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, (flags | libc::SIGCHLD) as c_ulong, 0, 0, 0, 0) };
+    check(pid as c_int)
+}
+
+/// Ends a forked child without running the parent's exit handlers.
+pub fn exit_now(code: c_int) -> ! {
+    // SAFETY: _exit never returns and touches no memory of ours.
+    unsafe { libc::_exit(code) }
+}
+
+pub fn die_with_parent() -> io::Result<()> {
+    // SAFETY: plain integer arguments.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) }).map(|_| ())
+}
+
+pub fn become_subreaper() -> io::Result<()> {
+    // SAFETY: plain integer arguments.
+    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(|_| ())
+}
+
+/// A new session; already leading one is as good.
+pub fn lead_session() {
+    // SAFETY: no arguments.
+    unsafe { libc::setsid() };
+}
+
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: the kernel writes two descriptors, which nobody else owns.
+    unsafe {
+        check(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC))?;
+        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+    }
+}
+
+/// True when the other end of a pipe is closed.
+pub fn is_hung_up(fd: &OwnedFd) -> bool {
+    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: one entry, no waiting.
+    unsafe { libc::poll(&mut entry, 1, 0) == 1 && entry.revents & libc::POLLHUP != 0 }
+}
+
+pub fn open_at(dir: RawFd, name: &CStr, flags: c_int, mode: libc::mode_t) -> io::Result<OwnedFd> {
+    // SAFETY: `name` ends with NUL; the descriptor returned is ours.
+    unsafe { Ok(OwnedFd::from_raw_fd(check(libc::openat(dir, name.as_ptr(), flags | libc::O_CLOEXEC, libc::c_uint::from(mode)))?)) }
+}
+
+pub fn mode_of(fd: &OwnedFd) -> io::Result<libc::mode_t> {
+    let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: fstat fills the structure when it returns 0.
+    unsafe {
+        check(libc::fstat(fd.as_raw_fd(), found.as_mut_ptr()))?;
+        Ok(found.assume_init().st_mode)
+    }
+}
+
+/// The mount flags (ST_*) a descriptor lies under.
+pub fn mount_flags_of(fd: &OwnedFd) -> io::Result<c_ulong> {
+    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: fstatvfs fills the structure when it returns 0.
+    unsafe {
+        check(libc::fstatvfs(fd.as_raw_fd(), found.as_mut_ptr()))?;
+        Ok(found.assume_init().f_flag)
+    }
+}
+
+pub fn mount(source: &CStr, target: &CStr, kind: &CStr, flags: c_ulong) -> io::Result<()> {
+    // SAFETY: three NUL-terminated strings and no data.
+    check(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, std::ptr::null()) }).map(|_| ())
+}
+
+/// Closes everything from 3 up now, or only at exec.
+pub fn close_inherited(at_exec_only: bool) {
+    let flag = if at_exec_only { libc::CLOSE_RANGE_CLOEXEC } else { 0 };
+    // SAFETY: no descriptor from 3 up is used afterwards (or: they stay open until exec).
+    if unsafe { libc::syscall(libc::SYS_close_range, 3, c_int::MAX, flag) } == 0 {
+        return;
+    }
+    // Kernels before 5.9 (5.11 for the flag).
+    let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let open: Vec<RawFd> = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
+    for fd in open {
+        // SAFETY: as above; a descriptor that is gone by now only gives EBADF.
+        unsafe { if at_exec_only { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } else { libc::close(fd) } };
+    }
+}
+
+fn watched() -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set before it is added to.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+/// Signals are waited for, not handled: nothing ever runs in a handler.
+pub fn block_signals() {
+    // SAFETY: a valid set; the old one is not wanted.
+    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &watched(), std::ptr::null_mut()) };
+}
+
+/// What the job expects at its start: nothing blocked, nothing ignored (the Rust runtime ignores SIGPIPE).
+pub fn reset_signals() {
+    let mut none = std::mem::MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set; SIG_DFL is a valid disposition, and signals that cannot be set only give EINVAL.
+    unsafe {
+        for signal in 1..=64 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// (signal, sender's pid as seen from here; 0 for one outside this pid namespace). None: the time is over.
+pub fn wait_signal(limit: Option<Duration>) -> Option<(c_int, pid_t)> {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let time = limit.map(|limit| libc::timespec { tv_sec: limit.as_secs() as libc::time_t, tv_nsec: limit.subsec_nanos().into() });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: valid set, info and time (or null: without limit); si_pid is set for all signals in the set.
+    unsafe {
+        let signal = libc::sigtimedwait(&watched(), info.as_mut_ptr(), time);
+        if signal > 0 { Some((signal, info.assume_init().si_pid())) } else { None }
+    }
+}
+
+pub enum Child {
+    Ended(pid_t),
+    NoneEnded,
+    NoneLeft,
+}
+
+/// A child that ended, left unreaped so that /proc still knows it.
+pub fn peek_child() -> Child {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: zeroed info is valid; the kernel fills it when a child has ended.
+    unsafe {
+        if libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), libc::WEXITED | libc::WNOHANG | libc::WNOWAIT) != 0 {
+            return Child::NoneLeft;
+        }
+        match info.assume_init().si_pid() {
+            0 => Child::NoneEnded,
+            pid => Child::Ended(pid),
+        }
+    }
+}
+
+/// The raw wait status; None while it lives.
+pub fn reap(pid: pid_t, wait: bool) -> Option<c_int> {
+    let mut status = 0;
+    // SAFETY: one integer to write to.
+    let found = unsafe { libc::waitpid(pid, &mut status, if wait { 0 } else { libc::WNOHANG }) };
+    (found == pid).then_some(status)
+}
+
+/// CPU and peak memory of all children reaped so far, and of theirs.
+pub fn usage_of_children() -> libc::rusage {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: zeroed is a valid rusage, and RUSAGE_CHILDREN cannot fail.
+    unsafe {
+        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
+        usage.assume_init()
+    }
+}
+
+pub fn kill(pid: pid_t, signal: c_int) {
+    // SAFETY: integers only.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// A descriptor of a process: it can never come to mean another one.
+pub fn pidfd(pid: pid_t) -> io::Result<OwnedFd> {
+    // SAFETY: integers only; the descriptor returned is ours.
+    unsafe { Ok(OwnedFd::from_raw_fd(check(libc::syscall(libc::SYS_pidfd_open, pid, 0) as c_int)?)) }
+}
+
+pub fn kill_by_pidfd(fd: &OwnedFd, signal: c_int) {
+    // SAFETY: a valid descriptor, no siginfo.
+    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal, std::ptr::null::<libc::siginfo_t>(), 0) };
+}
+
+pub fn set_umask(mask: libc::mode_t) {
+    // SAFETY: cannot fail.
+    unsafe { libc::umask(mask) };
+}
+
+pub fn forbid_core_dumps() {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: lowering a limit is always allowed.
+    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) };
+}
+
+pub fn user_and_group() -> (libc::uid_t, libc::gid_t) {
+    // SAFETY: cannot fail.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}

@@ -1,0 +1,107 @@
+//! The rest of a job's tree: who is in it, and how a signal reaches all of them. May know: /proc and pids. One rule: a signal goes to a process only after it was seen to be a descendant.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::Read;
+
+use libc::{c_int, pid_t};
+
+use crate::sys;
+
+/// How the tree is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// This process is the init of the job's pid namespace: everything else in it is the job's.
+    Namespace,
+    /// This process is the subreaper: its descendants are the job's.
+    Descendants,
+}
+
+/// Bytes and characters, as the kernel counted them for a process and the children it waited for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Io {
+    pub chars_read: u64,
+    pub chars_written: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+}
+
+impl Reach {
+    pub fn signal(self, signal: c_int) {
+        match self {
+            Reach::Namespace => {
+                sys::kill(-1, signal);
+            }
+            Reach::Descendants => {
+                for (pid, parent) in descendants() {
+                    signal_one(pid, parent, signal);
+                }
+            }
+        }
+    }
+
+    /// A stopped process could not act on TERM otherwise.
+    pub fn terminate(self) {
+        self.signal(libc::SIGTERM);
+        self.signal(libc::SIGCONT);
+    }
+}
+
+/// Between the listing and the signal a pid may have been reaped and given away: it is held by descriptor and looked at again.
+fn signal_one(pid: pid_t, parent: pid_t, signal: c_int) {
+    match sys::pidfd(pid) {
+        Ok(fd) if parent_of(pid) == Some(parent) => sys::kill_by_pidfd(&fd, signal),
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => sys::kill(pid, signal),
+        _ => {}
+    }
+}
+
+/// All of them with their parents; one whose parent changes meanwhile is found in the next round.
+fn descendants() -> Vec<(pid_t, pid_t)> {
+    let mut children: HashMap<pid_t, Vec<pid_t>> = HashMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        if let Some(parent) = parent_of(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = Vec::new();
+    let mut above = vec![std::process::id() as pid_t];
+    while let Some(parent) = above.pop() {
+        for pid in children.remove(&parent).unwrap_or_default() {
+            found.push((pid, parent));
+            above.push(pid);
+        }
+    }
+    found
+}
+
+fn parent_of(pid: pid_t) -> Option<pid_t> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may itself hold spaces and parentheses.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// The counters of a process, to be read when it has ended but is not reaped yet. They must be opened while it lives: a zombie's file belongs to root.
+pub fn open_io(pid: pid_t) -> Option<File> {
+    File::open(format!("/proc/{pid}/io")).ok()
+}
+
+/// None where the kernel does not tell.
+pub fn read_io(mut counters: File) -> Option<Io> {
+    let mut text = String::new();
+    counters.read_to_string(&mut text).ok()?;
+    let mut io = Io::default();
+    for line in text.lines() {
+        let (key, value) = line.split_once(": ")?;
+        let value: u64 = value.parse().ok()?;
+        match key {
+            "rchar" => io.chars_read = value,
+            "wchar" => io.chars_written = value,
+            "read_bytes" => io.read_bytes = value,
+            "write_bytes" => io.written_bytes = value,
+            _ => {}
+        }
+    }
+    Some(io)
+}
