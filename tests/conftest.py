@@ -32,9 +32,11 @@ ORDER = ("test_tidy", "unit", "model", "sim", "scenarios", "testbed", "conforman
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+
     def rank(item: pytest.Item) -> int:
-        parts = item.path.relative_to(Path(__file__).parent).with_suffix("").parts if item.path.is_relative_to(Path(__file__).parent) else ()
-        return ORDER.index(parts[0]) if parts and parts[0] in ORDER else len(ORDER)
+        room = item.path.relative_to(here).with_suffix("").parts[0] if item.path.is_relative_to(here) else ""
+        return ORDER.index(room) if room in ORDER else len(ORDER)
 
     items.sort(key=rank)
 

@@ -80,7 +80,7 @@ class IoNode:
         return answer.json() if answer.content else None
 
     def events(self, after: int = 0, wait_s: float = 20.0) -> Iterator[dict[str, Any]]:
-        """Every event after `after`, for ever; each pause ends with the next event or, when there is none in `wait_s`, in an AssertionError."""
+        """Every event after `after`, for ever; AssertionError when none comes for `wait_s`."""
         while True:
             batch = self.get(f"/v1/events?after={after}&wait_s={wait_s:g}")
             assert batch["events"], f"no event after {after} for {wait_s:g} s"

@@ -1,6 +1,6 @@
 """A bad line in front of a server: a TCP proxy that cuts, stalls, delays, throttles, counts, and flips bytes.
 
-May know: sockets. One rule: it never invents bytes; all it does to a stream is what a bad network would do, and each thing it does is asked for by name.
+May know: sockets. One rule: it does to a stream only what a bad network would do, and only what was asked for by name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Direction:
 
 @dataclass
 class Link:
-    """Listens on `port`, forwards to 127.0.0.1:`target_port`. `up` is towards the server, `down` towards the client. Knobs may be turned at any time."""
+    """From `port` to `target_port` on loopback. `up` is towards the server, `down` towards the client. Knobs may be turned at any time."""
 
     target_port: int
     delay_s: float = 0.0

@@ -28,7 +28,7 @@ def make_key(path: Path, kind: str = "ed25519") -> Path:
 
 @dataclass
 class Sshd:
-    """`directory` holds keys and logs, `data` is what it serves. `sftp_only` is ForceCommand internal-sftp: no shell, so no remote checksum."""
+    """`directory` holds keys and logs, `data` is what it serves. `sftp_only`: ForceCommand internal-sftp, so no shell."""
 
     directory: Path
     data: Path

@@ -83,7 +83,9 @@ def test_sshd_serves_its_data_and_checks_keys(sshd: Sshd) -> None:
 def shell_answer(server: Sshd, command: str) -> subprocess.CompletedProcess[str]:
     config = server.directory / "ssh_config"
     config.write_text(server.ssh_config_text("lab"))
-    return subprocess.run(["ssh", "-F", config, "-oBatchMode=yes", "lab", command], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        ["ssh", "-F", config, "-oBatchMode=yes", "lab", command], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
+    )
 
 
 def test_one_sshd_gives_a_shell_and_the_other_does_not(sshd: Sshd, sftp_only: Sshd) -> None:
@@ -121,7 +123,9 @@ def test_sshd_goes_down_with_its_sessions_and_comes_back_on_its_port(sshd: Sshd)
 
 def test_an_agent_holds_the_key(sshd: Sshd, short_dir: Path) -> None:
     with running_agent(short_dir, sshd.identity_file) as agent:
-        listed = subprocess.run(["ssh-add", "-l"], env=os.environ | {"SSH_AUTH_SOCK": str(agent)}, capture_output=True, text=True, check=True).stdout
+        listed = subprocess.run(
+            ["ssh-add", "-l"], env=os.environ | {"SSH_AUTH_SOCK": str(agent)}, capture_output=True, text=True, check=True
+        ).stdout
     assert "user_key" in listed
     assert not is_listening(agent)
 
@@ -283,7 +287,9 @@ def test_a_process_elsewhere_is_found_by_the_mark_it_inherited(short_dir: Path) 
     server = Server(["sleep", "600"], short_dir / "log", env={leftovers.MARK: "me", "PYTEST_CURRENT_TEST": "tests/a.py::b"}, cwd=Path("/"))
     server.start()
     try:
-        found = wait_until(lambda: [item for item in leftovers.left_processes("me", []) if item.command == "sleep 600"], "the process to show")
+        found = wait_until(
+            lambda: [item for item in leftovers.left_processes("me", []) if item.command == "sleep 600"], "the process to show"
+        )
         assert (found[0].pid, found[0].test) == (server.pid, "tests/a.py::b")
         assert leftovers.left_processes("another", []) == []
     finally:

@@ -1,0 +1,241 @@
+"""Style is a test: the floors of the house, purity, sizes, dead modules, banned words. The rules are in tests/tidy_rules.py.
+
+One rule: no exception without a reason written beside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from tests import tidy_rules as rules
+
+PROJECT = Path(__file__).resolve().parents[1]
+PACKAGE = PROJECT / "stager"
+
+# Entry points that no module of the package imports: what calls them from outside.
+CALLED_FROM_OUTSIDE = frozenset({"stager.client", "stager.fs"})
+
+# Who else may read the environment, and why.
+MAY_READ_ENVIRONMENT = {
+    "stager/service/settings.py": "it is the reader",
+}
+
+
+@cache
+def tracked() -> tuple[str, ...]:
+    """Files of the project: known to git, or about to be."""
+    argv = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+    return tuple(sorted(path for path in listed.splitlines() if (PROJECT / path).is_file()))
+
+
+@cache
+def parsed(path: str) -> ast.Module:
+    return ast.parse(text_of(path), path)
+
+
+def text_of(path: str) -> str:
+    return (PROJECT / path).read_text()
+
+
+def python_files(*places: str) -> list[str]:
+    return [path for path in tracked() if path.endswith(".py") and (not places or path.startswith(places))]
+
+
+def module_name(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def is_package(path: str) -> bool:
+    return path.endswith("/__init__.py")
+
+
+def assert_none(findings: Iterable[str]) -> None:
+    found = list(findings)
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_floors() -> None:
+    for_each = (rules.floor_findings(parsed(path), module_name(path), is_package(path)) for path in python_files("stager/"))
+    assert_none(chain.from_iterable(for_each))
+
+
+def test_pure_rooms_are_pure() -> None:
+    assert_none(chain.from_iterable(rules.purity_findings(parsed(path), module_name(path)) for path in python_files("stager/")))
+
+
+def test_python_sizes() -> None:
+    assert_none(chain.from_iterable(rules.size_findings(parsed(path), text_of(path), path) for path in python_files()))
+
+
+def test_rust_sizes() -> None:
+    assert_none(chain.from_iterable(rules.rust_size_findings(text_of(path), path) for path in tracked() if path.endswith(".rs")))
+
+
+def test_manners() -> None:
+    def may_print(path: str) -> bool:
+        return path.startswith("stager/cli/") or not path.startswith(("stager/", "plugins/"))
+
+    assert_none(chain.from_iterable(rules.manner_findings(parsed(path), path, may_print=may_print(path)) for path in python_files()))
+
+
+def test_only_settings_reads_the_environment() -> None:
+    readers = {path: list(rules.environment_findings(parsed(path), path)) for path in python_files("stager/", "plugins/")}
+    assert_none(finding for path, findings in readers.items() if path not in MAY_READ_ENVIRONMENT for finding in findings)
+
+
+def test_modules_say_what_they_are_for() -> None:
+    files = python_files("stager/", "tests/testbed/", "workflows/")
+    assert_none(chain.from_iterable(rules.docstring_findings(parsed(path), path) for path in files))
+
+
+def test_names() -> None:
+    assert_none(chain.from_iterable(rules.name_findings(path) for path in tracked()))
+
+
+def test_nothing_is_unfinished() -> None:
+    endings = (".py", ".rs", ".sh", ".md", ".toml", ".yml", ".yaml", "Makefile", ".ci/run", ".js", ".html")
+    assert_none(chain.from_iterable(rules.unfinished_findings(text_of(path), path) for path in tracked() if path.endswith(endings)))
+
+
+def test_no_dead_modules() -> None:
+    files = python_files("stager/")
+    scripts = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["scripts"]
+    entry_points = CALLED_FROM_OUTSIDE | {target.split(":")[0] for target in scripts.values()}
+    packages = frozenset(module_name(path) for path in files if is_package(path))
+    assert_none(rules.dead_modules({module_name(path): parsed(path) for path in files}, frozenset(entry_points), packages))
+
+
+# Each rule must be able to fire, and must let pass what is right beside it.
+
+Check = Callable[[str], Iterator[str]]
+
+
+def floors(module: str) -> Check:
+    return lambda source: rules.floor_findings(ast.parse(source), module)
+
+
+def purity(module: str) -> Check:
+    return lambda source: rules.purity_findings(ast.parse(source), module)
+
+
+def sizes(source: str) -> Iterator[str]:
+    return rules.size_findings(ast.parse(source), source, "x.py")
+
+
+def manners(source: str) -> Iterator[str]:
+    return rules.manner_findings(ast.parse(source), "x.py", may_print=False)
+
+
+def environment(source: str) -> Iterator[str]:
+    return rules.environment_findings(ast.parse(source), "x.py")
+
+
+def docstring(source: str) -> Iterator[str]:
+    return rules.docstring_findings(ast.parse(source), "x.py")
+
+
+def rust(source: str) -> Iterator[str]:
+    return rules.rust_size_findings(source, "x.rs")
+
+
+def unfinished(source: str) -> Iterator[str]:
+    return rules.unfinished_findings(source, "x.py")
+
+
+def function_of(lines: int) -> str:
+    return "def f():\n" + "    x = 1\n" * (lines - 1)
+
+
+def class_of(methods: int) -> str:
+    return "class C:\n" + "".join(f"    def m{n}(self): ...\n" for n in range(methods))
+
+
+def rust_function_of(lines: int) -> str:
+    return "pub async fn f(\n    x: u8,\n) -> u8 {\n" + "    x();\n" * (lines - 4) + "}\n"
+
+
+CASES: list[tuple[str, Check, str, str]] = [
+    ("up a floor", floors("stager.model.files"), "from stager.planning import plan", "from stager.model import ids"),
+    ("up two floors, plain import", floors("stager.planning.plan"), "import stager.ports", "import stager.model.files"),
+    (
+        "inside a function",
+        floors("stager.scheduler.machine"),
+        "def f():\n    from stager.driver import drive",
+        "def f():\n    from stager.planning.plan import Plan",
+    ),
+    ("a neighbour", floors("stager.adapters.journal"), "from stager.readers.native import read", "from stager.ports import Journal"),
+    (
+        "a neighbour on the fifth floor",
+        floors("stager.sim.world"),
+        "from stager.runtime.world import LiveWorld",
+        "from stager.adapters import journal",
+    ),
+    ("relative, out of the room", floors("stager.model.files"), "from ..planning import plan", "from . import ids"),
+    ("the client beside the adapters", floors("stager.client"), "import stager.adapters.ionode", "from stager import wire"),
+    ("the worker is small", floors("stager.worker.run"), "from stager.ports import World", "from stager.wire import Spec"),
+    ("the worker from below", floors("stager.driver"), "from stager.worker.run import run", "from stager.ports import World"),
+    ("an unknown room", floors("stager.attic.box"), "x = 1", ""),
+    ("an unknown room imported", floors("stager.cli.main"), "import stager.attic", "import stager.service.app"),
+    ("clock", purity("stager.scheduler.machine"), "import time", "import heapq"),
+    ("clock from datetime", purity("stager.model.x"), "from datetime import datetime", "from dataclasses import dataclass"),
+    ("chance", purity("stager.planning.plan"), "import random", "import math"),
+    ("files", purity("stager.planning.plan"), "from pathlib import Path", "from collections import deque"),
+    ("environment in a pure room", purity("stager.planning.plan"), "import os", "import re"),
+    ("open", purity("stager.model.x"), "open('x')", "x.open('x')"),
+    ("hash", purity("stager.scheduler.x"), "k = hash('x')", "k = digest('x')"),
+    ("order of a set", purity("stager.scheduler.x"), "for x in set(y): pass", "for x in sorted(set(y)): pass"),
+    ("order of a set in a comprehension", purity("stager.scheduler.x"), "z = [x for x in {1, 2}]", "z = [x for x in (1, 2)]"),
+    ("long function", sizes, function_of(61), function_of(60)),
+    ("long file", sizes, "x = 1\n" * 501, "x = 1\n" * 499),
+    ("broad class", sizes, class_of(21), class_of(20)),
+    ("bare except", manners, "try:\n    f()\nexcept:\n    g()", "try:\n    f()\nexcept OSError:\n    g()"),
+    ("swallowed", manners, "try:\n    f()\nexcept Exception:\n    pass", "try:\n    f()\nexcept Exception as e:\n    g(e)"),
+    ("print", manners, "print(1)", "console.print(1)"),
+    ("class without a noun", manners, "class BaseOrigin: ...", "class Database: ..."),
+    ("os.environ", environment, "import os\nos.environ['X']", "import os\nos.getcwd()"),
+    ("getenv", environment, "from os import getenv", "from os import getcwd"),
+    ("docstring", docstring, "x = 1", '"""What for."""'),
+    ("unfinished", unfinished, "# TO" + "DO: more", "# to do is to be"),
+    ("long function in Rust", rust, rust_function_of(61), rust_function_of(60)),
+    ("long file in Rust", rust, "x();\n" * 501, "x();\n" * 400 + "\n#[cfg(test)]\nmod tests {\n" + "x();\n" * 200),
+]
+
+
+@pytest.mark.parametrize(("check", "bad", "good"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_each_rule_fires(check: Check, bad: str, good: str) -> None:
+    assert list(check(bad)), "the rule does not fire"
+    if good:
+        assert list(check(good)) == []
+
+
+@pytest.mark.parametrize("path", ["stager/utils.py", "stager/helpers/x.py", "a/test_common.py", "a/base-origin.rs"])
+def test_name_rule_fires(path: str) -> None:
+    assert list(rules.name_findings(path))
+
+
+@pytest.mark.parametrize("path", ["stager/database.py", "a/baseline.py", "rebase.md"])
+def test_name_rule_lets_pass(path: str) -> None:
+    assert not list(rules.name_findings(path))
+
+
+def test_dead_module_rule_fires() -> None:
+    sources = {
+        "stager": "",
+        "stager.cli.main": "from stager.model import files\nCOMMANDS = ['stager.cli.plan:run']",
+        "stager.cli.plan": "from stager.model.ids import RunId",
+        "stager.model.files": "",
+        "stager.model.ids": "",
+        "stager.model.orphan": "from stager.model import orphan",
+    }
+    trees = {name: ast.parse(text) for name, text in sources.items()}
+    dead = rules.dead_modules(trees, frozenset({"stager.cli.main"}), frozenset({"stager"}))
+    assert [line.split(":")[0] for line in dead] == ["stager.model.orphan"]
