@@ -164,6 +164,8 @@ class Link:
                     writer.write_eof()
                 return
             await self._take_turn(len(data))
+            if writer.transport.is_closing():
+                return
             data, cut = self._trouble(data, way)
             way.carried_bytes += len(data)
             try:
@@ -173,6 +175,7 @@ class Link:
                 writer.transport.abort()
             if cut:
                 self._reset_all()
+                return
 
     async def _take_turn(self, size_bytes: int) -> None:
         """One line for all connections: each chunk takes its time on it."""
