@@ -122,10 +122,12 @@ pub fn block_signals() {
 /// What the job expects at its start: nothing blocked, nothing ignored (the Rust runtime ignores SIGPIPE).
 pub fn reset_signals() {
     let mut none = std::mem::MaybeUninit::uninit();
-    // SAFETY: sigemptyset initialises the set; SIG_DFL is a valid disposition, and signals that cannot be set only give EINVAL.
+    // The kernel's own call, since libc's refuses the two signals it keeps for itself; all zero is SIG_DFL with no flags.
+    let default = [0u64; 4];
+    // SAFETY: the kernel reads one sigaction (at most four words); signals that cannot be set only give EINVAL; sigemptyset initialises the set.
     unsafe {
         for signal in 1..=64 {
-            libc::signal(signal, libc::SIG_DFL);
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null::<u64>(), 8);
         }
         libc::sigemptyset(none.as_mut_ptr());
         libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());

@@ -1,6 +1,6 @@
 //! The rest of a job's tree: who is in it, and how a signal reaches all of them. May know: /proc and pids. One rule: a signal goes to a process only after it was seen to be a descendant.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Read;
 
@@ -26,17 +26,14 @@ pub struct Io {
     pub written_bytes: u64,
 }
 
+/// How often the listing is repeated in search of those that were born, or lost their parent, during the last one.
+const ROUNDS_MAX: u32 = 20;
+
 impl Reach {
     pub fn signal(self, signal: c_int) {
         match self {
-            Reach::Namespace => {
-                sys::kill(-1, signal);
-            }
-            Reach::Descendants => {
-                for (pid, parent) in descendants() {
-                    signal_one(pid, parent, signal);
-                }
-            }
+            Reach::Namespace => sys::kill(-1, signal),
+            Reach::Descendants => signal_descendants(signal),
         }
     }
 
@@ -47,16 +44,28 @@ impl Reach {
     }
 }
 
-/// Between the listing and the signal a pid may have been reaped and given away: it is held by descriptor and looked at again.
-fn signal_one(pid: pid_t, parent: pid_t, signal: c_int) {
-    match sys::pidfd(pid) {
-        Ok(fd) if parent_of(pid) == Some(parent) => sys::kill_by_pidfd(&fd, signal),
-        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => sys::kill(pid, signal),
-        _ => {}
+fn signal_descendants(signal: c_int) {
+    let mut reached = HashSet::new();
+    for _ in 0..ROUNDS_MAX {
+        let fresh: Vec<_> = descendants().into_iter().filter(|(pid, _)| !reached.contains(pid)).collect();
+        if fresh.is_empty() {
+            return;
+        }
+        reached.extend(fresh.into_iter().filter(|(pid, parent)| signal_one(*pid, *parent, signal)).map(|(pid, _)| pid));
     }
 }
 
-/// All of them with their parents; one whose parent changes meanwhile is found in the next round.
+/// False if it is gone or has another parent now. Between the listing and the signal a pid may have been reaped and given away: it is held by descriptor and looked at again.
+fn signal_one(pid: pid_t, parent: pid_t, signal: c_int) -> bool {
+    match sys::pidfd(pid) {
+        Ok(fd) if parent_of(pid) == Some(parent) => sys::kill_by_pidfd(&fd, signal),
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => sys::kill(pid, signal),
+        _ => return false,
+    }
+    true
+}
+
+/// All of them with their parents.
 fn descendants() -> Vec<(pid_t, pid_t)> {
     let mut children: HashMap<pid_t, Vec<pid_t>> = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

@@ -1,0 +1,6 @@
+//! The reaper as its users meet it: the real binary, real processes, mounts and signals, as root and as an ordinary user.
+
+mod case;
+mod holding;
+mod linking;
+mod running;
