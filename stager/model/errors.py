@@ -59,6 +59,7 @@ class StagerError(Exception):
 
     def __init__(self, message: str, *, code: str = "", subject: str = "") -> None:
         super().__init__(message)
+        self.details: dict[str, object] = {}
         self.message, self.code, self.subject = message, code or self.error_class.value, subject
 
     def fault(self) -> Fault:

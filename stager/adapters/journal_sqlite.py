@@ -1,0 +1,124 @@
+"""The Journal port on SQLite: batches of events and the commands they led to, durable when `append` returns.
+
+May know: the classes of events and commands, msgspec, sqlite3. One rule: one transaction a batch (WAL, synchronous=FULL), each with
+the version of the code that wrote it and a checksum; values are stored by the names of their classes and fields.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args
+
+import msgspec
+
+from stager.model.errors import Corrupt, Refused
+from stager.scheduler.commands import Command
+from stager.scheduler.events import Event
+
+FORMAT = 1
+PACK_OVER_BYTES = 4096
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE batches (
+    seq INTEGER PRIMARY KEY, version TEXT NOT NULL, checksum INTEGER NOT NULL, packed INTEGER NOT NULL, body BLOB NOT NULL
+);
+"""
+
+# From each older format to the next: statements run in one transaction, after a copy of the file was made.
+UPGRADES: dict[int, Callable[[sqlite3.Connection], None]] = {}
+
+
+class Codec:
+    """Values of a closed set of dataclasses to bytes and back, by the name of the class."""
+
+    def __init__(self, *unions: UnionType) -> None:
+        self.classes = {kind.__name__: kind for union in unions for kind in get_args(union)}
+        self.decoders = {name: msgspec.msgpack.Decoder(kind) for name, kind in self.classes.items()}
+        self.encoder = msgspec.msgpack.Encoder()
+        self.outer = msgspec.msgpack.Decoder(tuple[list[tuple[str, msgspec.Raw]], list[tuple[str, msgspec.Raw]]])
+
+    def encode(self, events: Sequence[Any], commands: Sequence[Any]) -> bytes:
+        return self.encoder.encode(([(type(e).__name__, e) for e in events], [(type(c).__name__, c) for c in commands]))
+
+    def decode(self, body: bytes) -> tuple[list[Any], list[Any]]:
+        events, commands = self.outer.decode(body)
+        return [self._value(name, raw) for name, raw in events], [self._value(name, raw) for name, raw in commands]
+
+    def _value(self, name: str, raw: msgspec.Raw) -> Any:
+        decoder = self.decoders.get(name)
+        if decoder is None:
+            raise Refused(f"the journal holds a {name!r}, which this version of stager does not know; use the newer version that wrote it")
+        return decoder.decode(raw)
+
+
+class SqliteJournal:
+    """One writer: whoever holds the lock of the state directory. Opens or makes the file."""
+
+    def __init__(self, path: Path, version: str) -> None:
+        self.path, self.version = path, version
+        self.codec = Codec(Event, Command)
+        fresh = not path.exists()
+        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        path.chmod(0o600)
+        self.db.execute("PRAGMA journal_mode=WAL")
+        self.db.execute("PRAGMA synchronous=FULL")
+        if fresh or not self._has_schema():
+            self.db.executescript(f"BEGIN; {SCHEMA} INSERT INTO meta VALUES ('format', '{FORMAT}'); COMMIT;")
+        self._check_format()
+        self.next_seq = self.db.execute("SELECT coalesce(max(seq), 0) + 1 FROM batches").fetchone()[0]
+
+    def _has_schema(self) -> bool:
+        return self.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone() is not None
+
+    def _check_format(self) -> None:
+        found = int(self.db.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()[0])
+        if found > FORMAT:
+            self.db.close()
+            text = f"the journal {self.path} has format {found} and this stager ({self.version}) reads up to {FORMAT}"
+            raise Refused(f"{text}; use the version that wrote it or another state directory", code="journal_newer")
+        if found < FORMAT:
+            self._upgrade(found)
+
+    def _upgrade(self, found: int) -> None:
+        backup = self.path.with_suffix(f".format{found}.backup")
+        target = sqlite3.connect(backup)
+        backup.chmod(0o600)
+        self.db.backup(target)
+        target.close()
+        self.db.execute("BEGIN IMMEDIATE")
+        for step in range(found, FORMAT):
+            UPGRADES[step](self.db)
+        self.db.execute("UPDATE meta SET value = ? WHERE key = 'format'", (str(FORMAT),))
+        self.db.execute("COMMIT")
+
+    def append(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        body = self.codec.encode(events, commands)
+        packed = len(body) > PACK_OVER_BYTES
+        stored = zlib.compress(body, 1) if packed else body
+        # Outside a transaction of our own a single INSERT is one: it is on disk when execute returns.
+        row = (self.next_seq, self.version, zlib.crc32(stored), int(packed), stored)
+        self.db.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?)", row)
+        self.next_seq += 1
+
+    def batches(self) -> Iterable[tuple[str, list[Any], list[Any]]]:
+        return self._batches()
+
+    def _batches(self) -> Iterator[tuple[str, list[Any], list[Any]]]:
+        for seq, version, checksum, packed, stored in self.db.execute("SELECT * FROM batches ORDER BY seq"):
+            if zlib.crc32(stored) != checksum:
+                text = f"batch {seq} of the journal {self.path} is damaged; restore the file from a backup"
+                raise Corrupt(f"{text}, or move it away to start anew (finals at the origins are not touched)", code="checksum_mismatch")
+            events, commands = self.codec.decode(zlib.decompress(stored) if packed else stored)
+            yield version, events, commands
+
+    def clear(self) -> None:
+        """Forgets everything; only for a journal whose runs are all removed."""
+        self.db.execute("DELETE FROM batches")
+        self.db.execute("VACUUM")
+
+    def close(self) -> None:
+        self.db.close()

@@ -1,0 +1,194 @@
+"""An embedded I/O node: the process of `stager-ionode serve` on one store directory. Adopted when it lives, ended or started when it does not answer.
+
+May know: ionode, the store's rendezvous and lock. One rule: never two nodes on one store; a process is ended only if it is the one that serves this store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from stager.adapters.ionode import IoNode
+from stager.model.errors import Refused, StagerError, Transient
+
+log = logging.getLogger(__name__)
+RENDEZVOUS = "rendezvous.json"
+LOCK = "lock"
+START_DEADLINE_S = 30.0
+END_DEADLINE_S = 10.0
+POLL_S = 0.01
+BACKOFF_S_MAX = 5.0
+GOOD_LIFE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    program: str
+    node_id: str
+    store_dir: Path
+    log_path: Path
+    capacity_bytes: int
+
+
+class NodeProcess:
+    """One store, one process at a time; `client` stays the same object over restarts, so whoever holds it talks to the living one."""
+
+    def __init__(self, settings: NodeSettings, epoch: int) -> None:
+        self.settings = settings
+        self.client = IoNode(settings.store_dir / "node.sock", "", epoch=epoch)
+        self.child: subprocess.Popen[bytes] | None = None
+        self.started_at = 0.0
+        self.quick_deaths = 0
+
+    @property
+    def node_id(self) -> str:
+        return self.settings.node_id
+
+    async def contact(self) -> IoNode:
+        """The client, in contact with a living node that has the wanted capacity. Adopts, else ends and starts. Raises Refused or Transient."""
+        self._reap()
+        if not await self._adopt():
+            await self._end_unanswering()
+            await self._start()
+        said = await self.client.node()
+        if said["capacity_bytes"] != self.settings.capacity_bytes:
+            await self.client.set_capacity(self.settings.capacity_bytes)
+        return self.client
+
+    async def _adopt(self) -> bool:
+        """False if nothing answers there. A node that says no (a higher epoch, a wrong token) is an error: it is not ours to end."""
+        try:
+            said = msgspec.json.decode((self.settings.store_dir / RENDEZVOUS).read_bytes())
+            token = await asyncio.to_thread(Path(said["token_file"]).read_text)
+            if not is_running(said["pid"]):
+                return False
+            self.client.meet(Path(said["socket"]), token.strip(), said["incarnation"])
+            answer = await self.client.node()
+        except (OSError, ValueError, KeyError):
+            return False
+        except Transient:
+            return False
+        return answer["incarnation"] == said["incarnation"] and not answer["draining"]
+
+    async def _end_unanswering(self) -> None:
+        """Whoever holds the store's lock and did not answer is ended: first asked, then forced."""
+        if not self._locked():
+            return
+        pid = self._serving_pid()
+        end = time.monotonic() + END_DEADLINE_S
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if pid is not None:
+                log.warning("ending the I/O node %s (pid %d), which does not answer, with %s", self.node_id, pid, number.name)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            while time.monotonic() < end:
+                self._reap()
+                if not self._locked():
+                    return
+                await asyncio.sleep(POLL_S)
+            end = time.monotonic() + END_DEADLINE_S
+        text = f"the store {self.settings.store_dir} is locked by a process that does not answer"
+        raise Refused(f"{text}; end it, or use another state directory", code="store_locked", subject=str(self.settings.store_dir))
+
+    def _locked(self) -> bool:
+        try:
+            handle = os.open(self.settings.store_dir / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
+    def _serving_pid(self) -> int | None:
+        """Of the process that said it serves this store, if it still is one that does."""
+        try:
+            pid = int(msgspec.json.decode((self.settings.store_dir / RENDEZVOUS).read_bytes())["pid"])
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError, KeyError):
+            return None
+        return pid if b"serve" in words and os.fsencode(self.settings.store_dir) in words else None
+
+    async def _start(self) -> None:
+        await self._back_off()
+        (self.settings.store_dir / RENDEZVOUS).unlink(missing_ok=True)
+        settings = self.settings
+        settings.store_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        command = [settings.program, "serve", "--store", str(settings.store_dir), "--node-id", settings.node_id]
+        command += ["--capacity-bytes", str(settings.capacity_bytes)]
+        handle = os.open(settings.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            # A session of its own: Ctrl-C and the end of the scheduler must not reach it, so that a later scheduler can adopt it.
+            self.child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=handle, stderr=handle, start_new_session=True, cwd="/", close_fds=True
+            )
+        except OSError as problem:
+            raise Refused(f"the I/O node cannot be started: {settings.program}: {problem}", code="ionode_missing") from problem
+        finally:
+            os.close(handle)
+        self.started_at = time.monotonic()
+        await self._await_answer()
+
+    async def _back_off(self) -> None:
+        """A node that dies soon after each start is started more and more slowly."""
+        lived_s = time.monotonic() - self.started_at
+        self.quick_deaths = self.quick_deaths + 1 if self.started_at and lived_s < GOOD_LIFE_S else 0
+        if self.quick_deaths > 1:
+            await asyncio.sleep(min(BACKOFF_S_MAX, 0.1 * 2**self.quick_deaths))
+
+    async def _await_answer(self) -> None:
+        end = time.monotonic() + START_DEADLINE_S
+        while time.monotonic() < end:
+            if self.child is not None and self.child.poll() is not None:
+                code, self.child = self.child.returncode, None
+                raise Refused(f"the I/O node ended at its start (exit {code}): {self._last_words()}", code="ionode_start")
+            if await self._adopt():
+                return
+            await asyncio.sleep(POLL_S)
+        raise Transient(f"the I/O node does not answer {START_DEADLINE_S:.0f} s after its start: {self._last_words()}", code="timeout")
+
+    def _last_words(self) -> str:
+        try:
+            return self.settings.log_path.read_bytes()[-2000:].decode(errors="replace").strip() or f"see {self.settings.log_path}"
+        except OSError:
+            return f"no log at {self.settings.log_path}"
+
+    def _reap(self) -> None:
+        if self.child is not None and self.child.poll() is not None:
+            log.warning("the I/O node %s ended with exit %d", self.node_id, self.child.returncode)
+            self.child = None
+
+    async def stop(self, drain_s: float = 0.0) -> None:
+        """Asks it to end and waits until the store is free; ends it by force if it takes too long."""
+        with contextlib.suppress(StagerError):
+            await self.client.shutdown(drain_s)
+        end = time.monotonic() + drain_s + END_DEADLINE_S
+        while time.monotonic() < end and self._locked():
+            self._reap()
+            await asyncio.sleep(POLL_S)
+        await self._end_unanswering()
+        self._reap()
+        self.client.close()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

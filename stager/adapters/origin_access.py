@@ -1,0 +1,77 @@
+"""The OriginAccess port: stat, list and probe of origins through `stager-ionode origin`, so both planes see the same.
+
+May know: origin_config, the data plane's program. One rule: a configuration may hold secrets and goes by standard input only.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stager.adapters.binary import find_ionode
+from stager.adapters.ionode import fault_of
+from stager.adapters.origin_config import resolve
+from stager.model.errors import Fault, InvalidInput, Transient, error_from
+from stager.model.workflow import Origin
+from stager.ports import Entry, Probe
+
+CALL_DEADLINE_S = 600.0
+
+
+class IonodeOriginAccess:
+    """One process a call; connections are parallel inside it, so batch the paths."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = dict(environ)
+        self.program = find_ionode(environ)
+        self.configs: dict[Origin, dict[str, Any]] = {}
+
+    def config(self, origin: Origin) -> dict[str, Any]:
+        """Resolved once an origin. May hold secrets."""
+        if origin not in self.configs:
+            self.configs[origin] = resolve(origin, self.environ)
+        return self.configs[origin]
+
+    def stat(self, origin: Origin, paths: Sequence[str]) -> list[Entry | Fault]:
+        if not paths:
+            return []
+        answer = self._ask("stat", origin, {"paths": list(paths)})
+        return [fault_of(entry["error"]) if "error" in entry else entry_of(entry) for entry in answer["entries"]]
+
+    def list(self, origin: Origin, prefix: str, *, recursive: bool = True, limit: int = 1_000_000) -> list[Entry]:
+        answer = self._ask("list", origin, {"prefix": prefix, "recursive": recursive, "limit": limit})
+        if answer["truncated"]:
+            text = f"more than {limit} files are below {prefix or '/'!r} at the origin {origin.name!r}; name a narrower prefix"
+            raise InvalidInput(text, code="bad_request", subject=prefix)
+        return [entry_of(entry) for entry in answer["entries"] if entry["kind"] == "file"]
+
+    def probe(self, origin: Origin, path: str, *, write: bool) -> Probe:
+        answer = self._ask("probe", origin, {"path": path, "write": write})
+        findings = tuple(fault_of(entry) for entry in answer["findings"])
+        return Probe(answer["reachable"], answer["writable"], answer["free_bytes"], findings)
+
+    def _ask(self, action: str, origin: Origin, request: Mapping[str, Any]) -> dict[str, Any]:
+        document = msgspec.json.encode({"origin": self.config(origin), "request": request})
+        command = [self.program, "origin", action, "--config", "-"]
+        try:
+            done = subprocess.run(command, input=document, capture_output=True, timeout=CALL_DEADLINE_S, check=False)
+        except subprocess.TimeoutExpired as problem:
+            text = f"the origin {origin.name!r} did not answer {action} within {CALL_DEADLINE_S:.0f} s"
+            raise Transient(text, code="timeout", subject=origin.name) from problem
+        try:
+            answer = msgspec.json.decode(done.stdout)
+        except msgspec.DecodeError:
+            said = done.stderr.decode(errors="replace").strip()[-500:]
+            text = f"asking the origin {origin.name!r} failed (exit {done.returncode}): {said}"
+            raise Transient(text, code="io_error", subject=origin.name) from None
+        if "error" in answer:
+            fault = fault_of(answer["error"])
+            raise error_from(Fault(fault.error_class, fault.code, f"origin {origin.name!r}: {fault.message}", fault.subject))
+        return answer
+
+
+def entry_of(entry: Mapping[str, Any]) -> Entry:
+    return Entry(entry["path"], entry["size_bytes"], entry["token"], entry["kind"], entry["settled"], entry.get("mtime_ns"))

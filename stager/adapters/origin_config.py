@@ -1,0 +1,247 @@
+"""From an Origin of a workflow to the configuration an I/O node takes: ssh settings resolved, credentials looked up.
+
+May know: the model, `ssh -G`, the AWS files. One rule: it runs where the user is (the environment is passed in); what it returns may hold
+secrets and goes over a 0600 socket into memory, never into a file, a log or a plan.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from stager.model.errors import Denied, InvalidInput, Refused
+from stager.model.units import parse_size_bytes
+from stager.model.workflow import Origin, OriginKind
+
+SSH_DEADLINE_S = 20.0
+NEED_SECRETS = frozenset({OriginKind.S3})
+TRUE = frozenset({"1", "true", "yes", "on"})
+
+
+def resolve_all(origins: Iterable[Origin], environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Configurations by the origins' names. Raises the first error; `stager check` resolves one by one."""
+    return {origin.name: resolve(origin, environ) for origin in origins}
+
+
+def resolve(origin: Origin, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The body of PUT /v1/origins (docs/formats/ionode-api.md). Raises InvalidInput, Refused or Denied with what to change."""
+    makers = {OriginKind.FILE: file_config, OriginKind.SFTP: sftp_config, OriginKind.SSHFS: sshfs_config, OriginKind.S3: s3_config}
+    maker = makers.get(origin.kind)
+    if maker is None:
+        text = f"origin {origin.name!r}: {origin.kind} origins are not served yet; use file, sftp, sshfs or s3"
+        raise Refused(text, code="unsupported", subject=origin.name)
+    options = dict(origin.options)
+    config = maker(origin, urlsplit(origin.url), options, environ)
+    if options.get("bandwidth"):
+        config["bandwidth_bytes_per_s_max"] = size_option(origin, "bandwidth", options["bandwidth"])
+    return config
+
+
+def size_option(origin: Origin, key: str, text: str) -> int:
+    try:
+        return parse_size_bytes(text)
+    except ValueError as problem:
+        raise InvalidInput(f"origin {origin.name!r}, {key}: {problem}", subject=origin.name) from problem
+
+
+def file_config(origin: Origin, url: SplitResult, options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
+    path = unquote(url.path) if url.scheme == "file" else origin.url
+    if url.scheme == "file" and url.netloc not in ("", "localhost"):
+        text = f"origin {origin.name!r}: {origin.url} names the host {url.netloc!r}; a file origin is on this machine, write file:///dir"
+        raise InvalidInput(text, subject=origin.name)
+    if not path.startswith("/"):
+        raise InvalidInput(f"origin {origin.name!r}: {origin.url} is not absolute; write file:///dir", subject=origin.name)
+    return {"kind": "file", "base_path": path.rstrip("/") or "/"}
+
+
+def sshfs_config(origin: Origin, url: SplitResult, options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
+    return sftp_config(origin, url, options, environ) | {"kind": "sshfs", "mount_point": options.get("mount_point")}
+
+
+def sftp_config(origin: Origin, url: SplitResult, options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
+    """What OpenSSH itself would use for this host, read once with `ssh -G`; the origin's own settings win."""
+    if not url.hostname:
+        raise InvalidInput(f"origin {origin.name!r}: {origin.url} names no host; write sftp://user@host/dir", subject=origin.name)
+    if url.password is not None:
+        raise InvalidInput(f"origin {origin.name!r}: take the password out of the URL; use an ssh key or agent", subject=origin.name)
+    said = ssh_settings(origin, url, environ)
+    for key in ("proxyjump", "proxycommand"):
+        if said.get(key, ["none"])[0].lower() not in ("none", ""):
+            text = f"origin {origin.name!r}: your ssh configuration reaches {url.hostname} through {key} {said[key][0]!r}"
+            advice = "stager does not do that; give an origin that can be reached directly"
+            raise Refused(f"{text}; {advice}", code="unsupported", subject=origin.name)
+    identities, only, agent = identities_of(origin, said, environ)
+    own = options.get("known_hosts")
+    known_hosts = [own] if own else split_paths(said, "userknownhostsfile", "globalknownhostsfile")
+    alias = options.get("host_key_alias") or said.get("hostkeyalias", ["none"])[0]
+    return {
+        "kind": "sftp",
+        "host": said.get("hostname", [url.hostname])[0],
+        "port": int(said.get("port", ["22"])[0]),
+        "user": said.get("user", [url.username or ""])[0],
+        "base_path": remote_path(url),
+        "known_hosts": [expanded(path, environ) for path in known_hosts],
+        "host_key_alias": None if alias in ("none", "") else alias,
+        "identity_files": identities,
+        "identities_only": only,
+        "agent_socket": agent,
+        "connections_max": int(options["connections_max"]) if options.get("connections_max") else None,
+        "shell_checksum": options.get("shell_checksum", "true").lower() in TRUE,
+    }
+
+
+def ssh_settings(origin: Origin, url: SplitResult, environ: Mapping[str, str]) -> dict[str, list[str]]:
+    """`ssh -G` as a mapping of lower-case keys to all their values."""
+    host = str(url.hostname)
+    if host.startswith("-") or (url.username or "").startswith("-"):
+        raise InvalidInput(f"origin {origin.name!r}: the host or user in {origin.url} starts with '-'", subject=origin.name)
+    command = ["ssh", "-G"]
+    if environ.get("STAGER_SSH_CONFIG"):
+        command += ["-F", environ["STAGER_SSH_CONFIG"]]
+    if url.port is not None:
+        command += ["-p", str(url.port)]
+    if url.username:
+        command += ["-l", unquote(url.username)]
+    try:
+        done = subprocess.run([*command, "--", host], capture_output=True, env=dict(environ), timeout=SSH_DEADLINE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        text = f"origin {origin.name!r}: `ssh -G {host}` cannot be run ({problem}); install the OpenSSH client"
+        raise Refused(text, code="unsupported", subject=origin.name) from problem
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip()
+        raise InvalidInput(f"origin {origin.name!r}: ssh does not take your configuration for {host}: {said}", subject=origin.name)
+    settings: dict[str, list[str]] = {}
+    for line in done.stdout.decode(errors="replace").splitlines():
+        key, _, value = line.partition(" ")
+        settings.setdefault(key.lower(), []).append(value.strip())
+    return settings
+
+
+def identities_of(
+    origin: Origin, said: Mapping[str, list[str]], environ: Mapping[str, str]
+) -> tuple[list[str], bool, str | None]:
+    """Key files that are there, whether only they may be used, and the agent's socket."""
+    agent = said.get("identityagent", ["SSH_AUTH_SOCK"])[0]
+    agent = environ.get("SSH_AUTH_SOCK", "") if agent == "SSH_AUTH_SOCK" else environ.get(agent[1:], "") if agent.startswith("$") else agent
+    socket = None if agent in ("none", "") else expanded(agent, environ)
+    if origin.credentials.startswith("key:"):
+        path = expanded(origin.credentials[4:], environ)
+        if not Path(path).is_file():
+            raise Denied(f"origin {origin.name!r}: there is no key file {path}", code="auth_failed", subject=origin.name)
+        return [path], True, socket
+    if origin.credentials == "agent":
+        if socket is None:
+            text = f"origin {origin.name!r} wants the ssh agent, but SSH_AUTH_SOCK is not set; start one and add your key with ssh-add"
+            raise Denied(text, code="auth_failed", subject=origin.name)
+        return [], False, socket
+    if origin.credentials:
+        text = f"origin {origin.name!r}: credentials {origin.credentials!r} are not for ssh"
+        text += "; write agent, key:PATH, or nothing for your ssh configuration"
+        raise InvalidInput(text, subject=origin.name)
+    files = [expanded(path, environ) for path in split_paths(said, "identityfile")]
+    return [path for path in files if Path(path).is_file()], said.get("identitiesonly", ["no"])[0] == "yes", socket
+
+
+def split_paths(said: Mapping[str, list[str]], *keys: str) -> list[str]:
+    """Known-hosts settings name several files on a line, identity files one a line (which may hold spaces)."""
+    paths: list[str] = []
+    for key in keys:
+        for value in said.get(key, []):
+            paths += [value] if key == "identityfile" else value.split()
+    return [path for path in paths if path.lower() != "none"]
+
+
+def expanded(path: str, environ: Mapping[str, str]) -> str:
+    """`~` is the home of the environment passed in."""
+    if path == "~" or path.startswith("~/"):
+        return environ.get("HOME", os.path.expanduser("~")) + path[1:]
+    return path
+
+
+def remote_path(url: SplitResult) -> str:
+    """`/dir` is absolute; `/~/dir` is below the login directory, as with scp and curl."""
+    path = unquote(url.path).rstrip("/")
+    if path == "/~" or path.startswith("/~/"):
+        return path[3:] or "."
+    return path or "/"
+
+
+def s3_config(origin: Origin, url: SplitResult, options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
+    if not url.netloc or "@" in url.netloc:
+        raise InvalidInput(f"origin {origin.name!r}: write {origin.url} as s3://bucket/prefix, without credentials", subject=origin.name)
+    keys = s3_credentials(origin, environ)
+    endpoint = options.get("endpoint") or keys.get("endpoint") or None
+    region = options.get("region") or keys.get("region") or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    # Virtual hosts need DNS names for buckets, which self-run servers seldom have.
+    addressing = options.get("addressing") or ("path" if endpoint else "virtual")
+    return {
+        "kind": "s3",
+        "bucket": url.netloc,
+        "prefix": unquote(url.path).strip("/"),
+        "region": region,
+        "endpoint": endpoint,
+        "addressing": addressing,
+        "access_key_id": keys["access_key_id"],
+        "secret_access_key": keys["secret_access_key"],
+        "session_token": keys.get("session_token") or None,
+        "allow_http": options.get("allow_http", "").lower() in TRUE,
+    }
+
+
+def s3_credentials(origin: Origin, environ: Mapping[str, str]) -> dict[str, str]:
+    """`env:PREFIX`, `profile:NAME`, `anonymous`, or AWS's own default: the AWS_ variables, else the profile AWS_PROFILE."""
+    reference = origin.credentials
+    if reference == "anonymous":
+        return {"access_key_id": "", "secret_access_key": ""}
+    if reference.startswith("env:"):
+        return env_credentials(origin, reference[4:], environ)
+    if reference.startswith("profile:"):
+        return profile_credentials(origin, reference[8:], environ)
+    if reference:
+        text = f"origin {origin.name!r}: credentials {reference!r} are not for s3; write env:PREFIX, profile:NAME, anonymous, or nothing"
+        raise InvalidInput(text, subject=origin.name)
+    if environ.get("AWS_ACCESS_KEY_ID"):
+        return env_credentials(origin, "AWS", environ)
+    return profile_credentials(origin, environ.get("AWS_PROFILE", "default"), environ)
+
+
+def env_credentials(origin: Origin, prefix: str, environ: Mapping[str, str]) -> dict[str, str]:
+    names = {"access_key_id": f"{prefix}_ACCESS_KEY_ID", "secret_access_key": f"{prefix}_SECRET_ACCESS_KEY"}
+    missing = [name for name in names.values() if not environ.get(name)]
+    if missing:
+        text = f"origin {origin.name!r}: {' and '.join(missing)} not set in the environment; export the key of an account that may use it"
+        raise Denied(text, code="auth_failed", subject=origin.name)
+    more = {"session_token": f"{prefix}_SESSION_TOKEN", "region": f"{prefix}_REGION", "endpoint": f"{prefix}_ENDPOINT_URL"}
+    return {key: environ.get(name, "") for key, name in (names | more).items()}
+
+
+def profile_credentials(origin: Origin, profile: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """From ~/.aws/credentials, then ~/.aws/config (where sections are called `profile NAME`)."""
+    home = Path(environ.get("HOME", "/"))
+    files = (
+        (environ.get("AWS_SHARED_CREDENTIALS_FILE") or str(home / ".aws/credentials"), profile),
+        (environ.get("AWS_CONFIG_FILE") or str(home / ".aws/config"), profile if profile == "default" else f"profile {profile}"),
+    )
+    found: dict[str, str] = {}
+    for path, section in files:
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(expanded(path, environ))
+        except configparser.Error as problem:
+            # The message of a parse error quotes the line, which may be a key.
+            text = f"origin {origin.name!r}: {path} is not a valid AWS file ({type(problem).__name__}); mend it"
+            raise InvalidInput(text, subject=origin.name) from None
+        if parser.has_section(section):
+            found = {**dict(parser.items(section)), **found}
+    if not found.get("aws_access_key_id") or not found.get("aws_secret_access_key"):
+        text = f"origin {origin.name!r}: no access key in the AWS profile {profile!r} ({files[0][0]})"
+        advice = "run `aws configure`, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name other credentials in the workflow"
+        raise Denied(f"{text}; {advice}", code="auth_failed", subject=origin.name)
+    names = ("access_key_id", "secret_access_key", "session_token")
+    keys = {name: found.get(f"aws_{name}", "") for name in names}
+    return keys | {"region": found.get("region", ""), "endpoint": found.get("endpoint_url", "")}

@@ -1,0 +1,92 @@
+"""What outlives the journal of a run: its name, where it came from, how it ended. A small SQLite file beside the journal.
+
+May know: sqlite3. One rule: the Machine's state is the truth about a run that is not finished; a record says what it was and how it ended.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS runs (
+    run TEXT PRIMARY KEY, submit_id TEXT NOT NULL UNIQUE, workflow TEXT NOT NULL, source_path TEXT NOT NULL, submitted_at REAL NOT NULL,
+    jobs_total INTEGER NOT NULL, state TEXT NOT NULL DEFAULT 'active', finished_at REAL, jobs_done INTEGER NOT NULL DEFAULT 0,
+    summary TEXT, removed INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    run: str
+    submit_id: str
+    workflow: str
+    source_path: str
+    submitted_at: float
+    jobs_total: int
+    state: str = "active"
+    finished_at: float | None = None
+    jobs_done: int = 0
+    summary: str | None = None
+    removed: bool = False
+
+
+class RunRecords:
+    """Used from one thread at a time (callers hold no cursors)."""
+
+    def __init__(self, path: Path) -> None:
+        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        path.chmod(0o600)
+        self.db.execute("PRAGMA journal_mode=WAL")
+        self.db.executescript(SCHEMA)
+
+    def next_number(self, name: str) -> int:
+        """1, 2, 3 for each name; never given twice."""
+        row = self.db.execute(
+            "INSERT INTO counters VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1 RETURNING value", (name,)
+        ).fetchone()
+        return int(row[0])
+
+    def add(self, record: RunRecord) -> None:
+        self.db.execute(
+            "INSERT INTO runs (run, submit_id, workflow, source_path, submitted_at, jobs_total) VALUES (?, ?, ?, ?, ?, ?)",
+            (record.run, record.submit_id, record.workflow, record.source_path, record.submitted_at, record.jobs_total),
+        )
+
+    def by_submit_id(self, submit_id: str) -> RunRecord | None:
+        return self._one("submit_id", submit_id)
+
+    def get(self, run: str) -> RunRecord | None:
+        return self._one("run", run)
+
+    def _one(self, column: str, value: str) -> RunRecord | None:
+        row = self.db.execute(f"SELECT * FROM runs WHERE {column} = ?", (value,)).fetchone()
+        return record_of(row) if row else None
+
+    def all(self) -> list[RunRecord]:
+        return [record_of(row) for row in self.db.execute("SELECT * FROM runs ORDER BY submitted_at, run")]
+
+    def finish(self, run: str, state: str, finished_at: float, jobs_done: int, summary: str) -> None:
+        row = (state, finished_at, jobs_done, summary, run)
+        self.db.execute("UPDATE runs SET state = ?, finished_at = ?, jobs_done = ?, summary = ? WHERE run = ?", row)
+
+    def reopen(self, run: str) -> None:
+        self.db.execute("UPDATE runs SET state = 'active', finished_at = NULL WHERE run = ?", (run,))
+
+    def remove(self, run: str) -> None:
+        """Keeps the line so that the name is not given again and `runs --all` can show it."""
+        self.db.execute("UPDATE runs SET removed = 1, summary = NULL WHERE run = ?", (run,))
+
+    def forget(self, run: str) -> None:
+        """A submit that never reached the journal."""
+        self.db.execute("DELETE FROM runs WHERE run = ?", (run,))
+
+    def close(self) -> None:
+        self.db.close()
+
+
+def record_of(row: tuple[object, ...]) -> RunRecord:
+    return RunRecord(*row[:-1], removed=bool(row[-1]))  # type: ignore[arg-type]
