@@ -100,6 +100,7 @@ class RetryTransferAt:
     run: str
     upload: bool
     not_before: float
+    next_source: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +192,8 @@ class GrantSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillAttempt:
+    """`void`: whatever it makes must not be used, even if it ends well before the kill arrives."""
+
     id: str
     at: float
     cause: str
@@ -198,6 +201,7 @@ class KillAttempt:
     run: str
     job: str
     attempt: str
+    void: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

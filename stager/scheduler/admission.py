@@ -1,0 +1,293 @@
+"""Admission, start and look-ahead on one node, in the plan's order: grants first, then jobs, then prefetch with the space that is left.
+
+One rule: a job is admitted only when all it needs is set aside, so every admitted job can finish.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from stager.model.errors import ErrorClass, Fault
+from stager.model.ids import attempt_id
+from stager.model.units import format_size
+from stager.planning.plan import Access
+from stager.scheduler import commands as cmd
+from stager.scheduler.books import inputs_of
+from stager.scheduler.room import make_room
+from stager.scheduler.state import FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State
+from stager.scheduler.states import CopyState, JobState
+from stager.scheduler.turn import Turn
+
+DEMAND, FIRST_PREFETCH, LAST_PRIORITY = 1, 10, 1_000_000
+
+
+def work_node(turn: Turn, node: NodeEntry) -> None:
+    """Everything that can begin on this node now."""
+    if not node.reachable:
+        return
+    make_room(turn, node, 0)
+    granted = grant(turn, node)
+    blocked = not granted or not admit(turn, node)
+    send_wanted(turn, node)
+    start(turn, node)
+    if not blocked and turn.state.policy.lookahead:
+        prefetch(turn, node)
+
+
+def grant(turn: Turn, node: NodeEntry) -> bool:
+    """Outputs that were larger than reserved, oldest first. False while any waits: no new producer then."""
+    state = turn.state
+    for attempt_key in list(node.waiting_attempts):
+        attempt = state.attempts[attempt_key]
+        needed = attempt.needed_bytes or 0
+        if attempt.killed:
+            continue
+        if not make_room(turn, node, needed - attempt.reserve_bytes):
+            break_deadlock(turn, node)
+            return False
+        turn.give(cmd.GrantSpace, node=node.id, attempt=attempt_key, reserve_bytes=needed)
+    return not node.waiting_attempts
+
+
+def break_deadlock(turn: Turn, node: NodeEntry) -> None:
+    """If all that is left are waiting attempts, the youngest gives way and comes back with its true size; a single one cannot be helped."""
+    state = turn.state
+    waiting = [key for key in node.waiting_attempts if not state.attempts[key].killed]
+    here = [attempt for attempt in state.attempts.values() if attempt.node == node.id]
+    moving = len(here) > len(waiting) or node.deleting_bytes or node.cancelling_bytes or node.spilling_bytes or state.uploads_live
+    if moving or node.fetching_bytes and state.transfers or not waiting:
+        return
+    key = waiting[-1]
+    attempt = state.attempts[key]
+    if len(waiting) == 1 and not give_back_admitted(turn, node):
+        message = (
+            f"job {attempt.job!r} made {format_size(attempt.needed_bytes or 0)}, and node {node.id!r} of {format_size(node.capacity_bytes)} cannot hold that beside its inputs; "
+            "give more capacity, or a spill origin"
+        )
+        turn.give(cmd.FailJob, run=attempt.run, job=attempt.job, fault=Fault(ErrorClass.REFUSED, "no_space_node", message, attempt.job))
+    elif len(waiting) == 1:
+        return
+    turn.give(cmd.KillAttempt, node=node.id, run=attempt.run, job=attempt.job, attempt=key, void=True)
+
+
+def give_back_admitted(turn: Turn, node: NodeEntry) -> bool:
+    """Jobs that were admitted and have not started hand back what was set aside for them."""
+    admitted = [job for run in turn.state.active for job in turn.state.runs[run].jobs.values() if job.state is JobState.ADMITTED and job.node == node.id]
+    for job in admitted:
+        turn.give(cmd.RequeueJob, run=job.run, job=job.id, not_before=turn.state.now, counts=False, why="outputs that wait for space come first")
+    return bool(admitted)
+
+
+def admit(turn: Turn, node: NodeEntry) -> bool:
+    """Ready jobs in order. False when the next one waits for space: then nothing overtakes it."""
+    state = turn.state
+    while node.ready and node.admitted_waiting < state.policy.admitted_waiting_max:
+        _, run_id, job_id = node.ready[0]
+        run = state.runs[run_id]
+        job = run.jobs[job_id]
+        if job.state is not JobState.READY or not run.may_start:
+            heappop(node.ready)
+        elif not try_admit(turn, node, run, job):
+            return False
+    return True
+
+
+def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
+    """True when the job left the head of the queue, admitted or otherwise."""
+    state = turn.state
+    files = inputs_of(state, run, job.id)
+    missing = 0
+    for file in files:
+        copy = file.copies.get(node.id)
+        if copy is not None and copy.state in (CopyState.DELETING, CopyState.CANCELLING):
+            return False
+        if copy is None and not obtainable(turn, run, job, file):
+            return True
+        missing += 0 if copy is not None else file.size_bytes
+    footprint = sum(file.size_bytes for file in files) + job.reserve_bytes
+    if footprint > node.capacity_bytes:
+        turn.give(cmd.FailJob, run=run.id, job=job.id, fault=too_large(node, job, footprint))
+        return True
+    if not is_safe(state, node, run, job):
+        return False
+    if not make_room(turn, node, missing + job.reserve_bytes, frozenset(file.id for file in files)):
+        return False
+    heappop(node.ready)
+    turn.give(cmd.AdmitJob, run=run.id, job=job.id, node=node.id, reserve_bytes=job.reserve_bytes)
+    hasten_inputs(turn, node, files)
+    return True
+
+
+def obtainable(turn: Turn, run: RunEntry, job: JobEntry, file: FileEntry) -> bool:
+    """A missing input: from an origin, else its producer runs again, else this job fails."""
+    state = turn.state
+    fault = file.fetch.fault if file.fetch is not None else None
+    if fault is None and state.can_be_had(file):
+        origin, *_ = place_of(state, file)
+        fault = state.paused_origins.get(origin)
+    if fault is not None:
+        turn.give(cmd.FailJob, run=run.id, job=job.id, fault=fault)
+        return False
+    if not state.can_be_had(file):
+        turn.give(cmd.RemakeFile, run=file.run, file=file.id, job=file.producer)
+        return False
+    return True
+
+
+def too_large(node: NodeEntry, job: JobEntry, footprint: int) -> Fault:
+    message = (
+        f"job {job.id!r} needs {format_size(footprint)} at once ({footprint} bytes of inputs and outputs), "
+        f"node {node.id!r} has {format_size(node.capacity_bytes)}: give it more capacity"
+    )
+    return Fault(ErrorClass.REFUSED, "no_space_node", message, job.id)
+
+
+def is_safe(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
+    """Without a place to spill to, a job may overtake the serial order only if the rest of that order still fits behind it; younger runs only if all older ones do."""
+    if run.plan.spill_origin is not None:
+        return True
+    if run.safety is not None and job.order > run.head and run.safety.max(run.head, job.order) + job.reserve_bytes > node.capacity_bytes:
+        return False
+    older = [state.runs[other] for other in state.active if other != run.id and state.runs[other].sequence < run.sequence]
+    need = max((rest_of(other) for other in older), default=0)
+    return not need or need + run.live_bytes + job.reserve_bytes <= node.capacity_bytes
+
+
+def rest_of(run: RunEntry) -> int:
+    if run.safety is not None:
+        return run.safety.max(run.head, run.safety.length) if run.head < run.safety.length else 0
+    return run.plan.peak_live_bytes if run.plan.spill_origin is None else run.plan.smallest_capacity_bytes
+
+
+def hasten_inputs(turn: Turn, node: NodeEntry, files: list[FileEntry]) -> None:
+    for file in files:
+        copy = file.copies[node.id]
+        transfer = turn.state.transfers.get(copy.generation) if copy.state is CopyState.FETCHING else None
+        if transfer is not None and transfer.purpose is cmd.Purpose.PREFETCH:
+            turn.give(cmd.Hasten, node=node.id, transfer=transfer.id, priority=DEMAND)
+
+
+def place_of(state: State, file: FileEntry) -> tuple[str, str, str]:
+    """Origin, path and token it is fetched from."""
+    held: HeldAt | None = file.spilled or file.durable
+    if held is not None:
+        return held.origin, held.path, held.token
+    source = file.sources[file.source_at]
+    return source.location.origin, source.location.path, source.token or ""
+
+
+def give_fetch(turn: Turn, node: NodeEntry, file: FileEntry, run: str, purpose: cmd.Purpose, priority: int) -> None:
+    state = turn.state
+    origin, path, token = place_of(state, file)
+    own = file.spilled is not None or file.durable is not None
+    turn.give(
+        cmd.Fetch,
+        node=node.id,
+        transfer=turn.new_transfer(),
+        file=file.id,
+        lfn=file.lfn,
+        run=run,
+        origin=origin,
+        path=path,
+        size_bytes=file.size_bytes,
+        token=token,
+        purpose=purpose,
+        priority=priority,
+        attempt_number=(file.fetch.failures if file.fetch else 0) + 1,
+        blake3=file.blake3 if own else "",
+        sha256=file.sha256,
+        executable=file.executable,
+    )
+
+
+def send_wanted(turn: Turn, node: NodeEntry) -> None:
+    """Pinned inputs whose transfer is not under way."""
+    state = turn.state
+    mine = [entry for entry in state.to_fetch if entry[0] == node.id]
+    state.to_fetch = [entry for entry in state.to_fetch if entry[0] != node.id]
+    for _, file_id in mine:
+        file = state.files[file_id]
+        copy = file.copies.get(node.id)
+        tries = file.fetch
+        if copy is None or copy.state is not CopyState.WANTED or (tries is not None and (tries.not_before > state.now or tries.fault)):
+            continue
+        if not state.can_be_had(file):
+            continue
+        give_fetch(turn, node, file, run_of(state, file), cmd.Purpose.DEMAND, DEMAND)
+
+
+def run_of(state: State, file: FileEntry) -> str:
+    state.next_use(file)
+    return file.uses[file.use_at][1] if file.use_at < len(file.uses) else file.run
+
+
+def start(turn: Turn, node: NodeEntry) -> None:
+    """Jobs whose inputs are all here, in order, while there are cores and memory."""
+    state = turn.state
+    while node.startable:
+        _, run_id, job_id = node.startable[0]
+        run = state.runs[run_id]
+        job, spec = run.jobs[job_id], run.workflow.jobs[job_id]
+        if job.state is not JobState.ADMITTED or job.inputs_missing or not run.may_start:
+            heappop(node.startable)
+            continue
+        limits = state.limits
+        if node.cores_used + min(spec.cores, limits.cores) > limits.cores:
+            return
+        if limits.memory_bytes is not None and node.cores_used and node.memory_used_bytes + (spec.memory_bytes or 0) > limits.memory_bytes:
+            return
+        heappop(node.startable)
+        give_start(turn, node, run, job)
+
+
+def give_start(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> None:
+    state, number = turn.state, job.attempts + 1
+    staged = []
+    for entry in run.workflow.jobs[job.id].inputs:
+        file = state.file_of(run.id, entry.lfn)
+        access = run.access.get(entry.lfn, Access.COPY) if node.can_link else Access.COPY
+        staged.append(cmd.StagedInput(entry.lfn, file.id, file.copies[node.id].generation, entry.path, access))
+    turn.give(
+        cmd.StartAttempt,
+        node=node.id,
+        run=run.id,
+        job=job.id,
+        attempt=attempt_id(run.id, job.id, number),
+        number=number,
+        reserve_bytes=job.reserve_bytes,
+        inputs=tuple(staged),
+    )
+
+
+def prefetch(turn: Turn, node: NodeEntry) -> None:
+    """Files that can be had, in the order of their first reader, as far ahead as space allows without taking it from anything used sooner."""
+    state = turn.state
+    while node.candidates and len(node.prefetching) < state.policy.fetches_ahead_max:
+        key, file_id = node.candidates[0]
+        file = state.files[file_id]
+        if not wants_prefetch(state, node, file, key):
+            heappop(node.candidates)
+            continue
+        run_id, job_id = file.uses[file.use_at][1:]
+        run = state.runs[run_id]
+        order = run.jobs[job_id].order
+        too_far = run.ahead is not None and run.head < order and run.ahead.max(run.head, order) + file.size_bytes > node.capacity_bytes
+        if too_far or not make_room(turn, node, file.size_bytes, frozenset((file_id,)), horizon=key):
+            return
+        heappop(node.candidates)
+        give_fetch(turn, node, file, run_id, cmd.Purpose.PREFETCH, min(FIRST_PREFETCH + order, LAST_PRIORITY))
+
+
+def wants_prefetch(state: State, node: NodeEntry, file: FileEntry, key: int) -> bool:
+    """A candidate that is out of date is put back under its true key."""
+    use = state.next_use(file)
+    if file.use_at >= len(file.uses) or node.id in file.copies or not state.can_be_had(file):
+        return False
+    if use != key:
+        heappush(node.candidates, (use, file.id))
+        return False
+    run = state.runs[file.uses[file.use_at][1]]
+    tries = file.fetch
+    if tries is not None and (tries.fault is not None or tries.not_before > state.now):
+        return False
+    return run.may_start and place_of(state, file)[0] not in state.paused_origins

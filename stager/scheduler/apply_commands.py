@@ -1,0 +1,290 @@
+"""What each command changes in the state at the moment it is given. Applying never decides: a journal of events and commands rebuilds the state without a single choice.
+
+One rule: a command's effect on the books comes when it is given, its effect on the world when an event says so.
+"""
+
+from __future__ import annotations
+
+from heapq import heappush
+
+from stager.scheduler import commands as cmd
+from stager.scheduler.books import (
+    add_copy,
+    count_parents,
+    end_span,
+    inputs_of,
+    make_ready_or_wait,
+    move_copy,
+    move_job,
+    pin,
+    settle,
+)
+from stager.scheduler.apply_events import withdraw
+from stager.scheduler.state import OVER, AttemptEntry, Copy, FileEntry, RunEntry, State, TransferEntry, Tries
+from stager.scheduler.states import CopyState, JobState, RunState
+from stager.model.errors import ErrorClass
+
+
+def apply_command(state: State, command: cmd.Command) -> None:
+    state.commands_made += 1
+    APPLY[type(command)](state, command)
+
+
+def fetch(state: State, command: cmd.Fetch) -> None:
+    file, node = state.files[command.file], state.nodes[command.node]
+    if command.node in file.copies:
+        copy = move_copy(state, file, command.node, CopyState.FETCHING)
+        copy.generation = command.transfer
+    else:
+        copy = Copy(CopyState.FETCHING, command.transfer, command.size_bytes)
+        add_copy(state, file, command.node, copy)
+    if command.purpose is cmd.Purpose.PREFETCH:
+        copy.prefetched = True
+        node.prefetching[file.id] = None
+        lay_ahead(state, file, copy)
+    file.fetch = file.fetch or Tries()
+    file.fetch.transfer = command.transfer
+    state.transfers[command.transfer] = transfer_of(command)
+
+
+def lay_ahead(state: State, file: FileEntry, copy: Copy) -> None:
+    """While it waits for its first reader it takes space from every job before that one."""
+    state.next_use(file)
+    if file.use_at >= len(file.uses):
+        return
+    _, run_id, job_id = file.uses[file.use_at]
+    run = state.runs[run_id]
+    order = run.jobs[job_id].order
+    if run.ahead is not None and run.head < order:
+        copy.span = (run_id, run.head, order)
+        run.ahead.add(run.head, order, copy.size_bytes)
+
+
+def transfer_of(command: cmd.Fetch | cmd.Upload) -> TransferEntry:
+    return TransferEntry(
+        command.transfer, command.node, command.file, command.run, command.purpose, command.origin, command.path, command.size_bytes, command.at
+    )
+
+
+def hasten(state: State, command: cmd.Hasten) -> None:
+    transfer = state.transfers[command.transfer]
+    transfer.purpose = cmd.Purpose.DEMAND
+
+
+def upload(state: State, command: cmd.Upload) -> None:
+    file = state.files[command.file]
+    transfer = state.transfers[command.transfer] = transfer_of(command)
+    transfer.copy = pin(state, file, command.node)
+    state.uploads_live += 1
+    if command.purpose is cmd.Purpose.SPILL:
+        file.spilling = command.transfer
+        state.nodes[command.node].spilling_bytes += command.size_bytes
+        return
+    file.upload = file.upload or Tries()
+    file.upload.transfer = command.transfer
+    state.runs[command.run].uploads_live += 1
+
+
+def cancel_transfer(state: State, command: cmd.CancelTransfer) -> None:
+    transfer = state.transfers[command.transfer]
+    transfer.cancelled = True
+    if transfer.is_fetch:
+        move_copy(state, state.files[transfer.file], transfer.node, CopyState.CANCELLING)
+
+
+def retry_transfer_at(state: State, command: cmd.RetryTransferAt) -> None:
+    file = state.files[command.file]
+    tries = file.upload if command.upload else file.fetch
+    if tries is not None:
+        tries.not_before = command.not_before
+        if command.next_source:
+            file.source_at, tries.failures = file.source_at + 1, 0
+    if command.upload:
+        heappush(state.timers, (command.not_before, "upload", "", file.id))
+    else:
+        for node in state.nodes:
+            heappush(state.timers, (command.not_before, "fetch", node, file.id))
+
+
+def give_up_transfer(state: State, command: cmd.GiveUpTransfer) -> None:
+    file, run = state.files[command.file], state.runs[command.run]
+    if command.upload:
+        file.upload = Tries(fault=command.fault)
+        run.finals_open.pop(file.id, None)
+        run.finals_given_up[file.id] = command.fault
+    else:
+        file.fetch = Tries(fault=command.fault)
+    if command.fault.error_class is ErrorClass.DENIED:
+        for origin in origins_of(file, command.upload):
+            state.paused_origins[origin] = command.fault
+    state.finish_checks[run.id] = None
+
+
+def origins_of(file: FileEntry, upload: bool) -> list[str]:
+    if upload:
+        return [file.destination.location.origin] if file.destination is not None else []
+    return [source.location.origin for source in file.sources]
+
+
+def delete_replica(state: State, command: cmd.DeleteReplica) -> None:
+    file = state.files.get(command.file)
+    copy = file.copies.get(command.node) if file is not None else None
+    if file is not None and copy is not None and copy.generation == command.generation:
+        move_copy(state, file, command.node, CopyState.DELETING)
+        end_span(state, copy)
+
+
+def erase_spill(state: State, command: cmd.EraseSpill) -> None:
+    state.files[command.file].spilled = None
+
+
+def admit_job(state: State, command: cmd.AdmitJob) -> None:
+    """Space for its outputs is promised; inputs that are not there are wanted, which holds their space too."""
+    run, node = state.runs[command.run], state.nodes[command.node]
+    job = run.jobs[command.job]
+    move_job(state, job, JobState.ADMITTED)
+    job.reserve_bytes = command.reserve_bytes
+    node.promised_bytes += command.reserve_bytes
+    node.admitted_waiting += 1
+    if job.order > run.head and (run.safety is not None or run.ahead is not None):
+        job.early_span = (run.head, job.order, command.reserve_bytes)
+        for profile in (run.safety, run.ahead):
+            if profile is not None:
+                profile.add(*job.early_span)
+    job.inputs_missing = 0
+    for file in inputs_of(state, run, command.job):
+        copy = file.copies.get(command.node)
+        if copy is None:
+            add_copy(state, file, command.node, Copy(CopyState.WANTED, "", file.size_bytes))
+            state.to_fetch.append((command.node, file.id))
+        elif copy.state is CopyState.PRESENT:
+            run.hit_bytes += copy.size_bytes
+        job.pinned.append((file, pin(state, file, command.node)))
+        end_span(state, file.copies[command.node])
+        job.inputs_missing += file.copies[command.node].state is not CopyState.PRESENT
+    if job.inputs_missing == 0:
+        heappush(node.startable, (run.key(job.order), run.id, job.id))
+
+
+def start_attempt(state: State, command: cmd.StartAttempt) -> None:
+    run, node = state.runs[command.run], state.nodes[command.node]
+    job, spec = run.jobs[command.job], run.workflow.jobs[command.job]
+    move_job(state, job, JobState.RUNNING)
+    job.attempt, job.attempts = command.attempt, command.number
+    node.admitted_waiting -= 1
+    node.cores_used += min(spec.cores, state.limits.cores)
+    node.memory_used_bytes += spec.memory_bytes or 0
+    run.attempts_live += 1
+    state.attempts[command.attempt] = AttemptEntry(run.id, job.id, node.id, command.number, command.reserve_bytes, command.at)
+
+
+def grant_space(state: State, command: cmd.GrantSpace) -> None:
+    attempt, node = state.attempts[command.attempt], state.nodes[command.node]
+    spec = state.runs[attempt.run].workflow.jobs[attempt.job]
+    node.promised_bytes += command.reserve_bytes - attempt.reserve_bytes
+    attempt.reserve_bytes = command.reserve_bytes
+    attempt.needed_bytes = None
+    node.waiting_attempts.pop(command.attempt)
+    node.cores_used += min(spec.cores, state.limits.cores)
+    node.memory_used_bytes += spec.memory_bytes or 0
+
+
+def kill_attempt(state: State, command: cmd.KillAttempt) -> None:
+    attempt = state.attempts[command.attempt]
+    attempt.killed, attempt.void = True, attempt.void or command.void
+
+
+def requeue_job(state: State, command: cmd.RequeueJob) -> None:
+    run = state.runs[command.run]
+    job = run.jobs[command.job]
+    job.failures += command.counts
+    if command.reserve_bytes is not None:
+        job.reserve_bytes = command.reserve_bytes
+    if job.state is JobState.ADMITTED:
+        withdraw(state, run, job)
+    job.waits_for = count_parents(state, run, command.job)
+    make_ready_or_wait(state, job, command.not_before)
+
+
+def fail_job(state: State, command: cmd.FailJob) -> None:
+    """All below it is skipped; what they would have read may go if space is short."""
+    run = state.runs[command.run]
+    job = run.jobs[command.job]
+    if job.state is JobState.ADMITTED:
+        withdraw(state, run, job)
+    move_job(state, job, JobState.FAILED)
+    job.fault = command.fault
+    stop_if_asked(run, command)
+    ended = [job]
+    for above in ended:
+        for child_id in run.graph.children[above.id]:
+            child = run.jobs[child_id]
+            if child.state in (JobState.WAITING, JobState.READY, JobState.BACKOFF):
+                move_job(state, child, JobState.SKIPPED)
+                ended.append(child)
+    for above in ended:
+        for file in inputs_of(state, run, above.id):
+            for node_id in file.copies:
+                settle(state, file, node_id)
+
+
+def stop_if_asked(run: RunEntry, command: cmd.FailJob) -> None:
+    run.fault = run.fault or command.fault
+    if run.workflow.on_failure == "stop" and run.state is RunState.ACTIVE:
+        run.state = RunState.DRAINING
+
+
+def remake_file(state: State, command: cmd.RemakeFile) -> None:
+    """Its producer is not done any more; children that have not begun wait for it again."""
+    run = state.runs[command.run]
+    job = run.jobs[command.job]
+    move_job(state, job, JobState.WAITING)
+    job.waits_for = count_parents(state, run, job.id)
+    for child_id in run.graph.children[job.id]:
+        child = run.jobs[child_id]
+        if child.state in (JobState.WAITING, JobState.READY, JobState.BACKOFF):
+            child.waits_for += 1
+            if child.state is not JobState.WAITING:
+                move_job(state, child, JobState.WAITING)
+    run.finals_open.pop(command.file, None)
+    make_ready_or_wait(state, job, command.at)
+
+
+def finish_run(state: State, command: cmd.FinishRun) -> None:
+    """What nobody wants any more is offered for deletion; what a resumed run would want is kept while there is room."""
+    run = state.runs[command.run]
+    run.state, run.outcome, run.finished_at = RunState.FINISHED, command.outcome, command.at
+    run.fault = command.fault or run.fault
+    state.active.pop(run.id, None)
+    run.safety = run.ahead = None
+    for file_id in run.file_ids.values():
+        file = state.files[file_id]
+        if command.outcome in OVER and file.spilled is not None and file.run == run.id:
+            state.spills_to_erase.append((file.id, file.spilled, next(iter(state.nodes))))
+        for node_id in file.copies:
+            settle(state, file, node_id)
+
+
+def wake_at(state: State, command: cmd.WakeAt) -> None:
+    state.wake_at = command.wake_at
+
+
+APPLY = {
+    cmd.Fetch: fetch,
+    cmd.Hasten: hasten,
+    cmd.Upload: upload,
+    cmd.CancelTransfer: cancel_transfer,
+    cmd.RetryTransferAt: retry_transfer_at,
+    cmd.GiveUpTransfer: give_up_transfer,
+    cmd.DeleteReplica: delete_replica,
+    cmd.EraseSpill: erase_spill,
+    cmd.AdmitJob: admit_job,
+    cmd.StartAttempt: start_attempt,
+    cmd.GrantSpace: grant_space,
+    cmd.KillAttempt: kill_attempt,
+    cmd.RequeueJob: requeue_job,
+    cmd.FailJob: fail_job,
+    cmd.RemakeFile: remake_file,
+    cmd.FinishRun: finish_run,
+    cmd.WakeAt: wake_at,
+}

@@ -1,0 +1,541 @@
+"""What each event changes in the state, and nothing it decides. Events about unknown or superseded transfers, attempts and runs are counted as stale and change nothing.
+
+One rule: the same state and event give the same state, whoever replays it.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from stager.model.files import FileKind
+from stager.model.ids import external_file_id, produced_file_id
+from stager.model.workflow import graph_of
+from stager.planning.space import SpaceProfile, serial_usage
+from stager.scheduler import events as ev
+from stager.scheduler.books import (
+    add_copy,
+    add_garbage,
+    count_parents,
+    drop_copy,
+    drop_garbage,
+    end_early_span,
+    inputs_of,
+    make_ready_or_wait,
+    move_copy,
+    move_job,
+    offer_for_prefetch,
+    release_admission,
+    settle,
+    unpin,
+)
+from stager.scheduler.commands import Purpose
+from stager.scheduler.state import NEVER, AttemptEntry, Copy, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
+from stager.scheduler.states import CopyState, JobState, RunState
+
+
+def apply_event(state: State, event: ev.Event) -> None:
+    state.now = max(state.now, event.at)
+    state.events_seen += 1
+    APPLY[type(event)](state, event)
+
+
+def scheduler_started(state: State, event: ev.SchedulerStarted) -> None:
+    state.epoch = event.epoch
+    state.wake_at = None
+
+
+def policy_set(state: State, event: ev.PolicySet) -> None:
+    state.policy, state.limits = event.policy, event.limits
+
+
+def node_lost(state: State, event: ev.NodeLost) -> None:
+    if event.node in state.nodes:
+        state.nodes[event.node].reachable = False
+
+
+def capacity_changed(state: State, event: ev.CapacityChanged) -> None:
+    state.nodes[event.node].capacity_bytes = event.capacity_bytes
+
+
+def node_reported(state: State, event: ev.NodeReported) -> None:
+    """The node's word on copies and transfers is taken; what is gone is noted in `lost` for the reactions."""
+    node = state.nodes.setdefault(event.node, NodeEntry(event.node))
+    node.reachable, node.incarnation = True, event.incarnation
+    node.capacity_bytes, node.can_link = event.capacity_bytes, event.can_link
+    seen = {(replica.file, replica.generation): replica for replica in event.replicas if not replica.quarantined}
+    known = set(event.transfers)
+    for file in [file for file in state.files.values() if event.node in file.copies]:
+        copy = file.copies[event.node]
+        here = (file.id, copy.generation) in seen
+        if copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and not here:
+            if copy.generation not in known:
+                transfer_vanished(state, copy.generation)
+        elif copy.state in (CopyState.FETCHING, CopyState.CANCELLING):
+            fetched(state, file, event.node, seen[file.id, copy.generation].blake3)
+        elif copy.state in (CopyState.PRESENT, CopyState.DELETING) and not here:
+            copy_lost(state, file, event.node)
+    for transfer in [t for t in state.transfers.values() if t.node == event.node and not t.is_fetch and t.id not in known]:
+        transfer_vanished(state, transfer.id)
+    adopt_unknown(state, node, event.replicas)
+
+
+def transfer_vanished(state: State, transfer_id: str) -> None:
+    """Under way by our books, unknown to the node: as if it had never been asked for."""
+    transfer = state.transfers.pop(transfer_id, None)
+    if transfer is not None:
+        end_transfer(state, transfer)
+
+
+def adopt_unknown(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen, ...]) -> None:
+    """External contents found on the node are a cache that may serve again; anything else unknown is left to the reactions."""
+    for replica in replicas:
+        file = state.files.get(replica.file)
+        known = file is not None and node.id in file.copies
+        if known or not replica.file.startswith("x") or replica.quarantined:
+            continue
+        if file is None:
+            file = state.files[replica.file] = FileEntry(replica.file, replica.file, "", replica.size_bytes)
+        file.blake3 = file.blake3 or replica.blake3
+        add_copy(state, file, node.id, Copy(CopyState.PRESENT, replica.generation, replica.size_bytes))
+        settle(state, file, node.id)
+
+
+def run_submitted(state: State, event: ev.RunSubmitted) -> None:
+    workflow, plan = event.workflow, event.plan
+    graph = graph_of(workflow)
+    state.runs_seen += 1
+    planned = {entry.lfn: entry for entry in plan.files}
+    jobs = {p.job: JobEntry(p.job, event.run, p.order, p.node, p.reserve_bytes) for p in plan.jobs}
+    by_order = [entry.job for entry in sorted(plan.jobs, key=lambda entry: entry.order)]
+    access = {lfn: entry.access for lfn, entry in planned.items()}
+    run = RunEntry(event.run, state.runs_seen, workflow, plan, graph, event.at, {}, jobs, by_order, access, unended=len(jobs))
+    state.runs[event.run] = run
+    for entry in plan.jobs:
+        if entry.node not in state.nodes:
+            state.nodes[entry.node] = NodeEntry(entry.node)
+    state.active[event.run] = None
+    tight = plan.peak_live_bytes + sum(state.runs[other].plan.peak_live_bytes for other in state.active if other != run.id) > plan.capacity_bytes
+    if tight:
+        base = serial_usage(workflow, graph, plan)
+        run.ahead = SpaceProfile(base)
+        run.safety = SpaceProfile(base) if plan.spill_origin is None else None
+    sizes = {lfn: entry.size_bytes for lfn, entry in planned.items()}
+    for lfn in workflow.files:
+        run.file_ids[lfn] = enter_file(state, run, lfn, sizes.get(lfn, 0))
+    enter_uses(state, run)
+    for job_id in by_order:
+        jobs[job_id].waits_for = count_parents(state, run, job_id)
+        make_ready_or_wait(state, jobs[job_id], event.at)
+    state.finish_checks[run.id] = None
+
+
+def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
+    file = run.workflow.files[lfn]
+    if not file.is_external:
+        file_id = produced_file_id(run.id, lfn)
+        producer = run.graph.producer[lfn]
+        state.files[file_id] = FileEntry(file_id, lfn, run.id, size_bytes, file.kind, file.executable, producer=producer, destination=file.destination)
+        return file_id
+    first = file.sources[0]
+    origin = run.workflow.origins[first.location.origin]
+    file_id = external_file_id(origin.url, first.location.path, first.token or "")
+    size_bytes = file.size_bytes if file.size_bytes is not None else size_bytes
+    entry = state.files.get(file_id)
+    if entry is None:
+        entry = state.files[file_id] = FileEntry(file_id, lfn, run.id, size_bytes, FileKind.FILE, file.executable, file.sha256 or "")
+    if entry.run not in state.active or not entry.sources:
+        entry.run, entry.lfn, entry.sources, entry.source_at, entry.fetch = run.id, lfn, file.sources, 0, None
+    return file_id
+
+
+def enter_uses(state: State, run: RunEntry) -> None:
+    """Readers in serial order; a shared external file's uses by several runs are merged."""
+    touched: dict[str, None] = {}
+    for job_id in run.by_order:
+        use = (run.key(run.jobs[job_id].order), run.id, job_id)
+        for file in inputs_of(state, run, job_id):
+            file.uses.append(use)
+            touched[file.id] = None
+    for file_id in touched:
+        file = state.files[file_id]
+        file.uses.sort()
+        file.use_at = 0
+        node = state.nodes.get(run.jobs[file.uses[-1][2]].node)
+        if node is None or not state.can_be_had(file):
+            continue
+        if node.id in file.copies:
+            settle(state, file, node.id)
+        else:
+            node.candidates.append((state.next_use(file), file.id))
+    for node in state.nodes.values():
+        heapify(node.candidates)
+
+
+def run_resumed(state: State, event: ev.RunResumed) -> None:
+    """Failed and skipped jobs wait again, given-up transfers are due again, paused origins are open again."""
+    run = state.runs.get(event.run)
+    if run is None or run.state in (RunState.CANCELLING, RunState.STOPPING) or run.outcome in ("succeeded", "cancelled"):
+        state.stale += 1
+        return
+    run.state, run.outcome, run.fault = RunState.ACTIVE, None, None
+    state.active[run.id] = None
+    state.paused_origins.clear()
+    for job in run.jobs.values():
+        if job.state in (JobState.FAILED, JobState.SKIPPED):
+            move_job(state, job, JobState.WAITING)
+            job.failures, job.fault = 0, None
+    for job_id in run.by_order:
+        job = run.jobs[job_id]
+        if job.state in (JobState.WAITING, JobState.READY):
+            job.waits_for = count_parents(state, run, job_id)
+            make_ready_or_wait(state, job, state.now)
+    run.finals_given_up.clear()
+    run.finals_open.clear()
+    for file_id in run.file_ids.values():
+        file = state.files[file_id]
+        file.fetch = None if file.fetch and file.fetch.fault else file.fetch
+        if file.is_external:
+            file.source_at = 0
+            for node in state.nodes.values():
+                if node.id not in file.copies:
+                    offer_for_prefetch(state, file, node)
+        elif run.jobs[file.producer].state is JobState.DONE and file.destination is not None and file.durable is None:
+            due_upload(state, run, file)
+    state.finish_checks[run.id] = None
+
+
+def due_upload(state: State, run: RunEntry, file: FileEntry) -> None:
+    """A final exists and has to go home. One whose copy is gone is noted as lost."""
+    run.finals_open[file.id] = None
+    if file.upload is not None and file.upload.transfer:
+        return
+    file.upload = None
+    if any(copy.state is CopyState.PRESENT for copy in file.copies.values()):
+        heappush(state.due_uploads, (run.key(run.jobs[file.producer].order), file.id))
+    else:
+        state.lost.append((file.id, ""))
+
+
+def run_drained(state: State, event: ev.RunDrained) -> None:
+    leave(state, event.run, RunState.DRAINING)
+
+
+def run_stopped(state: State, event: ev.RunStopped) -> None:
+    leave(state, event.run, RunState.STOPPING)
+
+
+def run_cancelled(state: State, event: ev.RunCancelled) -> None:
+    run = state.runs.get(event.run)
+    if run is not None and run.state is RunState.FINISHED and run.outcome not in ("succeeded", "cancelled"):
+        run.outcome = None
+        state.active[run.id] = None
+        run.state = RunState.CANCELLING
+        state.finish_checks[run.id] = None
+        return
+    leave(state, event.run, RunState.CANCELLING)
+
+
+def leave(state: State, run_id: str, new: RunState) -> None:
+    """From ACTIVE towards an end; a stronger wish wins, a weaker one is stale."""
+    run = state.runs.get(run_id)
+    strength = [RunState.ACTIVE, RunState.DRAINING, RunState.STOPPING, RunState.CANCELLING]
+    if run is None or run.state is RunState.FINISHED or strength.index(new) <= strength.index(run.state):
+        state.stale += 1
+        return
+    run.state = new
+    state.finish_checks[run.id] = None
+
+
+def transfer_done(state: State, event: ev.TransferDone) -> None:
+    transfer = state.transfers.pop(event.transfer, None)
+    if transfer is None:
+        state.stale += 1
+        return
+    file, run = state.files[transfer.file], state.runs.get(transfer.run)
+    if transfer.is_fetch:
+        fetched(state, file, transfer.node, event.blake3, event.size_bytes)
+        if run is not None:
+            run.fetched_bytes += event.size_bytes
+            run.fetches += 1
+        return
+    held = HeldAt(transfer.origin, transfer.path, event.token, event.verified)
+    state.uploads_live -= 1
+    if transfer.purpose is Purpose.SPILL:
+        state.nodes[transfer.node].spilling_bytes -= transfer.size_bytes
+        file.spilling, file.spilled = "", held
+        if run is not None and state.next_use(file) != NEVER:
+            run.live_bytes -= file.size_bytes
+    else:
+        file.durable, file.upload = held, None
+        if run is not None:
+            run.uploads_live -= 1
+            run.finals_open.pop(file.id, None)
+            run.uploaded_bytes += event.size_bytes
+            run.live_bytes -= file.size_bytes
+            state.finish_checks[run.id] = None
+    unpin_upload(state, file, transfer)
+    if file.spilled is not None and state.next_use(file) == NEVER:
+        state.spills_to_erase.append((file.id, file.spilled, transfer.node))
+
+
+def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes: int | None = None) -> None:
+    copy = move_copy(state, file, node_id, CopyState.PRESENT, size_bytes)
+    state.transfers.pop(copy.generation, None)
+    file.fetch = None
+    file.blake3 = file.blake3 or blake3
+    if size_bytes is not None:
+        file.size_bytes = size_bytes
+    for _, run_id, job_id in file.uses[file.use_at :]:
+        job = state.job(run_id, job_id) if run_id in state.active else None
+        if job is not None and job.state is JobState.ADMITTED and job.node == node_id:
+            job.inputs_missing -= 1
+            if job.inputs_missing == 0:
+                heappush(state.nodes[node_id].startable, (state.runs[run_id].key(job.order), run_id, job_id))
+    settle(state, file, node_id)
+
+
+def transfer_failed(state: State, event: ev.TransferFailed) -> None:
+    transfer = state.transfers.pop(event.transfer, None)
+    if transfer is None:
+        state.stale += 1
+        return
+    file = state.files[transfer.file]
+    tries = file.fetch if transfer.is_fetch else file.upload
+    if not transfer.cancelled and tries is not None:
+        tries.failures += 1
+    end_transfer(state, transfer)
+
+
+def transfer_cancelled(state: State, event: ev.TransferCancelled) -> None:
+    transfer = state.transfers.pop(event.transfer, None)
+    if transfer is None:
+        state.stale += 1
+        return
+    end_transfer(state, transfer)
+
+
+def end_transfer(state: State, transfer: TransferEntry) -> None:
+    """It moved nothing that counts: a pinned copy is wanted again, any other is dropped; an upload lets go of its copy."""
+    file = state.files[transfer.file]
+    if transfer.is_fetch:
+        copy = file.copies[transfer.node]
+        if copy.pins and not transfer.cancelled:
+            move_copy(state, file, transfer.node, CopyState.WANTED)
+            state.to_fetch.append((transfer.node, file.id))
+        else:
+            drop_copy(state, file, transfer.node)
+        return
+    state.uploads_live -= 1
+    if transfer.purpose is Purpose.SPILL:
+        state.nodes[transfer.node].spilling_bytes -= transfer.size_bytes
+    else:
+        run = state.runs[transfer.run]
+        run.uploads_live -= 1
+        state.finish_checks[run.id] = None
+        if file.upload is not None:
+            file.upload.transfer = ""
+        heappush(state.due_uploads, (run.key(run.jobs[file.producer].order), file.id))
+    if transfer.purpose is Purpose.SPILL:
+        file.spilling = ""
+    unpin_upload(state, file, transfer)
+
+
+def unpin_upload(state: State, file: FileEntry, transfer: TransferEntry) -> None:
+    if transfer.copy is not None:
+        unpin(state, file, transfer.node, transfer.copy)
+
+
+def replica_deleted(state: State, event: ev.ReplicaDeleted) -> None:
+    file = state.files.get(event.file)
+    copy = file.copies.get(event.node) if file is not None else None
+    if drop_garbage(state.nodes[event.node], event.file, event.generation):
+        return
+    if file is None or copy is None or copy.generation != event.generation or copy.state is not CopyState.DELETING:
+        state.stale += 1
+        return
+    drop_copy(state, file, event.node)
+
+
+def replica_busy(state: State, event: ev.ReplicaBusy) -> None:
+    file = state.files.get(event.file)
+    copy = file.copies.get(event.node) if file is not None else None
+    if file is None or copy is None or copy.generation != event.generation or copy.state is not CopyState.DELETING:
+        state.stale += 1
+        return
+    move_copy(state, file, event.node, CopyState.PRESENT)
+    heappush(state.timers, (state.now + state.policy.retry_delay_s, "settle", event.node, file.id))
+
+
+def replica_corrupt(state: State, event: ev.ReplicaCorrupt) -> None:
+    file = state.files.get(event.file)
+    copy = file.copies.get(event.node) if file is not None else None
+    if file is None or copy is None or copy.generation != event.generation or copy.state not in (CopyState.PRESENT, CopyState.DELETING):
+        state.stale += 1
+        return
+    copy_lost(state, file, event.node)
+
+
+def copy_lost(state: State, file: FileEntry, node_id: str) -> None:
+    """Gone or damaged. Jobs that were admitted on it go back; running ones meet the error themselves. Whether it is made again is for the reactions."""
+    copy = file.copies[node_id]
+    for _, run_id, job_id in file.uses[file.use_at :]:
+        job = state.job(run_id, job_id) if run_id in state.active else None
+        if job is not None and job.state is JobState.ADMITTED and job.node == node_id:
+            withdraw(state, state.runs[run_id], job)
+            make_ready_or_wait(state, job, state.now)
+    for transfer in [t for t in state.transfers.values() if t.file == file.id and t.node == node_id and not t.is_fetch]:
+        state.transfers.pop(transfer.id)
+        end_transfer(state, transfer)
+    copy.pins = 0
+    if node_id in file.copies:
+        drop_copy(state, file, node_id)
+    state.lost.append((file.id, node_id))
+
+
+def withdraw(state: State, run: RunEntry, job: JobEntry) -> None:
+    """Takes back an admission whose job has not started."""
+    state.nodes[job.node].admitted_waiting -= 1
+    end_early_span(run, job)
+    release_admission(state, job, job.reserve_bytes)
+
+
+def attempt_waits(state: State, event: ev.AttemptWaits) -> None:
+    """The cores are free again; the outputs stay in the sandbox."""
+    attempt = state.attempts.get(event.attempt)
+    if attempt is None or attempt.needed_bytes is not None:
+        state.stale += 1
+        return
+    attempt.needed_bytes = event.needed_bytes
+    free_slot(state, attempt)
+    state.nodes[attempt.node].waiting_attempts[event.attempt] = None
+
+
+def free_slot(state: State, attempt: AttemptEntry) -> None:
+    node, spec = state.nodes[attempt.node], state.runs[attempt.run].workflow.jobs[attempt.job]
+    node.cores_used -= min(spec.cores, state.limits.cores)
+    node.memory_used_bytes -= spec.memory_bytes or 0
+
+
+def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
+    """The first commit of a job wins; whatever another attempt made is useless."""
+    attempt = state.attempts.pop(event.attempt, None)
+    if attempt is None:
+        state.stale += 1
+        return
+    run, node = state.runs[attempt.run], state.nodes[attempt.node]
+    job = run.jobs[attempt.job]
+    node.waiting_attempts.pop(event.attempt, None)
+    if attempt.needed_bytes is None:
+        free_slot(state, attempt)
+    run.attempts_live -= 1
+    job.attempt = ""
+    state.finish_checks[run.id] = None
+    if event.outcome is ev.Outcome.OK and job.state is JobState.RUNNING and not attempt.void:
+        commit(state, run, job, event)
+    else:
+        end_early_span(run, job)
+        for made in event.outputs:
+            add_garbage(node, made.file, made.generation, made.size_bytes)
+            state.useless.append((node.id, made.file, made.generation))
+    release_admission(state, job, attempt.reserve_bytes)
+    if job.state is JobState.DONE:
+        tell_children(state, run, job)
+        run.read_bytes += sum(file.size_bytes for file in inputs_of(state, run, job.id))
+
+
+def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -> None:
+    move_job(state, job, JobState.DONE)
+    for made in event.outputs:
+        file = state.files[made.file]
+        file.executable = made.executable
+        if job.node in file.copies:
+            add_garbage(state.nodes[job.node], made.file, made.generation, made.size_bytes)
+            state.useless.append((job.node, made.file, made.generation))
+            continue
+        adjust_profile(state, run, job, file, made.size_bytes)
+        file.first_blake3 = file.blake3
+        file.size_bytes, file.blake3 = made.size_bytes, made.blake3
+        file.sha256 = made.sha256
+        add_copy(state, file, job.node, Copy(CopyState.PRESENT, made.generation, made.size_bytes))
+        if file.durable is None and (file.destination is not None or state.next_use(file) != NEVER):
+            run.live_bytes += made.size_bytes
+        if file.destination is not None and file.durable is None:
+            due_upload(state, run, file)
+        settle(state, file, job.node)
+
+
+def adjust_profile(state: State, run: RunEntry, job: JobEntry, file: FileEntry, size_bytes: int) -> None:
+    """What was planned with an estimate is now known, from its making to its last reader."""
+    delta = size_bytes - file.size_bytes
+    last = max((run.jobs[use[2]].order for use in file.uses[-1:]), default=job.order)
+    for profile in (run.safety, run.ahead):
+        if profile is not None:
+            profile.add(job.early_span[0] if job.early_span else job.order, last + 1, delta)
+
+
+def tell_children(state: State, run: RunEntry, job: JobEntry) -> None:
+    """Its children may be ready, and what it read may be useless now."""
+    for child_id in run.graph.children[job.id]:
+        child = run.jobs[child_id]
+        child.waits_for -= 1
+        if child.waits_for == 0 and child.state is JobState.WAITING:
+            make_ready_or_wait(state, child, state.now)
+    for file in inputs_of(state, run, job.id):
+        if file.is_external or state.next_use(file) != NEVER:
+            continue
+        if file.spilled is not None:
+            state.spills_to_erase.append((file.id, file.spilled, job.node))
+        elif file.destination is None:
+            run.live_bytes -= file.size_bytes
+
+
+def spill_erased(state: State, event: ev.SpillErased) -> None:
+    """Nothing hangs on it any more."""
+
+
+def woken(state: State, event: ev.Woken) -> None:
+    """Timers that are due put what they stand for back into its queue."""
+    state.wake_at = None
+    while state.timers and state.timers[0][0] <= state.now:
+        _, what, first, second = heappop(state.timers)
+        if what == "job":
+            job = state.runs[first].jobs[second]
+            if job.state is JobState.BACKOFF and job.not_before <= state.now:
+                make_ready_or_wait(state, job, state.now)
+        elif what == "settle":
+            settle(state, state.files[second], first)
+        elif what == "fetch":
+            retry_fetch(state, first, state.files[second])
+        else:
+            heappush(state.due_uploads, (0, second))
+
+
+def retry_fetch(state: State, node_id: str, file: FileEntry) -> None:
+    if node_id in file.copies:
+        state.to_fetch.append((node_id, file.id))
+    else:
+        offer_for_prefetch(state, file, state.nodes[node_id])
+
+
+APPLY = {
+    ev.SchedulerStarted: scheduler_started,
+    ev.PolicySet: policy_set,
+    ev.NodeReported: node_reported,
+    ev.NodeLost: node_lost,
+    ev.CapacityChanged: capacity_changed,
+    ev.RunSubmitted: run_submitted,
+    ev.RunResumed: run_resumed,
+    ev.RunDrained: run_drained,
+    ev.RunStopped: run_stopped,
+    ev.RunCancelled: run_cancelled,
+    ev.TransferDone: transfer_done,
+    ev.TransferFailed: transfer_failed,
+    ev.TransferCancelled: transfer_cancelled,
+    ev.ReplicaDeleted: replica_deleted,
+    ev.ReplicaBusy: replica_busy,
+    ev.ReplicaCorrupt: replica_corrupt,
+    ev.SpillErased: spill_erased,
+    ev.AttemptWaits: attempt_waits,
+    ev.AttemptEnded: attempt_ended,
+    ev.Woken: woken,
+}

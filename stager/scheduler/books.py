@@ -1,0 +1,179 @@
+"""Keeping the books: every change of a copy's, pin's or job's state goes through here, so that sums and queues stay true.
+
+One rule: nothing here decides; it moves numbers from one account to another.
+"""
+
+from __future__ import annotations
+
+from heapq import heappush
+
+from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, RunEntry, State
+from stager.scheduler.states import ENDED, JOB_TRANSITIONS, CopyState, JobState
+
+IN_FETCHING = (CopyState.WANTED, CopyState.FETCHING, CopyState.CANCELLING)
+
+
+def account(node: NodeEntry, copy: Copy, sign: int) -> None:
+    """Adds (or takes back) what this copy holds."""
+    size = sign * copy.size_bytes
+    if copy.state in IN_FETCHING:
+        node.fetching_bytes += size
+        if copy.state is CopyState.CANCELLING:
+            node.cancelling_bytes += size
+    else:
+        node.present_bytes += size
+        if copy.state is CopyState.DELETING:
+            node.deleting_bytes += size
+
+
+def add_copy(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
+    file.copies[node_id] = copy
+    account(state.nodes[node_id], copy, +1)
+
+
+def move_copy(state: State, file: FileEntry, node_id: str, new: CopyState, size_bytes: int | None = None) -> Copy:
+    copy, node = file.copies[node_id], state.nodes[node_id]
+    account(node, copy, -1)
+    copy.state = new
+    if size_bytes is not None:
+        copy.size_bytes = size_bytes
+    account(node, copy, +1)
+    if new is not CopyState.FETCHING:
+        node.prefetching.pop(file.id, None)
+    return copy
+
+
+def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
+    """Its space is free again. If somebody will read it and it can be had, it becomes a candidate for prefetch."""
+    copy, node = file.copies.pop(node_id), state.nodes[node_id]
+    account(node, copy, -1)
+    node.prefetching.pop(file.id, None)
+    end_span(state, copy)
+    offer_for_prefetch(state, file, node)
+
+
+def offer_for_prefetch(state: State, file: FileEntry, node: NodeEntry) -> None:
+    use = state.next_use(file)
+    if use != NEVER and state.can_be_had(file):
+        heappush(node.candidates, (use, file.id))
+
+
+def end_span(state: State, copy: Copy) -> None:
+    """It no longer lies ahead of its use."""
+    if copy.span is not None:
+        run_id, low, high = copy.span
+        run = state.runs.get(run_id)
+        if run is not None and run.ahead is not None:
+            run.ahead.add(low, high, -copy.size_bytes)
+        copy.span = None
+
+
+def pin(state: State, file: FileEntry, node_id: str) -> Copy:
+    copy = file.copies[node_id]
+    copy.pins += 1
+    copy.prefetched = False
+    state.nodes[node_id].prefetching.pop(file.id, None)
+    return copy
+
+
+def unpin(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
+    """The copy that was pinned, which may have been lost and replaced since."""
+    copy.pins -= 1
+    if file.copies.get(node_id) is not copy:
+        return
+    if copy.pins == 0 and copy.state is CopyState.WANTED:
+        drop_copy(state, file, node_id)
+    else:
+        settle(state, file, node_id)
+
+
+def settle(state: State, file: FileEntry, node_id: str) -> None:
+    """Puts an unpinned, present copy into the queue it belongs to: useless, evictable or spillable."""
+    copy = file.copies.get(node_id)
+    if copy is None or copy.state is not CopyState.PRESENT or copy.pins:
+        return
+    node, use = state.nodes[node_id], state.next_use(file)
+    if use == NEVER and not file.is_external and file.durable is None and not state.owes_upload(file):
+        state.useless.append((node_id, file.id, copy.generation))
+    elif state.holds_only_copy(file):
+        if not state.owes_upload(file) and not file.spilling:
+            heappush(node.spillable, (-use, file.id, copy.generation))
+    else:
+        heappush(node.evictable, (-use, file.id, copy.generation))
+
+
+def move_job(state: State, job: JobEntry, new: JobState) -> None:
+    if new not in JOB_TRANSITIONS[job.state]:
+        raise AssertionError(f"job {job.id!r} of run {job.run!r} cannot go from {job.state} to {new}")
+    run = state.runs[job.run]
+    run.unended += (new not in ENDED) - (job.state not in ENDED)
+    run.failed += (new in (JobState.FAILED, JobState.SKIPPED)) - (job.state in (JobState.FAILED, JobState.SKIPPED))
+    job.state = new
+    if new in ENDED:
+        state.finish_checks[run.id] = None
+        while run.head < len(run.by_order) and run.jobs[run.by_order[run.head]].state in ENDED:
+            run.head += 1
+    else:
+        run.head = min(run.head, job.order)
+
+
+def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
+    """Where a job goes that is not done: waiting for parents, for a time, or ready."""
+    if job.waits_for:
+        if job.state is not JobState.WAITING:
+            move_job(state, job, JobState.WAITING)
+        return
+    if job.state is JobState.WAITING:
+        move_job(state, job, JobState.READY)
+    elif job.state is not JobState.READY:
+        move_job(state, job, JobState.BACKOFF if not_before > state.now else JobState.READY)
+    if job.state is JobState.BACKOFF:
+        job.not_before = not_before
+        heappush(state.timers, (not_before, "job", job.run, job.id))
+        return
+    run = state.runs[job.run]
+    heappush(state.nodes[job.node].ready, (run.key(job.order), job.run, job.id))
+
+
+def count_parents(state: State, run: RunEntry, job_id: str) -> int:
+    return sum(run.jobs[parent].state is not JobState.DONE for parent in run.graph.parents[job_id])
+
+
+def inputs_of(state: State, run: RunEntry, job_id: str) -> list[FileEntry]:
+    """Each file once, in the order of writing."""
+    lfns = dict.fromkeys(entry.lfn for entry in run.workflow.jobs[job_id].inputs)
+    return [state.files[run.file_ids[lfn]] for lfn in lfns]
+
+
+def release_admission(state: State, job: JobEntry, reserve_bytes: int) -> None:
+    """Gives back the promise and the pins of an admitted or running job."""
+    state.nodes[job.node].promised_bytes -= reserve_bytes
+    pinned, job.pinned = job.pinned, []
+    for file, copy in pinned:
+        unpin(state, file, job.node, copy)
+
+
+def add_garbage(node: NodeEntry, file_id: str, generation: str, size_bytes: int) -> None:
+    """A replica made by an attempt or transfer that no longer counts: it holds space until the node has deleted it."""
+    node.garbage[file_id, generation] = size_bytes
+    node.present_bytes += size_bytes
+    node.deleting_bytes += size_bytes
+
+
+def drop_garbage(node: NodeEntry, file_id: str, generation: str) -> bool:
+    size_bytes = node.garbage.pop((file_id, generation), None)
+    if size_bytes is None:
+        return False
+    node.present_bytes -= size_bytes
+    node.deleting_bytes -= size_bytes
+    return True
+
+
+def end_early_span(run: RunEntry, job: JobEntry) -> None:
+    """The job is back before its place in the serial order: its outputs are not ahead of it any more."""
+    if job.early_span is not None:
+        low, high, size = job.early_span
+        for profile in (run.safety, run.ahead):
+            if profile is not None:
+                profile.add(low, high, -size)
+        job.early_span = None

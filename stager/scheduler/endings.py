@@ -1,0 +1,72 @@
+"""How runs end, and what a standstill means. One rule: a run that cannot go on says so by name; it never just waits."""
+
+from __future__ import annotations
+
+from stager.model.errors import ErrorClass, Fault
+from stager.model.units import format_size
+from stager.scheduler import commands as cmd
+from stager.scheduler.books import inputs_of
+from stager.scheduler.reactions import withdraw_admitted
+from stager.scheduler.state import NodeEntry, RunEntry, State
+from stager.scheduler.states import JobState, RunState
+from stager.scheduler.turn import Turn
+
+
+def end_runs(turn: Turn) -> None:
+    state = turn.state
+    checks, state.finish_checks = state.finish_checks, {}
+    for run_id in checks:
+        run = state.runs[run_id]
+        if run.state is RunState.DRAINING:
+            withdraw_admitted(turn, run)
+        outcome = outcome_of(run)
+        if outcome is not None:
+            turn.give(cmd.FinishRun, run=run_id, outcome=outcome, fault=run.fault or next(iter(run.finals_given_up.values()), None))
+
+
+def outcome_of(run: RunEntry) -> cmd.RunOutcome | None:
+    """None: not over yet."""
+    if run.state is RunState.FINISHED or run.attempts_live:
+        return None
+    if run.state in (RunState.STOPPING, RunState.CANCELLING):
+        if run.uploads_live:
+            return None
+        return cmd.RunOutcome.CANCELLED if run.state is RunState.CANCELLING else cmd.RunOutcome.INTERRUPTED
+    if run.finals_open or (run.unended and run.state is RunState.ACTIVE):
+        return None
+    if run.failed:
+        return cmd.RunOutcome.FAILED
+    if run.unended:
+        return cmd.RunOutcome.INTERRUPTED
+    return cmd.RunOutcome.NOT_DURABLE if run.finals_given_up else cmd.RunOutcome.SUCCEEDED
+
+
+def refuse_if_stuck(turn: Turn) -> None:
+    """Nothing runs, moves, is being freed or is due later, and yet the next job does not fit: more room is the only help."""
+    state = turn.state
+    if state.attempts or state.transfers or state.timers or not state.active:
+        return
+    for node in state.nodes.values():
+        if not node.reachable or node.deleting_bytes or node.cancelling_bytes or node.admitted_waiting:
+            return
+    for node in state.nodes.values():
+        head = next(((run, job) for _, run, job in sorted(node.ready) if is_waiting(state, run, job)), None)
+        if head is not None:
+            run = state.runs[head[0]]
+            turn.give(cmd.FinishRun, run=run.id, outcome=cmd.RunOutcome.REFUSED, fault=no_room(state, node, run, head[1]))
+            return
+
+
+def is_waiting(state: State, run_id: str, job_id: str) -> bool:
+    run = state.runs[run_id]
+    return run.may_start and run.jobs[job_id].state is JobState.READY
+
+
+def no_room(state: State, node: NodeEntry, run: RunEntry, job_id: str) -> Fault:
+    job = run.jobs[job_id]
+    need = job.reserve_bytes + sum(file.size_bytes for file in inputs_of(state, run, job_id) if node.id not in file.copies)
+    message = (
+        f"job {job_id!r} needs {format_size(need)} more on node {node.id!r}, where {format_size(max(0, node.free_bytes))} of {format_size(node.capacity_bytes)} are free "
+        "and nothing else may go (intermediates that are still wanted and finals that could not be written back stay): give it more capacity or a spill origin, then resume"
+    )
+    return Fault(ErrorClass.REFUSED, "no_space_node", message, job_id)

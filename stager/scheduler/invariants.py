@@ -1,0 +1,82 @@
+"""What must hold after every step, derived from scratch. On in tests and simulation, sampled in production. One rule: checks only, and says which number is off."""
+
+from __future__ import annotations
+
+from stager.scheduler.books import IN_FETCHING
+from stager.scheduler.state import NodeEntry, RunEntry, State
+from stager.scheduler.states import ENDED, CopyState, JobState, RunState
+
+WITH_PROMISE = (JobState.ADMITTED, JobState.RUNNING)
+
+
+def broken_invariants(state: State) -> list[str]:
+    """Empty when all is well. Walks everything: O(files + jobs)."""
+    found: list[str] = []
+    for node in state.nodes.values():
+        found += broken_on_node(state, node)
+    for run in state.runs.values():
+        found += broken_in_run(state, run)
+    for file in state.files.values():
+        for node_id, copy in file.copies.items():
+            if copy.pins < 0:
+                found.append(f"{file.lfn} on {node_id}: {copy.pins} pins")
+            if copy.pins and copy.state is CopyState.DELETING:
+                found.append(f"{file.lfn} on {node_id} is pinned and being deleted")
+            if copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and copy.generation not in state.transfers:
+                found.append(f"{file.lfn} on {node_id} is {copy.state} by no transfer")
+    return found
+
+
+def broken_on_node(state: State, node: NodeEntry) -> list[str]:
+    copies = [file.copies[node.id] for file in state.files.values() if node.id in file.copies]
+    present = sum(copy.size_bytes for copy in copies if copy.state not in IN_FETCHING) + sum(node.garbage.values())
+    fetching = sum(copy.size_bytes for copy in copies if copy.state in IN_FETCHING)
+    deleting = sum(copy.size_bytes for copy in copies if copy.state is CopyState.DELETING) + sum(node.garbage.values())
+    jobs = [job for run in state.runs.values() for job in run.jobs.values() if job.node == node.id]
+    attempts = [attempt for attempt in state.attempts.values() if attempt.node == node.id]
+    promised = sum(job.reserve_bytes for job in jobs if job.state is JobState.ADMITTED) + sum(attempt.reserve_bytes for attempt in attempts)
+    spilling = sum(t.size_bytes for t in state.transfers.values() if t.node == node.id and t.purpose == "spill")
+    admitted = sum(job.state is JobState.ADMITTED for job in jobs)
+    sums = {
+        "present_bytes": present,
+        "fetching_bytes": fetching,
+        "deleting_bytes": deleting,
+        "promised_bytes": promised,
+        "spilling_bytes": spilling,
+        "admitted_waiting": admitted,
+    }
+    found = [f"node {node.id}: {name} is {getattr(node, name)}, should be {value}" for name, value in sums.items() if getattr(node, name) != value]
+    pins: dict[int, int] = {}
+    for job in jobs:
+        for _, copy in job.pinned:
+            pins[id(copy)] = pins.get(id(copy), 0) + 1
+        if bool(job.pinned) and job.state not in WITH_PROMISE and not job.attempt:
+            found.append(f"job {job.id} is {job.state} and holds pins")
+    for transfer in state.transfers.values():
+        if transfer.copy is not None:
+            pins[id(transfer.copy)] = pins.get(id(transfer.copy), 0) + 1
+    found += [f"a copy of generation {copy.generation} has {copy.pins} pins, should have {pins.get(id(copy), 0)}" for copy in copies if copy.pins != pins.get(id(copy), 0)]
+    if node.free_bytes < 0:
+        found.append(f"node {node.id}: over its capacity by {-node.free_bytes} bytes")
+    return found
+
+
+def broken_in_run(state: State, run: RunEntry) -> list[str]:
+    found = []
+    unended = sum(job.state not in ENDED for job in run.jobs.values())
+    if run.unended != unended:
+        found.append(f"run {run.id}: unended is {run.unended}, should be {unended}")
+    if (run.state is RunState.FINISHED) == (run.id in state.active):
+        found.append(f"run {run.id} is {run.state} and active is {run.id in state.active}")
+    live = sum(attempt.run == run.id for attempt in state.attempts.values())
+    if run.attempts_live != live:
+        found.append(f"run {run.id}: attempts_live is {run.attempts_live}, should be {live}")
+    for job in run.jobs.values():
+        waits = sum(run.jobs[parent].state is not JobState.DONE for parent in run.graph.parents[job.id])
+        if job.state in (JobState.WAITING, JobState.READY, JobState.BACKOFF) and job.waits_for != waits:
+            found.append(f"job {job.id}: waits_for is {job.waits_for}, should be {waits}")
+        if job.state is JobState.ADMITTED:
+            missing = sum(copy.state is not CopyState.PRESENT for _, copy in job.pinned)
+            if missing != job.inputs_missing:
+                found.append(f"job {job.id}: inputs_missing is {job.inputs_missing}, should be {missing}")
+    return found

@@ -1,0 +1,76 @@
+"""The ledger: of each byte that a run made, whether it is at risk, safe on nodes, written at the origin (checked by size only), or durable there (content verified), and how.
+
+One rule: derived from the state, never kept beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stager.scheduler.state import FileEntry, RunEntry, State
+from stager.scheduler.states import CopyState, JobState
+
+
+class Standing(StrEnum):
+    """NOT_MADE: its job is not done. AT_RISK: made, and fewer than k nodes hold it. SAFE: k nodes hold it on disk, verified. WRITTEN: at the origin, its size checked. DURABLE: at the origin, its content verified.
+
+    RELEASED: an intermediate whose last reader is done.
+    """
+
+    NOT_MADE = "not_made"
+    AT_RISK = "at_risk"
+    SAFE = "safe"
+    WRITTEN = "written"
+    DURABLE = "durable"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    lfn: str
+    standing: Standing
+    size_bytes: int
+    final: bool
+    where: str = ""
+    verified: str = ""
+    token: str = ""
+    blake3: str = ""
+    fault: str = ""
+
+
+def ledger_of(state: State, run_id: str, copies_for_safe: int = 1) -> list[Entry]:
+    """Every produced file of the run, in the order of the workflow."""
+    run = state.runs[run_id]
+    produced = (state.files[run.file_ids[lfn]] for lfn, file in run.workflow.files.items() if not file.is_external)
+    return [entry_of(state, run, file, copies_for_safe) for file in produced]
+
+
+def entry_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: int) -> Entry:
+    fault = file.upload.fault.message if file.upload is not None and file.upload.fault is not None else ""
+    final = file.destination is not None
+    held = file.durable
+    where = f"{held.origin}:{held.path}" if held is not None else ", ".join(sorted(file.copies))
+    verified, token = (held.verified, held.token) if held is not None else ("", "")
+    return Entry(file.lfn, standing_of(state, run, file, copies_for_safe), file.size_bytes, final, where, verified, token, file.blake3, fault)
+
+
+def standing_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: int) -> Standing:
+    if file.durable is not None:
+        return Standing.WRITTEN if file.durable.verified in ("", "size") else Standing.DURABLE
+    if run.jobs[file.producer].state is not JobState.DONE:
+        return Standing.NOT_MADE
+    held = sum(copy.state is CopyState.PRESENT for copy in file.copies.values()) + (file.spilled is not None)
+    if held >= copies_for_safe:
+        return Standing.SAFE
+    wanted = state.owes_upload(file) or file.use_at < len(file.uses)
+    return Standing.AT_RISK if wanted else Standing.RELEASED
+
+
+def totals_of(entries: list[Entry]) -> dict[str, int]:
+    """Bytes by standing; files that do not exist yet count nothing."""
+    sums = {standing.value: 0 for standing in Standing if standing is not Standing.NOT_MADE}
+    for entry in entries:
+        if entry.standing is not Standing.NOT_MADE:
+            sums[entry.standing.value] += entry.size_bytes
+    return sums

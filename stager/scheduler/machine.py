@@ -1,0 +1,72 @@
+"""The Machine: `step(event) -> list[Command]`. Production, simulation, cost estimates and tests all run this one.
+
+May know: the pure rooms. One rule: the same policy, limits and events give the same commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from stager.planning.policy import Limits, Policy
+from stager.scheduler.admission import work_node
+from stager.scheduler.apply_commands import apply_command
+from stager.scheduler.apply_events import apply_event
+from stager.scheduler.commands import Command, WakeAt
+from stager.scheduler.endings import end_runs, refuse_if_stuck
+from stager.scheduler.events import Event
+from stager.scheduler.reactions import Before, react
+from stager.scheduler.state import State
+from stager.scheduler.turn import Turn
+from stager.scheduler.uploads import send_finals, tidy_up
+
+
+class Machine:
+    """Owns its state alone. `state` is for views and checks; nobody else writes to it."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, policy: Policy, limits: Limits) -> None:
+        self.state = State(policy, limits)
+
+    def step(self, event: Event) -> list[Command]:
+        """Applies the event, decides, applies what was decided and returns it."""
+        state = self.state
+        before = Before(state, event)
+        apply_event(state, event)
+        turn = Turn(state, f"e{state.events_seen}")
+        react(turn, event, before)
+        tidy_up(turn)
+        send_finals(turn)
+        for node in state.nodes.values():
+            work_node(turn, node)
+        end_runs(turn)
+        tidy_up(turn)
+        refuse_if_stuck(turn)
+        self._ask_for_time(turn)
+        return turn.commands
+
+    def replay(self, events: Iterable[Event], commands: Sequence[Command]) -> None:
+        """Applies a recorded batch without deciding: for a journal written by another version.
+
+        `commands` are in the order given; those that follow from an event carry its number as their cause.
+        """
+        pending = list(reversed(commands))
+        for event in events:
+            apply_event(self.state, event)
+            cause = f"e{self.state.events_seen}"
+            while pending and pending[-1].cause == cause:
+                apply_command(self.state, pending.pop())
+            settle_queues(self.state)
+        if pending:
+            raise AssertionError(f"journal: command {pending[-1].id} follows from no event of its batch")
+
+    def _ask_for_time(self, turn: Turn) -> None:
+        state = self.state
+        if state.timers and (state.wake_at is None or state.timers[0][0] < state.wake_at):
+            turn.give(WakeAt, wake_at=state.timers[0][0])
+
+
+def settle_queues(state: State) -> None:
+    """What deciding would have emptied: lists whose entries were answered by the recorded commands."""
+    state.lost.clear()
+    state.finish_checks = dict.fromkeys(state.active)

@@ -1,0 +1,207 @@
+"""What is decided because of one event in particular: retries by error class, what to do about lost content, ends of runs that were asked for.
+
+One rule: only what this event makes necessary; the queues are worked in admission.py, uploads.py and room.py after every event.
+"""
+
+from __future__ import annotations
+
+from stager.model.errors import ErrorClass, Fault, is_permanent
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, RunEntry, State, TransferEntry
+from stager.scheduler.states import ENDED, JobState, RunState
+from stager.scheduler.turn import Turn
+
+
+class Before:
+    """What the reaction must know of the state as it was before the event was applied."""
+
+    __slots__ = ("attempt", "transfer")
+
+    def __init__(self, state: State, event: ev.Event) -> None:
+        self.attempt: AttemptEntry | None = state.attempts.get(event.attempt) if isinstance(event, ev.AttemptEnded) else None
+        self.transfer: TransferEntry | None = state.transfers.get(event.transfer) if isinstance(event, ev.TransferFailed) else None
+
+
+def react(turn: Turn, event: ev.Event, before: Before) -> None:
+    if isinstance(event, ev.TransferFailed):
+        if before.transfer is not None and not before.transfer.cancelled:
+            transfer_failed(turn, before.transfer, event.fault)
+    elif isinstance(event, ev.AttemptEnded):
+        if before.attempt is not None:
+            attempt_ended(turn, before.attempt, event)
+    elif isinstance(event, ev.RunDrained | ev.RunStopped | ev.RunCancelled):
+        end_run_early(turn, event.run)
+    elif isinstance(event, ev.ReplicaCorrupt):
+        void_readers(turn, event)
+    elif isinstance(event, ev.NodeReported):
+        delete_unknown(turn, event)
+    remake_lost(turn)
+
+
+def transfer_failed(turn: Turn, transfer: TransferEntry, fault: Fault) -> None:
+    file = turn.state.files[transfer.file]
+    if transfer.is_fetch:
+        fetch_failed(turn, file, transfer, fault)
+    elif transfer.purpose is cmd.Purpose.SPILL:
+        if not is_permanent(fault):
+            not_before = turn.retry_at(2, transfer.id)
+            turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=not_before)
+    else:
+        upload_failed(turn, file, transfer, fault)
+
+
+def fetch_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
+    """Next source at once; else again later if that can help; else the readers fail."""
+    tries = file.fetch
+    failures = tries.failures if tries is not None else 1
+    more_sources = file.durable is None and file.spilled is None and file.source_at + 1 < len(file.sources)
+    hopeless = is_permanent(fault) or failures >= turn.state.policy.transfer_attempts_max
+    if hopeless and more_sources:
+        turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=False, not_before=turn.state.now, next_source=True)
+    elif hopeless:
+        give_up_fetch(turn, file, transfer.run, fault)
+    else:
+        not_before = turn.retry_at(failures, file.id)
+        turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=False, not_before=not_before)
+
+
+def give_up_fetch(turn: Turn, file: FileEntry, run: str, fault: Fault) -> None:
+    """Whoever reads it and has not begun cannot run."""
+    state = turn.state
+    turn.give(cmd.GiveUpTransfer, file=file.id, run=run, upload=False, fault=fault)
+    for _, run_id, job_id in list(file.uses[file.use_at :]):
+        reader = state.job(run_id, job_id) if run_id in state.active else None
+        if reader is not None and reader.state not in ENDED and reader.state is not JobState.RUNNING:
+            turn.give(cmd.FailJob, run=run_id, job=job_id, fault=fault)
+
+
+def upload_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
+    tries = file.upload
+    failures = tries.failures if tries is not None else 1
+    if is_permanent(fault) or failures >= turn.state.policy.transfer_attempts_max:
+        turn.give(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=fault)
+    else:
+        turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=turn.retry_at(failures, file.id))
+
+
+def attempt_ended(turn: Turn, attempt: AttemptEntry, event: ev.AttemptEnded) -> None:
+    run = turn.state.runs[attempt.run]
+    job, spec = run.jobs[attempt.job], run.workflow.jobs[attempt.job]
+    if job.state is JobState.DONE:
+        check_remade(turn, run, event)
+        return
+    if job.state is not JobState.RUNNING:
+        return
+    fault = event.fault or Fault(ErrorClass.TRANSIENT, event.outcome.value, f"job {job.id!r} ended as {event.outcome.value}", job.id)
+    known = attempt.needed_bytes if attempt.needed_bytes is not None and attempt.needed_bytes > job.reserve_bytes else None
+    began = event.outcome is not ev.Outcome.FAILED or event.exit_code is not None
+    if event.outcome in (ev.Outcome.KILLED, ev.Outcome.OK):
+        turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=turn.state.now, counts=False, why=fault.message, reserve_bytes=known)
+    elif began and not spec.idempotent:
+        turn.give(cmd.FailJob, run=run.id, job=job.id, fault=not_again(job.id, fault))
+    elif is_permanent(fault) or job.failures >= spec.retries:
+        turn.give(cmd.FailJob, run=run.id, job=job.id, fault=fault)
+    else:
+        not_before = turn.retry_at(job.failures + 1, f"{run.id}/{job.id}")
+        turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=not_before, counts=True, why=fault.message)
+
+
+def not_again(job: str, fault: Fault) -> Fault:
+    message = f"{fault.message}; job {job!r} is declared `idempotent: false`, so it is not run again by itself: look at what it did, then `stager resume`"
+    return Fault(fault.error_class, fault.code, message, fault.subject)
+
+
+def check_remade(turn: Turn, run: RunEntry, event: ev.AttemptEnded) -> None:
+    """A file made again must have the content it had, if anything was derived from that."""
+    for made in event.outputs:
+        file = turn.state.files[made.file]
+        first = file.first_blake3
+        if first and made.blake3 and first != made.blake3 and derived_from(turn.state, file):
+            message = (
+                f"{file.lfn!r} had to be made again and came out different (job {event.job!r}), after other jobs had read the first one; "
+                "start a new run, or declare what makes it differ"
+            )
+            turn.give(cmd.FailJob, run=run.id, job=first_reader(turn.state, file), fault=Fault(ErrorClass.CORRUPT, "remade_differs", message, file.lfn))
+
+
+def derived_from(state: State, file: FileEntry) -> bool:
+    """Some reader is done with it and some is not."""
+    return state.next_use(file) != NEVER and any(state.job(run, job).state is JobState.DONE for _, run, job in file.uses if run in state.runs)
+
+
+def first_reader(state: State, file: FileEntry) -> str:
+    state.next_use(file)
+    return file.uses[file.use_at][2]
+
+
+def end_run_early(turn: Turn, run_id: str) -> None:
+    """Admitted jobs go back; for a stop or a cancel attempts are killed and transfers called off as well."""
+    state = turn.state
+    run = state.runs.get(run_id)
+    if run is None or run.state in (RunState.ACTIVE, RunState.FINISHED):
+        return
+    withdraw_admitted(turn, run)
+    if run.state is RunState.DRAINING:
+        return
+    for attempt_id, attempt in list(state.attempts.items()):
+        if attempt.run == run_id and not attempt.killed:
+            turn.give(cmd.KillAttempt, node=attempt.node, run=run_id, job=attempt.job, attempt=attempt_id, void=run.state is RunState.CANCELLING)
+    for transfer in list(state.transfers.values()):
+        if transfer.run == run_id and not transfer.cancelled and not shared_with_others(state, transfer):
+            turn.give(cmd.CancelTransfer, node=transfer.node, transfer=transfer.id)
+
+
+def withdraw_admitted(turn: Turn, run: RunEntry) -> None:
+    for job in run.jobs.values():
+        if job.state is JobState.ADMITTED:
+            turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=turn.state.now, counts=False, why="the run is ending")
+
+
+def shared_with_others(state: State, transfer: TransferEntry) -> bool:
+    file = state.files[transfer.file]
+    wanted = any(run in state.active and run != transfer.run for _, run, _ in file.uses[file.use_at :])
+    pinned = transfer.is_fetch and file.copies[transfer.node].pins > 0
+    return transfer.is_fetch and (wanted or pinned)
+
+
+def void_readers(turn: Turn, event: ev.ReplicaCorrupt) -> None:
+    """A job that is reading damaged content must not be believed."""
+    state = turn.state
+    for attempt_id, attempt in list(state.attempts.items()):
+        job = state.job(attempt.run, attempt.job)
+        reads = any(file.id == event.file and copy.generation == event.generation for file, copy in job.pinned)
+        if reads and attempt.node == event.node and not attempt.void:
+            turn.give(cmd.KillAttempt, node=attempt.node, run=attempt.run, job=attempt.job, attempt=attempt_id, void=True)
+
+
+def delete_unknown(turn: Turn, event: ev.NodeReported) -> None:
+    """Replicas that no run, attempt or transfer of ours accounts for, and deletes whose word was lost."""
+    state, node = turn.state, turn.state.nodes[event.node]
+    reported = {(replica.file, replica.generation) for replica in event.replicas}
+    for file_id, generation in [key for key in node.garbage if key not in reported]:
+        size_bytes = node.garbage.pop((file_id, generation))
+        node.present_bytes -= size_bytes
+        node.deleting_bytes -= size_bytes
+    for replica in event.replicas:
+        file = state.files.get(replica.file)
+        copy = file.copies.get(node.id) if file is not None else None
+        ours = copy is not None and copy.generation == replica.generation and copy.state != "deleting"
+        made_now = replica.generation in state.attempts or replica.generation in state.transfers
+        if not ours and not made_now:
+            facts = {"node": node.id, "file": replica.file, "generation": replica.generation, "size_bytes": replica.size_bytes}
+            turn.give(cmd.DeleteReplica, why="the node holds it and nobody wants it", **facts)
+
+
+def remake_lost(turn: Turn) -> None:
+    """Content that is gone and still wanted: from an origin if it can be had, else its producer runs again."""
+    state = turn.state
+    while state.lost:
+        file_id, _ = state.lost.pop()
+        file = state.files[file_id]
+        if file.is_external or file.copies or state.can_be_had(file):
+            continue
+        run = state.runs[file.run]
+        wanted = state.owes_upload(file) or state.next_use(file) != NEVER
+        if wanted and run.id in state.active and run.jobs[file.producer].state is JobState.DONE:
+            turn.give(cmd.RemakeFile, run=run.id, file=file.id, job=file.producer)

@@ -1,0 +1,280 @@
+"""The Machine's memory: nodes, files and their copies, runs and their jobs, transfers, attempts, and the queues that make each decision O(log n).
+
+May know: the model and planning. One rule: only apply.py changes it; queues are lazy: an entry may be out of date and is checked when it is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stager.model.errors import Fault
+from stager.model.files import Destination, FileKind, Source
+from stager.model.workflow import Graph, Workflow
+from stager.planning.plan import Access, Plan
+from stager.planning.policy import Limits, Policy
+from stager.planning.space import SpaceProfile
+from stager.scheduler.commands import Purpose, RunOutcome
+from stager.scheduler.states import ENDED, CopyState, JobState, RunState
+
+NEVER = 1 << 62
+RUN_STRIDE = 1 << 32
+
+
+@dataclass(slots=True)
+class Copy:
+    """One file on one node. `pins` counts admitted jobs and uploads that need it; `span` is what it adds to the run's space profile while it is ahead of its use."""
+
+    state: CopyState
+    generation: str
+    size_bytes: int
+    pins: int = 0
+    prefetched: bool = False
+    span: tuple[str, int, int] | None = None
+
+
+@dataclass(slots=True)
+class Tries:
+    """Tries of one direction of one file."""
+
+    failures: int = 0
+    not_before: float = 0.0
+    fault: Fault | None = None
+    transfer: str = ""
+
+
+@dataclass(slots=True)
+class HeldAt:
+    """A content seen at an origin, verified there."""
+
+    origin: str
+    path: str
+    token: str
+    verified: str
+
+
+@dataclass(slots=True)
+class FileEntry:
+    """`uses` are (order key, run, job) of its readers, sorted; `use_at` skips those that are done. A produced file is remembered by content: `blake3` of its first making."""
+
+    id: str
+    lfn: str
+    run: str
+    size_bytes: int
+    kind: FileKind = FileKind.FILE
+    executable: bool = False
+    sha256: str = ""
+    blake3: str = ""
+    first_blake3: str = ""
+    sources: tuple[Source, ...] = ()
+    source_at: int = 0
+    producer: str = ""
+    destination: Destination | None = None
+    durable: HeldAt | None = None
+    spilled: HeldAt | None = None
+    uses: list[tuple[int, str, str]] = field(default_factory=list)
+    use_at: int = 0
+    copies: dict[str, Copy] = field(default_factory=dict)
+    fetch: Tries | None = None
+    upload: Tries | None = None
+    spilling: str = ""
+
+    @property
+    def is_external(self) -> bool:
+        return self.id.startswith("x")
+
+
+@dataclass(slots=True)
+class JobEntry:
+    id: str
+    run: str
+    order: int
+    node: str
+    reserve_bytes: int
+    state: JobState = JobState.WAITING
+    waits_for: int = 0
+    inputs_missing: int = 0
+    attempts: int = 0
+    failures: int = 0
+    attempt: str = ""
+    not_before: float = 0.0
+    fault: Fault | None = None
+    early_span: tuple[int, int, int] | None = None
+    pinned: list[tuple[FileEntry, Copy]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class AttemptEntry:
+    run: str
+    job: str
+    node: str
+    number: int
+    reserve_bytes: int
+    started_at: float
+    needed_bytes: int | None = None
+    killed: bool = False
+    void: bool = False
+
+
+@dataclass(slots=True)
+class TransferEntry:
+    id: str
+    node: str
+    file: str
+    run: str
+    purpose: Purpose
+    origin: str
+    path: str
+    size_bytes: int
+    started_at: float
+    cancelled: bool = False
+    copy: Copy | None = None
+
+    @property
+    def is_fetch(self) -> bool:
+        return self.purpose in (Purpose.DEMAND, Purpose.PREFETCH)
+
+
+@dataclass(slots=True)
+class RunEntry:
+    """`head` is the first order whose job has not ended; `live_bytes` what its produced files hold that nothing else could give back."""
+
+    id: str
+    sequence: int
+    workflow: Workflow
+    plan: Plan
+    graph: Graph
+    submitted_at: float
+    file_ids: dict[str, str]
+    jobs: dict[str, JobEntry]
+    by_order: list[str]
+    access: dict[str, Access]
+    state: RunState = RunState.ACTIVE
+    outcome: RunOutcome | None = None
+    fault: Fault | None = None
+    finished_at: float = 0.0
+    head: int = 0
+    unended: int = 0
+    failed: int = 0
+    attempts_live: int = 0
+    finals_open: dict[str, None] = field(default_factory=dict)
+    finals_given_up: dict[str, Fault] = field(default_factory=dict)
+    live_bytes: int = 0
+    safety: SpaceProfile | None = None
+    ahead: SpaceProfile | None = None
+    uploads_live: int = 0
+    fetched_bytes: int = 0
+    fetches: int = 0
+    uploaded_bytes: int = 0
+    read_bytes: int = 0
+    hit_bytes: int = 0
+
+    def key(self, order: int) -> int:
+        return self.sequence * RUN_STRIDE + order
+
+    @property
+    def may_start(self) -> bool:
+        """Whether jobs of this run may be admitted and started now."""
+        return self.state is RunState.ACTIVE
+
+
+@dataclass(slots=True)
+class NodeEntry:
+    """One I/O node with its compute node. `garbage` are replicas nobody wants that it still holds. present + fetching + promised <= capacity, always; `deleting` and `cancelling` are the parts of present and fetching about to be free."""
+
+    id: str
+    capacity_bytes: int = 0
+    incarnation: str = ""
+    reachable: bool = False
+    can_link: bool = True
+    present_bytes: int = 0
+    fetching_bytes: int = 0
+    promised_bytes: int = 0
+    deleting_bytes: int = 0
+    cancelling_bytes: int = 0
+    spilling_bytes: int = 0
+    cores_used: int = 0
+    memory_used_bytes: int = 0
+    admitted_waiting: int = 0
+    ready: list[tuple[int, str, str]] = field(default_factory=list)
+    startable: list[tuple[int, str, str]] = field(default_factory=list)
+    evictable: list[tuple[int, str, str]] = field(default_factory=list)
+    spillable: list[tuple[int, str, str]] = field(default_factory=list)
+    candidates: list[tuple[int, str]] = field(default_factory=list)
+    prefetching: dict[str, None] = field(default_factory=dict)
+    waiting_attempts: dict[str, None] = field(default_factory=dict)
+    garbage: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def free_bytes(self) -> int:
+        return self.capacity_bytes - self.present_bytes - self.fetching_bytes - self.promised_bytes
+
+
+@dataclass(slots=True)
+class State:
+    policy: Policy
+    limits: Limits
+    now: float = 0.0
+    epoch: int = 0
+    events_seen: int = 0
+    commands_made: int = 0
+    stale: int = 0
+    runs_seen: int = 0
+    wake_at: float | None = None
+    nodes: dict[str, NodeEntry] = field(default_factory=dict)
+    files: dict[str, FileEntry] = field(default_factory=dict)
+    runs: dict[str, RunEntry] = field(default_factory=dict)
+    active: dict[str, None] = field(default_factory=dict)
+    attempts: dict[str, AttemptEntry] = field(default_factory=dict)
+    transfers: dict[str, TransferEntry] = field(default_factory=dict)
+    paused_origins: dict[str, Fault] = field(default_factory=dict)
+    due_uploads: list[tuple[int, str]] = field(default_factory=list)
+    uploads_live: int = 0
+    useless: list[tuple[str, str, str]] = field(default_factory=list)
+    to_fetch: list[tuple[str, str]] = field(default_factory=list)
+    spills_to_erase: list[tuple[str, HeldAt, str]] = field(default_factory=list)
+    lost: list[tuple[str, str]] = field(default_factory=list)
+    timers: list[tuple[float, str, str, str]] = field(default_factory=list)
+    finish_checks: dict[str, None] = field(default_factory=dict)
+
+    def job(self, run: str, job: str) -> JobEntry:
+        return self.runs[run].jobs[job]
+
+    def file_of(self, run: str, lfn: str) -> FileEntry:
+        return self.files[self.runs[run].file_ids[lfn]]
+
+    def next_use(self, file: FileEntry) -> int:
+        """Order key of the first reader that still has to run in an active run; NEVER if there is none. Amortised O(1): `use_at` only moves over ended uses."""
+        uses = file.uses
+        while file.use_at < len(uses) and self.use_is_over(uses[file.use_at]):
+            file.use_at += 1
+        return uses[file.use_at][0] if file.use_at < len(uses) else NEVER
+
+    def use_is_over(self, use: tuple[int, str, str]) -> bool:
+        run = self.runs.get(use[1])
+        return run is None or run.jobs[use[2]].state is JobState.DONE or (run.state is RunState.FINISHED and run.outcome in OVER)
+
+    def can_be_had(self, file: FileEntry) -> bool:
+        """From an origin, without its producer."""
+        return file.spilled is not None or file.durable is not None or file.source_at < len(file.sources)
+
+    def holds_only_copy(self, file: FileEntry) -> bool:
+        """Deleting its copy would lose content. Work of a run that has ended can be made again if it is resumed; its unflushed finals cannot be counted on."""
+        if file.is_external or file.durable is not None or file.spilled is not None:
+            return False
+        run = self.runs.get(file.run)
+        if run is None or run.outcome in OVER:
+            return False
+        if self.owes_upload(file):
+            return True
+        return run.id in self.active and not (run.failed and self.only_ended_jobs_want(file))
+
+    def owes_upload(self, file: FileEntry) -> bool:
+        """A final that is not at its destination yet, of a run that was not called off."""
+        run = self.runs.get(file.run)
+        return file.destination is not None and file.durable is None and run is not None and run.outcome not in OVER
+
+    def only_ended_jobs_want(self, file: FileEntry) -> bool:
+        return all(self.runs[run].jobs[job].state in ENDED for _, run, job in file.uses[file.use_at :] if run in self.active)
+
+
+OVER = (RunOutcome.SUCCEEDED, RunOutcome.CANCELLED)

@@ -1,0 +1,35 @@
+"""One turn: the event that is being answered and the commands given so far. One rule: a command is applied the moment it is given, so that the next decision sees it."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from stager.scheduler.apply_commands import apply_command
+from stager.scheduler.commands import Command
+from stager.scheduler.state import State
+
+
+class Turn:
+    __slots__ = ("cause", "commands", "state")
+
+    def __init__(self, state: State, cause: str) -> None:
+        self.state, self.cause = state, cause
+        self.commands: list[Command] = []
+
+    def give(self, kind: type, **facts: Any) -> None:
+        """Makes the command, applies it, keeps it."""
+        state = self.state
+        command = kind(id=f"c{state.epoch}-{state.commands_made}", at=state.now, cause=self.cause, **facts)
+        apply_command(state, command)
+        self.commands.append(command)
+
+    def new_transfer(self) -> str:
+        return f"t{self.state.epoch}-{self.state.commands_made}"
+
+    def retry_at(self, failures: int, subject: str) -> float:
+        """Doubling delay with jitter from what is retried, so that a replay waits the same."""
+        policy = self.state.policy
+        delay_s = min(policy.retry_delay_s * 2 ** max(0, failures - 1), policy.retry_delay_s_max)
+        fraction = int.from_bytes(hashlib.blake2b(f"{subject}/{failures}".encode(), digest_size=4).digest(), "big") / 2**32
+        return self.state.now + delay_s * (0.5 + fraction / 2)

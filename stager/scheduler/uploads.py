@@ -1,0 +1,96 @@
+"""Write-back and tidying: finals go home as soon as they exist, what nobody wants goes away, spills are erased. One rule: deletes name a generation."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from stager.model.files import OnExists
+from stager.scheduler import commands as cmd
+from stager.scheduler.state import FileEntry, State
+from stager.scheduler.states import CopyState, RunState
+from stager.scheduler.turn import Turn
+
+WRITE_BACK = 10
+
+
+def send_finals(turn: Turn) -> None:
+    """In the order of their producers; at most `uploads_max` at a time."""
+    state = turn.state
+    kept: list[tuple[int, str]] = []
+    while state.due_uploads and state.uploads_live < state.policy.uploads_max:
+        entry = heappop(state.due_uploads)
+        file = state.files[entry[1]]
+        if is_due(state, file) and not send_final(turn, file):
+            kept.append(entry)
+    for entry in kept:
+        heappush(state.due_uploads, entry)
+
+
+def is_due(state: State, file: FileEntry) -> bool:
+    run = state.runs.get(file.run)
+    if run is None or run.state not in (RunState.ACTIVE, RunState.DRAINING) or file.destination is None or file.durable is not None:
+        return False
+    tries = file.upload
+    return tries is None or not (tries.transfer or tries.fault or tries.not_before > state.now)
+
+
+def send_final(turn: Turn, file: FileEntry) -> bool:
+    """False: its node cannot be asked now, it stays due."""
+    state = turn.state
+    there = [node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT]
+    reachable = [node for node in there if state.nodes[node].reachable]
+    destination = file.destination
+    if destination is None or not reachable:
+        return not there
+    paused = state.paused_origins.get(destination.location.origin)
+    if paused is not None:
+        turn.give(cmd.GiveUpTransfer, file=file.id, run=file.run, upload=True, fault=paused)
+        return True
+    copy = file.copies[reachable[0]]
+    turn.give(
+        cmd.Upload,
+        node=reachable[0],
+        transfer=turn.new_transfer(),
+        file=file.id,
+        generation=copy.generation,
+        lfn=file.lfn,
+        run=file.run,
+        origin=destination.location.origin,
+        path=destination.location.path,
+        size_bytes=copy.size_bytes,
+        purpose=cmd.Purpose.FINAL,
+        priority=WRITE_BACK,
+        replace=destination.on_exists is OnExists.REPLACE,
+        executable=file.executable,
+        attempt_number=(file.upload.failures if file.upload else 0) + 1,
+    )
+    return True
+
+
+def tidy_up(turn: Turn) -> None:
+    """Deletes what nobody wants. An entry may be out of date: it is checked again."""
+    state = turn.state
+    useless, state.useless = state.useless, []
+    for node_id, file_id, generation in useless:
+        file, node = state.files[file_id], state.nodes[node_id]
+        copy = file.copies.get(node_id)
+        size_bytes = node.garbage.get((file_id, generation))
+        if size_bytes is None:
+            stale = copy is None or copy.generation != generation or copy.state is not CopyState.PRESENT or copy.pins
+            if stale or file.uses and file.use_at < len(file.uses) or state.owes_upload(file):
+                continue
+            size_bytes = copy.size_bytes if copy is not None else 0
+        if not node.reachable:
+            state.useless.append((node_id, file_id, generation))
+            continue
+        turn.give(cmd.DeleteReplica, node=node_id, file=file_id, generation=generation, size_bytes=size_bytes, why="its last reader is done")
+    erase_spills(turn)
+
+
+def erase_spills(turn: Turn) -> None:
+    state = turn.state
+    entries, state.spills_to_erase = state.spills_to_erase, []
+    for file_id, held, node_id in entries:
+        if state.files[file_id].spilled is held:
+            facts = {"node": node_id, "file": file_id, "origin": held.origin, "path": held.path, "token": held.token}
+            turn.give(cmd.EraseSpill, **facts)
