@@ -30,7 +30,10 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """`order` is the job's place in the serial order that fits `smallest_capacity_bytes`; `reserve_bytes` its outputs; `footprint_bytes` inputs plus outputs."""
+    """`order` is the job's place in the serial order: one that fits `capacity_bytes`, at `smallest_capacity_bytes` the tightest known.
+
+    `reserve_bytes` is its outputs; `footprint_bytes` inputs plus outputs.
+    """
 
     job: str
     order: int
@@ -46,7 +49,7 @@ class JobPlan:
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """`first_use` and `last_use` are orders of readers (-1: nobody reads it)."""
+    """`first_use` and `last_use` are orders of readers (-1: nobody reads it). `token` is what the listing saw of an external file."""
 
     lfn: str
     size_bytes: int
@@ -56,11 +59,15 @@ class FilePlan:
     replicas: int
     first_use: int
     last_use: int
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`smallest_capacity_bytes`: below it a run cannot finish, given the spill origin or its absence; `peak_live_bytes`: at and above it nothing need be fetched twice or spilled."""
+    """`smallest_capacity_bytes`: below it a run cannot finish, given the spill origin or its absence; `peak_live_bytes`: at and above it nothing need be fetched twice or spilled.
+
+    Jobs stand in their order, files by lfn. `tightest_job` is the one that needs the smallest capacity, `tightest_files` the largest of what must be held while it runs.
+    """
 
     version: int
     workflow: str
@@ -76,3 +83,5 @@ class Plan:
     jobs: tuple[JobPlan, ...]
     files: tuple[FilePlan, ...]
     notes: tuple[str, ...] = ()
+    tightest_job: str = ""
+    tightest_files: tuple[str, ...] = ()

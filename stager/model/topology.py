@@ -1,0 +1,67 @@
+"""Where a plan is to run: I/O nodes with their compute cores, and the links to the origins.
+
+May know: nothing above the model. One rule: rates are bytes per second as measured or assumed, and say which; embedded mode is a topology of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_WAN_BYTES_PER_S = 50e6
+DEFAULT_DISK_BYTES_PER_S = 500e6
+DEFAULT_LATENCY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One I/O node and the compute slots beside it. `memory_bytes` None: not watched."""
+
+    id: str
+    capacity_bytes: int
+    cores: int = 1
+    memory_bytes: int | None = None
+    disk_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
+    network_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
+    can_link: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OriginLink:
+    """The way to one origin, shared by all nodes. `latency_s` is paid once per transfer."""
+
+    origin: str
+    fetch_bytes_per_s: float = DEFAULT_WAN_BYTES_PER_S
+    upload_bytes_per_s: float = DEFAULT_WAN_BYTES_PER_S
+    latency_s: float = DEFAULT_LATENCY_S
+    measured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """At least one node. An origin without a link of its own gets the defaults."""
+
+    nodes: tuple[Node, ...]
+    links: tuple[OriginLink, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.nodes:
+            raise ValueError("a topology has at least one node")
+        if len({node.id for node in self.nodes}) < len(self.nodes):
+            raise ValueError("two nodes of a topology have the same id")
+
+    @property
+    def capacity_bytes(self) -> int:
+        return sum(node.capacity_bytes for node in self.nodes)
+
+    def link(self, origin: str) -> OriginLink:
+        for entry in self.links:
+            if entry.origin == origin:
+                return entry
+        return OriginLink(origin)
+
+
+def embedded(
+    capacity_bytes: int, *, cores: int = 1, memory_bytes: int | None = None, links: tuple[OriginLink, ...] = (), node: str = "node0"
+) -> Topology:
+    """The topology of one that runs inside `stager submit`."""
+    return Topology((Node(node, capacity_bytes, cores, memory_bytes),), links)

@@ -1,0 +1,33 @@
+"""How a job gets at an input.
+
+May know: the model and the plan. One rule: the choice follows from the file alone; whether the host can link at all is seen at the node, which copies where it cannot.
+"""
+
+from __future__ import annotations
+
+from stager.model.files import FileKind
+from stager.planning.plan import Access
+
+# A copy of a small file costs less than a mount; a read-only bind mount is what protects a large one that is shared.
+COPY_BYTES_MAX = 64 * 1024
+
+
+def access_of(kind: FileKind, size_bytes: int) -> Access:
+    """Small files are copied, executables among them; directories and all else are linked.
+
+    `direct` is not chosen: it needs a watched mount of the origin, and plans say `link` or `copy` until a node offers one.
+    """
+    if kind is FileKind.DIRECTORY or size_bytes > COPY_BYTES_MAX:
+        return Access.LINK
+    return Access.COPY
+
+
+def why_access(kind: FileKind, access: Access, size_bytes: int) -> str:
+    """The reason in words, for `--explain`."""
+    if access is Access.DIRECT:
+        return "read in place at the origin: keeping it would not pay"
+    if access is Access.COPY:
+        return f"copied into the sandbox: {size_bytes} bytes are at most {COPY_BYTES_MAX}, where a copy is cheaper than a mount"
+    if kind is FileKind.DIRECTORY:
+        return "linked read-only: a directory is mounted as a whole"
+    return f"linked read-only: larger than {COPY_BYTES_MAX} bytes, so it is not copied for each reader"

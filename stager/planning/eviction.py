@@ -1,0 +1,87 @@
+"""Which replica to give up: the one whose next use is farthest, since the DAG tells when that is. And the clairvoyant references it is measured against.
+
+May know: nothing but numbers. One rule: pure functions of uses and sizes; who may be evicted at all (clean, unpinned) is decided by the caller.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Sequence
+from heapq import heappop, heappush
+
+NEVER = 1 << 60
+
+
+def next_use(uses: Sequence[int], position: int) -> int:
+    """The first use at or after `position` in an ascending sequence; NEVER if there is none."""
+    index = bisect_left(uses, position)
+    return uses[index] if index < len(uses) else NEVER
+
+
+def eviction_key(next_position: int, size_bytes: int, name: str) -> tuple[int, int, str]:
+    """Smallest goes first: farthest next use, then the larger, then by name so that ties fall the same way everywhere."""
+    return (-next_position, -size_bytes, name)
+
+
+def choose_victims(candidates: Iterable[tuple[str, int, int]], needed_bytes: int) -> list[str]:
+    """From (name, next use, size) those to evict, farthest first, until `needed_bytes` are free; fewer bytes may come together than needed."""
+    victims: list[str] = []
+    for _, negative_size, name in sorted(eviction_key(use, size, name) for name, use, size in candidates):
+        if needed_bytes <= 0:
+            break
+        victims.append(name)
+        needed_bytes += negative_size
+    return victims
+
+
+def belady_hit_bytes(trace: Sequence[tuple[Hashable, int]], capacity_bytes: int) -> int:
+    """Bytes hit by a cache that knows the future: on a miss it evicts the farthest next use, and keeps the new file out if that is the farthest itself."""
+    following = next_positions(trace)
+    held: dict[Hashable, tuple[int, int]] = {}
+    farthest: list[tuple[int, int, Hashable]] = []
+    used = hits = 0
+    for index, (file, size) in enumerate(trace):
+        if file in held:
+            hits += size
+            used -= held.pop(file)[1]
+        upcoming = following[index]
+        if upcoming == NEVER or size > capacity_bytes:
+            continue
+        held[file] = (upcoming, size)
+        used += size
+        heappush(farthest, (-upcoming, index, file))
+        while used > capacity_bytes:
+            negative_use, _, victim = heappop(farthest)
+            if held.get(victim, (0, 0))[0] == -negative_use:
+                used -= held.pop(victim)[1]
+    return hits
+
+
+def clairvoyant_bound_bytes(trace: Sequence[tuple[Hashable, int]], capacity_bytes: int) -> int:
+    """No cache can hit more: the shortest stays between two uses first, until their bytes times steps fill capacity times the length of the trace."""
+    following = next_positions(trace)
+    stays = sorted(
+        (upcoming - index, size) for index, ((_, size), upcoming) in enumerate(zip(trace, following, strict=True)) if upcoming != NEVER
+    )
+    budget = capacity_bytes * len(trace)
+    hits = 0
+    for steps, size in stays:
+        if size > capacity_bytes:
+            continue
+        if size * steps > budget:
+            # A fraction of a stay still counts for a bound.
+            return hits + -(-budget // steps)
+        budget -= size * steps
+        hits += size
+    return hits
+
+
+def next_positions(trace: Sequence[tuple[Hashable, int]]) -> list[int]:
+    """For each access, where the same file comes again."""
+    following = [NEVER] * len(trace)
+    seen: dict[Hashable, int] = {}
+    for index in range(len(trace) - 1, -1, -1):
+        file = trace[index][0]
+        following[index] = seen.get(file, NEVER)
+        seen[file] = index
+    return following

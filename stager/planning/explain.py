@@ -1,0 +1,116 @@
+"""Why a plan treats a file as it does, in words: `stager plan --explain LFN`.
+
+May know: the model and the rest of planning. One rule: every number is printed with its basis, and every choice with its reason.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from stager.model.errors import InvalidInput
+from stager.model.files import File
+from stager.model.topology import Topology
+from stager.model.units import format_duration, format_size
+from stager.model.workflow import Graph, Workflow
+from stager.planning.access import why_access
+from stager.planning.plan import Basis, FilePlan, JobPlan, Plan
+
+READERS_MAX = 20
+BASIS_WORDS = {
+    Basis.MEASURED: "measured by listing its origin",
+    Basis.DECLARED: "declared in the workflow",
+    Basis.PROFILE: "what earlier runs of this job type made",
+    Basis.DEFAULT: "a guess, nobody said",
+}
+
+
+def explain_file(workflow: Workflow, graph: Graph, plan: Plan, topology: Topology, lfn: str) -> list[str]:
+    """Lines for a person. Raises InvalidInput, with near names, for a file the workflow does not have."""
+    if lfn not in workflow.files:
+        near = get_close_matches(lfn, workflow.files, 3)
+        raise InvalidInput(
+            f"workflow {workflow.name!r} has no file {lfn!r}" + (f"; near names: {', '.join(near)}" if near else ""), subject=lfn
+        )
+    file = workflow.files[lfn]
+    planned = next(entry for entry in plan.files if entry.lfn == lfn)
+    jobs = {entry.job: entry for entry in plan.jobs}
+    lines = [f"{lfn}: {planned.size_bytes} bytes ({format_size(planned.size_bytes)}), {BASIS_WORDS[planned.size_basis]}"]
+    lines += origin_lines(file, planned, topology) if file.is_external else producer_lines(graph, jobs, lfn)
+    lines += reader_lines(graph, jobs, lfn)
+    if graph.readers.get(lfn):
+        lines.append(f"access: {why_access(file.kind, planned.access, planned.size_bytes)}")
+        lines.append(f"node: {planned.node}, {why_node(topology, planned)}")
+    lines += end_lines(file, graph, plan, planned)
+    return lines
+
+
+def origin_lines(file: File, planned: FilePlan, topology: Topology) -> list[str]:
+    lines = []
+    for index, source in enumerate(file.sources):
+        word = "from" if index == 0 else "else from"
+        token = f", token {source.token!r}" if source.token else ""
+        lines.append(f"{word} origin {source.location.origin!r}, path {source.location.path!r}{token}")
+    link = topology.link(file.sources[0].location.origin)
+    took = planned.size_bytes / link.fetch_bytes_per_s + link.latency_s
+    basis = "measured" if link.measured else "assumed"
+    lines.append(f"fetching it alone takes about {format_duration(took)} at {format_size(link.fetch_bytes_per_s)}/s ({basis})")
+    return lines
+
+
+def producer_lines(graph: Graph, jobs: dict[str, JobPlan], lfn: str) -> list[str]:
+    maker = jobs.get(graph.producer.get(lfn, ""))
+    if maker is None:
+        return ["nobody makes it"]
+    basis = BASIS_WORDS[maker.compute_basis] if maker.compute_basis is not Basis.MEASURED else "measured"
+    return [
+        f"made by job {maker.job!r} (place {maker.order}), predicted at {format_duration(maker.finish_s)}; its computing time is {basis}"
+    ]
+
+
+def reader_lines(graph: Graph, jobs: dict[str, JobPlan], lfn: str) -> list[str]:
+    readers = sorted((jobs[job] for job in graph.readers.get(lfn, ())), key=lambda entry: entry.order)
+    if not readers:
+        return ["no job reads it"]
+    lines = [f"read by {len(readers)} jobs; first use predicted at {format_duration(min(entry.start_s for entry in readers))}"]
+    lines += [
+        f"  place {entry.order}: job {entry.job!r} on {entry.node}, from {format_duration(entry.start_s)}"
+        for entry in readers[:READERS_MAX]
+    ]
+    if len(readers) > READERS_MAX:
+        lines.append(f"  and {len(readers) - READERS_MAX} more")
+    return lines
+
+
+def why_node(topology: Topology, planned: FilePlan) -> str:
+    if len(topology.nodes) == 1:
+        return "the only one"
+    more = f"; {planned.replicas} replicas pay for its readers" if planned.replicas > 1 else ""
+    return f"where its first job is predicted to end first{more}"
+
+
+def end_lines(file: File, graph: Graph, plan: Plan, planned: FilePlan) -> list[str]:
+    """When its bytes may go."""
+    lines = []
+    if file.destination is not None:
+        where = file.destination.location
+        lines.append(
+            f"final: uploaded to origin {where.origin!r}, path {where.path!r}, as soon as it is made; may go once it is durable there"
+        )
+    last = next((entry.job for entry in plan.jobs if entry.order == planned.last_use), None)
+    if file.is_external:
+        lines.append(
+            "may be given up at any time it is not in use, farthest next use first: it can be fetched again"
+            if graph.readers.get(file.lfn)
+            else "never fetched"
+        )
+    elif file.destination is None and last is None:
+        lines.append("goes as soon as its job has ended: nobody reads it and it is not final")
+    if last is not None:
+        lines.append(f"last read by job {last!r} (place {planned.last_use}); after that it is needed no more")
+        if not file.is_external and file.destination is None:
+            lines.append(
+                f"until then it is held on the node, or spilled to {plan.spill_origin!r} if space is short"
+                if plan.spill_origin
+                else "until then it is held on the node: there is no spill origin"
+            )
+    return lines

@@ -1,0 +1,255 @@
+"""From a workflow, a topology and what is known of its job types to a plan.
+
+May know: the model and the rest of planning. One rule: the same arguments give the same plan, byte for byte; a plan that cannot run still is a plan, and `check_capacity` says why not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import itemgetter
+
+from stager.model.errors import Refused
+from stager.model.ids import digest_of
+from stager.model.profile import NO_PROFILES, Profiles
+from stager.model.topology import Topology
+from stager.model.units import format_size
+from stager.model.workflow import Graph, OriginKind, Workflow, graph_of
+from stager.planning import order as ordering
+from stager.planning.iomodel import replicas_that_pay
+from stager.planning.plan import PLAN_VERSION, Access, FilePlan, JobPlan, Plan
+from stager.planning.policy import Limits, Policy
+from stager.planning.schedule import Schedule, predict
+from stager.planning.shape import Shape, shape_of
+from stager.planning.sizes import GUESS_BYTES_MAX, Sized, expected
+
+# Guesses are lowered to these, in turn, before a workflow is called too large because of them.
+GUESSES_BYTES_MAX = (GUESS_BYTES_MAX, 1024 * 1024, 4096)
+TIGHTEST_FILES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One serial order with what it needs: `held` per position without help from outside, of which the most is `smallest`; `peak` when nothing is ever given up."""
+
+    order: list[int]
+    held: list[int]
+    smallest: int
+    peak: int
+
+
+def make_plan(
+    workflow: Workflow,
+    topology: Topology,
+    profiles: Profiles = NO_PROFILES,
+    policy: Policy | None = None,
+    limits: Limits | None = None,
+    spill_origin: str | None = None,
+    graph: Graph | None = None,
+) -> Plan:
+    """Raises Refused only for counts above the limits; too little capacity is the caller's `check_capacity`."""
+    limits = limits or Limits()
+    check_counts(workflow, limits)
+    spill = spill_origin if spill_origin is not None else workflow.spill_origin
+    graph = graph or graph_of(workflow)
+    for guess in GUESSES_BYTES_MAX:
+        sized = expected(workflow, graph.order, profiles, guess)
+        shape = shape_of(workflow, graph, sized, topology)
+        ranks = ordering.upward_ranks(shape)
+        chosen, smallest = choose_order(shape, ranks, topology, spill is not None)
+        if smallest.smallest <= topology.capacity_bytes or not sized.guessed:
+            break
+    schedule = predict(workflow, shape, chosen.order, topology)
+    position = ordering.places(chosen.order)
+    tightest = smallest.order[smallest.held.index(smallest.smallest)] if smallest.held else -1
+    fetch, upload, readback = wan_bytes(workflow, shape)
+    return Plan(
+        version=PLAN_VERSION,
+        workflow=workflow.name,
+        workflow_digest=workflow_digest(workflow),
+        capacity_bytes=topology.capacity_bytes,
+        smallest_capacity_bytes=smallest.smallest,
+        peak_live_bytes=chosen.peak,
+        spill_origin=spill,
+        makespan_s=tidy(schedule.makespan_s),
+        fetch_bytes=fetch,
+        upload_bytes=upload,
+        readback_bytes=readback,
+        jobs=job_plans(shape, sized, chosen.order, ranks, schedule, topology),
+        files=file_plans(workflow, shape, sized, position, schedule, topology),
+        notes=notes_of(workflow, shape, sized, chosen, topology, guess),
+        tightest_job=shape.jobs[tightest] if tightest >= 0 else "",
+        tightest_files=tightest_files(shape, smallest, tightest, spill is not None),
+    )
+
+
+def check_counts(workflow: Workflow, limits: Limits) -> None:
+    for what, count, most in (("jobs", len(workflow.jobs), limits.jobs_max), ("files", len(workflow.files), limits.files_max)):
+        if count > most:
+            raise Refused(
+                f"workflow {workflow.name!r} has {count} {what}, the limit is {most}; raise the limit or split the workflow",
+                code="too_many",
+            )
+
+
+def choose_order(shape: Shape, ranks: list[float], topology: Topology, can_spill: bool) -> tuple[Chosen, Chosen]:
+    """(the order to run in, the order of smallest need).
+
+    By rank where all that is live fits beside one job per core; else, of the orders that fit at all, the one that holds least.
+    """
+    capacity = topology.capacity_bytes
+    ranked = measure(shape, ordering.rank_order(shape, ranks), can_spill)
+    deep = ordering.places(ordering.deep_order(shape, ranks))
+    orders = [
+        ordering.eager_order(shape, deep, greedy=False),
+        sorted(range(len(deep)), key=deep.__getitem__),
+        ordering.eager_order(shape, ordering.places(ranked.order), greedy=True),
+    ]
+    candidates = [ranked, *(measure(shape, order, can_spill) for order in orders)]
+    smallest = min(candidates, key=lambda chosen: (chosen.smallest, chosen.peak))
+    cores = sum(node.cores for node in topology.nodes)
+    beside = max(shape.footprint, default=0) * (min(cores, len(shape.jobs)) - 1)
+    if ranked.peak + beside <= capacity:
+        return ranked, smallest
+    fitting = [chosen for chosen in candidates if chosen.smallest <= capacity]
+    return (min(fitting, key=lambda chosen: chosen.peak), smallest) if fitting else (smallest, smallest)
+
+
+def measure(shape: Shape, order: list[int], can_spill: bool) -> Chosen:
+    position = ordering.places(order)
+    held = ordering.usage(shape, position, [False] * len(shape.files) if can_spill else ordering.unspillable(shape))
+    everything = ordering.usage(shape, position, [access is not Access.DIRECT for access in shape.access])
+    return Chosen(order, held, max(held, default=0), max(everything, default=0))
+
+
+def tidy(seconds: float) -> float:
+    """Microseconds are enough, and print the same everywhere."""
+    return round(seconds, 6)
+
+
+def job_plans(
+    shape: Shape, sized: Sized, order: list[int], ranks: list[float], schedule: Schedule, topology: Topology
+) -> tuple[JobPlan, ...]:
+    return tuple(
+        JobPlan(
+            job=shape.jobs[job],
+            order=place,
+            rank_s=tidy(ranks[job]),
+            node=topology.nodes[schedule.node[job]].id,
+            start_s=tidy(schedule.start_s[job]),
+            finish_s=tidy(schedule.finish_s[job]),
+            compute_s=tidy(shape.compute_s[job]),
+            compute_basis=sized.compute_basis[shape.jobs[job]],
+            reserve_bytes=shape.reserve[job],
+            footprint_bytes=shape.footprint[job],
+        )
+        for place, job in enumerate(order)
+    )
+
+
+def file_plans(
+    workflow: Workflow, shape: Shape, sized: Sized, position: list[int], schedule: Schedule, topology: Topology
+) -> tuple[FilePlan, ...]:
+    plans = []
+    for file in sorted(range(len(shape.files)), key=shape.files.__getitem__):
+        lfn = shape.files[file]
+        uses = [position[job] for job in shape.readers[file]]
+        sources = workflow.files[lfn].sources
+        plans.append(
+            FilePlan(
+                lfn=lfn,
+                size_bytes=shape.size[file],
+                size_basis=sized.size_basis[lfn],
+                access=shape.access[file],
+                node=topology.nodes[max(0, schedule.home[file])].id,
+                replicas=replicas_that_pay(len(uses), len(topology.nodes)),
+                first_use=min(uses, default=-1),
+                last_use=max(uses, default=-1),
+                token=(sources[0].token or "") if sources else "",
+            )
+        )
+    return tuple(plans)
+
+
+def wan_bytes(workflow: Workflow, shape: Shape) -> tuple[int, int, int]:
+    """(fetched, uploaded, read back to verify): each external that is read once, each final once; fetching again for want of space is not in it.
+
+    What an origin can check by itself is not read back: S3 by its checksums, sftp by a remote checksum where the origin allows one.
+    """
+    fetch = sum(size for file, size in enumerate(shape.size) if shape.external[file] and shape.readers[file])
+    upload = readback = 0
+    for file, size in enumerate(shape.size):
+        destination = workflow.files[shape.files[file]].destination
+        if destination is None:
+            continue
+        upload += size
+        origin = workflow.origins.get(destination.location.origin)
+        over_ssh = origin is not None and origin.kind in (OriginKind.SFTP, OriginKind.SSHFS)
+        if over_ssh and dict(origin.options).get("shell_checksum", "").lower() not in ("true", "yes", "1"):
+            readback += size
+    return fetch, upload, readback
+
+
+def notes_of(workflow: Workflow, shape: Shape, sized: Sized, chosen: Chosen, topology: Topology, guess: int) -> tuple[str, ...]:
+    notes = []
+    if sized.guessed:
+        notes.append(
+            f"the sizes of {sized.guessed} outputs are guesses of at most {format_size(guess)} each; declare `size` or let a first run measure them"
+        )
+    capacity = topology.capacity_bytes
+    if chosen.smallest <= capacity < chosen.peak:
+        notes.append(
+            f"below {format_size(chosen.peak)} of capacity some files are given up and fetched again; there are {format_size(capacity)}"
+        )
+    cores = max(node.cores for node in topology.nodes)
+    wide = [job for job, wanted in zip(shape.jobs, shape.cores, strict=True) if wanted > cores]
+    if wide:
+        notes.append(
+            f"{len(wide)} jobs ask for more than the {cores} cores of a node, {wide[0]!r} the first: each runs alone on all of them"
+        )
+    undated = [lfn for lfn, file in workflow.files.items() if file.is_external and not all(source.settled for source in file.sources)]
+    if undated:
+        notes.append(
+            f"{len(undated)} inputs were written within 2 s of being listed, {min(undated)!r} among them: their identity is checked again when they are fetched"
+        )
+    return tuple(notes)
+
+
+def tightest_files(shape: Shape, chosen: Chosen, job: int, can_spill: bool) -> tuple[str, ...]:
+    """The largest files that must be there while this job runs."""
+    if job < 0:
+        return ()
+    position = ordering.places(chosen.order)
+    here = position[job]
+    held = set(shape.inputs[job]) | set(shape.outputs[job])
+    if not can_spill:
+        for file, stays in enumerate(ordering.unspillable(shape)):
+            reads = shape.readers[file]
+            if stays and reads and position[shape.producer[file]] <= here <= max(position[reader] for reader in reads):
+                held.add(file)
+    largest = sorted(held, key=lambda file: (-shape.size[file], shape.files[file]))
+    return tuple(shape.files[file] for file in largest[:TIGHTEST_FILES_MAX])
+
+
+def check_capacity(plan: Plan) -> None:
+    """Raises Refused if no order of the jobs known to us fits the capacity, with the number that would do."""
+    if plan.capacity_bytes >= plan.smallest_capacity_bytes:
+        return
+    names = ", ".join(repr(lfn) for lfn in plan.tightest_files)
+    need, have = plan.smallest_capacity_bytes, plan.capacity_bytes
+    way_out = "" if plan.spill_origin else " or name a spill_origin, so that intermediates can be kept there"
+    raise Refused(
+        f"workflow {plan.workflow!r} needs at least {need} bytes ({format_size(need)}) of capacity, there are {have} ({format_size(have)}): "
+        f"job {plan.tightest_job!r} holds {names} at once; give that much capacity{way_out}",
+        code="capacity_too_small",
+        subject=plan.tightest_job,
+    )
+
+
+def workflow_digest(workflow: Workflow) -> str:
+    """Changes when anything changes that a plan or a run depends on: jobs, files, tokens, origins. Not when only the order of writing does."""
+    running = digest_of(workflow.name, workflow.on_failure.value, workflow.spill_origin or "")
+    for table in (workflow.origins, workflow.hints, workflow.files, workflow.jobs):
+        for _, value in sorted(table.items(), key=itemgetter(0)):
+            running = digest_of(running, repr(value))
+        running = digest_of(running, str(len(table)))
+    return running

@@ -1,0 +1,150 @@
+"""In which order to run the jobs: by rank where there is room, by what keeps the live bytes few where there is not.
+
+May know: planning's shape. One rule: every order is topological and a function of the shape alone; ties fall by place in the workflow.
+
+Finding the order of smallest peak is hard in general, so some cheap candidates are made and measured:
+  rank        highest upward rank first: best for time, holds most
+  deep        depth first from the sinks, the parent that needs most room first: good for trees and for fan-in by groups
+  deep_eager  the same, but a job that frees at least what it makes goes as soon as it can
+  greedy      always the ready job that adds least
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from stager.planning.shape import Shape
+from stager.planning.space import usage_of
+
+
+def upward_ranks(shape: Shape) -> list[float]:
+    """Seconds of predicted computing and I/O on the longest way from the start of a job to the end of the workflow, its finals' upload included."""
+    ranks = [0.0] * len(shape.jobs)
+    for job in range(len(ranks) - 1, -1, -1):
+        below = shape.upload_s[job]
+        for child in shape.children[job]:
+            if ranks[child] > below:
+                below = ranks[child]
+        ranks[job] = shape.compute_s[job] + shape.fetch_s[job] + shape.local_s[job] + below
+    return ranks
+
+
+def rank_order(shape: Shape, ranks: list[float]) -> list[int]:
+    """Ready jobs by rank."""
+    waiting = [len(above) for above in shape.parents]
+    ready = [(-ranks[job], job) for job, count in enumerate(waiting) if count == 0]
+    heapify(ready)
+    order = []
+    while ready:
+        job = heappop(ready)[1]
+        order.append(job)
+        for child in shape.children[job]:
+            waiting[child] -= 1
+            if waiting[child] == 0:
+                heappush(ready, (-ranks[child], child))
+    return order
+
+
+def deep_order(shape: Shape, ranks: list[float]) -> list[int]:
+    """Depth first over parents. Need and residue are those of a tree, which is exact where no file has two readers and a fair guess elsewhere."""
+    count = len(shape.jobs)
+    need = [0] * count
+    residue = [sum(shape.size[file] for file in makes if shape.readers[file]) for makes in shape.outputs]
+    first: list[list[int]] = [[] for _ in range(count)]
+    for job in range(count):
+        above = sorted(shape.parents[job], key=lambda parent: (residue[parent] - need[parent], -ranks[parent], parent))
+        running = highest = 0
+        for parent in above:
+            highest = max(highest, running + need[parent])
+            running += residue[parent]
+        need[job] = max(highest, shape.footprint[job])
+        first[job] = above
+    done = [False] * count
+    order: list[int] = []
+    sinks = sorted((job for job in range(count) if not shape.children[job]), key=lambda job: (-ranks[job], job))
+    for sink in sinks:
+        stack = [(sink, iter(first[sink]))]
+        while stack:
+            job, rest = stack[-1]
+            if done[job]:
+                stack.pop()
+                continue
+            parent = next((above for above in rest if not done[above]), None)
+            if parent is None:
+                done[job] = True
+                order.append(job)
+                stack.pop()
+            else:
+                stack.append((parent, iter(first[parent])))
+    return order
+
+
+def eager_order(shape: Shape, priority: list[int], greedy: bool) -> list[int]:
+    """List scheduling that knows what running a job would free now: its inputs of which it is the last reader.
+
+    A job that frees at least what it makes goes first, most freed first. The others go by `priority`, or with `greedy` by the bytes they add.
+    """
+    waiting = [len(above) for above in shape.parents]
+    unread = [len(reads) for reads in shape.readers]
+    adds = [sum(shape.size[file] for file in makes if shape.readers[file]) for makes in shape.outputs]
+    for file, reads in enumerate(shape.readers):
+        if len(reads) == 1 and not shape.external[file]:
+            adds[reads[0]] -= shape.size[file]
+    done = [False] * len(waiting)
+
+    def key(job: int) -> tuple[int, int, int]:
+        if adds[job] <= 0 or greedy:
+            return (0, adds[job], priority[job])
+        return (1, priority[job], 0)
+
+    ready = [(key(job), job) for job, count in enumerate(waiting) if count == 0]
+    heapify(ready)
+    order: list[int] = []
+    while ready:
+        seen, job = heappop(ready)
+        if done[job] or seen != key(job):
+            continue
+        done[job] = True
+        order.append(job)
+        for file in shape.inputs[job]:
+            unread[file] -= 1
+            if unread[file] == 1 and not shape.external[file]:
+                last = next(reader for reader in shape.readers[file] if not done[reader])
+                adds[last] -= shape.size[file]
+                if waiting[last] == 0:
+                    heappush(ready, (key(last), last))
+        for child in shape.children[job]:
+            waiting[child] -= 1
+            if waiting[child] == 0:
+                heappush(ready, (key(child), child))
+    return order
+
+
+def places(order: list[int]) -> list[int]:
+    position = [0] * len(order)
+    for place, job in enumerate(order):
+        position[job] = place
+    return position
+
+
+def usage(shape: Shape, position: list[int], stays: list[bool]) -> list[int]:
+    """Bytes in use at each position, where files that stay are kept from producer (externals: first reader) to last reader, and others only while a job runs."""
+    lasting: list[tuple[int, int, int]] = []
+    passing = [(position[job], footprint) for job, footprint in enumerate(shape.footprint)]
+    for file, size in enumerate(shape.size):
+        reads = shape.readers[file]
+        if not stays[file] or not reads or not size:
+            continue
+        at = [position[job] for job in reads]
+        first = position[shape.producer[file]] if shape.producer[file] >= 0 else min(at)
+        lasting.append((first, max(at), size))
+        # The footprints of producer and readers count it already.
+        if shape.producer[file] >= 0:
+            at.append(first)
+        passing.extend((place, -size) for place in at)
+    return usage_of(len(position), lasting, passing)
+
+
+def unspillable(shape: Shape) -> list[bool]:
+    """Files with no second home unless a spill origin gives them one: produced and not final."""
+    return [not external and not final for external, final in zip(shape.external, shape.final, strict=True)]

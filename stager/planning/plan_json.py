@@ -1,0 +1,134 @@
+"""Plans as text: the same plan gives the same bytes, and two plans can be told apart in words.
+
+May know: the plan. One rule: the format carries its version; a newer one is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+from stager.model.errors import InvalidInput
+from stager.model.ids import digest_of
+from stager.model.units import format_size
+from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan
+
+FORMAT = "stager-plan"
+CHANGES_MAX = 20
+JOB_KEYS = tuple(entry.name for entry in fields(JobPlan))
+FILE_KEYS = tuple(entry.name for entry in fields(FilePlan))
+PLAN_KEYS = tuple(entry.name for entry in fields(Plan))
+
+
+def plan_to_dict(plan: Plan) -> dict[str, Any]:
+    """Plain values only."""
+    head: dict[str, Any] = {key: getattr(plan, key) for key in PLAN_KEYS if key not in ("jobs", "files", "notes", "tightest_files")}
+    head["format"] = FORMAT
+    head["notes"] = list(plan.notes)
+    head["tightest_files"] = list(plan.tightest_files)
+    head["jobs"] = [{key: getattr(job, key) for key in JOB_KEYS} for job in plan.jobs]
+    head["files"] = [{key: getattr(file, key) for key in FILE_KEYS} for file in plan.files]
+    return head
+
+
+def to_json(plan: Plan) -> str:
+    """One line per job and file, keys sorted, so that plans can be compared by line."""
+    head = plan_to_dict(plan)
+    jobs, files = head.pop("jobs"), head.pop("files")
+    lines = [f"{json.dumps(key)}: {json.dumps(value, sort_keys=True)}" for key, value in sorted(head.items())]
+    for key, entries in (("files", files), ("jobs", jobs)):
+        body = ",\n".join("  " + json.dumps(entry, sort_keys=True) for entry in entries)
+        lines.append(f'"{key}": [\n{body}\n]' if body else f'"{key}": []')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def from_json(text: str | bytes, source: str = "the plan") -> Plan:
+    """Raises InvalidInput that says what is wrong with `source`."""
+    try:
+        head = json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(f"{source} is not a plan: {error}", subject=source) from None
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        raise InvalidInput(
+            f'{source} is not a plan: "format" is not {FORMAT!r}; make one with `stager plan WORKFLOW --json`', subject=source
+        )
+    version = head.get("version")
+    if not isinstance(version, int) or version > PLAN_VERSION:
+        raise InvalidInput(
+            f"{source} has plan version {version!r}, this stager knows up to {PLAN_VERSION}; use a newer stager or plan again",
+            subject=source,
+        )
+    try:
+        jobs = tuple(JobPlan(**{**entry, "compute_basis": Basis(entry["compute_basis"])}) for entry in head["jobs"])
+        files = tuple(
+            FilePlan(**{**entry, "size_basis": Basis(entry["size_basis"]), "access": Access(entry["access"])}) for entry in head["files"]
+        )
+        rest = {key: head[key] for key in PLAN_KEYS if key not in ("jobs", "files", "notes", "tightest_files")}
+        return Plan(**rest, jobs=jobs, files=files, notes=tuple(head["notes"]), tightest_files=tuple(head["tightest_files"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(f"{source} is not a whole plan ({error!r}); plan again", subject=source) from None
+
+
+def plan_digest(plan: Plan) -> str:
+    """Two plans have the same digest exactly when their JSON is the same."""
+    return digest_of(to_json(plan))
+
+
+def diff(old: Plan, new: Plan) -> list[str]:
+    """What changed, in words, most important first; empty when nothing did. At most CHANGES_MAX lines about jobs and files each."""
+    changes = []
+    if old.workflow != new.workflow:
+        changes.append(f"the plan is of workflow {old.workflow!r}, this is {new.workflow!r}")
+    for key, what in (("capacity_bytes", "capacity"), ("smallest_capacity_bytes", "smallest capacity")):
+        before, after = getattr(old, key), getattr(new, key)
+        if before != after:
+            changes.append(f"{what} was {before} bytes ({format_size(before)}), is {after} ({format_size(after)})")
+    if old.spill_origin != new.spill_origin:
+        changes.append(f"spill origin was {old.spill_origin!r}, is {new.spill_origin!r}")
+    changes += file_changes(old, new)
+    changes += job_changes(old, new)
+    if old.workflow_digest != new.workflow_digest and not changes:
+        changes.append("commands, environment or destinations of the workflow changed")
+    return changes
+
+
+def file_changes(old: Plan, new: Plan) -> list[str]:
+    before, after = {entry.lfn: entry for entry in old.files}, {entry.lfn: entry for entry in new.files}
+    changes = [f"file {lfn!r} is gone" for lfn in before if lfn not in after]
+    changes += [f"file {lfn!r} is new" for lfn in after if lfn not in before]
+    for lfn, was in before.items():
+        now = after.get(lfn)
+        if now is None or now == was:
+            continue
+        if was.token != now.token:
+            changes.append(f"file {lfn!r} changed at its origin: token was {was.token!r}, is {now.token!r}")
+        elif was.size_bytes != now.size_bytes:
+            changes.append(
+                f"file {lfn!r} was {was.size_bytes} bytes ({was.size_basis.value}), is {now.size_bytes} ({now.size_basis.value})"
+            )
+        elif was.access is not now.access or was.node != now.node or was.replicas != now.replicas:
+            changes.append(f"file {lfn!r} was {was.access.value} on {was.node}, is {now.access.value} on {now.node}")
+    return bounded(changes, "files")
+
+
+def job_changes(old: Plan, new: Plan) -> list[str]:
+    before, after = {entry.job: entry for entry in old.jobs}, {entry.job: entry for entry in new.jobs}
+    changes = [f"job {job!r} is gone" for job in before if job not in after]
+    changes += [f"job {job!r} is new" for job in after if job not in before]
+    moved = [job for job, was in before.items() if job in after and after[job].order != was.order]
+    if moved:
+        changes.append(f"{len(moved)} jobs have another place in the order, {moved[0]!r} the first of them")
+    for job, was in before.items():
+        now = after.get(job)
+        if now is not None and was.compute_s != now.compute_s:
+            changes.append(
+                f"job {job!r} was to take {was.compute_s} s ({was.compute_basis.value}), now {now.compute_s} ({now.compute_basis.value})"
+            )
+    return bounded(changes, "jobs")
+
+
+def bounded(changes: list[str], what: str) -> list[str]:
+    if len(changes) <= CHANGES_MAX:
+        return changes
+    return [*changes[:CHANGES_MAX], f"and {len(changes) - CHANGES_MAX} more changes of {what}"]

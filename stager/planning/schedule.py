@@ -1,0 +1,103 @@
+"""When things are likely to happen: a list schedule over cores, nodes and WAN links, in the plan's order.
+
+May know: planning's shape and the topology. One rule: what comes out are predictions; nothing that must hold rests on them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from dataclasses import dataclass
+
+from stager.model.topology import Topology
+from stager.model.workflow import Workflow
+from stager.planning.shape import Shape
+
+
+@dataclass(slots=True)
+class Schedule:
+    """By job index: node index, start and finish; by file index: where it will first be (node index, -1: nowhere)."""
+
+    node: list[int]
+    start_s: list[float]
+    finish_s: list[float]
+    home: list[int]
+    makespan_s: float
+
+
+def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topology) -> Schedule:
+    """Each job in turn goes to the node where it would finish first, bytes already there included; external files come through their origin's link one after the other."""
+    count = len(order)
+    arrival = arrivals(workflow, shape, order, topology)
+    free = [[0.0] * max(1, node.cores) for node in topology.nodes]
+    network = [node.network_bytes_per_s for node in topology.nodes]
+    plan = Schedule([0] * count, [0.0] * count, [0.0] * count, [-1] * len(shape.files), 0.0)
+    for job in order:
+        ready = 0.0
+        for parent in shape.parents[job]:
+            if plan.finish_s[parent] > ready:
+                ready = plan.finish_s[parent]
+        for file in shape.inputs[job]:
+            if arrival[file] > ready:
+                ready = arrival[file]
+        busy = shape.compute_s[job] + shape.local_s[job]
+        best: tuple[float, int, float] | None = None
+        for index, cores in enumerate(free):
+            away = 0
+            if len(free) > 1:
+                away = sum(shape.size[file] for file in shape.inputs[job] if plan.home[file] not in (-1, index))
+            start = earliest(cores, min(shape.cores[job], len(cores)), ready + away / network[index])
+            if best is None or (start + busy, index) < best[:2]:
+                best = (start + busy, index, start)
+        assert best is not None, "a topology has at least one node"
+        finish, index, start = best
+        occupy(free[index], min(shape.cores[job], len(free[index])), start, finish)
+        plan.node[job], plan.start_s[job], plan.finish_s[job] = index, start, finish
+        for file in shape.inputs[job]:
+            if plan.home[file] < 0:
+                plan.home[file] = index
+        for file in shape.outputs[job]:
+            plan.home[file] = index
+    plan.makespan_s = max([*plan.finish_s, upload_end(workflow, shape, plan.finish_s, topology)], default=0.0)
+    return plan
+
+
+def earliest(free: list[float], cores: int, ready: float) -> float:
+    """When this many of the cores (free times ascending) are free together, not before `ready`."""
+    return max(ready, free[cores - 1])
+
+
+def occupy(free: list[float], cores: int, start: float, finish: float) -> None:
+    """Takes the cores that became free last, so that those idle for longer stay for jobs that could have begun earlier."""
+    until = bisect_right(free, start)
+    del free[until - cores : until]
+    for _ in range(cores):
+        insort(free, finish)
+
+
+def arrivals(workflow: Workflow, shape: Shape, order: list[int], topology: Topology) -> list[float]:
+    """When each external file will be there, if its origin's link serves one file after the other in order of first use."""
+    clock: dict[str, float] = {}
+    arrival = [0.0] * len(shape.files)
+    for job in order:
+        for file in shape.inputs[job]:
+            if not shape.external[file] or arrival[file]:
+                continue
+            origin = workflow.files[shape.files[file]].sources[0].location.origin
+            link = topology.link(origin)
+            clock[origin] = clock.get(origin, link.latency_s) + shape.size[file] / link.fetch_bytes_per_s
+            arrival[file] = clock[origin]
+    return arrival
+
+
+def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology: Topology) -> float:
+    """When the last final is at its origin; each link takes them as they are made."""
+    clock: dict[str, float] = {}
+    finals = [(finish_s[shape.producer[file]], file) for file, final in enumerate(shape.final) if final and shape.producer[file] >= 0]
+    for made, file in sorted(finals):
+        destination = workflow.files[shape.files[file]].destination
+        assert destination is not None, "finals have a destination"
+        link = topology.link(destination.location.origin)
+        clock[destination.location.origin] = (
+            max(clock.get(destination.location.origin, 0.0), made) + shape.size[file] / link.upload_bytes_per_s
+        )
+    return max(clock.values(), default=0.0)

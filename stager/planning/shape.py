@@ -1,0 +1,101 @@
+"""The workflow as lists of small integers: what ordering and scheduling a hundred thousand jobs needs to be quick.
+
+May know: the model and planning's sizes. One rule: job i is the i-th in topological order, file i the i-th of the workflow; lists, never sets, so that order never depends on a hash.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stager.model.topology import Topology
+from stager.model.workflow import Graph, Workflow
+from stager.planning.access import access_of
+from stager.planning.plan import Access
+from stager.planning.sizes import Sized
+
+
+@dataclass(slots=True)
+class Shape:
+    """`footprint` is inputs (that are not read in place) plus outputs; `fetch_s`, `local_s` and `upload_s` are predicted seconds of each job's I/O."""
+
+    jobs: list[str]
+    files: list[str]
+    parents: list[list[int]]
+    children: list[list[int]]
+    inputs: list[list[int]]
+    outputs: list[list[int]]
+    size: list[int]
+    producer: list[int]
+    readers: list[list[int]]
+    external: list[bool]
+    final: list[bool]
+    access: list[Access]
+    cores: list[int]
+    compute_s: list[float]
+    reserve: list[int]
+    footprint: list[int]
+    fetch_s: list[float]
+    local_s: list[float]
+    upload_s: list[float]
+
+
+def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology) -> Shape:
+    jobs = list(graph.order)
+    files = list(workflow.files)
+    job_index = {job: index for index, job in enumerate(jobs)}
+    file_index = {lfn: index for index, lfn in enumerate(files)}
+    entries = [workflow.files[lfn] for lfn in files]
+    size = [sized.size_bytes[lfn] for lfn in files]
+    access = [access_of(entry.kind, size[index]) for index, entry in enumerate(entries)]
+    inputs = [[file_index[lfn] for lfn in dict.fromkeys(item.lfn for item in workflow.jobs[job].inputs)] for job in jobs]
+    outputs = [[file_index[item.lfn] for item in workflow.jobs[job].outputs] for job in jobs]
+    producer = [-1] * len(files)
+    readers: list[list[int]] = [[] for _ in files]
+    for index, (reads, makes) in enumerate(zip(inputs, outputs, strict=True)):
+        for file in reads:
+            readers[file].append(index)
+        for file in makes:
+            producer[file] = index
+    fetch_rate, upload_rate = file_rates(workflow, topology)
+    disk = min(node.disk_bytes_per_s for node in topology.nodes)
+    reserve = [sum(size[file] for file in makes) for makes in outputs]
+    held = [sum(size[file] for file in reads if access[file] is not Access.DIRECT) for reads in inputs]
+    return Shape(
+        jobs=jobs,
+        files=files,
+        parents=[[job_index[above] for above in graph.parents[job]] for job in jobs],
+        children=[[job_index[below] for below in graph.children[job]] for job in jobs],
+        inputs=inputs,
+        outputs=outputs,
+        size=size,
+        producer=producer,
+        readers=readers,
+        external=[entry.is_external for entry in entries],
+        final=[entry.is_final for entry in entries],
+        access=access,
+        cores=[workflow.jobs[job].cores for job in jobs],
+        compute_s=[sized.compute_s[job] for job in jobs],
+        reserve=reserve,
+        footprint=[out + inn for out, inn in zip(reserve, held, strict=True)],
+        fetch_s=[sum(size[file] / fetch_rate[file] for file in reads if entries[file].is_external) for reads in inputs],
+        local_s=[(out + inn) / disk for out, inn in zip(reserve, held, strict=True)],
+        upload_s=[sum(size[file] / upload_rate[file] for file in makes if entries[file].is_final) for makes in outputs],
+    )
+
+
+def file_rates(workflow: Workflow, topology: Topology) -> tuple[list[float], list[float]]:
+    """WAN rates each file would be fetched and uploaded with; its first source counts."""
+    links = {name: topology.link(name) for name in workflow.origins}
+    fetch, upload = [], []
+    for file in workflow.files.values():
+        if file.sources:
+            name = file.sources[0].location.origin
+            fetch.append((links.get(name) or topology.link(name)).fetch_bytes_per_s)
+        else:
+            fetch.append(1.0)
+        if file.destination is not None:
+            name = file.destination.location.origin
+            upload.append((links.get(name) or topology.link(name)).upload_bytes_per_s)
+        else:
+            upload.append(1.0)
+    return fetch, upload

@@ -1,0 +1,114 @@
+"""The papers' formulas give the papers' figures; the clairvoyant references bound each other."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stager.planning import iomodel
+from stager.planning.eviction import NEVER, belady_hit_bytes, choose_victims, clairvoyant_bound_bytes, next_use
+
+MB_INSIDE, MB_WAN, NODES, DATA_MB, PRICE = 2700.0, 135.0, 20, 102_400.0, 0.405
+
+
+@pytest.mark.parametrize(
+    ("hit_rate", "mb_per_s", "dollars"), [(0, 129, 3.58), (0.25, 171, 2.69), (0.5, 257, 1.79), (0.75, 514, 0.90), (1, 2700, 0.17)]
+)
+def test_buffer_throughput_and_cost_of_100_gb(hit_rate: float, mb_per_s: int, dollars: float) -> None:
+    rate = iomodel.throughput(hit_rate, MB_INSIDE, MB_WAN)
+    assert round(rate) == mb_per_s
+    assert round(iomodel.node_cost(DATA_MB, rate, PRICE, 2 * NODES), 2) == dollars
+
+
+def test_direct_io_cost_and_where_the_buffer_becomes_cheaper() -> None:
+    direct = iomodel.node_cost(DATA_MB, MB_WAN, PRICE, NODES)
+    assert round(direct, 2) == 1.71
+
+    def buffered(hit_rate: float) -> float:
+        return iomodel.node_cost(DATA_MB, iomodel.throughput(hit_rate, MB_INSIDE, MB_WAN), PRICE, 2 * NODES)
+
+    assert buffered(0.45) > direct > buffered(0.55)
+    assert iomodel.throughput(1, MB_INSIDE, MB_WAN) / MB_WAN == pytest.approx(20)
+
+
+@given(st.integers(1, 60), st.integers(1, 40))
+def test_closed_form_equals_printed_sum(clients: int, io_nodes: int) -> None:
+    assert iomodel.client_throughput(135.0, clients, io_nodes) == pytest.approx(iomodel.client_throughput_sum(135.0, clients, io_nodes))
+
+
+@given(st.integers(1, 40), st.integers(2, 20))
+def test_sharing_rates_are_a_distribution(clients: int, io_nodes: int) -> None:
+    assert sum(iomodel.sharing_rate(i, clients, io_nodes) for i in range(clients)) == pytest.approx(1)
+
+
+# total, read, written, read again, compute seconds
+PROFILES = {
+    "montage": (2132.437508, 1558.082295, 574.355213, 1500.107713, 18.680705),
+    "povray": (748.916378, 681.081228, 67.83515, 678.155227, 1150.97979),
+    "supernovae": (5203.214882, 3283.723596, 1919.491286, 2429.888509, 1351.987268),
+}
+
+
+def test_montage_gains_most_and_povray_least() -> None:
+    gains = {}
+    for name, (total, read, written, _, compute_s) in PROFILES.items():
+        assert read + written == pytest.approx(total)
+        clients = 8
+        direct = iomodel.application_time_s(total, compute_s, MB_WAN / clients)
+        buffered = iomodel.application_time_s(total, compute_s, iomodel.client_throughput(MB_WAN, clients, 8))
+        gains[name] = direct / buffered
+    assert gains["montage"] > gains["supernovae"] > gains["povray"] > 1
+
+
+def test_replicas_that_pay() -> None:
+    assert iomodel.replicas_that_pay(1, 8) == 1
+    assert iomodel.replicas_that_pay(100, 1) == 1
+    assert iomodel.replicas_that_pay(1000, 8) == 8
+    counts = [iomodel.replicas_that_pay(readers, 8) for readers in range(1, 50)]
+    assert counts == sorted(counts)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        iomodel.throughput(1.5, 1, 1)
+
+
+def test_next_use() -> None:
+    assert [next_use((2, 5), position) for position in (0, 2, 3, 5, 6)] == [2, 2, 5, 5, NEVER]
+
+
+def test_victims_are_farthest_then_larger_then_by_name() -> None:
+    candidates = [("near", 3, 100), ("far_small", 9, 10), ("far_b", 9, 50), ("far_a", 9, 50)]
+    assert choose_victims(candidates, 1) == ["far_a"]
+    assert choose_victims(candidates, 101) == ["far_a", "far_b", "far_small"]
+    assert choose_victims(candidates, 10_000) == ["far_a", "far_b", "far_small", "near"]
+    assert choose_victims(candidates, 0) == []
+
+
+def optimal_hits(trace: list[tuple[int, int]], capacity: int) -> int:
+    """All ways to keep or drop, by exhaustive search."""
+    states = {frozenset(): 0}
+    for file, size in trace:
+        after: dict[frozenset[tuple[int, int]], int] = {}
+        for held, hits in states.items():
+            gained = hits + (size if (file, size) in held else 0)
+            pool = held | {(file, size)}
+            for mask in range(1 << len(pool)):
+                kept = frozenset(item for bit, item in enumerate(sorted(pool)) if mask >> bit & 1)
+                if sum(item[1] for item in kept) <= capacity and after.get(kept, -1) < gained:
+                    after[kept] = gained
+        states = after
+    return max(states.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 4), max_size=9), st.lists(st.integers(1, 5), min_size=5, max_size=5), st.integers(1, 12))
+def test_belady_below_optimum_below_bound(files: list[int], sizes: list[int], capacity: int) -> None:
+    trace = [(file, sizes[file]) for file in files]
+    belady, optimum, bound = belady_hit_bytes(trace, capacity), optimal_hits(trace, capacity), clairvoyant_bound_bytes(trace, capacity)
+    assert belady <= optimum <= bound
+    if len(set(sizes)) == 1:
+        assert belady == optimum
+
+
+def test_a_large_cache_hits_all_that_comes_again() -> None:
+    trace = [("a", 5), ("b", 7), ("a", 5), ("b", 7), ("a", 5)]
+    assert belady_hit_bytes(trace, 100) == clairvoyant_bound_bytes(trace, 100) == 17
