@@ -1,0 +1,248 @@
+"""A YAML text as a tree that remembers where everything stands, and findings that say it.
+
+May know: libyaml's event stream. One rule: every text is bounded (size, depth, nodes after aliases) and means only what is written:
+no tags, no merge keys, no duplicate keys, no guessed types; a scalar is its text.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from stager.model.errors import InvalidInput
+
+TEXT_BYTES_MAX = 128 * 2**20
+DEPTH_MAX = 60
+NODES_MAX = 10_000_000
+FINDINGS_SHOWN = 60
+FINDINGS_PER_PLACE = 5
+
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a thing stands: line and column count from 1; 0 when only the file is known."""
+
+    line: int = 0
+    column: int = 0
+
+
+@dataclass(slots=True)
+class Node:
+    """`items` of a mapping are (key, value) pairs, of a sequence its members; a scalar has its text as written."""
+
+    kind: str
+    place: Place
+    text: str = ""
+    plain: bool = False
+    items: list | tuple = ()
+    weight: int = 1
+
+    @property
+    def is_null(self) -> bool:
+        return self.kind == "scalar" and self.plain and self.text in ("", "~", "null")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    file: str
+    place: Place
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.place.line}:{self.place.column}" if self.place.line else self.file
+        return f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"
+
+
+class WorkflowInvalid(InvalidInput):
+    """All that must be mended before anything can start, in the order of the file."""
+
+    def __init__(self, file: str, findings: Iterable[Finding], left_out: int = 0) -> None:
+        self.findings = tuple(findings)
+        shown = [str(finding) for finding in self.findings[:FINDINGS_SHOWN]]
+        left_out += len(self.findings) - len(shown)
+        if left_out:
+            shown.append(f"… and {left_out} more like these")
+        super().__init__("\n".join(shown), code="workflow_invalid", subject=file)
+
+
+class Findings:
+    """Collects what is wrong with one file, so that a user mends it in one go."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.found: list[Finding] = []
+        self.left_out = 0
+        self.at_place: dict[Place, int] = {}
+
+    def note(self, place: Place, key: str, message: str) -> None:
+        """One entry of a workflow may stand for 100,000 jobs: a few findings at one place tell enough."""
+        finding = Finding(self.file, place, key, message)
+        count = self.at_place.get(place, 0)
+        if place.line and count >= FINDINGS_PER_PLACE:
+            self.left_out += 1
+        elif finding not in self.found[-FINDINGS_PER_PLACE:]:
+            self.found.append(finding)
+            self.at_place[place] = count + 1
+
+    def raise_if_any(self) -> None:
+        if self.found:
+            ordered = sorted(self.found, key=lambda finding: (finding.place.line, finding.place.column))
+            raise WorkflowInvalid(self.file, ordered, self.left_out)
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """`; did you mean X?` or nothing."""
+    pool = list(known)[:10_000]
+    close = difflib.get_close_matches(word, pool, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def read_text(path: Path, shown: str) -> str:
+    """The whole file as UTF-8; bounded before it is read."""
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(TEXT_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise InvalidInput(f"{shown}: there is no such file", code="not_found", subject=shown) from None
+    except IsADirectoryError:
+        raise InvalidInput(f"{shown} is a directory; name the workflow file in it", code="bad_request", subject=shown) from None
+    except OSError as error:
+        raise InvalidInput(f"{shown} cannot be read: {error.strerror}", code="bad_request", subject=shown) from None
+    if len(raw) > TEXT_BYTES_MAX:
+        raise InvalidInput(
+            f"{shown} is larger than {TEXT_BYTES_MAX >> 20} MiB; write like jobs as one entry with foreach",
+            code="bad_request",
+            subject=shown,
+        )
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - raw.rfind(b"\n", 0, error.start)
+        raise WorkflowInvalid(shown, [Finding(shown, Place(line, column), "", "this byte is not UTF-8; save the file as UTF-8")]) from None
+
+
+def compose(text: str, shown: str) -> Node:
+    """The one document of a YAML text. What libyaml cannot read, and what we do not read, is a finding with its place."""
+    findings = Findings(shown)
+    composer = Composer(findings)
+    try:
+        loader = Loader(text)
+        try:
+            while loader.check_event():
+                composer.take(loader.get_event())
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        context = getattr(error, "context", None)
+        place = Place(mark.line + 1, mark.column + 1) if mark else Place()
+        findings.note(place, "", f"this is not YAML: {problem}" + (f" ({context})" if context else ""))
+    findings.raise_if_any()
+    if composer.root is None or composer.root.is_null:
+        raise WorkflowInvalid(shown, [Finding(shown, Place(1, 1), "", "the file is empty; a workflow starts with 'stager: 1'")])
+    return composer.root
+
+
+class Composer:
+    """Builds the tree out of events. Own, because libyaml's composer recurses without a bound and follows aliases without counting."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+        self.root: Node | None = None
+        self.open: list[tuple[Node, Node | None, set[str]]] = []
+        self.anchors: dict[str, Node | None] = {}
+        self.documents = 0
+
+    def take(self, event: yaml.Event) -> None:
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            self.check_tag(event)
+            node = Node("scalar", place_of(event), event.value, event.style is None)
+            self.name_anchor(event, node)
+            self.put(node)
+        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+            self.start(event, "mapping" if kind is yaml.MappingStartEvent else "sequence")
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            node, anchor_node, _ = self.open.pop()
+            if anchor_node is not None:
+                self.anchors[anchor_node.text] = node
+            self.put(node)
+        elif kind is yaml.AliasEvent:
+            self.follow(event)
+        elif kind is yaml.DocumentStartEvent:
+            self.documents += 1
+            if self.documents > 1:
+                self.stop(event, "a second document starts here; a workflow file holds one")
+
+    def start(self, event: yaml.Event, kind: str) -> None:
+        self.check_tag(event)
+        if len(self.open) >= DEPTH_MAX:
+            self.stop(event, f"nested deeper than {DEPTH_MAX} levels")
+        anchor = Node("scalar", place_of(event), event.anchor) if event.anchor else None
+        if anchor is not None:
+            self.anchors[event.anchor] = None
+        self.open.append((Node(kind, place_of(event), items=[]), anchor, set()))
+
+    def put(self, node: Node) -> None:
+        """A node is complete: hand it to what it lies in. Weights add up, so an alias counts as all that it stands for."""
+        if not self.open:
+            self.root = node
+            return
+        above, _, keys = self.open[-1]
+        above.weight += node.weight
+        if above.weight > NODES_MAX:
+            self.findings.note(node.place, "", f"aliases make this more than {NODES_MAX:,} values")
+            self.findings.raise_if_any()
+        if above.kind == "sequence":
+            above.items.append(node)
+        elif above.items and above.items[-1][1] is None:
+            above.items[-1] = (above.items[-1][0], node)
+        else:
+            self.put_key(above, node, keys)
+
+    def put_key(self, above: Node, node: Node, keys: set[str]) -> None:
+        if node.kind != "scalar":
+            self.findings.note(node.place, "", "a key must be a plain word; quote it if it holds special characters")
+        elif node.text == "<<" and node.plain:
+            self.findings.note(node.place, "<<", "merge keys are not read; write the values out, or put what jobs share under 'defaults:'")
+        elif node.text in keys:
+            self.findings.note(node.place, node.text, "the same key twice; keep one of them")
+        keys.add(node.text)
+        above.items.append((node, None))
+
+    def follow(self, event: yaml.AliasEvent) -> None:
+        node = self.anchors.get(event.anchor)
+        if node is None:
+            inside = event.anchor in self.anchors
+            self.stop(event, f"alias *{event.anchor} " + ("stands inside what it names" if inside else "names no anchor before it"))
+        else:
+            self.put(node)
+
+    def name_anchor(self, event: yaml.Event, node: Node) -> None:
+        if event.anchor:
+            self.anchors[event.anchor] = node
+
+    def check_tag(self, event: yaml.Event) -> None:
+        if event.tag:
+            self.findings.note(place_of(event), event.tag[:80], "tags are not read; leave it out")
+
+    def stop(self, event: yaml.Event, message: str) -> None:
+        self.findings.note(place_of(event), "", message)
+        self.findings.raise_if_any()
+
+
+def place_of(event: yaml.Event) -> Place:
+    mark = event.start_mark
+    return Place(mark.line + 1, mark.column + 1)

@@ -1,0 +1,51 @@
+"""Reads our own format (docs/formats/workflow.md) into a Workflow.
+
+May know: the steps of reading, the OriginAccess port. One rule: nothing has been started when this raises, and what it raises says all that is wrong.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stager.model.workflow import Workflow
+from stager.ports import OriginAccess
+from stager.readers.graph_check import check_graph
+from stager.readers.lines import Findings, compose, read_text
+from stager.readers.native_catalog import Catalog, Listing
+from stager.readers.native_expand import Expansion
+from stager.readers.native_parse import parse
+from stager.readers.native_spec import WorkflowSpec
+from stager.readers.resolve import resolve
+
+JOBS_MAX = 100_000
+
+
+def read(path: Path | str, *, access: OriginAccess | None = None, jobs_max: int = JOBS_MAX) -> Workflow:
+    """With access, patterns are listed and every external file has size and token. Without, a workflow that needs no listing is read and checked alone."""
+    path = Path(path)
+    findings = Findings(str(path))
+    spec = parse(compose(read_text(path, str(path)), str(path)), findings, path)
+    if needs_listing(spec):
+        findings.raise_if_any()
+    catalog = Catalog(spec, Listing(access, spec.origins, findings), findings)
+    expansion = Expansion(spec, catalog, findings, jobs_max)
+    workflow = expansion.workflow(str(path))
+    if workflow.jobs or not findings:
+        note_graph(workflow, expansion, findings)
+    findings.raise_if_any()
+    if access is None:
+        return workflow
+    return resolve(workflow, access, file=str(path), where=catalog.places)
+
+
+def needs_listing(spec: WorkflowSpec) -> bool:
+    references = [source.reference for file in spec.files.values() for source in file.sources]
+    for job in spec.jobs.values():
+        references += [axis.reference for axis in job.axes if axis.reference] + [item.reference for item in job.inputs]
+    return any(reference.origin and (reference.glob or reference.directory) for reference in references)
+
+
+def note_graph(workflow: Workflow, expansion: Expansion, findings: Findings) -> None:
+    for found in check_graph(workflow):
+        place, key = expansion.place_of(found.job, found.role, found.path, found.lfn)
+        findings.note(place, key, found.message)

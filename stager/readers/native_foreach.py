@@ -1,0 +1,132 @@
+"""`foreach:`: where its values come from, and the rows they make.
+
+May know: forms, references. One rule: the number of rows is known before the first is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import groupby, product
+
+from stager.readers.lines import Node, nearest
+from stager.readers.native_references import Names
+from stager.readers.native_spec import Axis
+from stager.readers.native_template import KEY
+
+RANGE = re.compile(r"(-?[0-9]{1,9})\.\.(-?[0-9]{1,9})(?:\.\.([0-9]{1,9}))?")
+RANGE_VALUES_MAX = 1_000_000
+TAKEN = frozenset(("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "zip"))
+
+
+def read_foreach(node: Node | None, key: str, names: Names) -> tuple[Axis, ...]:
+    """A mapping key -> values (every combination), with `zip:` a mapping whose keys go in step; or a list of rows."""
+    if node is None:
+        return ()
+    if node.kind == "sequence":
+        return read_rows(node, key, names)
+    axes: list[Axis] = []
+    for group, (name_node, value) in enumerate(names.form.pairs(node, key)):
+        if name_node.text == "zip":
+            for inner_node, inner in names.form.pairs(value, f"{key}.zip"):
+                axes += read_axis(inner_node, inner, f"{key}.zip", group, names)
+        else:
+            axes += read_axis(name_node, value, key, group, names)
+    if not axes and not names.form.findings:
+        names.form.findings.note(node.place, key, "foreach has no key; write foreach: {NAME: VALUES}")
+    seen: set[str] = set()
+    for axis in axes:
+        if axis.keys[0] in seen:
+            names.form.findings.note(axis.place, axis.key, "the same key twice; choose another name")
+        seen.add(axis.keys[0])
+    return tuple(axes)
+
+
+def key_fits(name: str, node: Node, key: str, names: Names) -> bool:
+    """Keys become environment variables, so they must not be one that programs look at."""
+    if KEY.fullmatch(name) and name not in TAKEN:
+        return True
+    names.form.findings.note(
+        node.place, key, f"{name!r} cannot be a foreach key; use lower-case letters, digits and single _, as in tile or tile_2"
+    )
+    return False
+
+
+def read_axis(name_node: Node, node: Node, key: str, group: int, names: Names) -> list[Axis]:
+    name, at = name_node.text, f"{key}.{name_node.text}"
+    if not key_fits(name, name_node, at, names):
+        return []
+    if node.kind == "sequence":
+        values = [text for text, _, _ in names.form.texts(node, at)]
+        if not values:
+            names.form.findings.note(node.place, at, "the list is empty, so the job would never run; give it values")
+        return [Axis((name,), node.place, at, group, rows=tuple((value,) for value in values))]
+    text = names.form.text(node, at)
+    if match := RANGE.fullmatch(text):
+        try:
+            return [Axis((name,), node.place, at, group, rows=tuple((value,) for value in range_values(match)))]
+        except ValueError as error:
+            names.form.findings.note(node.place, at, str(error))
+            return []
+    reference = names.reference(node, at) if text else None
+    return [Axis((name,), node.place, at, group, reference=reference)] if reference else []
+
+
+def range_values(match: re.Match[str]) -> list[str]:
+    """`1..10`, `0..100..5`, `10..1`; both ends count, and `001..100` keeps its zeros."""
+    first, last, step = int(match[1]), int(match[2]), int(match[3] or 1)
+    if step == 0:
+        raise ValueError("a range cannot step by 0")
+    if abs(last - first) // step >= RANGE_VALUES_MAX:
+        raise ValueError(f"the range has more than {RANGE_VALUES_MAX:,} values")
+    padded = any(len(text.lstrip("-")) > 1 and text.lstrip("-").startswith("0") for text in (match[1], match[2]))
+    width = max(len(match[1]), len(match[2])) if padded else 0
+    values = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
+    return [f"{value:0{width}d}" for value in values]
+
+
+def read_rows(node: Node, key: str, names: Names) -> tuple[Axis, ...]:
+    """`[{a: 1, b: x}, {a: 2, b: y}]`: the rows themselves."""
+    rows: list[tuple[str, ...]] = []
+    keys: tuple[str, ...] = ()
+    for member, at in names.form.members(node, key):
+        row = {name.text: names.form.text(value, f"{at}.{name.text}") for name, value in names.form.pairs(member, at)}
+        if not keys:
+            keys = tuple(name.text for name, _ in names.form.pairs(member, at) if key_fits(name.text, name, at, names))
+        if set(row) != set(keys):
+            names.form.findings.note(member.place, at, f"each row has the same keys; the first has {', '.join(keys) or 'none'}")
+            return ()
+        rows.append(tuple(row[name] for name in keys))
+    if not rows:
+        names.form.findings.note(node.place, key, "the list is empty, so the job would never run; give it rows")
+        return ()
+    return (Axis(keys, node.place, key, 0, rows=tuple(rows)),)
+
+
+def rows_of(axes: tuple[Axis, ...], values: Mapping[int, list[tuple[str, ...]]], rows_max: int) -> Iterator[dict[str, str]]:
+    """Every combination, the last key fastest; what is zipped goes in step. `values` by position of the axis. Raises ValueError."""
+    if not axes:
+        yield {}
+        return
+    columns: list[tuple[tuple[str, ...], list[tuple[str, ...]]]] = []
+    total = 1
+    for _, members in groupby(range(len(axes)), key=lambda position: axes[position].group):
+        group = list(members)
+        lengths = {len(values[position]) for position in group}
+        if len(lengths) > 1:
+            counts = ", ".join(f"{axes[position].keys[0]} has {len(values[position])}" for position in group)
+            raise ValueError(f"zipped keys need equally many values: {counts}")
+        keys = tuple(key for position in group for key in axes[position].keys)
+        columns.append((keys, [sum(parts, ()) for parts in zip(*(values[position] for position in group), strict=True)]))
+        total *= len(columns[-1][1])
+    if total > rows_max:
+        raise ValueError(f"foreach makes {total:,} jobs, more than the {rows_max:,} allowed; let one job do more of them")
+    keys = sum((column[0] for column in columns), ())
+    for combination in product(*(column[1] for column in columns)):
+        yield dict(zip(keys, sum(combination, ()), strict=True))
+
+
+def unknown_set(text: str, known: Mapping[str, object]) -> str:
+    """What to say where a foreach names neither a set nor files."""
+    ways = "write a set of 'files:', origin:pattern, a pattern over outputs of the jobs above, a list, or a range as in 1..10"
+    return f"{text!r} names no files; {ways}{nearest(text, known)}"

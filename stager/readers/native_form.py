@@ -1,0 +1,145 @@
+"""Typed reading of a YAML tree: each getter gives a value or notes a finding with its place and the fix.
+
+May know: lines, units. One rule: a getter never raises; it gives the default and the finding is already written down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from enum import StrEnum
+from typing import TypeVar
+
+from stager.model.units import parse_duration_s, parse_size_bytes
+from stager.readers.lines import Findings, Node, Place, nearest
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+KIND_NAMES = {"mapping": "a mapping (key: value)", "sequence": "a list", "scalar": "a single value"}
+INTEGER = re.compile(r"[0-9]{1,12}")
+BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
+
+
+class Fields:
+    """The keys of one mapping, each known by name."""
+
+    def __init__(self, form: Form, node: Node, key: str, known: Collection[str]) -> None:
+        self.form, self.node, self.key = form, node, key
+        self.nodes: dict[str, Node] = {}
+        for key_node, value in form.pairs(node, key):
+            name = key_node.text
+            if name in known:
+                self.nodes[name] = value
+            else:
+                close = nearest(name, known) or f"; known here: {', '.join(known)}"
+                form.findings.note(key_node.place, form.join(key, name), f"unknown key{close}")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.nodes
+
+    def get(self, name: str) -> Node | None:
+        """The node of a key that is there and not empty."""
+        node = self.nodes.get(name)
+        return None if node is None or node.is_null else node
+
+    def at(self, name: str) -> str:
+        return self.form.join(self.key, name)
+
+    def place(self, name: str) -> Place:
+        return self.nodes[name].place if name in self.nodes else self.node.place
+
+    def text(self, name: str, default: str = "") -> str:
+        node = self.get(name)
+        return default if node is None else self.form.text(node, self.at(name), default)
+
+    def parsed(self, name: str, parse: Callable[[str], T], default: T) -> T:
+        """A scalar read by `parse`, whose ValueError is the finding."""
+        node = self.get(name)
+        if node is None or node.kind != "scalar":
+            if node is not None:
+                self.form.expect(node, self.at(name), "scalar")
+            return default
+        try:
+            return parse(node.text)
+        except ValueError as error:
+            self.form.findings.note(node.place, self.at(name), str(error))
+            return default
+
+    def size(self, name: str, default: int | None = None) -> int | None:
+        return self.parsed(name, parse_size_bytes, default)
+
+    def duration(self, name: str, default: float | None = None) -> float | None:
+        return self.parsed(name, parse_duration_s, default)
+
+    def integer(self, name: str, default: int, *, least: int = 0) -> int:
+        return self.parsed(name, lambda text: integer_of(text, least), default)
+
+    def boolean(self, name: str, default: bool) -> bool:
+        return self.parsed(name, boolean_of, default)
+
+    def choice(self, name: str, kind: type[E], default: E) -> E:
+        return self.parsed(name, lambda text: choice_of(text, kind), default)
+
+
+def integer_of(text: str, least: int) -> int:
+    if not INTEGER.fullmatch(text) or int(text) < least:
+        raise ValueError(f"{text!r} is not a whole number of {least} or more")
+    return int(text)
+
+
+def boolean_of(text: str) -> bool:
+    if text not in BOOLEANS:
+        raise ValueError(f"{text!r} is neither true nor false; write one of them")
+    return BOOLEANS[text]
+
+
+def choice_of(text: str, kind: type[E]) -> E:
+    try:
+        return kind(text)
+    except ValueError:
+        known = [member.value for member in kind]
+        raise ValueError(f"{text!r} is unknown; choose {' or '.join(known)}{nearest(text, known)}") from None
+
+
+class Form:
+    """Reads nodes for one file; what is wrong goes to its findings."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+
+    @staticmethod
+    def join(key: str, name: str) -> str:
+        return f"{key}.{name}" if key else name
+
+    def expect(self, node: Node, key: str, *kinds: str) -> bool:
+        if node.kind in kinds and not (node.is_null and "scalar" in kinds):
+            return True
+        wanted = " or ".join(KIND_NAMES[kind] for kind in kinds)
+        seen = "nothing" if node.is_null else KIND_NAMES[node.kind]
+        self.findings.note(node.place, key, f"this should be {wanted}, and is {seen}")
+        return False
+
+    def text(self, node: Node, key: str, default: str = "") -> str:
+        return node.text if self.expect(node, key, "scalar") else default
+
+    def pairs(self, node: Node | None, key: str) -> Iterator[tuple[Node, Node]]:
+        """Key and value of a mapping, in the order of writing; nothing where there is nothing."""
+        if node is not None and not node.is_null and self.expect(node, key, "mapping"):
+            yield from node.items
+
+    def members(self, node: Node | None, key: str, *, single: bool = False) -> Iterator[tuple[Node, str]]:
+        """Each member of a list with its key; `single` takes one value as a list of one."""
+        if node is None or node.is_null:
+            return
+        if single and node.kind == "scalar":
+            yield node, key
+        elif self.expect(node, key, "sequence"):
+            for position, member in enumerate(node.items):
+                yield member, f"{key}[{position}]"
+
+    def texts(self, node: Node | None, key: str, *, single: bool = False) -> list[tuple[str, Node, str]]:
+        return [(member.text, member, at) for member, at in self.members(node, key, single=single) if self.expect(member, at, "scalar")]
+
+    def fields(self, node: Node, key: str, known: Collection[str]) -> Fields:
+        return Fields(self, node, key, known)

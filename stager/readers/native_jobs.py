@@ -1,0 +1,287 @@
+"""`jobs:` and `defaults:` of a native workflow, entry by entry.
+
+May know: forms, references, shell and name templates. One rule: an entry that cannot be read is left out whole, and its findings say why.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from stager.model.files import OnExists
+from stager.readers.lines import Node
+from stager.readers.native_foreach import read_foreach
+from stager.readers.native_form import Fields, Form
+from stager.readers.native_references import Names
+from stager.readers.native_shell import compile_shell
+from stager.readers.native_spec import (
+    INPUT_KEYS,
+    JOB_KEYS,
+    OUTPUT_KEYS,
+    OUTPUT_VALUE_KEYS,
+    SHARED_KEYS,
+    DestinationSpec,
+    InputSpec,
+    JobSpec,
+    OutputSpec,
+    Reference,
+    Settings,
+)
+from stager.readers.native_template import Hole, Template
+from stager.readers.paths import clean_path, has_wildcard
+
+JOB_NAME = re.compile(r"[^\W\d][\w.-]{0,99}")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SECRET_VARIABLE = re.compile(r"(?:.*_)?(?:PASSWORD|PASSWD|SECRET|TOKEN|SECRET_ACCESS_KEY|ACCESS_KEY|API_KEY|PRIVATE_KEY)", re.IGNORECASE)
+
+
+def read_settings(fields: Fields, names: Names, base: Settings) -> Settings:
+    """The keys that `defaults:` and jobs share; `env` is united, the rest replaced."""
+    memory, timeout = fields.size("memory", base.memory_bytes), fields.duration("timeout", base.timeout_s)
+    if timeout is not None and timeout <= 0:
+        fields.form.findings.note(fields.place("timeout"), fields.at("timeout"), "a job needs a time above 0; leave it out for no limit")
+    return Settings(
+        cores=fields.integer("cores", base.cores, least=1),
+        memory_bytes=memory,
+        retries=fields.integer("retries", base.retries),
+        timeout_s=timeout,
+        env=read_env(fields, names, base.env),
+        env_pass=read_env_pass(fields, base.env_pass),
+        idempotent=fields.boolean("idempotent", base.idempotent),
+        deterministic=fields.boolean("deterministic", base.deterministic),
+        on_exists=fields.choice("on_exists", OnExists, OnExists.FAIL) if fields.get("on_exists") else base.on_exists,
+    )
+
+
+def read_defaults(form: Form, node: Node | None, names: Names) -> Settings:
+    if node is None or node.is_null:
+        return Settings()
+    return read_settings(form.fields(node, "defaults", SHARED_KEYS), names, Settings())
+
+
+def read_env(fields: Fields, names: Names, base: tuple[tuple[str, Template], ...]) -> tuple[tuple[str, Template], ...]:
+    env = dict(base)
+    for name_node, value in fields.form.pairs(fields.get("env"), fields.at("env")):
+        name, key = name_node.text, f"{fields.at('env')}.{name_node.text}"
+        template = names.value(value, key)
+        if not VARIABLE.fullmatch(name):
+            fields.form.findings.note(name_node.place, key, f"{name!r} cannot name an environment variable; use letters, digits and _")
+        elif SECRET_VARIABLE.fullmatch(name):
+            fields.form.findings.note(
+                name_node.place, key, f"{name} looks like a secret, which does not belong in a workflow file; write env_pass: [{name}]"
+            )
+        elif name in names.keys:
+            fields.form.findings.note(
+                name_node.place, key, f"the foreach key {name!r} is a variable of the job already; choose another name"
+            )
+        elif template is not None:
+            if any(isinstance(piece, str) and "\0" in piece for piece in template.pieces):
+                fields.form.findings.note(value.place, key, "the value holds a NUL character; no environment can carry it")
+            env[name] = template
+    return tuple(env.items())
+
+
+def read_env_pass(fields: Fields, base: tuple[str, ...]) -> tuple[str, ...]:
+    passed = dict.fromkeys(base)
+    for name, node, key in fields.form.texts(fields.get("env_pass"), fields.at("env_pass"), single=True):
+        if VARIABLE.fullmatch(name):
+            passed[name] = None
+        else:
+            fields.form.findings.note(
+                node.place, key, f"{name!r} cannot name an environment variable; write names only, as in [HOME, LANG]"
+            )
+    return tuple(passed)
+
+
+def read_jobs(form: Form, node: Node | None, names: Names, defaults: Settings) -> dict[str, JobSpec]:
+    jobs: dict[str, JobSpec] = {}
+    for name_node, value in form.pairs(node, "jobs"):
+        name, key = name_node.text, f"jobs.{name_node.text}"
+        if not JOB_NAME.fullmatch(name):
+            form.findings.note(name_node.place, key, f"{name!r} cannot name a job; use letters, digits, _ . and -, a letter first")
+        if form.expect(value, key, "mapping"):
+            jobs[name] = read_job(form, name_node, value, names, defaults)
+    return jobs
+
+
+def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: Settings) -> JobSpec:
+    name = name_node.text
+    key = f"jobs.{name}"
+    fields = form.fields(node, key, JOB_KEYS)
+    axes = read_foreach(fields.get("foreach"), fields.at("foreach"), names)
+    names = names.within(tuple(key for axis in axes for key in axis.keys))
+    argv, shell, holes = read_run(fields, names)
+    stdin = read_stdin(fields, names)
+    stdout, stderr = (read_stream(fields, names, stream) for stream in ("stdout", "stderr"))
+    after = tuple(
+        (template, member.place, at)
+        for text, member, at in form.texts(fields.get("after"), fields.at("after"), single=True)
+        if (template := names.template(text, member, at))
+    )
+    return JobSpec(
+        name=name,
+        place=name_node.place,
+        key=key,
+        job_type=fields.parsed("type", clean_path, name),
+        axes=axes,
+        argv=argv,
+        shell=shell,
+        shell_holes=holes,
+        inputs=with_stdin(read_inputs(fields, names), fields, stdin),
+        outputs=with_streams(read_outputs(fields, names), fields, (stdout, stderr)),
+        after=after,
+        streams=(stdin.path if stdin else None, stdout, stderr),
+        settings=read_settings(fields, names, defaults),
+    )
+
+
+def read_run(fields: Fields, names: Names) -> tuple[tuple[Template, ...], str, tuple[Hole, ...]]:
+    """(argv, shell, holes): a text goes to /bin/sh, a list is a program and its arguments."""
+    node, key = fields.get("run"), fields.at("run")
+    if node is None:
+        fields.form.findings.note(
+            fields.node.place, fields.key, "the job has nothing to run; write run: COMMAND, or run: [PROGRAM, ARGUMENT, …]"
+        )
+        return (), "", ()
+    if node.kind == "sequence":
+        argv = tuple(template for member, at in fields.form.members(node, key) if (template := names.value(member, at)))
+        if not argv or argv[0] == Template(("",)):
+            fields.form.findings.note(node.place, key, "the list is empty; its first member is the program")
+        if any(isinstance(piece, str) and "\0" in piece for template in argv for piece in template.pieces):
+            fields.form.findings.note(node.place, key, "an argument holds a NUL character; no program can be given it")
+        return argv, "", ()
+    text = fields.form.text(node, key)
+    if not text.strip() or "\0" in text:
+        fields.form.findings.note(node.place, key, "the command is empty" if not text.strip() else "the command holds a NUL character")
+    try:
+        return (), *compile_shell(text, names.keys)
+    except ValueError as error:
+        fields.form.findings.note(node.place, key, str(error))
+        return (), text, ()
+
+
+def read_stdin(fields: Fields, names: Names) -> Reference | None:
+    node, key = fields.get("stdin"), fields.at("stdin")
+    reference = names.reference(node, key) if node is not None else None
+    if reference and (reference.glob or reference.directory):
+        fields.form.findings.note(node.place, key, "standard input is one file; name it")
+        return None
+    return reference
+
+
+def read_stream(fields: Fields, names: Names, stream: str) -> Template | None:
+    node = fields.get(stream)
+    text = fields.form.text(node, fields.at(stream)) if node is not None else ""
+    return names.path(text, node, fields.at(stream)) if text else None
+
+
+def with_stdin(inputs: tuple[InputSpec, ...], fields: Fields, stdin: Reference | None) -> tuple[InputSpec, ...]:
+    """What is read as standard input is an input, also where the list does not say so."""
+    if stdin is None or any(stdin.path == (spec.put_at or spec.reference.path) for spec in inputs):
+        return inputs
+    return (*inputs, InputSpec(stdin, fields.place("stdin"), fields.at("stdin")))
+
+
+def with_streams(outputs: tuple[OutputSpec, ...], fields: Fields, streams: tuple[Template | None, ...]) -> tuple[OutputSpec, ...]:
+    """What standard output and error are written to are outputs, also where the list does not say so."""
+    for stream, template in zip(("stdout", "stderr"), streams, strict=True):
+        if template is not None and all(spec.path != template for spec in outputs):
+            outputs = (*outputs, OutputSpec(template, fields.place(stream), fields.at(stream)))
+    return outputs
+
+
+def read_inputs(fields: Fields, names: Names) -> tuple[InputSpec, ...]:
+    """A list of references and mappings, or one mapping: path in the sandbox -> reference."""
+    node, key = fields.get("inputs"), fields.at("inputs")
+    specs: list[InputSpec | None] = []
+    if node is not None and node.kind == "mapping":
+        for path_node, value in fields.form.pairs(node, key):
+            at = f"{key}.{path_node.text}"
+            put_at = names.path(path_node.text, path_node, at)
+            specs.append(read_input(fields.form, names, value, at, put_at))
+    else:
+        specs = [read_input(fields.form, names, member, at, None) for member, at in fields.form.members(node, key, single=True)]
+    return tuple(spec for spec in specs if spec)
+
+
+def read_input(form: Form, names: Names, node: Node, key: str, put_at: Template | None) -> InputSpec | None:
+    executable = literal = False
+    place = node.place
+    if node.kind == "mapping":
+        known = tuple(name for name in INPUT_KEYS if put_at is None or name != "as")
+        fields = form.fields(node, key, known)
+        executable, literal = fields.boolean("executable", False), fields.boolean("literal", False)
+        if fields.get("as"):
+            put_at = names.path(fields.text("as"), fields.nodes["as"], fields.at("as"))
+        if fields.get("from") is None:
+            form.findings.note(place, key, "the input names no file; write from: NAME or from: origin:path")
+            return None
+        node, key = fields.nodes["from"], fields.at("from")
+    reference = names.reference(node, key, literal=literal)
+    return None if reference is None else InputSpec(reference, place, key, put_at, executable)
+
+
+def read_outputs(fields: Fields, names: Names) -> tuple[OutputSpec, ...]:
+    """A list of names and mappings, or one mapping: name -> destination, or -> what is to say of it."""
+    node, key = fields.get("outputs"), fields.at("outputs")
+    specs: list[OutputSpec | None] = []
+    if node is not None and node.kind == "mapping":
+        for name_node, value in fields.form.pairs(node, key):
+            specs.append(read_output(fields.form, names, name_node, value, f"{key}.{name_node.text}"))
+        return tuple(spec for spec in specs if spec)
+    for member, at in fields.form.members(node, key, single=True):
+        if member.kind == "mapping":
+            specs.append(read_long_output(fields.form, names, member, at))
+        else:
+            specs.append(read_output(fields.form, names, member, None, at))
+    return tuple(spec for spec in specs if spec)
+
+
+def read_long_output(form: Form, names: Names, node: Node, key: str) -> OutputSpec | None:
+    fields = form.fields(node, key, OUTPUT_KEYS)
+    named = [name for name in ("file", "dir") if fields.get(name)]
+    if len(named) != 1:
+        form.findings.note(node.place, key, "an output is written with one of file: NAME or dir: NAME/")
+        return None
+    spec = read_output_fields(form, names, fields.nodes[named[0]], fields, key)
+    return replace(spec, directory=spec.directory or named[0] == "dir") if spec else None
+
+
+def read_output(form: Form, names: Names, name_node: Node, value: Node | None, key: str) -> OutputSpec | None:
+    """A name with nothing, a destination, or a mapping after it."""
+    if value is not None and value.kind == "mapping":
+        return read_output_fields(form, names, name_node, form.fields(value, key, OUTPUT_VALUE_KEYS), key)
+    destination = None if value is None or value.is_null else names.destination(value, key)
+    return named_output(form, names, name_node, key, literal=False, destination=destination)
+
+
+def read_output_fields(form: Form, names: Names, name_node: Node, fields: Fields, key: str) -> OutputSpec | None:
+    to = fields.get("to")
+    destination = names.destination(to, fields.at("to")) if to is not None else None
+    if fields.get("on_exists"):
+        on_exists = fields.choice("on_exists", OnExists, OnExists.FAIL)
+        if to is None:
+            form.findings.note(
+                fields.place("on_exists"), fields.at("on_exists"), "an output without a destination overwrites nothing; add to: origin:path"
+            )
+        destination = replace(destination, on_exists=on_exists) if destination else None
+    spec = named_output(form, names, name_node, key, literal=fields.boolean("literal", False), destination=destination)
+    if spec is None:
+        return None
+    return replace(
+        spec, optional=fields.boolean("optional", False), size_bytes=fields.size("size"), executable=fields.boolean("executable", False)
+    )
+
+
+def named_output(
+    form: Form, names: Names, node: Node, key: str, *, literal: bool, destination: DestinationSpec | None
+) -> OutputSpec | None:
+    text = form.text(node, key)
+    if not text:
+        return None
+    if has_wildcard(text) and not literal:
+        fix = "name each file; for files whose names are known only afterwards write a directory, as in results/; for the characters themselves literal: true"
+        form.findings.note(node.place, key, f"{text!r} is a pattern, and outputs are named; {fix}")
+        return None
+    path = names.path(text.rstrip("/") or text, node, key)
+    return None if path is None else OutputSpec(path, node.place, key, directory=text.endswith("/"), destination=destination)

@@ -1,0 +1,132 @@
+"""How files are written in a native workflow: names, `origin:path`, globs, directories, destinations.
+
+May know: templates, paths, forms. One rule: what a text means is decided by the text as written, before any value is put in; so no value can
+turn into an origin, a glob or a way out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from stager.model.files import OnExists
+from stager.model.workflow import Origin, OriginKind
+from stager.readers.lines import Node, nearest
+from stager.readers.native_form import Form
+from stager.readers.native_spec import FINAL_KEYS, DestinationSpec, Reference
+from stager.readers.native_template import Template, template_of
+from stager.readers.paths import clean_path, has_wildcard
+
+LOCATION = re.compile(r"([A-Za-z][A-Za-z0-9_-]*):(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What texts may refer to: the origins of the file, and the foreach keys of the job (none outside jobs)."""
+
+    form: Form
+    origins: Mapping[str, Origin]
+    keys: Collection[str] = ()
+
+    def within(self, keys: Collection[str]) -> Names:
+        return Names(self.form, self.origins, keys)
+
+    def template(self, text: str, node: Node, key: str) -> Template | None:
+        """A text that names files; a finding and None where it cannot be read."""
+        try:
+            return template_of(text, self.keys, strict=True)
+        except ValueError as error:
+            self.form.findings.note(node.place, key, str(error))
+            return None
+
+    def value(self, node: Node, key: str) -> Template | None:
+        """A text for a program: braces that are not ours stay."""
+        try:
+            return template_of(self.form.text(node, key), self.keys, strict=False)
+        except ValueError as error:
+            self.form.findings.note(node.place, key, str(error))
+            return None
+
+    def split(self, text: str, node: Node, key: str) -> tuple[str, str] | None:
+        """(origin, path); origin is empty for a plain name."""
+        match = LOCATION.fullmatch(text)
+        if not match:
+            return "", text
+        if match[1] in self.origins:
+            return match[1], match[2]
+        if match[2].startswith("//"):
+            fix = "URLs go under 'origins:', files are written origin:path"
+        else:
+            fix = f"name it under 'origins:'{nearest(match[1], self.origins)}; a file whose name has a colon is written ./{text}"
+        self.form.findings.note(node.place, key, f"there is no origin {match[1]!r}; {fix}")
+        return None
+
+    def reference(self, node: Node, key: str, *, literal: bool = False) -> Reference | None:
+        text = self.form.text(node, key)
+        parts = self.split(text, node, key) if text else None
+        if parts is None:
+            return None
+        origin, path = parts
+        directory = path.endswith("/") or (bool(origin) and not path)
+        bare = path.rstrip("/")
+        if origin and bare in ("", "."):
+            return Reference(Template(("",)), origin, directory=True)
+        template = self.path(bare, node, key)
+        if template is None:
+            return None
+        glob = not literal and any(isinstance(piece, str) and has_wildcard(piece) for piece in template.pieces)
+        return Reference(template, origin, glob, directory)
+
+    def path(self, text: str, node: Node, key: str) -> Template | None:
+        """A path template; what is literal is checked and cleaned now, the rest when the values are in."""
+        template = self.template(text, node, key)
+        if template is None:
+            return None
+        try:
+            if template.constant:
+                return Template((clean_path(template.pieces[0]),))
+            clean_path(template.render(dict.fromkeys(self.keys, "x"), lambda value: "x"))
+        except ValueError as error:
+            self.form.findings.note(node.place, key, str(error))
+            return None
+        return template
+
+    def destination(self, node: Node, key: str) -> DestinationSpec | None:
+        """`origin:path`, `origin:dir/`, or {to:, on_exists:}."""
+        on_exists, place = None, node.place
+        if node.kind == "mapping":
+            fields = self.form.fields(node, key, FINAL_KEYS)
+            on_exists = fields.choice("on_exists", OnExists, OnExists.FAIL) if fields.get("on_exists") else None
+            if fields.get("to") is None:
+                self.form.findings.note(node.place, key, "the destination is missing; write to: origin:path")
+                return None
+            node, key = fields.nodes["to"], fields.at("to")
+        text = self.form.text(node, key)
+        parts = self.split(text, node, key) if text else None
+        if parts is None:
+            return None
+        origin, path = parts
+        if not origin:
+            self.form.findings.note(
+                node.place, key, f"{text!r} names no origin; a destination is written origin:path{self.some_origin(text)}"
+            )
+            return None
+        if self.origins[origin].kind is OriginKind.HTTP:
+            self.form.findings.note(
+                node.place, key, f"origin {origin!r} is http, which can only be read; choose a file, sftp, sshfs or s3 origin"
+            )
+            return None
+        bare = path.rstrip("/")
+        template = Template(("",)) if bare in ("", ".") else self.path(bare, node, key)
+        return None if template is None else DestinationSpec(origin, template, path.endswith("/") or not bare, on_exists, place, key)
+
+    def some_origin(self, text: str) -> str:
+        return f", for instance {next(iter(self.origins))}:{text}" if self.origins else ""
+
+
+def rendered_path(template: Template, row: Mapping[str, str], clean: Callable[[str], str] | None = None) -> str:
+    """The path with the values in it, clean. Raises ValueError that names the path."""
+    if clean is None and template.constant:
+        return template.pieces[0]
+    return clean_path(template.render(row, clean))

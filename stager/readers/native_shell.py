@@ -1,0 +1,156 @@
+"""`{tile}` in shell texts: replaced by a reference to the environment variable that carries the value, quoted for the spot.
+
+May know: templates, and as much of sh's grammar as tells a quoted spot from an unquoted one. One rule: the value itself never enters the text, so whatever this
+reading of sh gets wrong can split a value at its spaces, and can never run it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from stager.readers.native_template import HOLE, Hole, hole_of, left_alone, unescaped
+
+HEREDOC = re.compile(r"<<-?[ \t]*(\\?)(['\"]?)([A-Za-z0-9_.-]+)\2")
+VARIABLE = re.compile(r"([a-z][a-z0-9_]*?)__(name|stem|suffix|dir)\b")
+BACK = {"(": ")", "{": "}", "`": "`", '"': '"'}
+
+
+def compile_shell(text: str, keys: Collection[str]) -> tuple[str, tuple[Hole, ...]]:
+    """The text to run and the holes whose variables it needs. Raises ValueError where a value cannot stand."""
+    named = [Hole(key, part) for key, part in VARIABLE.findall(text) if key in keys]
+    if not keys or "{" not in text:
+        return text, tuple(dict.fromkeys(named))
+    lexer = ShellLexer(text, keys)
+    lexer.run()
+    return "".join(lexer.out), tuple(dict.fromkeys(lexer.holes + named))
+
+
+class ShellLexer:
+    """`open` holds the closing signs of what we are in, innermost last: `)` `}` `` ` `` for code, `"` for double quotes, `))` for arithmetic."""
+
+    def __init__(self, text: str, keys: Collection[str]) -> None:
+        self.text, self.keys = text, keys
+        self.out: list[str] = []
+        self.holes: list[Hole] = []
+        self.open: list[str] = []
+        self.heredocs: list[tuple[str, bool]] = []
+        self.position = 0
+
+    def run(self) -> None:
+        while self.position < len(self.text):
+            sign = self.text[self.position]
+            if sign == "\\":
+                self.copy(2)
+            elif sign == "{":
+                self.brace()
+            elif sign == "$":
+                self.dollar()
+            elif self.open and self.text.startswith(self.open[-1], self.position):
+                self.copy(len(self.open.pop()))
+            elif sign in '"`':
+                self.open.append(sign)
+                self.copy(1)
+            elif self.in_quotes():
+                self.copy(1)
+            else:
+                self.code(sign)
+
+    def in_quotes(self) -> bool:
+        """Inside double quotes, where ' # ( < are plain text; a ${...} inside keeps the quoting of what it stands in."""
+        for sign in reversed(self.open):
+            if sign != "}":
+                return sign == '"'
+        return False
+
+    def code(self, sign: str) -> None:
+        if "))" in self.open:
+            self.open += ")" if sign == "(" else ""
+            self.copy(1)
+        elif sign == "'":
+            self.single_quotes()
+        elif sign == "#" and (self.position == 0 or self.text[self.position - 1] in " \t\n;&|()"):
+            self.copy(len(re.compile(r"[^\n]*").match(self.text, self.position)[0]))
+        elif sign == "(":
+            self.open.append(")")
+            self.copy(1)
+        elif sign == "<" and not self.text.startswith("<<<", self.position) and (match := HEREDOC.match(self.text, self.position)):
+            self.heredocs.append((match[3], not (match[1] or match[2])))
+            self.copy(len(match[0]))
+        elif sign == "<" and self.text.startswith("<<<", self.position):
+            self.copy(3)
+        elif sign == "\n" and self.heredocs:
+            self.copy(1)
+            self.bodies()
+        else:
+            self.copy(1)
+
+    def dollar(self) -> None:
+        if self.text.startswith("$((", self.position):
+            self.open.append("))")
+            self.copy(3)
+        elif self.text[self.position + 1 : self.position + 2] in ("(", "{"):
+            self.open.append(BACK[self.text[self.position + 1]])
+            self.copy(2)
+        else:
+            self.copy(1)
+
+    def brace(self) -> None:
+        if "))" in self.open:
+            self.substitute(None)
+        else:
+            self.substitute("${%s}" if self.in_quotes() else '"${%s}"')
+
+    def single_quotes(self) -> None:
+        """Up to the closing quote; a hole inside leaves the single quotes, and comes back."""
+        self.copy(1)
+        while self.position < len(self.text):
+            sign = self.text[self.position]
+            if sign == "{":
+                self.substitute("'\"${%s}\"'")
+                continue
+            self.copy(1)
+            if sign == "'":
+                return
+
+    def bodies(self) -> None:
+        """The here-documents that wait for their text, in order."""
+        for word, expands in self.heredocs:
+            while self.position < len(self.text):
+                end = self.text.find("\n", self.position)
+                end = len(self.text) if end < 0 else end + 1
+                line = self.text[self.position : end]
+                while self.position < end:
+                    if expands and self.text[self.position] == "\\":
+                        self.copy(2)
+                    elif self.text.startswith("${", self.position):
+                        self.copy(2)
+                    elif self.text[self.position] == "{":
+                        self.substitute("${%s}" if expands else None)
+                    else:
+                        self.copy(1)
+                if line.strip() == word:
+                    break
+        self.heredocs = []
+
+    def substitute(self, form: str | None) -> None:
+        """At a `{`: a hole in the given form, or the text as it is."""
+        match = HOLE.match(self.text, self.position)
+        if not match:
+            self.copy(1)
+            return
+        if match["escaped"]:
+            self.out.append(unescaped(match["escaped"], self.keys, False))
+        elif hole := hole_of(match, self.keys):
+            if form is None:
+                where = f"{match[0]} stands where a shell would evaluate it as arithmetic or not at all"
+                raise ValueError(f"{where}; use the variable {hole.variable} itself, which the job has in its environment")
+            self.holes.append(hole)
+            self.out.append(form % hole.variable)
+        else:
+            self.out.append(left_alone(match, self.keys, False))
+        self.position = match.end()
+
+    def copy(self, count: int) -> None:
+        self.out.append(self.text[self.position : self.position + count])
+        self.position += count

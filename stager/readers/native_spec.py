@@ -1,0 +1,173 @@
+"""What a native workflow file says, before anything is listed or expanded: entries with their places.
+
+May know: model, templates. One rule: everything here is as written; nothing was looked up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stager.model.files import OnExists
+from stager.model.workflow import IoHint, OnFailure, Origin
+from stager.readers.lines import Place
+from stager.readers.native_template import Hole, Template
+
+FORMAT_VERSION = 1
+
+TOP_KEYS = ("stager", "name", "origins", "files", "jobs", "defaults", "finals", "io_hints", "on_failure", "on_exists", "spill")
+ORIGIN_KEYS = {
+    "file": ("url", "bandwidth"),
+    "sftp": ("url", "credentials", "known_hosts", "host_key_alias", "connections_max", "shell_checksum", "bandwidth"),
+    "sshfs": ("url", "credentials", "known_hosts", "host_key_alias", "connections_max", "shell_checksum", "mount_point", "bandwidth"),
+    "s3": ("url", "credentials", "endpoint", "region", "addressing", "allow_http", "bandwidth"),
+    "http": ("url", "credentials", "bandwidth"),
+}
+FILE_KEYS = ("from", "as", "size", "sha256", "executable", "literal")
+SOURCE_KEYS = ("at", "site", "priority")
+SHARED_KEYS = ("cores", "memory", "retries", "timeout", "env", "env_pass", "idempotent", "deterministic", "on_exists")
+JOB_KEYS = ("foreach", "run", "inputs", "outputs", "after", "type", "stdin", "stdout", "stderr", *SHARED_KEYS)
+INPUT_KEYS = ("from", "as", "executable", "literal")
+OUTPUT_KEYS = ("file", "dir", "to", "optional", "size", "on_exists", "executable", "literal")
+OUTPUT_VALUE_KEYS = ("to", "optional", "size", "on_exists", "executable", "literal")
+FINAL_KEYS = ("to", "on_exists")
+HINT_KEYS = ("compute", "output", "read_fraction")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A file by name (`origin` empty) or by place. `glob`: wildcards in the literal text count. `directory`: it ends in a slash."""
+
+    path: Template
+    origin: str = ""
+    glob: bool = False
+    directory: bool = False
+
+    @property
+    def source(self) -> str:
+        return f"{self.origin}:{self.path.source}" if self.origin else self.path.source
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpec:
+    reference: Reference
+    place: Place
+    key: str
+    site: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileSpec:
+    """An entry of `files:`; with a glob or a directory it names a set."""
+
+    name: str
+    place: Place
+    key: str
+    sources: tuple[SourceSpec, ...]
+    put_at: str = ""
+    size_bytes: int | None = None
+    sha256: str | None = None
+    executable: bool = False
+
+    @property
+    def is_set(self) -> bool:
+        return any(source.reference.glob or source.reference.directory for source in self.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    reference: Reference
+    place: Place
+    key: str
+    put_at: Template | None = None
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationSpec:
+    """`into`: a directory, the output's name is appended."""
+
+    origin: str
+    path: Template
+    into: bool
+    on_exists: OnExists | None
+    place: Place
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    path: Template
+    place: Place
+    key: str
+    directory: bool = False
+    optional: bool = False
+    size_bytes: int | None = None
+    destination: DestinationSpec | None = None
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One source of foreach values. Exactly one of: rows written out, or a reference to files. `group` joins what is zipped."""
+
+    keys: tuple[str, ...]
+    place: Place
+    key: str
+    group: int
+    rows: tuple[tuple[str, ...], ...] = ()
+    reference: Reference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `defaults:` and a job may both say."""
+
+    cores: int = 1
+    memory_bytes: int | None = None
+    retries: int = 2
+    timeout_s: float | None = None
+    env: tuple[tuple[str, Template], ...] = ()
+    env_pass: tuple[str, ...] = ()
+    idempotent: bool = True
+    deterministic: bool = False
+    on_exists: OnExists | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    name: str
+    place: Place
+    key: str
+    job_type: str
+    axes: tuple[Axis, ...]
+    argv: tuple[Template, ...]
+    shell: str
+    shell_holes: tuple[Hole, ...]
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[OutputSpec, ...]
+    after: tuple[tuple[Template, Place, str], ...]
+    streams: tuple[Template | None, Template | None, Template | None]
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class FinalSpec:
+    name: str
+    glob: bool
+    destination: DestinationSpec
+    place: Place
+    key: str
+
+
+@dataclass(slots=True)
+class WorkflowSpec:
+    name: str = ""
+    origins: dict[str, Origin] = field(default_factory=dict)
+    files: dict[str, FileSpec] = field(default_factory=dict)
+    jobs: dict[str, JobSpec] = field(default_factory=dict)
+    finals: list[FinalSpec] = field(default_factory=list)
+    hints: dict[str, tuple[IoHint, Place, str]] = field(default_factory=dict)
+    on_failure: OnFailure = OnFailure.CONTINUE
+    on_exists: OnExists = OnExists.FAIL
+    spill_origin: str | None = None

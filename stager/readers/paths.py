@@ -1,0 +1,128 @@
+"""Paths inside sandboxes and below origins, and glob patterns over them.
+
+May know: text only. One rule: a path that leaves `clean_path` is relative, `/`-separated, has no `.` or `..`, and stays where it is joined to.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable
+from functools import lru_cache
+
+NAME_BYTES_MAX = 255
+PATH_BYTES_MAX = 4000
+RESERVED_PREFIX = ".stager"
+QUICK = re.compile(r"[^/.\0\ud800-\udfff][^/\0\ud800-\udfff]{0,59}(?:/[^/.\0\ud800-\udfff][^/\0\ud800-\udfff]{0,59}){0,9}")
+
+
+def clean_path(text: str) -> str:
+    """`./a//b` -> `a/b`. Raises ValueError that says what is wrong with the path and what to write."""
+    if QUICK.fullmatch(text):
+        return text
+    if not text:
+        raise ValueError("the path is empty; name a file")
+    if "\0" in text:
+        raise ValueError("the path holds a NUL character; no file can be called so")
+    if text.startswith("/"):
+        raise ValueError(f"{text!r} is absolute; write it relative to the sandbox or to the origin's URL")
+    names = [name for name in text.split("/") if name not in ("", ".")]
+    if ".." in names:
+        raise ValueError(f"{text!r} leaves its directory by '..'; write a path that stays inside")
+    if not names:
+        raise ValueError(f"{text!r} names the directory itself; name a file in it")
+    if any(name.startswith(RESERVED_PREFIX) for name in names):
+        raise ValueError(f"{text!r} is reserved: names that start with {RESERVED_PREFIX!r} belong to stager; choose another")
+    try:
+        sizes = [len(name.encode("utf-8")) for name in names]
+    except UnicodeEncodeError:
+        raise ValueError(f"{text!r} is not UTF-8; rename the file") from None
+    if max(sizes) > NAME_BYTES_MAX or sum(sizes) + len(sizes) > PATH_BYTES_MAX:
+        raise ValueError(f"{text[:60]!r}… is too long: a name may have {NAME_BYTES_MAX} bytes and a path {PATH_BYTES_MAX}")
+    return "/".join(names)
+
+
+def ancestors(path: str) -> Iterable[str]:
+    """`a/b/c` -> `a/b`, `a`."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def has_wildcard(text: str) -> bool:
+    return any(sign in text for sign in "*?[")
+
+
+def escape_wildcards(text: str) -> str:
+    """The pattern that matches just this text."""
+    return re.sub(r"([*?[])", r"[\1]", text) if has_wildcard(text) else text
+
+
+@lru_cache(maxsize=4096)
+def pattern_of(glob: str) -> re.Pattern[str]:
+    """`*` and `?` stay within a name and skip a leading dot, `**/` crosses directories, `[a-z]` and `[!a]` are sets. Raises ValueError."""
+    parts = []
+    for position, name in enumerate(glob.split("/")):
+        last = position == glob.count("/")
+        if name == "**":
+            parts.append(r"(?:[^/.][^/]*/)*" if not last else r"(?:[^/.][^/]*/)*[^/.][^/]*")
+        else:
+            parts.append(name_pattern(name) + ("" if last else "/"))
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def name_pattern(name: str) -> str:
+    out, position = ["(?!\\.)" if name[:1] in ("*", "?", "[") and name[:3] != "[.]" else ""], 0
+    while position < len(name):
+        sign = name[position]
+        if sign == "*":
+            out.append("[^/]*")
+        elif sign == "?":
+            out.append("[^/]")
+        elif sign == "[":
+            end = name.find("]", position + 2 if name[position + 1 : position + 2] != "!" else position + 3)
+            if end < 0:
+                raise ValueError(f"{name!r} has a '[' without ']'; write '[[]' for the character itself")
+            members = name[position + 1 : end]
+            negated = members.startswith("!")
+            members = re.sub(r"([\\\[\]^&~|])", r"\\\1", members.removeprefix("!"))
+            out.append(f"[{'^/' if negated else ''}{members}]")
+            position = end
+        else:
+            out.append(re.escape(sign))
+        position += 1
+    return "".join(out)
+
+
+def fixed_directory(glob: str) -> str:
+    """The longest directory that every match lies below: `raw/m31/*.fits` -> `raw/m31`; wildcards in brackets are undone."""
+    names = []
+    for name in glob.split("/")[:-1]:
+        if has_wildcard(re.sub(r"\[[*?[]\]", "", name)):
+            break
+        names.append(re.sub(r"\[([*?[])\]", r"\1", name))
+    return "/".join(names)
+
+
+class NameIndex:
+    """Finds the names a glob matches without looking at all of them: by the fixed text before its first or after its last wildcard."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.forward = sorted(names)
+        self.backward = sorted(name[::-1] for name in self.forward)
+
+    def match(self, glob: str) -> list[str]:
+        """Sorted. Raises ValueError on a pattern that cannot be read."""
+        pattern = pattern_of(glob)
+        head, tail = re.split(r"[*?[]", glob, maxsplit=1)[0], re.split(r"[*?\]]", glob)[-1][::-1]
+        by_head, by_tail = between(self.forward, head), between(self.backward, tail)
+        if by_head[1] - by_head[0] <= by_tail[1] - by_tail[0]:
+            candidates = self.forward[by_head[0] : by_head[1]]
+        else:
+            candidates = sorted(name[::-1] for name in self.backward[by_tail[0] : by_tail[1]])
+        return [name for name in candidates if pattern.fullmatch(name)]
+
+
+def between(names: list[str], prefix: str) -> tuple[int, int]:
+    """The slice of a sorted list that starts with the prefix."""
+    return bisect_left(names, prefix), bisect_left(names, prefix + "\U0010ffff") if prefix else len(names)
