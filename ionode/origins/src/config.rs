@@ -10,6 +10,7 @@ use serde::Deserialize;
 use stager_core::error::ApiError;
 
 use crate::file::FileOrigin;
+use crate::sftp::SftpOrigin;
 use crate::Origin;
 
 /// A string that never shows itself.
@@ -148,8 +149,8 @@ impl OriginConfig {
 pub fn open(config: &OriginConfig) -> Result<Arc<dyn Origin>, ApiError> {
     match config {
         OriginConfig::File(c) => Ok(Arc::new(FileOrigin::new(c)?)),
-        OriginConfig::Sftp(c) => Err(unserved("sftp", &c.host)),
-        OriginConfig::Sshfs(c) => Err(unserved("sshfs", &c.host)),
+        OriginConfig::Sftp(c) => Ok(Arc::new(SftpOrigin::new(c)?)),
+        OriginConfig::Sshfs(c) => Ok(Arc::new(SftpOrigin::new(&c.sftp())?)),
         OriginConfig::S3(c) => Err(unserved("s3", &c.bucket)),
     }
 }

@@ -61,6 +61,10 @@ pub fn bad_range(path: &str) -> ApiError {
     ApiError::invalid("bad_request", path, format!("A range asked of {path:?} does not lie inside the file."))
 }
 
+pub fn protocol_broken(path: &str, place: &str, what: &str) -> ApiError {
+    ApiError::transient("io_error", path, format!("{place} broke its protocol on {path:?}: {what}."))
+}
+
 /// Of the host's own disk, while reading what is to be uploaded.
 pub fn local_io(path: &str, local: &std::path::Path, error: &std::io::Error) -> ApiError {
     ApiError::transient("io_error", path, format!("The local copy {local:?} of {path:?} cannot be read ({error})."))

@@ -14,12 +14,16 @@ mod cli;
 mod config;
 mod failure;
 mod file;
+mod local;
 mod path;
+mod ranges;
+mod sftp;
 mod turns;
 mod verify;
 
 pub use cli::cli;
 pub use config::{open, FileConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
+pub use sftp::{SftpOrigin, Timing};
 pub use verify::{verify_content, VerifyAnswer};
 
 /// One file or directory at an origin. `token` tells two contents at one path apart.

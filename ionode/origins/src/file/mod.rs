@@ -24,6 +24,7 @@ use stager_core::error::ApiError;
 use crate::config::FileConfig;
 use crate::failure;
 use crate::path::{checked, checked_file, split};
+use crate::ranges::pieces;
 use crate::turns::Turns;
 use crate::{Entry, EntryKind, Origin, Probe, Sink, Upload, Uploaded};
 use beneath::Base;
@@ -161,23 +162,6 @@ fn entry_of(path: &str, stat: &FileStat) -> Option<Entry> {
 /// Runs on a blocking thread; a panic there is a bug and goes on here.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.expect("blocking work does not panic")
-}
-
-/// Cuts ranges into reads; a range outside the file is the caller's error.
-pub(crate) fn pieces(expected: &Entry, ranges: &[Range<u64>], piece_bytes: u64) -> Result<Vec<Range<u64>>, ApiError> {
-    let mut pieces = Vec::new();
-    for range in ranges {
-        if range.start > range.end || range.end > expected.size_bytes {
-            return Err(failure::bad_range(&expected.path));
-        }
-        let mut start = range.start;
-        while start < range.end {
-            let end = (start + piece_bytes).min(range.end);
-            pieces.push(start..end);
-            start = end;
-        }
-    }
-    Ok(pieces)
 }
 
 #[async_trait]

@@ -1,0 +1,259 @@
+//! One connection to an SFTP server: TCP, host key, login, the sftp channel. Knows russh and russh-sftp; nobody above sees their errors.
+//!
+//! The one rule: a link that lost a request is never given to new work, and every request ends within its time.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use russh::client::{self, Handle};
+use russh::keys::{Algorithm, PublicKeyOrCertificate};
+use russh::{cipher, Preferred};
+use russh_sftp::client::error::Error as SftpError;
+use russh_sftp::client::rawsession::Limits;
+use russh_sftp::client::RawSftpSession;
+use russh_sftp::protocol::{FileAttributes, OpenFlags, Packet, StatusCode};
+use stager_core::error::ApiError;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::credentials::{authenticate, expanded};
+use super::known::KnownKeys;
+use super::Timing;
+use crate::config::SftpConfig;
+use crate::failure;
+
+/// OpenSSH's own figures, used where the server does not say.
+const IO_BYTES_DEFAULT: u64 = 32 * 1024;
+const IO_BYTES_MAX: u64 = 255 * 1024;
+/// russh-sftp reads handles as text, and OpenSSH's stop being that at 128.
+const HANDLES_MAX: usize = 100;
+const WINDOW_BYTES: u32 = 16 << 20;
+const POSIX_RENAME: &str = "posix-rename@openssh.com";
+
+/// What the server can do beyond SFTP version 3.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Offers {
+    pub fsync: bool,
+    pub posix_rename: bool,
+    pub hardlink: bool,
+    pub statvfs: bool,
+}
+
+pub struct Link {
+    pub ssh: Handle<Client>,
+    pub sftp: RawSftpSession,
+    pub offers: Offers,
+    pub read_bytes: u64,
+    pub write_bytes: u64,
+    pub round_trip: Duration,
+    /// Remote commands at once; sshd's MaxSessions is ten a connection.
+    pub commands: Semaphore,
+    pub(super) users: AtomicUsize,
+    place: Arc<str>,
+    handles: Arc<Semaphore>,
+    lost: AtomicBool,
+}
+
+/// Judges the host key; its error is the one the caller sees.
+pub struct Client {
+    known: KnownKeys,
+}
+
+#[derive(Debug)]
+pub enum LinkError {
+    Judged(ApiError),
+    Ssh(russh::Error),
+}
+
+impl From<russh::Error> for LinkError {
+    fn from(error: russh::Error) -> Self { Self::Ssh(error) }
+}
+
+impl client::Handler for Client {
+    type Error = LinkError;
+
+    async fn check_server_key(&mut self, presented: &PublicKeyOrCertificate) -> Result<bool, LinkError> {
+        self.known.check(&presented.public_key()).map(|()| true).map_err(LinkError::Judged)
+    }
+}
+
+impl Link {
+    pub async fn open(config: &SftpConfig, place: &Arc<str>, timing: &Timing) -> Result<Self, ApiError> {
+        let late = |_| unreachable(place, format!("no answer within {} s", timing.connect_s));
+        tokio::time::timeout(Duration::from_secs(timing.connect_s), Self::connect(config, place, timing)).await.map_err(late)?
+    }
+
+    async fn connect(config: &SftpConfig, place: &Arc<str>, timing: &Timing) -> Result<Self, ApiError> {
+        let stream = TcpStream::connect((config.host.as_str(), config.port)).await.map_err(|error| unreachable(place, error))?;
+        stream.set_nodelay(true).ok();
+        // A peer that vanished is noticed even while our own bytes wait to be sent.
+        socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(Duration::from_secs(timing.request_s))).ok();
+        let (known, ssh_config) = prepare(config, timing).await;
+        let mut ssh = client::connect_stream(ssh_config, stream, Client { known }).await.map_err(|error| refused(place, error))?;
+        authenticate(&mut ssh, config).await?;
+        let channel = ssh.channel_open_session().await.map_err(|error| refused(place, error.into()))?;
+        channel.request_subsystem(true, "sftp").await.map_err(|error| refused(place, error.into()))?;
+        let settings = russh_sftp::client::Config { request_timeout_secs: timing.request_s, ..Default::default() };
+        Self::greet(ssh, RawSftpSession::new_with_config(channel.into_stream(), settings), place).await
+    }
+
+    async fn greet(ssh: Handle<Client>, mut sftp: RawSftpSession, place: &Arc<str>) -> Result<Self, ApiError> {
+        let no_sftp = |error: SftpError| ApiError::transient("origin_unreachable", &**place, format!("{place} accepted the login but does not speak SFTP ({error})."));
+        let version = sftp.init().await.map_err(no_sftp)?;
+        let offered = |name: &str| version.extensions.contains_key(name);
+        let offers = Offers {
+            fsync: offered("fsync@openssh.com"),
+            posix_rename: offered(POSIX_RENAME),
+            hardlink: offered("hardlink@openssh.com"),
+            statvfs: offered("statvfs@openssh.com"),
+        };
+        let mut limits = Limits::default();
+        if offered("limits@openssh.com") {
+            limits = sftp.limits().await.map_err(no_sftp)?.into();
+            sftp.set_limits(limits);
+        }
+        let started = Instant::now();
+        sftp.realpath(".").await.map_err(no_sftp)?;
+        let handles = limits.open_handles.map_or(HANDLES_MAX, |n| HANDLES_MAX.min(n as usize));
+        Ok(Self {
+            ssh,
+            sftp,
+            offers,
+            read_bytes: limits.read_len.unwrap_or(IO_BYTES_DEFAULT).clamp(1, IO_BYTES_MAX),
+            write_bytes: limits.write_len.unwrap_or(IO_BYTES_DEFAULT).clamp(1, IO_BYTES_MAX),
+            round_trip: started.elapsed(),
+            commands: Semaphore::new(4),
+            users: AtomicUsize::new(0),
+            place: place.clone(),
+            handles: Arc::new(Semaphore::new(handles.max(1))),
+            lost: AtomicBool::new(false),
+        })
+    }
+
+    pub fn is_alive(&self) -> bool { !self.lost.load(Ordering::Relaxed) && !self.ssh.is_closed() }
+
+    /// In the contract's words; a lost answer marks the link.
+    pub fn failure(&self, error: SftpError, path: &str) -> ApiError {
+        if !matches!(error, SftpError::Status(_) | SftpError::Limited(_)) {
+            self.lost.store(true, Ordering::Relaxed);
+        }
+        failure_of(error, path, &self.place)
+    }
+
+    pub async fn rename_over(&self, from: &str, to: &str) -> Result<(), SftpError> {
+        let mut data = Vec::with_capacity(8 + from.len() + to.len());
+        for text in [from, to] {
+            data.extend((text.len() as u32).to_be_bytes());
+            data.extend(text.as_bytes());
+        }
+        match self.sftp.extended(POSIX_RENAME, data).await? {
+            Packet::Status(status) if status.status_code == StatusCode::Ok => Ok(()),
+            Packet::Status(status) => Err(status.into()),
+            _ => Err(SftpError::UnexpectedPacket),
+        }
+    }
+}
+
+async fn prepare(config: &SftpConfig, timing: &Timing) -> (KnownKeys, Arc<client::Config>) {
+    let (host, port, alias) = (config.host.clone(), config.port, config.host_key_alias.clone());
+    let files: Vec<_> = config.known_hosts.iter().map(|file| expanded(file)).collect();
+    let known = tokio::task::spawn_blocking(move || KnownKeys::load(&host, port, alias.as_deref(), &files)).await.expect("reading known_hosts does not panic");
+    let settings = client::Config {
+        window_size: WINDOW_BYTES,
+        preferred: preferred(&known),
+        keepalive_interval: Some(Duration::from_secs(timing.keepalive_s)),
+        keepalive_max: 3,
+        nodelay: true,
+        ..Default::default()
+    };
+    (known, Arc::new(settings))
+}
+
+/// AES-GCM first (a fifth less work than chacha20), and host key types we can compare.
+fn preferred(known: &KnownKeys) -> Preferred {
+    let ciphers = vec![cipher::AES_128_GCM, cipher::AES_256_GCM, cipher::CHACHA20_POLY1305, cipher::AES_256_CTR, cipher::AES_192_CTR, cipher::AES_128_CTR];
+    let comparable = known.algorithms();
+    let plain = |algorithm: &Algorithm| if matches!(algorithm, Algorithm::Rsa { .. }) { Algorithm::Rsa { hash: None } } else { algorithm.clone() };
+    let mut keys = Preferred::DEFAULT.key.to_vec();
+    keys.sort_by_key(|algorithm| !comparable.iter().any(|known| plain(known) == plain(algorithm)));
+    Preferred { cipher: Cow::Owned(ciphers), key: Cow::Owned(keys), ..Preferred::DEFAULT }
+}
+
+fn unreachable(place: &str, why: impl std::fmt::Display) -> ApiError {
+    ApiError::transient("origin_unreachable", place, format!("{place} cannot be reached ({why}); check the host, the port and the network."))
+}
+
+fn refused(place: &str, error: LinkError) -> ApiError {
+    match error {
+        LinkError::Judged(error) => error,
+        LinkError::Ssh(russh::Error::NoCommonAlgo { kind, .. }) => {
+            ApiError::invalid("unsupported", place, format!("{place} offers no {kind:?} algorithm that is still considered safe; update its SSH server."))
+        }
+        LinkError::Ssh(error) => unreachable(place, error),
+    }
+}
+
+pub fn failure_of(error: SftpError, path: &str, place: &str) -> ApiError {
+    let status = match error {
+        SftpError::Status(status) => status,
+        SftpError::Timeout => return ApiError::transient("timeout", path, format!("{place} did not answer in time for {path:?}.")),
+        SftpError::Limited(what) => return ApiError::transient("io_error", path, format!("{path:?} at {place} failed: {what}.")),
+        other => return ApiError::transient("connection_lost", path, format!("The connection to {place} was lost while working on {path:?} ({other}).")),
+    };
+    match status.status_code {
+        StatusCode::NoSuchFile => failure::not_found(path, place),
+        StatusCode::PermissionDenied => failure::denied(path, place, "permission denied"),
+        StatusCode::BadMessage => ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {path:?}.")),
+        StatusCode::OpUnsupported => ApiError::invalid("unsupported", path, format!("{place} does not support what {path:?} needs.")),
+        StatusCode::NoConnection | StatusCode::ConnectionLost => {
+            ApiError::transient("connection_lost", path, format!("{place} lost its own connection while working on {path:?}."))
+        }
+        _ => ApiError::transient("io_error", path, format!("{path:?} at {place} failed: the server says {:?}.", status.error_message)),
+    }
+}
+
+/// An open file or directory of a link; closed when dropped, also by a cancelled caller.
+pub struct Opened {
+    pub link: Arc<Link>,
+    pub handle: String,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Opened {
+    pub async fn file(link: &Arc<Link>, path: &str, flags: OpenFlags, permissions: Option<u32>) -> Result<Self, SftpError> {
+        let (at, path) = (link.clone(), path.to_owned());
+        let attributes = FileAttributes { permissions, ..FileAttributes::empty() };
+        Self::detached(link, async move { at.sftp.open(path, flags, attributes).await.map(|opened| opened.handle) }).await
+    }
+
+    pub async fn directory(link: &Arc<Link>, path: &str) -> Result<Self, SftpError> {
+        let (at, path) = (link.clone(), path.to_owned());
+        Self::detached(link, async move { at.sftp.opendir(path).await.map(|opened| opened.handle) }).await
+    }
+
+    /// In a task of its own: a handle that arrives after its caller was cancelled is closed all the same.
+    async fn detached(link: &Arc<Link>, opening: impl std::future::Future<Output = Result<String, SftpError>> + Send + 'static) -> Result<Self, SftpError> {
+        let (link, permit) = (link.clone(), link.handles.clone().acquire_owned().await.expect("never closed"));
+        let task = tokio::spawn(async move { opening.await.map(|handle| Self { link, handle, _permit: permit }) });
+        task.await.expect("opening does not panic")
+    }
+
+    /// Where the answer to the close matters: some servers report write errors only here.
+    pub async fn close(mut self) -> Result<(), SftpError> {
+        let handle = std::mem::take(&mut self.handle);
+        self.link.sftp.close(handle).await.map(|_| ())
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let handle = std::mem::take(&mut self.handle);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if !handle.is_empty() && self.link.is_alive() {
+            let link = self.link.clone();
+            runtime.spawn(async move { link.sftp.close(handle).await.ok() });
+        }
+    }
+}

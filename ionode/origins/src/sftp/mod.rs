@@ -1,0 +1,275 @@
+//! Files behind ssh: SFTP version 3 with OpenSSH's extensions. Also serves sshfs origins, whose bytes never pass through the mount.
+//!
+//! The one rule: the host key is checked against the given files before anything is said, and there is no way around it.
+
+mod checksum;
+mod credentials;
+mod known;
+mod link;
+mod pool;
+mod publish;
+mod read;
+mod walk;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use futures::{stream, StreamExt};
+use russh_sftp::protocol::{FileAttributes, FileType};
+use stager_core::error::ApiError;
+
+use crate::config::SftpConfig;
+use crate::failure;
+use crate::path::{checked, checked_file, split};
+use crate::turns::Turns;
+use crate::{Entry, EntryKind, Origin, Probe, Sink, Upload, Uploaded};
+use link::Link;
+use pool::{Pool, Work};
+
+const STATS_IN_FLIGHT: usize = 64;
+/// Modification times come in whole seconds, so two seconds of age need three of difference.
+const SETTLED_AFTER_S: i64 = 3;
+
+/// How long to wait for what; the defaults suit a slow WAN.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    pub connect_s: u64,
+    pub request_s: u64,
+    pub keepalive_s: u64,
+}
+
+impl Default for Timing {
+    fn default() -> Self { Self { connect_s: 30, request_s: 60, keepalive_s: 10 } }
+}
+
+pub struct SftpOrigin {
+    site: Arc<Site>,
+    turns: Turns,
+}
+
+/// What all calls share.
+struct Site {
+    pool: Pool,
+    place: Arc<str>,
+    base: String,
+    /// The server's clock minus ours, as seen on a file just written; zero until then.
+    clock_ahead_s: AtomicI64,
+    /// Whether a remote checksum may still be tried.
+    shell: AtomicBool,
+}
+
+impl SftpOrigin {
+    pub fn new(config: &SftpConfig) -> Result<Self, ApiError> { Self::with_timing(config, Timing::default()) }
+
+    pub fn with_timing(config: &SftpConfig, timing: Timing) -> Result<Self, ApiError> {
+        let place: Arc<str> = format!("sftp://{}@{}:{}/{}", config.user, config.host, config.port, config.base_path).into();
+        if config.host.is_empty() || config.user.is_empty() || config.base_path.contains('\0') {
+            return Err(ApiError::invalid("bad_request", &*place, format!("The origin {place} needs a host, a user and a base_path without NUL.")));
+        }
+        let site = Site {
+            pool: Pool::new(config.clone(), place.clone(), timing),
+            place,
+            base: base_of(&config.base_path),
+            clock_ahead_s: AtomicI64::new(0),
+            shell: AtomicBool::new(config.shell_checksum),
+        };
+        Ok(Self { site: Arc::new(site), turns: Turns::default() })
+    }
+}
+
+/// Relative to the login directory unless absolute; a tilde says the same.
+fn base_of(base_path: &str) -> String {
+    let relative = base_path.strip_prefix("~/").unwrap_or(if base_path == "~" { "" } else { base_path });
+    match relative.trim_end_matches('/') {
+        "" if base_path.starts_with('/') => "/".to_owned(),
+        trimmed => trimmed.to_owned(),
+    }
+}
+
+impl Site {
+    /// The name for the server; `path` has been checked.
+    fn remote(&self, path: &str) -> String {
+        match (self.base.as_str(), path) {
+            ("", "") => ".".to_owned(),
+            ("", path) => path.to_owned(),
+            (base, "") => base.to_owned(),
+            ("/", path) => format!("/{path}"),
+            (base, path) => format!("{base}/{path}"),
+        }
+    }
+
+    async fn stat_on(&self, link: &Link, path: &str) -> Result<Entry, ApiError> {
+        let attributes = link.sftp.stat(self.remote(path)).await.map_err(|error| link.failure(error, path))?;
+        self.entry(path, &attributes.attrs).ok_or_else(|| {
+            let message = format!("{path:?} at {} is neither a file nor a directory; only those are moved.", self.place);
+            ApiError::invalid("unsupported", path, message)
+        })
+    }
+
+    async fn stat(&self, path: &str) -> Result<Entry, ApiError> {
+        let clean = checked(path)?;
+        let lease = self.pool.lease(Work::Metadata).await?;
+        let found = self.stat_on(&lease.link, &clean).await?;
+        Ok(Entry { path: path.to_owned(), ..found })
+    }
+
+    fn entry(&self, path: &str, attributes: &FileAttributes) -> Option<Entry> {
+        let kind = match attributes.file_type() {
+            FileType::Dir => EntryKind::Directory,
+            FileType::File => EntryKind::File,
+            _ => return None,
+        };
+        let size_bytes = if kind == EntryKind::File { attributes.size.unwrap_or(0) } else { 0 };
+        let mtime_s = i64::from(attributes.mtime.unwrap_or(0));
+        let now_s = local_now_s() + self.clock_ahead_s.load(Ordering::Relaxed);
+        Some(Entry {
+            path: path.to_owned(),
+            size_bytes,
+            token: format!("m={mtime_s};s={size_bytes}"),
+            mtime_ns: Some(mtime_s * 1_000_000_000),
+            kind,
+            settled: now_s - mtime_s >= SETTLED_AFTER_S,
+        })
+    }
+
+    fn same_token(&self, expected: &Entry, found: &Entry) -> Result<(), ApiError> {
+        if found.kind != EntryKind::File {
+            return Err(failure::is_directory(&expected.path, &self.place));
+        }
+        if found.token != expected.token {
+            return Err(failure::source_changed(&expected.path, &self.place, &expected.token, &found.token));
+        }
+        Ok(())
+    }
+
+    /// From the time stamp of a file written this instant. A second either way is rounding, not a wrong clock.
+    fn learn_clock(&self, attributes: &FileAttributes) {
+        let Some(mtime_s) = attributes.mtime else { return };
+        let ahead_s = i64::from(mtime_s) - local_now_s();
+        self.clock_ahead_s.store(if ahead_s.abs() <= 2 { 0 } else { ahead_s }, Ordering::Relaxed);
+    }
+
+    async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError> {
+        let clean = checked_file(path)?;
+        let lease = self.pool.lease(Work::Metadata).await?;
+        let entry = match self.stat_on(&lease.link, &clean).await {
+            Ok(entry) => entry,
+            Err(error) if error.code == "not_found" => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if entry.kind == EntryKind::Directory {
+            return Err(failure::is_directory(path, &self.place));
+        }
+        if let Some(token) = token.filter(|token| *token != entry.token) {
+            return Err(failure::source_changed(path, &self.place, token, &entry.token));
+        }
+        match lease.link.sftp.remove(self.remote(&clean)).await.map_err(|error| lease.link.failure(error, path)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.code == "not_found" => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes `directory` and what is missing above it, below the base.
+    async fn make_directories(&self, link: &Link, directory: &str) -> Result<(), ApiError> {
+        let mut missing = Vec::new();
+        let mut here = directory;
+        loop {
+            match self.stat_on(link, here).await {
+                Ok(entry) if entry.kind == EntryKind::Directory => break,
+                Ok(_) => return Err(failure::denied(directory, &self.place, &format!("{here:?} is a file where a directory is needed"))),
+                Err(error) if error.code == "not_found" && here.is_empty() => return Err(self.no_base(directory)),
+                Err(error) if error.code == "not_found" => missing.push(here),
+                Err(error) => return Err(error),
+            }
+            here = split(here).0;
+        }
+        for directory in missing.into_iter().rev() {
+            if let Err(error) = link.sftp.mkdir(self.remote(directory), FileAttributes::empty()).await {
+                let error = link.failure(error, directory);
+                // Another upload may have made it meanwhile.
+                let there = self.stat_on(link, directory).await.is_ok_and(|entry| entry.kind == EntryKind::Directory);
+                if !there {
+                    return Err(self.or_full(link, error, 1).await);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn no_base(&self, path: &str) -> ApiError {
+        let message = format!("The base directory of {} does not exist; mount or create it before {path:?} can be used.", self.place);
+        ApiError::invalid("not_found", path, message)
+    }
+
+    async fn free_bytes(&self, link: &Link) -> Option<u64> {
+        if !link.offers.statvfs {
+            return None;
+        }
+        let vfs = link.sftp.statvfs(self.remote("")).await.ok()?;
+        Some(vfs.blocks_avail.saturating_mul(vfs.fragment_size))
+    }
+
+    /// SFTP says "Failure" to a full disk as to much else: the file system is asked which it was.
+    async fn or_full(&self, link: &Link, error: ApiError, needed_bytes: u64) -> ApiError {
+        if error.code != "io_error" {
+            return error;
+        }
+        let said = ["space", "quota"].iter().any(|word| error.message.to_lowercase().contains(word));
+        let full = self.free_bytes(link).await.is_some_and(|free| free < needed_bytes.max(1));
+        if said || full { failure::no_space(&error.subject, &self.place) } else { error }
+    }
+}
+
+fn local_now_s() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+}
+
+#[async_trait]
+impl Origin for SftpOrigin {
+    async fn stat(&self, path: &str) -> Result<Entry, ApiError> { self.site.stat(path).await }
+
+    async fn stat_many(&self, paths: &[String]) -> Vec<Result<Entry, ApiError>> {
+        let site = &self.site;
+        stream::iter(paths.to_vec()).map(|path| async move { site.stat(&path).await }).buffered(STATS_IN_FLIGHT).collect().await
+    }
+
+    async fn list(&self, prefix: &str, recursive: bool, limit: usize) -> Result<(Vec<Entry>, bool), ApiError> {
+        walk::list(&self.site, prefix, recursive, limit).await
+    }
+
+    async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError> {
+        read::fetch(&self.site, expected, ranges, sink).await
+    }
+
+    async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError> {
+        let clean = checked_file(upload.path)?;
+        let turn = self.turns.take(&clean).await;
+        publish::upload(&self.site, turn, &upload, clean).await
+    }
+
+    async fn make_directory(&self, path: &str) -> Result<(), ApiError> {
+        let clean = checked(path)?;
+        let lease = self.site.pool.lease(Work::Metadata).await?;
+        self.site.make_directories(&lease.link, &clean).await
+    }
+
+    async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError> { self.site.erase(path, token).await }
+
+    async fn probe(&self, path: &str, write: bool) -> Probe { walk::probe(&self.site, path, write).await }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::base_of;
+
+    #[test]
+    fn bases_are_relative_to_the_login_directory_unless_absolute() {
+        for (given, expected) in [("", ""), ("~", ""), ("~/data/", "data"), ("data", "data"), ("/", "/"), ("/srv//", "/srv"), ("./x", "./x")] {
+            assert_eq!(base_of(given), expected, "{given:?}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! An upload over SFTP: temporary name, pipelined writes, fsync, verify at the server or through a fresh handle, rename, stat.
+//!
+//! The one rule: the final name appears by one rename of content the server was seen to hold, and never over a file nobody allowed to replace.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{stream, FutureExt, TryStreamExt};
+use russh_sftp::client::error::Error as SftpError;
+use russh_sftp::protocol::OpenFlags;
+use stager_core::error::ApiError;
+
+use super::link::{Link, Opened};
+use super::pool::{Lease, Work};
+use super::read::{connections_worth, hash, open_expected, IN_FLIGHT};
+use super::{checksum, Site};
+use crate::failure;
+use crate::local::{Hashes, LocalFile, Source};
+use crate::path::{join, split, temporary_name};
+use crate::turns::Turn;
+use crate::{Entry, EntryKind, Upload, Uploaded, Verified};
+
+struct Job<'a> {
+    site: &'a Arc<Site>,
+    upload: &'a Upload<'a>,
+    path: String,
+    temporary: String,
+    source: Source,
+}
+
+pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, path: String) -> Result<Uploaded, ApiError> {
+    let local = LocalFile::open(upload).await?;
+    let lease = site.pool.lease(Work::Bulk).await?;
+    let link = lease.link.clone();
+    let temporary = join(split(&path).0, &temporary_name(upload.transfer_id));
+    if let Some(adopted) = existing(site, &link, &path, upload).await? {
+        // What an earlier try may have left between its link and its remove.
+        link.sftp.remove(site.remote(&temporary)).await.ok();
+        return Ok(adopted);
+    }
+    let want_sha256 = site.shell.load(std::sync::atomic::Ordering::Relaxed);
+    let source = local.source(link.write_bytes as usize, want_sha256);
+    let job = Job { site, upload, path, temporary, source };
+    let result = job.write_and_publish(lease, turn).await;
+    if result.is_err() && link.is_alive() {
+        link.sftp.remove(site.remote(&job.temporary)).await.ok();
+    }
+    match result {
+        // Somebody else made the file meanwhile: theirs may be the same.
+        Err(error) if error.code == "destination_exists" => existing(site, &link, &job.path, upload).await?.ok_or(error),
+        other => other,
+    }
+}
+
+/// Adopts equal content; other content is an error unless it may be replaced.
+async fn existing(site: &Arc<Site>, link: &Arc<Link>, path: &str, upload: &Upload<'_>) -> Result<Option<Uploaded>, ApiError> {
+    let entry = match site.stat_on(link, path).await {
+        Ok(entry) => entry,
+        Err(error) if error.code == "not_found" => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if entry.kind == EntryKind::Directory {
+        return Err(failure::is_directory(path, &site.place));
+    }
+    if entry.size_bytes == upload.size_bytes && hash_of(site, link, &entry).await? == upload.blake3 {
+        return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, bytes_moved: upload.size_bytes }));
+    }
+    if upload.replace { Ok(None) } else { Err(failure::destination_exists(path, &site.place)) }
+}
+
+async fn hash_of(site: &Arc<Site>, link: &Arc<Link>, entry: &Entry) -> Result<blake3::Hash, ApiError> {
+    let opened = open_expected(site, link, entry, &site.remote(&entry.path)).await?;
+    let found = hash(site, &opened, &entry.path, entry.size_bytes).await?;
+    site.same_token(entry, &site.stat_on(link, &entry.path).await?)?;
+    Ok(found)
+}
+
+impl Job<'_> {
+    async fn write_and_publish(&self, lease: Lease, turn: Turn) -> Result<Uploaded, ApiError> {
+        let link = lease.link.clone();
+        let first = self.create(&link).await?;
+        let extra = connections_worth(&link, self.upload.size_bytes, self.site.pool.connections_max()) - 1;
+        futures::future::try_join(self.lane(&first), self.more_lanes(extra)).await?;
+        let hashes = self.source.hashes().await;
+        if hashes.blake3 != self.upload.blake3 {
+            return Err(self.source.damaged());
+        }
+        self.settle(first).await?;
+        let (verified, bytes_read) = self.verify(&link, &hashes).await?;
+        let token = self.publish(link, turn).await?;
+        Ok(Uploaded { token, verified, bytes_moved: self.upload.size_bytes + bytes_read })
+    }
+
+    /// A fresh file each time: requests of a cancelled try may still be writing to the old one.
+    async fn create(&self, link: &Arc<Link>) -> Result<Opened, ApiError> {
+        let remote = self.site.remote(&self.temporary);
+        let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUDE;
+        let mode = Some(if self.upload.executable { 0o777 } else { 0o666 });
+        let first = match Opened::file(link, &remote, flags, mode).await {
+            Ok(opened) => return Ok(opened),
+            Err(error) => link.failure(error, &self.path),
+        };
+        match first.code.as_str() {
+            "not_found" => self.site.make_directories(link, split(&self.path).0).await?,
+            "io_error" => drop(link.sftp.remove(remote.clone()).await),
+            _ => return Err(first),
+        }
+        match Opened::file(link, &remote, flags, mode).await {
+            Ok(opened) => Ok(opened),
+            Err(error) => Err(self.site.or_full(link, link.failure(error, &self.path), self.upload.size_bytes).await),
+        }
+    }
+
+    fn lane<'b>(&'b self, opened: &'b Opened) -> BoxFuture<'b, Result<(), ApiError>> {
+        let pieces = stream::try_unfold(self, |job| job.take().boxed());
+        let writing = pieces.map_ok(move |piece| self.write(opened, piece).boxed());
+        writing.try_buffer_unordered(IN_FLIGHT).try_for_each(|()| std::future::ready(Ok(()))).boxed()
+    }
+
+    async fn take(&self) -> Result<Option<((u64, Bytes), &Self)>, ApiError> {
+        Ok(self.source.next().await?.map(|piece| (piece, self)))
+    }
+
+    async fn write(&self, opened: &Opened, (offset, piece): (u64, Bytes)) -> Result<(), ApiError> {
+        let link = &opened.link;
+        if let Err(error) = link.sftp.write(opened.handle.clone(), offset, piece.to_vec()).await {
+            let left = self.upload.size_bytes - offset;
+            return Err(self.site.or_full(link, link.failure(error, &self.path), left).await);
+        }
+        (self.upload.progress)(piece.len() as u64);
+        Ok(())
+    }
+
+    /// Writes to the same file over further connections.
+    fn more_lanes(&self, count: usize) -> BoxFuture<'_, Result<(), ApiError>> {
+        async move {
+            if count == 0 {
+                return Ok(());
+            }
+            let Some(lease) = self.site.pool.another().await else { return Ok(()) };
+            let link = &lease.link;
+            let opened = Opened::file(link, &self.site.remote(&self.temporary), OpenFlags::WRITE, None).await;
+            let opened = opened.map_err(|error| link.failure(error, &self.path))?;
+            futures::future::try_join(self.lane(&opened), self.more_lanes(count - 1)).await?;
+            opened.close().await.map_err(|error| link.failure(error, &self.path))
+        }
+        .boxed()
+    }
+
+    /// On the server's disk, and of the right size.
+    async fn settle(&self, opened: Opened) -> Result<(), ApiError> {
+        let link = opened.link.clone();
+        let failed = |error: SftpError| link.failure(error, &self.path);
+        let attributes = link.sftp.fstat(opened.handle.clone()).await.map_err(failed)?.attrs;
+        self.site.learn_clock(&attributes);
+        if attributes.size != Some(self.upload.size_bytes) {
+            return Err(failure::written_differs(&self.path, &self.site.place));
+        }
+        if link.offers.fsync {
+            if let Err(error) = link.sftp.fsync(opened.handle.clone()).await {
+                return Err(self.site.or_full(&link, failed(error), 1).await);
+            }
+        }
+        match opened.close().await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.site.or_full(&link, failed(error), 1).await),
+        }
+    }
+
+    /// By the server's shell where that proves it, else by reading everything back through a fresh handle.
+    async fn verify(&self, link: &Arc<Link>, hashes: &Hashes) -> Result<(Verified, u64), ApiError> {
+        let (remote, size_bytes) = (self.site.remote(&self.temporary), self.upload.size_bytes);
+        if let Some(expected) = hashes.sha256 {
+            match checksum::sha256(link, &remote, size_bytes).await {
+                Some(found) if found == expected => return Ok((Verified::RemoteChecksum, 0)),
+                Some(_) => {}
+                None => self.site.shell.store(false, std::sync::atomic::Ordering::Relaxed),
+            }
+        }
+        let opened = Opened::file(link, &remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, &self.path))?;
+        match hash(self.site, &opened, &self.path, size_bytes).await {
+            Ok(found) if found == hashes.blake3 => Ok((Verified::Readback, size_bytes)),
+            Err(error) if error.code != "short_read" => Err(error),
+            _ => Err(failure::written_differs(&self.path, &self.site.place)),
+        }
+    }
+
+    /// In a task of its own that keeps the turn: once begun it ends, and no later try meets a half-done rename.
+    async fn publish(&self, link: Arc<Link>, turn: Turn) -> Result<String, ApiError> {
+        let (site, path, replace, size_bytes) = (self.site.clone(), self.path.clone(), self.upload.replace, self.upload.size_bytes);
+        let temporary = self.temporary.clone();
+        let task = tokio::spawn(async move {
+            let _turn = turn;
+            rename(&site, &link, &temporary, &path, replace).await?;
+            let entry = site.stat_on(&link, &path).await?;
+            if entry.size_bytes != size_bytes {
+                return Err(failure::source_changed(&path, &site.place, &format!("{size_bytes} bytes"), &entry.token));
+            }
+            Ok(entry.token)
+        });
+        task.await.expect("publishing does not panic")
+    }
+}
+
+async fn rename(site: &Site, link: &Link, temporary: &str, path: &str, replace: bool) -> Result<(), ApiError> {
+    let (from, to) = (site.remote(temporary), site.remote(path));
+    if replace && link.offers.posix_rename {
+        return link.rename_over(&from, &to).await.map_err(|error| link.failure(error, path));
+    }
+    // A hard link never replaces; a rename of SFTP version 3 should not either, but not every server keeps to that.
+    if !replace && link.offers.hardlink && link.sftp.hardlink(from.clone(), to.clone()).await.is_ok() {
+        return link.sftp.remove(from).await.map(|_| ()).map_err(|error| link.failure(error, path));
+    }
+    let there = || async { link.sftp.lstat(to.clone()).await.is_ok() };
+    let occupied = || if replace { cannot_replace(site, path) } else { failure::destination_exists(path, &site.place) };
+    if there().await {
+        return Err(occupied());
+    }
+    match link.sftp.rename(from, to.clone()).await {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let error = link.failure(error, path);
+            Err(if there().await { occupied() } else { error })
+        }
+    }
+}
+
+fn cannot_replace(site: &Site, path: &str) -> ApiError {
+    let message = format!("{} cannot replace {path:?} in one step (it lacks posix-rename@openssh.com); remove the old file first.", site.place);
+    ApiError::invalid("unsupported", path, message)
+}

@@ -1,0 +1,124 @@
+//! Reading files over SFTP: many requests in flight, over several connections where the way is long.
+//!
+//! The one rule: bytes go on only while the file is the one that was asked for, looked at before and after.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{stream, FutureExt, StreamExt, TryStreamExt};
+use russh_sftp::client::error::Error as SftpError;
+use russh_sftp::protocol::{OpenFlags, StatusCode};
+use stager_core::error::ApiError;
+
+use super::link::{Link, Opened};
+use super::pool::{Lease, Work};
+use super::Site;
+use crate::failure;
+use crate::path::checked_file;
+use crate::ranges::pieces;
+use crate::{Entry, Sink};
+
+pub const IN_FLIGHT: usize = 32;
+/// One connection moves at most a window (2 MiB at OpenSSH) per round trip: on a long way a large file is worth several.
+const FAR: Duration = Duration::from_millis(5);
+const LARGE_BYTES: u64 = 32 << 20;
+
+pub fn connections_worth(link: &Link, size_bytes: u64, connections_max: usize) -> usize {
+    if link.round_trip >= FAR && size_bytes >= LARGE_BYTES { connections_max } else { 1 }
+}
+
+struct Job<'a> {
+    site: &'a Arc<Site>,
+    expected: &'a Entry,
+    remote: String,
+    queue: Mutex<VecDeque<Range<u64>>>,
+    sink: &'a dyn Sink,
+}
+
+pub async fn fetch(site: &Arc<Site>, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError> {
+    let remote = site.remote(&checked_file(&expected.path)?);
+    let lease = site.pool.lease(Work::Bulk).await?;
+    let link = lease.link.clone();
+    let queue = Mutex::new(pieces(expected, ranges, link.read_bytes)?.into());
+    let job = Job { site, expected, remote, queue, sink };
+    let wanted: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let extra = connections_worth(&link, wanted, site.pool.connections_max()) - 1;
+    let read = futures::future::try_join(job.lane(lease), job.more_lanes(extra)).await;
+    // A changed file explains a failed read, so it is named first; a dead link explains itself.
+    match site.stat_on(&link, &job.expected.path).await {
+        Ok(found) => site.same_token(expected, &found)?,
+        Err(error) => return Err(read.err().unwrap_or(error)),
+    }
+    read.map(|_| ())
+}
+
+impl Job<'_> {
+    fn next(&self) -> Option<Range<u64>> { self.queue.lock().expect("no holder panics").pop_front() }
+
+    fn more_lanes(&self, count: usize) -> BoxFuture<'_, Result<(), ApiError>> {
+        async move {
+            if count == 0 || self.queue.lock().expect("no holder panics").is_empty() {
+                return Ok(());
+            }
+            let Some(lease) = self.site.pool.another().await else { return Ok(()) };
+            futures::future::try_join(self.lane(lease), self.more_lanes(count - 1)).await.map(|_| ())
+        }
+        .boxed()
+    }
+
+    async fn lane(&self, lease: Lease) -> Result<(), ApiError> {
+        let path = self.expected.path.as_str();
+        let opened = open_expected(self.site, &lease.link, self.expected, &self.remote).await?;
+        let reading = stream::iter(std::iter::from_fn(|| self.next())).map(|piece| async {
+            let (offset, chunk) = (piece.start, read_piece(self.site, &opened, path, piece).await?);
+            self.sink.write_at(offset, chunk).await
+        });
+        reading.buffer_unordered(IN_FLIGHT).try_for_each(|()| async { Ok(()) }).await
+    }
+}
+
+pub async fn open_expected(site: &Site, link: &Arc<Link>, expected: &Entry, remote: &str) -> Result<Opened, ApiError> {
+    let path = expected.path.as_str();
+    let opened = Opened::file(link, remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, path))?;
+    let attributes = link.sftp.fstat(opened.handle.clone()).await.map_err(|error| link.failure(error, path))?;
+    match site.entry(path, &attributes.attrs) {
+        Some(found) => site.same_token(expected, &found).map(|()| opened),
+        None => Err(failure::not_found(path, &site.place)),
+    }
+}
+
+/// A server may answer with less than was asked for; the rest is asked again.
+async fn read_piece(site: &Site, opened: &Opened, path: &str, piece: Range<u64>) -> Result<Bytes, ApiError> {
+    let mut chunk: Vec<u8> = Vec::new();
+    loop {
+        let start = piece.start + chunk.len() as u64;
+        match opened.link.sftp.read(opened.handle.clone(), start, (piece.end - start) as u32).await {
+            Ok(data) if data.data.is_empty() => return Err(failure::short_read(path, &site.place, start)),
+            Ok(data) if chunk.is_empty() => chunk = data.data,
+            Ok(data) => chunk.extend(data.data),
+            Err(SftpError::Status(status)) if status.status_code == StatusCode::Eof => return Err(failure::short_read(path, &site.place, start)),
+            Err(error) => return Err(opened.link.failure(error, path)),
+        }
+        match (piece.end - piece.start).cmp(&(chunk.len() as u64)) {
+            std::cmp::Ordering::Equal => return Ok(Bytes::from(chunk)),
+            std::cmp::Ordering::Greater => {}
+            std::cmp::Ordering::Less => return Err(failure::protocol_broken(path, &site.place, "it sent more bytes than were asked for")),
+        }
+    }
+}
+
+/// The content of an open file, hashed in order while many reads are in flight.
+pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64) -> Result<blake3::Hash, ApiError> {
+    let step = opened.link.read_bytes;
+    let starts = (0..size_bytes).step_by(step as usize);
+    let mut chunks = stream::iter(starts).map(|start| read_piece(site, opened, path, start..(start + step).min(size_bytes))).buffered(IN_FLIGHT);
+    let mut hasher = blake3::Hasher::new();
+    while let Some(chunk) = chunks.try_next().await? {
+        hasher.update(&chunk);
+    }
+    Ok(hasher.finalize())
+}

@@ -1,0 +1,143 @@
+//! Listing and probing over SFTP, many directories at once on one connection.
+//!
+//! The one rule: a directory that cannot be read is an error, never an empty one.
+
+use std::sync::Arc;
+
+use futures::stream::FuturesUnordered;
+use futures::StreamExt;
+use russh_sftp::client::error::Error as SftpError;
+use russh_sftp::protocol::{File, FileType, OpenFlags, StatusCode};
+use stager_core::error::ApiError;
+
+use super::link::{Link, Opened};
+use super::pool::Work;
+use super::Site;
+use crate::path::{checked, is_temporary, join, split, temporary_name};
+use crate::{Entry, EntryKind, Probe};
+
+const DIRECTORIES_IN_FLIGHT: usize = 16;
+const LINKS_IN_FLIGHT: usize = 64;
+
+struct Found {
+    entries: Vec<Entry>,
+    directories: Vec<String>,
+    links: Vec<String>,
+}
+
+/// Names that are no UTF-8 cannot be said in the API and are left out, as are sockets, devices and links to directories (they could loop).
+pub async fn list(site: &Arc<Site>, prefix: &str, recursive: bool, limit: usize) -> Result<(Vec<Entry>, bool), ApiError> {
+    let clean = checked(prefix)?;
+    let lease = site.pool.lease(Work::Metadata).await?;
+    let start = site.stat_on(&lease.link, &clean).await?;
+    if start.kind == EntryKind::File {
+        return Ok((vec![start], false));
+    }
+    let mut entries = Vec::new();
+    let mut waiting = vec![clean];
+    let mut reading = FuturesUnordered::new();
+    while entries.len() <= limit {
+        while reading.len() < DIRECTORIES_IN_FLIGHT {
+            let Some(directory) = waiting.pop() else { break };
+            reading.push(read_directory(site, &lease.link, directory, recursive));
+        }
+        let Some(found) = reading.next().await else { break };
+        let found = found?;
+        entries.extend(found.entries);
+        waiting.extend(found.directories);
+        entries.extend(follow(site, &lease.link, found.links).await);
+    }
+    entries.sort_by(|a: &Entry, b| a.path.cmp(&b.path));
+    let truncated = entries.len() > limit;
+    entries.truncate(limit);
+    Ok((entries, truncated))
+}
+
+async fn read_directory(site: &Site, link: &Arc<Link>, path: String, recursive: bool) -> Result<Found, ApiError> {
+    let failed = |error| link.failure(error, &path);
+    let opened = Opened::directory(link, &site.remote(&path)).await.map_err(failed)?;
+    let mut found = Found { entries: Vec::new(), directories: Vec::new(), links: Vec::new() };
+    loop {
+        match link.sftp.readdir(opened.handle.clone()).await {
+            Ok(names) => names.files.into_iter().for_each(|file| found.take(site, &path, file, recursive)),
+            Err(SftpError::Status(status)) if status.status_code == StatusCode::Eof => return Ok(found),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}
+
+impl Found {
+    fn take(&mut self, site: &Site, parent: &str, file: File, recursive: bool) {
+        let name = file.filename;
+        // The decoder puts the replacement character where a name is no UTF-8.
+        if matches!(name.as_str(), "" | "." | "..") || name.contains(['/', '\u{FFFD}']) || is_temporary(&name) {
+            return;
+        }
+        let path = join(parent, &name);
+        match file.attrs.file_type() {
+            FileType::Symlink => self.links.push(path),
+            FileType::Dir if recursive => self.directories.push(path),
+            _ => self.entries.extend(site.entry(&path, &file.attrs)),
+        }
+    }
+}
+
+/// What dangles, or vanished meanwhile, is not there.
+async fn follow(site: &Site, link: &Link, paths: Vec<String>) -> Vec<Entry> {
+    let stats = futures::stream::iter(paths).map(|path| async move { site.stat_on(link, &path).await }).buffer_unordered(LINKS_IN_FLIGHT);
+    stats.filter_map(|entry| async { entry.ok().filter(|entry| entry.kind == EntryKind::File) }).collect().await
+}
+
+pub async fn probe(site: &Arc<Site>, path: &str, write: bool) -> Probe {
+    let mut probe = Probe::default();
+    if let Err(error) = fill(site, path, write, &mut probe).await {
+        probe.findings.push(error);
+    }
+    probe
+}
+
+async fn fill(site: &Arc<Site>, path: &str, write: bool, probe: &mut Probe) -> Result<(), ApiError> {
+    let clean = checked(path)?;
+    let lease = site.pool.lease(Work::Metadata).await?;
+    let link = &lease.link;
+    probe.reachable = true;
+    probe.free_bytes = site.free_bytes(link).await;
+    if !write {
+        return site.stat_on(link, &clean).await.map(|_| ());
+    }
+    probe.writable = Some(false);
+    let directory = nearest(site, link, &clean).await?;
+    try_write(site, link, &directory).await?;
+    probe.writable = Some(true);
+    Ok(())
+}
+
+/// Uploads make missing directories, so the nearest one that exists decides.
+async fn nearest(site: &Site, link: &Link, path: &str) -> Result<String, ApiError> {
+    let mut here = path;
+    loop {
+        match site.stat_on(link, here).await {
+            Err(error) if error.code == "not_found" && here.is_empty() => return Err(site.no_base(path)),
+            Err(error) if error.code == "not_found" => here = split(here).0,
+            other => return other.map(|_| here.to_owned()),
+        }
+    }
+}
+
+async fn try_write(site: &Site, link: &Arc<Link>, directory: &str) -> Result<(), ApiError> {
+    let path = join(directory, &temporary_name(&format!("probe-{:016x}", rand::random::<u64>())));
+    let remote = site.remote(&path);
+    let failed = |error| link.failure(error, directory);
+    let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUDE;
+    let opened = Opened::file(link, &remote, flags, Some(0o600)).await.map_err(failed)?;
+    let written = link.sftp.write(opened.handle.clone(), 0, b"x".to_vec()).await.map_err(failed);
+    if let Ok(attributes) = link.sftp.fstat(opened.handle.clone()).await {
+        site.learn_clock(&attributes.attrs);
+    }
+    let closed = opened.close().await.map_err(failed);
+    let removed = link.sftp.remove(remote).await.map_err(failed);
+    match written.map(|_| ()).and(closed) {
+        Ok(()) => removed.map(|_| ()),
+        Err(error) => Err(site.or_full(link, error, 1).await),
+    }
+}
