@@ -1,0 +1,131 @@
+"""The demo's science is right without stager: its workflow, run serially, makes the mosaic that the known sky says it should be."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from stager.readers.native import read
+from tests.testbed.places import PROJECT
+from tests.testbed.serial_run import run_serially
+
+DEMO = PROJECT / "workflows" / "montage"
+ORIGIN_LINE = "survey: file:../../demo-out/survey"
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[SimpleNamespace]:
+    """The demo's modules; they stand outside the package, and import each other by their plain names."""
+    sys.path.insert(0, str(DEMO))
+    import fits
+    import make_tiles
+
+    yield SimpleNamespace(fits=fits, make_tiles=make_tiles)
+    sys.path.remove(str(DEMO))
+
+
+@pytest.fixture(scope="module")
+def finals(demo: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("montage")
+    survey = demo.make_tiles.Survey()
+    demo.make_tiles.write_tiles(place / "survey" / "tiles", survey)
+    demo.make_tiles.write_region(place / "survey" / "region.hdr", survey)
+    text = (DEMO / "workflow.yml").read_text()
+    assert ORIGIN_LINE in text
+    text = text.replace(ORIGIN_LINE, f"survey: file:{place}/survey").replace("here:montage_job.py", "code:montage_job.py")
+    (place / "workflow.yml").write_text(text.replace("origins:\n", f"origins:\n  code: file:{DEMO}\n"))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    run_serially(read(place / "workflow.yml"), place / "run", {"PATH": path}, to=place / "finals")
+    return place / "finals"
+
+
+def flattened(residual: np.ndarray, sky: np.ndarray) -> np.ndarray:
+    """Without the plane that is common to all: tiles among themselves cannot tell the level and tilt of the whole."""
+    rows, columns = np.nonzero(sky)
+    terms = np.stack([np.ones(rows.size), rows, columns], axis=1)
+    values = residual[rows, columns]
+    keep = np.ones(rows.size, bool)
+    for _ in range(4):
+        plane, *_ = np.linalg.lstsq(terms[keep], values[keep], rcond=None)
+        rest = values - terms @ plane
+        keep = abs(rest) < 4 * np.median(abs(rest))
+    flat = np.full(residual.shape, np.nan)
+    flat[rows, columns] = rest
+    return flat
+
+
+def tile_levels(demo: SimpleNamespace, mosaic: Path) -> tuple[np.ndarray, np.ndarray]:
+    """(how far the middle of each tile is off the known sky, the difference at each pixel of empty sky)."""
+    survey = demo.make_tiles.Survey()
+    pixels, header = demo.fits.read(mosaic)
+    assert (header["CRPIX1"], header["CRVAL1"]) == (survey.region().x0, survey.region().ra_deg)
+    truth = survey.sky().brightness(survey.region(), survey.width_pixels, survey.height_pixels)
+    assert pixels.shape == truth.shape
+    sky = np.isfinite(pixels) & (pixels != 0) & (truth < 200)
+    assert sky.mean() > 0.9
+    flat = flattened(np.where(sky, pixels - truth, 0), sky)
+    pitch, edge = survey.pitch_pixels, survey.tile_pixels - survey.pitch_pixels + 20
+    corners = [(row * pitch, column * pitch) for row in range(survey.rows) for column in range(survey.columns)]
+    middles = [flat[y + edge : y + pitch - 20, x + edge : x + pitch - 20] for y, x in corners]
+    return np.array([np.nanmedian(middle) for middle in middles]), flat[sky]
+
+
+@pytest.mark.slow
+def test_backgrounds_are_matched(demo: SimpleNamespace, finals: Path) -> None:
+    survey_noise = demo.make_tiles.NOISE_COUNTS
+    files = {path.name for path in finals.iterdir()}
+    assert files == {"mosaic.fits", "mosaic_area.fits", "mosaic.png", "raw.png"}
+    levels, rest = tile_levels(demo, finals / "mosaic.fits")
+    given = given_levels(demo)
+    assert given.std() > 50, "tiles that hardly differ prove nothing"
+    assert levels.std() < given.std() / 50
+    assert abs(levels).max() < survey_noise / 2
+    # What is left is noise, a little less than a tile's own since neighbouring pixels share it.
+    assert np.median(abs(rest)) * 1.4826 < survey_noise
+
+
+def given_levels(demo: SimpleNamespace) -> np.ndarray:
+    """The backgrounds that the tiles were given, as far as they differ."""
+    size = demo.make_tiles.Survey().tile_pixels
+    return np.array([demo.make_tiles.background(chance, size).mean() for _, _, chance in demo.make_tiles.Survey().tiles()])
+
+
+@pytest.mark.slow
+def test_the_known_stars_are_where_they_belong(demo: SimpleNamespace, finals: Path) -> None:
+    survey = demo.make_tiles.Survey()
+    pixels, _ = demo.fits.read(finals / "mosaic.fits")
+    sky = survey.sky()
+    x, y = survey.region().to_pixel(sky.ra_deg, sky.dec_deg)
+    bright = np.argsort(sky.flux)[-60:]
+    inside = [star for star in bright if 20 < x[star] < survey.width_pixels - 20 and 20 < y[star] < survey.height_pixels - 20]
+    assert len(inside) > 30
+    for star in inside:
+        left, low = round(x[star]) - 6, round(y[star]) - 6
+        window = pixels[low - 1 : low + 12, left - 1 : left + 12]
+        weight = np.clip(window - np.median(window) - window.max() / 20, 0, None)
+        found_x = (weight.sum(axis=0) * np.arange(left, left + 13)).sum() / weight.sum()
+        found_y = (weight.sum(axis=1) * np.arange(low, low + 13)).sum() / weight.sum()
+        assert np.hypot(found_x - x[star], found_y - y[star]) < 0.5
+
+
+@pytest.mark.slow
+def test_the_picture_shows_something(finals: Path) -> None:
+    for name in ("mosaic.png", "raw.png"):
+        content = (finals / name).read_bytes()
+        assert content.startswith(b"\x89PNG\r\n\x1a\n")
+        assert (int.from_bytes(content[16:20]), int.from_bytes(content[20:24])) == (1760, 1420)
+        assert len(content) > 500_000
+
+
+def test_the_same_seed_makes_the_same_tiles_and_another_makes_others(demo: SimpleNamespace, tmp_path: Path) -> None:
+    def made(seed: int, name: str) -> list[bytes]:
+        survey = demo.make_tiles.Survey(columns=2, rows=1, tile_pixels=60, seed=seed)
+        return [path.read_bytes() for path in demo.make_tiles.write_tiles(tmp_path / name, survey)]
+
+    assert made(1, "a") == made(1, "b") != made(2, "c")
