@@ -146,7 +146,7 @@ class RunClient:
         return wire.decode_workflow(self.client.call("GET", f"{self.path}/workflow"))
 
     def plan(self) -> Plan:
-        return wire.plan_from_json(self.client.call("GET", f"{self.path}/plan"))
+        return wire.decode_plan(self.client.call("GET", f"{self.path}/plan"))
 
     def resume(self, credentials: wire.Credentials) -> None:
         self.client.post(f"{self.path}/resume", wire.encode(wire.ResumeRequest(credentials)))

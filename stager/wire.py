@@ -1,4 +1,4 @@
-"""What the scheduler and its clients say to each other: REST bodies, and the JSON of workflows and plans.
+"""What the scheduler and its clients say to each other: the bodies of the REST API.
 
 May know: the pure rooms. One rule: secrets travel in `Credentials` only, which never shows them and is never written anywhere.
 Bodies that hold whole workflows are msgspec values (100,000 jobs in well under a second); everything else is pydantic.
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stager.model.errors import ErrorClass, Fault
 from stager.model.workflow import Origin, Workflow
-from stager.planning.plan import PLAN_VERSION, Plan
+from stager.planning.plan import Plan
 
 API_VERSION = 1
 HOST = "stager"
@@ -46,7 +46,7 @@ class ResumeRequest(msgspec.Struct, frozen=True):
 
 
 def encode(value: Any) -> bytes:
-    """JSON of a body, a workflow or a plan; the same value gives the same bytes."""
+    """JSON of a body, a workflow or a plan as it travels; plans on paper are planning.plan_json's."""
     return msgspec.json.encode(value)
 
 
@@ -62,22 +62,8 @@ def decode_workflow(body: bytes) -> Workflow:
     return msgspec.json.decode(body, type=Workflow)
 
 
-def plan_to_json(plan: Plan) -> bytes:
-    """One line per key so that two plans can be compared by diff."""
-    return msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n"
-
-
-def plan_from_json(body: bytes) -> Plan:
-    """Raises ValueError with what is wrong; a plan of a newer version is refused by name."""
-    version = msgspec.json.decode(body, type=_Versioned).version
-    if version > PLAN_VERSION:
-        text = f"this plan has format version {version} and this stager reads up to {PLAN_VERSION}"
-        raise ValueError(f"{text}; make the plan again or use a newer stager")
+def decode_plan(body: bytes) -> Plan:
     return msgspec.json.decode(body, type=Plan)
-
-
-class _Versioned(msgspec.Struct):
-    version: int
 
 
 class Body(BaseModel):
@@ -244,7 +230,7 @@ class RunSummary(Body):
 
 
 class LedgerEntry(Body):
-    """`state`: absent | at_risk | safe | written | durable."""
+    """`state`: not_made | at_risk | safe | written | durable | released (an intermediate whose last reader is done)."""
 
     lfn: str
     state: str

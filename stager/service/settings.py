@@ -1,82 +1,128 @@
-"""Settings: the only reader of the environment. Command-line options win over variables, variables over defaults.
+"""Settings: command line, then environment, then the configuration file, then defaults.
 
-One rule: everything else is told what it needs; nothing below reads the environment.
+May know: the model. One rule: the only reader of the environment and of the configuration file; the rest of the house is given values.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from stager.model.errors import InvalidInput
 from stager.model.units import parse_duration_s, parse_size_bytes
 
-SHARE_OF_FREE = 0.8
+FREE_SHARE = 0.8
 IDLE_EXIT_S = 5.0
-N = TypeVar("N", int, float)
+CONFIG_KEYS = frozenset({"state_dir", "capacity", "cores", "memory", "idle_exit"})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One state directory and what its scheduler may use of this machine."""
+    """Of one scheduler. `memory_bytes` None: jobs' memory is not watched."""
 
     state_dir: Path
     capacity_bytes: int
     cores: int
     memory_bytes: int | None = None
     idle_exit_s: float = IDLE_EXIT_S
-    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def scheduler_arguments(self) -> Sequence[str]:
-        """For `python -m stager.service`, after `--state-dir`."""
-        arguments = ["--capacity", str(self.capacity_bytes), "--cores", str(self.cores), "--idle-exit-s", f"{self.idle_exit_s:g}"]
-        return arguments if self.memory_bytes is None else [*arguments, "--memory", str(self.memory_bytes)]
+    def scheduler_arguments(self) -> list[str]:
+        """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
+        words = ["--capacity", str(self.capacity_bytes), "--cores", str(self.cores), "--idle-exit-s", f"{self.idle_exit_s:g}"]
+        return [*words, "--memory", str(self.memory_bytes)] if self.memory_bytes is not None else words
+
+
+def environment() -> Mapping[str, str]:
+    """The submitter's, for credentials and `env_pass`."""
+    return os.environ
 
 
 def read_settings(
-    *, state_dir: Path | None = None, capacity_bytes: int | None = None, cores: int | None = None, memory_bytes: int | None = None, idle_exit_s: float | None = None
+    *,
+    state_dir: Path | None = None,
+    capacity_bytes: int | None = None,
+    cores: int | None = None,
+    memory_bytes: int | None = None,
+    idle_exit_s: float | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Raises InvalidInput on a variable that cannot be read."""
-    environ = dict(os.environ)
-    place = (state_dir or default_state_dir(environ)).absolute()
-    capacity_bytes = capacity_bytes if capacity_bytes is not None else variable(environ, "STAGER_CAPACITY", parse_size_bytes)
-    cores = cores if cores is not None else variable(environ, "STAGER_CORES", int)
-    memory_bytes = memory_bytes if memory_bytes is not None else variable(environ, "STAGER_MEMORY", parse_size_bytes)
-    idle_exit_s = idle_exit_s if idle_exit_s is not None else variable(environ, "STAGER_IDLE_EXIT", parse_duration_s)
-    return Settings(
-        place,
-        capacity_bytes if capacity_bytes is not None else default_capacity(place),
-        cores if cores is not None else len(os.sched_getaffinity(0)),
-        memory_bytes,
-        idle_exit_s if idle_exit_s is not None else IDLE_EXIT_S,
-        environ,
-    )
+    """What is given wins. Raises InvalidInput that names the variable or the key."""
+    env = os.environ if environ is None else environ
+    config = read_config(env)
+    place = state_dir or path_of(env.get("STAGER_STATE_DIR") or config.get("state_dir"), env) or default_state_dir(env)
+    place = place.absolute()
+    if cores is None:
+        cores = number("cores", env.get("STAGER_CORES") or config.get("cores")) or len(os.sched_getaffinity(0))
+    if capacity_bytes is None:
+        capacity_bytes = size("capacity", env.get("STAGER_CAPACITY") or config.get("capacity")) or default_capacity(place)
+    if memory_bytes is None:
+        memory_bytes = size("memory", env.get("STAGER_MEMORY") or config.get("memory"))
+    if idle_exit_s is None:
+        idle_exit_s = duration("idle_exit", env.get("STAGER_IDLE_EXIT") or config.get("idle_exit"))
+    return Settings(place, capacity_bytes, cores, memory_bytes, IDLE_EXIT_S if idle_exit_s is None else idle_exit_s)
 
 
-def variable(environ: Mapping[str, str], name: str, parse: Callable[[str], N]) -> N | None:
-    if not environ.get(name):
-        return None
-    try:
-        return parse(environ[name])
-    except ValueError as problem:
-        raise InvalidInput(f"the variable {name}: {problem}", subject=name) from None
-
-
-def default_state_dir(environ: Mapping[str, str]) -> Path:
-    if environ.get("STAGER_STATE_DIR"):
-        return Path(environ["STAGER_STATE_DIR"])
-    base = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME", "/")) / ".local" / "state")
+def default_state_dir(env: Mapping[str, str]) -> Path:
+    base = env.get("XDG_STATE_HOME") or str(Path(env.get("HOME", "/")) / ".local" / "state")
     return Path(base) / "stager"
 
 
-def default_capacity(place: Path) -> int:
-    """A share of what is free on its disk; what an earlier run keeps there counts as free."""
+def default_capacity(state_dir: Path) -> int:
+    """Four fifths of what is free or held by the store already, rounded down to one digit so that a plan made twice is the same."""
+    place = state_dir
     while not place.exists():
         place = place.parent
-    store = place / "store"
-    kept = sum(entry.stat().st_size for entry in store.rglob("*") if entry.is_file()) if store.is_dir() else 0
-    return int((shutil.disk_usage(place).free + kept) * SHARE_OF_FREE)
+    held = sum(entry.stat().st_blocks * 512 for entry in (state_dir / "node").rglob("*") if entry.is_file()) if state_dir.exists() else 0
+    room = int((shutil.disk_usage(place).free + held) * FREE_SHARE)
+    digit = 10 ** (len(str(room)) - 1)
+    return room // digit * digit
+
+
+def read_config(env: Mapping[str, str]) -> Mapping[str, Any]:
+    """$XDG_CONFIG_HOME/stager/config.toml, if it is there."""
+    base = env.get("XDG_CONFIG_HOME") or str(Path(env.get("HOME", "/")) / ".config")
+    path = Path(base) / "stager" / "config.toml"
+    try:
+        config = tomllib.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return {}
+    except tomllib.TOMLDecodeError as problem:
+        raise InvalidInput(f"{path} is not valid TOML: {problem}", subject=str(path)) from problem
+    unknown = sorted(set(config) - CONFIG_KEYS)
+    if unknown:
+        raise InvalidInput(f"{path}: unknown key {unknown[0]!r}; there are {', '.join(sorted(CONFIG_KEYS))}", subject=unknown[0])
+    return config
+
+
+def path_of(text: Any, env: Mapping[str, str]) -> Path | None:
+    if not text:
+        return None
+    return Path(env.get("HOME", "/") + str(text)[1:]) if str(text).startswith("~/") else Path(str(text))
+
+
+def number(name: str, value: Any) -> int | None:
+    if value in (None, ""):
+        return None
+    if not str(value).isdigit() or int(value) < 1:
+        raise InvalidInput(f"{name} is {value!r}; write a whole number from 1", subject=name)
+    return int(value)
+
+
+def size(name: str, value: Any) -> int | None:
+    return None if value in (None, "") else parsed(name, value, parse_size_bytes)
+
+
+def duration(name: str, value: Any) -> float | None:
+    return None if value in (None, "") else parsed(name, value, parse_duration_s)
+
+
+def parsed(name: str, value: Any, parse: Any) -> Any:
+    try:
+        return parse(value)
+    except ValueError as problem:
+        raise InvalidInput(f"{name}: {problem}", subject=name) from problem

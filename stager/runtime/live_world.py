@@ -1,0 +1,101 @@
+"""The World that production lives in: real time, a real journal, real nodes and processes.
+
+May know: the ports, adapters, the inbox. One rule: what the journal does not hold has not happened: commands are carried out only after their batch is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from stager.model.errors import StagerError
+from stager.ports import Journal
+from stager.runtime.inbox import Inbox
+from stager.runtime.node_link import NodeLink
+from stager.runtime.outstanding import Outstanding
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+
+log = logging.getLogger(__name__)
+TO_NODES = frozenset({cmd.Fetch, cmd.Upload, cmd.Hasten, cmd.CancelTransfer, cmd.DeleteReplica, cmd.EraseSpill})
+
+
+class Attempts(Protocol):
+    """Starts, ends and finds attempts; every end is put as an event."""
+
+    def start(self, command: cmd.StartAttempt) -> None: ...
+    def grant(self, command: cmd.GrantSpace) -> None: ...
+    def kill(self, command: cmd.KillAttempt) -> None: ...
+
+
+class LiveWorld:
+    """Taken from and performed for by the driving thread; acts on the event loop's thread, and nothing there waits for one slow thing."""
+
+    def __init__(self, journal: Journal, inbox: Inbox, outstanding: Outstanding, loop: asyncio.AbstractEventLoop) -> None:
+        self.journal, self.inbox, self.outstanding, self.loop = journal, inbox, outstanding, loop
+        self.links: dict[str, NodeLink] = {}
+        self.attempts: Attempts | None = None
+        self.callbacks: list[Callable[[], None]] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self.failure: BaseException | None = None
+
+    def events(self) -> Iterable[Sequence[Any]]:
+        while (batch := self.inbox.take()) is not None:
+            events, self.callbacks = batch
+            yield events
+
+    def perform(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        self.journal.append(events, commands)
+        for command in commands:
+            if type(command) is cmd.WakeAt:
+                self.inbox.wake_at(command.wake_at)
+        self.loop.call_soon_threadsafe(self._carry_out, events, commands, self.callbacks)
+        self.callbacks = []
+
+    def open(self, links: Iterable[NodeLink], attempts: Attempts) -> None:
+        """Makes contact with the nodes; on the loop's thread, after the journal was replayed."""
+        self.attempts = attempts
+        for link in links:
+            self.links[link.node] = link
+            self.tasks.append(asyncio.create_task(link.run()))
+
+    async def close(self) -> None:
+        self.inbox.close()
+        for link in self.links.values():
+            await link.close()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    def fatal(self, problem: BaseException | None) -> None:
+        """The scheduler cannot go on: another one took over, or a defect. Ends the drive; whoever composed the world says so."""
+        if self.failure is None:
+            self.failure = problem or StagerError("the world ended without a reason")
+            self.inbox.close()
+
+    def _carry_out(self, events: Sequence[Any], commands: Sequence[Any], callbacks: Sequence[Callable[[], None]]) -> None:
+        """On the loop's thread, batch by batch in the order of the journal."""
+        for callback in callbacks:
+            callback()
+        self.outstanding.saw(events)
+        for event in events:
+            if type(event) is ev.NodeReported and event.node in self.links:
+                self.links[event.node].go_up()
+        self.outstanding.gave(commands)
+        for command in commands:
+            self._do(command)
+
+    def _do(self, command: Any) -> None:
+        kind = type(command)
+        if kind in TO_NODES:
+            self.links[command.node].carry_out(command)
+        elif self.attempts is None:
+            return
+        elif kind is cmd.StartAttempt:
+            self.attempts.start(command)
+        elif kind is cmd.GrantSpace:
+            self.attempts.grant(command)
+        elif kind is cmd.KillAttempt:
+            self.attempts.kill(command)

@@ -1,0 +1,182 @@
+"""The Machine's commands as calls to one I/O node.
+
+May know: the NodeClient port. One rule: in order for each transfer and each replica, side by side otherwise; a call that the node refused is an event,
+a call that was lost is not: the node's next report tells what came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from stager.adapters.ionode import IoNode, is_lost
+from stager.model.errors import StagerError
+from stager.runtime.credentials import CredentialBook
+from stager.runtime.outstanding import Outstanding
+from stager.runtime.wire_events import node_event
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+
+log = logging.getLogger(__name__)
+CALLS_MAX = 32
+Put = Callable[..., None]
+Lost = Callable[[StagerError], None]
+
+
+class NodeCalls:
+    """`lost` is told when the node, not the call, failed."""
+
+    def __init__(self, node: str, client: IoNode, put: Put, outstanding: Outstanding, book: CredentialBook, lost: Lost) -> None:
+        self.node, self.client, self.put = node, client, put
+        self.outstanding, self.book, self.lost = outstanding, book, lost
+        self.origins: dict[str, asyncio.Task[None]] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.slots = asyncio.Semaphore(CALLS_MAX)
+
+    def carry_out(self, command: Any) -> None:
+        key_of, call = CALLS[type(command)]
+        key = key_of(command)
+        task = asyncio.create_task(self._in_turn(self.tasks.get(key), call, command))
+        self.tasks[key] = task
+        task.add_done_callback(lambda done: self._ended(key, done))
+
+    async def _in_turn(self, before: asyncio.Task[None] | None, call: Callable[..., Coroutine[Any, Any, None]], command: Any) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        async with self.slots:
+            await call(self, command)
+
+    def _ended(self, key: str, task: asyncio.Task[None]) -> None:
+        if self.tasks.get(key) is task:
+            del self.tasks[key]
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            log.error("node %s: a call ended by a defect of stager", self.node, exc_info=problem)
+
+    async def quiet(self) -> None:
+        """Waits until no call is under way."""
+        while self.tasks:
+            await asyncio.wait(self.tasks.values())
+
+    async def close(self) -> None:
+        for task in self.tasks.values():
+            task.cancel()
+        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+
+    def _is_lost(self, problem: StagerError) -> bool:
+        if is_lost(problem) or problem.code == "stale_epoch":
+            self.lost(problem)
+            return True
+        return False
+
+    async def _origin(self, run: str, name: str) -> str:
+        """The origin's id at the node, told to this incarnation before it is used."""
+        workflow = self.outstanding.workflows[run]
+        origin_id, config = self.book.known(run, name) or await asyncio.to_thread(self.book.work_out, run, name, workflow)
+        telling = self.origins.get(origin_id)
+        if telling is None or (telling.done() and (telling.cancelled() or telling.exception() is not None)):
+            telling = self.origins[origin_id] = asyncio.create_task(self.client.put_origin(origin_id, config))
+        await asyncio.shield(telling)
+        return origin_id
+
+    async def put_transfer(self, command: cmd.Fetch | cmd.Upload | cmd.Hasten) -> None:
+        wanted = self.outstanding.transfers.get(command.transfer)
+        if wanted is None:
+            return
+        try:
+            origin_id = await self._origin(wanted.run, wanted.origin)
+            body = transfer_body(wanted, origin_id, command.priority)
+            answer = await self.client.put_transfer(command.transfer, body, command_id=command.id)
+        except StagerError as problem:
+            if not self._is_lost(problem):
+                self.put(ev.TransferFailed(at=0.0, cause=command.id, node=self.node, transfer=command.transfer, fault=problem.fault()))
+            return
+        if answer.get("event"):
+            event = node_event(self.node, answer["event"])
+            if event is not None:
+                self.put(event)
+
+    async def cancel_transfer(self, command: cmd.CancelTransfer) -> None:
+        try:
+            await self.client.cancel_transfer(command.transfer, command_id=command.id)
+        except StagerError as problem:
+            # Unknown to the node: it was never asked, so it is called off already.
+            if not self._is_lost(problem):
+                self.put(ev.TransferCancelled(at=0.0, cause=command.id, node=self.node, transfer=command.transfer))
+
+    async def delete_replica(self, command: cmd.DeleteReplica) -> None:
+        try:
+            await self.client.delete_replica(command.file, command.generation, command_id=command.id)
+        except StagerError as problem:
+            if self._is_lost(problem):
+                return
+            if problem.code != "replica_busy":
+                log.warning("node %s: replica %s of %s cannot be deleted: %s", self.node, command.generation, command.file, problem.message)
+            facts = {"node": self.node, "file": command.file, "generation": command.generation}
+            self.put(ev.ReplicaBusy(at=0.0, cause=command.id, **facts))
+
+    async def erase_spill(self, command: cmd.EraseSpill) -> None:
+        """What cannot be erased now is tried again at the next contact, and named in the log."""
+        run = self.outstanding.spill_runs.get(command.file, "")
+        try:
+            origin_id = await self._origin(run, command.origin)
+            await self.client.erase(origin_id, command.path, command.token or None, command_id=command.id)
+        except StagerError as problem:
+            if not self._is_lost(problem):
+                log.warning("the spilled file %s at the origin %s is not erased: %s", command.path, command.origin, problem.message)
+            return
+        self.put(ev.SpillErased(at=0.0, cause=command.id, origin=command.origin, path=command.path))
+
+
+def by_transfer(command: cmd.Fetch | cmd.Upload | cmd.Hasten | cmd.CancelTransfer) -> str:
+    return command.transfer
+
+
+def by_replica(command: cmd.DeleteReplica) -> str:
+    return f"{command.file}/{command.generation}"
+
+
+def by_place(command: cmd.EraseSpill) -> str:
+    return f"{command.origin}:{command.path}"
+
+
+CALLS: dict[type, tuple[Callable[[Any], str], Callable[..., Coroutine[Any, Any, None]]]] = {
+    cmd.Fetch: (by_transfer, NodeCalls.put_transfer),
+    cmd.Upload: (by_transfer, NodeCalls.put_transfer),
+    cmd.Hasten: (by_transfer, NodeCalls.put_transfer),
+    cmd.CancelTransfer: (by_transfer, NodeCalls.cancel_transfer),
+    cmd.DeleteReplica: (by_replica, NodeCalls.delete_replica),
+    cmd.EraseSpill: (by_place, NodeCalls.erase_spill),
+}
+
+
+def transfer_body(command: cmd.Fetch | cmd.Upload, origin_id: str, priority: int) -> dict[str, Any]:
+    """docs/formats/ionode-api.md, Transfers."""
+    place = {"origin_id": origin_id, "path": command.path}
+    if isinstance(command, cmd.Upload):
+        return {
+            "kind": "upload",
+            "file_id": command.file,
+            "generation": command.generation,
+            "destination": place,
+            "on_exists": "replace" if command.replace else "fail",
+            "verify": "auto",
+            "priority": priority,
+            "make_executable": command.executable,
+        }
+    expected = {
+        "size_bytes": command.size_bytes,
+        "token": command.token or None,
+        "blake3": command.blake3 or None,
+        "sha256": command.sha256 or None,
+    }
+    return {
+        "kind": "fetch",
+        "file_id": command.file,
+        "generation": command.transfer,
+        "source": place,
+        "expected": expected,
+        "priority": priority,
+        "executable": command.executable,
+    }

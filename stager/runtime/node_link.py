@@ -1,0 +1,161 @@
+"""One I/O node as the world sees it: contact, and its events in order and without gaps.
+
+May know: the NodeClient port, the translation of events. One rule: between losing the node and the Machine having taken its next report nothing new is
+asked of it: what it does not list then, the Machine asks for again, and nothing is ever asked for twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from stager.adapters.ionode import IoNode
+from stager.model.errors import Fault, StagerError, Transient
+from stager.runtime.credentials import CredentialBook
+from stager.runtime.node_calls import NodeCalls, Put
+from stager.runtime.outstanding import Outstanding
+from stager.runtime.wire_events import node_event, node_reported
+from stager.scheduler import events as ev
+
+log = logging.getLogger(__name__)
+POLL_WAIT_S = 20.0
+ACK_DELAY_S = 0.05
+RETRY_S, RETRY_S_MAX = 0.05, 2.0
+
+
+class NodeSource(Protocol):
+    """Where a living node comes from: started and restarted here, or found."""
+
+    node_id: str
+    client: IoNode
+
+    async def contact(self) -> IoNode: ...
+
+
+class NodeLink:
+    """`up` is True from the moment the Machine has taken the node's report until it is lost."""
+
+    def __init__(
+        self, source: NodeSource, put: Put, outstanding: Outstanding, book: CredentialBook, fatal: Callable[[StagerError], None]
+    ) -> None:
+        self.source, self.put, self.outstanding, self.fatal = source, put, outstanding, fatal
+        self.node, self.client = source.node_id, source.client
+        self.calls = NodeCalls(self.node, self.client, put, outstanding, book, self.call_lost)
+        self.up = False
+        self.about: dict[str, Any] = {}
+        self.problem: Fault | None = None
+        self.seen_seq = self.acked_seq = self.durable_seq = 0
+        self.stream: asyncio.Task[None] | None = None
+        self.acking: asyncio.Task[None] | None = None
+        self.closing = False
+
+    async def run(self) -> None:
+        """Contact, report, stream; over again whenever the node is lost. Ends by `close`, or when another scheduler took the node."""
+        delay_s = RETRY_S
+        while not self.closing:
+            self.stream = asyncio.create_task(self._meet_and_stream())
+            await asyncio.wait([self.stream])
+            problem = Transient(f"a call to the node {self.node} was lost") if self.stream.cancelled() else self.stream.exception()
+            if self.closing:
+                return
+            if not isinstance(problem, StagerError) or problem.code == "stale_epoch":
+                self.fatal(problem)
+                return
+            delay_s = RETRY_S if self.up else min(delay_s * 2, RETRY_S_MAX)
+            self._lost(problem.fault())
+            await asyncio.sleep(delay_s)
+
+    async def close(self) -> None:
+        self.closing = True
+        for task in (self.stream, self.acking):
+            if task is not None:
+                task.cancel()
+        await self.calls.close()
+
+    def _lost(self, fault: Fault) -> None:
+        if self.problem is None or self.problem.message != fault.message:
+            log.warning("node %s: %s", self.node, fault.message)
+        self.problem = fault
+        if self.up:
+            self.up = False
+            self.put(ev.NodeLost(at=0.0, node=self.node))
+
+    def call_lost(self, problem: StagerError) -> None:
+        """A call found the node gone, or another incarnation in its place."""
+        if problem.code == "stale_epoch":
+            self.fatal(problem)
+        elif self.up and self.stream is not None:
+            log.warning("node %s: %s", self.node, problem.message)
+            self.stream.cancel()
+
+    async def _meet_and_stream(self) -> None:
+        before = self.client.incarnation
+        await self.source.contact()
+        if self.client.incarnation != before:
+            self.seen_seq = self.acked_seq = self.durable_seq = 0
+        self.calls.origins.clear()
+        await self._report()
+        while True:
+            page = await self.client.poll_events(self.seen_seq, wait_s=POLL_WAIT_S)
+            if page["gap"]:
+                await self._report()
+            else:
+                self._take(page)
+
+    def _take(self, page: dict[str, Any]) -> None:
+        for said in page["events"]:
+            event, seq = node_event(self.node, said), said["seq"]
+            if event is None:
+                self.durable(seq)
+            else:
+                self.put(event, lambda seq=seq: self.durable(seq))
+            self.seen_seq = seq
+
+    async def _report(self) -> None:
+        """The node's whole state as one event, after all events that lie before it."""
+        self.up = False
+        await self.calls.quiet()
+        about = await self.client.node()
+        state = await self.client.state()
+        if self.seen_seq >= state["next_seq"]:
+            self.seen_seq = 0
+        # A gap does not matter here: the state that follows says all that the lost events said.
+        while self.seen_seq < state["next_seq"] - 1:
+            page = await self.client.poll_events(self.seen_seq, wait_s=0)
+            self._take(page)
+            if not page["events"]:
+                self.seen_seq = state["next_seq"] - 1
+        self.about, self.problem = about, None
+        self.put(node_reported(self.node, about, state))
+
+    def durable(self, seq: int) -> None:
+        """The journal holds this event and all before it: the node may forget them."""
+        self.durable_seq = max(self.durable_seq, seq)
+        if self.acking is None or self.acking.done():
+            self.acking = asyncio.create_task(self._acknowledge())
+
+    async def _acknowledge(self) -> None:
+        while self.acked_seq < self.durable_seq:
+            await asyncio.sleep(ACK_DELAY_S)
+            seq = self.durable_seq
+            try:
+                await self.client.ack_events(seq)
+            except StagerError as problem:
+                # They are sent again after the next contact, and are stale then.
+                log.debug("node %s: events up to %d not acknowledged: %s", self.node, seq, problem)
+                return
+            self.acked_seq = max(self.acked_seq, seq)
+
+    def go_up(self) -> None:
+        """The Machine has taken the report: calls may be made again, those first whose answer was lost."""
+        self.up = True
+        for command in (*self.outstanding.cancels.values(), *self.outstanding.erases.values()):
+            if command.node == self.node:
+                self.calls.carry_out(command)
+
+    def carry_out(self, command: Any) -> None:
+        """Not while the node is lost: see the module's rule."""
+        if self.up:
+            self.calls.carry_out(command)

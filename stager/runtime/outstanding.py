@@ -1,0 +1,86 @@
+"""Which journaled commands have no answering event yet: what must be done again after a crash, and what is needed to say a transfer anew.
+
+May know: events and commands. One rule: fed by the same batches live and in replay, so a restart knows what a living world would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stager.model.workflow import Workflow
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+
+
+class Outstanding:
+    def __init__(self) -> None:
+        self.workflows: dict[str, Workflow] = {}
+        self.transfers: dict[str, cmd.Fetch | cmd.Upload] = {}
+        self.cancels: dict[str, cmd.CancelTransfer] = {}
+        self.erases: dict[tuple[str, str], cmd.EraseSpill] = {}
+        self.spill_runs: dict[str, str] = {}
+        self.attempts: dict[str, cmd.StartAttempt] = {}
+        self.grants: dict[str, cmd.GrantSpace] = {}
+        self.kills: dict[str, cmd.KillAttempt] = {}
+        self.wakes: set[float] = set()
+        self.epoch = 0
+
+    def saw(self, events: Sequence[Any]) -> None:
+        for event in events:
+            handler = SEEN.get(type(event))
+            if handler is not None:
+                handler(self, event)
+
+    def gave(self, commands: Sequence[Any]) -> None:
+        for command in commands:
+            handler = GIVEN.get(type(command))
+            if handler is not None:
+                handler(self, command)
+
+    def end_transfer(self, transfer: str) -> None:
+        self.transfers.pop(transfer, None)
+        self.cancels.pop(transfer, None)
+
+    def end_attempt(self, attempt: str) -> None:
+        self.attempts.pop(attempt, None)
+        self.grants.pop(attempt, None)
+        self.kills.pop(attempt, None)
+
+    def reported(self, event: ev.NodeReported) -> None:
+        """What the node does not list has to be asked for again by the Machine, under a new id."""
+        known = set(event.transfers)
+        for transfer in [t.transfer for t in self.transfers.values() if t.node == event.node and t.transfer not in known]:
+            self.end_transfer(transfer)
+
+    def woken(self, event: ev.Woken) -> None:
+        self.wakes = {wake for wake in self.wakes if wake > event.at}
+
+    def spilled(self, command: cmd.Upload) -> None:
+        self.transfers[command.transfer] = command
+        if command.purpose is cmd.Purpose.SPILL:
+            self.spill_runs[command.file] = command.run
+
+
+SEEN: dict[type, Any] = {
+    ev.SchedulerStarted: lambda self, event: setattr(self, "epoch", event.epoch),
+    ev.RunSubmitted: lambda self, event: self.workflows.__setitem__(event.run, event.workflow),
+    ev.NodeReported: Outstanding.reported,
+    ev.TransferDone: lambda self, event: self.end_transfer(event.transfer),
+    ev.TransferFailed: lambda self, event: self.end_transfer(event.transfer),
+    ev.TransferCancelled: lambda self, event: self.end_transfer(event.transfer),
+    ev.SpillErased: lambda self, event: self.erases.pop((event.origin, event.path), None),
+    ev.AttemptEnded: lambda self, event: self.end_attempt(event.attempt),
+    ev.AttemptWaits: lambda self, event: self.grants.pop(event.attempt, None),
+    ev.Woken: Outstanding.woken,
+}
+GIVEN: dict[type, Any] = {
+    cmd.Fetch: lambda self, command: self.transfers.__setitem__(command.transfer, command),
+    cmd.Upload: Outstanding.spilled,
+    cmd.CancelTransfer: lambda self, command: self.cancels.__setitem__(command.transfer, command),
+    cmd.EraseSpill: lambda self, command: self.erases.__setitem__((command.origin, command.path), command),
+    cmd.StartAttempt: lambda self, command: self.attempts.__setitem__(command.attempt, command),
+    cmd.GrantSpace: lambda self, command: self.grants.__setitem__(command.attempt, command),
+    cmd.KillAttempt: lambda self, command: self.kills.__setitem__(command.attempt, command),
+    cmd.WakeAt: lambda self, command: self.wakes.add(command.wake_at),
+}
