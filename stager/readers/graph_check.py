@@ -1,6 +1,7 @@
 """What a workflow's graph must be, whatever it was written in.
 
-May know: model, paths. One rule: it gives all findings, each with the job and file it is about; whoever read the file knows where that stands.
+May know: model, paths. One rule: it gives all findings, each with the job and file it is about; whoever read the file knows where that
+stands.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def check_cycles(workflow: Workflow) -> Iterator[GraphFinding]:
 
 
 def check_destinations(workflow: Workflow) -> Iterator[GraphFinding]:
-    """Finals land beside each other and beside what the run reads, never on it. Places are compared as URLs, so two origins over one directory are seen."""
+    """Finals land beside each other and beside what the run reads, never on it. Places are compared as URLs, so two origins over one
+    directory are seen."""
     bases = {name: unquote(origin.url).rstrip("/") for name, origin in workflow.origins.items()}
     finals: dict[str, str] = {}
     for lfn, file in workflow.files.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -132,10 +132,11 @@ def read_text(path: Path, shown: str) -> str:
         raise WorkflowInvalid(shown, [Finding(shown, Place(line, column), "", "this byte is not UTF-8; save the file as UTF-8")]) from None
 
 
-def compose(text: str, shown: str) -> Node:
-    """The one document of a YAML text. What libyaml cannot read, and what we do not read, is a finding with its place."""
-    findings = Findings(shown)
-    composer = Composer(findings)
+def compose(text: str, shown: str, findings: Findings | None = None) -> Node:
+    """The one document of a YAML text. What libyaml cannot read is raised with its place; what is readable and not allowed (a tag, a key
+    twice) goes to `findings`, so that the rest can be looked at too, and is raised as well where none are given."""
+    collected = Findings(shown) if findings is None else findings
+    composer = Composer(collected)
     try:
         loader = Loader(text)
         try:
@@ -148,8 +149,11 @@ def compose(text: str, shown: str) -> Node:
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         context = getattr(error, "context", None)
         place = Place(mark.line + 1, mark.column + 1) if mark else Place()
-        findings.note(place, "", f"this is not YAML: {problem}" + (f" ({context})" if context else ""))
-    findings.raise_if_any()
+        advice = "; text with any of : # { } [ ] , & * ! | > ' \" % @ ` in it may need quotes"
+        collected.note(place, "", f"this is not YAML: {problem}" + (f" ({context})" if context else "") + advice)
+        collected.raise_if_any()
+    if findings is None:
+        collected.raise_if_any()
     if composer.root is None or composer.root.is_null:
         raise WorkflowInvalid(shown, [Finding(shown, Place(1, 1), "", "the file is empty; a workflow starts with 'stager: 1'")])
     return composer.root
@@ -176,6 +180,8 @@ class Composer:
             self.start(event, "mapping" if kind is yaml.MappingStartEvent else "sequence")
         elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
             node, anchor_node, _ = self.open.pop()
+            if node.kind == "mapping":
+                node.items = [pair for pair in node.items if pair[0].kind == "scalar"]
             if anchor_node is not None:
                 self.anchors[anchor_node.text] = node
             self.put(node)
@@ -219,6 +225,7 @@ class Composer:
             self.findings.note(node.place, "<<", "merge keys are not read; write the values out, or put what jobs share under 'defaults:'")
         elif node.text in keys:
             self.findings.note(node.place, node.text, "the same key twice; keep one of them")
+            node = replace(node, kind="repeated")
         keys.add(node.text)
         above.items.append((node, None))
 

@@ -1,6 +1,7 @@
 """Reads our own format (docs/formats/workflow.md) into a Workflow.
 
-May know: the steps of reading, the OriginAccess port. One rule: nothing has been started when this raises, and what it raises says all that is wrong.
+May know: the steps of reading, the OriginAccess port. One rule: nothing has been started when this raises, and what it raises says all
+that is wrong.
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ JOBS_MAX = 100_000
 
 
 def read(path: Path | str, *, access: OriginAccess | None = None, jobs_max: int = JOBS_MAX) -> Workflow:
-    """With access, patterns are listed and every external file has size and token. Without, a workflow that needs no listing is read and checked alone."""
+    """With access, patterns are listed and every external file has size and token. Without, a workflow that needs no listing is read
+    and checked alone."""
     path = Path(path)
     findings = Findings(str(path))
-    spec = parse(compose(read_text(path, str(path)), str(path)), findings, path)
-    if needs_listing(spec):
+    spec = parse(compose(read_text(path, str(path)), str(path), findings), findings, path)
+    listed = needs_listing(spec)
+    if listed:
         findings.raise_if_any()
     catalog = Catalog(spec, Listing(access, spec.origins, findings), findings)
     expansion = Expansion(spec, catalog, findings, jobs_max)
     workflow = expansion.workflow(str(path))
     if workflow.jobs or not findings:
         note_graph(workflow, expansion, findings)
-    findings.raise_if_any()
-    if access is None:
-        return workflow
-    return resolve(workflow, access, file=str(path), where=catalog.places)
+    if access is None or not listed:
+        findings.raise_if_any()
+    return workflow if access is None else resolve(workflow, access, findings=findings, where=catalog.places)
 
 
 def needs_listing(spec: WorkflowSpec) -> bool:

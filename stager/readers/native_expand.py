@@ -5,6 +5,7 @@ May know: spec, catalog, model. One rule: sorted and bounded; the same spec and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +20,10 @@ from stager.readers.paths import clean_path, escape_wildcards, fixed_directory
 
 LINKS_MAX = 5_000_000
 ID_LENGTH_MAX = 160
+ALONE = re.compile(
+    r"(?:name|origins|io_hints|on_failure|on_exists|spill|defaults|finals)\b"
+    r"|jobs\.[^.]+\.(?:run|inputs|after|env|env_pass|cores|memory|retries|timeout|type|stdin|idempotent|deterministic)\b"
+)
 
 
 @dataclass(slots=True)
@@ -38,7 +43,8 @@ class Expansion:
 
     def __init__(self, spec: WorkflowSpec, catalog: Catalog, findings: Findings, jobs_max: int) -> None:
         self.spec, self.catalog, self.findings, self.jobs_max = spec, catalog, findings, jobs_max
-        self.broken = bool(findings)
+        # An output that could not be read is missed by its readers; saying so of each would bury what to mend.
+        self.broken = any(not ALONE.match(finding.key) for finding in findings.found)
         self.entries: dict[str, JobEntry] = {}
         self.entry_of_job: dict[str, JobEntry] = {}
         self.destinations: dict[str, DestinationSpec] = {}

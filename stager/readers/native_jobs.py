@@ -280,7 +280,7 @@ def named_output(
     if not text:
         return None
     if has_wildcard(text) and not literal:
-        fix = "name each file; for files whose names are known only afterwards write a directory, as in results/; for the characters themselves literal: true"
+        fix = "name each file, or write a directory, as in results/, for files known only afterwards (literal: true keeps the characters)"
         form.findings.note(node.place, key, f"{text!r} is a pattern, and outputs are named; {fix}")
         return None
     path = names.path(text.rstrip("/") or text, node, key)

@@ -1,6 +1,7 @@
 """A native workflow's text -> WorkflowSpec: all sections, nothing looked up yet.
 
-May know: forms and the readers of each section. One rule: every section is read whatever was wrong in the one before, so that all findings come at once.
+May know: forms and the readers of each section. One rule: every section is read whatever was wrong in the one before, so that all
+findings come at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How files are written in a native workflow: names, `origin:path`, globs, directories, destinations.
 
-May know: templates, paths, forms. One rule: what a text means is decided by the text as written, before any value is put in; so no value can
-turn into an origin, a glob or a way out.
+May know: templates, paths, forms. One rule: what a text means is decided by the text as written, before any value is put in; so no value
+can turn into an origin, a glob or a way out.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Names:
         if match[2].startswith("//"):
             fix = "URLs go under 'origins:', files are written origin:path"
         else:
-            fix = f"name it under 'origins:'{nearest(match[1], self.origins)}; a file whose name has a colon is written ./{text}"
+            close = nearest(match[1], self.origins).removeprefix("; ") or "name it under 'origins:';"
+            fix = f"{close} a file whose name has a colon is written ./{text}"
         self.form.findings.note(node.place, key, f"there is no origin {match[1]!r}; {fix}")
         return None
 

@@ -1,7 +1,7 @@
 """`{tile}` in shell texts: replaced by a reference to the environment variable that carries the value, quoted for the spot.
 
-May know: templates, and as much of sh's grammar as tells a quoted spot from an unquoted one. One rule: the value itself never enters the text, so whatever this
-reading of sh gets wrong can split a value at its spaces, and can never run it.
+May know: templates, and as much of sh's grammar as tells a quoted spot from an unquoted one. One rule: the value itself never enters the
+text, so whatever this reading of sh gets wrong can split a value at its spaces, and can never run it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def compile_shell(text: str, keys: Collection[str]) -> tuple[str, tuple[Hole, ..
 
 
 class ShellLexer:
-    """`open` holds the closing signs of what we are in, innermost last: `)` `}` `` ` `` for code, `"` for double quotes, `))` for arithmetic."""
+    """`open` holds the closing signs of what we are in, innermost last: `)` `}` `` ` `` for code, `"` for double quotes, `))` for
+    arithmetic."""
 
     def __init__(self, text: str, keys: Collection[str]) -> None:
         self.text, self.keys = text, keys

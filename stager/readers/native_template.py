@@ -1,6 +1,7 @@
 """`{tile}` and `{tile.stem}` in the texts of a foreach job.
 
-May know: text only. One rule: a value never becomes program text. In names and argument lists it is put in as it is; in shell texts a reference to an
+May know: text only. One rule: a value never becomes program text. In names and argument lists it is put in as it is; in shell texts a
+reference to an
 environment variable is put in, quoted for where it stands, so that a shell never parses the value.
 """
 

@@ -1,6 +1,7 @@
 """Paths inside sandboxes and below origins, and glob patterns over them.
 
-May know: text only. One rule: a path that leaves `clean_path` is relative, `/`-separated, has no `.` or `..`, and stays where it is joined to.
+May know: text only. One rule: a path that leaves `clean_path` is relative, `/`-separated, has no `.` or `..`, and stays where it is
+joined to.
 """
 
 from __future__ import annotations

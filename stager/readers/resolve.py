@@ -20,14 +20,15 @@ LIST_WORTH = 64
 LIST_SLACK = 16
 
 Answers = dict[tuple[str, str], Entry | Fault]
+Where = Mapping[str, tuple[Place, str]]
 
 
-def resolve(workflow: Workflow, access: OriginAccess, *, file: str = "", where: Mapping[str, tuple[Place, str]] | None = None) -> Workflow:
+def resolve(workflow: Workflow, access: OriginAccess, *, findings: Findings | None = None, where: Where | None = None) -> Workflow:
     """Sources in the order they will be tried (priority, site, order of writing), each with size and token; those that are gone are left
     out while another is there. A source that has a token (a listing saw it) is not asked again. Raises InvalidInput on all that is missing
-    or differs, else the class of what an origin said."""
+    or differs (and on `findings` there were before), else the class of what an origin said."""
     answers = ask(workflow, access)
-    findings = Findings(file or workflow.source_path or workflow.name)
+    findings = Findings(workflow.source_path or workflow.name) if findings is None else findings
     trouble: dict[Fault, int] = {}
     files: dict[str, File] = {}
     for lfn, each in workflow.files.items():

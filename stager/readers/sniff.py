@@ -43,12 +43,14 @@ def sniff(path: Path | str) -> WorkflowFormat:
         return WorkflowFormat.NATIVE if word == "stager" else WorkflowFormat.PEGASUS
     first = FIRST_KEY.search(text)
     slip = nearest(first[1], ("stager", "pegasus", "x-pegasus")) if first else ""
-    message = f"{path}: this is no workflow: a native one has 'stager: 1', a Pegasus 5 one 'pegasus:', a WfCommons instance is JSON with 'schemaVersion'{slip}"
+    known = "a native one has 'stager: 1', a Pegasus 5 one 'pegasus:', a WfCommons instance is JSON with 'schemaVersion'"
+    message = f"{path}: this is no workflow: {known}{slip}"
     raise InvalidInput(message, code="workflow_invalid", subject=str(path))
 
 
 def read_workflow(path: Path | str, *, access: OriginAccess | None, options: Mapping[str, Any] | None = None) -> Workflow:
-    """A valid, expanded workflow; with access, native and Pegasus ones have size and token of every external file. `options` go to the reader that knows them.
+    """A valid, expanded workflow; with access, native and Pegasus ones have size and token of every external file. `options` go to
+    the reader that knows them.
     A WfCommons instance is a record: its files are at no origin, so none is asked for."""
     found = sniff(path)
     options = dict(options or {})
