@@ -65,6 +65,14 @@ impl Space {
         held
     }
 
+    /// Moves reserved bytes from one holder to another. Panics if the first does not hold them: callers check first.
+    pub fn hand_over(&mut self, from: &Holder, to: &Holder, bytes: u64) {
+        let held = self.held_by(from).unwrap_or(0);
+        assert!(held >= bytes, "only what is held can be handed over");
+        if held == bytes { self.reservations.remove(from); } else { self.reservations.insert(from.clone(), held - bytes); }
+        if bytes > 0 { *self.reservations.entry(to.clone()).or_insert(0) += bytes; }
+    }
+
     /// Turns reserved bytes into used ones; the reservation shrinks by that. Panics if it is too small: callers check first.
     pub fn commit(&mut self, holder: &Holder, bytes: u64) {
         let held = self.reservations.get_mut(holder);

@@ -1,1 +1,40 @@
-fn main() {}
+//! `stager-ionode`: the command line. Parses and calls; no decisions.
+
+use clap::{Parser, Subcommand};
+use stager_node::serve::{self, ServeOptions};
+
+/// The I/O node of stager: keeps and moves the bytes that workflows read and write
+#[derive(Parser, Debug)]
+#[command(name = "stager-ionode", version)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Serve a store over a Unix socket
+    Serve(ServeOptions),
+    /// Run one job's process tree: run --spec FILE | run --probe
+    #[command(disable_help_flag = true)]
+    Run {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Ask an origin without a node: origin stat|list|probe --config FILE|-
+    #[command(disable_help_flag = true)]
+    Origin {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+}
+
+fn main() {
+    // The reaper forks and unshares: it runs before any thread exists.
+    let code = match CommandLine::parse().command {
+        Action::Run { args } => stager_reaper::cli(&args),
+        Action::Origin { args } => stager_origins::cli(&args),
+        Action::Serve(options) => serve::run(options),
+    };
+    std::process::exit(code);
+}

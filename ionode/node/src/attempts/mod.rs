@@ -1,0 +1,113 @@
+//! A job's stay on this host: its sandbox, what it reads by link, what it leaves. Knows the store and sandboxes, no network.
+//!
+//! The one rule: an attempt is remembered in a file of its own, so leases outlive the node's process, as the job does.
+
+mod release;
+mod stage_in;
+mod stage_out;
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use serde::{Deserialize, Serialize};
+use stager_core::error::ApiError;
+use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+
+pub use release::release;
+pub use stage_in::stage_in;
+pub use stage_out::stage_out;
+
+use crate::failure::at;
+use crate::node::Node;
+use crate::store::tree::Manifest;
+use crate::wire::{StageInAnswer, StageInRequest};
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Attempt {
+    /// A job does not survive its host: leases from another boot are over.
+    boot_id: String,
+    request: StageInRequest,
+    answer: StageInAnswer,
+    links: Vec<Link>,
+}
+
+/// A replica that the job sees itself, not a copy of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Link {
+    key: ReplicaKey,
+    fingerprint: String,
+}
+
+impl Attempt {
+    fn leased(&self) -> Vec<ReplicaKey> { keys(&self.request) }
+}
+
+fn keys(request: &StageInRequest) -> Vec<ReplicaKey> {
+    let mut keys: Vec<ReplicaKey> = request.inputs.iter().map(|input| ReplicaKey::new(&input.file_id, &input.generation)).collect();
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+#[derive(Default)]
+pub struct Attempts {
+    known: Mutex<HashMap<String, Attempt>>,
+    /// One call at a time for each attempt: a repeated call waits for the first and finds its work done.
+    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Attempts {
+    fn turn(&self, attempt_id: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock().expect("nobody panics here");
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        turns.entry(attempt_id.to_string()).or_default().clone()
+    }
+
+    fn get(&self, attempt_id: &str) -> Option<Attempt> { self.known.lock().expect("nobody panics here").get(attempt_id).cloned() }
+    fn remember(&self, attempt_id: &str, attempt: Attempt) { self.known.lock().expect("nobody panics here").insert(attempt_id.to_string(), attempt); }
+    fn forget(&self, attempt_id: &str) { self.known.lock().expect("nobody panics here").remove(attempt_id); }
+}
+
+fn boot_id() -> String { std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_string()).unwrap_or_default() }
+
+/// Not synced: it has to survive the process, and after a power loss there is no job.
+fn save(path: &Path, attempt: &Attempt) -> Result<(), ApiError> {
+    let bytes = serde_json::to_vec(attempt).expect("an attempt is plain values");
+    crate::store::recovery::write_whole(path, &bytes, crate::store::journal::Durability(false))
+}
+
+/// At the start of the node: whose jobs may still be running.
+pub fn adopt(node: &Node) -> Result<(), ApiError> {
+    let directory = node.store.root().join("attempts");
+    for entry in crate::store::recovery::list(&directory)? {
+        let path = directory.join(&entry);
+        let attempt = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Attempt>(&bytes).ok());
+        match (entry.strip_suffix(".json"), attempt.filter(|attempt| attempt.boot_id == boot_id())) {
+            (Some(attempt_id), Some(attempt)) => {
+                node.books().index.adopt_lease(attempt_id, &attempt.leased());
+                node.attempts.remember(attempt_id, attempt);
+            }
+            _ => std::fs::remove_file(&path).map_err(at("removing", &path))?,
+        }
+    }
+    Ok(())
+}
+
+/// Inode, size and mtime of a replica's files: what changes when someone writes through a link.
+fn fingerprint(node: &Node, replica: &Replica) -> Result<String, ApiError> {
+    let key = replica.key();
+    let top = node.store.data_path(&key);
+    if replica.kind == ReplicaKind::File { return one(&top); }
+    let mut hasher = blake3::Hasher::new();
+    for member in Manifest::read(&node.store.manifest_path(&key))?.members {
+        hasher.update(one(&top.join(&member.path))?.as_bytes());
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+fn one(path: &Path) -> Result<String, ApiError> {
+    let found = path.symlink_metadata().map_err(at("stat of", path))?;
+    Ok(format!("{}:{}:{}.{:09};", found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+}

@@ -1,0 +1,73 @@
+//! Release: the attempt's leases end, changed replicas are found out, the sandbox goes.
+//!
+//! The one rule: only a directory that belongs to the attempt is removed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use stager_core::error::ApiError;
+use stager_core::replica::ReplicaKey;
+
+use super::{fingerprint, Attempt};
+use crate::failure::{at, bad_request};
+use crate::node::{checked_directory, Cause, Node};
+use crate::replicas::blocking;
+use crate::sandbox::folder;
+use crate::wire::{ReleaseAnswer, ReleaseRequest};
+
+pub async fn release(node: Arc<Node>, cause: Cause, attempt_id: String, request: ReleaseRequest) -> Result<ReleaseAnswer, ApiError> {
+    let turn = node.attempts.turn(&attempt_id);
+    let _turn = turn.lock().await;
+    let attempt = node.attempts.get(&attempt_id);
+    let sandbox = sandbox_of(&node, &attempt_id, attempt.as_ref(), &request)?;
+    let changed = match &attempt {
+        Some(attempt) if !attempt.links.is_empty() => changed_links(&node, attempt.clone()).await?,
+        _ => Vec::new(),
+    };
+    for key in &changed {
+        if node.books().index.readable(key).is_ok() { node.quarantine(&cause, key, "was changed through a link by a job that reads it").await?; }
+    }
+    node.books().index.end_lease(&attempt_id);
+    let file = node.store.attempt_path(&attempt_id);
+    blocking(move || {
+        if let Some(sandbox) = sandbox { folder::remove_tree(&sandbox).map_err(at("removing", &sandbox))?; }
+        match std::fs::remove_file(&file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(at::<std::io::Error>("removing", &file)(error)),
+            _ => Ok(()),
+        }
+    })
+    .await?;
+    node.attempts.forget(&attempt_id);
+    Ok(ReleaseAnswer { changed })
+}
+
+/// Which directory to remove, if any.
+fn sandbox_of(node: &Node, attempt_id: &str, attempt: Option<&Attempt>, request: &ReleaseRequest) -> Result<Option<PathBuf>, ApiError> {
+    let asked = request.sandbox_dir.as_deref().map(|path| checked_directory(path, node.store.root())).transpose()?;
+    if !request.remove_sandbox { return Ok(None); }
+    match (attempt, asked) {
+        (Some(attempt), None) => Ok(Some(PathBuf::from(&attempt.request.sandbox_dir))),
+        (Some(attempt), Some(asked)) if Path::new(&attempt.request.sandbox_dir) == asked => Ok(Some(asked)),
+        (Some(_), Some(asked)) => Err(foreign(attempt_id, &asked)),
+        (None, None) => Ok(None),
+        // After a reboot nothing is remembered: the name has to say whose it is.
+        (None, Some(asked)) if asked.iter().any(|part| part == attempt_id) => Ok(Some(asked)),
+        (None, Some(asked)) => Err(foreign(attempt_id, &asked)),
+    }
+}
+
+fn foreign(attempt_id: &str, asked: &Path) -> ApiError {
+    bad_request(asked.display().to_string(), format!("{} is not the sandbox of attempt {attempt_id}; name the one it was staged into", asked.display()))
+}
+
+async fn changed_links(node: &Arc<Node>, attempt: Attempt) -> Result<Vec<ReplicaKey>, ApiError> {
+    let worker = node.clone();
+    blocking(move || {
+        let differs = |key: &ReplicaKey, before: &str| {
+            let replica = worker.books().index.replica(key).cloned();
+            replica.is_some_and(|replica| fingerprint(&worker, &replica).map(|now| now != before).unwrap_or(true))
+        };
+        Ok(attempt.links.iter().filter(|link| differs(&link.key, &link.fingerprint)).map(|link| link.key.clone()).collect())
+    })
+    .await
+}

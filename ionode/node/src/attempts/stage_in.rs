@@ -1,0 +1,176 @@
+//! Stage-in: a fresh sandbox, leases on what the job reads, copies and empty targets for mounts.
+//!
+//! The one rule: all or nothing; a sandbox that could not be furnished is gone again, with its leases.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use stager_core::error::ApiError;
+use stager_core::ids::{check_id, check_relative_path};
+use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+
+use super::{boot_id, fingerprint, keys, save, Attempt, Link};
+use crate::failure::{at, bad_request, disk};
+use crate::node::{checked_directory, Node};
+use crate::replicas::blocking;
+use crate::sandbox::{copy, folder};
+use crate::sandbox::folder::Folder;
+use crate::store::tree::Manifest;
+use crate::wire::{Access, Input, MountOrder, StageInAnswer, StageInRequest};
+
+pub async fn stage_in(node: Arc<Node>, attempt_id: String, request: StageInRequest) -> Result<StageInAnswer, ApiError> {
+    node.refuse_if_draining(&attempt_id)?;
+    let sandbox = checked_directory(&request.sandbox_dir, node.store.root())?;
+    check_inputs(&request.inputs)?;
+    let turn = node.attempts.turn(&attempt_id);
+    let _turn = turn.lock().await;
+    if let Some(known) = node.attempts.get(&attempt_id) {
+        if known.request == request { return Ok(known.answer); }
+        return Err(bad_request(&attempt_id, format!("the attempt {attempt_id} was staged in before with other inputs; release it first or use a new id")));
+    }
+    let keys = keys(&request);
+    node.books().index.lease(&attempt_id, &keys)?;
+    let (worker, id) = (node.clone(), attempt_id.clone());
+    let furnished = blocking(move || furnish(&worker, &id, &sandbox, request)).await;
+    match furnished {
+        Ok(attempt) => {
+            let answer = attempt.answer.clone();
+            node.attempts.remember(&attempt_id, attempt);
+            Ok(answer)
+        }
+        Err(error) => {
+            node.books().index.end_lease(&attempt_id);
+            Err(error)
+        }
+    }
+}
+
+fn check_inputs(inputs: &[Input]) -> Result<(), ApiError> {
+    let mut paths = BTreeSet::new();
+    for input in inputs {
+        check_id("file_id", &input.file_id)?;
+        check_id("generation", &input.generation)?;
+        check_relative_path(&input.path)?;
+        paths.insert(format!("{}/", input.path));
+    }
+    if paths.len() < inputs.len() { return Err(bad_request("inputs", "two inputs have the same path; give each its own")); }
+    match paths.iter().zip(paths.iter().skip(1)).find(|(one, next)| next.starts_with(one.as_str())) {
+        Some((one, next)) => Err(bad_request(next.trim_end_matches('/'), format!("the input {next} lies inside the input {one}; keep them apart"))),
+        None => Ok(()),
+    }
+}
+
+fn furnish(node: &Node, attempt_id: &str, sandbox: &Path, request: StageInRequest) -> Result<Attempt, ApiError> {
+    make_sandbox(sandbox)?;
+    let furnished = fill(node, sandbox, request).and_then(|attempt| save(&node.store.attempt_path(attempt_id), &attempt).map(|()| attempt));
+    if furnished.is_err() {
+        if let Err(error) = folder::remove_tree(sandbox) { tracing::warn!(sandbox = %sandbox.display(), %error, "a half-furnished sandbox cannot be removed"); }
+    }
+    furnished
+}
+
+fn make_sandbox(sandbox: &Path) -> Result<(), ApiError> {
+    let parent = sandbox.parent().expect("checked to have one");
+    DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(at("making", parent))?;
+    DirBuilder::new().mode(0o700).create(sandbox).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            let subject = sandbox.display().to_string();
+            ApiError::refused("destination_exists", &subject, format!("the sandbox {subject} exists; an attempt gets a fresh one: remove it or name another"))
+        }
+        _ => disk("making", sandbox, &error),
+    })
+}
+
+fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt, ApiError> {
+    let mut answer = StageInAnswer { mounts: Vec::new(), copied_bytes: 0 };
+    let mut links: Vec<Link> = Vec::new();
+    for input in &request.inputs {
+        let key = ReplicaKey::new(&input.file_id, &input.generation);
+        let replica = node.books().index.readable(&key)?.clone();
+        check_size(node, &replica)?;
+        let target = Target::make_room(sandbox, &input.path)?;
+        if input.access == Access::Copy {
+            target.copy(node, &replica)?;
+            answer.copied_bytes += replica.size_bytes;
+            continue;
+        }
+        target.placeholder(replica.kind)?;
+        if !links.iter().any(|link| link.key == key) { links.push(Link { fingerprint: fingerprint(node, &replica)?, key: key.clone() }); }
+        answer.mounts.push(MountOrder {
+            source: node.store.data_path(&key).display().to_string(),
+            target: sandbox.join(&input.path).display().to_string(),
+            directory: replica.kind == ReplicaKind::Directory,
+        });
+    }
+    Ok(Attempt { boot_id: boot_id(), request, answer, links })
+}
+
+fn check_size(node: &Node, replica: &Replica) -> Result<(), ApiError> {
+    if crate::store::recovery::is_there(node.store.root(), replica) { return Ok(()); }
+    let key = replica.key();
+    let message = format!("replica {key} is gone or has another size than it was committed with; verify it and make it again");
+    Err(ApiError::corrupt("checksum_mismatch", &key.file_id, message))
+}
+
+/// A place in the sandbox whose parents exist.
+struct Target<'a> {
+    folder: Folder,
+    name: &'a OsStr,
+    path: PathBuf,
+}
+
+impl<'a> Target<'a> {
+    fn make_room(sandbox: &Path, path: &'a str) -> Result<Self, ApiError> {
+        let (parents, name) = folder::split(path);
+        let full = sandbox.join(path);
+        let folder = Folder::open(sandbox).and_then(|top| enter_made(top, &parents));
+        Ok(Self { folder: folder.map_err(at("making", &full))?, name, path: full })
+    }
+
+    fn placeholder(&self, kind: ReplicaKind) -> Result<(), ApiError> {
+        let made = match kind {
+            ReplicaKind::File => self.folder.make_file(self.name, 0o600).map(drop),
+            ReplicaKind::Directory => self.folder.make_folder(self.name, 0o700),
+        };
+        made.map_err(at("making", &self.path))
+    }
+
+    fn copy(&self, node: &Node, replica: &Replica) -> Result<(), ApiError> {
+        let source = node.store.data_path(&replica.key());
+        if replica.kind == ReplicaKind::File { return copy_file(&source, replica.size_bytes, replica.executable, &self.folder, self.name, &self.path); }
+        let manifest = Manifest::read(&node.store.manifest_path(&replica.key()))?;
+        self.folder.make_folder(self.name, 0o700).map_err(at("making", &self.path))?;
+        for below in manifest.folders() {
+            let (parents, name) = folder::split(&below);
+            let made = self.top().and_then(|top| top.descend(&parents)).and_then(|parent| parent.make_folder(name, 0o700));
+            made.map_err(at("making", &self.path.join(&below)))?;
+        }
+        for member in &manifest.members {
+            let (parents, name) = folder::split(&member.path);
+            let path = self.path.join(&member.path);
+            let parent = self.top().and_then(|top| top.descend(&parents)).map_err(at("opening", &path))?;
+            copy_file(&source.join(&member.path), member.size_bytes, member.executable, &parent, name, &path)?;
+        }
+        Ok(())
+    }
+
+    fn top(&self) -> Result<Folder, Errno> { self.folder.child(self.name) }
+}
+
+fn enter_made(top: Folder, parents: &[&str]) -> Result<Folder, Errno> {
+    parents.iter().try_fold(top, |folder, name| match folder.make_folder(OsStr::new(name), 0o700) {
+        Ok(()) | Err(Errno::EEXIST) => folder.child(OsStr::new(name)),
+        Err(errno) => Err(errno),
+    })
+}
+
+fn copy_file(source: &Path, size_bytes: u64, executable: bool, parent: &Folder, name: &OsStr, path: &Path) -> Result<(), ApiError> {
+    let from = File::open(source).map_err(at("opening", source))?;
+    let mut to = parent.make_file(name, if executable { 0o700 } else { 0o600 }).map_err(at("making", path))?;
+    copy::content(&from, source, &mut to, size_bytes)
+}

@@ -1,0 +1,176 @@
+//! Stage-out: the declared outputs of a job become replicas, all in one log record.
+//!
+//! The one rule: outputs stay in the sandbox until the log names their replicas, so a crash loses neither.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use stager_core::error::{ApiError, Class};
+use stager_core::ids::{check_id, check_relative_path};
+use stager_core::record::Record;
+use stager_core::replica::{Replica, ReplicaKey};
+use stager_core::space::Holder;
+
+use crate::failure::{at, bad_request, Failure};
+use crate::node::{checked_directory, Node};
+use crate::replicas::blocking;
+use crate::sandbox::folder::{split, Folder};
+use crate::sandbox::survey::{self, Found, Look};
+use crate::store::intake::take;
+use crate::wire::{Output, StageOutAnswer, StageOutRequest};
+
+const UNDECLARED_NAMED_MAX: usize = 100;
+
+/// An output that is there and not committed yet.
+struct Wanted {
+    output: Output,
+    key: ReplicaKey,
+    found: Found,
+}
+
+pub async fn stage_out(node: Arc<Node>, attempt_id: String, request: StageOutRequest) -> Result<StageOutAnswer, Failure> {
+    let sandbox = checked_directory(&request.sandbox_dir, node.store.root())?;
+    check_outputs(&request)?;
+    let turn = node.attempts.turn(&attempt_id);
+    let _turn = turn.lock().await;
+    let fresh: Vec<Output> = uncommitted(&node, &request)?;
+    let (worker, asked, root) = (node.clone(), request.clone(), sandbox.clone());
+    let surveyed = blocking(move || survey_all(&worker, &root, &asked, fresh)).await?;
+    let (looks, undeclared, undeclared_count) = surveyed;
+    let wanted = judge(&attempt_id, looks)?;
+    if !wanted.is_empty() { commit(&node, &attempt_id, &request, &sandbox, wanted).await?; }
+    let books = node.books();
+    let committed = |output: &Output| books.index.replica(&ReplicaKey::new(&output.file_id, &output.generation)).cloned();
+    let outputs = request.outputs.iter().filter_map(committed).collect();
+    Ok(StageOutAnswer { outputs, undeclared, undeclared_count })
+}
+
+fn check_outputs(request: &StageOutRequest) -> Result<(), ApiError> {
+    check_id("reservation_id", &request.reservation_id)?;
+    let mut paths = BTreeSet::new();
+    let mut keys = HashSet::new();
+    for output in &request.outputs {
+        check_id("file_id", &output.file_id)?;
+        check_id("generation", &output.generation)?;
+        check_relative_path(&output.path)?;
+        if !keys.insert((&output.file_id, &output.generation)) { return Err(bad_request(&output.file_id, "two outputs have the same file id and generation; give each its own")); }
+        if !paths.insert(format!("{}/", output.path)) { return Err(bad_request(&output.path, "two outputs have the same path; declare it once")); }
+    }
+    let overlap = paths.iter().zip(paths.iter().skip(1)).find(|(one, next)| next.starts_with(one.as_str()));
+    if let Some((one, next)) = overlap { return Err(bad_request(next.trim_end_matches('/'), format!("the output {next} lies inside the output {one}; declare one of them"))); }
+    match request.mounts.iter().find(|mount| paths.contains(&format!("{mount}/"))) {
+        Some(mount) => Err(bad_request(mount, format!("{mount} is a linked input and cannot be an output; give the output another path"))),
+        None => Ok(()),
+    }
+}
+
+fn uncommitted(node: &Node, request: &StageOutRequest) -> Result<Vec<Output>, ApiError> {
+    let books = node.books();
+    let mut fresh = Vec::new();
+    for output in &request.outputs {
+        let key = ReplicaKey::new(&output.file_id, &output.generation);
+        if books.index.is_leaving(&key) { return Err(ApiError::refused("replica_busy", &key.file_id, format!("replica {key} is being deleted; use a new generation"))); }
+        if books.index.replica(&key).is_none() { fresh.push(output.clone()); }
+    }
+    Ok(fresh)
+}
+
+type Surveyed = (Vec<(Output, Look)>, Vec<String>, u64);
+
+fn survey_all(node: &Node, root: &Path, request: &StageOutRequest, fresh: Vec<Output>) -> Result<Surveyed, ApiError> {
+    let mut looks = Vec::new();
+    for output in fresh {
+        // What a crash left half taken would count as a second link to the output.
+        node.store.remove_bytes(&ReplicaKey::new(&output.file_id, &output.generation))?;
+        let look = survey::output(root, &output.path, output.kind)?;
+        looks.push((output, look));
+    }
+    let declared = request.outputs.iter().map(|output| output.path.as_str());
+    let known: HashSet<&str> = declared.chain(request.mounts.iter().chain(&request.keep).map(String::as_str)).collect();
+    let (undeclared, count) = survey::undeclared(root, &known, UNDECLARED_NAMED_MAX)?;
+    Ok((looks, undeclared, count))
+}
+
+fn judge(attempt_id: &str, looks: Vec<(Output, Look)>) -> Result<Vec<Wanted>, Failure> {
+    let (mut wanted, mut missing, mut escapes) = (Vec::new(), Vec::new(), Vec::new());
+    for (output, look) in looks {
+        match look {
+            Look::Found(found) => wanted.push(Wanted { key: ReplicaKey::new(&output.file_id, &output.generation), output, found }),
+            Look::Missing if output.optional => {}
+            Look::Missing => missing.push(output.path),
+            Look::Escapes(path, what) => escapes.push((path, what)),
+        }
+    }
+    if !escapes.is_empty() {
+        let named: Vec<String> = escapes.iter().map(|(path, what)| format!("{path} is {what}")).collect();
+        let message = format!("outputs must be regular files inside the sandbox, of the declared kind: {}", named.join(", "));
+        let paths: Vec<String> = escapes.into_iter().map(|(path, _)| path).collect();
+        return Err(Failure::with(ApiError::invalid("output_escapes", attempt_id, message), "paths", paths));
+    }
+    if missing.is_empty() { return Ok(wanted); }
+    let message = format!("the job did not write {}; all declared outputs must exist when it ends", missing.join(", "));
+    Err(Failure::with(ApiError::invalid("outputs_missing", attempt_id, message), "paths", missing))
+}
+
+async fn commit(node: &Arc<Node>, attempt_id: &str, request: &StageOutRequest, sandbox: &Path, wanted: Vec<Wanted>) -> Result<(), Failure> {
+    let total_bytes = wanted.iter().map(|wanted| wanted.found.size_bytes()).sum();
+    let holder = Holder::Transfer(format!("stage-out {attempt_id}"));
+    let reservation = Holder::Named(request.reservation_id.clone());
+    hold(node, attempt_id, &reservation, &holder, total_bytes)?;
+    let outcome = take_all(node, request, sandbox, wanted, &holder).await;
+    let mut books = node.books();
+    let rest = books.index.space.held_by(&holder).unwrap_or(0);
+    books.index.space.hand_over(&holder, &reservation, rest);
+    outcome.map_err(Failure::from)
+}
+
+/// From here on the bytes are this stage-out's, whatever happens to the reservation meanwhile.
+fn hold(node: &Node, attempt_id: &str, reservation: &Holder, holder: &Holder, total_bytes: u64) -> Result<(), Failure> {
+    let mut books = node.books();
+    let held = books.index.space.held_by(reservation).unwrap_or(0);
+    if held < total_bytes {
+        let message = format!("the outputs of {attempt_id} are {total_bytes} bytes and {held} were reserved; grow the reservation and stage out again");
+        return Err(Failure::with(ApiError::new(Class::Refused, "exceeds_reservation", attempt_id, message), "needed_bytes", total_bytes));
+    }
+    books.index.space.hand_over(reservation, holder, total_bytes);
+    Ok(())
+}
+
+async fn take_all(node: &Arc<Node>, request: &StageOutRequest, sandbox: &Path, wanted: Vec<Wanted>, holder: &Holder) -> Result<(), ApiError> {
+    let (worker, root, want_sha256) = (node.clone(), sandbox.to_owned(), request.want_sha256);
+    let (wanted, replicas) = blocking(move || {
+        let mut taken: Vec<Replica> = Vec::new();
+        for wanted in &wanted {
+            let one = take(&worker.store, &root, &wanted.output.path, &wanted.key, wanted.output.kind, &wanted.found, want_sha256);
+            match one {
+                Ok(one) => taken.push(one),
+                Err(error) => {
+                    for key in taken_keys(&wanted.key, &taken) { worker.store.remove_bytes(&key)?; }
+                    return Err(error);
+                }
+            }
+        }
+        Ok((wanted, taken))
+    })
+    .await?;
+    let shelves: Vec<PathBuf> = wanted.iter().map(|wanted| node.store.shelf(&wanted.key)).collect();
+    node.store.write(vec![Record::Commit { replicas: replicas.clone() }], shelves).await?;
+    node.books().index.commit(holder, &replicas);
+    let root = sandbox.to_owned();
+    blocking(move || clear_outputs(&root, &wanted)).await
+}
+
+fn taken_keys(failed: &ReplicaKey, taken: &[Replica]) -> Vec<ReplicaKey> {
+    taken.iter().map(Replica::key).chain([failed.clone()]).collect()
+}
+
+/// The sandbox must not keep a writable name of what is a replica now.
+fn clear_outputs(sandbox: &Path, wanted: &[Wanted]) -> Result<(), ApiError> {
+    for wanted in wanted {
+        let (parents, name) = split(&wanted.output.path);
+        let removed = Folder::open(sandbox).and_then(|top| top.descend(&parents)).and_then(|folder| folder.remove(name));
+        removed.map_err(at("removing", &sandbox.join(&wanted.output.path)))?;
+    }
+    Ok(())
+}

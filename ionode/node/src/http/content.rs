@@ -1,0 +1,108 @@
+//! Reading a replica over HTTP, in ranges, in bounded memory.
+//!
+//! The one rule: a body that cannot be read to its end breaks the connection; it never ends early as if it were whole.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
+use hyper::header::{HeaderMap, HeaderValue, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
+use hyper::{Response, StatusCode};
+use stager_core::replica::ReplicaKey;
+
+use super::answer::{self, Answer};
+use crate::failure::Failure;
+use crate::node::Node;
+use crate::replicas::{blocking, open_content};
+
+const CHUNK_BYTES: u64 = 1 << 20;
+
+pub async fn content(node: Arc<Node>, key: ReplicaKey, member: Option<String>, headers: HeaderMap) -> Result<Answer, Failure> {
+    let (file, path, size_bytes) = blocking(move || open_content(&node, &key, member.as_deref())).await?;
+    let asked = headers.get(RANGE).and_then(|value| value.to_str().ok()).map(|text| range(text, size_bytes));
+    let (status, start, end) = match asked {
+        Some(Asked::Part(start, end)) => (StatusCode::PARTIAL_CONTENT, start, end),
+        Some(Asked::Unsatisfiable) => return Ok(unsatisfiable(size_bytes)),
+        Some(Asked::Ignored) | None => (StatusCode::OK, 0, size_bytes),
+    };
+    let mut answer = Response::new(answer::stream(chunks(file, path, start, end)));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(CONTENT_LENGTH, (end - start).into());
+    if status == StatusCode::PARTIAL_CONTENT {
+        let value = format!("bytes {start}-{}/{size_bytes}", end - 1);
+        headers.insert(CONTENT_RANGE, HeaderValue::from_str(&value).expect("digits are plain text"));
+    }
+    Ok(answer)
+}
+
+fn unsatisfiable(size_bytes: u64) -> Answer {
+    let mut answer = answer::empty();
+    *answer.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+    answer.headers_mut().insert(CONTENT_RANGE, HeaderValue::from_str(&format!("bytes */{size_bytes}")).expect("digits are plain text"));
+    answer
+}
+
+#[derive(Debug, PartialEq)]
+enum Asked { Part(u64, u64), Unsatisfiable, Ignored }
+
+/// One range; several or unreadable ones are ignored, as HTTP allows.
+fn range(text: &str, size_bytes: u64) -> Asked {
+    let Some((first, last)) = text.strip_prefix("bytes=").filter(|text| !text.contains(',')).and_then(|text| text.trim().split_once('-')) else { return Asked::Ignored };
+    let number = |text: &str| if text.is_empty() { Some(None) } else { text.parse::<u64>().ok().map(Some) };
+    match (number(first), number(last)) {
+        (Some(Some(first)), Some(last)) if last.is_none_or(|last| last >= first) => match first < size_bytes {
+            true => Asked::Part(first, last.map_or(size_bytes, |last| last.saturating_add(1).min(size_bytes))),
+            false => Asked::Unsatisfiable,
+        },
+        (Some(None), Some(Some(0))) => Asked::Unsatisfiable,
+        (Some(None), Some(Some(_))) if size_bytes == 0 => Asked::Unsatisfiable,
+        (Some(None), Some(Some(suffix))) => Asked::Part(size_bytes.saturating_sub(suffix), size_bytes),
+        _ => Asked::Ignored,
+    }
+}
+
+fn chunks(file: File, path: PathBuf, start: u64, end: u64) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send {
+    let file = Arc::new(file);
+    stream::try_unfold(start, move |offset| {
+        let (file, path) = (file.clone(), path.clone());
+        async move {
+            if offset >= end { return Ok(None); }
+            let length = CHUNK_BYTES.min(end - offset) as usize;
+            let read = tokio::task::spawn_blocking(move || {
+                let mut buffer = vec![0; length];
+                file.read_exact_at(&mut buffer, offset).map(|()| buffer)
+            });
+            match read.await.map_err(std::io::Error::other).and_then(|read| read) {
+                Ok(buffer) => Ok(Some((Bytes::from(buffer), offset + length as u64))),
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "a replica could not be read to its end");
+                    Err(error)
+                }
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_as_http_has_them() {
+        assert_eq!(range("bytes=0-9", 100), Asked::Part(0, 10));
+        assert_eq!(range("bytes=90-", 100), Asked::Part(90, 100));
+        assert_eq!(range("bytes=90-1000", 100), Asked::Part(90, 100));
+        assert_eq!(range("bytes=-10", 100), Asked::Part(90, 100));
+        assert_eq!(range("bytes=-1000", 100), Asked::Part(0, 100));
+        for bad in ["bytes=100-", "bytes=-0"] { assert_eq!(range(bad, 100), Asked::Unsatisfiable, "{bad}"); }
+        for odd in ["bytes=9-0", "bytes=a-b", "bytes=0-1,3-4", "lines=1-2", "bytes=-"] { assert_eq!(range(odd, 100), Asked::Ignored, "{odd}"); }
+        assert_eq!(range("bytes=-5", 0), Asked::Unsatisfiable);
+        assert_eq!(range("bytes=18446744073709551615-18446744073709551615", 100), Asked::Unsatisfiable);
+    }
+}

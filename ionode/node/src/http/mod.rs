@@ -1,0 +1,73 @@
+//! HTTP over a Unix socket and, where asked, loopback TCP. Knows connections and calls, not work.
+//!
+//! The one rule: a connection that misbehaves ends alone.
+
+pub mod answer;
+mod content;
+mod gate;
+mod origins;
+mod routes;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio_util::task::TaskTracker;
+
+use crate::node::Node;
+
+const HEADERS_WITHIN: Duration = Duration::from_secs(30);
+const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// Serves until the node ends; then answers what was asked and returns.
+pub async fn serve(node: Arc<Node>, socket: UnixListener, tcp: Option<TcpListener>) {
+    let connections = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = socket.accept() => accepted.map(|(stream, _)| { connections.spawn(connection(node.clone(), stream)); }),
+            accepted = accept_tcp(tcp.as_ref()) => accepted.map(|stream| { connections.spawn(connection(node.clone(), stream)); }),
+            () = node.ending.cancelled() => break,
+        };
+        if let Err(error) = accepted {
+            // Too many open files, mostly: it passes when a connection ends.
+            tracing::warn!(%error, "a connection could not be accepted");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    connections.close();
+    let _ = tokio::time::timeout(LAST_ANSWERS_WITHIN, connections.wait()).await;
+}
+
+async fn accept_tcp(tcp: Option<&TcpListener>) -> std::io::Result<tokio::net::TcpStream> {
+    match tcp {
+        Some(listener) => {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn connection(node: Arc<Node>, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    let ending = node.ending.clone();
+    let service = service_fn(move |request| {
+        let node = node.clone();
+        async move { Ok::<_, Infallible>(routes::answer(node, request).await) }
+    });
+    let serving = http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN).keep_alive(true).serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(serving);
+    let outcome = tokio::select! {
+        outcome = &mut serving => outcome,
+        () = ending.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = outcome { tracing::debug!(%error, "a connection broke"); }
+}

@@ -1,0 +1,82 @@
+//! Calls about origins: described, asked, tidied. Bytes of transfers do not pass here.
+//!
+//! The one rule: no answer, error or log line repeats what an origin was described with.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use stager_core::error::ApiError;
+use stager_core::ids::check_relative_path;
+use stager_origins::{OriginConfig, Probe, VerifyAnswer};
+
+use crate::failure::bad_request;
+use crate::node::{Node, OpenOrigin};
+use crate::replicas::blocking;
+use crate::wire::{EraseAnswer, EraseRequest, ListAnswer, ListRequest, ProbeRequest, StatAnswer, StatEntry, StatRequest, VerifyRequest};
+
+/// What makes two descriptions the same place.
+const PLACE: [&str; 8] = ["kind", "host", "port", "user", "base_path", "bucket", "prefix", "endpoint"];
+
+pub async fn put(node: &Arc<Node>, origin_id: &str, body: &[u8]) -> Result<(), ApiError> {
+    // What serde says of a wrong value may hold the value: only the place is told.
+    let hidden = |error: serde_json::Error| {
+        let message = format!("the description of origin {origin_id} is not understood at line {} column {}; compare it with docs/formats/ionode-api.md", error.line(), error.column());
+        bad_request(origin_id, message)
+    };
+    let value: Value = serde_json::from_slice(body).map_err(hidden)?;
+    let config: OriginConfig = serde_json::from_value(value.clone()).map_err(|error| named(origin_id, &error, &value))?;
+    let origin = blocking(move || stager_origins::open(&config)).await?;
+    node.put_origin(origin_id, OpenOrigin { origin, identity: identity(&value) });
+    tracing::info!(origin_id, kind = value["kind"].as_str().unwrap_or(""), "an origin was described");
+    Ok(())
+}
+
+/// Names the field that is wrong, if serde did, and never a value.
+fn named(origin_id: &str, error: &serde_json::Error, value: &Value) -> ApiError {
+    let text = error.to_string();
+    let field = text.split('`').nth(1).filter(|field| text.starts_with("missing field") || value.get(field).is_some());
+    let what = field.map_or("it is not understood".to_string(), |field| format!("the field {field} is missing, unknown or wrong"));
+    bad_request(origin_id, format!("the description of origin {origin_id} cannot be used: {what}; compare it with docs/formats/ionode-api.md"))
+}
+
+fn identity(value: &Value) -> String {
+    let parts: Vec<&Value> = PLACE.iter().map(|key| &value[key]).collect();
+    blake3::hash(&serde_json::to_vec(&parts).expect("parts of a parsed value")).to_hex().to_string()
+}
+
+pub async fn stat(node: &Node, origin_id: &str, request: StatRequest) -> Result<StatAnswer, ApiError> {
+    let origin = node.origin(origin_id)?.origin;
+    let good: Vec<String> = request.paths.iter().filter(|path| check_relative_path(path).is_ok()).cloned().collect();
+    let mut found = origin.stat_many(&good).await.into_iter();
+    let entry = |path: String| {
+        let outcome = check_relative_path(&path).and_then(|()| found.next().expect("an answer for each path asked"));
+        outcome.map_or_else(|error| StatEntry::Failed { path, error }, StatEntry::Found)
+    };
+    Ok(StatAnswer { entries: request.paths.into_iter().map(entry).collect() })
+}
+
+pub async fn list(node: &Node, origin_id: &str, request: ListRequest) -> Result<ListAnswer, ApiError> {
+    check_place(&request.prefix)?;
+    let (entries, truncated) = node.origin(origin_id)?.origin.list(&request.prefix, request.recursive, request.limit).await?;
+    Ok(ListAnswer { entries, truncated })
+}
+
+/// The origin's base itself is a fine place.
+fn check_place(path: &str) -> Result<(), ApiError> { if path.is_empty() { Ok(()) } else { check_relative_path(path) } }
+
+pub async fn probe(node: &Node, origin_id: &str, request: ProbeRequest) -> Result<Probe, ApiError> {
+    check_place(&request.path)?;
+    Ok(node.origin(origin_id)?.origin.probe(&request.path, request.write).await)
+}
+
+pub async fn erase(node: &Node, origin_id: &str, request: EraseRequest) -> Result<EraseAnswer, ApiError> {
+    check_relative_path(&request.path)?;
+    let erased = node.origin(origin_id)?.origin.erase(&request.path, request.token.as_deref()).await?;
+    Ok(EraseAnswer { erased })
+}
+
+pub async fn verify(node: &Node, origin_id: &str, request: VerifyRequest) -> Result<VerifyAnswer, ApiError> {
+    check_relative_path(&request.path)?;
+    let origin = node.origin(origin_id)?.origin;
+    stager_origins::verify_content(origin.as_ref(), &request.path, request.size_bytes, &request.blake3).await
+}

@@ -1,0 +1,236 @@
+//! From method and path to the call. May know every call's name and nothing of its work.
+//!
+//! The one rule: a call that changes something runs to its end even when its caller hangs up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::{Method, Request};
+use serde::de::DeserializeOwned;
+use stager_core::error::{ApiError, Class};
+use stager_core::ids::check_id;
+use stager_core::replica::ReplicaKey;
+use stager_core::space::Holder;
+
+use super::answer::{self, Answer};
+use super::{content, gate, origins};
+use crate::failure::{bad_request, Failure};
+use crate::node::{Cause, Node};
+use crate::wire::{AckRequest, CapacityRequest, LeaseAnswer, MatchAnswer, ReservationAnswer, ReservationRequest, ShutdownRequest, StateAnswer, TransferStatus, TransfersAnswer};
+use crate::{attempts, replicas, transfers};
+
+const BODY_BYTES_MAX: usize = 64 << 20;
+const WAIT_S_MAX: f64 = 300.0;
+
+/// One call, its body read.
+struct Call {
+    node: Arc<Node>,
+    cause: Cause,
+    method: Method,
+    path: String,
+    query: String,
+    headers: hyper::HeaderMap,
+    body: bytes::Bytes,
+}
+
+pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {
+    let outcome = match read(node, request).await {
+        Ok(call) if call.method == Method::GET => dispatch(call).await,
+        Ok(call) => match tokio::spawn(dispatch(call)).await {
+            Ok(outcome) => outcome,
+            Err(error) => Err(ApiError::transient("io_error", "node", format!("the call ended early ({error}); look at the node's log")).into()),
+        },
+        Err(error) => Err(error.into()),
+    };
+    outcome.unwrap_or_else(answer::failure)
+}
+
+async fn read(node: Arc<Node>, request: Request<Incoming>) -> Result<Call, ApiError> {
+    let (parts, body) = request.into_parts();
+    let first_contact = parts.method == Method::GET && parts.uri.path() == "/v1/node";
+    let cause = gate::admit(&node, &parts.headers, first_contact).await?;
+    let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(_) => return Err(bad_request(parts.uri.path(), format!("the body is longer than {BODY_BYTES_MAX} bytes or broke off; split the call"))),
+    };
+    let (path, query) = (parts.uri.path().to_string(), parts.uri.query().unwrap_or("").to_string());
+    Ok(Call { node, cause, method: parts.method, path, query, headers: parts.headers, body })
+}
+
+impl Call {
+    fn body<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        serde_json::from_slice(&self.body).map_err(|error| bad_request(&self.path, format!("the body of {} is not understood ({error}); compare it with docs/formats/ionode-api.md", self.path)))
+    }
+
+    fn query(&self, name: &str) -> Option<String> {
+        self.query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| percent_decoded(value))
+    }
+
+    fn number<T: std::str::FromStr>(&self, name: &str, default: T) -> Result<T, ApiError> {
+        let Some(text) = self.query(name) else { return Ok(default) };
+        text.parse().map_err(|_| bad_request(&text, format!("{name}={text} is not a number")))
+    }
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let code = (*first == b'%').then(|| tail.get(..2)).flatten().and_then(|hex| std::str::from_utf8(hex).ok()).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &tail[2..] } else { tail };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+async fn dispatch(call: Call) -> Result<Answer, Failure> {
+    let path = call.path.clone();
+    let Some(path) = path.strip_prefix("/v1/") else { return Err(unknown(&call).into()) };
+    let segments: Vec<&str> = path.split('/').collect();
+    match segments.first().copied().unwrap_or("") {
+        "origins" => of_origins(&call, &segments[1..]).await,
+        "transfers" => of_transfers(&call, &segments[1..]),
+        "replicas" => of_replicas(call, &segments[1..]).await,
+        "attempts" => of_attempts(&call, &segments[1..]).await,
+        _ => of_node(&call, &segments).await,
+    }
+}
+
+fn unknown(call: &Call) -> ApiError {
+    ApiError::new(Class::InvalidInput, "not_found", &call.path, format!("there is no call {} {}; docs/formats/ionode-api.md lists them", call.method, call.path))
+}
+
+async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
+    let node = &call.node;
+    match (call.method.as_str(), segments) {
+        ("GET", ["node"]) => Ok(answer::ok(&node.status())),
+        ("PUT", ["capacity"]) => {
+            let request: CapacityRequest = call.body()?;
+            node.books().index.space.set_capacity(request.capacity_bytes);
+            Ok(answer::ok(&node.space()))
+        }
+        ("GET", ["state"]) => Ok(answer::ok(&state(node))),
+        ("POST", ["shutdown"]) => {
+            let request: ShutdownRequest = call.body()?;
+            crate::serve::shut_down(node.clone(), Duration::from_secs(request.drain_s));
+            Ok(answer::accepted(&crate::wire::Empty {}))
+        }
+        ("GET", ["events"]) => {
+            let wait = Duration::from_secs_f64(call.number("wait_s", 0.0f64)?.clamp(0.0, WAIT_S_MAX));
+            Ok(answer::ok(&node.events(call.number("after", 0)?, wait).await))
+        }
+        ("POST", ["events", "ack"]) => {
+            let request: AckRequest = call.body()?;
+            node.acknowledge(request.seq);
+            Ok(answer::empty())
+        }
+        ("PUT", ["reservations", id]) => {
+            check_id("reservation id", id)?;
+            let request: ReservationRequest = call.body()?;
+            Ok(answer::ok(&node.set_reservation(id, request.bytes)?))
+        }
+        ("DELETE", ["reservations", id]) => {
+            node.books().index.space.release(&Holder::Named(id.to_string()));
+            Ok(answer::empty())
+        }
+        _ => Err(unknown(call).into()),
+    }
+}
+
+fn state(node: &Node) -> StateAnswer {
+    // Transfers first: one that ends in between is told as running and then by its event, never left out.
+    let transfers = node.transfers.list();
+    let books = node.books();
+    let named = |(holder, bytes): (&Holder, u64)| match holder {
+        Holder::Named(id) => Some(ReservationAnswer { id: id.clone(), bytes }),
+        Holder::Transfer(_) => None,
+    };
+    let leases = books.index.leases().filter(|(id, _)| !id.contains(':'));
+    StateAnswer {
+        incarnation: node.incarnation.clone(),
+        next_seq: books.events.next_seq(),
+        replicas: books.index.replicas().cloned().collect(),
+        transfers,
+        reservations: books.index.space.reservations().filter_map(named).collect(),
+        leases: leases.map(|(id, replicas)| LeaseAnswer { attempt_id: id.clone(), replicas: replicas.clone() }).collect(),
+    }
+}
+
+async fn of_origins(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
+    let node = &call.node;
+    let origin_id = *segments.first().unwrap_or(&"");
+    check_id("origin id", origin_id)?;
+    match (call.method.as_str(), &segments[1..]) {
+        ("PUT", []) => {
+            origins::put(node, origin_id, &call.body).await?;
+            Ok(answer::empty())
+        }
+        ("POST", ["stat"]) => Ok(answer::ok(&origins::stat(node, origin_id, call.body()?).await?)),
+        ("POST", ["list"]) => Ok(answer::ok(&origins::list(node, origin_id, call.body()?).await?)),
+        ("POST", ["probe"]) => Ok(answer::ok(&origins::probe(node, origin_id, call.body()?).await?)),
+        ("POST", ["erase"]) => Ok(answer::ok(&origins::erase(node, origin_id, call.body()?).await?)),
+        ("POST", ["verify"]) => Ok(answer::ok(&origins::verify(node, origin_id, call.body()?).await?)),
+        _ => Err(unknown(call).into()),
+    }
+}
+
+fn of_transfers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
+    match (call.method.as_str(), segments) {
+        ("GET", []) => Ok(answer::ok(&TransfersAnswer { transfers: call.node.transfers.list() })),
+        ("PUT", [id]) => {
+            check_id("transfer id", id)?;
+            Ok(answer::accepted(&transfers::put(&call.node, call.cause.clone(), id, call.body()?)?))
+        }
+        ("DELETE", [id]) => Ok(answer::accepted(&transfers::cancel(&call.node, id)?)),
+        _ => Err(unknown(call).into()),
+    }
+}
+
+async fn of_replicas(call: Call, segments: &[&str]) -> Result<Answer, Failure> {
+    let [file_id, generation, rest @ ..] = segments else { return Err(unknown(&call).into()) };
+    check_id("file id", file_id)?;
+    check_id("generation", generation)?;
+    let key = ReplicaKey::new(*file_id, *generation);
+    let node = &call.node;
+    match (call.method.as_str(), rest) {
+        ("GET", []) => Ok(answer::ok(&replicas::get(node, &key)?)),
+        ("DELETE", []) => {
+            replicas::delete(node, call.cause.clone(), key)?;
+            Ok(answer::accepted(&crate::wire::Empty {}))
+        }
+        ("GET", ["content"]) => {
+            let member = call.query("member");
+            content::content(node.clone(), key, member, call.headers).await
+        }
+        ("POST", ["verify"]) => Ok(answer::ok(&MatchAnswer { matches: replicas::verify(node, &call.cause, &key).await? })),
+        _ => Err(unknown(&call).into()),
+    }
+}
+
+async fn of_attempts(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
+    let [attempt_id, action] = segments else { return Err(unknown(call).into()) };
+    check_id("attempt id", attempt_id)?;
+    let (node, attempt_id) = (call.node.clone(), attempt_id.to_string());
+    match (call.method.as_str(), *action) {
+        ("POST", "stage-in") => Ok(answer::ok(&attempts::stage_in(node, attempt_id, call.body()?).await?)),
+        ("POST", "stage-out") => Ok(answer::ok(&attempts::stage_out(node, attempt_id, call.body()?).await?)),
+        ("POST", "release") => Ok(answer::ok(&attempts::release(node, call.cause.clone(), attempt_id, call.body()?).await?)),
+        _ => Err(unknown(call).into()),
+    }
+}
+
+impl TransferStatus {
+    pub fn is_over(self) -> bool { matches!(self, Self::Done | Self::Failed | Self::Cancelled) }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn queries_are_decoded() {
+        assert_eq!(super::percent_decoded("a%2Fb%20c%C3%A4"), "a/b cä");
+        assert_eq!(super::percent_decoded("100%"), "100%");
+        assert_eq!(super::percent_decoded("%zz%4"), "%zz%4");
+    }
+}

@@ -1,0 +1,16 @@
+//! The I/O node: the only place where bytes flow. Serves docs/formats/ionode-api.md over a store on disk.
+//!
+//! The one rule: what is acknowledged is on disk, hashed and in the commit log.
+
+#![deny(clippy::undocumented_unsafe_blocks)]
+
+pub mod attempts;
+pub mod failure;
+pub mod http;
+pub mod node;
+pub mod replicas;
+pub mod sandbox;
+pub mod serve;
+pub mod store;
+pub mod transfers;
+pub mod wire;

@@ -1,0 +1,241 @@
+//! What all calls share: the books, the store, the origins, the events. Knows no HTTP.
+//!
+//! The one rule: the books are locked for bookkeeping only, never over I/O and never over an await.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::{Duration, Instant};
+
+use stager_core::error::ApiError;
+use stager_core::events::EventBuffer;
+use stager_core::index::{EpochCheck, Index};
+use stager_core::record::{Partial, Record};
+use stager_core::replica::ReplicaKey;
+use stager_core::space::Holder;
+use stager_origins::Origin;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::attempts::Attempts;
+use crate::failure::{bad_request, no_space};
+use crate::store::recovery::Opened;
+use crate::store::Store;
+use crate::transfers::Transfers;
+use crate::wire::{Event, EventsAnswer, Fact, NodeStatus, ReservationAnswer, SpaceAnswer};
+
+pub const API: u32 = 1;
+const EVENTS_KEPT_MAX: usize = 100_000;
+const EVENTS_PER_CALL_MAX: usize = 1_000;
+
+/// Who asked for something: goes into its events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cause {
+    pub epoch: u64,
+    pub command_id: Option<String>,
+}
+
+pub struct Books {
+    pub index: Index,
+    pub events: EventBuffer<Event>,
+}
+
+/// An origin as the scheduler described it last.
+#[derive(Clone)]
+pub struct OpenOrigin {
+    pub origin: Arc<dyn Origin>,
+    /// Kind, host and base, hashed: what partials are joined by. Credentials are not part of it.
+    pub identity: String,
+}
+
+pub struct Node {
+    pub node_id: String,
+    pub incarnation: String,
+    pub store: Store,
+    pub can_link: bool,
+    pub can_reflink: bool,
+    pub transfers: Transfers,
+    pub attempts: Attempts,
+    pub ending: CancellationToken,
+    books: Mutex<Books>,
+    origins: RwLock<HashMap<String, OpenOrigin>>,
+    newest_event: watch::Sender<u64>,
+    draining: AtomicBool,
+    last_call: Mutex<Instant>,
+    /// Epochs are raised one at a time, each on disk before the first call under it is served.
+    epoch_turn: tokio::sync::Mutex<()>,
+}
+
+impl Node {
+    pub fn new(node_id: String, opened: Opened, can_link: bool) -> Self {
+        let incarnation = rand::random::<[u8; 16]>().iter().map(|byte| format!("{byte:02x}")).collect();
+        let can_reflink = crate::sandbox::copy::can_reflink(opened.store.root());
+        let node = Self {
+            node_id,
+            incarnation,
+            can_link,
+            can_reflink,
+            store: opened.store,
+            transfers: Transfers::default(),
+            attempts: Attempts::default(),
+            ending: CancellationToken::new(),
+            books: Mutex::new(Books { index: opened.index, events: EventBuffer::new(EVENTS_KEPT_MAX) }),
+            origins: RwLock::default(),
+            newest_event: watch::Sender::new(0),
+            draining: AtomicBool::new(false),
+            last_call: Mutex::new(Instant::now()),
+            epoch_turn: tokio::sync::Mutex::default(),
+        };
+        for key in &opened.lost { node.emit_corrupt(&Cause::default(), key, "was gone or had another size when the node started"); }
+        node
+    }
+
+    pub fn books(&self) -> MutexGuard<'_, Books> { self.books.lock().expect("nobody panics over the books") }
+
+    pub fn status(&self) -> NodeStatus {
+        let space = self.space();
+        NodeStatus {
+            api: API,
+            node_id: self.node_id.clone(),
+            incarnation: self.incarnation.clone(),
+            epoch: self.books().index.epoch(),
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            store_format: crate::store::FORMAT,
+            pid: std::process::id(),
+            capacity_bytes: space.capacity_bytes,
+            used_bytes: space.used_bytes,
+            reserved_bytes: space.reserved_bytes,
+            can_link: self.can_link,
+            can_reflink: self.can_reflink,
+            draining: self.is_draining(),
+        }
+    }
+
+    pub fn space(&self) -> SpaceAnswer {
+        let books = self.books();
+        let space = &books.index.space;
+        SpaceAnswer { capacity_bytes: space.capacity_bytes(), used_bytes: space.used_bytes(), reserved_bytes: space.reserved_bytes() }
+    }
+
+    pub fn is_draining(&self) -> bool { self.draining.load(Ordering::Relaxed) }
+    pub fn start_draining(&self) { self.draining.store(true, Ordering::Relaxed); }
+
+    pub fn refuse_if_draining(&self, subject: &str) -> Result<(), ApiError> {
+        if !self.is_draining() { return Ok(()); }
+        Err(ApiError::transient("draining", subject, format!("the node {} is ending and takes no new work; use another node or start it again", self.node_id)))
+    }
+
+    pub fn touch(&self) { *self.last_call.lock().expect("nobody panics here") = Instant::now(); }
+    pub fn quiet_for(&self) -> Duration { self.last_call.lock().expect("nobody panics here").elapsed() }
+
+    /// A higher epoch is obeyed from here on, and remembered over a restart; a lower one is refused.
+    pub async fn obey_epoch(&self, epoch: u64) -> Result<(), ApiError> {
+        loop {
+            let (check, ours) = { let books = self.books(); (books.index.check_epoch(epoch), books.index.epoch()) };
+            match check {
+                EpochCheck::Same => return Ok(()),
+                EpochCheck::Stale => {
+                    let message = format!("this node obeys epoch {ours} and the call came from epoch {epoch}; another scheduler has taken over");
+                    return Err(ApiError::refused("stale_epoch", epoch.to_string(), message));
+                }
+                EpochCheck::Newer => {}
+            }
+            let _turn = self.epoch_turn.lock().await;
+            if self.books().index.check_epoch(epoch) == EpochCheck::Newer {
+                self.store.write(vec![Record::Epoch { epoch }], Vec::new()).await?;
+                self.books().index.apply(&Record::Epoch { epoch });
+            }
+        }
+    }
+
+    pub fn emit(&self, cause: &Cause, fact: Fact) -> Event {
+        let mut books = self.books();
+        let event = books.events.push(|seq| Event { seq, epoch: cause.epoch, command_id: cause.command_id.clone(), fact });
+        drop(books);
+        self.newest_event.send_modify(|newest| *newest = (*newest).max(event.seq));
+        event
+    }
+
+    pub fn emit_corrupt(&self, cause: &Cause, key: &ReplicaKey, what: &str) {
+        let message = format!("replica {key} {what}; it is quarantined and has to be made again");
+        let error = ApiError::corrupt("checksum_mismatch", &key.file_id, message);
+        tracing::warn!(replica = %key, what, "quarantined a replica");
+        self.emit(cause, Fact::ReplicaCorrupt { file_id: key.file_id.clone(), generation: key.generation.clone(), error });
+    }
+
+    pub fn emit_space(&self) {
+        let space = self.space();
+        self.emit(&Cause::default(), Fact::Space(space));
+    }
+
+    /// Waits until there is an event after `after`, the time is up or the node ends.
+    pub async fn events(&self, after: u64, wait: Duration) -> EventsAnswer {
+        let mut newest = self.newest_event.subscribe();
+        let wanted = newest.wait_for(|newest| *newest > after);
+        tokio::select! {
+            _ = tokio::time::timeout(wait, wanted) => {}
+            () = self.ending.cancelled() => {}
+        }
+        let books = self.books();
+        let (events, gap) = books.events.after(after, EVENTS_PER_CALL_MAX);
+        EventsAnswer { incarnation: self.incarnation.clone(), events, next_seq: books.events.next_seq(), gap }
+    }
+
+    pub fn acknowledge(&self, seq: u64) {
+        self.books().events.ack(seq);
+        self.transfers.forget_through(seq);
+    }
+
+    /// Grants space; partials that nobody works on make room for it.
+    pub fn reserve(&self, holder: Holder, subject: &str, bytes: u64) -> Result<(), ApiError> { self.reserve_with(holder, subject, bytes, |_| None).map(drop) }
+
+    /// As `reserve`, after a partial was claimed; it is idle again if there is no space.
+    pub fn reserve_with(&self, holder: Holder, subject: &str, bytes: u64, claim: impl FnOnce(&mut Index) -> Option<Partial>) -> Result<Option<Partial>, ApiError> {
+        let mut books = self.books();
+        let claimed = claim(&mut books.index);
+        let granted = books.index.reserve(holder, bytes);
+        if let (Err(_), Some(partial)) = (&granted, &claimed) { books.index.put_partial(partial.clone(), false); }
+        drop(books);
+        for key in granted.map_err(|short| no_space(&self.node_id, subject, short))? { self.forget_partial_file(&key); }
+        Ok(claimed)
+    }
+
+    fn forget_partial_file(&self, key: &ReplicaKey) {
+        let path = self.store.partial_path(key);
+        tracing::info!(partial = %key, "gave up a partial transfer to make room");
+        if let Err(error) = std::fs::remove_file(&path) { tracing::warn!(path = %path.display(), %error, "a partial cannot be removed; a restart removes it"); }
+    }
+
+    pub fn set_reservation(&self, id: &str, bytes: u64) -> Result<ReservationAnswer, ApiError> {
+        self.reserve(Holder::Named(id.to_string()), id, bytes)?;
+        Ok(ReservationAnswer { id: id.to_string(), bytes })
+    }
+
+    pub fn put_origin(&self, origin_id: &str, origin: OpenOrigin) { self.origins.write().expect("nobody panics here").insert(origin_id.to_string(), origin); }
+
+    pub fn origin(&self, origin_id: &str) -> Result<OpenOrigin, ApiError> {
+        let found = self.origins.read().expect("nobody panics here").get(origin_id).cloned();
+        found.ok_or_else(|| ApiError::invalid("origin_unknown", origin_id, format!("the origin {origin_id} was not described to this node since it started; put it first")))
+    }
+
+    /// Logs the quarantine, then says so.
+    pub async fn quarantine(&self, cause: &Cause, key: &ReplicaKey, what: &str) -> Result<(), ApiError> {
+        let record = Record::Quarantine { key: key.clone() };
+        self.store.write(vec![record.clone()], Vec::new()).await?;
+        self.books().index.apply(&record);
+        self.emit_corrupt(cause, key, what);
+        Ok(())
+    }
+}
+
+/// An absolute, clean path given by the scheduler for a place outside the store.
+pub fn checked_directory(path: &str, store: &Path) -> Result<PathBuf, ApiError> {
+    let clean = path.strip_prefix('/').is_some_and(stager_core::ids::is_relative_path);
+    if !clean { return Err(bad_request(path, format!("the sandbox {path:?} is no clean absolute path; write it as /a/b/c"))); }
+    let path_buf = PathBuf::from(path);
+    if path_buf.starts_with(store) || store.starts_with(&path_buf) {
+        return Err(bad_request(path, format!("the sandbox {path} and the store {} contain one another; keep them apart", store.display())));
+    }
+    Ok(path_buf)
+}

@@ -1,0 +1,99 @@
+//! Calls about replicas that are here: delete, verify, read.
+//!
+//! The one rule: a delete is in the log before the first byte goes, so a crash in between leaves garbage, never a hole.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use stager_core::error::{ApiError, Class};
+use stager_core::record::Record;
+use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+
+use crate::failure::{at, bad_request};
+use crate::node::{Cause, Node};
+use crate::store::{digest, tree};
+use crate::wire::Fact;
+
+pub fn get(node: &Node, key: &ReplicaKey) -> Result<Replica, ApiError> { node.books().index.replica(key).cloned().ok_or_else(|| unknown(key)) }
+
+fn unknown(key: &ReplicaKey) -> ApiError {
+    ApiError::new(Class::InvalidInput, "replica_unknown", &key.file_id, format!("there is no replica {key} on this node; fetch or copy it first"))
+}
+
+/// Returns when the replica is out of sight; its event follows when it is gone.
+pub fn delete(node: &Arc<Node>, cause: Cause, key: ReplicaKey) -> Result<(), ApiError> {
+    if !node.books().index.begin_delete(&key)? { return Ok(()); }
+    let node = node.clone();
+    tokio::spawn(async move {
+        if let Err(error) = finish_delete(&node, &cause, &key).await {
+            tracing::error!(replica = %key, %error, "a delete could not be finished; the replica stays");
+            node.books().index.abandon_delete(&key);
+        }
+    });
+    Ok(())
+}
+
+async fn finish_delete(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Result<(), ApiError> {
+    let record = Record::Delete { key: key.clone() };
+    node.store.write(vec![record.clone()], Vec::new()).await?;
+    let (worker, gone) = (node.clone(), key.clone());
+    let removed = blocking(move || worker.store.remove_bytes(&gone)).await;
+    if let Err(error) = removed { tracing::warn!(replica = %key, %error, "deleted bytes could not all be removed; a restart removes them"); }
+    node.books().index.apply(&record);
+    node.emit(cause, Fact::ReplicaDeleted(key.clone()));
+    Ok(())
+}
+
+/// Reads all of it; a mismatch quarantines.
+pub async fn verify(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Result<bool, ApiError> {
+    let replica = get(node, key)?;
+    let worker = node.clone();
+    let subject = replica.clone();
+    let matches = blocking(move || matches_now(&worker, &subject)).await?;
+    if !matches && node.books().index.readable(key).is_ok() { node.quarantine(cause, key, "does not have the content it was committed with").await?; }
+    Ok(matches)
+}
+
+fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
+    let key = replica.key();
+    let path = node.store.data_path(&key);
+    let found = match replica.kind {
+        ReplicaKind::File => match File::open(&path) {
+            Ok(file) => Some(digest::of_file(&file, &path, false)?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(crate::failure::disk("opening", &path, &error)),
+        },
+        ReplicaKind::Directory => match tree::verify(&path, &node.store.manifest_path(&key)) {
+            Ok(found) => found,
+            Err(error) if error.class == Class::Corrupt => None,
+            Err(error) => return Err(error),
+        },
+    };
+    Ok(found.is_some_and(|found| (found.size_bytes, &found.blake3, &found.crc64nvme) == (replica.size_bytes, &replica.blake3, &replica.crc64nvme)))
+}
+
+/// The open file of a replica or of one member, and its size.
+pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<(File, PathBuf, u64), ApiError> {
+    let replica = node.books().index.readable(key)?.clone();
+    let (path, size_bytes) = match (replica.kind, member) {
+        (ReplicaKind::File, None) => (node.store.data_path(key), replica.size_bytes),
+        (ReplicaKind::Directory, Some(member)) => {
+            let manifest = tree::Manifest::read(&node.store.manifest_path(key))?;
+            let entry = manifest.member(member).ok_or_else(|| ApiError::invalid("not_found", member, format!("the directory {key} has no member {member}; list its manifest")))?;
+            (node.store.data_path(key).join(member), entry.size_bytes)
+        }
+        (ReplicaKind::File, Some(_)) => return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no members; leave ?member out"))),
+        (ReplicaKind::Directory, None) => return Err(bad_request(&key.file_id, format!("replica {key} is a directory; name one ?member=path"))),
+    };
+    let file = File::open(&path).map_err(at("opening", &path))?;
+    Ok((file, path, size_bytes))
+}
+
+/// Disk work off the runtime's threads. A panic there is a bug and comes back as one.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Result<T, ApiError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(outcome) => outcome,
+        Err(error) => Err(ApiError::transient("io_error", "node", format!("a disk task of the node ended early ({error}); look at its log"))),
+    }
+}

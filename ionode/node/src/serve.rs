@@ -1,0 +1,205 @@
+//! `stager-ionode serve`: puts the node together, tells where it is, ends it in order.
+//!
+//! The one rule: the rendezvous is written when calls are answered, and is gone when they no longer are.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use stager_core::error::ApiError;
+use stager_core::ids::check_id;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{signal, SignalKind};
+
+use crate::failure::{at, bad_request};
+use crate::node::{Node, API};
+use crate::store::journal::Durability;
+use crate::store::recovery::{self, Unopened};
+use crate::wire::Rendezvous;
+use crate::{attempts, http};
+
+pub const EXIT_LOCKED: i32 = 3;
+const EXIT_FAULT: i32 = 1;
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+const LAST_TRANSFERS_WITHIN: Duration = Duration::from_secs(30);
+const PROBE_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Args, Debug)]
+pub struct ServeOptions {
+    /// Directory of the store; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    store: PathBuf,
+    /// Space that replicas and reservations may take together
+    #[arg(long, value_name = "BYTES")]
+    capacity: u64,
+    /// Name of this node in events and messages
+    #[arg(long, value_name = "ID")]
+    node_id: String,
+    /// Unix socket to listen on (mode 0600)
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+    /// Loopback address to listen on as well; port 0 takes a free one
+    #[arg(long, value_name = "IP:PORT")]
+    tcp: Option<SocketAddr>,
+    /// End when no call came for so many seconds and no transfer runs
+    #[arg(long, value_name = "SECONDS")]
+    idle_exit_s: Option<u64>,
+    /// Off is for benchmarks only: a power loss may then take what was acknowledged
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    fsync: Switch,
+    /// Least severe log lines written to stderr: error, warn, info, debug
+    #[arg(long, default_value = "info")]
+    log: tracing::Level,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch { On, Off }
+
+/// Returns the exit code.
+pub fn run(options: ServeOptions) -> i32 {
+    tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_max_level(options.log).with_current_span(false).init();
+    // Everything this process makes is its owner's alone.
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    let outcome = start(options);
+    match outcome {
+        Ok(()) => 0,
+        Err(Unopened::Locked(message)) => {
+            eprintln!("stager-ionode: {message}");
+            EXIT_LOCKED
+        }
+        Err(Unopened::Fault(error)) => {
+            eprintln!("stager-ionode: {error}");
+            EXIT_FAULT
+        }
+    }
+}
+
+fn start(options: ServeOptions) -> Result<(), Unopened> {
+    check_id("node id", &options.node_id)?;
+    check_addresses(&options)?;
+    raise_open_files();
+    let opened = recovery::open(&options.store, options.capacity, Durability(options.fsync == Switch::On))?;
+    let node = Arc::new(Node::new(options.node_id.clone(), opened, can_link()));
+    attempts::adopt(&node)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(at("starting threads for", &options.store))?;
+    runtime.block_on(serve(node, &options))?;
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    Ok(())
+}
+
+fn check_addresses(options: &ServeOptions) -> Result<(), ApiError> {
+    let socket = options.socket.display().to_string();
+    if socket.len() > SOCKET_PATH_BYTES_MAX {
+        return Err(bad_request(&socket, format!("the socket path {socket} is longer than {SOCKET_PATH_BYTES_MAX} bytes, which the system allows; name a shorter one")));
+    }
+    match options.tcp.filter(|address| !address.ip().is_loopback()) {
+        Some(address) => Err(bad_request(address.to_string(), format!("{address} is no loopback address and calls are not encrypted; use 127.0.0.1 or [::1]"))),
+        None => Ok(()),
+    }
+}
+
+/// Many sandboxes, transfers and connections are open at once; the soft limit is often 1024.
+fn raise_open_files() {
+    use nix::sys::resource::{getrlimit, setrlimit, Resource};
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) { tracing::warn!(%error, "the limit of open files stays as it is"); }
+    }
+}
+
+/// Whether the reaper can mount here, asked of the reaper itself in a process of its own.
+fn can_link() -> bool {
+    let Ok(program) = std::env::current_exe() else { return false };
+    let spawned = Command::new(program).args(["run", "--probe"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let Ok(mut child) = spawned else { return false };
+    let deadline = std::time::Instant::now() + PROBE_WITHIN;
+    while std::time::Instant::now() < deadline {
+        match child.try_wait() {
+            Ok(Some(_)) => break,
+            Ok(None) => std::thread::sleep(Duration::from_millis(2)),
+            Err(_) => return false,
+        }
+    }
+    let _ = child.kill();
+    let printed = child.wait_with_output().map(|output| output.stdout).unwrap_or_default();
+    serde_json::from_slice::<serde_json::Value>(&printed).is_ok_and(|answer| answer["can_link"] == true)
+}
+
+async fn serve(node: Arc<Node>, options: &ServeOptions) -> Result<(), ApiError> {
+    let socket = listen(&options.socket).await?;
+    let tcp = match options.tcp {
+        Some(address) => Some(TcpListener::bind(address).await.map_err(at("listening on", Path::new(&address.to_string())))?),
+        None => None,
+    };
+    let tcp_address = tcp.as_ref().and_then(|listener| listener.local_addr().ok()).map(|address| address.to_string());
+    announce(&node, &options.socket, tcp_address.clone())?;
+    tracing::info!(node_id = node.node_id, incarnation = node.incarnation, socket = %options.socket.display(), tcp = tcp_address, "the node listens");
+    tokio::spawn(watch_signals(node.clone()));
+    if let Some(idle_s) = options.idle_exit_s { tokio::spawn(watch_idleness(node.clone(), Duration::from_secs(idle_s))); }
+    http::serve(node.clone(), socket, tcp).await;
+    for path in [node.store.rendezvous_path(), options.socket.clone()] {
+        if let Err(error) = std::fs::remove_file(&path) { tracing::warn!(path = %path.display(), %error, "could not be removed at the end"); }
+    }
+    if tokio::time::timeout(LAST_TRANSFERS_WITHIN, node.transfers.join()).await.is_err() { tracing::warn!("transfers did not end in time and are cut off; they resume from their checkpoints"); }
+    tracing::info!(node_id = node.node_id, "the node has ended");
+    Ok(())
+}
+
+async fn listen(path: &Path) -> Result<UnixListener, ApiError> {
+    if tokio::net::UnixStream::connect(path).await.is_ok() {
+        let subject = path.display().to_string();
+        return Err(bad_request(&subject, format!("another process answers on {subject}; end it first or name another socket")));
+    }
+    if path.symlink_metadata().is_ok_and(|found| std::os::unix::fs::FileTypeExt::is_socket(&found.file_type())) {
+        std::fs::remove_file(path).map_err(at("removing the stale socket", path))?;
+    }
+    UnixListener::bind(path).map_err(at("listening on", path))
+}
+
+fn announce(node: &Node, socket: &Path, tcp: Option<String>) -> Result<(), ApiError> {
+    let rendezvous = Rendezvous {
+        api: API,
+        node_id: node.node_id.clone(),
+        incarnation: node.incarnation.clone(),
+        pid: std::process::id(),
+        socket: std::path::absolute(socket).map_err(at("looking for", socket))?.display().to_string(),
+        tcp,
+        token_file: node.store.token_path().display().to_string(),
+    };
+    let bytes = serde_json::to_vec(&rendezvous).expect("a rendezvous is plain values");
+    recovery::write_whole(&node.store.rendezvous_path(), &bytes, Durability(false))
+}
+
+async fn watch_signals(node: Arc<Node>) {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else { return };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    shut_down(node, Duration::ZERO);
+}
+
+/// Takes no new work from now on; ends when no transfer runs or `drain` is over.
+pub fn shut_down(node: Arc<Node>, drain: Duration) {
+    node.start_draining();
+    tokio::spawn(async move {
+        let idle = async {
+            while !node.transfers.is_idle() { tokio::time::sleep(Duration::from_millis(100)).await; }
+        };
+        let _ = tokio::time::timeout(drain, idle).await;
+        node.ending.cancel();
+    });
+}
+
+async fn watch_idleness(node: Arc<Node>, idle: Duration) {
+    let mut looks = tokio::time::interval(Duration::from_secs(1).min(idle.max(Duration::from_millis(100))));
+    loop {
+        looks.tick().await;
+        if node.quiet_for() >= idle && node.transfers.is_idle() {
+            tracing::info!(idle_s = idle.as_secs(), "nobody called for long enough; the node ends itself");
+            return shut_down(node, Duration::ZERO);
+        }
+    }
+}

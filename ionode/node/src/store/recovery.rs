@@ -1,0 +1,219 @@
+//! Opening a store: lock, format, token, replay of the log, and what the disk says to it.
+//!
+//! The one rule: nothing that the log names is removed here; what is missing or of a wrong size is quarantined and told.
+
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use stager_core::error::ApiError;
+use stager_core::index::Index;
+use stager_core::record::Record;
+use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
+
+use super::journal::{Durability, Journal};
+use super::{log, name, names, tree, Store, FORMAT};
+use crate::failure::{at, disk};
+use crate::sandbox::folder::remove_tree;
+
+/// Why a store cannot be opened.
+#[derive(Debug)]
+pub enum Unopened {
+    /// Another node has it.
+    Locked(String),
+    Fault(ApiError),
+}
+
+impl From<ApiError> for Unopened {
+    fn from(error: ApiError) -> Self { Self::Fault(error) }
+}
+
+pub struct Opened {
+    pub store: Store,
+    pub index: Index,
+    /// Replicas whose bytes are not what the log says.
+    pub lost: Vec<ReplicaKey>,
+}
+
+pub fn open(root: &Path, capacity_bytes: u64, durability: Durability) -> Result<Opened, Unopened> {
+    make_directory(root)?;
+    let root = root.canonicalize().map_err(at("looking for", root))?;
+    let lock = lock(&root)?;
+    check_format(&root, durability)?;
+    for below in ["log", "data", "partial", "attempts"] { make_directory(&root.join(below))?; }
+    let token = token(&root, durability)?;
+    make_shelves(&root, durability)?;
+    let (log_path, readback) = newest_log(&root)?;
+    if readback.whole_bytes < readback.file_bytes {
+        tracing::warn!(cut_bytes = readback.file_bytes - readback.whole_bytes, "the last frame of the commit log was not finished; it was never acknowledged and is cut");
+    }
+    let mut index = Index::new(capacity_bytes);
+    readback.records.iter().for_each(|record| index.apply(record));
+    let mut lost = Vec::new();
+    let mut findings = check_replicas(&root, &mut index, &mut lost);
+    findings.extend(check_partials(&root, &mut index)?);
+    remove_garbage(&root, &index)?;
+    let (log_path, whole_bytes) = match worth_compacting(readback.records.len(), &index) {
+        true => compact(&root, &log_path, &index, durability)?,
+        false => (log_path, readback.whole_bytes),
+    };
+    let journal = Journal::open(&log_path, whole_bytes, durability)?;
+    let store = Store { root, durability, journal, token, _lock: lock };
+    store.journal.write_blocking(findings)?;
+    Ok(Opened { store, index, lost })
+}
+
+fn make_directory(path: &Path) -> Result<(), ApiError> { DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at("making", path)) }
+
+fn lock(root: &Path) -> Result<Flock<File>, Unopened> {
+    let path = root.join("lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(at("opening", &path))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        nix::errno::Errno::EWOULDBLOCK => Unopened::Locked(format!("another node serves {}; end it first or name another directory", root.display())),
+        errno => Unopened::Fault(disk("locking", &path, &errno.into())),
+    })
+}
+
+fn check_format(root: &Path, durability: Durability) -> Result<(), ApiError> {
+    let path = root.join("VERSION");
+    match fs::read_to_string(&path) {
+        Ok(text) => match text.trim().parse::<u32>() {
+            Ok(format) if format == FORMAT => Ok(()),
+            Ok(format) => {
+                let message = format!("the store {} has format {format} and this stager-ionode knows format {FORMAT}; use the version that wrote it", root.display());
+                Err(ApiError::invalid("unsupported", root.display().to_string(), message))
+            }
+            Err(_) => Err(ApiError::corrupt("io_error", path.display().to_string(), format!("{} holds no format number; it is no store of stager, or a damaged one", path.display()))),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => write_whole(&path, format!("{FORMAT}\n").as_bytes(), durability),
+        Err(error) => Err(disk("reading", &path, &error)),
+    }
+}
+
+fn token(root: &Path, durability: Durability) -> Result<String, ApiError> {
+    let path = root.join("token");
+    match fs::read_to_string(&path) {
+        Ok(text) if text.trim().len() >= 32 => return Ok(text.trim().to_string()),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(disk("reading", &path, &error)),
+    }
+    let token: String = rand::random::<[u8; 32]>().iter().map(|byte| format!("{byte:02x}")).collect();
+    write_whole(&path, token.as_bytes(), durability)?;
+    Ok(token)
+}
+
+/// Appears whole or not at all, mode 0600.
+pub fn write_whole(path: &Path, bytes: &[u8], durability: Durability) -> Result<(), ApiError> {
+    let temporary = path.with_extension("new");
+    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary).map_err(at("making", &temporary))?;
+    file.write_all(bytes).map_err(at("writing", &temporary))?;
+    durability.file(&file, &temporary)?;
+    fs::rename(&temporary, path).map_err(at("renaming", path))?;
+    durability.directory(path.parent().expect("a file lies in a directory"))
+}
+
+fn make_shelves(root: &Path, durability: Durability) -> Result<(), ApiError> {
+    let data = root.join("data");
+    if data.join("ff").is_dir() { return Ok(()); }
+    for shelf in 0..=255u8 { make_directory(&data.join(format!("{shelf:02x}")))?; }
+    durability.directory(&data)
+}
+
+/// The log with the highest number; lower ones were replaced by it and are removed, unfinished ones too.
+fn newest_log(root: &Path) -> Result<(PathBuf, log::Readback), ApiError> {
+    let directory = root.join("log");
+    let mut newest: Option<u64> = None;
+    let entries = list(&directory)?;
+    for entry in &entries {
+        let number = entry.strip_suffix(".log").and_then(|number| number.parse().ok());
+        newest = newest.max(number);
+    }
+    let Some(number) = newest else {
+        return Ok((log_path(root, 1), log::Readback { records: Vec::new(), whole_bytes: 0, file_bytes: 0 }));
+    };
+    let path = log_path(root, number);
+    let readback = log::read(&path)?;
+    for stale in entries.iter().map(|entry| directory.join(entry)).filter(|stale| *stale != path) { fs::remove_file(&stale).map_err(at("removing", &stale))?; }
+    Ok((path, readback))
+}
+
+fn log_path(root: &Path, number: u64) -> PathBuf { root.join("log").join(format!("{number:08}.log")) }
+
+fn worth_compacting(records: usize, index: &Index) -> bool { records > 1000 && records > 2 * (index.replicas().count() + index.partials().count()) }
+
+/// Writes what is still true into a log of the next number; the rename makes it the truth.
+fn compact(root: &Path, old: &Path, index: &Index, durability: Durability) -> Result<(PathBuf, u64), ApiError> {
+    let number: u64 = old.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok()).expect("logs are numbered");
+    let path = log_path(root, number + 1);
+    let mut bytes = log::FILE_HEADER.to_vec();
+    for records in index.records().chunks(1000) { bytes.extend(log::frame(records)); }
+    write_whole(&path, &bytes, durability)?;
+    let before_bytes = old.metadata().map(|found| found.len()).unwrap_or(0);
+    fs::remove_file(old).map_err(at("removing", old))?;
+    tracing::info!(before_bytes, after_bytes = bytes.len(), "compacted the commit log");
+    Ok((path, bytes.len() as u64))
+}
+
+fn check_replicas(root: &Path, index: &mut Index, lost: &mut Vec<ReplicaKey>) -> Vec<Record> {
+    lost.extend(index.replicas().filter(|replica| replica.state == ReplicaState::Present && !is_there(root, replica)).map(Replica::key));
+    let records: Vec<Record> = lost.iter().map(|key| Record::Quarantine { key: key.clone() }).collect();
+    records.iter().for_each(|record| index.apply(record));
+    records
+}
+
+/// By size only: contents are verified at commit and by `verify`, not at every start.
+pub fn is_there(root: &Path, replica: &Replica) -> bool {
+    let path = super::data_path(root, &replica.key());
+    match replica.kind {
+        ReplicaKind::File => path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() == replica.size_bytes),
+        ReplicaKind::Directory => tree::has_sizes(&path, &super::manifest_path(root, &replica.key())),
+    }
+}
+
+/// A partial is worth what its last checkpoint says; bytes written after it are cut.
+fn check_partials(root: &Path, index: &mut Index) -> Result<Vec<Record>, ApiError> {
+    let mut gone = Vec::new();
+    for partial in index.partials() {
+        let path = root.join("partial").join(name(&partial.key));
+        let long_enough = path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() >= partial.watermark_bytes);
+        if !long_enough || partial.watermark_bytes == 0 {
+            gone.push(Record::PartialGone { key: partial.key.clone() });
+            continue;
+        }
+        let file = OpenOptions::new().write(true).open(&path).map_err(at("opening", &path))?;
+        file.set_len(partial.watermark_bytes).map_err(at("cutting", &path))?;
+    }
+    gone.iter().for_each(|record| index.apply(record));
+    Ok(gone)
+}
+
+fn remove_garbage(root: &Path, index: &Index) -> Result<(), ApiError> {
+    let known: HashSet<String> = index.replicas().flat_map(names).collect();
+    let mut removed = 0;
+    for shelf in list(&root.join("data"))? {
+        let shelf = root.join("data").join(shelf);
+        for entry in list(&shelf)?.into_iter().filter(|entry| !known.contains(entry)) {
+            remove_tree(&shelf.join(&entry)).map_err(at("removing", &shelf.join(&entry)))?;
+            removed += 1;
+        }
+    }
+    let partials: HashSet<String> = index.partials().map(|partial| name(&partial.key)).collect();
+    for entry in list(&root.join("partial"))?.into_iter().filter(|entry| !partials.contains(entry)) {
+        let path = root.join("partial").join(entry);
+        remove_tree(&path).map_err(at("removing", &path))?;
+        removed += 1;
+    }
+    if removed > 0 { tracing::info!(removed, "removed files that the commit log does not name"); }
+    Ok(())
+}
+
+pub fn list(directory: &Path) -> Result<Vec<String>, ApiError> {
+    let entries = fs::read_dir(directory).map_err(at("listing", directory))?;
+    let mut names = Vec::new();
+    for entry in entries { names.push(entry.map_err(at("listing", directory))?.file_name().to_string_lossy().into_owned()); }
+    Ok(names)
+}

@@ -1,0 +1,162 @@
+//! Upload: a replica becomes a file, or a tree of files, at an origin.
+//!
+//! The one rule: what is told is the weakest thing that was seen of any member, never the strongest.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use stager_core::error::ApiError;
+use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+use stager_origins::{verify_content, Origin, Upload, Uploaded, Verified};
+
+use super::run::{watched, Job, Moved};
+use crate::node::Node;
+use crate::replicas::blocking;
+use crate::store::tree::Manifest;
+use crate::wire::{OnExists, UploadRequest, VerifyMode};
+
+const MEMBERS_AT_ONCE: usize = 4;
+const STALL: Duration = Duration::from_secs(60);
+/// An origin that verifies a file moves no byte of it that we could count: it gets time by the file's size on top.
+const VERIFY_BYTES_PER_S_MIN: u64 = 8 << 20;
+
+/// One file to be sent.
+struct Piece<'a> {
+    local: &'a Path,
+    path: String,
+    size_bytes: u64,
+    blake3: &'a str,
+    crc64nvme: &'a str,
+    executable: bool,
+    /// Part of the temporary name at the origin: unique in its directory, the same when tried again.
+    id: String,
+}
+
+pub(super) async fn upload(node: &Arc<Node>, job: &Job, request: &UploadRequest) -> Result<Moved, ApiError> {
+    let key = ReplicaKey::new(&request.file_id, &request.generation);
+    let replica = node.books().index.readable(&key)?.clone();
+    let open = node.origin(&request.destination.origin_id)?;
+    let largest = replica.size_bytes;
+    let stall = STALL + Duration::from_secs(largest / VERIFY_BYTES_PER_S_MIN);
+    let work = async {
+        match replica.kind {
+            ReplicaKind::File => file(node, job, request, open.origin.as_ref(), &replica).await,
+            ReplicaKind::Directory => tree(node, job, request, open.origin.as_ref(), &replica).await,
+        }
+    };
+    let uploaded = watched(node, job, &request.destination.path, stall, work).await?;
+    let token = (replica.kind == ReplicaKind::File).then_some(uploaded.token);
+    Ok(Moved { replica: Replica { token, ..replica }, bytes_moved: uploaded.bytes_moved, verified: Some(uploaded.verified) })
+}
+
+async fn file(node: &Node, job: &Job, request: &UploadRequest, origin: &dyn Origin, replica: &Replica) -> Result<Uploaded, ApiError> {
+    let local = node.store.data_path(&replica.key());
+    let piece = Piece {
+        local: &local,
+        path: request.destination.path.clone(),
+        size_bytes: replica.size_bytes,
+        blake3: &replica.blake3,
+        crc64nvme: &replica.crc64nvme,
+        executable: replica.executable || request.make_executable,
+        id: job.id.clone(),
+    };
+    let progress = job.progress.clone();
+    send(origin, request, &piece, &move |sent| progress.store(sent, Ordering::Relaxed)).await
+}
+
+async fn send(origin: &dyn Origin, request: &UploadRequest, piece: &Piece<'_>, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Uploaded, ApiError> {
+    let upload = Upload {
+        local: piece.local,
+        path: &piece.path,
+        size_bytes: piece.size_bytes,
+        blake3: digest(piece.blake3, &piece.path)?,
+        crc64nvme: u64::from_str_radix(piece.crc64nvme, 16).map_err(|_| unreadable(&piece.path))?,
+        replace: request.on_exists == OnExists::Replace,
+        executable: piece.executable,
+        transfer_id: &piece.id,
+        progress,
+    };
+    let mut uploaded = origin.upload(upload).await?;
+    if request.verify == VerifyMode::Readback && uploaded.verified != Verified::Readback {
+        let answer = verify_content(origin, &piece.path, piece.size_bytes, piece.blake3).await?;
+        if !answer.matches {
+            let message = format!("{} read back from its origin differs from what was sent; look at the origin's disk, then upload it again", piece.path);
+            return Err(ApiError::corrupt("checksum_mismatch", &piece.path, message));
+        }
+        uploaded.verified = Verified::Readback;
+        uploaded.token = answer.token;
+    }
+    Ok(uploaded)
+}
+
+fn digest(hex: &str, path: &str) -> Result<[u8; 32], ApiError> { blake3::Hash::from_hex(hex).map(|hash| *hash.as_bytes()).map_err(|_| unreadable(path)) }
+
+fn unreadable(path: &str) -> ApiError { ApiError::corrupt("checksum_mismatch", path, format!("the checksum recorded for {path} is not readable; verify the replica")) }
+
+async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn Origin, replica: &Replica) -> Result<Uploaded, ApiError> {
+    let manifest_path = node.store.manifest_path(&replica.key());
+    let manifest = blocking(move || Manifest::read(&manifest_path)).await?;
+    let top = &request.destination.path;
+    if manifest.members.is_empty() && manifest.empty_directories.is_empty() { origin.make_directory(top).await?; }
+    for folder in &manifest.empty_directories { origin.make_directory(&format!("{top}/{folder}")).await?; }
+    let local_top = node.store.data_path(&replica.key());
+    let locals: Vec<_> = manifest.members.iter().map(|member| local_top.join(&member.path)).collect();
+    let sent: Vec<AtomicU64> = manifest.members.iter().map(|_| AtomicU64::new(0)).collect();
+    let total = Mutex::new(0u64);
+    let summary = Mutex::new(Summary::default());
+    let sends = manifest.members.iter().enumerate().map(|(n, member)| {
+        let piece = Piece {
+            local: &locals[n],
+            path: format!("{top}/{}", member.path),
+            size_bytes: member.size_bytes,
+            blake3: &member.blake3,
+            crc64nvme: &member.crc64nvme,
+            executable: member.executable,
+            id: format!("{}-{n}", job.id),
+        };
+        let (sent, total, summary) = (&sent[n], &total, &summary);
+        async move {
+            let progress = |now: u64| {
+                let mut total = total.lock().expect("nobody panics here");
+                let before = sent.swap(now, Ordering::Relaxed);
+                *total = (*total + now).saturating_sub(before);
+                job.progress.store(*total, Ordering::Relaxed);
+            };
+            let uploaded = send(origin, request, &piece, &progress).await?;
+            summary.lock().expect("nobody panics here").add(&uploaded);
+            Ok::<(), ApiError>(())
+        }
+    });
+    stream::iter(sends.collect::<Vec<_>>()).buffer_unordered(MEMBERS_AT_ONCE).try_collect::<Vec<()>>().await?;
+    Ok(summary.into_inner().expect("nobody panics here").total())
+}
+
+#[derive(Default)]
+struct Summary {
+    bytes_moved: u64,
+    weakest: Option<Verified>,
+}
+
+impl Summary {
+    fn add(&mut self, uploaded: &Uploaded) {
+        self.bytes_moved += uploaded.bytes_moved;
+        let known = self.weakest.get_or_insert(uploaded.verified);
+        if strength(uploaded.verified) < strength(*known) { *known = uploaded.verified; }
+    }
+
+    fn total(self) -> Uploaded { Uploaded { token: String::new(), verified: self.weakest.unwrap_or(Verified::Readback), bytes_moved: self.bytes_moved } }
+}
+
+/// Adopted content was verified by reading it, too, but it is good to see in a summary that all of it was.
+fn strength(verified: Verified) -> u8 {
+    match verified {
+        Verified::Size => 0,
+        Verified::OriginChecksum => 1,
+        Verified::RemoteChecksum => 2,
+        Verified::Readback => 3,
+        Verified::Adopted => 4,
+    }
+}

@@ -1,0 +1,371 @@
+//! The messages of docs/formats/ionode-api.md as types. May know nothing of what is done with them.
+//!
+//! The one rule: every message here has a golden file in tests/conformance/wire that it parses and writes back unchanged.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use stager_core::error::ApiError;
+use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+use stager_origins::{Entry, Verified};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    pub api: u32,
+    pub node_id: String,
+    pub incarnation: String,
+    pub epoch: u64,
+    pub version: String,
+    pub store_format: u32,
+    pub pid: u32,
+    pub capacity_bytes: u64,
+    pub used_bytes: u64,
+    pub reserved_bytes: u64,
+    pub can_link: bool,
+    pub can_reflink: bool,
+    pub draining: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CapacityRequest {
+    pub capacity_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceAnswer {
+    pub capacity_bytes: u64,
+    pub used_bytes: u64,
+    pub reserved_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StateAnswer {
+    pub incarnation: String,
+    pub next_seq: u64,
+    pub replicas: Vec<Replica>,
+    pub transfers: Vec<TransferState>,
+    pub reservations: Vec<ReservationAnswer>,
+    pub leases: Vec<LeaseAnswer>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeaseAnswer {
+    pub attempt_id: String,
+    pub replicas: Vec<ReplicaKey>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShutdownRequest {
+    pub drain_s: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Empty {}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StatRequest {
+    pub paths: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum StatEntry {
+    Found(Entry),
+    Failed { path: String, error: ApiError },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatAnswer {
+    pub entries: Vec<StatEntry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListRequest {
+    pub prefix: String,
+    pub recursive: bool,
+    pub limit: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ListAnswer {
+    pub entries: Vec<Entry>,
+    pub truncated: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProbeRequest {
+    pub path: String,
+    pub write: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EraseRequest {
+    pub path: String,
+    pub token: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EraseAnswer {
+    pub erased: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VerifyRequest {
+    pub path: String,
+    pub size_bytes: u64,
+    pub blake3: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum TransferRequest {
+    Fetch(FetchRequest),
+    Upload(UploadRequest),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FetchRequest {
+    pub file_id: String,
+    pub generation: String,
+    pub source: Place,
+    pub expected: Expected,
+    pub priority: i64,
+    pub executable: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UploadRequest {
+    pub file_id: String,
+    pub generation: String,
+    pub destination: Place,
+    pub on_exists: OnExists,
+    pub verify: VerifyMode,
+    pub priority: i64,
+    pub make_executable: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    pub origin_id: String,
+    pub path: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expected {
+    pub size_bytes: u64,
+    pub token: Option<String>,
+    pub blake3: Option<String>,
+    pub sha256: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExists { Fail, Replace }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VerifyMode { Auto, Readback }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransferKind { Fetch, Upload }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransferStatus { Queued, Running, Done, Failed, Cancelled }
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TransferAnswer {
+    pub state: TransferStatus,
+    pub event: Option<Event>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TransferState {
+    pub transfer_id: String,
+    pub kind: TransferKind,
+    pub state: TransferStatus,
+    pub bytes_done: u64,
+    pub bytes_total: u64,
+    pub file_id: String,
+    pub generation: String,
+    pub origin_id: String,
+    pub started_s_ago: Option<f64>,
+    pub event: Option<Event>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TransfersAnswer {
+    pub transfers: Vec<TransferState>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    pub seq: u64,
+    pub epoch: u64,
+    pub command_id: Option<String>,
+    #[serde(flatten)]
+    pub fact: Fact,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Fact {
+    TransferDone(TransferDone),
+    TransferFailed { transfer_id: String, transfer_kind: TransferKind, error: ApiError },
+    TransferCancelled { transfer_id: String },
+    ReplicaDeleted(ReplicaKey),
+    ReplicaCorrupt { file_id: String, generation: String, error: ApiError },
+    Space(SpaceAnswer),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TransferDone {
+    pub transfer_id: String,
+    pub file_id: String,
+    pub generation: String,
+    pub transfer_kind: TransferKind,
+    pub size_bytes: u64,
+    pub blake3: String,
+    pub crc64nvme: String,
+    pub sha256: Option<String>,
+    pub token: Option<String>,
+    pub bytes_moved: u64,
+    pub duration_s: f64,
+    pub verified: Option<Verified>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventsAnswer {
+    pub incarnation: String,
+    pub events: Vec<Event>,
+    pub next_seq: u64,
+    pub gap: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AckRequest {
+    pub seq: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MatchAnswer {
+    pub matches: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReservationRequest {
+    pub bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReservationAnswer {
+    pub id: String,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StageInRequest {
+    pub sandbox_dir: String,
+    pub inputs: Vec<Input>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access { Link, Copy }
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    pub file_id: String,
+    pub generation: String,
+    pub path: String,
+    pub access: Access,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MountOrder {
+    pub source: String,
+    pub target: String,
+    pub directory: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageInAnswer {
+    pub mounts: Vec<MountOrder>,
+    pub copied_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StageOutRequest {
+    pub sandbox_dir: String,
+    pub reservation_id: String,
+    pub outputs: Vec<Output>,
+    pub mounts: Vec<String>,
+    pub keep: Vec<String>,
+    pub want_sha256: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Output {
+    pub file_id: String,
+    pub generation: String,
+    pub path: String,
+    pub kind: ReplicaKind,
+    pub optional: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageOutAnswer {
+    pub outputs: Vec<Replica>,
+    pub undeclared: Vec<String>,
+    pub undeclared_count: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseRequest {
+    pub sandbox_dir: Option<String>,
+    pub remove_sandbox: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReleaseAnswer {
+    pub changed: Vec<ReplicaKey>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ErrorAnswer {
+    pub error: ApiError,
+    /// `needed_bytes` or `paths`, where a code has them.
+    #[serde(flatten)]
+    pub detail: serde_json::Map<String, Value>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rendezvous {
+    pub api: u32,
+    pub node_id: String,
+    pub incarnation: String,
+    pub pid: u32,
+    pub socket: String,
+    pub tcp: Option<String>,
+    pub token_file: String,
+}
