@@ -230,12 +230,14 @@ def test_name_rule_lets_pass(path: str) -> None:
 def test_dead_module_rule_fires() -> None:
     sources = {
         "stager": "",
-        "stager.cli.main": "from stager.model import files\nCOMMANDS = ['stager.cli.plan:run']",
+        "stager.cli.main": "from stager.model import files\nCOMMANDS = ['stager.cli.plan:run', 'wait']\nload(f'stager.cli.{name}')",
         "stager.cli.plan": "from stager.model.ids import RunId",
+        "stager.cli.wait": "",
+        "stager.cli.forgotten": "",
         "stager.model.files": "",
         "stager.model.ids": "",
         "stager.model.orphan": "from stager.model import orphan",
     }
     trees = {name: ast.parse(text) for name, text in sources.items()}
     dead = rules.dead_modules(trees, frozenset({"stager.cli.main"}), frozenset({"stager"}))
-    assert [line.split(":")[0] for line in dead] == ["stager.model.orphan"]
+    assert [line.split(":")[0] for line in dead] == ["stager.cli.forgotten", "stager.model.orphan"]

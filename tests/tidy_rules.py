@@ -33,8 +33,8 @@ PURE_MODULES = frozenset(
     """__future__ abc base64 bisect binascii collections contextlib copy dataclasses difflib enum fnmatch fractions functools hashlib
     heapq itertools json math numbers operator re statistics string struct textwrap types typing zlib stager""".split()
 )
-# hash() and id() differ from process to process, so a decision that rests on them cannot be replayed.
-IMPURE_CALLS = frozenset({"open", "input", "print", "exec", "eval", "breakpoint", "__import__", "hash", "id"})
+# hash() differs from process to process, so a decision that rests on it cannot be replayed.
+IMPURE_CALLS = frozenset({"open", "input", "print", "exec", "eval", "breakpoint", "__import__", "hash"})
 
 ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb", "putenv"})
 BANNED_NAMES = frozenset({"util", "utils", "helper", "helpers", "common", "base", "misc"})
@@ -159,12 +159,13 @@ def unfinished_findings(text: str, where: str) -> Iterator[str]:
 
 
 def dead_modules(sources: Mapping[str, ast.AST], entry_points: frozenset[str], packages: frozenset[str]) -> list[str]:
-    """Modules that no other module imports or names in a string, as lazily imported ones are (`"stager.cli.plan:main"`)."""
+    """Modules that no other module imports or names: in a string (`"stager.cli.plan:main"`), or by f"stager.cli.{name}" beside the names."""
     alive = set(entry_points) | set(packages)
     for module, tree in sources.items():
         wanted = {name for _, name in imported_modules(tree, module, module in packages)}
-        texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
         wanted |= {text.split(":")[0] for text in texts if text.startswith("stager.")}
+        wanted |= {room + text for room in texts if room.startswith("stager.") and room.endswith(".") for text in texts}
         for name in wanted:
             parents = {name, name.rpartition(".")[0]}
             alive |= parents - {module}
