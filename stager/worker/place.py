@@ -1,0 +1,105 @@
+"""Where an attempt's files lie, and how they are written.
+
+May know: paths below one state directory. One rule: directories are 0700 and files 0600, and a file is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from stager.model.ids import digest_of
+from stager.worker.spec import AttemptSpec, check_id
+
+NAME_LENGTH_MAX = 180
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`<state_dir>/attempts/<attempt_id>/`."""
+
+    directory: str
+
+    @classmethod
+    def of(cls, state_dir: Path, attempt_id: str) -> Place:
+        check_id(attempt_id)
+        return cls(f"{state_dir}/attempts/{attempt_id}")
+
+    @property
+    def sandbox(self) -> str:
+        return f"{self.directory}/sandbox"
+
+    @property
+    def attempt(self) -> str:
+        """What `adopt` needs; written first."""
+        return f"{self.directory}/attempt.json"
+
+    @property
+    def spec(self) -> str:
+        """The reaper's; holds the job's environment and goes when the job has ended."""
+        return f"{self.directory}/spec.json"
+
+    @property
+    def result(self) -> str:
+        """The reaper's."""
+        return f"{self.directory}/result.json"
+
+    @property
+    def lock(self) -> str:
+        return f"{self.directory}/lock"
+
+    @property
+    def outcome(self) -> str:
+        """Ours; written last."""
+        return f"{self.directory}/outcome.json"
+
+    def make(self) -> None:
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+
+    def drop(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def log_paths(state_dir: Path, spec: AttemptSpec) -> tuple[str, str]:
+    """stdout and stderr, kept whatever becomes of the attempt."""
+    directory = f"{state_dir}/logs/{safe_name(spec.run_id)}"
+    name = f"{directory}/{safe_name(spec.job_id)}.{spec.number}"
+    return f"{name}.out", f"{name}.err"
+
+
+def safe_name(text: str) -> str:
+    """One name of a file; ids of jobs may hold anything."""
+    name = quote(text, safe=" +,:=@()[]")
+    name = "%2E" + name[1:] if name.startswith(".") else name
+    return name if 0 < len(name) <= NAME_LENGTH_MAX else f"{name[:100]}~{digest_of(text)}"
+
+
+def write_json(path: str, value: Mapping[str, Any]) -> None:
+    """Not fsynced: after a power cut the attempt is run anew."""
+    fresh = f"{path}.{os.getpid()}.new"
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(json.dumps(value))
+    os.replace(fresh, path)
+
+
+def read_json(path: str) -> dict[str, Any] | None:
+    """None if it is not there, or was cut short by a power cut."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            value = json.loads(stream.read())
+    except (FileNotFoundError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def drop_file(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)

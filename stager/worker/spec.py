@@ -1,0 +1,160 @@
+"""What one attempt is: the command, its files, its limits.
+
+May know: the model. One rule: an AttemptSpec that exists names nothing outside its sandbox.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from stager.model.errors import InvalidInput
+from stager.model.files import FileKind
+
+ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,128}\Z")
+# The job's TMPDIR, dropped before its outputs are taken.
+SCRATCH = ".tmp"
+
+
+class Access(StrEnum):
+    """How an input gets into the sandbox: a read-only mount of the store's own file, or a copy."""
+
+    LINK = "link"
+    COPY = "copy"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptInput:
+    file_id: str
+    generation: str
+    path: str
+    access: Access = Access.LINK
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"file_id": self.file_id, "generation": self.generation, "path": self.path, "access": self.access.value}
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOutput:
+    file_id: str
+    generation: str
+    path: str
+    kind: FileKind = FileKind.FILE
+    optional: bool = False
+
+    def to_wire(self) -> dict[str, Any]:
+        named = {"file_id": self.file_id, "generation": self.generation, "path": self.path}
+        return named | {"kind": self.kind.value, "optional": self.optional}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptSpec:
+    """Either `argv` or `shell`. Paths are relative to the sandbox.
+
+    `stdout`, `stderr`: the declared outputs that are to hold what the job wrote there.
+
+    `reserve_bytes`: the space for outputs that the worker reserves on the node before it starts and frees at the end;
+    None: the caller looks after the reservation, whose id is `reservation_id` or else the attempt's.
+    """
+
+    attempt_id: str
+    run_id: str
+    job_id: str
+    number: int = 1
+    argv: tuple[str, ...] = ()
+    shell: str = ""
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: str = ""
+    inputs: tuple[AttemptInput, ...] = ()
+    outputs: tuple[AttemptOutput, ...] = ()
+    reservation_id: str = ""
+    reserve_bytes: int | None = None
+    stdin: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    timeout_s: float | None = None
+    grace_s: float = 5.0
+    want_sha256: bool = False
+    keep_failed_sandbox: bool = False
+
+    def __post_init__(self) -> None:
+        check_id(self.attempt_id)
+        if bool(self.argv) == bool(self.shell):
+            raise InvalidInput(f"job {self.job_id!r} must have either a command or a shell script", subject=self.job_id)
+        if self.cwd:
+            check_path(self.job_id, self.cwd)
+        named = [entry.path for entry in (*self.inputs, *self.outputs)]
+        for path in named + [path for path in (self.stdin, self.stdout, self.stderr) if path]:
+            check_path(self.job_id, path)
+        declared = {output.path for output in self.outputs}
+        for path in (self.stdout, self.stderr):
+            if path and path not in declared:
+                text = f"job {self.job_id!r} sends its output to {path!r}, which is not among its outputs; declare it there"
+                raise InvalidInput(text, subject=path)
+
+    @property
+    def reservation(self) -> str:
+        return self.reservation_id or self.attempt_id
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return self.argv or ("/bin/sh", "-c", self.shell)
+
+    def to_json(self) -> dict[str, Any]:
+        """What is needed to finish the attempt after a crash: not the command, and never the environment, which may hold secrets."""
+        return {
+            "version": 1,
+            "attempt_id": self.attempt_id,
+            "run_id": self.run_id,
+            "job_id": self.job_id,
+            "number": self.number,
+            "program": self.command[0],
+            "inputs": [entry.to_wire() for entry in self.inputs],
+            "outputs": [entry.to_wire() for entry in self.outputs],
+            "reservation_id": self.reservation,
+            "reserve_bytes": self.reserve_bytes,
+            "stdout": self.stdout,
+            "stderr": self.stderr,
+            "want_sha256": self.want_sha256,
+            "keep_failed_sandbox": self.keep_failed_sandbox,
+        }
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> AttemptSpec:
+        """The attempt as far as `to_json` told. Raises KeyError, ValueError or TypeError if it is no such thing."""
+        if said["version"] != 1:
+            raise ValueError(f"this attempt was written by a newer stager (format {said['version']})")
+        return cls(
+            attempt_id=said["attempt_id"],
+            run_id=said["run_id"],
+            job_id=said["job_id"],
+            number=said["number"],
+            argv=(said["program"],),
+            inputs=tuple(AttemptInput(**entry | {"access": Access(entry["access"])}) for entry in said["inputs"]),
+            outputs=tuple(AttemptOutput(**entry | {"kind": FileKind(entry["kind"])}) for entry in said["outputs"]),
+            reservation_id=said["reservation_id"],
+            reserve_bytes=said["reserve_bytes"],
+            stdout=said["stdout"],
+            stderr=said["stderr"],
+            want_sha256=said["want_sha256"],
+            keep_failed_sandbox=said["keep_failed_sandbox"],
+        )
+
+
+def check_id(attempt_id: str) -> None:
+    """It becomes the name of a directory."""
+    if not ID.match(attempt_id):
+        text = f"{attempt_id!r} cannot be the id of an attempt: letters, digits, '.', '_' and '-', at most 128"
+        raise InvalidInput(text, subject=attempt_id)
+
+
+def check_path(job_id: str, path: str) -> None:
+    parts = path.split("/")
+    if "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise InvalidInput(f"job {job_id!r}: {path!r} must be a path below the sandbox, without '..' or '.'", subject=path)
+    if parts[0] == SCRATCH:
+        text = f"job {job_id!r}: {path!r} lies in {SCRATCH!r}, which is the job's scratch directory and dropped at its end"
+        raise InvalidInput(text, subject=path)

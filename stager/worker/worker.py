@@ -1,0 +1,290 @@
+"""Runs attempts: stage in, run under the reaper, stage out, release; and finds them again after a crash.
+
+May know: everything in this room. One rule: every step can be repeated. What was done is read from the attempt's directory, in the order
+outcome, result, lock, so that two calls for one attempt never run its job twice.
+
+Errors: what befell the attempt is in its AttemptResult. A StagerError that is raised says that the node could not be asked;
+`adopt` goes on once it can be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from stager.model.errors import ErrorClass, Fault, InvalidInput, Refused, StagerError
+from stager.worker import reaper
+from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, changed_fault, fault_of, lost_fault, measures_of
+from stager.worker.captured import put_log
+from stager.worker.environment import job_environment
+from stager.worker.node_port import UNASKED_CODES, NodePort
+from stager.worker.place import Place, drop_file, log_paths, read_json, write_json
+from stager.worker.reaper import Reaper
+from stager.worker.spec import SCRATCH, Access, AttemptSpec
+
+# Larger logs are copied in a thread, so that other attempts go on meanwhile.
+INLINE_COPY_BYTES = 1 << 20
+Ending = AttemptResult | AttemptWaiting
+
+
+class Sight(StrEnum):
+    """What can be seen of an attempt from its directory alone."""
+
+    LIVING = "living"
+    FINISHED = "finished"
+    GONE = "gone"
+
+
+class Worker:
+    """`binary`: the absolute path of stager-ionode. `inherited`: what every job gets of our starter's environment (the allow-listed)."""
+
+    def __init__(self, state_dir: Path, node: NodePort, *, binary: str, inherited: Mapping[str, str], epoch: int = 0) -> None:
+        self.state_dir, self.node, self.binary, self.inherited, self.epoch = state_dir, node, binary, dict(inherited), epoch
+        self.reapers: dict[str, Reaper] = {}
+        # Attempts between their first step and the start of their reaper; True: to be ended.
+        self.starting: dict[str, bool] = {}
+
+    async def run(self, spec: AttemptSpec) -> Ending:
+        """From the start to the end, or to the wait for space. The same attempt again is `adopt`."""
+        place = Place.of(self.state_dir, spec.attempt_id)
+        if spec.attempt_id in self.starting or spec.attempt_id in self.reapers:
+            raise Refused(f"attempt {spec.attempt_id} is running already", code="attempt_running", subject=spec.attempt_id)
+        if read_json(place.attempt) is not None:
+            return await self.adopt(spec.attempt_id)
+        self.starting[spec.attempt_id] = False
+        try:
+            place.make()
+            write_json(place.attempt, spec.to_json())
+            started = await self._start(spec, place)
+        finally:
+            del self.starting[spec.attempt_id]
+        if isinstance(started, AttemptResult):
+            return await self._release(spec, place, started)
+        try:
+            code = await started.wait()
+        finally:
+            del self.reapers[spec.attempt_id]
+        return await self._judge(spec, place, started, code)
+
+    async def commit(self, attempt_id: str, reserve_bytes: int) -> Ending:
+        """After AttemptWaiting: sets the reservation to this and goes on with the stage-out."""
+        spec, place = self._known(attempt_id)
+        done = read_json(place.outcome)
+        if done is not None:
+            return AttemptResult.from_json(done)
+        result = read_json(place.result)
+        if result is None:
+            text = f"attempt {attempt_id} has no result yet, so nothing can be committed"
+            raise Refused(text, code="attempt_unfinished", subject=attempt_id)
+        await self.node.put_reservation(spec.reservation, reserve_bytes)
+        return await self._finish(spec, place, result)
+
+    def look(self, attempt_id: str) -> Sight:
+        """Without waiting and without changing anything."""
+        place = Place.of(self.state_dir, attempt_id)
+        if read_json(place.outcome) is not None or read_json(place.result) is not None:
+            return Sight.FINISHED
+        return Sight.LIVING if reaper.is_held(place.lock) else Sight.GONE
+
+    async def adopt(self, attempt_id: str) -> Ending:
+        """Takes up an attempt begun before a crash.
+
+        Waits for a living one, finishes an ended one, gives up one that is gone and makes sure that it stays so.
+        """
+        place = Place.of(self.state_dir, attempt_id)
+        done = read_json(place.outcome)
+        if done is not None:
+            return AttemptResult.from_json(done)
+        if read_json(place.attempt) is None:
+            return AttemptResult(attempt_id=attempt_id, outcome=Outcome.LOST, fault=lost_fault(attempt_id))
+        spec, place = self._known(attempt_id)
+        result = None
+        while result is None:
+            result = read_json(place.result) or await asyncio.to_thread(reaper.fence, place)
+            if result is None:
+                await reaper.wait_until_free(place.lock)
+        return await self._finish(spec, place, result)
+
+    async def kill(self, attempt_id: str) -> bool:
+        """Asks the attempt's job to end; how it ended comes from `run` or `adopt`. False if there is nothing to end."""
+        if attempt_id in self.starting:
+            self.starting[attempt_id] = True
+            return True
+        mine = self.reapers.get(attempt_id)
+        if mine is not None:
+            mine.terminate()
+            return True
+        return await reaper.terminate_holder(Place.of(self.state_dir, attempt_id).lock)
+
+    async def abandon(self, attempt_id: str) -> AttemptResult:
+        """For an attempt that waits for space and shall not get it: its outputs go with its sandbox."""
+        spec, place = self._known(attempt_id)
+        done = read_json(place.outcome)
+        if done is not None:
+            return AttemptResult.from_json(done)
+        if reaper.is_held(place.lock) or attempt_id in self.starting or attempt_id in self.reapers:
+            raise Refused(f"attempt {attempt_id} is running; end it first", code="attempt_running", subject=attempt_id)
+        return await self._release(spec, place, self._result(spec, {"outcome": "killed"}, None))
+
+    def forget(self, attempt_id: str) -> None:
+        """Drops the attempt's directory, not its logs. For an attempt whose end is recorded elsewhere."""
+        Place.of(self.state_dir, attempt_id).drop()
+
+    def _known(self, attempt_id: str) -> tuple[AttemptSpec, Place]:
+        place = Place.of(self.state_dir, attempt_id)
+        said = read_json(place.attempt)
+        try:
+            return AttemptSpec.from_json(said or {}), place
+        except (KeyError, TypeError, ValueError) as problem:
+            text = f"nothing is known of attempt {attempt_id} in {self.state_dir}: {problem}"
+            raise InvalidInput(text, code="attempt_unknown", subject=attempt_id) from problem
+
+    async def _start(self, spec: AttemptSpec, place: Place) -> Reaper | AttemptResult:
+        try:
+            if spec.reserve_bytes is not None:
+                await self.node.put_reservation(spec.reservation, spec.reserve_bytes)
+            body = {"sandbox_dir": place.sandbox, "inputs": [entry.to_wire() for entry in spec.inputs]}
+            staged = await self.node.stage_in(spec.attempt_id, body)
+        except StagerError as problem:
+            return failed(spec, unless_unasked(problem))
+        if self.starting[spec.attempt_id]:
+            return self._result(spec, {"outcome": "killed"}, staged["copied_bytes"])
+        try:
+            logs = self._prepare(spec, place)
+            env = job_environment(spec, place.sandbox, self.inherited)
+            orders = reaper.reaper_spec(spec, place, env, staged["mounts"], logs, self.epoch)
+            write_json(place.spec, orders)
+            started = self.reapers[spec.attempt_id] = Reaper(self.binary, place, logs[1])
+            started.copied_bytes = staged["copied_bytes"]
+        except OSError as problem:
+            text = f"job {spec.job_id!r} could not be started: {problem}"
+            return failed(spec, Fault(ErrorClass.TRANSIENT, "start_failed", text, spec.job_id))
+        return started
+
+    def _prepare(self, spec: AttemptSpec, place: Place) -> tuple[str, str]:
+        os.mkdir(f"{place.sandbox}/{SCRATCH}", 0o700)
+        if spec.cwd:
+            os.makedirs(f"{place.sandbox}/{spec.cwd}", 0o700, exist_ok=True)
+        logs = log_paths(self.state_dir, spec)
+        os.makedirs(os.path.dirname(logs[0]), 0o700, exist_ok=True)
+        return logs
+
+    async def _judge(self, spec: AttemptSpec, place: Place, started: Reaper, code: int) -> Ending:
+        """What the reaper's own exit says; its result says the rest."""
+        if code == reaper.EXIT_TAKEN:
+            return await self.adopt(spec.attempt_id)
+        result = read_json(place.result)
+        if result is not None:
+            return await self._finish(spec, place, result, started.copied_bytes)
+        if code in (reaper.EXIT_USAGE, reaper.EXIT_NO_RESULT):
+            kind = ErrorClass.INVALID_INPUT if code == reaper.EXIT_USAGE else ErrorClass.TRANSIENT
+            said = last_line(log_paths(self.state_dir, spec)[1])
+            return await self._release(spec, place, failed(spec, Fault(kind, "start_failed", said, spec.job_id)))
+        # Killed; a TERM right at its start ends it before it waits for any.
+        result = {"outcome": "killed"} if started.asked_to_end else reaper.FENCED
+        return await self._finish(spec, place, result)
+
+    async def _finish(self, spec: AttemptSpec, place: Place, result: Mapping[str, Any], copied_bytes: int | None = None) -> Ending:
+        """The job has ended. Repeatable: stage-out and release are idempotent on the node."""
+        drop_file(place.spec)
+        ended = self._result(spec, result, copied_bytes)
+        if ended.outcome is not Outcome.OK:
+            return await self._release(spec, place, ended)
+        try:
+            await self._settle_sandbox(spec, place)
+        except (StagerError, OSError) as problem:
+            text = f"the outputs of job {spec.job_id!r} could not be gathered: {problem}"
+            fault = problem.fault() if isinstance(problem, StagerError) else Fault(ErrorClass.TRANSIENT, "io_error", text, spec.job_id)
+            return await self._release(spec, place, replace(ended, outcome=Outcome.FAILED, fault=fault))
+        try:
+            taken = await self.node.stage_out(spec.attempt_id, self._stage_out_body(spec, place))
+        except StagerError as problem:
+            if problem.code == "exceeds_reservation":
+                return AttemptWaiting(spec.attempt_id, int(str(problem.details["needed_bytes"])), ended.measures)
+            return await self._release(spec, place, replace(ended, outcome=Outcome.FAILED, fault=unless_unasked(problem)))
+        ended = replace(ended, outputs=tuple(taken["outputs"]), undeclared=tuple(taken["undeclared"]))
+        return await self._release(spec, place, replace(ended, undeclared_count=taken["undeclared_count"]))
+
+    async def _settle_sandbox(self, spec: AttemptSpec, place: Place) -> None:
+        """Scratch goes, captured output comes. After a crash behind the commit the sandbox may be gone; the node knows what it committed."""
+        if not os.path.isdir(place.sandbox):
+            return
+        scratch = f"{place.sandbox}/{SCRATCH}"
+        try:
+            os.rmdir(scratch)
+        except OSError:
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+        for log, path in zip(log_paths(self.state_dir, spec), (spec.stdout, spec.stderr), strict=True):
+            if path and os.path.getsize(log) > INLINE_COPY_BYTES:
+                await asyncio.to_thread(put_log, log, place.sandbox, path)
+            elif path:
+                put_log(log, place.sandbox, path)
+
+    def _stage_out_body(self, spec: AttemptSpec, place: Place) -> dict[str, Any]:
+        return {
+            "sandbox_dir": place.sandbox,
+            "reservation_id": spec.reservation,
+            "outputs": [entry.to_wire() for entry in spec.outputs],
+            "mounts": [entry.path for entry in spec.inputs if entry.access is Access.LINK],
+            # What the job was given is no output that somebody forgot to declare.
+            "keep": [entry.path for entry in spec.inputs if entry.access is Access.COPY],
+            "want_sha256": spec.want_sha256,
+        }
+
+    async def _release(self, spec: AttemptSpec, place: Place, ended: AttemptResult) -> AttemptResult:
+        """Ends the leases, and the sandbox if nobody wants to look at it; then the attempt is over."""
+        keep = spec.keep_failed_sandbox and ended.outcome is Outcome.FAILED
+        try:
+            changed = (await self.node.release(spec.attempt_id, {"sandbox_dir": place.sandbox, "remove_sandbox": not keep}))["changed"]
+            if spec.reserve_bytes is not None:
+                await self.node.delete_reservation(spec.reservation)
+        except StagerError as problem:
+            changed, ended = (), replace(ended, release_fault=unless_unasked(problem))
+        if changed:
+            ended = self._tainted(spec, ended, tuple((entry["file_id"], entry["generation"]) for entry in changed))
+        drop_file(place.spec)
+        write_json(place.outcome, ended.to_json())
+        return ended
+
+    def _tainted(self, spec: AttemptSpec, ended: AttemptResult, changed: tuple[tuple[str, str], ...]) -> AttemptResult:
+        paths = {(entry.file_id, entry.generation): entry.path for entry in spec.inputs}
+        fault = changed_fault(spec.job_id, [paths.get(key, key[0]) for key in changed])
+        return replace(ended, outcome=Outcome.FAILED, fault=fault, outputs=(), void_outputs=ended.outputs, changed_inputs=changed)
+
+    def _result(self, spec: AttemptSpec, result: Mapping[str, Any], copied_bytes: int | None) -> AttemptResult:
+        stdout, stderr = log_paths(self.state_dir, spec)
+        outcome, fault = fault_of(result, spec.job_id, stderr)
+        return AttemptResult(
+            attempt_id=spec.attempt_id,
+            outcome=outcome,
+            fault=fault,
+            exit_code=result.get("exit_code"),
+            signal=result.get("signal"),
+            measures=measures_of(result, copied_bytes),
+            stdout_path=stdout,
+            stderr_path=stderr,
+            started_at_s=result.get("started_at_s"),
+        )
+
+
+def failed(spec: AttemptSpec, fault: Fault) -> AttemptResult:
+    """Before the job could run."""
+    return AttemptResult(attempt_id=spec.attempt_id, outcome=Outcome.FAILED, fault=fault)
+
+
+def unless_unasked(problem: StagerError) -> Fault:
+    """The fault of an answer; raised again if there was none, since then nothing is known of the attempt's end."""
+    if problem.code in UNASKED_CODES:
+        raise problem
+    return problem.fault()
+
+
+def last_line(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        return stream.read().strip().rpartition("\n")[2][-2000:] or "the reaper ended without a word"
