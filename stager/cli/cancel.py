@@ -1,0 +1,44 @@
+"""`stager cancel RUN`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stager.cli.exits import Exit
+from stager.cli.options import state_dir_option
+from stager.cli.reach import find_run, reach
+from stager.model.units import format_size
+
+FILES_SHOWN = 20
+
+
+@click.command(
+    epilog="""\b
+Example:
+  stager cancel montage-3f2a
+  stager cancel montage-3f2a --yes"""
+)
+@click.argument("run")
+@click.option("--yes", is_flag=True, help="do not ask")
+@state_dir_option
+def command(run: str, yes: bool, state_dir: Path | None) -> int:
+    """End RUN for good: kill its jobs, call off its transfers, drop what it made that is not durable. Names those bytes and asks first. To go on later use Ctrl-C and `stager resume`."""
+    with reach(state_dir) as client:
+        found = find_run(client, run)
+        losses = found.losses()
+        if losses.files:
+            click.echo(f"{format_size(losses.size_bytes)} in {len(losses.files)} files would be lost, made and not durable anywhere:", err=True)
+            for lfn in losses.files[:FILES_SHOWN]:
+                click.echo(f"  {lfn}", err=True)
+            if len(losses.files) > FILES_SHOWN:
+                click.echo(f"  and {len(losses.files) - FILES_SHOWN} more", err=True)
+        if losses.jobs_running:
+            click.echo(f"{losses.jobs_running} running jobs would be killed", err=True)
+        if not yes and not click.confirm(f"cancel run {found.name}?", err=True):
+            return Exit.REFUSED
+        found.cancel()
+        answer = found.wait_finished()
+        click.echo(f"run {found.name}: {answer.state}")
+        return Exit.OK

@@ -1,0 +1,28 @@
+"""`stager explain RUN`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stager.cli.options import state_dir_option
+from stager.cli.reach import find_run, reach
+
+
+@click.command(
+    epilog="""\b
+Example:
+  stager explain montage-3f2a --file mosaic.fits
+  stager explain montage-3f2a --job project_07"""
+)
+@click.argument("run")
+@click.option("--file", "lfn", metavar="LFN", help="a file of the workflow")
+@click.option("--job", metavar="JOB", help="a job of the workflow")
+@state_dir_option
+def command(run: str, lfn: str | None, job: str | None, state_dir: Path | None) -> None:
+    """What happened to a file or a job of RUN, in order, each step with its cause."""
+    if (lfn is None) == (job is None):
+        raise click.UsageError("name one thing: --file LFN or --job JOB")
+    with reach(state_dir) as client:
+        click.echo("\n".join(find_run(client, run).explain(lfn=lfn, job=job).lines))

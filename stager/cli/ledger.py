@@ -1,0 +1,37 @@
+"""`stager ledger [RUN]`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stager.cli.options import json_option, print_json, state_dir_option
+from stager.cli.reach import find_run, reach
+from stager.cli.tables import print_table
+from stager.model.units import format_size
+
+
+@click.command(
+    epilog="""\b
+Example:
+  stager ledger
+  stager ledger montage-3f2a --finals --json"""
+)
+@click.argument("run", required=False)
+@click.option("--finals", is_flag=True, help="only files that have a destination")
+@state_dir_option
+@json_option
+def command(run: str | None, finals: bool, state_dir: Path | None, as_json: bool) -> None:
+    """Each file RUN made: at risk, safe on the node, written or durable at its origin, and how that was verified."""
+    with reach(state_dir) as client:
+        entries = [entry for entry in find_run(client, run).ledger() if entry.final or not finals]
+    if as_json:
+        print_json([entry.model_dump(mode="json") for entry in entries])
+        return
+    columns = [("file", "left"), ("state", "left"), ("size", "right"), ("verified", "left"), ("at", "left"), ("blake3", "left")]
+    rows = [
+        (entry.lfn, entry.state, format_size(entry.size_bytes) if entry.size_bytes is not None else "", entry.verified, f"{entry.origin}:{entry.path}" if entry.path else "", entry.blake3[:16])
+        for entry in entries
+    ]
+    print_table(columns, rows)

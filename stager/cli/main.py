@@ -1,0 +1,92 @@
+"""The `stager` program: finds the command, runs it, turns errors into one clear message and an exit code.
+
+One rule: a command's module is imported only when it is called, so that help and completion are quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from stager import __version__
+from stager.model.errors import StagerError
+
+COMMANDS = {
+    "submit": "run a workflow",
+    "plan": "print what a run would do, and what it needs",
+    "validate": "read a workflow and say all that is wrong with it",
+    "check": "look for all that would stop a run: credentials, keys, room, programs",
+    "replay": "run a recorded WfCommons instance with real bytes",
+    "runs": "list the runs of this state directory",
+    "status": "how far a run is, and which bytes are durable",
+    "wait": "wait for a run, or for one final to be durable",
+    "logs": "what a job printed",
+    "explain": "the story of a file or a job in a run",
+    "ledger": "each produced file: at risk, safe, written or durable",
+    "resume": "go on with a run that was interrupted or failed",
+    "cancel": "end a run for good",
+    "gc": "remove what finished runs left behind",
+    "shutdown": "end the scheduler of this state directory and its I/O node",
+    "completion": "print the shell completion script",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports `stager.cli.NAME` when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return importlib.import_module(f"stager.cli.{cmd_name}").command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, 1)
+            error.message += f" Did you mean {near[0]!r}?" if near else ""
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", prog_name="stager")
+def stager() -> None:
+    """Stage data for workflows: read the DAG first, prefetch, pin, write back, say which byte is durable.
+
+    \b
+    Start with:   stager submit workflow.yml
+    Look before:  stager plan workflow.yml
+    From another terminal:  stager status
+    """
+
+
+def main() -> None:
+    """Console script. Exit codes: docs/operating/exit-codes.md."""
+    from stager.cli.exits import BY_CLASS, Exit
+
+    try:
+        code = stager.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else Exit.OK)
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(Exit.INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(Exit.INVALID_INPUT)
+    except StagerError as error:
+        click.echo(f"stager: {error.message}", err=True)
+        sys.exit(BY_CLASS[error.error_class])
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(Exit.OK)

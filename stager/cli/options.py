@@ -1,0 +1,42 @@
+"""Options that several commands share, and how they print. One rule: the same option has the same name, default and help everywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stager.model.units import parse_size_bytes
+from stager.service.settings import Settings, read_settings
+
+
+class Size(click.ParamType):
+    """`20 GB`, `512MiB`, `4096`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return parse_size_bytes(value)
+        except ValueError as problem:
+            self.fail(str(problem), param, ctx)
+
+
+state_dir_option = click.option(
+    "--state-dir", type=click.Path(file_okay=False, path_type=Path), envvar="STAGER_STATE_DIR", show_envvar=True, help="where runs, cache and journal live; one scheduler each"
+)
+capacity_option = click.option("--capacity", type=Size(), help="space of the embedded I/O node, as in '20 GB'; default: 80 % of what is free")
+cores_option = click.option("--cores", type=click.IntRange(1), help="jobs' cores on this machine; default: all")
+spill_option = click.option("--spill", metavar="ORIGIN", help="name of an origin where intermediates may go when space is short")
+output_origin_option = click.option("--output-origin", metavar="URL", help="where the outputs of a Pegasus workflow go, as in file:///data/out or s3://bucket/prefix")
+json_option = click.option("--json", "as_json", is_flag=True, help="print JSON for programs")
+
+
+def settings_of(state_dir: Path | None, capacity: int | None = None, cores: int | None = None) -> Settings:
+    return read_settings(state_dir=state_dir, capacity_bytes=capacity, cores=cores)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=1, ensure_ascii=False))

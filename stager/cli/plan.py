@@ -1,0 +1,52 @@
+"""`stager plan FILE`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stager.cli.options import capacity_option, cores_option, output_origin_option, settings_of, spill_option, state_dir_option
+from stager.cli.prepare import plan_of, read_only, topology_of
+from stager.cli.tables import plan_table
+from stager.model.workflow import graph_of
+from stager.planning.explain import explain_file
+from stager.planning.make_plan import check_capacity
+from stager.planning.plan_json import to_json
+from stager.service.profiles import load_profiles
+
+
+@click.command(
+    epilog="""\b
+Example:
+  stager plan workflow.yml
+  stager plan workflow.yml --capacity '20 GB' --output plan.json
+  stager submit workflow.yml --plan plan.json
+  stager plan workflow.yml --explain mosaic.fits"""
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@output_origin_option
+@capacity_option
+@cores_option
+@spill_option
+@state_dir_option
+@click.option("--json", "as_json", is_flag=True, help="print the plan as JSON, the same bytes for the same inputs")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="write the plan's JSON there, for `submit --plan`")
+@click.option("--explain", metavar="LFN", help="why this file is treated as it is")
+def command(
+    file: Path, output_origin: str | None, capacity: int | None, cores: int | None, spill: str | None, state_dir: Path | None, as_json: bool, output: Path | None, explain: str | None
+) -> None:
+    """Print what a run of FILE would do: order, access, bytes over the wide area, the smallest capacity it needs, and a prediction of its time. Nothing is started."""
+    settings = settings_of(state_dir, capacity, cores)
+    workflow = read_only(settings, file, output_origin)
+    plan = plan_of(workflow, settings, load_profiles(settings), spill)
+    if output is not None:
+        output.write_text(to_json(plan))
+    if explain is not None:
+        click.echo("\n".join(explain_file(workflow, graph_of(workflow), plan, topology_of(settings), explain)))
+        return
+    if as_json:
+        click.echo(to_json(plan), nl=False)
+    else:
+        plan_table(workflow, plan)
+    check_capacity(plan)

@@ -1,0 +1,101 @@
+"""From a file on the command line to a workflow, a plan and credentials: calls the readers and the planner in their order.
+
+One rule: nothing is started here; every error is said before anything is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from stager.adapters.origin_access import IonodeOriginAccess
+from stager.adapters.origin_config import resolve_all
+from stager.model.errors import InvalidInput, Refused
+from stager.model.files import OnExists
+from stager.model.profile import Profiles
+from stager.model.topology import Topology, embedded
+from stager.model.workflow import Origin, Workflow
+from stager.planning.make_plan import check_capacity, make_plan
+from stager.planning.plan import Plan
+from stager.planning.plan_json import diff, from_json
+from stager.planning.policy import Limits
+from stager.readers.native_origins import parse_url
+from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
+from stager.service.settings import Settings
+from stager.wire import Credentials
+
+
+def origin_from_url(url: str, name: str) -> Origin:
+    """`/dir`, `file:dir`, `sftp://…`, `s3://…`. What else an S3 origin needs comes from the usual AWS variables."""
+    text = url if ":" in url.split("/")[0] else f"file:{url}"
+    try:
+        kind, clean = parse_url(text, Path.cwd())
+    except ValueError as problem:
+        raise InvalidInput(f"{url!r} is no origin: {problem}") from None
+    return Origin(name, kind, clean)
+
+
+def reader_options(file: Path, output_origin: str | None) -> dict[str, Origin]:
+    if output_origin is None:
+        return {}
+    if sniff(file) is not WorkflowFormat.PEGASUS:
+        raise InvalidInput("--output-origin is for Pegasus workflows; a native workflow names its destinations itself")
+    return {"output_origin": origin_from_url(output_origin, "output")}
+
+
+def read_only(settings: Settings, file: Path, output_origin: str | None) -> Workflow:
+    """With globs listed and sizes found where the origins can be asked."""
+    access = IonodeOriginAccess(settings.environ)
+    return read_workflow(file, access=access, options=reader_options(file, output_origin))
+
+
+def topology_of(settings: Settings) -> Topology:
+    return embedded(settings.capacity_bytes, cores=settings.cores, memory_bytes=settings.memory_bytes)
+
+
+def plan_of(workflow: Workflow, settings: Settings, profiles: Profiles, spill: str | None) -> Plan:
+    if spill is not None and spill not in workflow.origins:
+        raise InvalidInput(f"--spill {spill!r} is no origin of this workflow; it has {', '.join(sorted(workflow.origins))}")
+    limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
+    return make_plan(workflow, topology_of(settings), profiles, limits=limits, spill_origin=spill)
+
+
+def approved_plan(path: Path, fresh: Plan) -> Plan:
+    """The plan in a file, if nothing it rests on has changed since. Raises Refused with what did."""
+    approved = from_json(path.read_bytes(), str(path))
+    changes = diff(approved, fresh)
+    if changes:
+        listed = "\n  ".join(changes)
+        raise Refused(f"{path} is not the plan of what is there now:\n  {listed}\nlook at it and write it again with `stager plan --output {path}`", code="plan_changed")
+    return approved
+
+
+def require_runnable(file: Path) -> None:
+    if sniff(file) is WorkflowFormat.WFCOMMONS:
+        raise InvalidInput(f"{file} is a record of a run, its programs are not here; `stager replay {file}` makes it run with real bytes")
+
+
+def ready_to_run(workflow: Workflow, settings: Settings, profiles: Profiles, spill: str | None, plan_file: Path | None) -> Plan:
+    plan = plan_of(workflow, settings, profiles, spill)
+    check_capacity(plan)
+    return approved_plan(plan_file, plan) if plan_file is not None else plan
+
+
+def credentials_of(settings: Settings, workflow: Workflow) -> Credentials:
+    """Resolved in the submitter's environment: they travel over the 0600 socket and are kept in memory only."""
+    return credentials_for(settings, workflow.origins.values(), {name for job in workflow.jobs.values() for name in job.env_pass})
+
+
+def credentials_for(settings: Settings, origins: Iterable[Origin], env_pass: set[str]) -> Credentials:
+    environ = settings.environ
+    return Credentials(resolve_all(origins, environ), {name: environ[name] for name in sorted(env_pass) if name in environ})
+
+
+def replacing(workflow: Workflow) -> Workflow:
+    """Finals of a replay replace what an earlier replay left."""
+    files = {
+        lfn: replace(file, destination=replace(file.destination, on_exists=OnExists.REPLACE)) if file.destination is not None else file
+        for lfn, file in workflow.files.items()
+    }
+    return replace(workflow, files=files)

@@ -1,0 +1,49 @@
+"""`stager status [RUN]`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stager import wire
+from stager.cli.options import json_option, print_json, state_dir_option
+from stager.cli.progress import one_line
+from stager.cli.reach import find_run, reach
+from stager.model.units import format_size
+
+
+@click.command(
+    epilog="""\b
+Example:
+  stager status
+  stager status montage-3f2a --json"""
+)
+@click.argument("run", required=False)
+@state_dir_option
+@json_option
+def command(run: str | None, state_dir: Path | None, as_json: bool) -> None:
+    """How far RUN (default: the newest) is: jobs, transfers, and every produced byte that is not durable yet."""
+    with reach(state_dir) as client:
+        status = find_run(client, run).status()
+    if as_json:
+        print_json(status.model_dump(mode="json", by_alias=True))
+        return
+    click.echo(f"run {status.info.run} ({status.info.workflow})")
+    click.echo(one_line(status))
+    click.echo("jobs: " + ", ".join(f"{count} {state}" for state, count in status.jobs.items() if count))
+    ledger = status.ledger
+    click.echo(
+        f"produced bytes: {amount(ledger.at_risk)} at risk, {amount(ledger.safe)} safe on the node, {amount(ledger.written)} written (size checked), {amount(ledger.durable)} durable"
+    )
+    for node in status.nodes:
+        state = "" if node.connected else " (does not answer)"
+        click.echo(f"node {node.node}: {format_size(node.used_bytes)} used, {format_size(node.reserved_bytes)} reserved of {format_size(node.capacity_bytes)}{state}")
+    for transfer in status.transfers:
+        click.echo(f"{transfer.direction} {transfer.lfn}: {format_size(transfer.bytes_done)} of {format_size(transfer.bytes_total)}, {transfer.state} {transfer.purpose}")
+    for problem in status.problems:
+        click.echo(f"! {problem.message}")
+
+
+def amount(counts: wire.FileCounts) -> str:
+    return f"{format_size(counts.size_bytes)} ({counts.files})"

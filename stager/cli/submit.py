@@ -1,0 +1,42 @@
+"""`stager submit FILE`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stager.cli.options import capacity_option, cores_option, output_origin_option, settings_of, spill_option, state_dir_option
+from stager.cli.prepare import credentials_of, read_only, ready_to_run, require_runnable
+from stager.cli.running import run_to_end
+from stager.service.profiles import load_profiles
+
+
+@click.command(
+    epilog="""\b
+Example:
+  stager submit workflow.yml
+  stager submit pegasus/workflow.yml --output-origin sftp://me@lab/results
+  stager submit workflow.yml --plan plan.json --detach"""
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@output_origin_option
+@click.option("--plan", "plan_file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="run this plan; refused, with the differences, if it no longer fits")
+@click.option("--detach", is_flag=True, help="print the run's id and return; `stager status` and `stager wait` follow it")
+@click.option("--quiet", "-q", is_flag=True, help="no progress, only the summary")
+@capacity_option
+@cores_option
+@spill_option
+@state_dir_option
+def command(
+    file: Path, output_origin: str | None, plan_file: Path | None, detach: bool, quiet: bool, capacity: int | None, cores: int | None, spill: str | None, state_dir: Path | None
+) -> int:
+    """Run the workflow in FILE: fetch its inputs ahead of the jobs, keep intermediates on the I/O node, write finals back and verify them.
+
+    The run goes on in the scheduler of the state directory, whatever happens to this command. Ctrl-C drains it, twice stops it; `stager resume` goes on.
+    """
+    settings = settings_of(state_dir, capacity, cores)
+    require_runnable(file)
+    workflow = read_only(settings, file, output_origin)
+    plan = ready_to_run(workflow, settings, load_profiles(settings), spill, plan_file)
+    return run_to_end(settings, workflow, plan, credentials_of(settings, workflow), detach=detach, quiet=quiet)

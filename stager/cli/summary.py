@@ -1,0 +1,71 @@
+"""What a run came to, for people. One rule: every figure is the summary's; nothing is computed here that a program could not read there."""
+
+from __future__ import annotations
+
+import click
+
+from stager import wire
+from stager.client import RunClient
+from stager.cli.exits import Exit, exit_of
+from stager.model.errors import StagerError
+from stager.model.units import format_duration, format_size
+
+METHODS = {
+    "readback": "read back and compared",
+    "remote_checksum": "checksummed by the origin's host",
+    "origin_checksum": "checksummed by the origin",
+    "adopted": "there already with the same content, read and compared",
+    "size": "size only: written, not durable",
+}
+MISSING_SHOWN = 10
+
+
+def print_summary(run: RunClient) -> Exit:
+    """Prints, and says how to exit."""
+    summary = run.summary()
+    click.echo(f"run {summary.run}: {summary.outcome} after {format_duration(summary.wall_s)}{predicted(summary)}")
+    click.echo(f"  jobs     {summary.jobs_done} of {summary.jobs_total} done, {summary.jobs_failed} failed, {summary.attempts} attempts")
+    click.echo(f"  fetched  {format_size(summary.fetched_bytes)} for {format_size(summary.staged_bytes)} staged to jobs{ratio(summary)}")
+    if summary.read_bytes is not None:
+        click.echo(f"  read     {format_size(summary.read_bytes)} by the jobs' programs (as far as it could be seen)")
+    click.echo(f"  durable  {summary.finals_durable} of {summary.finals_total} finals, {format_size(summary.uploaded_bytes)} uploaded")
+    for method, count in sorted(summary.finals.items()):
+        click.echo(f"           {count} {METHODS.get(method, method)}")
+    for lfn in summary.finals_missing[:MISSING_SHOWN]:
+        click.echo(f"  missing  {lfn}", err=True)
+    if len(summary.finals_missing) > MISSING_SHOWN:
+        click.echo(f"  missing  and {len(summary.finals_missing) - MISSING_SHOWN} more (stager ledger {summary.run})", err=True)
+    tell_trouble(run, summary)
+    return exit_of(summary.outcome)
+
+
+def predicted(summary: wire.RunSummary) -> str:
+    return f" (predicted {format_duration(summary.predicted_wall_s)})" if summary.predicted_wall_s is not None else ""
+
+
+def ratio(summary: wire.RunSummary) -> str:
+    return f", hit rate {summary.hit_rate:.0%}" if summary.hit_rate is not None else ""
+
+
+def tell_trouble(run: RunClient, summary: wire.RunSummary) -> None:
+    if summary.fault is not None:
+        click.echo(f"stager: {summary.fault.message}", err=True)
+    if summary.outcome == "failed":
+        for job in run.jobs(state="failed", limit=3):
+            tell_job(run, job)
+    if summary.outcome in ("failed", "not_durable", "refused", "interrupted"):
+        click.echo(f"go on with: stager resume {summary.run}", err=True)
+
+
+def tell_job(run: RunClient, job: wire.JobView) -> None:
+    message = job.fault.message if job.fault is not None else f"exit {job.exit_code}"
+    click.echo(f"job {job.job} ({job.attempts} attempts): {message}", err=True)
+    try:
+        logs = run.logs(job.job, tail_bytes=2000).logs
+    except StagerError:
+        return
+    last = [log for log in logs if log.stream == "stderr" and log.text.strip()][-1:]
+    for log in last:
+        click.echo(f"  last words on stderr ({log.path}):", err=True)
+        for line in log.text.strip().splitlines()[-10:]:
+            click.echo(f"    {line}", err=True)

@@ -1,0 +1,56 @@
+"""Plans, runs and states as tables for people. One rule: it only prints; a terminal's width is respected, a pipe gets plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from stager.model.units import format_duration, format_size
+from stager.model.workflow import Workflow
+from stager.planning.plan import Plan
+
+JOBS_SHOWN = 40
+PIPE_WIDTH = 160
+
+
+def console() -> Console:
+    made = Console(highlight=False, soft_wrap=False)
+    return made if made.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+
+
+def print_table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> None:
+    """Columns are (name, justify)."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in columns:
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
+def plan_table(workflow: Workflow, plan: Plan) -> None:
+    spill = f"spilling to {plan.spill_origin!r}" if plan.spill_origin else "no spill origin"
+    out = console()
+    facts = [
+        f"workflow {plan.workflow!r}: {len(plan.jobs)} jobs, {len(plan.files)} files",
+        f"capacity            {format_size(plan.capacity_bytes)} ({plan.capacity_bytes} bytes), {spill}",
+        f"smallest capacity   {format_size(plan.smallest_capacity_bytes)} ({plan.smallest_capacity_bytes} bytes)",
+        f"nothing given up at {format_size(plan.peak_live_bytes)} ({plan.peak_live_bytes} bytes)",
+        f"over the wide area  {format_size(plan.fetch_bytes)} fetched, {format_size(plan.upload_bytes)} uploaded, {format_size(plan.readback_bytes)} read back to verify",
+        f"predicted time      {format_duration(plan.makespan_s)}",
+    ]
+    for line in facts:
+        out.print(line, markup=False)
+    columns = [("order", "right"), ("job", "left"), ("start", "right"), ("end", "right"), ("compute", "right"), ("basis", "left"), ("inputs+outputs", "right"), ("outputs", "right")]
+    rows = [
+        (str(p.order), p.job, format_duration(p.start_s), format_duration(p.finish_s), format_duration(p.compute_s), p.compute_basis.value, format_size(p.footprint_bytes), format_size(p.reserve_bytes))
+        for p in plan.jobs[:JOBS_SHOWN]
+    ]
+    out.print()
+    print_table(columns, rows)
+    if len(plan.jobs) > JOBS_SHOWN:
+        out.print(f"… and {len(plan.jobs) - JOBS_SHOWN} more jobs (--json prints all)", markup=False)
+    for note in (*workflow.notes, *plan.notes):
+        out.print(f"note: {note}", markup=False)

@@ -1,0 +1,34 @@
+"""`stager validate FILE`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stager.cli.options import output_origin_option, print_json, settings_of
+from stager.cli.prepare import read_only
+from stager.readers.sniff import sniff
+
+
+@click.command(
+    epilog="""\b
+Example:
+  stager validate workflow.yml
+  stager validate montage.json --json"""
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@output_origin_option
+@click.option("--json", "as_json", is_flag=True, help="print the counts as JSON")
+def command(file: Path, output_origin: str | None, as_json: bool) -> None:
+    """Read FILE (native, Pegasus 5 or WfCommons, told apart by content) and say all that is wrong with it. Globs are listed at their origins; nothing is started."""
+    workflow = read_only(settings_of(None), file, output_origin)
+    finals = sum(each.is_final for each in workflow.files.values())
+    external = sum(each.is_external for each in workflow.files.values())
+    counts = {"format": sniff(file).value, "name": workflow.name, "jobs": len(workflow.jobs), "files": len(workflow.files), "external": external, "finals": finals}
+    if as_json:
+        print_json(counts | {"notes": list(workflow.notes)})
+        return
+    click.echo(f"{file}: {counts['format']} workflow {workflow.name!r} is valid: {counts['jobs']} jobs, {counts['files']} files ({external} inputs, {finals} finals)")
+    for note in workflow.notes:
+        click.echo(f"note: {note}")

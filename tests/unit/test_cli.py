@@ -1,0 +1,73 @@
+"""The command line without a scheduler: help, exit codes, and how errors are said."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from stager.cli import main as program
+from stager.cli.exits import BY_CLASS, BY_STATE, Exit
+from stager.model.errors import BY_CLASS as ERRORS
+from stager.model.errors import ErrorClass
+from stager.scheduler.commands import RunOutcome
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_command_has_help_with_an_example_that_names_it() -> None:
+    for name in program.COMMANDS:
+        result = CliRunner().invoke(program.stager, [name, "--help"])
+        assert result.exit_code == 0, result.output
+        assert "Example:" in result.output, name
+        assert re.search(rf"^\s+stager {name}\b", result.output, re.MULTILINE), name
+
+
+def test_every_module_of_the_room_that_holds_a_command_is_listed() -> None:
+    modules = {path.stem for path in (ROOT / "stager" / "cli").glob("*.py") if re.search(r"^def command\(", path.read_text(), re.MULTILINE)}
+    assert modules == set(program.COMMANDS)
+
+
+def test_exit_codes_are_the_documented_ones() -> None:
+    page = (ROOT / "docs" / "operating" / "exit-codes.md").read_text()
+    documented = {int(found) for found in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    assert documented == {int(code) for code in Exit}
+
+
+def test_every_error_class_and_every_outcome_has_an_exit_code_of_its_own() -> None:
+    assert set(BY_CLASS) == set(ErrorClass) and len(set(BY_CLASS.values())) == len(ErrorClass)
+    assert set(BY_STATE) == {outcome.value for outcome in RunOutcome}
+
+
+def test_a_mistyped_command_is_told_the_near_one() -> None:
+    with pytest.raises(click.UsageError, match="Did you mean 'submit'"):
+        program.stager.main(["submitt", "x.yml"], standalone_mode=False)
+
+
+@pytest.mark.parametrize("error_class", list(ErrorClass))
+def test_errors_become_one_message_and_their_exit_code(error_class: ErrorClass, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(**_: object) -> None:
+        raise ERRORS[error_class]("mosaic.fits cannot be had: do this")
+
+    monkeypatch.setattr(program.stager, "main", fail)
+    with pytest.raises(SystemExit) as caught:
+        program.main()
+    assert caught.value.code == BY_CLASS[error_class]
+    assert capsys.readouterr().err == "stager: mosaic.fits cannot be had: do this\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_name_the_program(shell: str) -> None:
+    result = CliRunner().invoke(program.stager, ["completion", shell])
+    assert result.exit_code == 0 and "_STAGER_COMPLETE" in result.output
+
+
+def test_completion_offers_commands_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.shell_completion import BashComplete
+
+    complete = BashComplete(program.stager, {}, "stager", "_STAGER_COMPLETE")
+    assert {item.value for item in complete.get_completions([], "re")} == {"replay", "resume"}
+    assert "--detach" in {item.value for item in complete.get_completions(["submit"], "--d")}
