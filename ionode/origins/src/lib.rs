@@ -12,6 +12,7 @@ use stager_core::error::ApiError;
 
 mod cli;
 mod config;
+pub mod conformance;
 mod failure;
 mod file;
 mod local;

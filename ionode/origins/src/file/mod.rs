@@ -70,6 +70,15 @@ impl Site {
 
     fn failure(&self, errno: Errno, path: &str) -> ApiError { failure::from_errno(errno, path, &self.place) }
 
+    /// Of walking to, or making, the directory something is written into.
+    fn parent_failure(&self, errno: Errno, path: &str) -> ApiError {
+        if matches!(errno, Errno::ENOTDIR | Errno::ELOOP) {
+            let why = "one of its parents is a file or a symbolic link, and nothing is written through those";
+            return failure::denied(path, &self.place, why);
+        }
+        self.failure(errno, path)
+    }
+
     fn entry(&self, path: &str, stat: &FileStat) -> Result<Entry, ApiError> {
         entry_of(path, stat).ok_or_else(|| {
             let message = format!("{path:?} at {} is neither a file nor a directory; only those are moved.", self.place);
@@ -222,7 +231,7 @@ impl Origin for FileOrigin {
         let (site, path) = (self.site.clone(), path.to_owned());
         blocking(move || {
             let clean = checked(&path)?;
-            site.base(&path)?.directory_without_links(&clean, true).map(|_| ()).map_err(|errno| site.failure(errno, &path))
+            site.base(&path)?.directory_without_links(&clean, true).map(|_| ()).map_err(|errno| site.parent_failure(errno, &path))
         })
         .await
     }

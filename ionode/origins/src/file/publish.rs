@@ -5,10 +5,8 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use nix::errno::Errno;
 use nix::fcntl::{openat, posix_fadvise, renameat, renameat2, AtFlags, OFlag, PosixFadviseAdvice, RenameFlags};
 use nix::sys::stat::{fchmod, fstat, Mode};
@@ -17,9 +15,12 @@ use stager_core::error::ApiError;
 
 use super::{beneath, blocking, Site, READ_BYTES};
 use crate::failure;
+use crate::local::LocalFile;
 use crate::path::{split, temporary_name};
 use crate::turns::Turn;
 use crate::{Entry, EntryKind, Upload, Uploaded, Verified};
+
+const WRITE_BYTES: usize = 4 << 20;
 
 /// What the blocking steps need, owned: they may outlive the future that started them.
 struct Job {
@@ -36,7 +37,7 @@ struct Job {
 }
 
 pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, clean: String) -> Result<Uploaded, ApiError> {
-    let local = open_local(upload).await?;
+    let local = LocalFile::open(upload).await?;
     let expected = blake3::Hash::from_bytes(upload.blake3);
     if let Some(adopted) = existing(site, &clean, upload.size_bytes, expected, upload.replace).await? {
         return Ok(adopted);
@@ -52,16 +53,6 @@ pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, clean: St
         Err(error) if error.code == "destination_exists" => existing(site, &job.path, upload.size_bytes, expected, false).await?.ok_or(error),
         other => other,
     }
-}
-
-async fn open_local(upload: &Upload<'_>) -> Result<Arc<File>, ApiError> {
-    let (local, path, size_bytes) = (upload.local.to_owned(), upload.path.to_owned(), upload.size_bytes);
-    blocking(move || {
-        let file = File::open(&local).map_err(|error| failure::local_io(&path, &local, &error))?;
-        let found = file.metadata().map_err(|error| failure::local_io(&path, &local, &error))?.len();
-        if found == size_bytes { Ok(Arc::new(file)) } else { Err(failure::local_differs(&path, &local)) }
-    })
-    .await
 }
 
 /// Adopts equal content; other content is an error unless it may be replaced.
@@ -107,36 +98,24 @@ async fn prepare(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, path: String
     let (temporary, replace, executable) = (temporary_name(upload.transfer_id), upload.replace, upload.executable);
     blocking(move || {
         let (parent, name) = split(&path);
-        let directory = site.base(&path)?.directory_without_links(parent, true).map_err(|errno| parent_failure(&site, errno, &path))?;
+        let directory = site.base(&path)?.directory_without_links(parent, true).map_err(|errno| site.parent_failure(errno, &path))?;
         let name = name.to_owned();
         Ok(Job { site, path, name, temporary, directory, blake3, replace, executable, _turn: turn })
     })
     .await
 }
 
-fn parent_failure(site: &Site, errno: Errno, path: &str) -> ApiError {
-    if matches!(errno, Errno::ENOTDIR | Errno::ELOOP) {
-        let why = "one of its parents is a file or a symbolic link, and nothing is written through those";
-        return failure::denied(path, &site.place, why);
-    }
-    site.failure(errno, path)
-}
-
-async fn write_and_publish(job: &Arc<Job>, local: Arc<File>, upload: &Upload<'_>) -> Result<Uploaded, ApiError> {
+async fn write_and_publish(job: &Arc<Job>, local: LocalFile, upload: &Upload<'_>) -> Result<Uploaded, ApiError> {
     let at = job.clone();
     let file = Arc::new(blocking(move || at.create()).await?);
-    let mut hasher = blake3::Hasher::new();
-    let mut start = 0;
-    while start < upload.size_bytes {
-        let end = (start + READ_BYTES).min(upload.size_bytes);
-        let (at, from, to, source) = (job.clone(), local.clone(), file.clone(), upload.local.to_owned());
-        let chunk = blocking(move || at.copy_piece(&from, &to, &source, start..end)).await?;
-        hasher.update(&chunk);
-        (upload.progress)(end - start);
-        start = end;
+    let source = local.source(WRITE_BYTES, false);
+    while let Some((offset, piece)) = source.next().await? {
+        let (at, to, length) = (job.clone(), file.clone(), piece.len() as u64);
+        blocking(move || to.write_all_at(&piece, offset).map_err(|error| at.failure(errno_of(&error)))).await?;
+        (upload.progress)(length);
     }
-    if hasher.finalize() != job.blake3 {
-        return Err(failure::local_differs(&job.path, upload.local));
+    if source.hashes().await.blake3 != job.blake3 {
+        return Err(source.damaged());
     }
     let (at, size_bytes) = (job.clone(), upload.size_bytes);
     blocking(move || at.finish(&file, size_bytes)).await?;
@@ -157,13 +136,6 @@ impl Job {
         let mode = Mode::from_bits_truncate(if self.executable { 0o777 } else { 0o666 });
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         openat(&self.directory, self.temporary.as_str(), flags, mode).map(File::from).map_err(|errno| self.failure(errno))
-    }
-
-    fn copy_piece(&self, from: &File, to: &File, local: &Path, range: std::ops::Range<u64>) -> Result<Bytes, ApiError> {
-        let mut buffer = vec![0; (range.end - range.start) as usize];
-        from.read_exact_at(&mut buffer, range.start).map_err(|error| failure::local_io(&self.path, local, &error))?;
-        to.write_all_at(&buffer, range.start).map_err(|error| self.failure(errno_of(&error)))?;
-        Ok(Bytes::from(buffer))
     }
 
     /// Reads back through a new handle, with the written pages dropped so that they come from the disk where the kernel lets them go.

@@ -42,7 +42,7 @@ pub struct Offers {
 }
 
 pub struct Link {
-    pub ssh: Handle<Client>,
+    pub ssh: Arc<Handle<Client>>,
     pub sftp: RawSftpSession,
     pub offers: Offers,
     pub read_bytes: u64,
@@ -118,7 +118,7 @@ impl Link {
         sftp.realpath(".").await.map_err(no_sftp)?;
         let handles = limits.open_handles.map_or(HANDLES_MAX, |n| HANDLES_MAX.min(n as usize));
         Ok(Self {
-            ssh,
+            ssh: Arc::new(ssh),
             sftp,
             offers,
             read_bytes: limits.read_len.unwrap_or(IO_BYTES_DEFAULT).clamp(1, IO_BYTES_MAX),
@@ -152,6 +152,16 @@ impl Link {
             Packet::Status(status) if status.status_code == StatusCode::Ok => Ok(()),
             Packet::Status(status) => Err(status.into()),
             _ => Err(SftpError::UnexpectedPacket),
+        }
+    }
+}
+
+impl Drop for Link {
+    /// russh keeps an idle connection after its last handle is gone; an origin that was replaced must not.
+    fn drop(&mut self) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let ssh = self.ssh.clone();
+            runtime.spawn(async move { ssh.disconnect(russh::Disconnect::ByApplication, "", "").await.ok() });
         }
     }
 }

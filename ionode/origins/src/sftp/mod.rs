@@ -65,14 +65,16 @@ impl SftpOrigin {
     pub fn new(config: &SftpConfig) -> Result<Self, ApiError> { Self::with_timing(config, Timing::default()) }
 
     pub fn with_timing(config: &SftpConfig, timing: Timing) -> Result<Self, ApiError> {
-        let place: Arc<str> = format!("sftp://{}@{}:{}/{}", config.user, config.host, config.port, config.base_path).into();
+        let base = base_of(&config.base_path);
+        let shown = if base.starts_with('/') { base.clone() } else { format!("/~/{base}") };
+        let place: Arc<str> = format!("sftp://{}@{}:{}{shown}", config.user, config.host, config.port).into();
         if config.host.is_empty() || config.user.is_empty() || config.base_path.contains('\0') {
             return Err(ApiError::invalid("bad_request", &*place, format!("The origin {place} needs a host, a user and a base_path without NUL.")));
         }
         let site = Site {
             pool: Pool::new(config.clone(), place.clone(), timing),
             place,
-            base: base_of(&config.base_path),
+            base,
             clock_ahead_s: AtomicI64::new(0),
             shell: AtomicBool::new(config.shell_checksum),
         };

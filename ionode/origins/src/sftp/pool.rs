@@ -45,18 +45,26 @@ impl Pool {
     pub fn connections_max(&self) -> usize { self.config.connections_max.unwrap_or(CONNECTIONS_DEFAULT).max(1) }
 
     pub async fn lease(&self, work: Work) -> Result<Lease, ApiError> {
-        if let Some((lease, count)) = self.least_busy() {
-            let busy = lease.link.users.load(Ordering::Relaxed) > 1;
-            if work == Work::Bulk && busy && count < self.connections_max() {
-                return Ok(self.grow().await.unwrap_or(lease));
-            }
-            return Ok(lease);
+        if let Some(found) = self.least_busy() {
+            return Ok(self.grown(work, found).await);
         }
-        let _one_at_a_time = self.opening.lock().await;
+        let one_at_a_time = self.opening.lock().await;
         match self.least_busy() {
-            Some((lease, _)) => Ok(lease),
+            Some(found) => {
+                drop(one_at_a_time);
+                Ok(self.grown(work, found).await)
+            }
             None => self.open().await,
         }
+    }
+
+    /// Bulk work beside other work is worth a connection of its own, while there may be more.
+    async fn grown(&self, work: Work, (lease, count): (Lease, usize)) -> Lease {
+        let busy = lease.link.users.load(Ordering::Relaxed) > 1;
+        if work == Work::Bulk && busy && count < self.connections_max() {
+            return self.grow().await.unwrap_or(lease);
+        }
+        lease
     }
 
     /// A link nobody moves bytes over, or a new one: for a file that is worth several.

@@ -1,0 +1,164 @@
+//! Promises about bytes: what comes back is what went in, or an error says why not.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use stager_core::error::ApiError;
+use tokio::sync::Mutex;
+
+use super::{code, content, get, local, put, transfer_id, upload, upload_as, How, Memory, Place};
+use crate::{Sink, Verified};
+
+pub async fn round_trips(place: &dyn Place) {
+    let origin = place.origin();
+    for (seed, size_bytes) in [0usize, 1, 255 * 1024 + 1, (8 << 20) + 3].into_iter().enumerate() {
+        let bytes = content(seed as u64, size_bytes);
+        let path = format!("round trips/deep/er/{size_bytes}.bin");
+        let uploaded = put(place, &path, &bytes).await;
+        assert!(matches!(uploaded.verified, Verified::Readback | Verified::RemoteChecksum), "{uploaded:?} is no verification");
+        assert!(uploaded.bytes_moved >= size_bytes as u64);
+        let entry = origin.stat(&path).await.unwrap();
+        assert_eq!((entry.size_bytes, &entry.token, &entry.path), (size_bytes as u64, &uploaded.token, &path));
+        assert!(get(&*origin, &entry).await.unwrap() == bytes, "{size_bytes} bytes came back changed");
+    }
+}
+
+pub async fn ranges_are_exact(place: &dyn Place) {
+    let origin = place.origin();
+    let bytes = content(10, (1 << 20) + 17);
+    put(place, "ranges/file", &bytes).await;
+    let entry = origin.stat("ranges/file").await.unwrap();
+    let ranges = [0..1, 5..5, 100..300_000, 1_000_000..entry.size_bytes];
+    let memory = Memory::new(entry.size_bytes);
+    origin.fetch(&entry, &ranges, &memory).await.unwrap();
+    for range in &ranges {
+        assert!(memory.range(range.clone()) == bytes[range.start as usize..range.end as usize], "{range:?} is wrong");
+    }
+    let asked: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    assert_eq!(memory.count() as u64, asked, "more was written than asked for");
+    let beyond = 0..entry.size_bytes + 1;
+    assert_eq!(code(origin.fetch(&entry, &[beyond], &Memory::new(entry.size_bytes + 1)).await), "bad_request");
+}
+
+pub async fn nothing_is_clobbered(place: &dyn Place) {
+    let origin = place.origin();
+    let theirs = content(20, 5000);
+    put(place, "clobber/file", &theirs).await;
+    for size_bytes in [5000, 4000, 0] {
+        let mine = local(place, &content(21, size_bytes));
+        assert_eq!(code(upload(place, &mine, "clobber/file", How::default()).await), "destination_exists");
+    }
+    let entry = origin.stat("clobber/file").await.unwrap();
+    assert!(get(&*origin, &entry).await.unwrap() == theirs);
+}
+
+pub async fn replacing_is_allowed_when_asked(place: &dyn Place) {
+    let origin = place.origin();
+    put(place, "replace/file", &content(30, 5000)).await;
+    let mine = content(31, 70_000);
+    let uploaded = upload(place, &local(place, &mine), "replace/file", How { replace: true, ..How::default() }).await.unwrap();
+    let entry = origin.stat("replace/file").await.unwrap();
+    assert_eq!(entry.token, uploaded.token);
+    assert!(get(&*origin, &entry).await.unwrap() == mine);
+}
+
+pub async fn equal_content_is_adopted(place: &dyn Place) {
+    let bytes = content(40, 300_000);
+    let first = put(place, "adopt/file", &bytes).await;
+    for replace in [false, true] {
+        let again = upload(place, &local(place, &bytes), "adopt/file", How { replace, ..How::default() }).await.unwrap();
+        assert_eq!((again.verified, &again.token), (Verified::Adopted, &first.token));
+    }
+}
+
+pub async fn damaged_local_content_is_refused(place: &dyn Place) {
+    let origin = place.origin();
+    let bytes = content(50, 600_000);
+    let mut damaged = local(place, &bytes);
+    damaged.blake3[0] ^= 1;
+    assert_eq!(code(upload(place, &damaged, "damaged/file", How::default()).await), "checksum_mismatch");
+    let mut truncated = local(place, &bytes);
+    truncated.size_bytes += 1;
+    assert_eq!(code(upload(place, &truncated, "damaged/file", How::default()).await), "checksum_mismatch");
+    assert_eq!(code(origin.stat("damaged/file").await), "not_found");
+    put(place, "damaged/there", &content(51, 100)).await;
+    let replaced = upload(place, &damaged, "damaged/there", How { replace: true, ..How::default() }).await;
+    assert_eq!(code(replaced), "checksum_mismatch");
+    let entry = origin.stat("damaged/there").await.unwrap();
+    assert!(get(&*origin, &entry).await.unwrap() == content(51, 100), "the old content is gone");
+}
+
+pub async fn a_changed_source_is_noticed(place: &dyn Place) {
+    let origin = place.origin();
+    put(place, "changed/file", &content(60, 5000)).await;
+    let old = origin.stat("changed/file").await.unwrap();
+    place.write_behind("changed/file", &content(61, 5001)).await;
+    let result = get(&*origin, &old).await;
+    let error = result.expect_err("the old token must not fetch the new content");
+    assert_eq!(error.code, "source_changed", "{error:?}");
+    let new = origin.stat("changed/file").await.unwrap();
+    assert_ne!(new.token, old.token);
+    assert!(get(&*origin, &new).await.unwrap() == content(61, 5001));
+}
+
+/// Changes the file when the first bytes arrive.
+struct Meddler<'a> {
+    place: &'a dyn Place,
+    done: Mutex<bool>,
+}
+
+#[async_trait]
+impl Sink for Meddler<'_> {
+    async fn write_at(&self, _offset: u64, _chunk: Bytes) -> Result<(), ApiError> {
+        let mut done = self.done.lock().await;
+        if !*done {
+            self.place.write_behind("meanwhile/file", &content(71, 40_000_001)).await;
+            *done = true;
+        }
+        Ok(())
+    }
+}
+
+pub async fn a_source_changed_meanwhile_is_noticed(place: &dyn Place) {
+    let origin = place.origin();
+    place.write_behind("meanwhile/file", &content(70, 40_000_000)).await;
+    let entry = origin.stat("meanwhile/file").await.unwrap();
+    let meddler = Meddler { place, done: Mutex::new(false) };
+    let whole = 0..entry.size_bytes;
+    assert_eq!(code(origin.fetch(&entry, &[whole], &meddler).await), "source_changed");
+}
+
+pub async fn a_cancelled_upload_is_taken_over(place: &dyn Place) {
+    let origin = place.origin();
+    let bytes = content(80, 20 << 20);
+    let (file, transfer_id) = (local(place, &bytes), transfer_id());
+    let begun = tokio::sync::Notify::new();
+    let progress = |_: u64| begun.notify_one();
+    tokio::select! {
+        result = upload_as(&*origin, &file, "cancelled/file", How::default(), &transfer_id, &progress) => panic!("it was over before it began: {result:?}"),
+        () = begun.notified() => {}
+    }
+    assert_eq!(code(origin.stat("cancelled/file").await), "not_found");
+    upload_as(&*origin, &file, "cancelled/file", How::default(), &transfer_id, &|_| {}).await.unwrap();
+    let entry = origin.stat("cancelled/file").await.unwrap();
+    assert!(get(&*origin, &entry).await.unwrap() == bytes);
+}
+
+pub async fn many_uploads_at_once(place: &dyn Place) {
+    let origin = place.origin();
+    let uploads = (0..32u64).map(|i| async move { put(place, &format!("many/{i}"), &content(100 + i, 100_000 + i as usize)).await });
+    futures::future::join_all(uploads).await;
+    let paths: Vec<String> = (0..32).map(|i| format!("many/{i}")).collect();
+    for (i, entry) in origin.stat_many(&paths).await.into_iter().enumerate() {
+        let bytes = get(&*origin, &entry.unwrap()).await.unwrap();
+        assert!(bytes == content(100 + i as u64, 100_000 + i), "{i} is wrong");
+    }
+}
+
+pub async fn executables_stay_so(place: &dyn Place) {
+    let script = local(place, b"#!/bin/sh\n");
+    upload(place, &script, "modes/run", How { executable: true, ..How::default() }).await.unwrap();
+    upload(place, &script, "modes/read", How::default()).await.unwrap();
+    if let (Some(run), Some(read)) = (place.mode("modes/run"), place.mode("modes/read")) {
+        assert!(run & 0o100 != 0 && read & 0o111 == 0, "{run:o} {read:o}");
+    }
+}

@@ -1,0 +1,105 @@
+//! The file origin keeps every promise, and never leaves its base.
+
+mod place;
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+
+use place::DirectoryPlace;
+use stager_origins::conformance::{self, content, get, local, put, upload, How};
+use stager_origins::{open, FileConfig, Origin, OriginConfig};
+
+fn origin(base: &Path) -> Arc<dyn Origin> {
+    open(&OriginConfig::File(FileConfig { base_path: base.to_owned(), bandwidth_bytes_per_s_max: None })).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keeps_every_promise() {
+    let base = tempfile::tempdir().unwrap();
+    conformance::all(&DirectoryPlace::new(origin(base.path()), base.path())).await;
+}
+
+#[tokio::test]
+async fn links_are_followed_inside_and_never_out() {
+    let (base, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let place = DirectoryPlace::new(origin(base.path()), base.path());
+    std::fs::write(outside.path().join("secret"), b"secret").unwrap();
+    put(&place, "real/file", b"inside").await;
+    symlink("real/file", base.path().join("link")).unwrap();
+    symlink("real", base.path().join("directory link")).unwrap();
+    symlink(outside.path().join("secret"), base.path().join("stolen")).unwrap();
+    symlink(outside.path(), base.path().join("out")).unwrap();
+    symlink("nowhere", base.path().join("dangling")).unwrap();
+    let origin = &place.origin;
+    let entry = origin.stat("link").await.unwrap();
+    assert_eq!(get(&**origin, &entry).await.unwrap(), b"inside");
+    assert_eq!(origin.stat("directory link/file").await.unwrap().size_bytes, 6);
+    for path in ["stolen", "out/secret", "out"] {
+        assert_eq!(origin.stat(path).await.unwrap_err().code, "denied", "{path}");
+    }
+    assert_eq!(origin.stat("dangling").await.unwrap_err().code, "not_found");
+    let listed: Vec<String> = origin.list("", true, 100).await.unwrap().0.into_iter().map(|entry| entry.path).collect();
+    assert_eq!(listed, ["link", "real/file"]);
+    let file = local(&place, b"new");
+    for path in ["out/new", "directory link/new"] {
+        assert_eq!(upload(&place, &file, path, How::default()).await.unwrap_err().code, "denied", "{path}");
+    }
+    assert_eq!(upload(&place, &file, "dangling", How::default()).await.unwrap_err().code, "destination_exists");
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_missing_base_and_special_files_are_named() {
+    let base = tempfile::tempdir().unwrap();
+    let missing = origin(&base.path().join("not mounted"));
+    let error = missing.stat("file").await.unwrap_err();
+    assert_eq!(error.code, "not_found");
+    assert!(error.message.contains("base directory"), "{}", error.message);
+    nix::unistd::mkfifo(&base.path().join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert_eq!(origin(base.path()).stat("fifo").await.unwrap_err().code, "unsupported");
+    let relative = OriginConfig::File(FileConfig { base_path: "relative".into(), bandwidth_bytes_per_s_max: None });
+    assert_eq!(open(&relative).err().unwrap().code, "bad_request");
+}
+
+#[tokio::test]
+async fn a_fresh_file_is_not_settled() {
+    let base = tempfile::tempdir().unwrap();
+    let place = DirectoryPlace::new(origin(base.path()), base.path());
+    put(&place, "file", b"x").await;
+    assert!(!place.origin.stat("file").await.unwrap().settled);
+    let old = std::fs::File::open(base.path().join("file")).unwrap();
+    old.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(3)).unwrap();
+    assert!(place.origin.stat("file").await.unwrap().settled);
+}
+
+/// A small file system of its own, seen by this thread and those it starts, gone with them.
+#[test]
+fn a_full_disk_is_called_so() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: a full disk needs root to mount one");
+        return;
+    }
+    let body = || {
+        use nix::mount::{mount, MsFlags};
+        use nix::sched::{unshare, CloneFlags};
+        if let Err(error) = unshare(CloneFlags::CLONE_NEWNS) {
+            return eprintln!("not run: no mount namespace here ({error})");
+        }
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+        let base = tempfile::tempdir().unwrap();
+        mount(Some("tmpfs"), base.path(), Some("tmpfs"), MsFlags::empty(), Some("size=1m")).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let place = DirectoryPlace::new(origin(base.path()), base.path());
+            let large = local(&place, &content(1, 3 << 20));
+            assert_eq!(upload(&place, &large, "large", How::default()).await.unwrap_err().code, "no_space_origin");
+            assert!(place::files_below(base.path()).is_empty(), "the temporary file is left on a full disk");
+            put(&place, "small", &content(2, 1000)).await;
+            assert!(place.origin.probe("", false).await.free_bytes.unwrap() <= 1 << 20);
+        });
+        drop(runtime);
+        nix::mount::umount(base.path()).unwrap();
+    };
+    std::thread::spawn(body).join().unwrap();
+}

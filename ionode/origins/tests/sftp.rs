@@ -1,0 +1,282 @@
+//! The sftp origin keeps every promise against a real sshd, with and without a shell, and survives bad networks and wrong keys.
+
+mod place;
+mod relay;
+mod sshd;
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use place::DirectoryPlace;
+use relay::{Mischief, Relay, Way};
+use sshd::{keygen, Sshd};
+use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
+use stager_origins::{open, Origin, OriginConfig, SftpConfig, SftpOrigin, SshfsConfig, Timing, Verified};
+
+fn origin(config: SftpConfig) -> Arc<dyn Origin> { open(&OriginConfig::Sftp(config)).unwrap() }
+
+fn place(sshd: &Sshd) -> DirectoryPlace { DirectoryPlace::new(origin(sshd.config()), &sshd.base()) }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keeps_every_promise() {
+    let sshd = Sshd::start("");
+    conformance::all(&place(&sshd)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keeps_every_promise_without_a_shell() {
+    let sshd = Sshd::start("ForceCommand internal-sftp");
+    let config = SftpConfig { shell_checksum: true, ..sshd.config() };
+    let place = DirectoryPlace::new(origin(config), &sshd.base());
+    assert_eq!(put(&place, "first", b"no shell answers").await.verified, Verified::Readback);
+    conformance::all(&place).await;
+}
+
+/// Root may do everything, so denial is seen by another user.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn denial_is_told_apart() {
+    if !nix::unistd::geteuid().is_root() {
+        return eprintln!("not run: logging in as another user needs root");
+    }
+    let sshd = Sshd::start_as("nobody", "ForceCommand internal-sftp", &[]);
+    let mut place = place(&sshd);
+    place.denied = Some("closed".into());
+    std::fs::create_dir(sshd.base().join("closed")).unwrap();
+    std::fs::set_permissions(sshd.base().join("closed"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    place.origin.make_directory("open").await.unwrap();
+    conformance::denied_is_said(&place).await;
+    put(&place, "open/file", b"but this works").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shell_that_answers_spares_the_read_back() {
+    let sshd = Sshd::start("");
+    let config = SftpConfig { shell_checksum: true, ..sshd.config() };
+    let place = DirectoryPlace::new(origin(config), &sshd.base());
+    for name in ["plain", "$(touch pwned)`touch pwned`'; touch pwned; '", "two\nlines\\", "-n"] {
+        let uploaded = put(&place, &format!("{name}/{name}"), &content(1, 300_000)).await;
+        assert_eq!((uploaded.verified, uploaded.bytes_moved), (Verified::RemoteChecksum, 300_000), "{name:?}");
+    }
+    assert!(!place.raw_names().iter().any(|name| name.ends_with("pwned")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sshfs_moves_bytes_over_sftp() {
+    let sshd = Sshd::start("ForceCommand internal-sftp");
+    let c = sshd.config();
+    let config = SshfsConfig {
+        host: c.host, port: c.port, user: c.user, base_path: c.base_path, known_hosts: c.known_hosts, host_key_alias: None, identity_files: c.identity_files,
+        identities_only: true, agent_socket: None, connections_max: Some(1), shell_checksum: false, bandwidth_bytes_per_s_max: None,
+        mount_point: Some("/nowhere".into()),
+    };
+    let place = DirectoryPlace::new(open(&OriginConfig::Sshfs(config)).unwrap(), &sshd.base());
+    put(&place, "a/file", &content(1, 100_000)).await;
+    let entry = place.origin.stat("a/file").await.unwrap();
+    assert!(get(&*place.origin, &entry).await.unwrap() == content(1, 100_000));
+}
+
+#[tokio::test]
+async fn host_keys_are_always_checked() {
+    let sshd = Sshd::start("");
+    let file = sshd.directory.path().join("other_known_hosts");
+    let check = |text: String| {
+        std::fs::write(&file, text).unwrap();
+        origin(SftpConfig { known_hosts: vec![file.clone()], ..sshd.config() })
+    };
+    let unknown = check(String::new()).stat("x").await.unwrap_err();
+    assert_eq!(unknown.code, "host_key_unknown");
+    assert!(unknown.message.contains("SHA256:") && unknown.message.contains("ssh-keyscan -p"), "{}", unknown.message);
+    keygen(&sshd.directory.path().join("another_key"), "");
+    let another = std::fs::read_to_string(sshd.directory.path().join("another_key.pub")).unwrap();
+    let name = format!("[127.0.0.1]:{}", sshd.port);
+    let changed = check(format!("{name} {another}")).stat("x").await.unwrap_err();
+    assert_eq!(changed.code, "host_key_changed");
+    let right = std::fs::read_to_string(sshd.directory.path().join("host_key.pub")).unwrap();
+    let revoked = check(format!("{name} {right}@revoked {name} {right}")).stat("x").await.unwrap_err();
+    assert_eq!(revoked.code, "host_key_changed");
+    assert_eq!(check(format!("{name} {right}")).stat("x").await.unwrap_err().code, "not_found");
+    let hashed = std::process::Command::new("ssh-keygen").args(["-H", "-f"]).arg(&file).output().unwrap();
+    assert!(hashed.status.success() && std::fs::read_to_string(&file).unwrap().starts_with("|1|"));
+    let by_hash = origin(SftpConfig { known_hosts: vec![file.clone()], ..sshd.config() });
+    assert_eq!(by_hash.stat("x").await.unwrap_err().code, "not_found");
+}
+
+#[tokio::test]
+async fn keys_come_from_files_or_the_agent() {
+    let sshd = Sshd::start("");
+    let path = |name: &str| sshd.directory.path().join(name);
+    keygen(&path("stranger"), "");
+    let refused = origin(SftpConfig { identity_files: vec![path("stranger"), path("missing")], ..sshd.config() }).stat("x").await.unwrap_err();
+    assert_eq!(refused.code, "auth_failed");
+    assert!(refused.message.contains("stranger was refused") && refused.message.contains("missing cannot be read"), "{}", refused.message);
+    keygen(&path("locked"), "a passphrase");
+    let authorized = std::fs::read_to_string(path("authorized_keys")).unwrap() + &std::fs::read_to_string(path("locked.pub")).unwrap();
+    std::fs::write(path("authorized_keys"), authorized).unwrap();
+    let locked = SftpConfig { identity_files: vec![path("locked")], ..sshd.config() };
+    let error = origin(locked.clone()).stat("x").await.unwrap_err();
+    assert_eq!(error.code, "auth_failed");
+    assert!(error.message.contains("locked is encrypted") && error.message.contains("ssh-add"), "{}", error.message);
+    let agent = Agent::start(&path("agent"));
+    agent.add(&path("stranger"));
+    agent.add(&path("client_key"));
+    let by_agent = SftpConfig { identity_files: vec![], identities_only: false, agent_socket: Some(path("agent")), ..sshd.config() };
+    assert_eq!(origin(by_agent.clone()).stat("x").await.unwrap_err().code, "not_found");
+    let only_locked = SftpConfig { identities_only: true, identity_files: vec![path("locked")], ..by_agent };
+    assert_eq!(origin(only_locked).stat("x").await.unwrap_err().code, "auth_failed", "identities_only was not minded");
+}
+
+struct Agent {
+    child: std::process::Child,
+    socket: std::path::PathBuf,
+}
+
+impl Agent {
+    fn start(socket: &std::path::Path) -> Self {
+        let child = std::process::Command::new("ssh-agent").arg("-D").arg("-a").arg(socket).stdout(std::process::Stdio::null()).spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !socket.exists() {
+            assert!(Instant::now() < deadline);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self { child, socket: socket.to_owned() }
+    }
+
+    fn add(&self, key: &std::path::Path) {
+        let added = std::process::Command::new("ssh-add").arg("-q").arg(key).env("SSH_AUTH_SOCK", &self.socket).status().unwrap();
+        assert!(added.success());
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Cut or garbled in the middle: a transient error, and the same transfer succeeds when tried again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_connection_is_transient() {
+    let sshd = Sshd::start("");
+    let relay = Relay::to(sshd.port).await;
+    let place = DirectoryPlace::new(origin(SftpConfig { connections_max: Some(1), ..sshd.config_by(relay.port) }), &sshd.base());
+    let bytes = content(1, 24 << 20);
+    place.write_behind("source", &bytes).await;
+    let entry = place.origin.stat("source").await.unwrap();
+    let mut struck = 0;
+    for mischief in [Mischief::Cut, Mischief::Flip] {
+        relay.arm(mischief, Way::Down, 10 << 20);
+        let error = get(&*place.origin, &entry).await.unwrap_err();
+        assert!(matches!(error.code.as_str(), "connection_lost" | "origin_unreachable"), "{mischief:?}: {error:?}");
+        assert_eq!(error.class, stager_core::error::Class::Transient);
+        assert!(get(&*place.origin, &entry).await.unwrap() == bytes);
+
+        let (file, id, path) = (local(&place, &bytes), conformance::transfer_id(), format!("up {mischief:?}"));
+        relay.arm(mischief, Way::Up, 10 << 20);
+        let error = upload_as(&*place.origin, &file, &path, How::default(), &id, &|_| {}).await.unwrap_err();
+        assert_eq!(error.code, "connection_lost", "{mischief:?}: {error:?}");
+        assert_eq!(place.origin.stat(&path).await.unwrap_err().code, "not_found");
+        upload_as(&*place.origin, &file, &path, How::default(), &id, &|_| {}).await.unwrap();
+        assert!(std::fs::read(sshd.base().join(&path)).unwrap() == bytes);
+        struck += 2;
+        assert_eq!(relay.struck(), struck);
+    }
+    assert!(!place.raw_names().iter().any(|name| name.contains(".stager-")), "{:?}", place.raw_names());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_server_is_given_up() {
+    let sshd = Sshd::start("");
+    let relay = Relay::to(sshd.port).await;
+    let timing = Timing { connect_s: 2, request_s: 2, keepalive_s: 60 };
+    let silent: Arc<dyn Origin> = Arc::new(SftpOrigin::with_timing(&sshd.config_by(relay.port), timing).unwrap());
+    let place = DirectoryPlace::new(silent, &sshd.base());
+    put(&place, "file", &content(1, 2 << 20)).await;
+    let entry = place.origin.stat("file").await.unwrap();
+    relay.arm(Mischief::Stall, Way::Down, 1 << 20);
+    let started = Instant::now();
+    let error = get(&*place.origin, &entry).await.unwrap_err();
+    assert_eq!(error.code, "timeout", "{error:?}");
+    assert!(started.elapsed() < Duration::from_secs(10));
+    assert!(get(&*place.origin, &entry).await.is_ok(), "a new connection is made");
+    relay.arm(Mischief::Stall, Way::Down, 0);
+    let fresh = SftpOrigin::with_timing(&sshd.config_by(relay.port), timing).unwrap();
+    assert_eq!(fresh.stat("file").await.unwrap_err().code, "origin_unreachable");
+    let nobody = SftpConfig { port: sshd::free_port(), ..sshd.config() };
+    assert_eq!(origin(nobody).stat("file").await.unwrap_err().code, "origin_unreachable");
+}
+
+/// With room for a single login under way, two at once would be refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_few_and_opened_one_by_one() {
+    let sshd = Sshd::start("MaxStartups 1:100:1");
+    // The fixture's own knock at the door must be over.
+    eventually(|| sshd.log().contains("onnection closed by")).await;
+    let relay = Relay::to(sshd.port).await;
+    let place = DirectoryPlace::new(origin(SftpConfig { connections_max: Some(3), ..sshd.config_by(relay.port) }), &sshd.base());
+    let uploads = (0..32u64).map(|i| {
+        let place = &place;
+        async move { put(place, &format!("many/{i}"), &content(i, 1 << 20)).await }
+    });
+    futures::future::join_all(uploads).await;
+    assert!((2..=3).contains(&relay.connections()), "{} connections", relay.connections());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_files_take_seconds() {
+    let sshd = Sshd::start("");
+    let place = place(&sshd);
+    for directory in 0..100 {
+        std::fs::create_dir_all(sshd.base().join(format!("d{directory}"))).unwrap();
+        for file in 0..100 {
+            std::fs::write(sshd.base().join(format!("d{directory}/f{file}")), b"x").unwrap();
+        }
+    }
+    place.origin.stat("d0").await.unwrap();
+    let started = Instant::now();
+    let (entries, truncated) = place.origin.list("", true, 100_000).await.unwrap();
+    let listed = started.elapsed();
+    assert_eq!((entries.len(), truncated), (10_000, false));
+    let paths: Vec<String> = entries.into_iter().map(|entry| entry.path).collect();
+    let started = Instant::now();
+    let answers = place.origin.stat_many(&paths).await;
+    let asked = started.elapsed();
+    assert!(answers.iter().all(Result::is_ok));
+    eprintln!("10,000 files in 100 directories: list {listed:?}, stat_many {asked:?}");
+    assert!(listed < Duration::from_secs(10) && asked < Duration::from_secs(10), "{listed:?} {asked:?}");
+}
+
+/// sshd in a mount namespace of its own, whose base is a file system of 1 MiB.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_called_so() {
+    if !nix::unistd::geteuid().is_root() {
+        return eprintln!("not run: a full disk needs root to mount one");
+    }
+    let script = "mount -t tmpfs -o size=1m tmpfs \"$BASE\" && exec \"$@\"";
+    let sshd = Sshd::start_as(&sshd::user_name(), "", &["unshare", "-m", "sh", "-c", script, "sh"]);
+    let place = place(&sshd);
+    let large = local(&place, &content(1, 3 << 20));
+    assert_eq!(upload(&place, &large, "large", How::default()).await.unwrap_err().code, "no_space_origin");
+    assert!(place.origin.list("", true, 10).await.unwrap().0.is_empty());
+    assert!(place.origin.probe("", false).await.free_bytes.unwrap() > 500_000, "the temporary file is left on a full disk");
+    put(&place, "small", &content(2, 1000)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vanished_origin_leaves_no_session_behind() {
+    let sshd = Sshd::start("");
+    let relay = Relay::to(sshd.port).await;
+    let place = DirectoryPlace::new(origin(sshd.config_by(relay.port)), &sshd.base());
+    put(&place, "file", b"x").await;
+    drop(place);
+    eventually(|| sshd.log().contains("isconnected from user") || sshd.log().contains("losed by user")).await;
+}
+
+async fn eventually(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "it never came true");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
