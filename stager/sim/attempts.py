@@ -1,0 +1,219 @@
+"""Attempts in the virtual world: stage in, compute, stage out; sizes and durations as drawn.
+
+May know: nodes, links, origins' contents. One rule: an attempt is told of exactly once; what it made is committed all or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stager.model.errors import ErrorClass, Fault
+from stager.model.workflow import Job, Workflow
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.sim.clock import Clock
+from stager.sim.draws import Spread
+from stager.sim.faults import JOB_FAULT, Faults
+from stager.sim.links import Flow, Links
+from stager.sim.node import Full, Replica, SimNode
+from stager.sim.origin import made_content
+
+UNREACHABLE_AFTER_S = 0.1
+LEASE_LINGERS_S = 0.5
+
+
+@dataclass(slots=True)
+class Expected:
+    """What the executor knows of a run: its jobs, the ids and expected sizes of their files, their expected computing time."""
+
+    workflow: Workflow
+    file_ids: dict[str, str]
+    sizes: dict[str, int]
+    compute_s: dict[str, float]
+
+
+@dataclass(slots=True)
+class Trying:
+    """`state`: reading, computing, waiting (for space), stranded (its node does not answer), ended."""
+
+    command: cmd.StartAttempt
+    job: Job
+    node: SimNode
+    contents: list[str]
+    leases: list[Replica]
+    outputs: list[tuple[str, str, int, str]]
+    duration_s: float
+    fails: bool
+    begun_at: float
+    state: str = "reading"
+    flow: Flow | None = None
+
+
+class Executor:
+    def __init__(
+        self,
+        clock: Clock,
+        links: Links,
+        faults: Faults,
+        spread: Spread,
+        tell: Callable[[SimNode | None, Any], None],
+        overfull: Callable[[str], None],
+    ) -> None:
+        self._clock, self._links, self._faults, self._spread = clock, links, faults, spread
+        self._tell, self._overfull = tell, overfull
+        self.runs: dict[str, Expected] = {}
+        self.open: dict[str, Trying] = {}
+        self.results: dict[str, ev.AttemptEnded] = {}
+        self.begun: set[str] = set()
+        self.read_bytes = 0
+        self.answers_due = 0
+
+    def start(self, command: cmd.StartAttempt, node: SimNode) -> None:
+        """The same id again changes nothing."""
+        if command.attempt in self.begun:
+            return
+        self.begun.add(command.attempt)
+        run = self.runs[command.run]
+        job = run.workflow.jobs[command.job]
+        if not node.answers:
+            self._refuse(command, Fault(ErrorClass.TRANSIENT, "connection_lost", f"node {node.id} does not answer", command.job))
+            return
+        replicas = [node.sound(entry.file, entry.generation) for entry in command.inputs]
+        gone = [entry.lfn for entry, replica in zip(command.inputs, replicas, strict=True) if replica is None]
+        if gone:
+            self._refuse(command, Fault(ErrorClass.CORRUPT, "replica_unknown", f"input {gone[0]} is not on the node", gone[0]))
+            return
+        try:
+            node.reserve(command.attempt, command.reserve_bytes)
+        except Full as full:
+            self._overfull(str(full))
+            self._refuse(command, Fault(ErrorClass.REFUSED, "no_space_node", str(full), command.job))
+            return
+        self._begin(command, node, run, job, [replica for replica in replicas if replica is not None])
+
+    def _begin(self, command: cmd.StartAttempt, node: SimNode, run: Expected, job: Job, replicas: list[Replica]) -> None:
+        contents = [replica.content for replica in replicas]
+        outputs, variant = [], command.attempt if self._spread.contents_vary else ""
+        for entry in job.outputs:
+            size = self._spread.size_bytes(run.sizes[entry.lfn], command.run, entry.lfn)
+            outputs.append((entry.lfn, run.file_ids[entry.lfn], size, made_content(job, entry.lfn, contents, variant)))
+        fails = self._faults.strikes(self._clock.now, self._faults.attempt_share, "attempt", command.attempt)
+        duration_s = self._spread.duration_s(run.compute_s[job.id], command.attempt) * (0.5 if fails else 1.0)
+        trying = Trying(command, job, node, contents, replicas, outputs, duration_s, fails, self._clock.now)
+        self.open[command.attempt] = trying
+        for replica in replicas:
+            replica.leases += 1
+        moved = sum(replica.size_bytes for replica in replicas) + sum(size for _, _, size, _ in outputs)
+        self.read_bytes += sum(replica.size_bytes for replica in replicas)
+        trying.flow = self._links.start(self._clock.now, (f"disk:{node.id}",), moved, trying)
+
+    def flow_ended(self, trying: Trying) -> None:
+        """Its bytes have passed the disk; what remains is computing."""
+        if trying.state == "reading":
+            trying.state, trying.flow = "computing", None
+            self._clock.after(trying.duration_s, self._computed, trying)
+
+    def _computed(self, trying: Trying) -> None:
+        if trying.state != "computing":
+            return
+        if trying.fails:
+            self._end(trying, ev.Outcome.FAILED, JOB_FAULT, exit_code=1)
+        elif not trying.node.answers:
+            trying.state = "stranded"
+        else:
+            self._stage_out(trying)
+
+    def _stage_out(self, trying: Trying) -> None:
+        made = sum(size for _, _, size, _ in trying.outputs)
+        if made > trying.node.reservations.get(trying.command.attempt, 0):
+            trying.state = "waiting"
+            self._tell(None, ev.AttemptWaits(at=self._clock.now, attempt=trying.command.attempt, needed_bytes=made))
+            return
+        trying.node.free(trying.command.attempt)
+        for _, file, size, content in trying.outputs:
+            trying.node.commit(file, trying.command.attempt, content, size)
+        self._end(trying, ev.Outcome.OK, None, exit_code=0)
+
+    def grant(self, command: cmd.GrantSpace) -> None:
+        trying = self.open.get(command.attempt)
+        if trying is None or trying.state != "waiting":
+            return
+        try:
+            trying.node.reserve(command.attempt, command.reserve_bytes)
+        except Full as full:
+            self._overfull(str(full))
+            return
+        trying.state = "computing"
+        self._computed(trying)
+
+    def kill(self, attempt: str) -> None:
+        trying = self.open.get(attempt)
+        if trying is not None:
+            self._end(trying, ev.Outcome.KILLED, None)
+
+    def lose(self, trying: Trying) -> None:
+        """Its host forgot it: no result, no outputs."""
+        self._end(trying, ev.Outcome.LOST, None)
+
+    def node_answers(self, node: SimNode) -> None:
+        """Those that could not stage out go on."""
+        for trying in [trying for trying in self.open.values() if trying.node is node and trying.state == "stranded"]:
+            trying.state = "computing"
+            self._computed(trying)
+
+    def still_waiting(self) -> list[ev.AttemptWaits]:
+        """What an executor says again to a scheduler that has come back."""
+        waiting = [trying for trying in self.open.values() if trying.state == "waiting"]
+        return [
+            ev.AttemptWaits(at=self._clock.now, attempt=trying.command.attempt, needed_bytes=sum(size for _, _, size, _ in trying.outputs))
+            for trying in waiting
+        ]
+
+    def _refuse(self, command: cmd.StartAttempt, fault: Fault) -> None:
+        event = ev.AttemptEnded(
+            at=self._clock.now, run=command.run, job=command.job, attempt=command.attempt, outcome=ev.Outcome.FAILED, fault=fault
+        )
+        self.results[command.attempt] = event
+        self.answers_due += 1
+        self._clock.after(UNREACHABLE_AFTER_S, self._say_again, event)
+
+    def _say_again(self, event: ev.AttemptEnded) -> None:
+        self.answers_due -= 1
+        self._tell(None, replace(event, at=self._clock.now))
+
+    def _end(self, trying: Trying, outcome: ev.Outcome, fault: Fault | None, exit_code: int | None = None) -> None:
+        command, now = trying.command, self._clock.now
+        if trying.flow is not None:
+            self._links.stop(now, trying.flow)
+        trying.state = "ended"
+        self.open.pop(command.attempt)
+        trying.node.free(command.attempt)
+        self._end_leases(trying)
+        outputs: tuple[ev.OutputMade, ...] = ()
+        if outcome is ev.Outcome.OK:
+            outputs = tuple(ev.OutputMade(lfn, file, command.attempt, size, content) for lfn, file, size, content in trying.outputs)
+        event = ev.AttemptEnded(
+            at=now,
+            run=command.run,
+            job=command.job,
+            attempt=command.attempt,
+            outcome=outcome,
+            fault=fault,
+            exit_code=exit_code,
+            outputs=outputs,
+            measures=ev.Measures(wall_s=now - trying.begun_at),
+        )
+        self.results[command.attempt] = event
+        self._tell(None, event)
+
+    def _end_leases(self, trying: Trying) -> None:
+        if self._faults.strikes(self._clock.now, self._faults.busy_share, "lease", trying.command.attempt):
+            self._clock.after(LEASE_LINGERS_S, self._release, trying.leases)
+        else:
+            self._release(trying.leases)
+
+    def _release(self, leases: list[Replica]) -> None:
+        for replica in leases:
+            replica.leases -= 1

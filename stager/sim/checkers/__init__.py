@@ -1,0 +1,19 @@
+"""Checkers: each watches one promise from outside, with books of its own, and never looks into the Machine.
+
+One rule: a checker raises Violation with what happened, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from stager.sim.checkers.capacity import CapacityChecker
+from stager.sim.checkers.commands import CommandChecker
+from stager.sim.checkers.endings import EndingChecker
+from stager.sim.checkers.evictions import EvictionChecker
+from stager.sim.checkers.inputs import InputChecker
+from stager.sim.world import Checker
+
+__all__ = ["CapacityChecker", "CommandChecker", "EndingChecker", "EvictionChecker", "InputChecker", "all_checkers"]
+
+
+def all_checkers() -> list[Checker]:
+    return [CapacityChecker(), InputChecker(), EvictionChecker(), CommandChecker(), EndingChecker()]

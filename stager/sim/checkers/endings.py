@@ -1,0 +1,47 @@
+"""Every run ends, every transfer ends, and what is at the destinations is what should be. One rule: these are promises about the end, checked there.
+
+A run that succeeded has each final at its destination with the right content. Any other outcome must name its reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stager.scheduler.commands import RunOutcome
+from stager.sim.checkers.quiet import QuietChecker
+from stager.sim.origin import expected_contents
+from stager.sim.world import Submitted, Violation
+
+if TYPE_CHECKING:
+    from stager.sim.world import SimWorld
+
+
+class EndingChecker(QuietChecker):
+    def at_end(self, world: SimWorld) -> None:
+        for run in world.runs.values():
+            self._check_run(world, run)
+        desk = world.desk
+        if desk.open or desk.begun != desk.ended:
+            raise Violation(f"{desk.begun} transfers began, {desk.ended} ended; open: {sorted(desk.open)}")
+        if world.executor.open:
+            raise Violation(f"attempts never ended: {sorted(world.executor.open)}")
+        for node in world.nodes.values():
+            if node.reservations:
+                raise Violation(f"node {node.id} still reserves {node.reservations}")
+
+    def _check_run(self, world: SimWorld, run: Submitted) -> None:
+        if run.outcome is None:
+            raise Violation(f"run {run.run} is stuck at {world.clock.now:.3f}: nothing is left to happen and it is not over")
+        if run.outcome in (RunOutcome.FAILED, RunOutcome.REFUSED, RunOutcome.NOT_DURABLE) and (run.fault is None or not run.fault.message):
+            raise Violation(f"run {run.run} ended as {run.outcome} and nobody says why")
+        if run.outcome is not RunOutcome.SUCCEEDED:
+            return
+        expected = expected_contents(run.workflow, run.graph)
+        for lfn, file in run.workflow.files.items():
+            if file.destination is None or lfn not in run.graph.producer:
+                continue
+            stored = world.origin_of(run.run, file.destination.location.origin).files.get(file.destination.location.path)
+            if stored is None:
+                raise Violation(f"run {run.run} succeeded, and its final {lfn} is not at its destination")
+            if stored.content != expected[lfn] and not world.contents_vary:
+                raise Violation(f"run {run.run} succeeded, and its final {lfn} is not what it should be")

@@ -1,0 +1,126 @@
+"""Nothing pinned and nothing dirty is deleted. One rule: the books here are kept from words and commands alone, as a second opinion.
+
+Pinned: an input of a job that was admitted and has not ended. Dirty: the only sound copy of a file that a job of an active run still has to read, or of a final that is not at its destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from stager.model.ids import external_file_id, produced_file_id
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.sim.checkers.quiet import QuietChecker
+from stager.sim.world import Submitted, Violation
+
+if TYPE_CHECKING:
+    from stager.sim.world import SimWorld
+
+ENDED_FOR_GOOD = ("succeeded", "cancelled")
+
+
+class EvictionChecker(QuietChecker):
+    def __init__(self) -> None:
+        self.ids: dict[str, dict[str, str]] = {}
+        self.owner: dict[str, tuple[str, str]] = {}
+        self.pinned: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+        self.done: set[tuple[str, str]] = set()
+        self.failed: set[tuple[str, str]] = set()
+        self.uploads: dict[str, tuple[str, str]] = {}
+        self.elsewhere: set[str] = set()
+        self.cancelling: set[str] = set()
+        self.lost: set[tuple[str, str]] = set()
+
+    def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
+        for event in events:
+            if isinstance(event, ev.RunSubmitted):
+                self._enter(world.runs[event.run])
+            elif isinstance(event, ev.AttemptEnded):
+                self._unpin(event.run, event.job)
+                if event.outcome is ev.Outcome.OK:
+                    self.done.add((event.run, event.job))
+            elif isinstance(event, ev.TransferDone) and event.transfer in self.uploads:
+                self.elsewhere.add(self.uploads[event.transfer][0])
+            elif isinstance(event, ev.RunCancelled):
+                self.cancelling.add(event.run)
+            elif isinstance(event, ev.RunResumed):
+                self.failed = {key for key in self.failed if key[0] != event.run}
+            elif isinstance(event, ev.ReplicaCorrupt):
+                self.lost.add((event.file, event.generation))
+            elif isinstance(event, ev.NodeReported):
+                self.lost.update((seen.file, seen.generation) for seen in event.replicas if seen.quarantined)
+
+    def about_to(self, world: SimWorld, command: Any) -> None:
+        if isinstance(command, cmd.AdmitJob):
+            run = world.runs[command.run]
+            for entry in run.workflow.jobs[command.job].inputs:
+                self.pinned.setdefault((command.node, self.ids[command.run][entry.lfn]), {})[command.run, command.job] = None
+        elif isinstance(command, cmd.RequeueJob | cmd.FailJob):
+            self._unpin(command.run, command.job)
+            if isinstance(command, cmd.FailJob):
+                self.failed.add((command.run, command.job))
+        elif isinstance(command, cmd.RemakeFile):
+            self.done.discard((command.run, command.job))
+        elif isinstance(command, cmd.Upload):
+            self.uploads[command.transfer] = (command.file, command.path)
+        elif isinstance(command, cmd.EraseSpill):
+            self.elsewhere.discard(command.file)
+        elif isinstance(command, cmd.DeleteReplica):
+            self._check_delete(world, command)
+
+    def _enter(self, run: Submitted) -> None:
+        ids = self.ids[run.run] = {}
+        for lfn, file in run.workflow.files.items():
+            if file.is_external:
+                first = file.sources[0]
+                url = run.workflow.origins[first.location.origin].url
+                ids[lfn] = str(external_file_id(url, first.location.path, first.token or ""))
+            else:
+                ids[lfn] = str(produced_file_id(run.run, lfn))
+                self.owner[ids[lfn]] = (run.run, lfn)
+
+    def _unpin(self, run: str, job: str) -> None:
+        for readers in self.pinned.values():
+            readers.pop((run, job), None)
+
+    def _check_delete(self, world: SimWorld, command: cmd.DeleteReplica) -> None:
+        node = world.nodes[command.node]
+        key = (command.file, command.generation)
+        sound = node.sound(*key)
+        if sound is None or key in self.lost:
+            return
+        twins = [
+            other
+            for other in world.nodes.values()
+            for file, generation in other.replicas
+            if file == command.file and generation != command.generation
+        ]
+        readers = self.pinned.get((command.node, command.file), {})
+        if readers and not twins:
+            raise Violation(f"at {world.clock.now:.3f}: {command.file} is deleted ({command.why}) while {list(readers)} needs it")
+        owner = self.owner.get(command.file)
+        if owner is None or twins or command.file in self.elsewhere:
+            return
+        wanted_by = self._wanted_by(world, *owner)
+        if wanted_by:
+            raise Violation(
+                f"at {world.clock.now:.3f}: the only copy of {owner[1]} of {owner[0]} is deleted ({command.why}), {wanted_by} needs it"
+            )
+
+    def _wanted_by(self, world: SimWorld, run_id: str, lfn: str) -> str:
+        run = world.runs[run_id]
+        producer = run.graph.producer[lfn]
+        if run_id in self.cancelling or run.outcome is not None or (run_id, producer) not in self.done:
+            return ""
+        if run.workflow.files[lfn].is_final:
+            return "its destination"
+        skipped = self._below_failures(run)
+        return next((job for job in run.graph.readers.get(lfn, ()) if (run_id, job) not in self.done and job not in skipped), "")
+
+    def _below_failures(self, run: Submitted) -> set[str]:
+        """Jobs that will not run unless somebody resumes."""
+        found = [job for owner, job in self.failed if owner == run.run]
+        for job in found:
+            found.extend(child for child in run.graph.children[job] if child not in found)
+        return set(found)

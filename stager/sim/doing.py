@@ -1,0 +1,118 @@
+"""What each command does to the virtual world. One rule: doing a command twice is doing it once; commands that only record a decision do nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+
+if TYPE_CHECKING:
+    from stager.sim.world import SimWorld
+
+RESUME_AFTER_S = 1.0
+
+
+def fetch(world: SimWorld, command: cmd.Fetch) -> None:
+    node = world.nodes[command.node]
+    if node.answers:
+        spilled = world.spilled_to.get(command.path)
+        world.desk.accept(command, node, spilled or world.origin_of(command.run, command.origin))
+
+
+def upload(world: SimWorld, command: cmd.Upload) -> None:
+    node, origin = world.nodes[command.node], world.origin_of(command.run, command.origin)
+    if command.purpose is cmd.Purpose.SPILL:
+        world.spilled_to[command.path] = origin
+    if node.answers:
+        world.desk.accept(command, node, origin)
+
+
+def hasten(world: SimWorld, command: cmd.Hasten) -> None:
+    if world.nodes[command.node].answers:
+        world.desk.hasten(command.transfer, command.priority)
+
+
+def cancel_transfer(world: SimWorld, command: cmd.CancelTransfer) -> None:
+    if world.nodes[command.node].answers:
+        world.desk.cancel(command.transfer)
+
+
+def delete_replica(world: SimWorld, command: cmd.DeleteReplica) -> None:
+    """One under a lease is busy; one that is not there is as good as deleted."""
+    node = world.nodes[command.node]
+    if not node.answers:
+        return
+    replica = node.replicas.get((command.file, command.generation))
+    facts = {"at": 0.0, "node": node.id, "file": command.file, "generation": command.generation}
+    if replica is not None and replica.leases:
+        world.answer(node, ev.ReplicaBusy(**facts))
+        return
+    node.drop(command.file, command.generation)
+    world.answer(node, ev.ReplicaDeleted(**facts))
+
+
+def erase_spill(world: SimWorld, command: cmd.EraseSpill) -> None:
+    origin = world.spilled_to.get(command.path)
+    stored = origin.files.get(command.path) if origin is not None else None
+    if origin is not None and stored is not None and stored.token == command.token:
+        del origin.files[command.path]
+    world.answer(world.nodes[command.node], ev.SpillErased(at=0.0, origin=command.origin, path=command.path))
+
+
+def start_attempt(world: SimWorld, command: cmd.StartAttempt) -> None:
+    world.executor.start(command, world.nodes[command.node])
+
+
+def grant_space(world: SimWorld, command: cmd.GrantSpace) -> None:
+    if world.nodes[command.node].answers:
+        world.executor.grant(command)
+
+
+def kill_attempt(world: SimWorld, command: cmd.KillAttempt) -> None:
+    world.executor.kill(command.attempt)
+
+
+def finish_run(world: SimWorld, command: cmd.FinishRun) -> None:
+    """If the run did not succeed and somebody is to try again, they do so a little later."""
+    entry = world.runs[command.run]
+    if entry.outcome is not None:
+        return
+    entry.outcome, entry.fault, entry.finished_at = command.outcome, command.fault, world.clock.now
+    over = command.outcome in (cmd.RunOutcome.SUCCEEDED, cmd.RunOutcome.CANCELLED)
+    if not over and entry.resumes < world.resumes_max:
+        entry.resumes += 1
+        world.tell_at(world.clock.now + RESUME_AFTER_S, lambda now: ev.RunResumed(at=now, run=command.run))
+
+
+def wake_at(world: SimWorld, command: cmd.WakeAt) -> None:
+    world.clock.at(command.wake_at, wake, world)
+
+
+def wake(world: SimWorld) -> None:
+    world.say(None, ev.Woken(at=world.clock.now))
+
+
+def record_only(world: SimWorld, command: Any) -> None:
+    """A decision that changes nothing outside the Machine."""
+
+
+DOERS = {
+    cmd.Fetch: fetch,
+    cmd.Hasten: hasten,
+    cmd.Upload: upload,
+    cmd.CancelTransfer: cancel_transfer,
+    cmd.RetryTransferAt: record_only,
+    cmd.GiveUpTransfer: record_only,
+    cmd.DeleteReplica: delete_replica,
+    cmd.EraseSpill: erase_spill,
+    cmd.AdmitJob: record_only,
+    cmd.StartAttempt: start_attempt,
+    cmd.GrantSpace: grant_space,
+    cmd.KillAttempt: kill_attempt,
+    cmd.RequeueJob: record_only,
+    cmd.FailJob: record_only,
+    cmd.RemakeFile: record_only,
+    cmd.FinishRun: finish_run,
+    cmd.WakeAt: wake_at,
+}

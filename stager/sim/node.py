@@ -1,0 +1,76 @@
+"""An I/O node's truth: what it holds, for whom, and that it never holds more than it can.
+
+May know: the model. One rule: used + reserved <= capacity at every instant; what does not fit is refused, and whoever asked for it is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+class Full(Exception):
+    """A reservation that does not fit: the Machine promised more than there is."""
+
+
+@dataclass(slots=True)
+class Replica:
+    content: str
+    size_bytes: int
+    quarantined: bool = False
+    leases: int = 0
+
+
+@dataclass(slots=True)
+class SimNode:
+    """`up`: the process lives. `heard`: the scheduler can reach it. Reservations are by the id of the transfer or attempt."""
+
+    id: str
+    capacity_bytes: int
+    can_link: bool = True
+    starts: int = 1
+    up: bool = True
+    heard: bool = True
+    used_bytes: int = 0
+    reserved_bytes: int = 0
+    replicas: dict[tuple[str, str], Replica] = field(default_factory=dict)
+    reservations: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def incarnation(self) -> str:
+        return f"{self.id}-{self.starts}"
+
+    @property
+    def answers(self) -> bool:
+        return self.up and self.heard
+
+    def reserve(self, owner: str, size_bytes: int) -> None:
+        """Sets this owner's reservation, growing or shrinking it."""
+        grown = size_bytes - self.reservations.get(owner, 0)
+        if grown > 0 and self.used_bytes + self.reserved_bytes + grown > self.capacity_bytes:
+            raise Full(
+                f"node {self.id}: {owner} wants {grown} bytes more, {self.used_bytes} used + {self.reserved_bytes} reserved of {self.capacity_bytes}"
+            )
+        self.reservations[owner] = size_bytes
+        self.reserved_bytes += grown
+
+    def free(self, owner: str) -> None:
+        self.reserved_bytes -= self.reservations.pop(owner, 0)
+
+    def commit(self, file: str, generation: str, content: str, size_bytes: int) -> None:
+        """The owner's reservation must have been freed or shrunk before: bytes are counted once."""
+        if (file, generation) in self.replicas:
+            return
+        self.replicas[file, generation] = Replica(content, size_bytes)
+        self.used_bytes += size_bytes
+
+    def drop(self, file: str, generation: str) -> bool:
+        replica = self.replicas.pop((file, generation), None)
+        if replica is None:
+            return False
+        self.used_bytes -= replica.size_bytes
+        return True
+
+    def sound(self, file: str, generation: str) -> Replica | None:
+        """A replica that may be read."""
+        replica = self.replicas.get((file, generation))
+        return None if replica is None or replica.quarantined else replica

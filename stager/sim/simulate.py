@@ -1,0 +1,38 @@
+"""Drives a Machine through a virtual world to the end, over the scheduler's deaths. One rule: after a death only the journal is left of the Machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stager.driver import drive
+from stager.scheduler.machine import Machine
+from stager.sim.world import SimWorld, Violation
+
+Watch = Callable[[Machine, Sequence[Any], Sequence[Any]], None]
+
+
+def simulate(world: SimWorld, watch: Watch | None = None) -> Machine:
+    """The Machine as it is at the end. `watch` sees it after every batch. A world whose scheduler may die must keep its journal."""
+    machine = Machine(world.policy, world.limits)
+    while True:
+        current = machine
+        drive(current, world, (lambda events, commands: watch(current, events, commands)) if watch is not None else None)
+        if not world.crashed:
+            break
+        machine = rebuilt(world)
+        world.revive()
+    for checker in world.checkers:
+        checker.at_end(world)
+    return machine
+
+
+def rebuilt(world: SimWorld) -> Machine:
+    """A new Machine from the journal. The same version must decide the same again."""
+    machine = Machine(world.policy, world.limits)
+    for events, commands in world.journal:
+        again = [command for event in events for command in machine.step(event)]
+        if again != list(commands):
+            first = next((pair for pair in zip(again, commands, strict=False) if pair[0] != pair[1]), (len(again), len(commands)))
+            raise Violation(f"replay decided otherwise: {first[0]} instead of {first[1]}")
+    return machine

@@ -1,0 +1,215 @@
+"""Transfers in the virtual world: queued by priority at their origin, then moving over shared links, then committed or failed.
+
+May know: nodes, origins, links. One rule: each transfer ends in exactly one of done, failed, cancelled or vanished with its node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+from stager.model.errors import ErrorClass, Fault
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.sim.clock import Clock
+from stager.sim.faults import ORIGIN_FAULTS, Faults
+from stager.sim.links import Flow, Links
+from stager.sim.node import Full, SimNode
+from stager.sim.origin import SimOrigin
+
+STREAMS_PER_ORIGIN = 16
+UNREACHABLE_AFTER_S = 0.5
+
+
+@dataclass(slots=True)
+class Moving:
+    """`state`: queued, connecting, moving, ended."""
+
+    command: cmd.Fetch | cmd.Upload
+    node: SimNode
+    origin: SimOrigin
+    priority: int
+    begun_at: float
+    state: str = "queued"
+    flow: Flow | None = None
+    fault: Fault | None = None
+
+    @property
+    def is_fetch(self) -> bool:
+        return isinstance(self.command, cmd.Fetch)
+
+
+class TransferDesk:
+    """All nodes' transfers. `tell(node, event)` is how word gets out; `overfull` is told what did not fit."""
+
+    def __init__(
+        self, clock: Clock, links: Links, faults: Faults, tell: Callable[[SimNode, Any], None], overfull: Callable[[str], None]
+    ) -> None:
+        self._clock, self._links, self._faults, self._tell, self._overfull = clock, links, faults, tell, overfull
+        self.latency_s: dict[str, float] = {}
+        self.open: dict[str, Moving] = {}
+        self.begun = 0
+        self.ended = 0
+        self.vanished = 0
+        self.fetched_bytes = 0
+        self.uploaded_bytes = 0
+        self._queues: dict[str, list[tuple[int, int, str]]] = {}
+        self._streams: dict[str, int] = {}
+
+    def accept(self, command: cmd.Fetch | cmd.Upload, node: SimNode, origin: SimOrigin) -> None:
+        """The same id again changes nothing but the priority."""
+        known = self.open.get(command.transfer)
+        if known is not None:
+            self.hasten(command.transfer, command.priority)
+            return
+        moving = self.open[command.transfer] = Moving(command, node, origin, command.priority, self._clock.now)
+        self.begun += 1
+        if isinstance(command, cmd.Fetch):
+            try:
+                node.reserve(command.transfer, command.size_bytes)
+            except Full as full:
+                self._overfull(str(full))
+                self._fail(moving, Fault(ErrorClass.REFUSED, "no_space_node", str(full), command.lfn))
+                return
+        elif node.sound(command.file, command.generation) is None:
+            message = f"{command.lfn}: replica {command.generation} is not there to be uploaded"
+            self._fail(moving, Fault(ErrorClass.CORRUPT, "replica_unknown", message, command.lfn))
+            return
+        heappush(self._queues.setdefault(origin.url, []), (command.priority, self.begun, command.transfer))
+        self._pump(origin.url)
+
+    def hasten(self, transfer: str, priority: int) -> None:
+        moving = self.open.get(transfer)
+        if moving is not None and moving.state == "queued" and priority < moving.priority:
+            moving.priority = priority
+            heappush(self._queues[moving.origin.url], (priority, 0, transfer))
+
+    def cancel(self, transfer: str) -> None:
+        moving = self.open.get(transfer)
+        if moving is not None:
+            self._end(moving)
+            self._tell(moving.node, ev.TransferCancelled(at=self._clock.now, node=moving.node.id, transfer=transfer))
+
+    def vanish(self, node: SimNode) -> None:
+        """The node died: what was under way there never was."""
+        for moving in [moving for moving in self.open.values() if moving.node is node]:
+            self.vanished += 1
+            self._end(moving)
+
+    def flow_ended(self, moving: Moving) -> None:
+        """All its bytes, or as many as it was to have, have passed."""
+        if moving.state != "moving":
+            return
+        moving.flow = None
+        fault = moving.fault or self._origin_fault(moving)
+        if fault is not None:
+            self._fail(moving, fault)
+        elif isinstance(moving.command, cmd.Fetch):
+            self._end_fetch(moving, moving.command)
+        else:
+            self._end_upload(moving, moving.command)
+
+    def _pump(self, url: str) -> None:
+        queue = self._queues[url]
+        while queue and self._streams.get(url, 0) < STREAMS_PER_ORIGIN:
+            moving = self.open.get(heappop(queue)[2])
+            if moving is None or moving.state != "queued":
+                continue
+            self._streams[url] = self._streams.get(url, 0) + 1
+            moving.state = "connecting"
+            latency_s = UNREACHABLE_AFTER_S if moving.origin.fault_code else self.latency_s.get(url, 0.0)
+            self._clock.after(latency_s, self._connected, moving)
+
+    def _connected(self, moving: Moving) -> None:
+        if moving.state != "connecting":
+            return
+        fault = self._origin_fault(moving) or self._source_fault(moving)
+        if fault is not None:
+            self._fail(moving, fault)
+            return
+        moving.state = "moving"
+        size, drawn = moving.command.size_bytes, self._faults.transfer_fault(self._clock.now, moving.command.transfer)
+        if drawn is not None:
+            moving.fault, size = drawn[0], size * drawn[1]
+        direction = "fetch" if moving.is_fetch else "upload"
+        path = (f"{direction}:{moving.origin.url}", f"disk:{moving.node.id}")
+        moving.flow = self._links.start(self._clock.now, path, size, moving)
+
+    def _origin_fault(self, moving: Moving) -> Fault | None:
+        return ORIGIN_FAULTS.get(moving.origin.fault_code)
+
+    def _source_fault(self, moving: Moving) -> Fault | None:
+        command = moving.command
+        if not isinstance(command, cmd.Fetch):
+            return None
+        stored = moving.origin.files.get(command.path)
+        if stored is None:
+            return Fault(ErrorClass.INVALID_INPUT, "not_found", f"{command.lfn}: {command.path} is not at the origin", command.lfn)
+        if command.token and stored.token != command.token:
+            return Fault(ErrorClass.CORRUPT, "source_changed", f"{command.lfn}: {command.path} changed at the origin", command.lfn)
+        return None
+
+    def _end_fetch(self, moving: Moving, command: cmd.Fetch) -> None:
+        fault = self._source_fault(moving)
+        stored = moving.origin.files.get(command.path)
+        if stored is not None and command.blake3 and stored.content != command.blake3:
+            fault = Fault(ErrorClass.CORRUPT, "checksum_mismatch", f"{command.lfn} is not what was expected", command.lfn)
+        if fault is not None or stored is None:
+            self._fail(moving, fault or ORIGIN_FAULTS["origin_unreachable"])
+            return
+        self._end(moving)
+        moving.node.commit(command.file, command.transfer, stored.content, stored.size_bytes)
+        self.fetched_bytes += stored.size_bytes
+        self._done(moving, stored.size_bytes, stored.content, stored.token, "")
+
+    def _end_upload(self, moving: Moving, command: cmd.Upload) -> None:
+        replica = moving.node.sound(command.file, command.generation)
+        there = moving.origin.files.get(command.path)
+        if replica is None:
+            self._fail(
+                moving, Fault(ErrorClass.CORRUPT, "replica_unknown", f"{command.lfn}: replica {command.generation} is gone", command.lfn)
+            )
+            return
+        same = there is not None and there.content == replica.content
+        if there is not None and not same and not command.replace:
+            message = f"{command.path} exists at the origin with other content"
+            self._fail(moving, Fault(ErrorClass.REFUSED, "destination_exists", message, command.lfn))
+            return
+        stored = there if there is not None and same else moving.origin.put(command.path, replica.content, replica.size_bytes)
+        self._end(moving)
+        self.uploaded_bytes += replica.size_bytes
+        self._done(moving, replica.size_bytes, replica.content, stored.token, "adopted" if same else "readback")
+
+    def _done(self, moving: Moving, size_bytes: int, content: str, token: str, verified: str) -> None:
+        event = ev.TransferDone(
+            at=self._clock.now,
+            node=moving.node.id,
+            transfer=moving.command.transfer,
+            size_bytes=size_bytes,
+            blake3=content,
+            token=token,
+            verified=verified,
+            bytes_moved=size_bytes,
+            duration_s=self._clock.now - moving.begun_at,
+        )
+        self._tell(moving.node, event)
+
+    def _fail(self, moving: Moving, fault: Fault) -> None:
+        self._end(moving)
+        self._tell(moving.node, ev.TransferFailed(at=self._clock.now, node=moving.node.id, transfer=moving.command.transfer, fault=fault))
+
+    def _end(self, moving: Moving) -> None:
+        """Frees its reservation, its stream and its share of the links."""
+        if moving.flow is not None:
+            self._links.stop(self._clock.now, moving.flow)
+        had_stream = moving.state in ("connecting", "moving")
+        moving.state = "ended"
+        self.open.pop(moving.command.transfer, None)
+        self.ended += 1
+        if moving.is_fetch:
+            moving.node.free(moving.command.transfer)
+        if had_stream:
+            self._streams[moving.origin.url] -= 1
+            self._pump(moving.origin.url)

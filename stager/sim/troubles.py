@@ -1,0 +1,104 @@
+"""Makes the troubles of a fault schedule happen, and end. One rule: it only does what could happen to real nodes, origins, processes and lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stager.model.errors import ErrorClass, Fault
+from stager.scheduler import events as ev
+from stager.sim.faults import Trouble
+from stager.sim.node import SimNode
+
+if TYPE_CHECKING:
+    from stager.sim.world import SimWorld
+
+DAMAGE = Fault(ErrorClass.CORRUPT, "checksum_mismatch", "the scrubber found it damaged; it is quarantined and has to be made again")
+
+
+class Troubles:
+    def __init__(self, world: SimWorld) -> None:
+        self.world = world
+        self.crash_lasts_s = 0.0
+        for trouble in world.faults.troubles:
+            world.clock.at(trouble.at, getattr(self, trouble.what), trouble)
+
+    def crash(self, trouble: Trouble) -> None:
+        """The scheduler dies in the middle of the next batch's commands."""
+        self.world.crash_due, self.crash_lasts_s = True, trouble.lasts_s
+
+    def restart(self, trouble: Trouble) -> None:
+        """The node process dies: what was under way is gone, what was committed stays; one replica may come back damaged."""
+        node = self._pick_node(trouble)
+        if not node.up:
+            return
+        node.up = False
+        self.world.desk.vanish(node)
+        self.world.unheard(node)
+        if node.heard:
+            self.world.say(None, ev.NodeLost(at=self.world.clock.now, node=node.id))
+        self.world.clock.after(trouble.lasts_s, self._started, node, trouble)
+
+    def _started(self, node: SimNode, trouble: Trouble) -> None:
+        node.up = True
+        node.starts += 1
+        if trouble.at_share < 0.3 and node.replicas:
+            self._damage(node, trouble)
+        self._heard_again(node)
+
+    def outage(self, trouble: Trouble) -> None:
+        """The node lives and works, but cannot be reached."""
+        node = self._pick_node(trouble)
+        if not node.heard:
+            return
+        node.heard = False
+        if node.up:
+            self.world.say(None, ev.NodeLost(at=self.world.clock.now, node=node.id))
+        self.world.clock.after(trouble.lasts_s, self._reached, node, trouble)
+
+    def _reached(self, node: SimNode, trouble: Trouble) -> None:
+        node.heard = True
+        if trouble.at_share < 0.5 and node.up:
+            for event in self.world.unheard(node):
+                self.world.say(node, replace(event, at=self.world.clock.now))
+        self._heard_again(node)
+
+    def _heard_again(self, node: SimNode) -> None:
+        if node.answers:
+            self.world.say_state(node)
+            self.world.executor.node_answers(node)
+
+    def origin(self, trouble: Trouble) -> None:
+        origins = list(self.world.origins.values())
+        if not origins:
+            return
+        origin = origins[int(trouble.at_share * len(origins))]
+        origin.fault_code = trouble.code
+        self.world.clock.after(trouble.lasts_s, self._mended, origin.url)
+
+    def _mended(self, url: str) -> None:
+        self.world.origins[url].fault_code = ""
+
+    def corrupt(self, trouble: Trouble) -> None:
+        """The scrubber finds a replica damaged."""
+        node = self._pick_node(trouble)
+        if node.up and node.replicas:
+            key = self._damage(node, trouble)
+            event = ev.ReplicaCorrupt(at=self.world.clock.now, node=node.id, file=key[0], generation=key[1], fault=DAMAGE)
+            self.world.say(node, event)
+
+    def kill(self, trouble: Trouble) -> None:
+        """A job's host forgets it."""
+        attempts = list(self.world.executor.open.values())
+        if attempts:
+            self.world.executor.lose(attempts[int(trouble.at_share * len(attempts))])
+
+    def _damage(self, node: SimNode, trouble: Trouble) -> tuple[str, str]:
+        keys = list(node.replicas)
+        key = keys[int(trouble.at_share * 997) % len(keys)]
+        node.replicas[key].quarantined = True
+        return key
+
+    def _pick_node(self, trouble: Trouble) -> SimNode:
+        nodes = list(self.world.nodes.values())
+        return nodes[int(trouble.at_share * len(nodes))]

@@ -1,0 +1,311 @@
+"""SimWorld: the World that a Machine lives in when nothing is real.
+
+May know: the ports' contract, scheduler's events and commands, the rest of the sim. One rule: every effect happens through the clock; the same arguments give the same history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, Protocol
+
+from stager.model.ids import produced_file_id
+from stager.model.topology import Topology
+from stager.model.workflow import Graph, Workflow, graph_of
+from stager.planning.plan import Plan
+from stager.planning.policy import Limits, Policy
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.sim.attempts import Executor, Expected
+from stager.sim.clock import Clock
+from stager.sim.doing import DOERS
+from stager.sim.draws import Spread, fraction
+from stager.sim.faults import NO_FAULTS, Faults
+from stager.sim.links import Links
+from stager.sim.node import SimNode
+from stager.sim.origin import SimOrigin, Stored, external_content
+from stager.sim.transfers import Moving, TransferDesk
+from stager.sim.troubles import Troubles
+
+VERSION = "sim"
+ANSWER_S = 0.001
+FROM_OUTSIDE = (ev.RunSubmitted, ev.RunResumed, ev.RunDrained, ev.RunStopped, ev.RunCancelled, ev.CapacityChanged)
+REPEATED = (ev.TransferDone, ev.TransferFailed, ev.AttemptEnded, ev.ReplicaDeleted)
+
+
+class Checker(Protocol):
+    """Watches a world and raises Violation. Called in this order around every batch."""
+
+    def heard(self, world: SimWorld, events: Sequence[Any]) -> None: ...
+    def about_to(self, world: SimWorld, command: Any) -> None: ...
+    def after(self, world: SimWorld) -> None: ...
+    def at_end(self, world: SimWorld) -> None: ...
+
+
+class Violation(AssertionError):
+    """The Machine did what it must never do, or did not do what it promised."""
+
+
+@dataclass(slots=True)
+class Submitted:
+    """`outcome` None: not over yet."""
+
+    run: str
+    workflow: Workflow
+    graph: Graph
+    plan: Plan
+    at: float
+    outcome: cmd.RunOutcome | None = None
+    fault: Any = None
+    finished_at: float = inf
+    resumes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDue:
+    """Stands in the queue of words for a node's report that is still to be taken."""
+
+    node: str
+    at: float = 0.0
+
+
+class SimWorld:
+    """Start with `submit`, then drive it. After `events` ends, `crashed` tells whether it was the scheduler that died: then `revive` and drive a new Machine."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        *,
+        faults: Faults = NO_FAULTS,
+        spread: Spread | None = None,
+        checkers: Sequence[Checker] = (),
+        resumes_max: int = 0,
+        keep_journal: bool = False,
+    ) -> None:
+        self.topology, self.policy = topology, policy or Policy()
+        self.limits = limits or Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
+        self.faults, self.checkers, self.resumes_max, self.keep_journal = faults, tuple(checkers), resumes_max, keep_journal
+        self.clock = Clock()
+        self.links = Links({f"disk:{node.id}": node.disk_bytes_per_s for node in topology.nodes})
+        self.nodes = {node.id: SimNode(node.id, node.capacity_bytes, node.can_link) for node in topology.nodes}
+        self.origins: dict[str, SimOrigin] = {}
+        self.desk = TransferDesk(self.clock, self.links, faults, self.say, self._overfull)
+        spread = spread or Spread()
+        self.contents_vary = spread.contents_vary
+        self.executor = Executor(self.clock, self.links, faults, spread, self.say, self._overfull)
+        self.troubles = Troubles(self)
+        self.runs: dict[str, Submitted] = {}
+        self.journal: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = []
+        self.epoch, self.crashed, self.crash_due = 1, False, False
+        self.event_count = self.command_count = 0
+        self.answers_due = 0
+        self._out: list[Any] = []
+        self._held: list[Any] = []
+        self._unheard: dict[str, list[Any]] = {node: [] for node in self.nodes}
+        self._attempts_open: dict[str, cmd.StartAttempt] = {}
+        self.spilled_to: dict[str, SimOrigin] = {}
+        self._last: tuple[Any, ...] = ()
+        self._overfull_said = ""
+        self.say(None, ev.SchedulerStarted(at=0.0, epoch=self.epoch, version=VERSION))
+        self.say(None, ev.PolicySet(at=0.0, policy=self.policy, limits=self.limits))
+        for node in self.nodes.values():
+            self.say_state(node)
+
+    # What happens to it from outside
+
+    def submit(self, run: str, workflow: Workflow, plan: Plan, at: float = 0.0) -> None:
+        """Puts the workflow's inputs where it says they are and asks for the run at this time."""
+        graph = graph_of(workflow)
+        self.runs[run] = Submitted(run, workflow, graph, plan, at)
+        for file in workflow.files.values():
+            first = file.sources[0] if file.sources else None
+            for source in file.sources:
+                assert first is not None
+                url = workflow.origins[source.location.origin].url
+                content = external_content(workflow.origins[first.location.origin].url, first.location.path, first.token or "")
+                size = source.size_bytes if source.size_bytes is not None else file.size_bytes or 0
+                self.origin(url, source.location.origin).files.setdefault(source.location.path, Stored(content, size, source.token or ""))
+        for name, entry in workflow.origins.items():
+            self.origin(entry.url, name)
+        sizes = {entry.lfn: entry.size_bytes for entry in plan.files}
+        ids = {lfn: str(produced_file_id(run, lfn)) for lfn, file in workflow.files.items() if not file.is_external}
+        self.executor.runs[run] = Expected(workflow, ids, sizes, {entry.job: entry.compute_s for entry in plan.jobs})
+        self.tell_at(at, lambda now: ev.RunSubmitted(at=now, run=run, workflow=workflow, plan=plan))
+
+    def tell_at(self, time: float, make: Callable[[float], Any]) -> None:
+        """An event from outside, made when its time has come."""
+        self.answers_due += 1
+        self.clock.at(time, self._tell_now, make)
+
+    def _tell_now(self, make: Callable[[float], Any]) -> None:
+        self.answers_due -= 1
+        event = make(self.clock.now)
+        if isinstance(event, ev.CapacityChanged):
+            self.nodes[event.node].capacity_bytes = event.capacity_bytes
+        if isinstance(event, ev.RunResumed):
+            self.runs[event.run].outcome = None
+        self.say(None, event)
+
+    def origin(self, url: str, name: str = "") -> SimOrigin:
+        known = self.origins.get(url)
+        if known is None:
+            known = self.origins[url] = SimOrigin(url)
+            link = self.topology.link(name)
+            self.links.bytes_per_s[f"fetch:{url}"] = link.fetch_bytes_per_s
+            self.links.bytes_per_s[f"upload:{url}"] = link.upload_bytes_per_s
+            self.desk.latency_s[url] = link.latency_s
+        return known
+
+    # The port
+
+    def events(self) -> Iterator[list[Any]]:
+        """Batches of what happens at one instant; ends when all runs are over and still, when nothing is left to wait for, or when the scheduler dies.
+
+        A node's report is a batch of its own, taken when all commands given before it have been done: it can never miss what is on its way.
+        """
+        while not self.crashed:
+            if self._out:
+                cut = next((index for index, said in enumerate(self._out) if type(said) is ReportDue), len(self._out))
+                batch, self._out = self._out[: cut or 1], self._out[cut or 1 :]
+                yield batch if cut else [self.report(self.nodes[batch[0].node])]
+            elif self._is_over() or not self._move_on():
+                return
+
+    def perform(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        self.event_count += len(events)
+        self.command_count += len(commands)
+        if self.keep_journal:
+            self.journal.append((tuple(events), tuple(commands)))
+        self._overfull_said = ""
+        for event in events:
+            if type(event) is ev.AttemptEnded:
+                self._attempts_open.pop(event.attempt, None)
+        for checker in self.checkers:
+            checker.heard(self, events)
+        self._last = tuple(commands)
+        stop_after = len(commands)
+        if self.crash_due:
+            stop_after = int(fraction(self.faults.seed, "crash", str(self.event_count)) * (len(commands) + 1))
+        for index, command in enumerate(commands):
+            if type(command) is cmd.StartAttempt:
+                self._attempts_open[command.attempt] = command
+            for checker in self.checkers:
+                checker.about_to(self, command)
+            if index < stop_after:
+                DOERS[type(command)](self, command)
+        if self.crash_due:
+            self.crashed = True
+        for checker in self.checkers:
+            checker.after(self)
+
+    # Life and death of the scheduler
+
+    def revive(self) -> None:
+        """After a crash and its down time: the last recorded commands are done again (each at most once in effect), then the world says how things are."""
+        down_until = self.clock.now + self.troubles.crash_lasts_s
+        while min(self.clock.next_at(), self.links.next_at()) <= down_until and self._move_on():
+            pass
+        self.clock.now = max(self.clock.now, down_until)
+        held, self._out, self._held = self._out + self._held, [], []
+        self.crashed, self.crash_due = False, False
+        self.epoch += 1
+        self.say(None, ev.SchedulerStarted(at=self.clock.now, epoch=self.epoch, version=VERSION))
+        for command in self._last:
+            DOERS[type(command)](self, command)
+        for node in self.nodes.values():
+            self.say_state(node)
+        for attempt, command in list(self._attempts_open.items()):
+            known = self.executor.results.get(attempt)
+            if known is not None:
+                self.say(None, replace(known, at=self.clock.now))
+            elif attempt not in self.executor.open:
+                lost = ev.AttemptEnded(at=self.clock.now, run=command.run, job=command.job, attempt=attempt, outcome=ev.Outcome.LOST)
+                self.say(None, lost)
+        for event in self.executor.still_waiting():
+            self.say(None, event)
+        gap = fraction(self.faults.seed, "gap", str(self.epoch)) < 0.5
+        for event in held:
+            if isinstance(event, FROM_OUTSIDE) or (not gap and isinstance(event, REPEATED)):
+                self.say(None, replace(event, at=self.clock.now))
+
+    def say_state(self, node: SimNode) -> None:
+        self.say(None, ReportDue(node.id) if node.answers else ev.NodeLost(at=self.clock.now, node=node.id))
+
+    def report(self, node: SimNode) -> ev.NodeReported:
+        """All of its state, and nothing of what it said before still counts."""
+        self._unheard[node.id].clear()
+        replicas = tuple(
+            ev.ReplicaSeen(file, generation, replica.size_bytes, replica.content, replica.quarantined)
+            for (file, generation), replica in node.replicas.items()
+        )
+        transfers = tuple(transfer for transfer, moving in self.desk.open.items() if moving.node is node)
+        return ev.NodeReported(
+            at=self.clock.now,
+            node=node.id,
+            incarnation=node.incarnation,
+            capacity_bytes=node.capacity_bytes,
+            can_link=node.can_link,
+            replicas=replicas,
+            transfers=transfers,
+        )
+
+    # Words
+
+    def say(self, node: SimNode | None, event: Any) -> None:
+        """To the scheduler: now, or when it lives again, or when the node can be heard again."""
+        if self.crashed:
+            self._held.append(event)
+        elif node is not None and not node.answers:
+            self._unheard[node.id].append(event)
+        else:
+            self._out.append(event)
+            if isinstance(event, REPEATED) and self.faults.strikes(
+                self.clock.now, self.faults.repeat_share, "repeat", str(self.event_count)
+            ):
+                self.tell_at(self.clock.now + 0.5, lambda now: replace(event, at=now))
+
+    def unheard(self, node: SimNode) -> list[Any]:
+        said, self._unheard[node.id] = self._unheard[node.id], []
+        return said
+
+    def answer(self, node: SimNode, event: Any) -> None:
+        """A node's word on a command, a moment later."""
+        self.answers_due += 1
+        self.clock.after(ANSWER_S, self._answered, node, event)
+
+    def _answered(self, node: SimNode, event: Any) -> None:
+        self.answers_due -= 1
+        self.say(node, replace(event, at=self.clock.now))
+
+    def _overfull(self, message: str) -> None:
+        self._overfull_said = message
+
+    @property
+    def overfull(self) -> str:
+        """What a node refused in this batch for want of space; empty when nothing."""
+        return self._overfull_said
+
+    # Time
+
+    def _move_on(self) -> bool:
+        """To the next instant at which anything happens. False: there is none."""
+        at = min(self.clock.next_at(), self.links.next_at())
+        if at == inf:
+            return False
+        self.clock.now = max(self.clock.now, at)
+        for subject in self.links.take_ended(self.clock.now):
+            (self.desk if type(subject) is Moving else self.executor).flow_ended(subject)
+        self.clock.run_due()
+        return True
+
+    def _is_over(self) -> bool:
+        quiet = not (self.answers_due or self.executor.answers_due or self.desk.open or self.executor.open)
+        return quiet and all(entry.outcome is not None for entry in self.runs.values())
+
+    # Reading a run's origins
+
+    def origin_of(self, run: str, name: str) -> SimOrigin:
+        return self.origins[self.runs[run].workflow.origins[name].url]

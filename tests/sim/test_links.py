@@ -1,0 +1,118 @@
+"""Fair sharing by groups against a slow model that treats each flow by itself."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stager.sim.links import Links
+
+
+class SlowLinks:
+    """Each flow by itself: rates by water filling over flows, time from one end to the next."""
+
+    def __init__(self, bytes_per_s: dict[str, float]) -> None:
+        self.bytes_per_s = bytes_per_s
+        self.flows: dict[int, tuple[tuple[str, ...], float]] = {}
+        self.now = 0.0
+
+    def rates(self) -> dict[int, float]:
+        left = dict(self.bytes_per_s)
+        rates: dict[int, float] = {}
+        waiting = dict(self.flows)
+        while waiting:
+            best = (inf, "")
+            for link, room in left.items():
+                users = sum(link in path for path, _ in waiting.values())
+                if users:
+                    best = min(best, (room / users, link))
+            share, link = best
+            settled = [flow for flow, (path, _) in waiting.items() if not link or link in path]
+            for flow in settled:
+                rates[flow] = share
+                for name in waiting.pop(flow)[0]:
+                    if name in left:
+                        left[name] -= share
+        return rates
+
+    def run_until(self, time: float) -> dict[int, float]:
+        """Ends of flows by then."""
+        ends: dict[int, float] = {}
+        while self.flows:
+            rates = self.rates()
+            step = min((size / rates[flow] if rates[flow] else inf) for flow, (_, size) in self.flows.items())
+            stop = self.now + step > time
+            step = time - self.now if stop else step
+            self.now += step
+            for flow, (path, size) in list(self.flows.items()):
+                size -= rates[flow] * step if rates[flow] != inf else size
+                self.flows[flow] = (path, size)
+                if size <= 1e-6:
+                    ends[flow] = self.now
+                    del self.flows[flow]
+            if stop:
+                break
+        self.now = max(self.now, time) if time != inf else self.now
+        return ends
+
+
+PATHS = [("wan_a", "disk"), ("wan_b", "disk"), ("disk",), ("wan_a",), ("wan_a", "wan_b", "disk")]
+Step = tuple[float, int, float, bool]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0, 5), st.integers(0, 4), st.floats(0.5, 100), st.booleans()), max_size=12),
+    st.integers(1, 50),
+    st.integers(1, 50),
+)
+def test_flows_end_when_the_slow_model_says(steps: list[Step], wan: int, disk: int) -> None:
+    capacity = {"wan_a": float(wan), "wan_b": 7.0, "disk": float(disk)}
+    slow, fast = SlowLinks(capacity), Links(capacity)
+    expected: dict[int, float] = {}
+    seen: dict[int, float] = {}
+    now, flows = 0.0, {}
+
+    def run(until: float) -> None:
+        while fast.next_at() <= until:
+            at = fast.next_at()
+            seen.update(dict.fromkeys(fast.take_ended(at), at))
+
+    for number, (gap, path, size, stop) in enumerate(steps):
+        now += gap
+        expected |= slow.run_until(now)
+        run(now)
+        if stop and flows:
+            victim = min(flows)
+            fast.stop(now, flows.pop(victim))
+            slow.flows.pop(victim, None)
+            continue
+        flows[number] = fast.start(now, PATHS[path], size, number)
+        slow.flows[number] = (PATHS[path], size)
+    expected |= slow.run_until(inf)
+    run(1e12)
+    assert seen.keys() == expected.keys()
+    for flow, at in expected.items():
+        assert seen[flow] == pytest.approx(at, rel=1e-6, abs=1e-3)
+
+
+def test_a_lone_flow_gets_its_narrowest_link_and_two_share_it() -> None:
+    links = Links({"wan": 10.0, "disk": 100.0})
+    links.start(0.0, ("wan", "disk"), 100, "one")
+    assert links.next_at() == 10
+    links.start(5.0, ("wan", "disk"), 100, "two")
+    assert links.next_at() == 15
+    assert links.take_ended(15.0) == ["one"]
+    assert links.next_at() == 20
+    assert links.take_ended(20.0) == ["two"]
+    assert links.next_at() == inf
+
+
+def test_unlimited_links_take_no_time() -> None:
+    links = Links({})
+    links.start(1.0, ("anything",), 10**15, "flow")
+    assert links.next_at() == 1.0
+    assert links.take_ended(1.0) == ["flow"]
