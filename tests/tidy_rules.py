@@ -159,7 +159,7 @@ def unfinished_findings(text: str, where: str) -> Iterator[str]:
 
 
 def dead_modules(sources: Mapping[str, ast.AST], entry_points: frozenset[str], packages: frozenset[str]) -> list[str]:
-    """Modules that no other module imports or names: in a string (`"stager.cli.plan:main"`), or by f"stager.cli.{name}" beside the names."""
+    """Modules that no other imports or names: in a string (`"stager.cli.plan:main"`), or by f"stager.cli.{name}" beside the names."""
     alive = set(entry_points) | set(packages)
     for module, tree in sources.items():
         wanted = {name for _, name in imported_modules(tree, module, module in packages)}

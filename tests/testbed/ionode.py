@@ -31,7 +31,8 @@ class IoNode:
 
     def start(self, deadline_s: float = 20.0) -> None:
         self.store.parent.mkdir(parents=True, exist_ok=True)
-        argv = [str(self.binary), "serve", "--store", str(self.store), "--node-id", "node0", "--capacity-bytes", str(self.capacity_bytes)]
+        argv = [str(self.binary), "serve", "--store", str(self.store), "--node-id", "node0", "--capacity", str(self.capacity_bytes)]
+        argv += ["--socket", str(self.store.parent / f"{self.store.name}.sock")]
         self.server = Server(argv, self.store.parent / f"{self.store.name}.log")
         self.server.start()
         self.rendezvous = wait_until(self._meeting_place, f"the I/O node on {self.store}", deadline_s)

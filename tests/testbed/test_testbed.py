@@ -15,6 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.testbed import leftovers
+from tests.testbed.ionode import IoNode
 from tests.testbed.link import Link
 from tests.testbed.processes import Server, answers, descendants, free_port, is_alive
 from tests.testbed.s3 import S3
@@ -314,3 +315,20 @@ def test_stopping_a_server_ends_what_it_started(short_dir: Path) -> None:
     below = wait_until(lambda: descendants(server.pid), "a child")
     server.stop()
     wait_until(lambda: not any(is_alive(pid) for pid in below), "the child to end")
+
+
+def test_an_ionode_fetches_and_comes_back_after_a_kill(ionode: Callable[..., IoNode], short_dir: Path) -> None:
+    (short_dir / "origin").mkdir()
+    (short_dir / "origin" / "a").write_bytes(bytes(10_000))
+    node = ionode(capacity_bytes=1_000_000)
+    node.do("PUT", "/v1/origins/o", {"kind": "file", "base_path": str(short_dir / "origin")})
+    wanted = {"size_bytes": 10_000, "token": None, "blake3": None, "sha256": None}
+    fetch = {"kind": "fetch", "file_id": "f", "generation": "g", "source": {"origin_id": "o", "path": "a"}, "expected": wanted}
+    node.do("PUT", "/v1/transfers/t", fetch | {"priority": 5, "executable": False})
+    event = node.event_of("t")
+    assert (event["kind"], event["size_bytes"]) == ("transfer_done", 10_000)
+    before = node.incarnation
+    node.kill()
+    node.start()
+    assert node.incarnation != before
+    assert [replica["file_id"] for replica in node.get("/v1/state")["replicas"]] == ["f"]
