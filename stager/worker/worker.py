@@ -212,7 +212,7 @@ class Worker:
         return await self._release(spec, place, replace(ended, undeclared_count=taken["undeclared_count"]))
 
     async def _settle_sandbox(self, spec: AttemptSpec, place: Place) -> None:
-        """Scratch goes, captured output comes. After a crash behind the commit the sandbox may be gone; the node knows what it committed."""
+        """Scratch goes, captured output comes. After a crash past the commit the sandbox may be gone; the node knows."""
         if not os.path.isdir(place.sandbox):
             return
         scratch = f"{place.sandbox}/{SCRATCH}"

@@ -1,0 +1,175 @@
+"""The worker's side of the reaper: start, wait, lock, fence, end; with the real program."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from stager.worker import AttemptSpec, Place, reaper
+from stager.worker.place import read_json, write_json
+from stager.worker.reaper import Reaper
+from tests.testbed.places import ionode_binary
+from tests.testbed.processes import is_alive
+from tests.testbed.waiting import wait_until
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    made = Place.of(tmp_path, "a1")
+    made.make()
+    os.mkdir(made.sandbox)
+    return made
+
+
+def write_spec(place: Place, script: str, **fields: object) -> None:
+    spec = AttemptSpec(attempt_id="a1", run_id="r", job_id="j", shell=script)
+    env = {"PATH": "/usr/bin:/bin"}
+    logs = (f"{place.directory}/out", f"{place.directory}/err")
+    write_json(place.spec, reaper.reaper_spec(spec, place, env, [], logs, 1) | fields)
+
+
+def start(place: Place, script: str, **fields: object) -> Reaper:
+    write_spec(place, script, **fields)
+    return Reaper(str(ionode_binary()), place, f"{place.directory}/err")
+
+
+def started(place: Place) -> bool:
+    return os.path.exists(f"{place.sandbox}/ready")
+
+
+def test_the_result_is_there_when_the_reaper_has_ended(place: Place) -> None:
+    async def story() -> int:
+        return await start(place, "exit 3").wait()
+
+    assert asyncio.run(story()) == 0
+    result = read_json(place.result)
+    assert result is not None and (result["outcome"], result["exit_code"]) == ("exited", 3)
+    assert not reaper.is_held(place.lock)
+
+
+def test_the_reaper_is_no_child_of_our_session_and_says_what_it_cannot_do(place: Place) -> None:
+    async def story() -> int:
+        child = start(place, "true", argv=[])
+        assert os.getsid(child.pid) == child.pid
+        return await child.wait()
+
+    assert asyncio.run(story()) == reaper.EXIT_USAGE
+    assert "argv names no program" in Path(f"{place.directory}/err").read_text()
+    assert read_json(place.result) is None
+
+
+def test_waiting_does_not_need_a_pidfd(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels before 5.3."""
+
+    def unknown(pid: int, flags: int = 0) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", unknown)
+
+    async def story() -> int:
+        child = start(place, "echo > ready; sleep 1000")
+        await asyncio.to_thread(wait_until, lambda: started(place), "the job")
+        assert await reaper.terminate_holder(place.lock)
+        return await child.wait()
+
+    assert asyncio.run(story()) == 0
+    assert (read_json(place.result) or {})["outcome"] == "killed"
+
+
+def test_only_the_holder_of_the_lock_is_ended(place: Place) -> None:
+    """A pid in a lock that nobody holds may be anybody's by now."""
+    bystander = subprocess.Popen(["sleep", "1000"])
+    try:
+        Path(place.lock).write_text(f"{bystander.pid}\n")
+        assert asyncio.run(reaper.terminate_holder(place.lock)) is False
+        assert not reaper.signal_holder(place.lock, bystander.pid)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+    assert asyncio.run(reaper.terminate_holder(f"{place.directory}/no-lock")) is False
+
+
+def test_the_holder_is_not_ended_under_another_pid(place: Place) -> None:
+    async def story() -> None:
+        child = start(place, "echo > ready; read line < ../go")
+        await asyncio.to_thread(wait_until, lambda: started(place), "the job")
+        bystander = subprocess.Popen(["sleep", "1000"])
+        try:
+            assert not reaper.signal_holder(place.lock, bystander.pid)
+            assert bystander.poll() is None
+        finally:
+            bystander.kill()
+            bystander.wait()
+        child.terminate()
+        await child.wait()
+
+    os.mkfifo(f"{place.directory}/go")
+    asyncio.run(story())
+
+
+def test_a_living_reaper_is_waited_for_by_its_lock(place: Place) -> None:
+    os.mkfifo(f"{place.directory}/go")
+
+    async def story() -> list[str]:
+        order: list[str] = []
+        child = start(place, "echo > ready; read line < ../go")
+        await asyncio.to_thread(wait_until, lambda: started(place), "the job")
+        assert reaper.is_held(place.lock) and reaper.fence(place) is None
+
+        async def adopted() -> None:
+            await reaper.wait_until_free(place.lock)
+            order.append("free")
+
+        waiting = asyncio.create_task(adopted())
+        await asyncio.to_thread(wait_until, lambda: any(t.name == "stager-wait" for t in threading.enumerate()), "the thread")
+        order.append("go")
+        Path(f"{place.directory}/go").write_text("x\n")
+        await waiting
+        await child.wait()
+        return order
+
+    assert asyncio.run(story()) == ["go", "free"]
+    assert read_json(place.result) is not None
+
+
+def test_a_fenced_attempt_never_starts(place: Place) -> None:
+    """The scheduler died between the spawn and the reaper's first step; the one that came after it gave the attempt up."""
+    assert (reaper.fence(place) or {})["code"] == "fenced"
+
+    async def story() -> int:
+        return await start(place, "echo > ready").wait()
+
+    assert asyncio.run(story()) == reaper.EXIT_TAKEN
+    assert not started(place)
+    assert (reaper.fence(place) or {})["code"] == "fenced"
+
+
+def test_fencing_keeps_a_result_that_is_there(place: Place) -> None:
+    Path(place.result).write_text(json.dumps({"outcome": "exited", "exit_code": 0}))
+    assert reaper.fence(place) == {"outcome": "exited", "exit_code": 0}
+
+
+def test_cancelling_the_wait_leaves_the_job_alone(place: Place) -> None:
+    os.mkfifo(f"{place.directory}/go")
+
+    async def story() -> int:
+        child = start(place, "echo > ready; read line < ../go; exit 4")
+        waiting = asyncio.create_task(child.wait())
+        await asyncio.to_thread(wait_until, lambda: started(place), "the job")
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        return child.pid
+
+    pid = asyncio.run(story())
+    assert is_alive(pid) and reaper.is_held(place.lock)
+    Path(f"{place.directory}/go").write_text("x\n")
+    os.waitpid(pid, 0)
+    assert (read_json(place.result) or {})["exit_code"] == 4
