@@ -42,7 +42,8 @@ def grant(turn: Turn, node: NodeEntry) -> bool:
         needed = attempt.needed_bytes or 0
         if attempt.killed:
             continue
-        if not make_room(turn, node, needed - attempt.reserve_bytes):
+        more = needed - attempt.reserve_bytes
+        if not make_room(turn, node, more) and not (give_back_admitted(turn, node) and make_room(turn, node, more)):
             break_deadlock(turn, node)
             return False
         turn.give(cmd.GrantSpace, node=node.id, attempt=attempt_key, reserve_bytes=needed)
@@ -59,14 +60,12 @@ def break_deadlock(turn: Turn, node: NodeEntry) -> None:
         return
     key = waiting[-1]
     attempt = state.attempts[key]
-    if len(waiting) == 1 and not give_back_admitted(turn, node):
+    if len(waiting) == 1:
         message = (
             f"job {attempt.job!r} made {format_size(attempt.needed_bytes or 0)}, and node {node.id!r} of {format_size(node.capacity_bytes)} cannot hold that beside its inputs; "
             "give more capacity, or a spill origin"
         )
         turn.give(cmd.FailJob, run=attempt.run, job=attempt.job, fault=Fault(ErrorClass.REFUSED, "no_space_node", message, attempt.job))
-    elif len(waiting) == 1:
-        return
     turn.give(cmd.KillAttempt, node=node.id, run=attempt.run, job=attempt.job, attempt=key, void=True)
 
 

@@ -16,6 +16,7 @@ from stager.scheduler.books import (
     make_ready_or_wait,
     move_copy,
     move_job,
+    offer_for_prefetch,
     pin,
     settle,
 )
@@ -240,6 +241,8 @@ def remake_file(state: State, command: cmd.RemakeFile) -> None:
     job = run.jobs[command.job]
     move_job(state, job, JobState.WAITING)
     job.waits_for = count_parents(state, run, job.id)
+    for file in inputs_of(state, run, job.id):
+        reopen_uses(state, file)
     for child_id in run.graph.children[job.id]:
         child = run.jobs[child_id]
         if child.state in (JobState.WAITING, JobState.READY, JobState.BACKOFF):
@@ -248,6 +251,16 @@ def remake_file(state: State, command: cmd.RemakeFile) -> None:
                 move_job(state, child, JobState.WAITING)
     run.finals_open.pop(command.file, None)
     make_ready_or_wait(state, job, command.at)
+
+
+def reopen_uses(state: State, file: FileEntry) -> None:
+    """A reader that was done will read it again: it has a next use again, earlier than was thought."""
+    file.use_at = 0
+    for node in state.nodes.values():
+        if node.id in file.copies:
+            settle(state, file, node.id)
+        else:
+            offer_for_prefetch(state, file, node)
 
 
 def finish_run(state: State, command: cmd.FinishRun) -> None:
