@@ -173,7 +173,7 @@ class Composer:
         kind = type(event)
         if kind is yaml.ScalarEvent:
             self.check_tag(event)
-            node = Node("scalar", place_of(event), event.value, event.style is None)
+            node = Node("scalar", place_of(event), event.value, not event.style)
             self.name_anchor(event, node)
             self.put(node)
         elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
@@ -223,9 +223,10 @@ class Composer:
             self.findings.note(node.place, "", "a key must be a plain word; quote it if it holds special characters")
         elif node.text == "<<" and node.plain:
             self.findings.note(node.place, "<<", "merge keys are not read; write the values out, or put what jobs share under 'defaults:'")
+            node = replace(node, kind="dropped")
         elif node.text in keys:
             self.findings.note(node.place, node.text, "the same key twice; keep one of them")
-            node = replace(node, kind="repeated")
+            node = replace(node, kind="dropped")
         keys.add(node.text)
         above.items.append((node, None))
 

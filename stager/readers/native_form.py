@@ -17,6 +17,8 @@ T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
 KIND_NAMES = {"mapping": "a mapping (key: value)", "sequence": "a list", "scalar": "a single value"}
+# As in compose files: a place at the top for what anchors name.
+SCRATCH_PREFIX = "x-"
 INTEGER = re.compile(r"[0-9]{1,12}")
 BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 
@@ -31,7 +33,7 @@ class Fields:
             name = key_node.text
             if name in known:
                 self.nodes[name] = value
-            else:
+            elif key or not name.startswith(SCRATCH_PREFIX):
                 close = nearest(name, known) or f"; known here: {', '.join(known)}"
                 form.findings.note(key_node.place, form.join(key, name), f"unknown key{close}")
 

@@ -73,7 +73,7 @@ def pattern_of(glob: str) -> re.Pattern[str]:
 
 
 def name_pattern(name: str) -> str:
-    out, position = ["(?!\\.)" if name[:1] in ("*", "?", "[") and name[:3] != "[.]" else ""], 0
+    out, position = ["(?=[^/.])" if name[:1] in ("*", "?", "[") and name[:3] != "[.]" else ""], 0
     while position < len(name):
         sign = name[position]
         if sign == "*":

@@ -170,7 +170,9 @@ jobs:
 
 
 def test_a_directory_of_an_origin_is_all_files_below_it(tmp_path):
-    workflow = read(tmp_path, "stager: 1\njobs:\n  j: {run: x, inputs: ['here:in/']}\n", "in/x", "in/d/e/y", "in/.dot", "in/.stager-tmp", "other")
+    workflow = read(
+        tmp_path, "stager: 1\njobs:\n  j: {run: x, inputs: ['here:in/']}\n", "in/x", "in/d/e/y", "in/.dot", "in/.stager-tmp", "other"
+    )
     assert [path for _, path in pairs(workflow.jobs["j"].inputs)] == ["in/.dot", "in/d/e/y", "in/x"]
 
 
@@ -217,9 +219,17 @@ finals:
   "si*": "here:fin/"
 """
     workflow = read(tmp_path, text)
-    destinations = {lfn: (file.destination.location.path, file.destination.on_exists) for lfn, file in workflow.files.items() if file.is_final}
+    destinations = {
+        lfn: (file.destination.location.path, file.destination.on_exists) for lfn, file in workflow.files.items() if file.is_final
+    }
     replace, fail = OnExists.REPLACE, OnExists.FAIL
-    assert destinations == {"plain": ("p", replace), "sized": ("fin/sized", replace), "d": ("out/d", replace), "f": ("g", fail), "h": ("i", replace)}
+    assert destinations == {
+        "plain": ("p", replace),
+        "sized": ("fin/sized", replace),
+        "d": ("out/d", replace),
+        "f": ("g", fail),
+        "h": ("i", replace),
+    }
     assert [output.optional for output in workflow.jobs["a"].outputs] == [False, True, False, False]
     assert workflow.files["sized"].size_bytes == 3_000_000 and workflow.files["sized"].executable
     assert [lfn for lfn, file in workflow.files.items() if file.kind is FileKind.DIRECTORY] == ["d", "j"]
@@ -269,7 +279,11 @@ jobs:
         ("LANG",),
         5.0,
     )
-    assert (jobs["b[q]"].cores, jobs["b[q]"].env, jobs["b[q]"].env_pass) == (1, (("i", "q"), ("A", "1"), ("B", "q-${HOME}")), ("LANG", "HOME"))
+    assert (jobs["b[q]"].cores, jobs["b[q]"].env, jobs["b[q]"].env_pass) == (
+        1,
+        (("i", "q"), ("A", "1"), ("B", "q-${HOME}")),
+        ("LANG", "HOME"),
+    )
 
 
 def test_values_cannot_turn_into_origins_globs_or_ways_out(tmp_path):
@@ -334,6 +348,6 @@ def test_what_is_no_workflow_is_told_what_would_be(tmp_path):
 
 
 def test_ten_thousand_jobs_of_one_entry_are_read_with_one_listing(tmp_path):
-    text = "stager: 1\njobs:\n  j: {foreach: {i: 1..10000}, run: 'x {i}', inputs: [here:a], outputs: ['o{i}']}\n  k: {run: x, inputs: ['o*']}\n"
+    text = "stager: 1\njobs:\n  j: {foreach: {i: 1..10000}, run: x, inputs: [here:a], outputs: ['o{i}']}\n  k: {run: x, inputs: ['o*']}\n"
     workflow = read(tmp_path, text, "a")
     assert len(workflow.jobs) == 10_001 and len(workflow.jobs["k"].inputs) == 10_000

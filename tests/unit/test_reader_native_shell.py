@@ -1,4 +1,4 @@
-"""Values of foreach in shell texts: what a program is given is the value, byte for byte, whatever is in it. A real /bin/sh runs every text."""
+"""Values of foreach in shell texts: a program is given the value, byte for byte, whatever is in it. A real /bin/sh runs every text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from stager.readers.native_shell import compile_shell
 from stager.readers.native_template import template_of
 
-AWKWARD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40) | st.text("'\"\\$`(){}*?[]!#;&|<> \n\t~=-", max_size=40)
+AWKWARD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40) | st.text(
+    "'\"\\$`(){}*?[]!#;&|<> \n\t~=-", max_size=40
+)
 
 # One program text, the value in every kind of place; each printf ends its output with a mark no value holds.
 PLACES = r"""
@@ -73,7 +75,10 @@ def test_a_value_reaches_programs_as_it_is(tmp_path, value):
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.text("{v}'\"\\$`()<>EOF \n#;ab", max_size=60), st.sampled_from(["'; touch gone; '", "$(touch gone)", "`touch gone`", '"; touch gone; "']))
+@given(
+    st.text("{v}'\"\\$`()<>EOF \n#;ab", max_size=60),
+    st.sampled_from(["'; touch gone; '", "$(touch gone)", "`touch gone`", '"; touch gone; "']),
+)
 def test_no_text_however_broken_holds_a_value(text, value):
     try:
         compiled, _ = compile_shell(text, ("v",))
@@ -110,7 +115,9 @@ def test_braces_of_programs_stay(text):
     assert template_of(text, ("tile",), strict=False).render({"tile": "x"}) == text
 
 
-@pytest.mark.parametrize(("text", "message"), [("cat {tiel}", "did you mean 'tile'"), ("cat {tile.stm}", "did you mean 'stem'"), ("x {tile.", None)])
+@pytest.mark.parametrize(
+    ("text", "message"), [("cat {tiel}", "did you mean 'tile'"), ("cat {tile.stm}", "did you mean 'stem'"), ("x {tile.", None)]
+)
 def test_slips_are_found(text, message):
     if message is None:
         assert compile_shell(text, ("tile",))[0] == text

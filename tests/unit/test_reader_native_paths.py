@@ -1,0 +1,72 @@
+"""Paths and globs of the readers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stager.readers.paths import NameIndex, clean_path, escape_wildcards, fixed_directory, pattern_of
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.text("ab./ \0*'", max_size=12))
+def test_a_clean_path_stays_below_where_it_is_joined(text):
+    try:
+        path = clean_path(text)
+    except ValueError:
+        return
+    assert "\0" not in path and not path.startswith("/")
+    joined = (Path("/base") / path).resolve()
+    assert joined.is_relative_to("/base") and joined != Path("/base")
+    assert clean_path(path) == path
+
+
+@pytest.mark.parametrize(
+    ("glob", "matches", "others"),
+    [
+        ("*.txt", ["a.txt", "a b.txt"], [".txt", ".a.txt", "d/a.txt", "a.txtx"]),
+        ("d/*", ["d/a"], ["d/.a", "d/a/b", "d/"]),
+        ("d/.*", ["d/.a"], ["d/a"]),
+        ("**/*.x", ["a.x", "d/a.x", "d/e/a.x"], ["d/.e/a.x", ".d/a.x", "a.y"]),
+        ("d/**", ["d/a", "d/e/a"], ["d", "a", "d/.e/a"]),
+        ("d/**/z", ["d/z", "d/e/f/z"], ["d/ez"]),
+        ("[a-c]?", ["a1", "cx"], ["d1", "a", "a/"]),
+        ("[!a]x", ["bx"], ["ax", "/x"]),
+        ("a[*]b", ["a*b"], ["acb"]),
+        ("a[[]1]", ["a[1]"], ["a1"]),
+        ("a.b+(c)^$", ["a.b+(c)^$"], ["aab+(c)^$"]),
+        ("*\n*", ["a\nb"], ["ab"]),
+    ],
+)
+def test_globs(glob, matches, others):
+    pattern = pattern_of(glob)
+    assert [name for name in [*matches, *others] if pattern.fullmatch(name)] == matches
+
+
+def test_a_bracket_without_an_end_says_how_to_write_it():
+    with pytest.raises(ValueError, match=re.escape("write '[[]'")):
+        pattern_of("a[b")
+
+
+@given(st.text("ab*?[]!-.\\^", min_size=1, max_size=8))
+def test_an_escaped_text_matches_itself_alone(text):
+    assert pattern_of(escape_wildcards(text)).fullmatch(text)
+    assert not pattern_of(escape_wildcards(text)).fullmatch(text + "a")
+
+
+@pytest.mark.parametrize(
+    ("glob", "directory"), [("*.x", ""), ("a/b/*.x", "a/b"), ("a/*/b/c", "a"), ("a/**", "a"), ("[*]d/*", "*d"), ("a[*]*/x", "")]
+)
+def test_the_fixed_directory_is_what_needs_listing(glob, directory):
+    assert fixed_directory(glob) == directory
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.text("ab.]/", min_size=1, max_size=5), unique=True, max_size=12), st.text("ab.*?]/", min_size=1, max_size=5))
+def test_the_index_finds_what_looking_at_every_name_finds(names, glob):
+    pattern = pattern_of(glob)
+    assert NameIndex(names).match(glob) == sorted(name for name in names if pattern.fullmatch(name))

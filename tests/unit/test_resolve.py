@@ -1,0 +1,149 @@
+"""Sizes and tokens of external files: asked in batches, everything missing at once, several sources in their order."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stager.model.errors import Denied, ErrorClass, Fault, InvalidInput, Transient
+from stager.model.files import File, Location, Source
+from stager.model.workflow import Job, JobInput, Origin, OriginKind, Workflow
+from stager.ports import Entry
+from stager.readers.resolve import resolve, unsettled
+from tests.unit.reader_origins import DirectoryAccess
+
+
+def workflow_of(tmp_path: Path, *files: File) -> Workflow:
+    """One job that reads every file; origins a, b, c are directories."""
+    origins = {name: Origin(name, OriginKind.FILE, f"file://{tmp_path}/{name}") for name in "abc"}
+    job = Job("j", "j", argv=("true",), inputs=tuple(JobInput(file.lfn, file.lfn) for file in files))
+    return Workflow("w", {file.lfn: file for file in files}, {"j": job}, origins)
+
+
+def put(tmp_path: Path, *paths: str, text: str = "12345") -> None:
+    for path in paths:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+
+def at(*places: str) -> tuple[Source, ...]:
+    return tuple(Source(Location(*place.split(":"))) for place in places)
+
+
+def test_sizes_and_tokens_are_filled_in_and_produced_files_left_alone(tmp_path):
+    put(tmp_path, "a/x")
+    produced = File("p", size_bytes=7)
+    resolved = resolve(workflow_of(tmp_path, File("x", size_bytes=99, sources=at("a:x")), produced), DirectoryAccess(tmp_path))
+    (source,) = resolved.files["x"].sources
+    assert (resolved.files["x"].size_bytes, source.size_bytes) == (5, 5) and source.token.startswith("m=")
+    assert resolved.files["p"] == produced
+
+
+def test_what_was_resolved_is_not_asked_again(tmp_path):
+    put(tmp_path, "a/x")
+    once = resolve(workflow_of(tmp_path, File("x", sources=at("a:x"))), DirectoryAccess(tmp_path))
+    access = DirectoryAccess(tmp_path)
+    assert resolve(once, access) == once and access.stats == [] == access.lists
+
+
+def test_everything_missing_is_said_at_once_with_origin_and_path(tmp_path):
+    put(tmp_path, "a/x")
+    files = [File(lfn, sources=at(f"{origin}:{lfn}")) for origin, lfn in (("a", "x"), ("a", "y"), ("b", "z/w"))]
+    with pytest.raises(InvalidInput) as caught:
+        resolve(workflow_of(tmp_path, *files), DirectoryAccess(tmp_path))
+    assert str(caught.value).splitlines() == [
+        f"w: input 'y' is missing: there is no a:y (at file://{tmp_path}/a/y)",
+        f"w: input 'z/w' is missing: there is no b:z/w (at file://{tmp_path}/b/z/w)",
+    ]
+
+
+def test_a_directory_is_no_file(tmp_path):
+    put(tmp_path, "a/d/x")
+    with pytest.raises(InvalidInput, match="a:d is a directory; write a:d/ for all files below it"):
+        resolve(workflow_of(tmp_path, File("d", sources=at("a:d"))), DirectoryAccess(tmp_path))
+
+
+def test_sources_go_by_priority_then_site_then_order(tmp_path):
+    put(tmp_path, "a/1", "a/2", "a/3", "a/4")
+    one, two, three, four = at("a:1", "a:2", "a:3", "a:4")
+    sources = (replace(one, priority=1), replace(two, site="s2"), replace(three, site="s1"), replace(four, site="s1"))
+    resolved = resolve(workflow_of(tmp_path, File("x", sources=sources)), DirectoryAccess(tmp_path))
+    assert [source.location.path for source in resolved.files["x"].sources] == ["3", "4", "2", "1"]
+
+
+def test_a_source_that_is_gone_leaves_while_another_is_there(tmp_path):
+    put(tmp_path, "b/x")
+    resolved = resolve(workflow_of(tmp_path, File("x", sources=at("a:x", "b:x"))), DirectoryAccess(tmp_path))
+    assert [source.location.origin for source in resolved.files["x"].sources] == ["b"]
+
+
+def test_sources_of_different_size_need_a_checksum(tmp_path):
+    put(tmp_path, "a/x")
+    put(tmp_path, "b/x", text="longer than the other")
+    file = File("x", sources=at("a:x", "b:x"))
+    with pytest.raises(InvalidInput, match="the sources of 'x' differ: a:x has 5 bytes, b:x has 21 bytes"):
+        resolve(workflow_of(tmp_path, file), DirectoryAccess(tmp_path))
+    resolved = resolve(workflow_of(tmp_path, replace(file, sha256="0" * 64)), DirectoryAccess(tmp_path))
+    assert len(resolved.files["x"].sources) == 2
+
+
+class Scripted:
+    """Answers of an origin that is not well."""
+
+    def __init__(self, answers: dict[str, Entry | Fault | Exception]) -> None:
+        self.answers = answers
+
+    def stat(self, origin, paths):
+        if isinstance(self.answers.get(origin.name), Exception):
+            raise self.answers[origin.name]
+        return [self.answers[path] for path in paths]
+
+    def list(self, origin, prefix, *, recursive=True, limit=0):
+        raise InvalidInput("too many")
+
+
+def test_what_an_origin_says_keeps_its_class(tmp_path):
+    denied = Fault(ErrorClass.DENIED, "denied", "you may not read x", "x")
+    files = [File("x", sources=at("a:x"))]
+    with pytest.raises(Denied, match="you may not read x"):
+        resolve(workflow_of(tmp_path, *files), Scripted({"x": denied}))
+    missing = Fault(ErrorClass.INVALID_INPUT, "not_found", "no y", "y")
+    with pytest.raises(InvalidInput, match="there is no a:y"):
+        resolve(workflow_of(tmp_path, *files, File("y", sources=at("a:y"))), Scripted({"x": denied, "y": missing}))
+
+
+def test_an_origin_that_is_down_is_no_trouble_where_another_has_the_file(tmp_path):
+    down = Transient("origin a does not answer", code="origin_unreachable")
+    entry = Entry("x", 3, "t", settled=False)
+    resolved = resolve(workflow_of(tmp_path, File("x", sources=at("a:x", "b:x"))), Scripted({"a": down, "x": entry}))
+    assert [source.location.origin for source in resolved.files["x"].sources] == ["b"]
+    assert unsettled(resolved) == ["x"]
+    with pytest.raises(Transient, match=r"origin a does not answer \(1 more files there likewise\)"):
+        resolve(workflow_of(tmp_path, File("x", sources=at("a:x")), File("y", sources=at("a:y"))), Scripted({"a": down}))
+
+
+def test_a_directory_of_many_inputs_is_listed_and_the_rest_asked_in_one_call(tmp_path):
+    names = [f"d/{i}" for i in range(300)]
+    put(tmp_path, *(f"a/{name}" for name in names), "a/e/1", "a/f/2")
+    access = DirectoryAccess(tmp_path)
+    resolve(workflow_of(tmp_path, *(File(name, sources=at(f"a:{name}")) for name in [*names, "e/1", "f/2"])), access)
+    assert access.lists == ["a:d"] and access.stats == [2]
+
+
+def test_a_directory_with_far_more_than_is_wanted_is_asked_by_name(tmp_path):
+    names = [f"d/{i}" for i in range(100)]
+    files = [File(name, sources=at(f"a:{name}")) for name in names]
+    resolved = resolve(workflow_of(tmp_path, *files), Scripted({name: Entry(name, 1, "t") for name in names}))
+    assert all(file.size_bytes == 1 for file in resolved.files.values())
+
+
+def test_ten_thousand_inputs_take_a_second(tmp_path):
+    names = [f"d{i % 7}/{i}" for i in range(10_000)]
+    put(tmp_path, *(f"a/{name}" for name in names))
+    files = [File(name, sources=at(f"a:{name}")) for name in names]
+    began = time.perf_counter()
+    resolve(workflow_of(tmp_path, *files), DirectoryAccess(tmp_path))
+    assert time.perf_counter() - began < 5
