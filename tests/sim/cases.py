@@ -1,0 +1,299 @@
+"""Cases for the simulation: a seed gives workflows, a topology, sizes, faults and what has to come of it.
+
+One rule: everything follows from the seed, so that a failure is reproduced by its kind and seed alone:  python -m tests.sim.cases faults 1234
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from stager.model.files import Destination, File, Location, Source
+from stager.model.topology import Node, OriginLink, Topology
+from stager.model.workflow import Graph, Job, JobInput, JobOutput, OnFailure, Origin, OriginKind, Workflow, graph_of
+from stager.planning.make_plan import make_plan
+from stager.planning.plan import Plan
+from stager.planning.policy import Policy
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.scheduler.invariants import broken_invariants
+from stager.scheduler.machine import Machine
+from stager.sim.checkers import all_checkers
+from stager.sim.draws import Spread
+from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, Faults, drawn_faults
+from stager.sim.simulate import rebuilt, simulate
+from stager.sim.world import SimWorld, Violation
+
+HOME, ARCHIVE = Origin("home", OriginKind.SFTP, "sftp://lab/data"), Origin("archive", OriginKind.S3, "s3://archive")
+LINKS = (OriginLink("home", 1000.0, 500.0, 0.05), OriginLink("archive", 2000.0, 2000.0, 0.02))
+DISK_BYTES_PER_S = 20_000.0
+ROOMY = 10**12
+
+
+@dataclass(frozen=True)
+class Case:
+    """`must_succeed`: nothing but success is right. Else a run may also end refused or failed, if it says why."""
+
+    seed: int
+    workflows: list[Workflow]
+    plans: list[Plan]
+    topology: Topology
+    spread: Spread = field(default_factory=Spread)
+    faults: Faults = NO_FAULTS
+    resumes_max: int = 0
+    must_succeed: bool = True
+    policy: Policy = field(default_factory=Policy)
+    starts_s: tuple[float, ...] = ()
+    wishes: tuple[tuple[float, int, str], ...] = ()
+
+
+def draw_workflow(random: Random, name: str, shared: list[File], jobs_max: int = 14) -> Workflow:
+    """Chains, diamonds, fan-in, fan-out and loose ends, by mixing how far back a job looks for its inputs."""
+    files: dict[str, File] = {}
+    jobs: dict[str, Job] = {}
+    shape = random.choice(("chain", "wide", "mixed", "fan"))
+    made: list[str] = []
+    for index in range(random.randint(1, jobs_max)):
+        reads: dict[str, None] = {}
+        if not made or random.random() < 0.5:
+            for file in draw_externals(random, name, index, shared):
+                files.setdefault(file.lfn, file)
+                reads[file.lfn] = None
+        if made:
+            back = {"chain": 1, "wide": len(made), "mixed": 6, "fan": 12}[shape]
+            count = {"chain": 1, "wide": random.randint(0, 1), "mixed": random.randint(0, 3), "fan": random.choice((0, 0, 1, 10))}[shape]
+            pool = made[-back:]
+            reads |= dict.fromkeys(random.sample(pool, min(count, len(pool))))
+        outputs = [f"{name}.f{index}.{number}" for number in range(random.choice((0, 1, 1, 1, 2, 3)))]
+        for lfn in outputs:
+            final = random.random() < 0.3
+            where = Destination(Location(random.choice(("home", "archive")), f"out/{lfn}")) if final else None
+            files[lfn] = File(lfn, size_bytes=draw_size(random), destination=where)
+        made += outputs
+        jobs[f"j{index}"] = draw_job(random, index, reads, outputs)
+    return Workflow(name, files, jobs, {"home": HOME, "archive": ARCHIVE}, random.choice((OnFailure.CONTINUE, OnFailure.STOP)))
+
+
+def draw_job(random: Random, index: int, reads: dict[str, None], outputs: list[str]) -> Job:
+    after = (f"j{random.randrange(index)}",) if index and random.random() < 0.1 else ()
+    return Job(
+        f"j{index}",
+        "work",
+        ("work",),
+        inputs=tuple(JobInput(lfn, lfn) for lfn in reads),
+        outputs=tuple(JobOutput(lfn, lfn) for lfn in outputs),
+        after=after,
+        cores=random.choice((1, 1, 1, 2, 9)),
+        compute_s=random.choice((0.0, 0.1, 1.0, 5.0)) * random.random(),
+    )
+
+
+def draw_externals(random: Random, name: str, index: int, shared: list[File]) -> list[File]:
+    found = random.sample(shared, min(len(shared), random.choice((0, 0, 1, 2))))
+    if random.random() < 0.7:
+        lfn = f"{name}.in{index}"
+        size, token = draw_size(random), f"t{index}"
+        sources = [Source(Location("home", f"in/{lfn}"), size, token)]
+        if random.random() < 0.3:
+            sources.append(Source(Location("archive", f"copy/{lfn}"), size, token, priority=1))
+        found.append(File(lfn, size_bytes=size, sources=tuple(sources)))
+    return found
+
+
+def draw_size(random: Random) -> int:
+    return random.choice((0, 1, 10, 100, 100, 300, 1000)) + random.randint(0, 50)
+
+
+def draw_shared(random: Random) -> list[File]:
+    return [
+        File(f"shared{number}", size_bytes=size, sources=(Source(Location("home", f"shared/{number}"), size, f"s{number}"),))
+        for number, size in enumerate(draw_size(random) for _ in range(random.randint(0, 3)))
+    ]
+
+
+def topology_of(capacity: int, cores: int) -> Topology:
+    return Topology((Node("node0", capacity, cores, disk_bytes_per_s=DISK_BYTES_PER_S),), LINKS)
+
+
+def smallest(workflow: Workflow, spill: str | None) -> Plan:
+    return make_plan(workflow, topology_of(1, 1), spill_origin=spill)
+
+
+def plans_for(workflows: list[Workflow], topology: Topology, spill: str | None) -> list[Plan]:
+    return [make_plan(workflow, topology, spill_origin=spill) for workflow in workflows]
+
+
+def true_footprint(workflow: Workflow, run: str, spread: Spread) -> int:
+    """The largest job with sizes as they will be: a job reserves its estimate, and then what it needs."""
+    largest = 0
+    for job in workflow.jobs.values():
+        inputs = sum(true_size(workflow, run, lfn, spread) for lfn in dict.fromkeys(entry.lfn for entry in job.inputs))
+        drawn = sum(true_size(workflow, run, entry.lfn, spread) for entry in job.outputs)
+        declared = sum(workflow.files[entry.lfn].size_bytes or 0 for entry in job.outputs)
+        largest = max(largest, inputs + max(drawn, declared))
+    return largest
+
+
+def true_size(workflow: Workflow, run: str, lfn: str, spread: Spread) -> int:
+    file = workflow.files[lfn]
+    return (file.size_bytes or 0) if file.is_external else spread.size_bytes(file.size_bytes or 0, run, lfn)
+
+
+def tight_capacity(random: Random, smallest_bytes: int) -> int:
+    """1.0x and 1.1x of the smallest capacity, and upward."""
+    return max(1, -(-smallest_bytes * random.choice((10, 10, 11, 11, 13, 20, 100)) // 10))
+
+
+def plain_case(seed: int) -> Case:
+    """Sizes as declared, no faults: at the smallest capacity and above every run succeeds, with a spill origin or without."""
+    random = Random(f"plain/{seed}")
+    workflow = draw_workflow(random, "w", draw_shared(random))
+    spill = random.choice((None, "home", "archive"))
+    capacity = tight_capacity(random, smallest(workflow, spill).smallest_capacity_bytes)
+    topology = topology_of(capacity, random.choice((1, 2, 4, 16)))
+    return Case(seed, [workflow], plans_for([workflow], topology, spill), topology, Spread(seed, durations=random.choice((1.0, 5.0))))
+
+
+def sizes_case(seed: int) -> Case:
+    """Outputs at a tenth to ten times of what was declared. With a spill origin and room for the largest job as it really is, every run succeeds."""
+    random = Random(f"sizes/{seed}")
+    workflow = draw_workflow(random, "w", draw_shared(random))
+    spread = Spread(seed, sizes=10.0, durations=3.0)
+    spill = random.choice((None, "home", "home"))
+    enough = max(smallest(workflow, spill).smallest_capacity_bytes, true_footprint(workflow, "r0", spread))
+    topology = topology_of(tight_capacity(random, enough), random.choice((1, 2, 4, 16)))
+    return Case(seed, [workflow], plans_for([workflow], topology, spill), topology, spread, must_succeed=spill is not None)
+
+
+def runs_case(seed: int) -> Case:
+    """Several runs that share inputs, begun at different times."""
+    random = Random(f"runs/{seed}")
+    shared = draw_shared(random) + draw_shared(random)[:0]
+    workflows = [draw_workflow(random, f"w{number}", shared, jobs_max=8) for number in range(random.randint(2, 3))]
+    spill = random.choice((None, "home"))
+    capacity = tight_capacity(random, max(smallest(workflow, spill).smallest_capacity_bytes for workflow in workflows))
+    topology = topology_of(capacity, random.choice((1, 2, 4)))
+    starts = tuple(random.choice((0.0, 0.0, random.random() * 5)) for _ in workflows)
+    spread = Spread(seed, durations=2.0)
+    return Case(seed, workflows, plans_for(workflows, topology, spill), topology, spread, starts_s=starts)
+
+
+def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES) -> Case:
+    """Everything goes wrong for a while. Somebody resumes a run that ended badly; once nothing goes wrong any more, it succeeds."""
+    random = Random(f"faults/{seed}")
+    shared = draw_shared(random)
+    workflows = [draw_workflow(random, f"w{number}", shared, jobs_max=10) for number in range(random.choice((1, 1, 2)))]
+    spread = Spread(seed, sizes=random.choice((1.0, 1.0, 10.0)), durations=2.0)
+    spill = "home" if spread.sizes > 1 else random.choice((None, "home"))
+    enough = max(smallest(workflow, spill).smallest_capacity_bytes for workflow in workflows)
+    enough = max(enough, *(true_footprint(workflow, f"r{number}", spread) for number, workflow in enumerate(workflows)))
+    topology = topology_of(tight_capacity(random, enough), random.choice((1, 2, 4)))
+    plans = plans_for(workflows, topology, spill)
+    horizon_s = 2.0 * sum(plan.makespan_s for plan in plans) + 1.0
+    faults = drawn_faults(seed, horizon_s, kinds)
+    starts = tuple(random.random() * horizon_s / 4 for _ in workflows)
+    return Case(seed, workflows, plans, topology, spread, faults, resumes_max=500, starts_s=starts)
+
+
+def wishes_case(seed: int) -> Case:
+    """Runs are drained, stopped, resumed and cancelled at any time; those resumed last succeed."""
+    random = Random(f"wishes/{seed}")
+    case = faults_case(seed, ()) if random.random() < 0.5 else plain_case(seed)
+    span = sum(plan.makespan_s for plan in case.plans) + 1.0
+    wishes = []
+    for run in range(len(case.workflows)):
+        for _ in range(random.randint(1, 3)):
+            wishes.append((random.random() * span, run, random.choice(("drain", "stop", "stop", "resume", "cancel"))))
+        wishes += [(span * (2 + number), run, "resume") for number in range(2)]
+    facts = {name: getattr(case, name) for name in ("workflows", "plans", "topology", "spread", "faults", "starts_s")}
+    return Case(seed, resumes_max=500, wishes=tuple(sorted(wishes)), **facts)
+
+
+KINDS: dict[str, Callable[[int], Case]] = {
+    "plain": plain_case,
+    "sizes": sizes_case,
+    "runs": runs_case,
+    "faults": faults_case,
+    "wishes": wishes_case,
+}
+WISHES = {"drain": ev.RunDrained, "stop": ev.RunStopped, "resume": ev.RunResumed, "cancel": ev.RunCancelled}
+
+
+def world_of(case: Case) -> SimWorld:
+    world = SimWorld(
+        case.topology,
+        case.policy,
+        faults=case.faults,
+        spread=case.spread,
+        checkers=all_checkers(),
+        resumes_max=case.resumes_max,
+        keep_journal=True,
+    )
+    starts = case.starts_s or (0.0,) * len(case.workflows)
+    for number, (workflow, plan, at) in enumerate(zip(case.workflows, case.plans, starts, strict=True)):
+        world.submit(f"r{number}", workflow, plan, at)
+    for at, run, wish in case.wishes:
+        world.tell_at(max(at, starts[run]), lambda now, kind=WISHES[wish], name=f"r{run}": kind(at=now, run=name))
+    return world
+
+
+def watch_invariants(machine: Machine, events: Any, commands: Any) -> None:
+    broken = broken_invariants(machine.state)
+    if broken:
+        raise Violation("; ".join(broken[:5]))
+
+
+def check(case: Case) -> SimWorld:
+    """Runs it under all checkers. Raises Violation."""
+    world = world_of(case)
+    machine = simulate(world, watch_invariants)
+    allowed = {cmd.RunOutcome.SUCCEEDED}
+    if not case.must_succeed:
+        allowed |= {cmd.RunOutcome.REFUSED, cmd.RunOutcome.FAILED}
+    cancelled = {run for _, run, wish in case.wishes if wish == "cancel"}
+    for number, run in enumerate(world.runs.values()):
+        if run.outcome not in allowed and not (number in cancelled and run.outcome is cmd.RunOutcome.CANCELLED):
+            raise Violation(f"run {run.run} ended as {run.outcome}: {run.fault}")
+    check_replay(world, machine)
+    return world
+
+
+def check_replay(world: SimWorld, machine: Machine) -> None:
+    """Deciding again gives the same commands; applying what was recorded gives the same outcomes."""
+    rebuilt(world)
+    applied = Machine(world.policy, world.limits)
+    for events, commands in world.journal:
+        applied.replay(events, commands)
+    for run_id, run in machine.state.runs.items():
+        other = applied.state.runs[run_id]
+        if (run.outcome, [job.state for job in run.jobs.values()]) != (other.outcome, [job.state for job in other.jobs.values()]):
+            raise Violation(f"run {run_id}: applying the journal gives {other.outcome}, living through it gave {run.outcome}")
+
+
+def graph(workflow: Workflow) -> Graph:
+    return graph_of(workflow)
+
+
+def main(argv: list[str]) -> int:
+    """KIND FIRST [COUNT]: runs seeds, prints the failures in short; a single seed raises."""
+    kind, first = argv[0], int(argv[1])
+    if len(argv) < 3:
+        check(KINDS[kind](first))
+        return 0
+    failures: dict[str, list[int]] = {}
+    for seed in range(first, first + int(argv[2])):
+        try:
+            check(KINDS[kind](seed))
+        except Exception as error:  # noqa: BLE001 - a hunt reports whatever comes
+            failures.setdefault(f"{type(error).__name__}: {error}"[:160], []).append(seed)
+    for message, seeds in sorted(failures.items(), key=lambda item: -len(item[1])):
+        print(len(seeds), seeds[:6], message)
+    print(f"{kind}: {sum(map(len, failures.values()))} of {argv[2]} failed")
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
