@@ -1,6 +1,6 @@
 """Turns any workflow with sizes and times into one that really runs: same graph, scaled bytes and seconds, content known to the byte.
 
-May know: the model. One rule: a file has one name everywhere, its path in each sandbox and at its origin (`inputs/…`, `work/…`, `finals/…`),
+May know: the model. One rule: a file has one name everywhere, its path in each sandbox and at its origin (below inputs, work or finals),
 and its bytes are a function of (seed, that name, size) alone; docs/formats/replay.md defines them.
 """
 

@@ -1,0 +1,207 @@
+"""Reads Pegasus 5 workflows with their catalogs as workflows of ours (docs/formats/pegasus.md).
+
+May know: the model, Pegasus' YAML.
+One rule: it runs as written or not at all; what stager does not do is refused by name, all findings at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stager.model.files import Destination, File, Location, Source
+from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
+from stager.readers.graph_check import check_graph
+from stager.readers.lines import Place, compose, read_text
+from stager.readers.pegasus_catalogs import Catalogs, name_of, profiles_of, read_catalogs
+from stager.readers.pegasus_form import Entry, Reports, collection_paused
+from stager.readers.pegasus_jobs import Jobs, PegasusJob, Use, read_jobs
+from stager.readers.pegasus_places import NotServed, Pfn, Places, parse_pfn
+from stager.readers.pegasus_profiles import settings_of
+from stager.readers.pegasus_programs import Program, Programs
+
+KNOWN_KEYS = frozenset(
+    "pegasus name version siteCatalog replicaCatalog transformationCatalog jobs jobDependencies profiles hooks metadata".split()
+)
+
+
+@dataclass(slots=True)
+class External:
+    """A file that no job makes, before its places have become origins."""
+
+    lfn: str
+    file: str
+    place: Place
+    pfns: list[tuple[str, str]]
+    sha256: str | None = None
+    size_bytes: int | None = None
+    executable: bool = False
+
+
+def read(path: Path | str, *, output_origin: Origin | None = None, site: str | None = None) -> Workflow:
+    """`site` is the execution site whose programs and profiles count. Raises PegasusRefused or WorkflowInvalid with all findings."""
+    path = Path(path)
+    with collection_paused():
+        reports = Reports(str(path))
+        workflow = Entry(reports, str(path), compose(read_text(path, str(path)), str(path)), "")
+        check_head(reports, workflow)
+        catalogs = read_catalogs(reports, workflow, path)
+        jobs = read_jobs(reports, workflow)
+        return Assembly(reports, catalogs, jobs, path, output_origin, site).build(workflow)
+
+
+def check_head(reports: Reports, workflow: Entry) -> None:
+    version = workflow.text("pegasus", required=True)
+    if version and version.split(".")[0] != "5":
+        reports.wrong(workflow.file, workflow.members["pegasus"].place, "pegasus", f"format {version} is not read; Pegasus 5 is")
+    workflow.text("name", required=True)
+    for key in workflow.members:
+        if key not in KNOWN_KEYS and not key.startswith("x-"):
+            reports.note(f"key {key!r} is not used")
+
+
+class Assembly:
+    """Puts jobs and catalogs together."""
+
+    def __init__(
+        self, reports: Reports, catalogs: Catalogs, jobs: Jobs, path: Path, output_origin: Origin | None, site: str | None
+    ) -> None:
+        self.reports, self.catalogs, self.jobs, self.path = reports, catalogs, jobs, path
+        self.output_origin, self.site = output_origin, site
+        self.programs = Programs(reports, catalogs, site)
+        self.made = {lfn: job for job in jobs.by_id.values() for lfn in job.outputs}
+        self.externals: dict[str, External] = {}
+
+    def build(self, workflow: Entry) -> Workflow:
+        programs = {job.id: self.programs.program_of(job) for job in self.jobs.by_id.values()}
+        for job in self.jobs.by_id.values():
+            self.add_externals(job, programs[job.id])
+        shared = profiles_of(workflow)
+        made = [self.job_of(job, program, shared) for job in self.jobs.by_id.values() if (program := programs[job.id])]
+        files, origins = self.external_files()
+        self.add_produced(files)
+        if self.output_origin is not None:
+            origins[self.output_origin.name] = self.output_origin
+        # Edges of a file with half its findings would only repeat them.
+        self.reports.raise_if_any()
+        name = workflow.text("name")
+        found = Workflow(name, files, {job.id: job for job in made}, origins, source_path=str(self.path), notes=self.reports.all_notes())
+        for finding in check_graph(found):
+            place = self.jobs.by_id[finding.job].place if finding.job in self.jobs.by_id else Place()
+            self.reports.wrong(str(self.path), place, f"job {finding.job!r}" if finding.job else "", finding.message)
+        self.reports.raise_if_any()
+        return found
+
+    def add_externals(self, job: PegasusJob, program: Program | None) -> None:
+        for executable in program.executables if program else ():
+            owner = executable.transformation
+            wanted = External(executable.lfn, owner.file, owner.place, list(executable.pfns), executable.sha256, executable=True)
+            known = self.externals.setdefault(executable.lfn, wanted)
+            if executable.lfn in self.made or known.pfns != wanted.pfns:
+                program_name = name_of(owner.key)
+                message = f"{program_name!r} is staged as {executable.lfn!r}, which is another file of the workflow too; rename that file"
+                self.reports.wrong(owner.file, owner.place, "transformations", message)
+        for use in [*job.inputs.values(), *(Use(word, word, job.place) for word in (program.files if program else ()))]:
+            self.add_external(job, use)
+
+    def add_external(self, job: PegasusJob, use: Use) -> None:
+        replica = self.catalogs.replicas.get(use.lfn)
+        if use.lfn in self.made:
+            if replica is not None:
+                self.reports.note(f"the replica of {use.lfn!r} is not used, because job {self.made[use.lfn].id!r} makes the file")
+        elif replica is not None and replica.pfns:
+            size_bytes = use.size_bytes if replica.size_bytes is None else replica.size_bytes
+            entry = External(use.lfn, replica.file, replica.place, replica.pfns, replica.sha256 or use.sha256, size_bytes)
+            known = self.externals.setdefault(use.lfn, entry)
+            known.executable = known.executable or use.executable
+            known.size_bytes = size_bytes if known.size_bytes is None else known.size_bytes
+        elif use.lfn in self.externals or use.lfn in self.jobs.excused:
+            return
+        elif use.optional:
+            self.reports.note(f"the optional input {use.lfn!r} is nowhere and left out", job.id)
+        else:
+            names = self.catalogs.looked_for.get("replicas", [])
+            looked = (
+                f"; there is no replica catalog in the workflow, and none of {', '.join(names)}"
+                if names and not self.catalogs.replicas
+                else ""
+            )
+            message = f"input {use.lfn!r} is made by no job and is not in the replica catalog{looked}"
+            self.reports.wrong_in(job.id, use.place, "jobs.uses.lfn", message)
+
+    def external_files(self) -> tuple[dict[str, File], dict[str, Origin]]:
+        pfns = {lfn: self.pfns_of(external) for lfn, external in self.externals.items()}
+        taken = [self.output_origin.name] if self.output_origin else []
+        places = Places((pfn for found in pfns.values() for _, pfn in found), taken)
+        files = {}
+        for lfn, external in self.externals.items():
+            sources = tuple(
+                Source(places.locate(pfn), site=site, priority=0 if site == (self.site or "local") else 1) for site, pfn in pfns[lfn]
+            )
+            files[lfn] = File(lfn, size_bytes=external.size_bytes, sources=sources, executable=external.executable, sha256=external.sha256)
+        return files, places.origins
+
+    def pfns_of(self, external: External) -> list[tuple[str, Pfn]]:
+        """What can be reached. A place that cannot be is an error only when there is no other."""
+        found, elsewhere = [], []
+        for site, text in external.pfns:
+            try:
+                found.append((site, parse_pfn(text, self.path.parent)))
+            except NotServed as reason:
+                elsewhere.append(str(reason))
+            except ValueError as error:
+                self.reports.wrong(external.file, external.place, f"pfn of {external.lfn!r}", str(error))
+                return found
+        for reason in elsewhere if not found else ():
+            self.reports.refuse(external.file, external.place, f"pfn of {external.lfn!r}", reason)
+        for reason in elsewhere if found else ():
+            self.reports.note(f"a source of {external.lfn!r} is left out: {reason}")
+        return self.nearer(external, found)
+
+    def nearer(self, external: External, found: list[tuple[str, Pfn]]) -> list[tuple[str, Pfn]]:
+        """A web server is asked only where nothing else holds the file: one that nobody runs for us would hold up the whole run."""
+        others = [(site, pfn) for site, pfn in found if pfn.kind is not OriginKind.HTTP]
+        if others and len(others) < len(found):
+            self.reports.note(f"web sources of {external.lfn!r} are left out, because it has another")
+        return others or found
+
+    def add_produced(self, files: dict[str, File]) -> None:
+        homeless = []
+        sizes = {use.lfn: use.size_bytes for job in self.jobs.by_id.values() for use in job.inputs.values() if use.size_bytes is not None}
+        for job in self.jobs.by_id.values():
+            for use in job.outputs.values():
+                destination = None
+                if use.stage_out and self.output_origin is not None:
+                    destination = Destination(Location(self.output_origin.name, use.path))
+                elif use.stage_out:
+                    homeless.append(use.lfn)
+                size_bytes = sizes.get(use.lfn) if use.size_bytes is None else use.size_bytes
+                files.setdefault(use.lfn, File(use.lfn, size_bytes=size_bytes, destination=destination, executable=use.executable))
+        if homeless:
+            some = ", ".join(homeless[:3]) + (", …" if len(homeless) > 3 else "")
+            message = f"{len(homeless)} outputs are to be staged out ({some}), and nothing says where to; add --output-origin URL"
+            self.reports.refuse(str(self.path), Place(), "", message)
+
+    def job_of(self, job: PegasusJob, program: Program, shared: dict[str, dict[str, str]]) -> Job:
+        settings = settings_of(self.reports, job, [shared, *program.layers, job.profiles])
+        paths = {lfn: use.path for lfn, use in job.inputs.items() if lfn in self.externals or lfn in self.made}
+        for lfn in (*(each.lfn for each in program.executables), *program.files):
+            paths.setdefault(lfn, lfn)
+        parents = {self.made[lfn].id for lfn in paths if lfn in self.made}
+        return Job(
+            id=job.id,
+            job_type=name_of(job.key),
+            argv=(program.argv0, *job.arguments),
+            inputs=tuple(JobInput(lfn, path) for lfn, path in paths.items()),
+            outputs=tuple(JobOutput(use.lfn, use.path, use.optional) for use in job.outputs.values()),
+            after=tuple(parent for parent in job.after if parent not in parents),
+            cores=settings.cores,
+            memory_bytes=settings.memory_bytes,
+            retries=settings.retries,
+            env=tuple(sorted(settings.env.items())),
+            env_pass=tuple(settings.env_pass),
+            stdin=job.streams.get("stdin"),
+            stdout=job.streams.get("stdout"),
+            stderr=job.streams.get("stderr"),
+            compute_s=settings.compute_s,
+        )
