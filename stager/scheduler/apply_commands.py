@@ -19,6 +19,7 @@ from stager.scheduler.books import (
     offer_for_prefetch,
     pin,
     settle,
+    skip_with_descendants,
 )
 from stager.scheduler.apply_events import withdraw
 from stager.scheduler.state import OVER, AttemptEntry, Copy, FileEntry, RunEntry, State, TransferEntry, Tries
@@ -216,17 +217,7 @@ def fail_job(state: State, command: cmd.FailJob) -> None:
     move_job(state, job, JobState.FAILED)
     job.fault = command.fault
     stop_if_asked(run, command)
-    ended = [job]
-    for above in ended:
-        for child_id in run.graph.children[above.id]:
-            child = run.jobs[child_id]
-            if child.state in (JobState.WAITING, JobState.READY, JobState.BACKOFF):
-                move_job(state, child, JobState.SKIPPED)
-                ended.append(child)
-    for above in ended:
-        for file in inputs_of(state, run, above.id):
-            for node_id in file.copies:
-                settle(state, file, node_id)
+    skip_with_descendants(state, run, job)
 
 
 def stop_if_asked(run: RunEntry, command: cmd.FailJob) -> None:

@@ -122,6 +122,9 @@ def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
     if job.waits_for:
         if job.state is not JobState.WAITING:
             move_job(state, job, JobState.WAITING)
+        run = state.runs[job.run]
+        if any(run.jobs[parent].state in (JobState.FAILED, JobState.SKIPPED) for parent in run.graph.parents[job.id]):
+            skip_with_descendants(state, run, job)
         return
     if job.state is JobState.WAITING:
         move_job(state, job, JobState.READY)
@@ -133,6 +136,23 @@ def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
         return
     run = state.runs[job.run]
     heappush(state.nodes[job.node].ready, (run.key(job.order), job.run, job.id))
+
+
+def skip_with_descendants(state: State, run: RunEntry, job: JobEntry) -> None:
+    """It cannot run, nor can what is below it and has not begun. What they would have read may go if space is short."""
+    if job.state is not JobState.FAILED:
+        move_job(state, job, JobState.SKIPPED)
+    skipped = [job]
+    for above in skipped:
+        for child_id in run.graph.children[above.id]:
+            child = run.jobs[child_id]
+            if child.state in (JobState.WAITING, JobState.READY, JobState.BACKOFF):
+                move_job(state, child, JobState.SKIPPED)
+                skipped.append(child)
+    for above in skipped:
+        for file in inputs_of(state, run, above.id):
+            for node_id in file.copies:
+                settle(state, file, node_id)
 
 
 def count_parents(state: State, run: RunEntry, job_id: str) -> int:
