@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from stager.model.files import Destination, File, Location, Source
-from stager.model.workflow import CycleFound, Job, JobInput, JobOutput, Origin, OriginKind, Workflow, graph_of
+from stager.model.workflow import CycleFound, Job, JobInput, JobOutput, Origin, OriginKind, Workflow
+from stager.readers.graph_check import check_graph
 from stager.readers.lines import Findings, Place
 from stager.readers.wfcommons_formats import Record, Task, read_record
 from stager.readers.wfcommons_paths import safe_paths
@@ -24,7 +25,7 @@ WORD = re.compile(r"[\w.+-]+\Z")
 def read(path: Path | str) -> Workflow:
     """Raises InvalidInput with all findings."""
     record = read_record(path)
-    findings = Findings(Path(path).name)
+    findings = Findings(str(path))
     try:
         lineage = Lineage(record.tasks)
     except CycleFound as cycle:
@@ -55,11 +56,9 @@ def build(record: Record, lineage: Lineage, renamed: dict[str, str], source_path
     origin = Origin(RECORDED, OriginKind.FILE, f"recorded:{record.name}", options=(("recorded", "true"),))
     notes = notes_of(record, lineage, renamed, produced, paths)
     workflow = Workflow(record.name, files, jobs, {RECORDED: origin}, source_path=source_path, notes=notes)
-    try:
-        graph_of(workflow)
-    except CycleFound as cycle:
-        findings.note(Place(), "tasks", f"tasks wait for each other's files: {' -> '.join(cycle.jobs)}")
-        findings.raise_if_any()
+    for finding in check_graph(workflow):
+        findings.note(Place(), "tasks", finding.message)
+    findings.raise_if_any()
     return workflow
 
 

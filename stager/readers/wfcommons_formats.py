@@ -108,7 +108,7 @@ KIND_NAMES = {dict: "an object", list: "a list", str: "a text"}
 def read_record(path: Path | str) -> Record:
     """Raises WorkflowInvalid with all findings."""
     path = Path(path)
-    shown = path.name
+    shown = str(path)
     data = load_json(read_text(path, shown), shown)
     reading = Reading(shown)
     version = reading.member(data, "schemaVersion", str, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -77,6 +78,7 @@ jobs:
   - {lfn: maybe, type: output, stageOut: true, optional: true}
 jobDependencies:
 - {id: pre, children: [an]}
+- {id: fr, children: [an]}
 """
 
 
@@ -130,6 +132,20 @@ def test_jobs(tmp_path: Path) -> None:
     assert (analyze.stdin, analyze.stdout, analyze.stderr) == ("f.c", "an.out", "an.err")
     assert [(entry.lfn, entry.optional) for entry in analyze.outputs] == [("an.out", False), ("maybe", True), ("an.err", False)]
     assert analyze.after == ("pre",) and graph_of(workflow).parents["an"] == ("fr", "pre")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-i a", "", " b"], ["-i", "a", "b"]),
+        (["'-i a", "b'"], ["-i a b"]),
+        ([r'"a\"b', "c"], ["a\\b", "c"]),
+        ([r"a\ b", "#c", "*", "$HOME"], ["a b", "#c", "*", "$HOME"]),
+    ],
+)
+def test_arguments_are_split_as_pegasus_does_it(tmp_path: Path, arguments: list[str], words: list[str]) -> None:
+    workflow = read(tmp_path, small(job_text(arguments=json.dumps(arguments))))
+    assert list(workflow.jobs["j"].argv[1:]) == words
 
 
 def test_files(tmp_path: Path) -> None:

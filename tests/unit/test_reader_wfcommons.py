@@ -225,7 +225,7 @@ def test_what_is_no_instance_is_told(tmp_path: Path, text: str, told: str) -> No
 def test_recorded_cycles_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="tasks wait for each other: a -> b -> a|tasks wait for each other: b -> a -> b"):
         read(tmp_path, split_instance([task("a", [], ["x"], ["b"]), task("b", [], ["y"], ["a"])]))
-    with pytest.raises(InvalidInput, match="wait for each other's files"):
+    with pytest.raises(InvalidInput, match="wait for each other in a circle"):
         read(tmp_path, split_instance([task("a", ["y"], ["x"]), task("b", ["x"], ["y"])]))
 
 
