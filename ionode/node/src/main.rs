@@ -27,6 +27,29 @@ enum Action {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// A replayed job: reads and checks its inputs, works, writes its outputs
+    #[command(disable_help_flag = true)]
+    ReplayJob {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Make the inputs of a replay: replay-make --dir DIR --spec FILE|-
+    #[command(disable_help_flag = true)]
+    ReplayMake {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Compare every byte of a replay's finals: replay-check --dir DIR --spec FILE|-
+    #[command(disable_help_flag = true)]
+    ReplayCheck {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+}
+
+fn replay(verb: &str, mut args: Vec<String>) -> i32 {
+    args.insert(0, verb.to_string());
+    stager_replay::cli(&args)
 }
 
 fn main() {
@@ -34,6 +57,9 @@ fn main() {
     let code = match CommandLine::parse().command {
         Action::Run { args } => stager_reaper::cli(&args),
         Action::Origin { args } => stager_origins::cli(&args),
+        Action::ReplayJob { args } => replay("replay-job", args),
+        Action::ReplayMake { args } => replay("replay-make", args),
+        Action::ReplayCheck { args } => replay("replay-check", args),
         Action::Serve(options) => serve::run(options),
     };
     std::process::exit(code);
