@@ -142,14 +142,29 @@ def too_large(node: NodeEntry, job: JobEntry, footprint: int) -> Fault:
 
 
 def is_safe(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
-    """Without a place to spill to, a job may overtake the serial order only if the rest of that order still fits behind it; younger runs only if all older ones do."""
+    """Without a place to spill to, a job may overtake the serial order only if the rest of that order still fits behind it.
+
+    And a run may take only what leaves each run that has been active for longer room to end: they could all end one after the other.
+    """
     if run.plan.spill_origin is not None:
         return True
-    if run.safety is not None and job.order > run.head and run.safety.max(run.head, job.order) + job.reserve_bytes > node.capacity_bytes:
-        return False
-    older = [state.runs[other] for other in state.active if other != run.id and state.runs[other].sequence < run.sequence]
-    need = max((rest_of(other) for other in older), default=0)
-    return not need or need + run.live_bytes + job.reserve_bytes <= node.capacity_bytes
+    held, met = 0, False
+    for other_id in reversed(state.active):
+        other = state.runs[other_id]
+        if other is run:
+            met, early = True, run.safety is not None and job.order > run.head
+            if early and run.safety.max(run.head, job.order) + job.reserve_bytes + held > node.capacity_bytes:
+                return False
+            held += job.reserve_bytes
+        elif met and rest_of(other) + held > node.capacity_bytes:
+            return False
+        held += held_by(other)
+    return True
+
+
+def held_by(run: RunEntry) -> int:
+    """What it has and may yet make that cannot be put elsewhere."""
+    return run.live_bytes + run.promised_bytes if run.plan.spill_origin is None else 0
 
 
 def rest_of(run: RunEntry) -> int:

@@ -10,6 +10,7 @@ from heapq import heappush
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import (
     add_copy,
+    begin_early_span,
     count_parents,
     end_span,
     inputs_of,
@@ -18,6 +19,7 @@ from stager.scheduler.books import (
     move_job,
     offer_for_prefetch,
     pin,
+    promise,
     settle,
     skip_with_descendants,
 )
@@ -146,13 +148,10 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
     job = run.jobs[command.job]
     move_job(state, job, JobState.ADMITTED)
     job.reserve_bytes = command.reserve_bytes
-    node.promised_bytes += command.reserve_bytes
+    promise(state, job, command.reserve_bytes)
     node.admitted_waiting += 1
     if job.order > run.head and (run.safety is not None or run.ahead is not None):
-        job.early_span = (run.head, job.order, command.reserve_bytes)
-        for profile in (run.safety, run.ahead):
-            if profile is not None:
-                profile.add(*job.early_span)
+        begin_early_span(run, job, command.reserve_bytes)
     job.inputs_missing = 0
     for file in inputs_of(state, run, command.job):
         copy = file.copies.get(command.node)
@@ -183,7 +182,7 @@ def start_attempt(state: State, command: cmd.StartAttempt) -> None:
 def grant_space(state: State, command: cmd.GrantSpace) -> None:
     attempt, node = state.attempts[command.attempt], state.nodes[command.node]
     spec = state.runs[attempt.run].workflow.jobs[attempt.job]
-    node.promised_bytes += command.reserve_bytes - attempt.reserve_bytes
+    promise(state, state.job(attempt.run, attempt.job), command.reserve_bytes - attempt.reserve_bytes)
     attempt.reserve_bytes = command.reserve_bytes
     attempt.needed_bytes = None
     node.waiting_attempts.pop(command.attempt)

@@ -18,19 +18,21 @@ from stager.scheduler.books import (
     count_parents,
     drop_copy,
     drop_garbage,
+    begin_early_span,
     end_early_span,
     inputs_of,
     make_ready_or_wait,
     move_copy,
     move_job,
     offer_for_prefetch,
+    recount_live,
     release_admission,
     settle,
     unpin,
 )
 from stager.scheduler.commands import Purpose
 from stager.scheduler.state import NEVER, AttemptEntry, Copy, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
-from stager.scheduler.states import CopyState, JobState, RunState
+from stager.scheduler.states import BEGUN, CopyState, JobState, RunState
 
 
 def apply_event(state: State, event: ev.Event) -> None:
@@ -114,11 +116,7 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
         if entry.node not in state.nodes:
             state.nodes[entry.node] = NodeEntry(entry.node)
     state.active[event.run] = None
-    tight = plan.peak_live_bytes + sum(state.runs[other].plan.peak_live_bytes for other in state.active if other != run.id) > plan.capacity_bytes
-    if tight:
-        base = serial_usage(workflow, graph, plan)
-        run.ahead = SpaceProfile(base)
-        run.safety = SpaceProfile(base) if plan.spill_origin is None else None
+    profile_if_tight(state, plan.capacity_bytes)
     sizes = {lfn: entry.size_bytes for lfn, entry in planned.items()}
     for lfn in workflow.files:
         run.file_ids[lfn] = enter_file(state, run, lfn, sizes.get(lfn, 0))
@@ -127,6 +125,21 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
         jobs[job_id].waits_for = count_parents(state, run, job_id)
         make_ready_or_wait(state, jobs[job_id], event.at)
     state.finish_checks[run.id] = None
+
+
+def profile_if_tight(state: State, capacity_bytes: int) -> None:
+    """Where all files of all active runs fit at once, nothing can go wrong and nothing is watched. Else each run's space is, also that of one begun before."""
+    everything = sum(entry.size_bytes for run_id in state.active for entry in state.runs[run_id].plan.files)
+    if everything <= capacity_bytes:
+        return
+    for run in (state.runs[run_id] for run_id in state.active):
+        if run.ahead is None:
+            base = serial_usage(run.workflow, run.graph, run.plan)
+            run.ahead = SpaceProfile(base)
+            run.safety = SpaceProfile(base) if run.plan.spill_origin is None else None
+            for job in run.jobs.values():
+                if job.state in BEGUN and job.order > run.head:
+                    begin_early_span(run, job, job.reserve_bytes)
 
 
 def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
@@ -263,16 +276,14 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
     if transfer.purpose is Purpose.SPILL:
         state.nodes[transfer.node].spilling_bytes -= transfer.size_bytes
         file.spilling, file.spilled = "", held
-        if run is not None and state.next_use(file) != NEVER:
-            run.live_bytes -= file.size_bytes
     else:
         file.durable, file.upload = held, None
         if run is not None:
             run.uploads_live -= 1
             run.finals_open.pop(file.id, None)
             run.uploaded_bytes += event.size_bytes
-            run.live_bytes -= file.size_bytes
             state.finish_checks[run.id] = None
+    recount_live(state, file)
     unpin_upload(state, file, transfer)
     if file.spilled is not None and state.next_use(file) == NEVER:
         state.spills_to_erase.append((file.id, file.spilled, transfer.node))
@@ -457,17 +468,19 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
         file.size_bytes, file.blake3 = made.size_bytes, made.blake3
         file.sha256 = made.sha256
         add_copy(state, file, job.node, Copy(CopyState.PRESENT, made.generation, made.size_bytes))
-        if file.durable is None and (file.destination is not None or state.next_use(file) != NEVER):
-            run.live_bytes += made.size_bytes
         if file.destination is not None and file.durable is None:
             due_upload(state, run, file)
         settle(state, file, job.node)
 
 
 def adjust_profile(state: State, run: RunEntry, job: JobEntry, file: FileEntry, size_bytes: int) -> None:
-    """What was planned with an estimate is now known, from its making to its last reader."""
+    """What was planned with an estimate is now known, from its making to its last reader.
+
+    A file with a second home is planned with only while a job has it open: what it is smaller is not gained in between.
+    """
     delta = size_bytes - file.size_bytes
-    last = max((run.jobs[use[2]].order for use in file.uses[-1:]), default=job.order)
+    stays = file.destination is None and run.plan.spill_origin is None
+    last = max((run.jobs[use[2]].order for use in file.uses[-1:] if stays or delta > 0), default=job.order)
     for profile in (run.safety, run.ahead):
         if profile is not None:
             profile.add(job.early_span[0] if job.early_span else job.order, last + 1, delta)
@@ -481,12 +494,9 @@ def tell_children(state: State, run: RunEntry, job: JobEntry) -> None:
         if child.waits_for == 0 and child.state is JobState.WAITING:
             make_ready_or_wait(state, child, state.now)
     for file in inputs_of(state, run, job.id):
-        if file.is_external or state.next_use(file) != NEVER:
-            continue
-        if file.spilled is not None:
+        recount_live(state, file)
+        if file.spilled is not None and state.next_use(file) == NEVER:
             state.spills_to_erase.append((file.id, file.spilled, job.node))
-        elif file.destination is None:
-            run.live_bytes -= file.size_bytes
 
 
 def spill_erased(state: State, event: ev.SpillErased) -> None:

@@ -29,6 +29,24 @@ def account(node: NodeEntry, copy: Copy, sign: int) -> None:
 def add_copy(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
     file.copies[node_id] = copy
     account(state.nodes[node_id], copy, +1)
+    recount_live(state, file)
+
+
+def recount_live(state: State, file: FileEntry) -> None:
+    """Whether this is content of a run that only our copy of it could give back. To be called after anything that bears on it."""
+    if file.is_external:
+        return
+    run = state.runs[file.run]
+    held = bool(file.copies) and file.durable is None and file.spilled is None
+    live = file.size_bytes if held and (file.destination is not None or state.next_use(file) != NEVER) else 0
+    run.live_bytes += live - file.live_bytes
+    file.live_bytes = live
+
+
+def promise(state: State, job: JobEntry, size_bytes: int) -> None:
+    """Sets space aside for a job's outputs, or with a minus sign gives it back."""
+    state.nodes[job.node].promised_bytes += size_bytes
+    state.runs[job.run].promised_bytes += size_bytes
 
 
 def move_copy(state: State, file: FileEntry, node_id: str, new: CopyState, size_bytes: int | None = None) -> Copy:
@@ -49,6 +67,7 @@ def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
     account(node, copy, -1)
     node.prefetching.pop(file.id, None)
     end_span(state, copy)
+    recount_live(state, file)
     offer_for_prefetch(state, file, node)
 
 
@@ -167,7 +186,7 @@ def inputs_of(state: State, run: RunEntry, job_id: str) -> list[FileEntry]:
 
 def release_admission(state: State, job: JobEntry, reserve_bytes: int) -> None:
     """Gives back the promise and the pins of an admitted or running job."""
-    state.nodes[job.node].promised_bytes -= reserve_bytes
+    promise(state, job, -reserve_bytes)
     pinned, job.pinned = job.pinned, []
     for file, copy in pinned:
         unpin(state, file, job.node, copy)
@@ -187,6 +206,14 @@ def drop_garbage(node: NodeEntry, file_id: str, generation: str) -> bool:
     node.present_bytes -= size_bytes
     node.deleting_bytes -= size_bytes
     return True
+
+
+def begin_early_span(run: RunEntry, job: JobEntry, size_bytes: int) -> None:
+    """The job is before its place in the serial order: until then its outputs are held beside those of the jobs it overtook."""
+    job.early_span = (run.head, job.order, size_bytes)
+    for profile in (run.safety, run.ahead):
+        if profile is not None:
+            profile.add(*job.early_span)
 
 
 def end_early_span(run: RunEntry, job: JobEntry) -> None:

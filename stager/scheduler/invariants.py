@@ -68,6 +68,10 @@ def broken_in_run(state: State, run: RunEntry) -> list[str]:
         found.append(f"run {run.id}: unended is {run.unended}, should be {unended}")
     if (run.state is RunState.FINISHED) == (run.id in state.active):
         found.append(f"run {run.id} is {run.state} and active is {run.id in state.active}")
+    held = sum(job.reserve_bytes for job in run.jobs.values() if job.state is JobState.ADMITTED)
+    held += sum(attempt.reserve_bytes for attempt in state.attempts.values() if attempt.run == run.id)
+    if run.promised_bytes != held:
+        found.append(f"run {run.id}: promised_bytes is {run.promised_bytes}, should be {held}")
     live = sum(attempt.run == run.id for attempt in state.attempts.values())
     if run.attempts_live != live:
         found.append(f"run {run.id}: attempts_live is {run.attempts_live}, should be {live}")

@@ -77,6 +77,7 @@ class FileEntry:
     fetch: Tries | None = None
     upload: Tries | None = None
     spilling: str = ""
+    live_bytes: int = 0
 
     @property
     def is_external(self) -> bool:
@@ -136,7 +137,7 @@ class TransferEntry:
 
 @dataclass(slots=True)
 class RunEntry:
-    """`head` is the first order whose job has not ended; `live_bytes` what its produced files hold that nothing else could give back."""
+    """`head` is the first order whose job has not ended; `live_bytes` what its produced files hold that nothing else could give back, `promised_bytes` what its admitted and running jobs may add."""
 
     id: str
     sequence: int
@@ -159,6 +160,7 @@ class RunEntry:
     finals_open: dict[str, None] = field(default_factory=dict)
     finals_given_up: dict[str, Fault] = field(default_factory=dict)
     live_bytes: int = 0
+    promised_bytes: int = 0
     safety: SpaceProfile | None = None
     ahead: SpaceProfile | None = None
     uploads_live: int = 0

@@ -51,4 +51,5 @@ JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.FAILED: frozenset({JobState.WAITING}),
     JobState.SKIPPED: frozenset({JobState.WAITING}),
 }
+BEGUN = frozenset({JobState.ADMITTED, JobState.RUNNING, JobState.DONE})
 ENDED = frozenset({JobState.DONE, JobState.FAILED, JobState.SKIPPED})

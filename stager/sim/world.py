@@ -30,6 +30,7 @@ from stager.sim.troubles import Troubles
 
 VERSION = "sim"
 ANSWER_S = 0.001
+FOR_GOOD = (cmd.RunOutcome.SUCCEEDED, cmd.RunOutcome.CANCELLED)
 FROM_OUTSIDE = (ev.RunSubmitted, ev.RunResumed, ev.RunDrained, ev.RunStopped, ev.RunCancelled, ev.CapacityChanged)
 REPEATED = (ev.TransferDone, ev.TransferFailed, ev.AttemptEnded, ev.ReplicaDeleted)
 
@@ -145,7 +146,7 @@ class SimWorld:
         event = make(self.clock.now)
         if isinstance(event, ev.CapacityChanged):
             self.nodes[event.node].capacity_bytes = event.capacity_bytes
-        if isinstance(event, ev.RunResumed):
+        if isinstance(event, ev.RunResumed) and self.runs[event.run].outcome not in FOR_GOOD:
             self.runs[event.run].outcome = None
         self.say(None, event)
 
