@@ -39,11 +39,6 @@ def read(path: Path | str) -> Workflow:
     return build(record, lineage, renamed, str(path), findings)
 
 
-def is_record(workflow: Workflow) -> bool:
-    """True for what `read` returns: it can be planned and replayed, not submitted."""
-    return RECORDED in workflow.origins and ("recorded", "true") in workflow.origins[RECORDED].options
-
-
 def build(record: Record, lineage: Lineage, renamed: dict[str, str], source_path: str, findings: Findings) -> Workflow:
     produced = {name: task.id for task in record.tasks for name in task.outputs}
     read_names = dict.fromkeys(name for task in record.tasks for name in task.inputs)
@@ -53,7 +48,7 @@ def build(record: Record, lineage: Lineage, renamed: dict[str, str], source_path
         size_bytes = record.sizes.get(renamed.get(name, name), 0)
         files[name] = file_of(name, name in produced, name in read_names, path, size_bytes)
     jobs = {task.id: job_of(task, lineage, produced, paths) for task in record.tasks}
-    origin = Origin(RECORDED, OriginKind.FILE, f"recorded:{record.name}", options=(("recorded", "true"),))
+    origin = Origin(RECORDED, OriginKind.FILE, f"recorded:{record.name}")
     notes = notes_of(record, lineage, renamed, produced, paths)
     workflow = Workflow(record.name, files, jobs, {RECORDED: origin}, source_path=source_path, notes=notes)
     for finding in check_graph(workflow):

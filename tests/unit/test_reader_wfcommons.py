@@ -114,7 +114,7 @@ def test_what_is_read(tmp_path: Path) -> None:
     assert [entry.lfn for entry in second.inputs] == ["p.fits", "hdr"] and second.compute_s == 0 and second.after == ()
     assert workflow.files["a.fits"].is_external and workflow.files["a.fits"].sources[0].size_bytes == 10
     assert {lfn for lfn, file in workflow.files.items() if file.is_final} == {"m.fits"}
-    assert wfcommons.is_record(workflow)
+    assert list(workflow.origins) == [wfcommons.RECORDED]
 
 
 def test_the_three_versions_read_the_same(tmp_path: Path) -> None:
