@@ -27,7 +27,7 @@ rust: setup-run ## tests of the data plane
 	cargo test --release --locked --workspace
 
 unit: setup-run ## quick tests of the control plane
-	$(PYTHON) -m pytest -n $(WORKERS) -m "not slow" tests/unit tests/model tests/sim tests/scenarios tests/test_tidy.py
+	$(PYTHON) -m pytest -n $(WORKERS) -m "not slow" --ignore=tests/conformance --ignore=tests/e2e tests
 
 # Both suites run even if the first fails: one look at the log shows all that is broken. pytest's closing lines come last.
 test: setup ## every test

@@ -1,8 +1,9 @@
-"""The demo's science is right without stager: its workflow, run serially, makes the mosaic that the known sky says it should be."""
+"""The demo: its science is right without stager, by the sky that it knows; and stager makes the same bytes as a plain serial run."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,14 @@ import pytest
 from stager.readers.native import read
 from tests.testbed.places import PROJECT
 from tests.testbed.serial_run import run_serially
+from tests.testbed.stager import Stager
 
 DEMO = PROJECT / "workflows" / "montage"
+# Jobs find this Python, which has MontagePy, before any other.
+JOB_PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+# One worker makes the tiles and runs the plain way once for all these tests.
+pytestmark = pytest.mark.xdist_group("montage")
 ORIGIN_LINE = "survey: file:../../demo-out/survey"
 
 
@@ -31,7 +38,8 @@ def demo() -> Iterator[SimpleNamespace]:
 
 
 @pytest.fixture(scope="module")
-def finals(demo: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workflow_file(demo: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's workflow with its origin in a directory of ours."""
     place = tmp_path_factory.mktemp("montage")
     survey = demo.make_tiles.Survey()
     demo.make_tiles.write_tiles(place / "survey" / "tiles", survey)
@@ -40,8 +48,14 @@ def finals(demo: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> P
     assert ORIGIN_LINE in text
     text = text.replace(ORIGIN_LINE, f"survey: file:{place}/survey").replace("here:montage_job.py", "code:montage_job.py")
     (place / "workflow.yml").write_text(text.replace("origins:\n", f"origins:\n  code: file:{DEMO}\n"))
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    run_serially(read(place / "workflow.yml"), place / "run", {"PATH": path}, to=place / "finals")
+    return place / "workflow.yml"
+
+
+@pytest.fixture(scope="module")
+def finals(workflow_file: Path) -> Path:
+    """What the workflow makes when it is run the plainest way."""
+    place = workflow_file.parent
+    run_serially(read(workflow_file), place / "run", {"PATH": JOB_PATH}, to=place / "finals")
     return place / "finals"
 
 
@@ -129,3 +143,22 @@ def test_the_same_seed_makes_the_same_tiles_and_another_makes_others(demo: Simpl
         return [path.read_bytes() for path in demo.make_tiles.write_tiles(tmp_path / name, survey)]
 
     assert made(1, "a") == made(1, "b") != made(2, "c")
+
+
+@pytest.fixture
+def stager(short_dir: Path) -> Iterator[Stager]:
+    program = Stager(short_dir / "s", short_dir / "home", env={"PATH": JOB_PATH})
+    yield program
+    program.end()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share_of_smallest", [1.1, 20.0], ids=["hardly any space", "space enough"])
+def test_stager_makes_the_same_bytes(stager: Stager, workflow_file: Path, finals: Path, share_of_smallest: float) -> None:
+    mosaic = workflow_file.parent / "survey" / "mosaic"
+    shutil.rmtree(mosaic, ignore_errors=True)
+    smallest = stager.json("plan", workflow_file)["smallest_capacity_bytes"]
+    done = stager.run("submit", workflow_file, "--capacity", str(int(smallest * share_of_smallest)), deadline_s=250)
+    assert "76 of 76 done, 0 failed, 76 attempts" in done.stdout
+    assert "4 of 4 finals" in done.stdout
+    assert {path.name: path.read_bytes() for path in mosaic.iterdir()} == {path.name: path.read_bytes() for path in finals.iterdir()}
