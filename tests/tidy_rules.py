@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 FUNCTION_LINES_MAX, FILE_LINES_MAX, METHODS_MAX = 60, 500, 20
 
@@ -158,7 +158,7 @@ def unfinished_findings(text: str, where: str) -> Iterator[str]:
             yield f"{where}:{number}: unfinished: {line.strip()[:80]}"
 
 
-def dead_modules(sources: Mapping[str, ast.AST], entry_points: frozenset[str], packages: frozenset[str]) -> list[str]:
+def dead_modules(sources: Mapping[str, ast.AST], entry_points: Set[str], packages: Set[str]) -> list[str]:
     """Modules that no other imports or names: in a string (`"stager.cli.plan:main"`), or by f"stager.cli.{name}" beside the names."""
     alive = set(entry_points) | set(packages)
     for module, tree in sources.items():
