@@ -12,7 +12,7 @@ export STAGER_TEST_TOOLS := $(CACHE)
 PYTHON := $(VENV)/bin/python
 WORKERS ?= 2
 
-.PHONY: help setup setup-run unit test rust demo replay-all bench lint clean
+.PHONY: help setup setup-run unit test rust demo replay-all kill-matrix bench lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -40,8 +40,11 @@ test: setup ## every test
 demo: setup-run ## the Montage workflow through an embedded I/O node
 	@scripts/demo.sh
 
-replay-all: setup-run ## every WfCommons instance in $(INSTANCES), at a hundredth
+replay-all: setup-run ## every WfCommons instance of a directory (INSTANCES=), at a hundredth
 	@scripts/replay_all.sh $(or $(INSTANCES),../shared/data/wfinstances) $(or $(BYTES_SCALE),0.01) $(or $(TIME_SCALE),0.01)
+
+kill-matrix: setup ## kill -9 of each process in each phase, again and again (ROUNDS=)
+	STAGER_KILL_ROUNDS=$(or $(ROUNDS),10) $(PYTHON) -m pytest -n $(WORKERS) tests/e2e/test_kill_matrix.py
 
 bench: setup ## the benchmarks, one after the other
 	@for file in benchmarks/*.py; do echo "== $$file"; $(PYTHON) "$$file"; done
