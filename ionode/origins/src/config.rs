@@ -10,6 +10,7 @@ use serde::Deserialize;
 use stager_core::error::ApiError;
 
 use crate::file::FileOrigin;
+use crate::s3::S3Origin;
 use crate::sftp::SftpOrigin;
 use crate::Origin;
 
@@ -151,10 +152,6 @@ pub fn open(config: &OriginConfig) -> Result<Arc<dyn Origin>, ApiError> {
         OriginConfig::File(c) => Ok(Arc::new(FileOrigin::new(c)?)),
         OriginConfig::Sftp(c) => Ok(Arc::new(SftpOrigin::new(c)?)),
         OriginConfig::Sshfs(c) => Ok(Arc::new(SftpOrigin::new(&c.sftp())?)),
-        OriginConfig::S3(c) => Err(unserved("s3", &c.bucket)),
+        OriginConfig::S3(c) => Ok(Arc::new(S3Origin::new(c)?)),
     }
-}
-
-fn unserved(kind: &str, subject: &str) -> ApiError {
-    ApiError::invalid("unsupported", subject, format!("This build does not serve {kind} origins."))
 }

@@ -18,12 +18,14 @@ mod file;
 mod local;
 mod path;
 mod ranges;
+mod s3;
 mod sftp;
 mod turns;
 mod verify;
 
 pub use cli::cli;
-pub use config::{open, FileConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
+pub use config::{open, Addressing, FileConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
+pub use s3::S3Origin;
 pub use sftp::{SftpOrigin, Timing};
 pub use verify::{verify_content, VerifyAnswer};
 

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::stream::{self, BoxStream};
+use futures::StreamExt;
 use sha2::{Digest, Sha256};
 use stager_core::error::ApiError;
 use tokio::sync::Mutex;
@@ -74,6 +76,10 @@ impl Source {
         let (offset, piece) = (reading.offset, reading.chunk.split_to(length));
         reading.offset += length as u64;
         Ok(Some((offset, piece)))
+    }
+
+    pub fn pieces(&self) -> BoxStream<'_, Result<(u64, Bytes), ApiError>> {
+        stream::try_unfold(self, |source| async move { Ok(source.next().await?.map(|piece| (piece, source))) }).boxed()
     }
 
     async fn fill(&self, reading: &mut Reading) -> Result<(), ApiError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::{stream, FutureExt, TryStreamExt};
+use futures::{FutureExt, TryStreamExt};
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::protocol::OpenFlags;
 use stager_core::error::ApiError;
@@ -113,13 +113,8 @@ impl Job<'_> {
     }
 
     fn lane<'b>(&'b self, opened: &'b Opened) -> BoxFuture<'b, Result<(), ApiError>> {
-        let pieces = stream::try_unfold(self, |job| job.take().boxed());
-        let writing = pieces.map_ok(move |piece| self.write(opened, piece).boxed());
+        let writing = self.source.pieces().map_ok(move |piece| self.write(opened, piece));
         writing.try_buffer_unordered(IN_FLIGHT).try_for_each(|()| std::future::ready(Ok(()))).boxed()
-    }
-
-    async fn take(&self) -> Result<Option<((u64, Bytes), &Self)>, ApiError> {
-        Ok(self.source.next().await?.map(|piece| (piece, self)))
     }
 
     async fn write(&self, opened: &Opened, (offset, piece): (u64, Bytes)) -> Result<(), ApiError> {

@@ -1,0 +1,138 @@
+//! What an S3 server's refusals mean in the contract's words. Knows object_store's errors and S3's error codes.
+//!
+//! The one rule: a request that might have worked is transient; only what the server clearly refused is final.
+
+use std::error::Error as StdError;
+
+use object_store::client::{HttpError, HttpErrorKind};
+use object_store::Error;
+use stager_core::error::ApiError;
+
+use crate::failure;
+
+/// Codes that say who we are is wrong, not what we may do.
+const CREDENTIAL_CODES: [&str; 8] = [
+    "SignatureDoesNotMatch", "InvalidAccessKeyId", "ExpiredToken", "InvalidToken", "RequestTimeTooSkewed", "AuthorizationHeaderMalformed", "TokenRefreshRequired",
+    "InvalidClientTokenId",
+];
+
+pub fn failure_of(error: &Error, path: &str, place: &str) -> ApiError {
+    let said = chain(error);
+    let code = s3_code(&said);
+    if CREDENTIAL_CODES.contains(&code) {
+        return auth_failed(code, place);
+    }
+    match error {
+        Error::NotFound { .. } if code == "NoSuchBucket" => {
+            ApiError::invalid("not_found", path, format!("The bucket of {place} does not exist; create it or correct its name and endpoint."))
+        }
+        Error::NotFound { .. } => failure::not_found(path, place),
+        Error::PermissionDenied { .. } => failure::denied(path, place, if code.is_empty() { "the server answers 403" } else { code }),
+        Error::Unauthenticated { .. } => auth_failed("the server answers 401", place),
+        Error::Precondition { .. } | Error::NotModified { .. } => {
+            ApiError::refused("source_changed", path, format!("{path:?} at {place} changed while it was read; plan again with the new content."))
+        }
+        Error::InvalidPath { .. } => ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {path:?} (control characters are not allowed).")),
+        Error::NotImplemented { .. } | Error::NotSupported { .. } => {
+            ApiError::invalid("unsupported", path, format!("{place} does not support what {path:?} needs ({said})."))
+        }
+        other => by_code(code, path, place).unwrap_or_else(|| by_transport(other, &said, path, place)),
+    }
+}
+
+fn auth_failed(why: &str, place: &str) -> ApiError {
+    let advice = match why {
+        "RequestTimeTooSkewed" => "set this host's clock",
+        "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => "get a new session token",
+        "AuthorizationHeaderMalformed" => "correct the region",
+        _ => "check access_key_id, secret_access_key and region",
+    };
+    ApiError::denied("auth_failed", place, format!("{place} does not accept the credentials ({why}); {advice}."))
+}
+
+fn by_code(code: &str, path: &str, place: &str) -> Option<ApiError> {
+    Some(match code {
+        "SlowDown" | "ServiceUnavailable" | "RequestLimitExceeded" => {
+            let message = format!("{place} asks to be called less often; {path:?} is tried again later.");
+            ApiError { retry_after_s: Some(5.0), ..ApiError::transient("io_error", path, message) }
+        }
+        "BadDigest" | "XAmzContentSHA256Mismatch" | "InvalidDigest" => failure::written_differs(path, place),
+        "EntityTooLarge" | "QuotaExceeded" | "InsufficientStorage" => failure::no_space(path, place),
+        "KeyTooLongError" | "InvalidObjectName" | "InvalidURI" => ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {path:?} ({code}).")),
+        _ => return None,
+    })
+}
+
+fn by_transport(error: &Error, said: &str, path: &str, place: &str) -> ApiError {
+    let message = format!("{path:?} at {place} failed: {said}.");
+    if said.contains("redirect") {
+        return ApiError::invalid("bad_request", path, format!("{place} is elsewhere: the region or the endpoint is wrong."));
+    }
+    match http_kind(error) {
+        Some(HttpErrorKind::Connect) => {
+            let message = format!("{place} cannot be reached; check the endpoint and the network.");
+            ApiError::transient("origin_unreachable", path, message)
+        }
+        Some(HttpErrorKind::Timeout) => ApiError::transient("timeout", path, format!("{place} did not answer in time for {path:?}.")),
+        Some(HttpErrorKind::Request | HttpErrorKind::Interrupted | HttpErrorKind::Decode) => {
+            ApiError::transient("connection_lost", path, format!("The connection to {place} was lost while working on {path:?}."))
+        }
+        _ if said.contains("501 ") => ApiError::invalid("unsupported", path, message),
+        _ if said.contains("507 ") => failure::no_space(path, place),
+        _ => ApiError::transient("io_error", path, message),
+    }
+}
+
+fn http_kind(error: &Error) -> Option<HttpErrorKind> {
+    let mut source: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = source {
+        if let Some(http) = error.downcast_ref::<HttpError>() {
+            return Some(http.kind());
+        }
+        source = error.source();
+    }
+    None
+}
+
+/// The whole chain in one line. S3's error bodies hold ids and names, and signing secrets never travel.
+fn chain(error: &Error) -> String {
+    let mut said = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !said.contains(&more) {
+            said = format!("{said}: {more}");
+        }
+        source = error.source();
+    }
+    said
+}
+
+fn s3_code(said: &str) -> &str {
+    said.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map_or("", |(code, _)| code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generic(text: &str) -> Error { Error::Generic { store: "S3", source: text.to_owned().into() } }
+
+    #[test]
+    fn codes_are_told_apart() {
+        let cases = [
+            ("403: <Error><Code>SignatureDoesNotMatch</Code></Error>", "auth_failed"),
+            ("400: <Error><Code>ExpiredToken</Code></Error>", "auth_failed"),
+            ("503: <Error><Code>SlowDown</Code></Error>", "io_error"),
+            ("400: <Error><Code>XAmzContentSHA256Mismatch</Code></Error>", "checksum_mismatch"),
+            ("Received redirect without LOCATION", "bad_request"),
+            ("status code: 501 Not Implemented", "unsupported"),
+            ("status code: 500 Internal", "io_error"),
+        ];
+        for (text, code) in cases {
+            assert_eq!(failure_of(&generic(text), "p", "place").code, code, "{text}");
+        }
+        let denied = Error::PermissionDenied { path: "p".into(), source: "<Code>AccessDenied</Code>".into() };
+        assert_eq!(failure_of(&denied, "p", "place").code, "denied");
+    }
+}

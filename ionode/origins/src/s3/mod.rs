@@ -1,0 +1,266 @@
+//! Objects in a bucket of any S3 server. Knows object_store; keys are the prefix and the path, nothing encoded.
+//!
+//! The one rule: every read names the ETag it expects, so bytes of two contents are never mixed.
+
+mod answer;
+mod client;
+mod publish;
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use futures::{stream, StreamExt, TryStreamExt};
+use object_store::path::Path as Key;
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use stager_core::error::ApiError;
+
+use crate::config::S3Config;
+use crate::failure;
+use crate::path::{checked, checked_file, is_temporary, join, split, temporary_name};
+use crate::ranges::pieces;
+use crate::turns::Turns;
+use crate::{Entry, EntryKind, Origin, Probe, Sink, Upload, Uploaded};
+use client::Clients;
+
+const READ_BYTES: u64 = 8 << 20;
+const READS_IN_FLIGHT: usize = 4;
+const STATS_IN_FLIGHT: usize = 32;
+
+pub struct S3Origin {
+    clients: Clients,
+    place: String,
+    prefix: String,
+    turns: Turns,
+}
+
+impl S3Origin {
+    pub fn new(config: &S3Config) -> Result<Self, ApiError> {
+        let prefix = checked(config.prefix.trim_start_matches('/'))?;
+        let place = match &config.endpoint {
+            Some(endpoint) => format!("s3://{}/{prefix} at {}", config.bucket, endpoint.rsplit('@').next().unwrap_or_default()),
+            None => format!("s3://{}/{prefix}", config.bucket),
+        };
+        Ok(Self { clients: client::clients(config, &place)?, place, prefix, turns: Turns::default() })
+    }
+
+    fn failure(&self, error: &object_store::Error, path: &str) -> ApiError { answer::failure_of(error, path, &self.place) }
+
+    fn key(&self, path: &str) -> Result<Key, ApiError> {
+        let full = if path.is_empty() { self.prefix.clone() } else { join(&self.prefix, path) };
+        Key::parse(full).map_err(|error| self.failure(&error.into(), path))
+    }
+
+    fn path_of<'a>(&self, key: &'a Key) -> &'a str {
+        let raw: &str = key.as_ref();
+        raw.strip_prefix(self.prefix.as_str()).unwrap_or(raw).trim_start_matches('/')
+    }
+
+    fn entry(&self, path: &str, meta: &ObjectMeta) -> Entry {
+        // HEAD gives whole seconds, a listing more: the same object is said the same way.
+        let mtime_ns = meta.last_modified.timestamp() * 1_000_000_000;
+        let token = match &meta.e_tag {
+            Some(tag) => format!("etag:{};s={}", quoted(tag), meta.size),
+            None => format!("m={mtime_ns};s={}", meta.size),
+        };
+        Entry { path: path.to_owned(), size_bytes: meta.size, token, mtime_ns: Some(mtime_ns), kind: EntryKind::File, settled: meta.e_tag.is_some() }
+    }
+
+    async fn head(&self, path: &str) -> Result<Entry, ApiError> {
+        let key = self.key(path)?;
+        match self.clients.plain.head(&key).await {
+            Ok(meta) => Ok(self.entry(path, &meta)),
+            Err(error @ object_store::Error::PermissionDenied { .. }) => Err(self.explained(&key, path, &error).await),
+            Err(error) => Err(self.failure(&error, path)),
+        }
+    }
+
+    /// The answer to a HEAD has no body; a GET's says whether the credentials are wrong or only the rights.
+    async fn explained(&self, key: &Key, path: &str, error: &object_store::Error) -> ApiError {
+        let options = GetOptions { range: Some(GetRange::Bounded(0..1)), ..GetOptions::default() };
+        match self.clients.plain.get_opts(key, options).await {
+            Err(better @ (object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. })) => self.failure(&better, path),
+            _ => self.failure(error, path),
+        }
+    }
+
+    async fn read_piece(&self, expected: &Entry, piece: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
+        let path = expected.path.as_str();
+        let key = self.key(&checked_file(path)?)?;
+        let tag = tag_of(&expected.token);
+        let options = GetOptions { if_match: tag.map(str::to_owned), range: Some(GetRange::Bounded(piece.clone())), ..GetOptions::default() };
+        let result = self.clients.plain.get_opts(&key, options).await.map_err(|error| self.failure(&error, path))?;
+        // Servers that do not know If-Match answer with what they have.
+        let found = self.entry(path, &result.meta);
+        if found.token != expected.token {
+            return Err(failure::source_changed(path, &self.place, &expected.token, &found.token));
+        }
+        let mut offset = piece.start;
+        let mut body = result.into_stream();
+        while let Some(chunk) = body.try_next().await.map_err(|error| self.failure(&error, path))? {
+            if offset + chunk.len() as u64 > piece.end {
+                return Err(failure::protocol_broken(path, &self.place, "it sent more bytes than were asked for"));
+            }
+            let length = chunk.len() as u64;
+            sink.write_at(offset, chunk).await?;
+            offset += length;
+        }
+        if offset == piece.end { Ok(()) } else { Err(failure::short_read(path, &self.place, offset)) }
+    }
+
+    async fn expect(&self, expected: &Entry) -> Result<(), ApiError> {
+        let found = self.head(&checked_file(&expected.path)?).await?;
+        if found.token == expected.token { Ok(()) } else { Err(failure::source_changed(&expected.path, &self.place, &expected.token, &found.token)) }
+    }
+
+    /// Directory markers ("a/" as an empty object) lose their slash in object_store's listing: an empty object is asked for by name.
+    async fn without_markers(&self, metas: Vec<ObjectMeta>) -> Vec<Entry> {
+        let asked = stream::iter(metas).map(|meta| async move {
+            let path = self.path_of(&meta.location).to_owned();
+            let entry = self.entry(&path, &meta);
+            let marker = meta.size == 0 && self.head(&path).await.is_err_and(|error| error.code == "not_found");
+            (!marker && !path.is_empty() && !is_temporary(split(&path).1)).then_some(entry)
+        });
+        asked.buffered(STATS_IN_FLIGHT).filter_map(std::future::ready).collect().await
+    }
+
+    async fn list_all(&self, path: &str, limit: usize) -> Result<Vec<Entry>, ApiError> {
+        let key = self.key(path)?;
+        let prefix = (!key.as_ref().is_empty()).then_some(&key);
+        let mut pages = self.clients.plain.list(prefix).map_err(|error| self.failure(&error, path)).try_chunks(1000);
+        let mut entries = Vec::new();
+        while entries.len() <= limit {
+            match pages.next().await {
+                Some(page) => entries.extend(self.without_markers(page.map_err(|failed| failed.1)?).await),
+                None => break,
+            }
+        }
+        Ok(entries)
+    }
+
+    async fn list_flat(&self, path: &str) -> Result<Vec<Entry>, ApiError> {
+        let key = self.key(path)?;
+        let prefix = (!key.as_ref().is_empty()).then_some(&key);
+        let found = self.clients.plain.list_with_delimiter(prefix).await.map_err(|error| self.failure(&error, path))?;
+        let mut entries = self.without_markers(found.objects).await;
+        entries.extend(found.common_prefixes.iter().map(|key| directory(self.path_of(key))));
+        Ok(entries)
+    }
+
+    async fn try_probe(&self, path: &str, write: bool, probe: &mut Probe) -> Result<(), ApiError> {
+        let clean = checked(path)?;
+        let key = self.key(&clean)?;
+        let prefix = (!key.as_ref().is_empty()).then_some(&key);
+        let listed = self.clients.plain.list(prefix).next().await.transpose().map_err(|error| self.failure(&error, path));
+        probe.reachable = listed.as_ref().err().is_none_or(|error| !matches!(error.code.as_str(), "origin_unreachable" | "timeout" | "connection_lost"));
+        if !write {
+            return listed.map(|_| ());
+        }
+        if !probe.reachable {
+            return listed.map(|_| ());
+        }
+        probe.writable = Some(false);
+        let key = self.key(&join(&clean, &temporary_name(&format!("probe-{:016x}", rand::random::<u64>()))))?;
+        self.clients.plain.put(&key, "x".into()).await.map_err(|error| self.failure(&error, path))?;
+        self.clients.plain.delete(&key).await.map_err(|error| self.failure(&error, path))?;
+        probe.writable = Some(true);
+        Ok(())
+    }
+}
+
+fn directory(path: &str) -> Entry {
+    Entry { path: path.to_owned(), size_bytes: 0, token: "etag:\"\";s=0".to_owned(), mtime_ns: None, kind: EntryKind::Directory, settled: true }
+}
+
+/// Some servers leave the quotes out.
+fn quoted(tag: &str) -> String {
+    if tag.ends_with('"') { tag.to_owned() } else { format!("\"{tag}\"") }
+}
+
+/// The ETag of a token, as If-Match wants it.
+fn tag_of(token: &str) -> Option<&str> {
+    let rest = token.strip_prefix("etag:")?;
+    rest.rfind('"').map(|end| &rest[..=end])
+}
+
+#[async_trait]
+impl Origin for S3Origin {
+    async fn stat(&self, path: &str) -> Result<Entry, ApiError> {
+        let clean = checked(path)?;
+        if clean.is_empty() {
+            return Ok(directory(path));
+        }
+        self.head(&clean).await.map(|entry| Entry { path: path.to_owned(), ..entry }).map_err(|error| ApiError { subject: path.to_owned(), ..error })
+    }
+
+    async fn stat_many(&self, paths: &[String]) -> Vec<Result<Entry, ApiError>> {
+        stream::iter(paths.to_vec()).map(|path| async move { self.stat(&path).await }).buffered(STATS_IN_FLIGHT).collect().await
+    }
+
+    async fn list(&self, prefix: &str, recursive: bool, limit: usize) -> Result<(Vec<Entry>, bool), ApiError> {
+        let clean = checked(prefix)?;
+        let mut entries = if recursive { self.list_all(&clean, limit).await? } else { self.list_flat(&clean).await? };
+        if entries.is_empty() && !clean.is_empty() {
+            return Ok((vec![self.head(&clean).await?], false));
+        }
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        let truncated = entries.len() > limit;
+        entries.truncate(limit);
+        Ok((entries, truncated))
+    }
+
+    async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError> {
+        let pieces = pieces(expected, ranges, READ_BYTES)?;
+        let reads = stream::iter(pieces).map(|piece| self.read_piece(expected, piece, sink)).buffer_unordered(READS_IN_FLIGHT);
+        reads.try_for_each(|()| std::future::ready(Ok(()))).await?;
+        self.expect(expected).await
+    }
+
+    async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError> {
+        let clean = checked_file(upload.path)?;
+        let _turn = self.turns.take(&clean).await;
+        publish::upload(self, &upload, &clean).await
+    }
+
+    /// Objects need none.
+    async fn make_directory(&self, path: &str) -> Result<(), ApiError> { self.key(&checked(path)?).map(|_| ()) }
+
+    async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError> {
+        let clean = checked_file(path)?;
+        let found = match self.head(&clean).await {
+            Ok(entry) => entry,
+            Err(error) if error.code == "not_found" => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if let Some(token) = token.filter(|token| *token != found.token) {
+            return Err(failure::source_changed(path, &self.place, token, &found.token));
+        }
+        self.clients.plain.delete(&self.key(&clean)?).await.map_err(|error| self.failure(&error, path))?;
+        Ok(true)
+    }
+
+    async fn probe(&self, path: &str, write: bool) -> Probe {
+        let mut probe = Probe::default();
+        if let Err(error) = self.try_probe(path, write, &mut probe).await {
+            probe.findings.push(error);
+        }
+        probe
+    }
+}
+
+/// Creates only where nothing is, unless it may be replaced.
+fn put_options(replace: bool) -> PutOptions {
+    PutOptions { mode: if replace { PutMode::Overwrite } else { PutMode::Create }, ..PutOptions::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{quoted, tag_of};
+
+    #[test]
+    fn tokens_carry_the_tag() {
+        assert_eq!(tag_of("etag:\"abc-2\";s=5"), Some("\"abc-2\""));
+        assert_eq!(tag_of("etag:W/\"a;b\";s=5"), Some("W/\"a;b\""));
+        assert_eq!(tag_of("m=5;s=5"), None);
+        assert_eq!((quoted("abc"), quoted("\"abc\"")), ("\"abc\"".to_owned(), "\"abc\"".to_owned()));
+    }
+}

@@ -1,0 +1,193 @@
+//! An upload to a bucket: one conditional PUT, or a multipart upload completed on the condition, then a read-back of the ETag it got.
+//!
+//! The one rule: nothing is sent under the final name before its local content was checked, and what does not read back equal is taken away again.
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt, TryStreamExt};
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path as Key;
+use object_store::{Error, ObjectStore, PutPayload};
+use stager_core::error::ApiError;
+
+use super::{put_options, S3Origin};
+use crate::failure;
+use crate::local::{LocalFile, Source};
+use crate::verify::content_blake3;
+use crate::{Entry, Origin, Upload, Uploaded, Verified};
+
+const SINGLE_BYTES_MAX: u64 = 16 << 20;
+const PART_BYTES_MIN: u64 = 8 << 20;
+const PART_BYTES_USUAL_MAX: u64 = 64 << 20;
+const PARTS_USUAL: u64 = 1000;
+const PARTS_MAX: u64 = 10_000;
+/// Of parts in memory; large parts go two at a time.
+const PARTS_BYTES_IN_FLIGHT: u64 = 64 << 20;
+
+pub async fn upload(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<Uploaded, ApiError> {
+    let local = LocalFile::open(upload).await?;
+    if let Some(adopted) = existing(origin, upload, path).await? {
+        return Ok(adopted);
+    }
+    let sent = if upload.size_bytes < SINGLE_BYTES_MAX { single(origin, upload, path, local).await } else { multipart(origin, upload, path, local).await };
+    match sent {
+        Ok(()) => verified(origin, upload, path).await,
+        // Somebody else made it meanwhile, or our own request did and its answer was lost.
+        Err(error) if error.code == "destination_exists" => match existing(origin, upload, path).await? {
+            Some(adopted) => Ok(adopted),
+            None => Err(ApiError::transient("io_error", path, format!("Another upload of {path:?} to {} is under way; it is tried again.", origin.place))),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// Adopts equal content; other content is an error unless it may be replaced.
+async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<Option<Uploaded>, ApiError> {
+    let entry = match origin.head(path).await {
+        Ok(entry) => entry,
+        Err(error) if error.code == "not_found" => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry).await? == upload.blake3 {
+        return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, bytes_moved: upload.size_bytes }));
+    }
+    if upload.replace { Ok(None) } else { Err(failure::destination_exists(path, &origin.place)) }
+}
+
+async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<(), ApiError> {
+    let key = origin.key(path)?;
+    let source = local.source((upload.size_bytes as usize).max(1), false);
+    let bytes = source.next().await?.map_or(Bytes::new(), |(_, bytes)| bytes);
+    if source.hashes().await.blake3 != upload.blake3 {
+        return Err(source.damaged());
+    }
+    let payload = PutPayload::from_bytes(bytes);
+    match origin.clients.plain.put_opts(&key, payload.clone(), put_options(upload.replace)).await {
+        Ok(_) => {}
+        // Looked for just before; such a server cannot do better.
+        Err(error) if !upload.replace && origin.failure(&error, path).code == "unsupported" => {
+            origin.clients.plain.put_opts(&key, payload, put_options(true)).await.map_err(|error| origin.failure(&error, path))?;
+        }
+        Err(error) => return Err(refused(origin, &error, path)),
+    }
+    (upload.progress)(upload.size_bytes);
+    Ok(())
+}
+
+fn refused(origin: &S3Origin, error: &Error, path: &str) -> ApiError {
+    match error {
+        Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotModified { .. } => failure::destination_exists(path, &origin.place),
+        other => origin.failure(other, path),
+    }
+}
+
+fn part_bytes(size_bytes: u64) -> u64 {
+    let usual = size_bytes.div_ceil(PARTS_USUAL).clamp(PART_BYTES_MIN, PART_BYTES_USUAL_MAX);
+    usual.max(size_bytes.div_ceil(PARTS_MAX))
+}
+
+/// A begun multipart upload; given up when dropped before its end, also by a cancelled caller, because unfinished parts are paid for.
+struct Multipart<'a> {
+    origin: &'a S3Origin,
+    path: &'a str,
+    key: Key,
+    id: String,
+    open: bool,
+}
+
+impl Drop for Multipart<'_> {
+    fn drop(&mut self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.open {
+            let (store, key, id) = (self.origin.clients.plain.clone(), self.key.clone(), self.id.clone());
+            runtime.spawn(async move { store.abort_multipart(&key, &id).await.ok() });
+        }
+    }
+}
+
+async fn multipart(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<(), ApiError> {
+    let key = origin.key(path)?;
+    let id = origin.clients.plain.create_multipart(&key).await.map_err(|error| origin.failure(&error, path))?;
+    let mut begun = Multipart { origin, path, key, id, open: true };
+    let part_bytes = part_bytes(upload.size_bytes);
+    let source = local.source(part_bytes as usize, false);
+    let sent = async {
+        let parts = begun.send(&source, part_bytes, upload.progress).await?;
+        if source.hashes().await.blake3 != upload.blake3 {
+            return Err(source.damaged());
+        }
+        begun.complete(parts, upload.replace).await
+    };
+    let sent = sent.await;
+    begun.open = false;
+    if sent.is_err() {
+        origin.clients.plain.abort_multipart(&begun.key, &begun.id).await.ok();
+    }
+    sent
+}
+
+impl Multipart<'_> {
+    fn send<'b>(&'b self, source: &'b Source, part_bytes: u64, progress: &'b (dyn Fn(u64) + Send + Sync)) -> BoxFuture<'b, Result<Vec<PartId>, ApiError>> {
+        let in_flight = (PARTS_BYTES_IN_FLIGHT / part_bytes).clamp(2, 4) as usize;
+        let sending = source.pieces().map_ok(move |(offset, bytes)| self.send_part((offset / part_bytes) as usize, bytes, progress));
+        let sent = sending.try_buffer_unordered(in_flight).try_collect::<Vec<_>>();
+        let ordered = sent.map_ok(|mut parts| {
+            parts.sort_by_key(|(index, _)| *index);
+            parts.into_iter().map(|(_, part)| part).collect()
+        });
+        ordered.boxed()
+    }
+
+    async fn send_part(&self, index: usize, bytes: Bytes, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<(usize, PartId), ApiError> {
+        let length = bytes.len() as u64;
+        let sent = self.origin.clients.plain.put_part(&self.key, &self.id, index, PutPayload::from_bytes(bytes)).await;
+        let part = sent.map_err(|error| self.origin.failure(&error, self.path))?;
+        progress(length);
+        Ok((index, part))
+    }
+
+    async fn complete(&self, parts: Vec<PartId>, replace: bool) -> Result<(), ApiError> {
+        let (origin, clients) = (self.origin, &self.origin.clients);
+        if replace {
+            return clients.plain.complete_multipart(&self.key, &self.id, parts).await.map(|_| ()).map_err(|error| origin.failure(&error, self.path));
+        }
+        match origin.head(self.path).await {
+            Ok(_) => return Err(failure::destination_exists(self.path, &origin.place)),
+            Err(error) if error.code == "not_found" => {}
+            Err(error) => return Err(error),
+        }
+        match clients.creating.complete_multipart(&self.key, &self.id, parts.clone()).await {
+            Ok(_) => Ok(()),
+            // Looked for just before; such a server cannot do better.
+            Err(error) if origin.failure(&error, self.path).code == "unsupported" => {
+                let done = clients.plain.complete_multipart(&self.key, &self.id, parts).await;
+                done.map(|_| ()).map_err(|error| origin.failure(&error, self.path))
+            }
+            Err(error) => Err(refused(origin, &error, self.path)),
+        }
+    }
+}
+
+/// Reads the new object back by its ETag; what differs is taken away while it is still ours.
+async fn verified(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<Uploaded, ApiError> {
+    let entry: Entry = origin.head(path).await?;
+    if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry).await? == upload.blake3 {
+        return Ok(Uploaded { token: entry.token, verified: Verified::Readback, bytes_moved: 2 * upload.size_bytes });
+    }
+    origin.erase(path, Some(&entry.token)).await?;
+    Err(failure::written_differs(path, &origin.place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_neither_too_many_nor_too_small() {
+        for size_bytes in [16u64 << 20, 1 << 30, 1 << 36, 600 << 30, 4 << 40] {
+            let part = part_bytes(size_bytes);
+            assert!(part >= PART_BYTES_MIN && size_bytes.div_ceil(part) <= PARTS_MAX, "{size_bytes}: {part}");
+            assert!(part <= PART_BYTES_USUAL_MAX || size_bytes > PART_BYTES_USUAL_MAX * PARTS_MAX);
+        }
+    }
+}

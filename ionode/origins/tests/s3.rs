@@ -1,0 +1,169 @@
+//! The s3 origin keeps every promise against a real server, and acts on what lies in between.
+
+mod gateway;
+mod place;
+mod relay;
+mod sshd;
+
+use std::time::{Duration, Instant};
+
+use gateway::{origin, BucketPlace, Gateway};
+use relay::{Mischief, Relay, Way};
+use sshd::free_port;
+use stager_core::error::Class;
+use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
+use stager_origins::{verify_content, S3Config, Secret, Verified};
+
+fn place(gateway: &Gateway) -> BucketPlace { BucketPlace::new(gateway, origin(gateway.config())) }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keeps_every_promise() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    conformance::all(&place(&gateway)).await;
+    nothing_unfinished(&gateway).await;
+}
+
+async fn nothing_unfinished(gateway: &Gateway) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !gateway.unfinished_parts().is_empty() {
+        assert!(Instant::now() < deadline, "parts are left: {:?}", gateway.unfinished_parts());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_files_go_in_parts() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let place = place(&gateway);
+    let bytes = content(1, (40 << 20) + 5);
+    let moved = std::sync::atomic::AtomicU64::new(0);
+    let progress = |count| { moved.fetch_add(count, std::sync::atomic::Ordering::Relaxed); };
+    let file = local(&place, &bytes);
+    let uploaded = upload_as(&*place.origin, &file, "large", How::default(), "t", &progress).await.unwrap();
+    assert_eq!((uploaded.verified, moved.into_inner()), (Verified::Readback, bytes.len() as u64));
+    let entry = place.origin.stat("large").await.unwrap();
+    assert!(get(&*place.origin, &entry).await.unwrap() == bytes);
+    let mut damaged = file;
+    damaged.blake3[5] ^= 1;
+    let result = upload(&place, &damaged, "damaged", How::default()).await;
+    assert_eq!(result.unwrap_err().code, "checksum_mismatch");
+    assert_eq!(place.origin.stat("damaged").await.unwrap_err().code, "not_found");
+    nothing_unfinished(&gateway).await;
+}
+
+/// Of two different contents for one name exactly one wins, small (a PUT) or large (in parts).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_race_has_one_winner() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let (one, two) = (place(&gateway), place(&gateway));
+    for (round, size_bytes) in [100_000usize, 17 << 20, 100_001, 18 << 20].into_iter().enumerate() {
+        let path = format!("race/{round}");
+        let (ours, theirs) = (content(1, size_bytes), content(2, size_bytes));
+        let (file_one, file_two) = (local(&one, &ours), local(&two, &theirs));
+        let results = tokio::join!(upload(&one, &file_one, &path, How::default()), upload(&two, &file_two, &path, How::default()));
+        let expected = match results {
+            (Ok(_), Err(error)) if error.code == "destination_exists" => ours,
+            (Err(error), Ok(_)) if error.code == "destination_exists" => theirs,
+            other => panic!("{size_bytes} bytes: {other:?}"),
+        };
+        let entry = one.origin.stat(&path).await.unwrap();
+        assert!(get(&*one.origin, &entry).await.unwrap() == expected);
+    }
+    nothing_unfinished(&gateway).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listings_go_beyond_a_page() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let place = place(&gateway);
+    let puts = (0..1203).map(|i| {
+        let place = &place;
+        async move { place.write_behind(&format!("pages/{i:04}"), b"x").await }
+    });
+    futures::StreamExt::collect::<Vec<()>>(futures::StreamExt::buffer_unordered(futures::stream::iter(puts), 16)).await;
+    let (entries, truncated) = place.origin.list("pages", true, 100_000).await.unwrap();
+    assert_eq!((entries.len(), truncated), (1203, false));
+    let (entries, truncated) = place.origin.list("pages", true, 1100).await.unwrap();
+    assert_eq!((entries.len(), truncated, entries[1099].path.as_str()), (1100, true, "pages/1099"));
+    let (entries, truncated) = place.origin.list("pages", true, 1203).await.unwrap();
+    assert_eq!((entries.len(), truncated), (1203, false));
+    let (flat, _) = place.origin.list("", false, 10).await.unwrap();
+    assert_eq!(flat.iter().map(|entry| entry.path.as_str()).collect::<Vec<_>>(), ["pages"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_say_who_must_act() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let wrong_secret = S3Config { secret_access_key: Secret::new("wrong"), ..gateway.config() };
+    let error = origin(wrong_secret).stat("file").await.unwrap_err();
+    assert_eq!((error.code.as_str(), error.class), ("auth_failed", Class::Denied), "{error:?}");
+    assert!(!error.message.contains("wrong\""), "{}", error.message);
+    let wrong_key = S3Config { access_key_id: "nobody".into(), ..gateway.config() };
+    // versitygw answers 404 to a HEAD by an unknown key, so only a call whose answer has a body can tell.
+    assert_eq!(origin(wrong_key).list("", true, 10).await.unwrap_err().code, "auth_failed");
+    let anonymous = S3Config { access_key_id: String::new(), ..gateway.config() };
+    assert_eq!(origin(anonymous.clone()).stat("file").await.unwrap_err().code, "denied");
+    let probe = origin(anonymous).probe("", true).await;
+    assert!(probe.reachable && probe.writable == Some(false) && probe.findings[0].code == "denied", "{probe:?}");
+    let no_bucket = S3Config { bucket: "nobody-has-this".into(), ..gateway.config() };
+    assert_eq!(origin(no_bucket).list("", true, 10).await.unwrap_err().code, "not_found");
+    let nobody = origin(S3Config { endpoint: Some(format!("http://127.0.0.1:{}", free_port())), ..gateway.config() });
+    let error = nobody.stat("file").await.unwrap_err();
+    assert_eq!((error.code.as_str(), error.class), ("origin_unreachable", Class::Transient), "{error:?}");
+    assert!(!nobody.probe("", true).await.reachable);
+    let control = origin(gateway.config()).stat("a\nb").await.unwrap_err();
+    assert_eq!(control.code, "bad_request");
+}
+
+/// One byte of what the server sends is flipped on the way: no checksum of the transport sees it, ours does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lie_on_the_way_is_noticed() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let relay = Relay::to(gateway.port).await;
+    let between = S3Config { endpoint: Some(format!("http://127.0.0.1:{}", relay.port)), ..gateway.config() };
+    let place = BucketPlace::new(&gateway, origin(between));
+    for size_bytes in [5usize << 20, 20 << 20] {
+        let bytes = content(1, size_bytes);
+        let (file, path) = (local(&place, &bytes), format!("lied/{size_bytes}"));
+        relay.arm(Mischief::Flip, Way::Down, 3 << 20);
+        let error = upload(&place, &file, &path, How::default()).await.unwrap_err();
+        assert_eq!((error.code.as_str(), error.class), ("checksum_mismatch", Class::Corrupt), "{error:?}");
+        assert_eq!(place.origin.stat(&path).await.unwrap_err().code, "not_found", "what could not be verified stays");
+        relay.arm(Mischief::Flip, Way::Up, 3 << 20);
+        let error = upload(&place, &file, &path, How::default()).await.unwrap_err();
+        assert_eq!(error.code, "checksum_mismatch", "{error:?}");
+        assert_eq!(place.origin.stat(&path).await.unwrap_err().code, "not_found");
+        upload(&place, &file, &path, How::default()).await.unwrap();
+        let hash = blake3::hash(&bytes).to_hex().to_string();
+        relay.arm(Mischief::Flip, Way::Down, 3 << 20);
+        assert!(!verify_content(&*place.origin, &path, size_bytes as u64, &hash).await.unwrap().matches);
+        assert!(verify_content(&*place.origin, &path, size_bytes as u64, &hash).await.unwrap().matches);
+    }
+    assert_eq!(relay.struck(), 6);
+    nothing_unfinished(&gateway).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_connection_is_transient() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let relay = Relay::to(gateway.port).await;
+    let between = S3Config { endpoint: Some(format!("http://127.0.0.1:{}", relay.port)), ..gateway.config() };
+    let place = BucketPlace::new(&gateway, origin(between));
+    let bytes = content(1, 30 << 20);
+    put(&place, "file", &bytes).await;
+    let entry = place.origin.stat("file").await.unwrap();
+    relay.arm(Mischief::Cut, Way::Down, 9 << 20);
+    // object_store may take a broken body up again by itself.
+    if let Err(error) = get(&*place.origin, &entry).await {
+        assert_eq!(error.class, Class::Transient, "{error:?}");
+    }
+    assert!(get(&*place.origin, &entry).await.unwrap() == bytes);
+    relay.arm(Mischief::Cut, Way::Up, 9 << 20);
+    let file = local(&place, &bytes);
+    if let Err(error) = upload(&place, &file, "again", How::default()).await {
+        assert_eq!(error.class, Class::Transient, "{error:?}");
+    }
+    upload(&place, &file, "again", How::default()).await.unwrap();
+    assert_eq!(relay.struck(), 2);
+    nothing_unfinished(&gateway).await;
+}
