@@ -29,7 +29,8 @@ from stager.planning.plan import Plan
 SOCKET_NAME = "scheduler.sock"
 LOG_NAME = "scheduler.log"
 LOG_LINES_SHOWN = 15
-START_DEADLINE_S = 30.0
+START_LOOK_S = 0.05
+START_DEADLINE_S = 120.0
 POLL_S = 20.0
 ALREADY_HELD_EXIT = 3
 B = TypeVar("B", bound=BaseModel)
@@ -85,6 +86,10 @@ class Client:
                 text = f"the scheduler at {self.socket_path} does not answer ({problem}); is it running?"
                 raise Transient(text, code="connection_lost") from problem
             return self.call(method, path, body, query)
+        except BaseException:
+            # An answer may still be on its way (Ctrl-C in the middle of a wait): the next call must not read it.
+            self.close()
+            raise
         status, data = answer
         if status >= 400:
             raise error_of(status, data)
@@ -236,12 +241,14 @@ def connect_or_start(state_dir: str | Path, arguments: Sequence[str] = (), *, de
         if client is not None and client.health().ready:
             return client
         exit_code = process.poll() if process else None
-        # Somebody else may have started it at the same moment: whoever holds the lock is the scheduler.
-        if exit_code not in (None, ALREADY_HELD_EXIT):
+        if client is None and exit_code in (ALREADY_HELD_EXIT, 0):
+            # Another one was started at the same moment, or is just ending: then it is this one's turn as soon as the lock is free.
+            process = start_detached(state_dir, arguments)
+        elif exit_code not in (None, ALREADY_HELD_EXIT, 0):
             raise start_failed(state_dir, f"did not start (exit {exit_code})")
         if time.monotonic() > end:
             raise start_failed(state_dir, f"is not ready after {deadline_s:.0f} s")
-        time.sleep(0.02)
+        time.sleep(START_LOOK_S)
 
 
 def start_failed(state_dir: Path, what: str) -> Refused:

@@ -50,6 +50,11 @@ def encode(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
+def builtins_of(value: Any) -> Any:
+    """A value of the model as plain JSON values, for a place in a pydantic body."""
+    return msgspec.to_builtins(value)
+
+
 def decode_submit(body: bytes) -> SubmitRequest:
     return msgspec.json.decode(body, type=SubmitRequest)
 
@@ -241,7 +246,7 @@ class LedgerEntry(Body):
     path: str = ""
     verified: str = ""
     token: str = ""
-    at: float | None = None
+    fault: str = ""
 
 
 class Ledger(Body):

@@ -127,7 +127,7 @@ class IoNode:
         return await self.call("POST", f"/v1/attempts/{part(attempt_id)}/{what}", body, command_id=attempt_id, timeout_s=None)
 
     async def shutdown(self, drain_s: float = 0.0) -> None:
-        await self.call("POST", "/v1/shutdown", {"drain_s": drain_s}, timeout_s=drain_s + CALL_TIMEOUT_S)
+        await self.call("POST", "/v1/shutdown", {"drain_s": round(drain_s)}, timeout_s=drain_s + CALL_TIMEOUT_S)
 
 
 def part(text: str) -> str:

@@ -105,10 +105,18 @@ class SqliteJournal:
         self.next_seq += 1
 
     def batches(self) -> Iterable[tuple[str, list[Any], list[Any]]]:
-        return self._batches()
+        return self._batches(self.db)
 
-    def _batches(self) -> Iterator[tuple[str, list[Any], list[Any]]]:
-        for seq, version, checksum, packed, stored in self.db.execute("SELECT * FROM batches ORDER BY seq"):
+    def read_beside(self) -> Iterator[tuple[str, list[Any], list[Any]]]:
+        """As `batches`, from any thread, while the writer goes on."""
+        db = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)
+        try:
+            yield from self._batches(db)
+        finally:
+            db.close()
+
+    def _batches(self, db: sqlite3.Connection) -> Iterator[tuple[str, list[Any], list[Any]]]:
+        for seq, version, checksum, packed, stored in db.execute("SELECT * FROM batches ORDER BY seq"):
             if zlib.crc32(stored) != checksum:
                 text = f"batch {seq} of the journal {self.path} is damaged; restore the file from a backup"
                 raise Corrupt(f"{text}, or move it away to start anew (finals at the origins are not touched)", code="checksum_mismatch")

@@ -1,6 +1,6 @@
-"""An embedded I/O node: the process of `stager-ionode serve` on one store directory. Adopted when it lives, ended or started when it does not answer.
+"""An embedded I/O node: the process of `stager-ionode serve` on one store. Adopted when it lives, ended or started when it does not answer.
 
-May know: ionode, the store's rendezvous and lock. One rule: never two nodes on one store; a process is ended only if it is the one that serves this store.
+May know: ionode, the store's rendezvous and lock. One rule: never two nodes on one store; only the process that serves this store is ever ended.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import fcntl
 import logging
 import os
 import signal
+import stat
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ import msgspec
 
 from stager.adapters.ionode import IoNode
 from stager.model.errors import Refused, StagerError, Transient
+from stager.model.ids import digest_of
 
 log = logging.getLogger(__name__)
 RENDEZVOUS = "rendezvous.json"
@@ -29,6 +32,9 @@ END_DEADLINE_S = 10.0
 POLL_S = 0.01
 BACKOFF_S_MAX = 5.0
 GOOD_LIFE_S = 30.0
+# A node whose scheduler died waits this long for the next one to adopt it.
+ORPHAN_EXIT_S = 900
+SOCKET_PATH_BYTES_MAX = 107
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ class NodeProcess:
 
     def __init__(self, settings: NodeSettings, epoch: int) -> None:
         self.settings = settings
-        self.client = IoNode(settings.store_dir / "node.sock", "", epoch=epoch)
+        self.client = IoNode(socket_path(settings.store_dir), "", epoch=epoch)
         self.child: subprocess.Popen[bytes] | None = None
         self.started_at = 0.0
         self.quick_deaths = 0
@@ -55,7 +61,7 @@ class NodeProcess:
         return self.settings.node_id
 
     async def contact(self) -> IoNode:
-        """The client, in contact with a living node that has the wanted capacity. Adopts, else ends and starts. Raises Refused or Transient."""
+        """The client, in contact with a living node of the wanted capacity. Adopts, else ends and starts. Raises Refused or Transient."""
         self._reap()
         if not await self._adopt():
             await self._end_unanswering()
@@ -128,7 +134,8 @@ class NodeProcess:
         settings = self.settings
         settings.store_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         command = [settings.program, "serve", "--store", str(settings.store_dir), "--node-id", settings.node_id]
-        command += ["--capacity-bytes", str(settings.capacity_bytes)]
+        command += ["--capacity", str(settings.capacity_bytes), "--socket", str(socket_path(settings.store_dir))]
+        command += ["--idle-exit-s", str(ORPHAN_EXIT_S)]
         handle = os.open(settings.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             # A session of its own: Ctrl-C and the end of the scheduler must not reach it, so that a later scheduler can adopt it.
@@ -173,15 +180,31 @@ class NodeProcess:
 
     async def stop(self, drain_s: float = 0.0) -> None:
         """Asks it to end and waits until the store is free; ends it by force if it takes too long."""
-        with contextlib.suppress(StagerError):
+        try:
             await self.client.shutdown(drain_s)
+        except StagerError as problem:
+            log.debug("node %s: not shut down in order: %s", self.node_id, problem)
+        # A node in its orderly end waits for its callers to hang up.
+        self.client.close()
         end = time.monotonic() + drain_s + END_DEADLINE_S
         while time.monotonic() < end and self._locked():
             self._reap()
             await asyncio.sleep(POLL_S)
         await self._end_unanswering()
         self._reap()
-        self.client.close()
+
+
+def socket_path(store_dir: Path) -> Path:
+    """In the store; for a store whose path is too long for a socket's, in a directory of this user's own."""
+    inside = store_dir / "node.sock"
+    if len(os.fsencode(inside)) <= SOCKET_PATH_BYTES_MAX:
+        return inside
+    own = Path(tempfile.gettempdir()) / f"stager-{os.geteuid()}"
+    own.mkdir(mode=0o700, exist_ok=True)
+    found = own.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise Refused(f"{own} must be a directory of yours that nobody else can enter; remove it", code="store_locked", subject=str(own))
+    return own / f"{digest_of(os.fspath(store_dir))}.sock"
 
 
 def is_running(pid: int) -> bool:

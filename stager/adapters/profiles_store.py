@@ -13,6 +13,7 @@ from pathlib import Path
 from stager.model.profile import Profile
 
 KEPT_PER_TYPE = 500
+PRUNE_EVERY = 200
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS measures (
     attempt TEXT PRIMARY KEY, job_type TEXT NOT NULL, at REAL NOT NULL, wall_s REAL, cpu_s REAL, memory_peak_bytes INTEGER,
@@ -47,12 +48,16 @@ class ProfilesStore:
         self.db.execute("PRAGMA journal_mode=WAL")
         self.db.execute("PRAGMA synchronous=OFF")
         self.db.executescript(SCHEMA)
+        self.added = 0
 
     def add(self, measured: Iterable[Measured]) -> None:
         rows = [tuple(getattr(entry, name) for name in Measured.__slots__) for entry in measured]
         self.db.execute("BEGIN")
         self.db.executemany("INSERT OR REPLACE INTO measures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        for job_type in {row[1] for row in rows}:
+        self.added += len(rows)
+        old = self.added >= PRUNE_EVERY
+        for job_type in {row[0] for row in self.db.execute("SELECT DISTINCT job_type FROM measures")} if old else ():
+            self.added = 0
             self.db.execute(
                 "DELETE FROM measures WHERE job_type = ?1 AND attempt NOT IN "
                 "(SELECT attempt FROM measures WHERE job_type = ?1 ORDER BY at DESC, attempt LIMIT ?2)",

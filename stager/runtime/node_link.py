@@ -148,6 +148,11 @@ class NodeLink:
                 return
             self.acked_seq = max(self.acked_seq, seq)
 
+    async def report_again(self) -> None:
+        """Something was done at the node behind the Machine's back."""
+        if self.up and self.stream is not None:
+            self.stream.cancel()
+
     def go_up(self) -> None:
         """The Machine has taken the report: calls may be made again, those first whose answer was lost."""
         self.up = True

@@ -9,7 +9,7 @@ import os
 import shutil
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +30,12 @@ class Settings:
     cores: int
     memory_bytes: int | None = None
     idle_exit_s: float = IDLE_EXIT_S
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
         words = ["--capacity", str(self.capacity_bytes), "--cores", str(self.cores), "--idle-exit-s", f"{self.idle_exit_s:g}"]
         return [*words, "--memory", str(self.memory_bytes)] if self.memory_bytes is not None else words
-
-
-def environment() -> Mapping[str, str]:
-    """The submitter's, for credentials and `env_pass`."""
-    return os.environ
 
 
 def read_settings(
@@ -64,7 +60,7 @@ def read_settings(
         memory_bytes = size("memory", env.get("STAGER_MEMORY") or config.get("memory"))
     if idle_exit_s is None:
         idle_exit_s = duration("idle_exit", env.get("STAGER_IDLE_EXIT") or config.get("idle_exit"))
-    return Settings(place, capacity_bytes, cores, memory_bytes, IDLE_EXIT_S if idle_exit_s is None else idle_exit_s)
+    return Settings(place, capacity_bytes, cores, memory_bytes, IDLE_EXIT_S if idle_exit_s is None else idle_exit_s, dict(env))
 
 
 def default_state_dir(env: Mapping[str, str]) -> Path:

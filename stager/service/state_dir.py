@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,0 +1,237 @@
+"""Attempts on this host: what the Machine started, carried out by the worker; what became of it, as events.
+
+May know: the worker, the Machine's commands and events. One rule: an attempt ends with exactly one AttemptEnded; while its node cannot be asked it has
+not ended, and is taken up again once it can be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from stager.model.errors import Fault, StagerError
+from stager.model.ids import produced_file_id
+from stager.model.workflow import Job, Workflow
+from stager.planning.plan import Access as PlannedAccess
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.worker import Access, AttemptInput, AttemptOutput, AttemptResult, AttemptSpec, AttemptWaiting, Outcome, Place, Worker
+
+log = logging.getLogger(__name__)
+ASK_AGAIN_S = 0.2
+Ending = AttemptResult | AttemptWaiting
+
+
+class Surroundings(Protocol):
+    """What the executor must know of the world it lives in."""
+
+    def workflow(self, run: str) -> Workflow: ...
+
+    def env(self, run: str) -> Mapping[str, str] | None:
+        """The submitter's variables; None if a restart forgot them."""
+
+    async def reachable(self, node: str) -> None:
+        """Returns once the node can be asked."""
+
+
+class LocalExecutor:
+    """On the event loop's thread."""
+
+    def __init__(self, worker: Worker, put: Callable[..., None], surroundings: Surroundings) -> None:
+        self.worker, self.put, self.surroundings = worker, put, surroundings
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.started: dict[str, cmd.StartAttempt] = {}
+        self.waiting: dict[str, int] = {}
+        self.granted: dict[str, int] = {}
+        self.parked: dict[str, cmd.StartAttempt] = {}
+
+    def start(self, command: cmd.StartAttempt) -> None:
+        """One that was begun before a restart is taken up. A new one whose submitter's variables a restart forgot waits for `unpark`."""
+        self.started[command.attempt] = command
+        wants_env = self.surroundings.workflow(command.run).jobs[command.job].env_pass
+        if wants_env and self.surroundings.env(command.run) is None and not self.was_begun(command.attempt):
+            self.parked[command.attempt] = command
+            return
+        self._go_on(command, self._first(command))
+
+    def was_begun(self, attempt: str) -> bool:
+        return Path(Place.of(self.worker.state_dir, attempt).attempt).exists()
+
+    def unpark(self, run: str) -> None:
+        for attempt in [attempt for attempt, command in self.parked.items() if command.run == run]:
+            self.start(self.parked.pop(attempt))
+
+    def grant(self, command: cmd.GrantSpace) -> None:
+        self.granted[command.attempt] = command.reserve_bytes
+        start = self.started.get(command.attempt)
+        if start is not None and self.waiting.pop(command.attempt, None) is not None:
+            self._go_on(start, self._commit(start, command.reserve_bytes))
+
+    def kill(self, command: cmd.KillAttempt) -> None:
+        start = self.started.get(command.attempt)
+        if start is None:
+            return
+        if self.parked.pop(command.attempt, None) is not None:
+            self._told(start, AttemptResult(attempt_id=start.attempt, outcome=Outcome.KILLED))
+        elif self.waiting.pop(command.attempt, None) is not None:
+            self._go_on(start, self._abandon(start))
+        else:
+            self._spawn(f"kill {command.attempt}", self._kill(command.attempt))
+
+    async def close(self) -> None:
+        """Stops watching; the attempts live on under their reapers and are adopted by the next scheduler."""
+        for task in self.tasks.values():
+            task.cancel()
+        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+
+    def _go_on(self, command: cmd.StartAttempt, steps: Coroutine[Any, Any, Ending]) -> None:
+        self._spawn(command.attempt, self._until_ended(command, steps))
+
+    def _spawn(self, name: str, steps: Coroutine[Any, Any, None]) -> None:
+        task = self.tasks[name] = asyncio.create_task(steps, name=name)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if self.tasks.get(task.get_name()) is task:
+            del self.tasks[task.get_name()]
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            log.error("attempt %s: a defect of stager", task.get_name(), exc_info=problem)
+
+    async def _until_ended(self, command: cmd.StartAttempt, steps: Coroutine[Any, Any, Ending]) -> None:
+        """A StagerError that is raised says that the node could not be asked, and nothing about the attempt."""
+        while True:
+            try:
+                ending = await steps
+                break
+            except StagerError as problem:
+                if problem.error_class == "invalid_input":
+                    ending = not_startable(command, problem.fault())
+                    break
+                log.info("attempt %s: %s; it is looked at again once the node answers", command.attempt, problem.message)
+                await asyncio.sleep(ASK_AGAIN_S)
+                await self.surroundings.reachable(command.node)
+                steps = self._again(command)
+        self._told(command, ending)
+
+    def _told(self, command: cmd.StartAttempt, ending: Ending) -> None:
+        if isinstance(ending, AttemptWaiting):
+            granted = self.granted.pop(command.attempt, 0)
+            if granted >= ending.needed_bytes:
+                self._go_on(command, self._commit(command, granted))
+                return
+            self.waiting[command.attempt] = ending.needed_bytes
+            self.put(ev.AttemptWaits(at=0.0, cause=command.id, attempt=command.attempt, needed_bytes=ending.needed_bytes))
+            return
+        self.started.pop(command.attempt, None)
+        self.granted.pop(command.attempt, None)
+        if ending.release_fault is not None:
+            log.warning("attempt %s of job %s: %s", command.attempt, command.job, ending.release_fault.message)
+        event = ended_event(command, ending, self.surroundings.workflow(command.run))
+        self.put(event, lambda: self.worker.forget(command.attempt))
+
+    async def _first(self, command: cmd.StartAttempt) -> Ending:
+        workflow = self.surroundings.workflow(command.run)
+        env = self.surroundings.env(command.run) or {}
+        return await self.worker.run(attempt_spec(command, workflow, env))
+
+    async def _again(self, command: cmd.StartAttempt) -> Ending:
+        return await self.worker.adopt(command.attempt)
+
+    async def _commit(self, command: cmd.StartAttempt, reserve_bytes: int) -> Ending:
+        return await self.worker.commit(command.attempt, reserve_bytes)
+
+    async def _abandon(self, command: cmd.StartAttempt) -> Ending:
+        return await self.worker.abandon(command.attempt)
+
+    async def _kill(self, attempt: str) -> None:
+        await self.worker.kill(attempt)
+
+
+def attempt_spec(command: cmd.StartAttempt, workflow: Workflow, passed: Mapping[str, str]) -> AttemptSpec:
+    """Declared variables win over passed ones. Raises InvalidInput if the job names what lies outside its sandbox."""
+    job = workflow.jobs[command.job]
+    env = {name: passed[name] for name in job.env_pass if name in passed} | dict(job.env)
+    declared = {output.path for output in job.outputs}
+    return AttemptSpec(
+        attempt_id=command.attempt,
+        run_id=command.run,
+        job_id=job.id,
+        number=command.number,
+        argv=job.argv,
+        shell=job.shell,
+        env=env,
+        inputs=tuple(AttemptInput(entry.file, entry.generation, entry.path, worker_access(entry.access)) for entry in command.inputs),
+        outputs=outputs_of(command, job, workflow),
+        reservation_id=command.attempt,
+        reserve_bytes=command.reserve_bytes,
+        stdin=job.stdin,
+        stdout=job.stdout if job.stdout in declared else None,
+        stderr=job.stderr if job.stderr in declared else None,
+        timeout_s=job.timeout_s,
+        want_sha256=any(workflow.files[output.lfn].sha256 for output in job.outputs),
+    )
+
+
+def outputs_of(command: cmd.StartAttempt, job: Job, workflow: Workflow) -> tuple[AttemptOutput, ...]:
+    return tuple(
+        AttemptOutput(
+            produced_file_id(command.run, output.lfn), command.attempt, output.path, workflow.files[output.lfn].kind, output.optional
+        )
+        for output in job.outputs
+    )
+
+
+def worker_access(access: PlannedAccess) -> Access:
+    """What is to be read in place has been fetched when an attempt starts: it is linked like the rest."""
+    return Access.COPY if access is PlannedAccess.COPY else Access.LINK
+
+
+def not_startable(command: cmd.StartAttempt, fault: Fault) -> AttemptResult:
+    return AttemptResult(attempt_id=command.attempt, outcome=Outcome.FAILED, fault=fault)
+
+
+def ended_event(command: cmd.StartAttempt, ended: AttemptResult, workflow: Workflow) -> ev.AttemptEnded:
+    """Outputs that turned out void are named too: the Machine has them deleted."""
+    lfns = {produced_file_id(command.run, output.lfn): output.lfn for output in workflow.jobs[command.job].outputs}
+    made = ended.outputs if ended.outcome is Outcome.OK else (*ended.outputs, *ended.void_outputs)
+    measures = ended.measures
+    cpu_s = None if measures.cpu_user_s is None or measures.cpu_system_s is None else measures.cpu_user_s + measures.cpu_system_s
+    return ev.AttemptEnded(
+        at=0.0,
+        cause=command.id,
+        run=command.run,
+        job=command.job,
+        attempt=command.attempt,
+        outcome=ev.Outcome(ended.outcome.value),
+        fault=ended.fault,
+        exit_code=ended.exit_code,
+        outputs=tuple(output_made(lfns, entry) for entry in made),
+        measures=ev.Measures(
+            wall_s=measures.wall_s,
+            cpu_s=cpu_s,
+            memory_peak_bytes=measures.memory_peak_bytes,
+            read_bytes=first_seen(measures.chars_read, measures.read_bytes),
+            written_bytes=first_seen(measures.chars_written, measures.written_bytes),
+        ),
+        undeclared=ended.undeclared,
+    )
+
+
+def first_seen(*values: int | None) -> int | None:
+    """Bytes that went through read calls say more of a job than those that reached a disk."""
+    return next((value for value in values if value is not None), None)
+
+
+def output_made(lfns: Mapping[str, str], entry: Mapping[str, Any]) -> ev.OutputMade:
+    return ev.OutputMade(
+        lfn=lfns.get(entry["file_id"], ""),
+        file=entry["file_id"],
+        generation=entry["generation"],
+        size_bytes=entry["size_bytes"],
+        blake3=entry["blake3"],
+        sha256=entry["sha256"] or "",
+        executable=entry["executable"],
+    )

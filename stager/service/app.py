@@ -1,0 +1,271 @@
+"""The composition root: lock, journal, Machine, world, node, executor; and the life of the scheduler process.
+
+May know: everything below. One rule: the Machine is stepped and its state is read on one thread only, the driving one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from stager import __version__, wire
+from stager.adapters.binary import find_ionode
+from stager.adapters.executor_local import LocalExecutor
+from stager.adapters.journal_sqlite import SqliteJournal
+from stager.adapters.node_process import NodeProcess, NodeSettings
+from stager.adapters.origin_config import NEED_SECRETS, resolve
+from stager.adapters.profiles_store import ProfilesStore
+from stager.adapters.run_records import RunRecords
+from stager.driver import drive
+from stager.model.errors import Fault, Refused, Transient
+from stager.model.workflow import Workflow
+from stager.planning.policy import Limits, Policy
+from stager.runtime.credentials import CredentialBook
+from stager.runtime.inbox import Inbox
+from stager.runtime.live_world import LiveWorld
+from stager.runtime.node_link import NodeLink
+from stager.runtime.recovery import recover
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.scheduler.machine import Machine
+from stager.scheduler.states import RunState
+from stager.service.desk import RunDesk
+from stager.service.measuring import Measuring
+from stager.service.rates import Rates, Totals
+from stager.service.settings import Settings
+from stager.service.state_dir import StateDir
+from stager.service.tally import Tally
+from stager.service.views import run_summary, state_of
+from stager.worker import Worker
+
+log = logging.getLogger(__name__)
+NODE_ID = "node0"
+STOP_DEADLINE_S = 30.0
+TELEMETRY_DEADLINE_S = 2.0
+T = TypeVar("T")
+
+
+class Scheduler:
+    """One state directory's scheduler, from `open` to `close`; the caller holds the lock."""
+
+    def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
+        self.settings, self.loop = settings, loop
+        self.state_dir = StateDir(settings.state_dir)
+        self.started_at = time.time()
+        self.records = RunRecords(self.state_dir.runs)
+        self.profiles = ProfilesStore(self.state_dir.profiles)
+        self.journal = SqliteJournal(self.state_dir.journal, __version__)
+        self.tally, self.rates = Tally(), Rates(time.monotonic)
+        self.book = CredentialBook(lambda origin: resolve(origin, settings.environ), NEED_SECRETS)
+        self.inbox = Inbox(time.time)
+        self.limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
+        self.changed = asyncio.Event()
+        self.ready = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.ending = False
+        self.background: asyncio.Task[None] | None = None
+        self.totals = Totals(time.monotonic)
+        self.failure: BaseException | None = None
+
+    def replay(self) -> None:
+        """The Machine as it was when the last scheduler ended. Long for a long journal."""
+        self._forget_removed()
+        self.machine, self.outstanding = recover(self.journal, __version__, lambda: Machine(Policy(), self.limits), self.tally.saw)
+        self.epoch = self._next_epoch(self.outstanding.epoch)
+
+    def open(self) -> None:
+        """Makes contact with the node and goes on with what was under way."""
+        outstanding = self.outstanding
+        self.world = LiveWorld(self.journal, self.inbox, outstanding, self.loop)
+        self.inbox.last_at = self.machine.state.now
+        self.desk = RunDesk(self.machine, self.records, self.book, self.inbox.put)
+        self.measuring = Measuring(self.profiles, self.machine)
+        self._settle_records()
+        program = find_ionode(self.settings.environ)
+        state_dir, capacity = self.state_dir, self.settings.capacity_bytes
+        self.node = NodeProcess(NodeSettings(program, NODE_ID, state_dir.node_store, state_dir.node_log, capacity), self.epoch)
+        self.link = NodeLink(self.node, self.inbox.put, outstanding, self.book, self.world.fatal)
+        worker = Worker(state_dir.root, self.node.client, binary=program, inherited={}, epoch=self.epoch)
+        self.executor = LocalExecutor(worker, self.inbox.put, self)
+        self.inbox.put(ev.SchedulerStarted(at=0.0, cause="start", epoch=self.epoch, version=__version__))
+        self.inbox.put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=self.limits))
+        self.world.open([self.link], self.executor)
+        threading.Thread(target=self._drive, name="drive", daemon=True).start()
+
+    def _forget_removed(self) -> None:
+        """A journal that tells only of runs that were removed is told no more."""
+        if self.journal.next_seq > 1 and all(record.removed for record in self.records.all()):
+            self.journal.clear()
+
+    def _next_epoch(self, journaled: int) -> int:
+        """Grows over every start, also when the journal was moved away: the node remembers."""
+        epoch = self.records.next_number("epoch")
+        while epoch <= journaled:
+            epoch = self.records.next_number("epoch")
+        return epoch
+
+    def _settle_records(self) -> None:
+        """What a crash left between the journal and the records."""
+        state = self.machine.state
+        for record in self.records.all():
+            run = state.runs.get(record.run)
+            if run is None and record.summary is None and not record.removed:
+                self.records.forget(record.run)
+            elif run is not None and run.state is RunState.FINISHED and record.summary is None:
+                self._write_summary(record.run)
+
+    def _drive(self) -> None:
+        try:
+            drive(self.machine, self.world, self._watch)
+        except BaseException as problem:
+            log.critical("the scheduler cannot go on", exc_info=True)
+            self.world.fatal(problem)
+        self.loop.call_soon_threadsafe(self._drive_ended)
+
+    def _drive_ended(self) -> None:
+        self.failure = self.world.failure
+        self.ended.set()
+        self.pulse()
+
+    def _watch(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        """On the driving thread, after each batch."""
+        self.tally.saw(events, commands)
+        self.measuring.saw(events)
+        for event in events:
+            if type(event) is ev.RunSubmitted:
+                self.desk.took(event.run)
+        for command in commands:
+            if type(command) is cmd.FinishRun:
+                self._write_summary(command.run)
+        self.loop.call_soon_threadsafe(self._watched, events)
+
+    def _watched(self, events: Sequence[Any]) -> None:
+        for event in events:
+            if type(event) is ev.NodeReported and not self.ready.is_set():
+                self._go_on()
+            elif type(event) is ev.RunResumed:
+                self.executor.unpark(event.run)
+        self.pulse()
+
+    def _go_on(self) -> None:
+        """The Machine knows the node: attempts that were under way are taken up."""
+        outstanding = self.outstanding
+        for command in list(outstanding.attempts.values()):
+            if command.attempt not in self.executor.started:
+                self.executor.start(command)
+        for grant in list(outstanding.grants.values()):
+            self.executor.grant(grant)
+        for kill in list(outstanding.kills.values()):
+            self.executor.kill(kill)
+        for wake_at in outstanding.wakes:
+            self.inbox.wake_at(wake_at)
+        self.ready.set()
+
+    def _write_summary(self, run: str) -> None:
+        entry = self.machine.state.runs[run]
+        summary = run_summary(self.machine.state, entry, self.tally)
+        self.records.finish(run, state_of(entry), entry.finished_at, summary.jobs_done, summary.model_dump_json(by_alias=True))
+
+    def pulse(self) -> None:
+        """Wakes who waits for something to happen."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def ask(self, question: Callable[[], T]) -> T:
+        """Answered on the driving thread. Raises what the question raises."""
+        try:
+            return await asyncio.wrap_future(self.inbox.ask(question))
+        except asyncio.CancelledError:
+            if not self.inbox.closed:
+                raise
+            raise Transient("the scheduler is ending; ask again in a moment", code="draining") from None
+
+    def workflow(self, run: str) -> Workflow:
+        return self.outstanding.workflows[run]
+
+    def env(self, run: str) -> Mapping[str, str] | None:
+        return self.book.env.get(run)
+
+    async def reachable(self, node: str) -> None:
+        while not self.world.links[node].up:
+            await self.happening()
+
+    async def happening(self, timeout_s: float | None = None) -> None:
+        """Until something happens, or the timeout."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self.changed.wait()
+
+    async def telemetry(self) -> dict[str, dict[str, Any]]:
+        """Transfers as the node sees them; empty if it cannot be asked now."""
+        if not self.link.up or not self.outstanding.transfers:
+            return {}
+        try:
+            async with asyncio.timeout(TELEMETRY_DEADLINE_S):
+                return {entry["transfer_id"]: entry for entry in await self.node.client.transfers()}
+        except (TimeoutError, Transient, Refused):
+            return {}
+
+    async def node_views(self) -> list[wire.NodeView]:
+        """As the node says now, else as it said last."""
+        about = self.link.about
+        with contextlib.suppress(TimeoutError, Transient, Refused):
+            if self.link.up:
+                async with asyncio.timeout(TELEMETRY_DEADLINE_S):
+                    about = self.link.about = await self.node.client.node()
+        return [
+            wire.NodeView(
+                node=self.link.node,
+                connected=self.link.up,
+                incarnation=about.get("incarnation", ""),
+                pid=about.get("pid"),
+                capacity_bytes=about.get("capacity_bytes", 0),
+                used_bytes=about.get("used_bytes", 0),
+                reserved_bytes=about.get("reserved_bytes", 0),
+                can_link=about.get("can_link", False),
+            )
+        ]
+
+    def troubles(self, run: str) -> list[Fault]:
+        """What keeps a run waiting beside its own faults."""
+        faults = [self.link.problem] if self.link.problem is not None and not self.link.up else []
+        parked = sum(command.run == run for command in self.executor.parked.values())
+        if parked:
+            text = f"{parked} jobs wait for variables of the submitter's environment, which a restart forgot; run `stager resume {run}`"
+            faults.append(Refused(text, code="env_unknown", subject=run).fault())
+        return faults
+
+    async def shut_down(self, *, now: bool = False) -> None:
+        """Interrupts every run (drains, or stops at once) and ends. A second call with `now` shortens a drain."""
+        first = not self.ending
+        self.ending = True
+        event = ev.RunStopped if now else ev.RunDrained
+        if not self.ended.is_set():
+            for run in await self.ask(lambda: list(self.machine.state.active)):
+                self.inbox.put(event(at=0.0, cause="shutdown", run=run))
+        if first or now:
+            end = time.monotonic() + STOP_DEADLINE_S if now else None
+            while await self.has_active() and (end is None or time.monotonic() < end):
+                await self.happening(1.0)
+            self.ended.set()
+
+    async def has_active(self) -> bool:
+        return not self.ended.is_set() and bool(await self.ask(lambda: list(self.machine.state.active)))
+
+    async def close(self, *, stop_node: bool = True) -> None:
+        """After `ended`. Attempts still under way live on and are adopted by the next scheduler, and so does the node then."""
+        await self.world.close()
+        await self.executor.close()
+        if stop_node and not self.outstanding.attempts:
+            await self.node.stop()
+        else:
+            self.node.client.close()
+        for store in (self.journal, self.records, self.profiles):
+            store.close()
+        log.info("the scheduler of %s has ended (pid %d)", self.state_dir.root, os.getpid())

@@ -1,0 +1,155 @@
+"""What clients may ask for about runs, checked before it becomes an event: submit, resume, drain, stop, cancel.
+
+May know: the Machine's state (read only), the run records. One rule: on the driving thread, between two batches, so that two clients cannot both be right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from stager import wire
+from stager.adapters.run_records import RunRecord, RunRecords
+from stager.model.errors import InvalidInput, Refused
+from stager.model.units import format_size
+from stager.model.workflow import CycleFound, OriginKind, Workflow, graph_of
+from stager.planning.plan import Plan
+from stager.runtime.credentials import CredentialBook
+from stager.scheduler import events as ev
+from stager.scheduler.commands import RunOutcome
+from stager.scheduler.machine import Machine
+from stager.scheduler.state import RunEntry
+from stager.scheduler.states import RunState
+
+NAME_LENGTH_MAX = 40
+OVER = (RunOutcome.SUCCEEDED, RunOutcome.CANCELLED)
+Put = Callable[..., None]
+
+
+class RunDesk:
+    def __init__(self, machine: Machine, records: RunRecords, book: CredentialBook, put: Put) -> None:
+        self.machine, self.records, self.book, self.put = machine, records, book, put
+        # Taken, but the Machine has not seen it yet.
+        self.accepted: dict[str, Workflow] = {}
+
+    def submit(self, request: wire.SubmitRequest, now: float, on_durable: Callable[[], None]) -> str:
+        """The run's id; `on_durable` is called once it is in the journal. Raises InvalidInput or Refused, and nothing has begun then."""
+        earlier = self.records.by_submit_id(request.submit_id) if request.submit_id else None
+        if earlier is not None and (earlier.run in self.machine.state.runs or earlier.run in self.accepted):
+            on_durable()
+            return earlier.run
+        workflow, plan = request.workflow, request.plan
+        self._check_room(plan)
+        self._check_destinations(workflow)
+        if earlier is None:
+            slug = slug_of(workflow.name)
+            run = f"{slug}-{self.records.next_number(slug)}"
+            submit_id = request.submit_id or run
+            self.records.add(RunRecord(run, submit_id, workflow.name, workflow.source_path, now, len(workflow.jobs)))
+        else:
+            run = earlier.run
+        self.book.bring(run, request.credentials.origins, request.credentials.env)
+        self.accepted[run] = workflow
+        self.put(ev.RunSubmitted(at=0.0, cause="submit", run=run, workflow=workflow, plan=plan), on_durable)
+        return run
+
+    def took(self, run: str) -> None:
+        """The Machine has it."""
+        self.accepted.pop(run, None)
+
+    def _check_room(self, plan: Plan) -> None:
+        for node_id in sorted({job.node for job in plan.jobs}):
+            node = self.machine.state.nodes.get(node_id)
+            if node is None:
+                raise InvalidInput(f"the plan places jobs on {node_id!r}, which is no node here; plan again", subject=node_id)
+            if plan.smallest_capacity_bytes > node.capacity_bytes:
+                text = f"the workflow needs at least {format_size(plan.smallest_capacity_bytes)} and the node {node_id!r} has"
+                advice = "end the scheduler (stager shutdown) and submit with a larger --capacity, or name a spill origin"
+                raise Refused(f"{text} {format_size(node.capacity_bytes)}; {advice}", code="no_space_node", subject=node_id)
+
+    def _check_destinations(self, workflow: Workflow, run: str = "") -> None:
+        """Two runs that write to one place would take turns to destroy each other's work."""
+        mine = destinations_of(workflow)
+        others = {other: self.machine.state.runs[other].workflow for other in self.machine.state.active} | self.accepted
+        for other, theirs in others.items():
+            if other == run:
+                continue
+            shared = sorted(mine.keys() & destinations_of(theirs).keys())
+            if shared:
+                text = f"the active run {other} writes to {shared[0]} too ({mine[shared[0]]!r} of this workflow)"
+                more = f", and to {len(shared) - 1} more of its destinations" if len(shared) > 1 else ""
+                advice = f"wait for it (stager wait {other}), cancel it, or write elsewhere"
+                raise Refused(f"{text}{more}; {advice}", code="destination_shared", subject=other)
+
+    def known(self, run: str) -> RunEntry:
+        """Raises InvalidInput if there is no such run."""
+        entry = self.machine.state.runs.get(run)
+        if entry is None:
+            record = self.records.get(run)
+            gone = f"run {run!r} was removed (it was {record.state})" if record is not None else f"there is no run {run!r}"
+            raise InvalidInput(f"{gone}; `stager runs` lists them", code="not_found", subject=run)
+        return entry
+
+    def needs(self, run: str) -> wire.RunNeeds:
+        workflow = self.known(run).workflow
+        names = sorted({name for job in workflow.jobs.values() for name in job.env_pass})
+        origins = [wire.builtins_of(origin) for origin in workflow.origins.values()]
+        return wire.RunNeeds(run=run, origins=origins, env_pass=names)
+
+    def resume(self, run: str, credentials: wire.Credentials, on_durable: Callable[[], None]) -> None:
+        entry = self.known(run)
+        if entry.outcome in OVER:
+            raise Refused(f"run {run} is {entry.outcome.value}; there is nothing to resume", code="run_over", subject=run)
+        if entry.state in (RunState.STOPPING, RunState.CANCELLING):
+            raise Refused(f"run {run} is {entry.state.value}; resume it when that has ended (stager wait {run})", code="run_ending", subject=run)
+        self._check_destinations(entry.workflow, run)
+        self.book.bring(run, credentials.origins, credentials.env)
+        self.records.reopen(run)
+        self.put(ev.RunResumed(at=0.0, cause="resume", run=run), on_durable)
+
+    def end(self, run: str, event: type, on_durable: Callable[[], None]) -> None:
+        """Drain, stop or cancel. Of a run that has ended only a cancel of a resumable one means anything."""
+        entry = self.known(run)
+        resumable = entry.state is RunState.FINISHED and entry.outcome not in OVER
+        if entry.state is RunState.FINISHED and not (event is ev.RunCancelled and resumable):
+            raise Refused(f"run {run} has ended already: it is {entry.outcome.value if entry.outcome else 'over'}", code="run_over", subject=run)
+        self.put(event(at=0.0, cause="client", run=run), on_durable)
+
+
+def check_whole(workflow: Workflow, plan: Plan) -> None:
+    """What a reader and the planner guarantee, checked again at the door: the Machine takes it for granted. Raises InvalidInput."""
+    try:
+        graph = graph_of(workflow)
+    except (CycleFound, ValueError, KeyError) as problem:
+        raise InvalidInput(f"the workflow {workflow.name!r} does not hold together: {problem}", subject=workflow.name) from problem
+    if not workflow.jobs:
+        raise InvalidInput(f"the workflow {workflow.name!r} has no jobs", subject=workflow.name)
+    for job in workflow.jobs.values():
+        for entry in (*job.inputs, *job.outputs):
+            if entry.lfn not in workflow.files:
+                raise InvalidInput(f"job {job.id!r} names the file {entry.lfn!r}, which the workflow does not have", subject=entry.lfn)
+    for lfn, file in workflow.files.items():
+        places = [source.location.origin for source in file.sources] + ([file.destination.location.origin] if file.destination else [])
+        if any(origin not in workflow.origins for origin in places):
+            raise InvalidInput(f"file {lfn!r} is at an origin that the workflow does not name", subject=lfn)
+        if file.is_external == (lfn in graph.producer):
+            raise InvalidInput(f"file {lfn!r} must have either a source or a job that makes it", subject=lfn)
+    if {job.job for job in plan.jobs} != set(workflow.jobs) or {file.lfn for file in plan.files} != set(workflow.files):
+        raise InvalidInput("the plan is not a plan of this workflow; plan again", subject=workflow.name)
+
+
+def slug_of(name: str) -> str:
+    """Part of a run's id: also a directory's name and a word on a command line."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:NAME_LENGTH_MAX].strip("-") or "run"
+
+
+def destinations_of(workflow: Workflow) -> dict[str, str]:
+    """Where finals and spilled files go, as one name per place whatever the origin is called, and the lfn."""
+    places = {}
+    for lfn, file in workflow.files.items():
+        if file.destination is not None:
+            location = file.destination.location
+            origin = workflow.origins[location.origin]
+            url = origin.url.replace("sshfs://", "sftp://", 1) if origin.kind is OriginKind.SSHFS else origin.url
+            places[f"{url.rstrip('/')}/{location.path}"] = lfn
+    return places

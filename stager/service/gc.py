@@ -1,0 +1,90 @@
+"""What finished runs left behind: logs, journal rows, cached replicas.
+
+May know: the Machine's state (read only), the node. One rule: nothing an unfinished run could want, nothing that is not durable, nothing at an origin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+from stager import wire
+from stager.model.errors import Refused, StagerError
+from stager.scheduler.state import NEVER, OVER
+from stager.scheduler.states import CopyState, RunState
+from stager.service.app import Scheduler
+from stager.worker.place import safe_name
+
+Replica = tuple[str, str, int]
+
+
+async def collect(scheduler: Scheduler, wanted: wire.GcRequest) -> wire.GcReport:
+    runs = await scheduler.ask(lambda: chosen_runs(scheduler, wanted.runs))
+    replicas = await scheduler.ask(lambda: unwanted_replicas(scheduler)) if wanted.cache else []
+    directories = [scheduler.state_dir.logs / safe_name(run) for run in runs]
+    freed = await asyncio.to_thread(lambda: sum(tree_bytes(directory) for directory in directories))
+    if wanted.dry_run:
+        return wire.GcReport(
+            runs=runs, freed_bytes=freed + sum(size for _, _, size in replicas), replicas=len(replicas), journal_compacted=False
+        )
+    for directory in directories:
+        await asyncio.to_thread(shutil.rmtree, directory, True)
+    dropped = [replica for replica in replicas if await drop(scheduler, replica)]
+    if dropped:
+        # The Machine learns from the node's own word what is gone.
+        await scheduler.link.report_again()
+    cleared = await scheduler.ask(lambda: remove_runs(scheduler, runs))
+    freed += sum(size for _, _, size in dropped)
+    return wire.GcReport(runs=runs, freed_bytes=freed, replicas=len(dropped), journal_compacted=cleared)
+
+
+def chosen_runs(scheduler: Scheduler, named: list[str]) -> list[str]:
+    """All that are over for good, or those named; a run that could be resumed goes only by name."""
+    state = scheduler.machine.state
+    if not named:
+        return [record.run for record in scheduler.records.all() if not record.removed and record.state in OVER]
+    for run in named:
+        entry = state.runs.get(run)
+        if entry is None:
+            scheduler.desk.known(run)
+        elif entry.state is not RunState.FINISHED:
+            raise Refused(f"run {run} is {entry.state.value}; cancel it first (stager cancel {run})", code="run_active", subject=run)
+        elif entry.outcome not in OVER:
+            text = f"run {run} is {entry.outcome.value if entry.outcome else 'over'} and could be resumed"
+            raise Refused(f"{text}; cancel it first (stager cancel {run})", code="run_resumable", subject=run)
+    return named
+
+
+def unwanted_replicas(scheduler: Scheduler) -> list[Replica]:
+    state, node = scheduler.machine.state, scheduler.link.node
+    found = []
+    for file in state.files.values():
+        copy = file.copies.get(node)
+        if copy is None or copy.state is not CopyState.PRESENT or copy.pins:
+            continue
+        if state.next_use(file) == NEVER and not state.holds_only_copy(file):
+            found.append((file.id, copy.generation, copy.size_bytes))
+    return found
+
+
+async def drop(scheduler: Scheduler, replica: Replica) -> bool:
+    file, generation, _ = replica
+    try:
+        await scheduler.node.client.delete_replica(file, generation, command_id=f"gc-{scheduler.epoch}")
+    except StagerError:
+        return False
+    return True
+
+
+def remove_runs(scheduler: Scheduler, runs: list[str]) -> bool:
+    """Whether the journal tells of removed runs only, and is cleared at the next start."""
+    for run in runs:
+        scheduler.records.remove(run)
+        scheduler.book.forget(run)
+        scheduler.rates.forget(run)
+    return all(record.removed for record in scheduler.records.all())
+
+
+def tree_bytes(directory: Path) -> int:
+    return sum(path.lstat().st_size for path in directory.rglob("*") if path.is_file()) if directory.is_dir() else 0

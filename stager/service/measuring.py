@@ -1,0 +1,40 @@
+"""Puts what attempts measured into the profiles store. One rule: only attempts that ended well speak for their job type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stager.adapters.profiles_store import Measured, ProfilesStore
+from stager.scheduler import events as ev
+from stager.scheduler.machine import Machine
+
+
+class Measuring:
+    """On the driving thread, live only: a replay has been measured already."""
+
+    def __init__(self, store: ProfilesStore, machine: Machine) -> None:
+        self.store, self.machine = store, machine
+
+    def saw(self, events: Sequence[Any]) -> None:
+        ended = [event for event in events if type(event) is ev.AttemptEnded and event.outcome is ev.Outcome.OK]
+        if ended:
+            self.store.add([self._measured(event) for event in ended if event.run in self.machine.state.runs])
+
+    def _measured(self, event: ev.AttemptEnded) -> Measured:
+        run = self.machine.state.runs[event.run]
+        job, measures = run.workflow.jobs[event.job], event.measures
+        files = self.machine.state.files
+        input_bytes = sum(files[run.file_ids[lfn]].size_bytes for lfn in dict.fromkeys(entry.lfn for entry in job.inputs))
+        return Measured(
+            attempt=event.attempt,
+            job_type=job.job_type,
+            at=event.at,
+            wall_s=measures.wall_s,
+            cpu_s=measures.cpu_s,
+            memory_peak_bytes=measures.memory_peak_bytes,
+            input_bytes=input_bytes,
+            read_bytes=measures.read_bytes,
+            written_bytes=measures.written_bytes,
+            output_bytes=sum(made.size_bytes for made in event.outputs),
+        )

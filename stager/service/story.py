@@ -1,0 +1,112 @@
+"""What happened, in words: progress events for those who follow a run, and the story of one file or job.
+
+May know: events, commands, the journal. One rule: it only retells what is recorded.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from stager import wire
+from stager.model.units import format_duration, format_size
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.service.tally import Step
+
+LINES_MAX = 10_000
+
+
+def kind_of(value: Any) -> str:
+    """`TransferDone` -> `transfer_done`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(value).__name__).lower()
+
+
+def subject_of(value: Any) -> str:
+    return getattr(value, "lfn", "") or getattr(value, "job", "") or getattr(value, "file", "") or getattr(value, "transfer", "")
+
+
+def progress_event(step: Step) -> wire.ProgressEvent:
+    value = step.value
+    return wire.ProgressEvent(seq=step.seq, at=value.at, run=step.run, kind=kind_of(value), subject=subject_of(value), text=text_of(value))
+
+
+def text_of(value: Any) -> str:
+    teller = TELL.get(type(value))
+    return teller(value) if teller is not None else kind_of(value).replace("_", " ")
+
+
+def done_text(event: ev.TransferDone) -> str:
+    how = f", verified by {event.verified}" if event.verified else ""
+    return f"transfer {event.transfer} done: {format_size(event.size_bytes)} in {format_duration(event.duration_s)}{how}"
+
+
+def ended_text(event: ev.AttemptEnded) -> str:
+    made = f", made {', '.join(made.lfn for made in event.outputs[:5])}" if event.outputs else ""
+    took = f" after {format_duration(event.measures.wall_s)}" if event.measures.wall_s is not None else ""
+    why = f": {event.fault.message}" if event.fault is not None else ""
+    dropped = f"; dropped undeclared {', '.join(event.undeclared[:5])}" if event.undeclared else ""
+    return f"attempt {event.attempt} of job {event.job} ended {event.outcome.value}{took}{made}{why}{dropped}"
+
+
+TELL: dict[type, Callable[[Any], str]] = {
+    ev.RunSubmitted: lambda e: f"submitted: {len(e.workflow.jobs)} jobs, {len(e.workflow.files)} files",
+    ev.RunResumed: lambda e: "resumed",
+    ev.RunDrained: lambda e: "draining was asked for",
+    ev.RunStopped: lambda e: "stopping was asked for",
+    ev.RunCancelled: lambda e: "cancelling was asked for",
+    ev.TransferDone: done_text,
+    ev.TransferFailed: lambda e: f"transfer {e.transfer} failed: {e.fault.message}",
+    ev.TransferCancelled: lambda e: f"transfer {e.transfer} was called off",
+    ev.ReplicaDeleted: lambda e: f"its replica {e.generation} on {e.node} is gone",
+    ev.ReplicaBusy: lambda e: f"its replica {e.generation} on {e.node} is still open, deleted later",
+    ev.ReplicaCorrupt: lambda e: f"its replica {e.generation} on {e.node} is damaged: {e.fault.message}",
+    ev.AttemptWaits: lambda e: f"attempt {e.attempt} waits for {format_size(e.needed_bytes)} of space for its outputs",
+    ev.AttemptEnded: ended_text,
+    cmd.Fetch: lambda c: f"fetch {c.transfer} of {c.lfn} from {c.origin}:{c.path} to {c.node} ({c.purpose.value}, try {c.attempt_number})",
+    cmd.Hasten: lambda c: f"transfer {c.transfer} is hastened: a job waits for it",
+    cmd.Upload: lambda c: f"upload {c.transfer} of {c.lfn} to {c.origin}:{c.path} ({c.purpose.value}, try {c.attempt_number})",
+    cmd.CancelTransfer: lambda c: f"transfer {c.transfer} is called off",
+    cmd.RetryTransferAt: lambda c: f"its {'upload' if c.upload else 'fetch'} is tried again in {format_duration(c.not_before - c.at)}",
+    cmd.GiveUpTransfer: lambda c: f"its {'upload' if c.upload else 'fetch'} is given up: {c.fault.message}",
+    cmd.DeleteReplica: lambda c: f"its replica {c.generation} on {c.node} is to be deleted: {c.why}",
+    cmd.EraseSpill: lambda c: f"its spilled copy at {c.origin}:{c.path} is to be erased",
+    cmd.AdmitJob: lambda c: f"job {c.job} is admitted on {c.node} with {format_size(c.reserve_bytes)} for its outputs",
+    cmd.StartAttempt: lambda c: f"attempt {c.attempt} of job {c.job} starts on {c.node} (try {c.number})",
+    cmd.GrantSpace: lambda c: f"attempt {c.attempt} is granted {format_size(c.reserve_bytes)}",
+    cmd.KillAttempt: lambda c: f"attempt {c.attempt} of job {c.job} is ended",
+    cmd.RequeueJob: lambda c: f"job {c.job} goes back to waiting: {c.why}",
+    cmd.FailJob: lambda c: f"job {c.job} has failed: {c.fault.message}",
+    cmd.RemakeFile: lambda c: f"its only copy is gone: job {c.job} runs again",
+    cmd.FinishRun: lambda c: f"the run is {c.outcome.value}" + (f": {c.fault.message}" if c.fault is not None else ""),
+}
+
+
+def story(batches: Iterable[tuple[str, list[Any], list[Any]]], run: str, file_id: str, job: str) -> Iterator[str]:
+    """Each fact and decision about one file (by id) or one job of the run, from the journal."""
+    ids: set[str] = set()
+    count = 0
+    for _, events, commands in batches:
+        for value in (*events, *commands):
+            if not concerns(value, run, file_id, job, ids):
+                continue
+            if count == LINES_MAX:
+                yield f"… more than {LINES_MAX} steps; the journal has the rest"
+                return
+            count += 1
+            yield f"{time.strftime('%H:%M:%S', time.localtime(value.at))}  {text_of(value)}" + (f"  [{value.cause}]" if value.cause else "")
+
+
+def concerns(value: Any, run: str, file_id: str, job: str, ids: set[str]) -> bool:
+    """`ids` gathers transfers and attempts that belong to it, since their events name nothing else."""
+    own = getattr(value, "transfer", "") or getattr(value, "attempt", "")
+    if file_id:
+        made = any(made.file == file_id for made in getattr(value, "outputs", ()))
+        mine = getattr(value, "file", "") == file_id or made
+    else:
+        mine = getattr(value, "job", "") == job and getattr(value, "run", "") == run
+    if mine and own and not (file_id and type(value) is ev.AttemptEnded):
+        ids.add(own)
+    return mine or own in ids

@@ -1,0 +1,108 @@
+"""Sums that views and summaries need and the Machine does not: what attempts measured, what moved when, the story of a run in steps.
+
+May know: events and commands. One rule: fed by the same batches live and in replay; it decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+
+STEPS_KEPT = 50_000
+
+
+@dataclass(slots=True)
+class RunTally:
+    attempts: int = 0
+    read_bytes: int | None = None
+    moved_fetch_bytes: int = 0
+    moved_upload_bytes: int = 0
+    verified: dict[str, int] = field(default_factory=dict)
+    exit_codes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event or command of a run, as it was."""
+
+    seq: int
+    run: str
+    value: Any
+
+
+class Tally:
+    """On the driving thread only."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, RunTally] = {}
+        self.transfers: dict[str, tuple[str, bool]] = {}
+        self.steps: deque[Step] = deque(maxlen=STEPS_KEPT)
+        self.next_seq = 1
+
+    def saw(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        for event in events:
+            if type(event) in (ev.TransferDone, ev.TransferFailed, ev.TransferCancelled):
+                self._transfer_ended(event)
+            elif type(event) is ev.AttemptEnded:
+                self._attempt_ended(event)
+            elif type(event) in RUN_EVENTS:
+                self._step(event.run, event)
+        for command in commands:
+            if type(command) in (cmd.Fetch, cmd.Upload):
+                self.transfers[command.transfer] = (command.run, type(command) is cmd.Fetch)
+            if type(command) in RUN_COMMANDS:
+                self._step(command.run, command)
+
+    def of(self, run: str) -> RunTally:
+        return self.runs.setdefault(run, RunTally())
+
+    def since(self, run: str, after: int, limit: int) -> tuple[list[Step], bool]:
+        """Steps of the run after that number, oldest first, and whether older ones were dropped."""
+        gap = bool(self.steps) and after + 1 < self.steps[0].seq and self.steps[0].seq > 1
+        found = [step for step in self._newer(after) if step.run == run]
+        found.reverse()
+        return found[:limit], gap
+
+    def _newer(self, after: int) -> Iterator[Step]:
+        for step in reversed(self.steps):
+            if step.seq <= after:
+                return
+            yield step
+
+    def _step(self, run: str, value: Any) -> None:
+        self.steps.append(Step(self.next_seq, run, value))
+        self.next_seq += 1
+
+    def _transfer_ended(self, event: ev.TransferDone | ev.TransferFailed | ev.TransferCancelled) -> None:
+        known = self.transfers.pop(event.transfer, None)
+        if known is None:
+            return
+        run, is_fetch = known
+        self._step(run, event)
+        if type(event) is not ev.TransferDone:
+            return
+        tally = self.of(run)
+        if is_fetch:
+            tally.moved_fetch_bytes += event.bytes_moved
+        else:
+            tally.moved_upload_bytes += event.bytes_moved
+
+    def _attempt_ended(self, event: ev.AttemptEnded) -> None:
+        tally = self.of(event.run)
+        tally.attempts += 1
+        if event.measures.read_bytes is not None:
+            tally.read_bytes = (tally.read_bytes or 0) + event.measures.read_bytes
+        if event.exit_code is not None:
+            tally.exit_codes[event.job] = event.exit_code
+        self._step(event.run, event)
+
+
+RUN_EVENTS = frozenset({ev.RunSubmitted, ev.RunResumed, ev.RunDrained, ev.RunStopped, ev.RunCancelled})
+RUN_COMMANDS = frozenset(
+    {cmd.Fetch, cmd.Upload, cmd.GiveUpTransfer, cmd.StartAttempt, cmd.RequeueJob, cmd.FailJob, cmd.RemakeFile, cmd.FinishRun}
+)

@@ -1,0 +1,219 @@
+"""What the Machine's state looks like from outside: the bodies of the REST API.
+
+May know: the Machine's state (read only), the tally, wire.py. One rule: on the driving thread, between two batches; nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from stager import wire
+from stager.adapters.run_records import RunRecord
+from stager.model.errors import Fault
+from stager.model.workflow import Workflow
+from stager.scheduler.ledger import Entry, Standing, ledger_of
+from stager.scheduler.state import FileEntry, RunEntry, State
+from stager.scheduler.states import JobState, RunState
+from stager.service.rates import Moved
+from stager.service.tally import Tally
+
+PROBLEMS_MAX = 20
+RUNNING_MAX = 200
+TRANSFERS_MAX = 200
+# Where nobody measured yet: what a byte over the WAN weighs beside a second of computing, for the ETA only.
+WAN_BYTES_PER_S = 50e6
+COUNTED = {Standing.AT_RISK: "at_risk", Standing.SAFE: "safe", Standing.WRITTEN: "written", Standing.DURABLE: "durable"}
+
+
+def state_of(run: RunEntry) -> str:
+    return run.outcome.value if run.state is RunState.FINISHED and run.outcome is not None else run.state.value
+
+
+def run_info(record: RunRecord, run: RunEntry | None) -> wire.RunInfo:
+    """The Machine's word on a run it knows, else the record's."""
+    done, state, finished_at = record.jobs_done, record.state, record.finished_at
+    if run is not None:
+        done = sum(job.state is JobState.DONE for job in run.jobs.values())
+        state = state_of(run)
+        finished_at = run.finished_at if run.state is RunState.FINISHED else None
+    return wire.RunInfo(
+        run=record.run,
+        workflow=record.workflow,
+        state=state,
+        submitted_at=record.submitted_at,
+        finished_at=finished_at,
+        jobs_total=record.jobs_total,
+        jobs_done=done,
+        source_path=record.source_path,
+        removed=record.removed,
+    )
+
+
+def finals_of(state: State, run: RunEntry) -> list[FileEntry]:
+    return [state.files[run.file_ids[lfn]] for lfn, file in run.workflow.files.items() if file.destination is not None]
+
+
+def is_durable(file: FileEntry) -> bool:
+    return file.durable is not None and file.durable.verified not in ("", "size")
+
+
+def run_status(
+    state: State,
+    run: RunEntry,
+    info: wire.RunInfo,
+    ledger: wire.LedgerTotals,
+    moved: Moved,
+    telemetry: Mapping[str, Mapping[str, Any]],
+    problems: list[wire.ErrorBody],
+    nodes: list[wire.NodeView],
+) -> wire.RunStatus:
+    finals = finals_of(state, run)
+    return wire.RunStatus(
+        info=info,
+        jobs=dict(Counter(job.state.value for job in run.jobs.values())),
+        finals_total=len(finals),
+        finals_durable=sum(is_durable(file) for file in finals),
+        ledger=ledger,
+        fetched_bytes=moved.fetched_bytes,
+        fetch_bytes_planned=run.plan.fetch_bytes,
+        uploaded_bytes=moved.uploaded_bytes,
+        upload_bytes_planned=run.plan.upload_bytes,
+        fetch_bytes_per_s=moved.fetch_bytes_per_s,
+        upload_bytes_per_s=moved.upload_bytes_per_s,
+        eta_s=eta_s(run, state.now, moved),
+        transfers=transfers_of(state, run, telemetry)[:TRANSFERS_MAX],
+        running=running_of(state, run)[:RUNNING_MAX],
+        problems=problems[:PROBLEMS_MAX],
+        nodes=nodes,
+    )
+
+
+def eta_s(run: RunEntry, now: float, moved: Moved) -> float | None:
+    """What is left as a share of all work predicted, at the pace so far. None before there is a pace."""
+    if run.state is RunState.FINISHED:
+        return None
+    ended = (JobState.DONE, JobState.FAILED, JobState.SKIPPED)
+    total = left = 0.0
+    for planned in run.plan.jobs:
+        total += planned.compute_s
+        left += 0.0 if run.jobs[planned.job].state in ended else planned.compute_s
+    bytes_total = run.plan.fetch_bytes + run.plan.upload_bytes
+    bytes_left = max(0, bytes_total - moved.fetched_bytes - moved.uploaded_bytes)
+    total, left = total + bytes_total / WAN_BYTES_PER_S, left + bytes_left / WAN_BYTES_PER_S
+    spent = max(0.0, now - run.submitted_at)
+    done_share = 1 - left / total if total > 0 else 0.0
+    return spent * (1 - done_share) / done_share if done_share > 0.01 and spent > 0.5 else None
+
+
+def transfers_of(state: State, run: RunEntry, telemetry: Mapping[str, Mapping[str, Any]]) -> list[wire.TransferView]:
+    views = []
+    for transfer in state.transfers.values():
+        if transfer.run != run.id:
+            continue
+        said = telemetry.get(transfer.id, {})
+        view = wire.TransferView(
+            transfer=transfer.id,
+            direction="fetch" if transfer.is_fetch else "upload",
+            lfn=state.files[transfer.file].lfn,
+            state="cancelling" if transfer.cancelled else said.get("state", "queued"),
+            purpose=transfer.purpose.value,
+            origin=transfer.origin,
+            bytes_done=said.get("bytes_done") or 0,
+            bytes_total=said.get("bytes_total") or transfer.size_bytes,
+        )
+        views.append(view)
+    return sorted(views, key=lambda view: view.state != "running")
+
+
+def running_of(state: State, run: RunEntry) -> list[wire.RunningJob]:
+    return [
+        wire.RunningJob(job=attempt.job, attempt=attempt_id, number=attempt.number, started_at=attempt.started_at)
+        for attempt_id, attempt in state.attempts.items()
+        if attempt.run == run.id
+    ]
+
+
+def problems_of(state: State, run: RunEntry, others: list[Fault]) -> list[wire.ErrorBody]:
+    faults = [run.fault] if run.fault is not None else []
+    faults += [job.fault for job in run.jobs.values() if job.fault is not None]
+    faults += run.finals_given_up.values()
+    names = set(run.workflow.origins)
+    faults += [fault for origin, fault in state.paused_origins.items() if origin in names]
+    unique = dict.fromkeys([*others, *faults])
+    return [wire.ErrorBody.of(fault) for fault in unique]
+
+
+def ledger_totals(state: State, run: RunEntry) -> wire.LedgerTotals:
+    counts: dict[str, list[int]] = {name: [0, 0] for name in COUNTED.values()}
+    for entry in ledger_of(state, run.id):
+        name = COUNTED.get(entry.standing)
+        if name is not None:
+            counts[name][0] += 1
+            counts[name][1] += entry.size_bytes
+    return wire.LedgerTotals(**{name: wire.FileCounts(files=files, size_bytes=size) for name, (files, size) in counts.items()})
+
+
+def ledger_entry(workflow: Workflow, entry: Entry) -> wire.LedgerEntry:
+    destination = workflow.files[entry.lfn].destination
+    return wire.LedgerEntry(
+        lfn=entry.lfn,
+        state=entry.standing.value,
+        size_bytes=None if entry.standing is Standing.NOT_MADE else entry.size_bytes,
+        blake3=entry.blake3,
+        final=entry.final,
+        origin=destination.location.origin if destination is not None else "",
+        path=destination.location.path if destination is not None else "",
+        verified=entry.verified,
+        token=entry.token,
+        fault=entry.fault,
+    )
+
+
+def job_view(run: RunEntry, job_id: str, tally: Tally) -> wire.JobView:
+    job = run.jobs[job_id]
+    return wire.JobView(
+        job=job_id,
+        job_type=run.workflow.jobs[job_id].job_type,
+        state=job.state.value,
+        attempts=job.attempts,
+        exit_code=tally.of(run.id).exit_codes.get(job_id),
+        fault=wire.ErrorBody.of(job.fault) if job.fault is not None else None,
+    )
+
+
+def losses(state: State, run: RunEntry) -> wire.Losses:
+    """Made and neither durable nor released: a cancel drops it."""
+    lost = [entry for entry in ledger_of(state, run.id) if entry.standing in (Standing.AT_RISK, Standing.SAFE)]
+    running = sum(attempt.run == run.id for attempt in state.attempts.values())
+    size_bytes = sum(entry.size_bytes for entry in lost)
+    return wire.Losses(run=run.id, files=[entry.lfn for entry in lost], size_bytes=size_bytes, jobs_running=running)
+
+
+def run_summary(state: State, run: RunEntry, tally: Tally) -> wire.RunSummary:
+    finals = finals_of(state, run)
+    sums = tally.of(run.id)
+    return wire.RunSummary(
+        run=run.id,
+        workflow=run.workflow.name,
+        outcome=state_of(run),
+        fault=wire.ErrorBody.of(run.fault) if run.fault is not None else None,
+        submitted_at=run.submitted_at,
+        finished_at=run.finished_at,
+        wall_s=max(0.0, run.finished_at - run.submitted_at),
+        jobs_total=len(run.jobs),
+        jobs_done=sum(job.state is JobState.DONE for job in run.jobs.values()),
+        jobs_failed=sum(job.state is JobState.FAILED for job in run.jobs.values()),
+        attempts=sums.attempts,
+        fetched_bytes=run.fetched_bytes,
+        staged_bytes=run.read_bytes,
+        read_bytes=sums.read_bytes,
+        uploaded_bytes=run.uploaded_bytes,
+        hit_rate=min(1.0, run.hit_bytes / run.read_bytes) if run.read_bytes else None,
+        finals_total=len(finals),
+        finals_durable=sum(is_durable(file) for file in finals),
+        finals=dict(Counter(file.durable.verified or "size" for file in finals if file.durable is not None)),
+        finals_missing=[file.lfn for file in finals if file.durable is None],
+        predicted_wall_s=run.plan.makespan_s,
+    )
