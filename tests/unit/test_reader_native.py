@@ -351,3 +351,24 @@ def test_ten_thousand_jobs_of_one_entry_are_read_with_one_listing(tmp_path):
     text = "stager: 1\njobs:\n  j: {foreach: {i: 1..10000}, run: x, inputs: [here:a], outputs: ['o{i}']}\n  k: {run: x, inputs: ['o*']}\n"
     workflow = read(tmp_path, text, "a")
     assert len(workflow.jobs) == 10_001 and len(workflow.jobs["k"].inputs) == 10_000
+
+
+def test_a_directory_of_any_name_holds_a_workflow(tmp_path):
+    workflow = read(tmp_path, MONTAGE, "data/region.hdr", "data/raw/a.fits")
+    odd = tmp_path / "50%20 #1 ?é"
+    assert len(read(odd, MONTAGE, "data/region.hdr", "data/raw/a.fits").jobs) == len(workflow.jobs)
+
+
+def test_file_urls_are_decoded_and_short_ones_taken_as_they_are(tmp_path):
+    text = f"stager: 1\norigins: {{u: 'file://{tmp_path}/a%20b', s: 'file:a%20b'}}\njobs: {{j: {{run: x, inputs: ['u:1', 's:2']}}}}\n"
+    workflow = read(tmp_path, text, "a b/1", "a%20b/2")
+    assert sorted(workflow.files) == ["1", "2"]
+
+
+def test_origins_are_not_asked_while_the_text_is_wrong(tmp_path):
+    path = tmp_path / "w.yml"
+    path.write_text("stager: 1\njobs:\n  j: {run: x, inputs: ['here:*'], cores: 0}\n")
+    access = DirectoryAccess(tmp_path)
+    with pytest.raises(InvalidInput, match="cores"):
+        read_workflow(path, access=access)
+    assert access.lists == [] == access.stats
