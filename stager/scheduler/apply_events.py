@@ -42,8 +42,11 @@ def apply_event(state: State, event: ev.Event) -> None:
 
 
 def scheduler_started(state: State, event: ev.SchedulerStarted) -> None:
+    """Nothing is asked of a node before it has said how things are: what we believe of it may be old."""
     state.epoch = event.epoch
     state.wake_at = None
+    for node in state.nodes.values():
+        node.reachable = False
 
 
 def policy_set(state: State, event: ev.PolicySet) -> None:
@@ -79,6 +82,7 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
     for transfer in [t for t in state.transfers.values() if t.node == event.node and not t.is_fetch and t.id not in known]:
         transfer_vanished(state, transfer.id)
     adopt_unknown(state, node, event.replicas)
+    count_foreign(state, node, event.replicas)
 
 
 def transfer_vanished(state: State, transfer_id: str) -> None:
@@ -100,6 +104,19 @@ def adopt_unknown(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen,
         file.blake3 = file.blake3 or replica.blake3
         add_copy(state, file, node.id, Copy(CopyState.PRESENT, replica.generation, replica.size_bytes))
         settle(state, file, node.id)
+
+
+def count_foreign(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen, ...]) -> None:
+    """What is on the node and not ours holds space too, until it is deleted: damaged replicas, and those of transfers and attempts that do not count any more."""
+    reported = {(replica.file, replica.generation) for replica in replicas}
+    for file_id, generation in [key for key in node.garbage if key not in reported]:
+        drop_garbage(node, file_id, generation)
+    for replica in replicas:
+        copy = state.files[replica.file].copies.get(node.id) if replica.file in state.files else None
+        ours = copy is not None and copy.generation == replica.generation and copy.state not in (CopyState.WANTED, CopyState.FETCHING)
+        on_its_way = replica.generation in state.attempts or replica.generation in state.transfers
+        if not ours and not on_its_way:
+            add_garbage(node, replica.file, replica.generation, replica.size_bytes)
 
 
 def run_submitted(state: State, event: ev.RunSubmitted) -> None:
@@ -370,6 +387,9 @@ def replica_deleted(state: State, event: ev.ReplicaDeleted) -> None:
 def replica_busy(state: State, event: ev.ReplicaBusy) -> None:
     file = state.files.get(event.file)
     copy = file.copies.get(event.node) if file is not None else None
+    if (event.file, event.generation) in state.nodes[event.node].garbage:
+        heappush(state.timers, (state.now + state.policy.retry_delay_s, "garbage", event.node, f"{event.file} {event.generation}"))
+        return
     if file is None or copy is None or copy.generation != event.generation or copy.state is not CopyState.DELETING:
         state.stale += 1
         return
@@ -384,6 +404,8 @@ def replica_corrupt(state: State, event: ev.ReplicaCorrupt) -> None:
         state.stale += 1
         return
     copy_lost(state, file, event.node)
+    add_garbage(state.nodes[event.node], event.file, event.generation, copy.size_bytes)
+    state.useless.append((event.node, event.file, event.generation))
 
 
 def copy_lost(state: State, file: FileEntry, node_id: str) -> None:
@@ -512,6 +534,9 @@ def woken(state: State, event: ev.Woken) -> None:
             job = state.runs[first].jobs[second]
             if job.state is JobState.BACKOFF and job.not_before <= state.now:
                 make_ready_or_wait(state, job, state.now)
+        elif what == "garbage":
+            file_id, _, generation = second.partition(" ")
+            state.useless.append((first, file_id, generation))
         elif what == "settle":
             settle(state, state.files[second], first)
         elif what == "fetch":

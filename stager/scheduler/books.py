@@ -194,6 +194,8 @@ def release_admission(state: State, job: JobEntry, reserve_bytes: int) -> None:
 
 def add_garbage(node: NodeEntry, file_id: str, generation: str, size_bytes: int) -> None:
     """A replica made by an attempt or transfer that no longer counts: it holds space until the node has deleted it."""
+    if (file_id, generation) in node.garbage:
+        return
     node.garbage[file_id, generation] = size_bytes
     node.present_bytes += size_bytes
     node.deleting_bytes += size_bytes

@@ -9,7 +9,7 @@ from stager.model.errors import ErrorClass, Fault, is_permanent
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, RunEntry, State, TransferEntry
-from stager.scheduler.states import ENDED, JobState, RunState
+from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 from stager.scheduler.turn import Turn
 
 
@@ -35,7 +35,7 @@ def react(turn: Turn, event: ev.Event, before: Before) -> None:
     elif isinstance(event, ev.ReplicaCorrupt):
         void_readers(turn, event)
     elif isinstance(event, ev.NodeReported):
-        delete_unknown(turn, event)
+        delete_again(turn, event)
     remake_lost(turn)
 
 
@@ -175,20 +175,13 @@ def void_readers(turn: Turn, event: ev.ReplicaCorrupt) -> None:
             turn.give(cmd.KillAttempt, node=attempt.node, run=attempt.run, job=attempt.job, attempt=attempt_id, void=True)
 
 
-def delete_unknown(turn: Turn, event: ev.NodeReported) -> None:
-    """Replicas that no run, attempt or transfer of ours accounts for, and deletes whose word was lost."""
+def delete_again(turn: Turn, event: ev.NodeReported) -> None:
+    """Replicas that do not count, and deletes whose word was lost."""
     state, node = turn.state, turn.state.nodes[event.node]
-    reported = {(replica.file, replica.generation) for replica in event.replicas}
-    for file_id, generation in [key for key in node.garbage if key not in reported]:
-        size_bytes = node.garbage.pop((file_id, generation))
-        node.present_bytes -= size_bytes
-        node.deleting_bytes -= size_bytes
     for replica in event.replicas:
-        file = state.files.get(replica.file)
-        copy = file.copies.get(node.id) if file is not None else None
-        ours = copy is not None and copy.generation == replica.generation and copy.state != "deleting"
-        made_now = replica.generation in state.attempts or replica.generation in state.transfers
-        if not ours and not made_now:
+        copy = state.files[replica.file].copies.get(node.id) if replica.file in state.files else None
+        deleting = copy is not None and copy.generation == replica.generation and copy.state is CopyState.DELETING
+        if deleting or (replica.file, replica.generation) in node.garbage:
             facts = {"node": node.id, "file": replica.file, "generation": replica.generation, "size_bytes": replica.size_bytes}
             turn.give(cmd.DeleteReplica, why="the node holds it and nobody wants it", **facts)
 

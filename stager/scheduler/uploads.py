@@ -72,12 +72,12 @@ def tidy_up(turn: Turn) -> None:
     state = turn.state
     useless, state.useless = state.useless, []
     for node_id, file_id, generation in useless:
-        file, node = state.files[file_id], state.nodes[node_id]
-        copy = file.copies.get(node_id)
+        file, node = state.files.get(file_id), state.nodes[node_id]
+        copy = file.copies.get(node_id) if file is not None else None
         size_bytes = node.garbage.get((file_id, generation))
         if size_bytes is None:
             stale = copy is None or copy.generation != generation or copy.state is not CopyState.PRESENT or copy.pins
-            if stale or file.uses and file.use_at < len(file.uses) or state.owes_upload(file):
+            if stale or file is None or file.uses and file.use_at < len(file.uses) or state.owes_upload(file):
                 continue
             size_bytes = copy.size_bytes if copy is not None else 0
         if not node.reachable:

@@ -76,8 +76,9 @@ def kill_attempt(world: SimWorld, command: cmd.KillAttempt) -> None:
 def finish_run(world: SimWorld, command: cmd.FinishRun) -> None:
     """If the run did not succeed and somebody is to try again, they do so a little later."""
     entry = world.runs[command.run]
-    if entry.outcome is not None:
+    if entry.ended_by == command.id:
         return
+    entry.ended_by = command.id
     entry.outcome, entry.fault, entry.finished_at = command.outcome, command.fault, world.clock.now
     over = command.outcome in (cmd.RunOutcome.SUCCEEDED, cmd.RunOutcome.CANCELLED)
     if not over and entry.resumes < world.resumes_max:

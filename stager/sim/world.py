@@ -61,6 +61,7 @@ class Submitted:
     fault: Any = None
     finished_at: float = inf
     resumes: int = 0
+    ended_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
