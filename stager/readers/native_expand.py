@@ -77,7 +77,13 @@ class Expansion:
             spill_origin=self.spec.spill_origin,
             hints={name: hint for name, (hint, _, _) in self.spec.hints.items()},
             source_path=source_path,
+            notes=tuple(self.unused(used)),
         )
+
+    def unused(self, used: set[str]) -> Iterator[str]:
+        for spec in self.spec.files.values():
+            if used.isdisjoint(self.catalog.sets.get(spec.name, [spec.name])):
+                yield f"{spec.key} is read by no job, and is not fetched"
 
     def used_origins(self, used: set[str]) -> dict:
         """`here` is there without being written, and leaves unless something uses it."""

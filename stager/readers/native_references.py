@@ -128,6 +128,6 @@ class Names:
 
 def rendered_path(template: Template, row: Mapping[str, str], clean: Callable[[str], str] | None = None) -> str:
     """The path with the values in it, clean. Raises ValueError that names the path."""
-    if clean is None and template.constant:
+    if template.constant:
         return template.pieces[0]
     return clean_path(template.render(row, clean))

@@ -55,13 +55,13 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Literal texts and holes in turn. Without holes it is a constant."""
+    """Literal texts and holes in turn, no two literals side by side: one literal alone is a constant."""
 
     pieces: tuple[str | Hole, ...]
 
     @property
     def constant(self) -> bool:
-        return all(isinstance(piece, str) for piece in self.pieces)
+        return len(self.pieces) == 1 and type(self.pieces[0]) is str
 
     @property
     def source(self) -> str:

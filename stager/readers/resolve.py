@@ -48,7 +48,12 @@ def resolve(workflow: Workflow, access: OriginAccess, *, findings: Findings | No
     for fault, count in trouble.items():
         more = f" ({count - 1} more files there likewise)" if count > 1 else ""
         raise error_from(replace(fault, message=fault.message + more))
-    return replace(workflow, files=files)
+    resolved = replace(workflow, files=files)
+    young = unsettled(resolved)
+    if not young:
+        return resolved
+    note = f"{len(young)} inputs were written less than 2 s before they were listed, {young[0]!r} first; one that still changes fails its fetch"
+    return replace(resolved, notes=tuple(dict.fromkeys((*workflow.notes, note))))
 
 
 def unsettled(workflow: Workflow) -> list[str]:
