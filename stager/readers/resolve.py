@@ -52,7 +52,8 @@ def resolve(workflow: Workflow, access: OriginAccess, *, findings: Findings | No
     young = unsettled(resolved)
     if not young:
         return resolved
-    note = f"{len(young)} inputs were written less than 2 s before they were listed, {young[0]!r} first; one that still changes fails its fetch"
+    when = f"{len(young)} inputs were written less than 2 s before they were listed, {young[0]!r} first"
+    note = f"{when}; one that still changes fails its fetch"
     return replace(resolved, notes=tuple(dict.fromkeys((*workflow.notes, note))))
 
 
