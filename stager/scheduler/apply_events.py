@@ -70,7 +70,10 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
     seen = {(replica.file, replica.generation): replica for replica in event.replicas if not replica.quarantined}
     known = set(event.transfers)
     for file in [file for file in state.files.values() if event.node in file.copies]:
-        copy = file.copies[event.node]
+        copy = file.copies.get(event.node)
+        if copy is None:
+            # The loss of another file sent back the job that wanted this one.
+            continue
         here = (file.id, copy.generation) in seen
         if copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and not here:
             if copy.generation not in known:

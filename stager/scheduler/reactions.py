@@ -32,8 +32,6 @@ def react(turn: Turn, event: ev.Event, before: Before) -> None:
             attempt_ended(turn, before.attempt, event)
     elif isinstance(event, ev.RunDrained | ev.RunStopped | ev.RunCancelled):
         end_run_early(turn, event.run)
-    elif isinstance(event, ev.ReplicaCorrupt):
-        void_readers(turn, event)
     elif isinstance(event, ev.NodeReported):
         delete_again(turn, event)
     remake_lost(turn)
@@ -165,13 +163,13 @@ def shared_with_others(state: State, transfer: TransferEntry) -> bool:
     return transfer.is_fetch and (wanted or pinned)
 
 
-def void_readers(turn: Turn, event: ev.ReplicaCorrupt) -> None:
+def void_readers(turn: Turn, file: FileEntry, node_id: str) -> None:
     """A job that is reading damaged content must not be believed."""
     state = turn.state
     for attempt_id, attempt in list(state.attempts.items()):
-        job = state.job(attempt.run, attempt.job)
-        reads = any(file.id == event.file and copy.generation == event.generation for file, copy in job.pinned)
-        if reads and attempt.node == event.node and not attempt.void:
+        pinned = state.job(attempt.run, attempt.job).pinned
+        reads = any(entry is file and copy is not file.copies.get(node_id) for entry, copy in pinned)
+        if reads and attempt.node == node_id and not attempt.void:
             turn.give(cmd.KillAttempt, node=attempt.node, run=attempt.run, job=attempt.job, attempt=attempt_id, void=True)
 
 
@@ -190,8 +188,10 @@ def remake_lost(turn: Turn) -> None:
     """Content that is gone and still wanted: from an origin if it can be had, else its producer runs again."""
     state = turn.state
     while state.lost:
-        file_id, _ = state.lost.pop()
+        file_id, node_id = state.lost.pop()
         file = state.files[file_id]
+        if node_id:
+            void_readers(turn, file, node_id)
         if file.is_external or file.copies or state.can_be_had(file):
             continue
         run = state.runs[file.run]

@@ -74,16 +74,16 @@ def tidy_up(turn: Turn) -> None:
     for node_id, file_id, generation in useless:
         file, node = state.files.get(file_id), state.nodes[node_id]
         copy = file.copies.get(node_id) if file is not None else None
-        size_bytes = node.garbage.get((file_id, generation))
+        size_bytes, why = node.garbage.get((file_id, generation)), "it does not count: damaged, or made by an attempt that was given up"
         if size_bytes is None:
             stale = copy is None or copy.generation != generation or copy.state is not CopyState.PRESENT or copy.pins
             if stale or file is None or file.uses and file.use_at < len(file.uses) or state.owes_upload(file):
                 continue
-            size_bytes = copy.size_bytes if copy is not None else 0
+            size_bytes, why = copy.size_bytes if copy is not None else 0, "its last reader is done"
         if not node.reachable:
             state.useless.append((node_id, file_id, generation))
             continue
-        turn.give(cmd.DeleteReplica, node=node_id, file=file_id, generation=generation, size_bytes=size_bytes, why="its last reader is done")
+        turn.give(cmd.DeleteReplica, node=node_id, file=file_id, generation=generation, size_bytes=size_bytes, why=why)
     erase_spills(turn)
 
 

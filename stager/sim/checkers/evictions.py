@@ -31,6 +31,8 @@ class EvictionChecker(QuietChecker):
         self.elsewhere: set[str] = set()
         self.cancelling: set[str] = set()
         self.lost: set[tuple[str, str]] = set()
+        self.void: set[str] = set()
+        self.running: set[tuple[str, str]] = set()
 
     def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
         for event in events:
@@ -38,7 +40,8 @@ class EvictionChecker(QuietChecker):
                 self._enter(world.runs[event.run])
             elif isinstance(event, ev.AttemptEnded):
                 self._unpin(event.run, event.job)
-                if event.outcome is ev.Outcome.OK:
+                self.running.discard((event.run, event.job))
+                if event.outcome is ev.Outcome.OK and event.attempt not in self.void:
                     self.done.add((event.run, event.job))
             elif isinstance(event, ev.TransferDone) and event.transfer in self.uploads:
                 self.elsewhere.add(self.uploads[event.transfer][0])
@@ -47,9 +50,11 @@ class EvictionChecker(QuietChecker):
             elif isinstance(event, ev.RunResumed):
                 self.failed = {key for key in self.failed if key[0] != event.run}
             elif isinstance(event, ev.ReplicaCorrupt):
-                self.lost.add((event.file, event.generation))
+                self._lose(event.node, event.file, event.generation)
             elif isinstance(event, ev.NodeReported):
-                self.lost.update((seen.file, seen.generation) for seen in event.replicas if seen.quarantined)
+                for seen in event.replicas:
+                    if seen.quarantined:
+                        self._lose(event.node, seen.file, seen.generation)
 
     def about_to(self, world: SimWorld, command: Any) -> None:
         if isinstance(command, cmd.AdmitJob):
@@ -60,6 +65,10 @@ class EvictionChecker(QuietChecker):
             self._unpin(command.run, command.job)
             if isinstance(command, cmd.FailJob):
                 self.failed.add((command.run, command.job))
+        elif isinstance(command, cmd.StartAttempt):
+            self.running.add((command.run, command.job))
+        elif isinstance(command, cmd.KillAttempt) and command.void:
+            self.void.add(command.attempt)
         elif isinstance(command, cmd.RemakeFile):
             self.done.discard((command.run, command.job))
         elif isinstance(command, cmd.Upload):
@@ -79,6 +88,13 @@ class EvictionChecker(QuietChecker):
             else:
                 ids[lfn] = str(produced_file_id(run.run, lfn))
                 self.owner[ids[lfn]] = (run.run, lfn)
+
+    def _lose(self, node: str, file: str, generation: str) -> None:
+        """Damaged. A job that was admitted on it and has not begun is so no more."""
+        self.lost.add((file, generation))
+        for run, job in list(self.pinned.get((node, file), {})):
+            if (run, job) not in self.running:
+                self._unpin(run, job)
 
     def _unpin(self, run: str, job: str) -> None:
         for readers in self.pinned.values():
