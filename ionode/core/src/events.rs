@@ -19,7 +19,9 @@ impl<E: Clone> EventBuffer<E> {
         Self { kept: VecDeque::new(), next_seq: 1, gone_through: 0, limit }
     }
 
-    pub fn next_seq(&self) -> u64 { self.next_seq }
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
 
     /// The maker gets the number, since an event carries its own.
     pub fn push(&mut self, make: impl FnOnce(u64) -> E) -> E {
@@ -27,7 +29,9 @@ impl<E: Clone> EventBuffer<E> {
         self.next_seq += 1;
         let event = make(seq);
         self.kept.push_back((seq, event.clone()));
-        if self.kept.len() > self.limit { self.forget_first(); }
+        if self.kept.len() > self.limit {
+            self.forget_first();
+        }
         event
     }
 
@@ -39,11 +43,15 @@ impl<E: Clone> EventBuffer<E> {
     }
 
     pub fn ack(&mut self, through: u64) {
-        while self.kept.front().is_some_and(|(seq, _)| *seq <= through) { self.forget_first(); }
+        while self.kept.front().is_some_and(|(seq, _)| *seq <= through) {
+            self.forget_first();
+        }
     }
 
     fn forget_first(&mut self) {
-        if let Some((seq, _)) = self.kept.pop_front() { self.gone_through = seq; }
+        if let Some((seq, _)) = self.kept.pop_front() {
+            self.gone_through = seq;
+        }
     }
 }
 
@@ -54,7 +62,9 @@ mod tests {
     #[test]
     fn acknowledged_events_go_and_late_readers_learn_it() {
         let mut buffer = EventBuffer::new(10);
-        for _ in 0..3 { buffer.push(|seq| seq); }
+        for _ in 0..3 {
+            buffer.push(|seq| seq);
+        }
         assert_eq!(buffer.after(0, 2), (vec![1, 2], false));
         buffer.ack(2);
         assert_eq!(buffer.after(2, 10), (vec![3], false));
@@ -65,7 +75,9 @@ mod tests {
     #[test]
     fn the_oldest_goes_when_nobody_acknowledges() {
         let mut buffer = EventBuffer::new(2);
-        for _ in 0..5 { buffer.push(|seq| seq); }
+        for _ in 0..5 {
+            buffer.push(|seq| seq);
+        }
         assert_eq!(buffer.after(0, 10), (vec![4, 5], true));
         assert_eq!(buffer.after(3, 10), (vec![4, 5], false));
     }

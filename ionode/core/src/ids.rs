@@ -11,19 +11,29 @@ pub fn is_id(text: &str) -> bool {
 }
 
 pub fn check_id(what: &str, text: &str) -> Result<(), ApiError> {
-    if is_id(text) { return Ok(()); }
+    if is_id(text) {
+        return Ok(());
+    }
     let shown: String = text.chars().take(ID_LENGTH_MAX).collect();
     Err(ApiError::invalid("bad_request", shown, format!("the {what} is not 1 to {ID_LENGTH_MAX} of A-Z a-z 0-9 . _ -; use such an id")))
 }
 
 /// `a/b/c`: no empty component, no `.` or `..`, no NUL, not absolute.
 pub fn is_relative_path(path: &str) -> bool {
-    !path.is_empty() && path.len() <= 4096 && path.split('/').all(|part| !part.is_empty() && part != "." && part != ".." && !part.contains('\0'))
+    !path.is_empty()
+        && path.len() <= 4096
+        && path.split('/').all(|part| !part.is_empty() && part != "." && part != ".." && !part.contains('\0'))
 }
 
 pub fn check_relative_path(path: &str) -> Result<(), ApiError> {
-    if is_relative_path(path) { return Ok(()); }
-    Err(ApiError::invalid("bad_request", path, format!("the path {path:?} is not relative and clean; write it as a/b/c without . or .. or empty parts")))
+    if is_relative_path(path) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(
+        "bad_request",
+        path,
+        format!("the path {path:?} is not relative and clean; write it as a/b/c without . or .. or empty parts"),
+    ))
 }
 
 #[cfg(test)]
@@ -32,13 +42,21 @@ mod tests {
 
     #[test]
     fn paths_that_lead_elsewhere_are_refused() {
-        for bad in ["", "/", "/a", "a//b", "a/", "..", "a/../b", "./a", "a/.", "a\0b"] { assert!(!is_relative_path(bad), "{bad:?}"); }
-        for good in ["a", "a/b", "..a/b..", "ä/ b", ".hidden"] { assert!(is_relative_path(good), "{good:?}"); }
+        for bad in ["", "/", "/a", "a//b", "a/", "..", "a/../b", "./a", "a/.", "a\0b"] {
+            assert!(!is_relative_path(bad), "{bad:?}");
+        }
+        for good in ["a", "a/b", "..a/b..", "ä/ b", ".hidden"] {
+            assert!(is_relative_path(good), "{good:?}");
+        }
     }
 
     #[test]
     fn ids_have_an_alphabet_and_a_length() {
-        for bad in ["", "a/b", "a b", "a@b", "ä", &"x".repeat(129)] { assert!(!is_id(bad), "{bad:?}"); }
-        for good in ["a", "A-9._", "..", &"x".repeat(128)] { assert!(is_id(good), "{good:?}"); }
+        for bad in ["", "a/b", "a b", "a@b", "ä", &"x".repeat(129)] {
+            assert!(!is_id(bad), "{bad:?}");
+        }
+        for good in ["a", "A-9._", "..", &"x".repeat(128)] {
+            assert!(is_id(good), "{good:?}");
+        }
     }
 }

@@ -37,11 +37,19 @@ pub struct Index {
 
 /// What a new epoch means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EpochCheck { Same, Newer, Stale }
+pub enum EpochCheck {
+    Same,
+    Newer,
+    Stale,
+}
 
 impl Index {
-    pub fn new(capacity_bytes: u64) -> Self { Self { space: Space::new(capacity_bytes), ..Self::default() } }
-    pub fn epoch(&self) -> u64 { self.epoch }
+    pub fn new(capacity_bytes: u64) -> Self {
+        Self { space: Space::new(capacity_bytes), ..Self::default() }
+    }
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
 
     pub fn check_epoch(&self, epoch: u64) -> EpochCheck {
         match epoch.cmp(&self.epoch) {
@@ -60,7 +68,9 @@ impl Index {
             }),
             Record::Delete { key } => self.remove(key),
             Record::Quarantine { key } => {
-                if let Some(slot) = self.slots.get_mut(key) { slot.replica.state = ReplicaState::Quarantined; }
+                if let Some(slot) = self.slots.get_mut(key) {
+                    slot.replica.state = ReplicaState::Quarantined;
+                }
             }
             Record::Epoch { epoch } => self.epoch = self.epoch.max(*epoch),
             Record::Partial(partial) => self.put_partial(partial.clone(), false),
@@ -86,25 +96,41 @@ impl Index {
 
     fn insert(&mut self, replica: Replica) {
         let before = self.slots.insert(replica.key(), Slot { replica, leases: 0, leaving: false });
-        if let Some(before) = before { self.space.free_used(before.replica.size_bytes); }
+        if let Some(before) = before {
+            self.space.free_used(before.replica.size_bytes);
+        }
     }
 
     fn remove(&mut self, key: &ReplicaKey) {
-        if let Some(slot) = self.slots.remove(key) { self.space.free_used(slot.replica.size_bytes); }
+        if let Some(slot) = self.slots.remove(key) {
+            self.space.free_used(slot.replica.size_bytes);
+        }
     }
 
-    pub fn replica(&self, key: &ReplicaKey) -> Option<&Replica> { self.slots.get(key).filter(|slot| !slot.leaving).map(|slot| &slot.replica) }
+    pub fn replica(&self, key: &ReplicaKey) -> Option<&Replica> {
+        self.slots.get(key).filter(|slot| !slot.leaving).map(|slot| &slot.replica)
+    }
 
     /// Deleted in the log while its bytes are still being removed: the key cannot be made again yet.
-    pub fn is_leaving(&self, key: &ReplicaKey) -> bool { self.slots.get(key).is_some_and(|slot| slot.leaving) }
+    pub fn is_leaving(&self, key: &ReplicaKey) -> bool {
+        self.slots.get(key).is_some_and(|slot| slot.leaving)
+    }
 
-    pub fn replicas(&self) -> impl Iterator<Item = &Replica> { self.slots.values().filter(|slot| !slot.leaving).map(|slot| &slot.replica) }
+    pub fn replicas(&self) -> impl Iterator<Item = &Replica> {
+        self.slots.values().filter(|slot| !slot.leaving).map(|slot| &slot.replica)
+    }
 
     /// The replica if it may be read.
     pub fn readable(&self, key: &ReplicaKey) -> Result<&Replica, ApiError> {
         let replica = self.replica(key).ok_or_else(|| unknown(key))?;
-        if replica.state == ReplicaState::Present { return Ok(replica); }
-        Err(ApiError::corrupt("checksum_mismatch", &key.file_id, format!("replica {key} is quarantined; make it again from its origin, a peer or its producer")))
+        if replica.state == ReplicaState::Present {
+            return Ok(replica);
+        }
+        Err(ApiError::corrupt(
+            "checksum_mismatch",
+            &key.file_id,
+            format!("replica {key} is quarantined; make it again from its origin, a peer or its producer"),
+        ))
     }
 
     /// Hides a replica that is about to be deleted. `false`: there was none.
@@ -114,19 +140,25 @@ impl Index {
             let message = format!("replica {key} is open under {} leases; delete it again when they have been released", slot.leases);
             return Err(ApiError::refused("replica_busy", &key.file_id, message));
         }
-        if slot.leaving { return Ok(false); }
+        if slot.leaving {
+            return Ok(false);
+        }
         slot.leaving = true;
         Ok(true)
     }
 
     /// A delete that could not be logged: the replica is seen again.
     pub fn abandon_delete(&mut self, key: &ReplicaKey) {
-        if let Some(slot) = self.slots.get_mut(key) { slot.leaving = false; }
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.leaving = false;
+        }
     }
 
     /// All or none: an attempt's leases name every replica it may read.
     pub fn lease(&mut self, attempt_id: &str, keys: &[ReplicaKey]) -> Result<(), ApiError> {
-        for key in keys { self.readable(key)?; }
+        for key in keys {
+            self.readable(key)?;
+        }
         self.end_lease(attempt_id);
         self.adopt_lease(attempt_id, keys);
         Ok(())
@@ -135,25 +167,32 @@ impl Index {
     /// Takes a lease over from before a restart, on replicas in whatever state they are.
     pub fn adopt_lease(&mut self, attempt_id: &str, keys: &[ReplicaKey]) {
         for key in keys {
-            if let Some(slot) = self.slots.get_mut(key) { slot.leases += 1; }
+            if let Some(slot) = self.slots.get_mut(key) {
+                slot.leases += 1;
+            }
         }
         self.leases.insert(attempt_id.to_string(), keys.to_vec());
     }
 
     pub fn end_lease(&mut self, attempt_id: &str) {
         for key in self.leases.remove(attempt_id).unwrap_or_default() {
-            if let Some(slot) = self.slots.get_mut(&key) { slot.leases = slot.leases.saturating_sub(1); }
+            if let Some(slot) = self.slots.get_mut(&key) {
+                slot.leases = slot.leases.saturating_sub(1);
+            }
         }
     }
 
-    pub fn leases(&self) -> impl Iterator<Item = (&String, &Vec<ReplicaKey>)> { self.leases.iter() }
+    pub fn leases(&self) -> impl Iterator<Item = (&String, &Vec<ReplicaKey>)> {
+        self.leases.iter()
+    }
 
     /// Grants a reservation; the keys returned are idle partials whose bytes it took: remove them from disk.
     pub fn reserve(&mut self, holder: Holder, bytes: u64) -> Result<Vec<ReplicaKey>, NoSpace> {
         let mut short = self.space.shortfall(&holder, bytes)?;
         let mut dropped = Vec::new();
         while short > 0 {
-            let oldest = self.partials.iter().filter(|(_, slot)| !slot.claimed && slot.partial.watermark_bytes > 0).min_by_key(|(_, slot)| slot.age);
+            let oldest =
+                self.partials.iter().filter(|(_, slot)| !slot.claimed && slot.partial.watermark_bytes > 0).min_by_key(|(_, slot)| slot.age);
             let key = oldest.map(|(key, _)| key.clone()).expect("idle bytes belong to an idle partial");
             self.drop_partial(&key);
             dropped.push(key);
@@ -181,19 +220,27 @@ impl Index {
     /// A checkpoint of a running transfer (`claimed`), or what a stopped one leaves behind.
     pub fn put_partial(&mut self, partial: Partial, claimed: bool) {
         self.drop_partial(&partial.key);
-        if !claimed { self.space.adopt_idle(partial.watermark_bytes); }
+        if !claimed {
+            self.space.adopt_idle(partial.watermark_bytes);
+        }
         self.next_age += 1;
         self.partials.insert(partial.key.clone(), PartialSlot { partial, claimed, age: self.next_age });
     }
 
     pub fn drop_partial(&mut self, key: &ReplicaKey) {
         if let Some(slot) = self.partials.remove(key) {
-            if !slot.claimed { self.space.free_idle(slot.partial.watermark_bytes); }
+            if !slot.claimed {
+                self.space.free_idle(slot.partial.watermark_bytes);
+            }
         }
     }
 
-    pub fn partial(&self, key: &ReplicaKey) -> Option<&Partial> { self.partials.get(key).map(|slot| &slot.partial) }
-    pub fn partials(&self) -> impl Iterator<Item = &Partial> { self.partials.values().map(|slot| &slot.partial) }
+    pub fn partial(&self, key: &ReplicaKey) -> Option<&Partial> {
+        self.partials.get(key).map(|slot| &slot.partial)
+    }
+    pub fn partials(&self) -> impl Iterator<Item = &Partial> {
+        self.partials.values().map(|slot| &slot.partial)
+    }
 
     /// Derives every count from scratch and compares. For tests and for a sampled check in service.
     pub fn check(&self) -> Result<(), String> {
@@ -201,15 +248,24 @@ impl Index {
         let idle: u64 = self.partials.values().filter(|slot| !slot.claimed).map(|slot| slot.partial.watermark_bytes).sum();
         let reserved: u64 = self.space.reservations().map(|(_, bytes)| bytes).sum();
         let found = (self.space.used_bytes(), self.space.idle_bytes(), self.space.reserved_bytes());
-        if found != (used, idle, reserved) { return Err(format!("space says {found:?}, the parts sum to {:?}", (used, idle, reserved))); }
+        if found != (used, idle, reserved) {
+            return Err(format!("space says {found:?}, the parts sum to {:?}", (used, idle, reserved)));
+        }
         for (key, slot) in &self.slots {
             let leases = self.leases.values().flatten().filter(|leased| *leased == key).count();
-            if leases != slot.leases as usize { return Err(format!("{key} counts {} leases, {leases} name it", slot.leases)); }
+            if leases != slot.leases as usize {
+                return Err(format!("{key} counts {} leases, {leases} name it", slot.leases));
+            }
         }
         Ok(())
     }
 }
 
 fn unknown(key: &ReplicaKey) -> ApiError {
-    ApiError::new(crate::error::Class::InvalidInput, "replica_unknown", &key.file_id, format!("there is no replica {key} on this node; fetch or copy it first"))
+    ApiError::new(
+        crate::error::Class::InvalidInput,
+        "replica_unknown",
+        &key.file_id,
+        format!("there is no replica {key} on this node; fetch or copy it first"),
+    )
 }

@@ -25,7 +25,9 @@ struct Lane {
 }
 
 impl Lane {
-    fn new() -> Self { Self { limit: LIMIT_START, running: 0, waiting: BTreeSet::new() } }
+    fn new() -> Self {
+        Self { limit: LIMIT_START, running: 0, waiting: BTreeSet::new() }
+    }
 
     /// One place is kept for demand, so that a job never waits behind a lane full of prefetches.
     fn may_start(&self, priority: i64) -> bool {
@@ -92,8 +94,12 @@ impl Queue {
         }
     }
 
-    pub fn running(&self) -> usize { self.lanes.values().map(|lane| lane.running).sum() }
-    pub fn limit(&self, origin_id: &str) -> Option<f64> { self.lanes.get(origin_id).map(|lane| lane.limit) }
+    pub fn running(&self) -> usize {
+        self.lanes.values().map(|lane| lane.running).sum()
+    }
+    pub fn limit(&self, origin_id: &str) -> Option<f64> {
+        self.lanes.get(origin_id).map(|lane| lane.limit)
+    }
 }
 
 #[cfg(test)]
@@ -103,7 +109,9 @@ mod tests {
     #[test]
     fn demand_first_then_age_and_one_place_is_kept_for_demand() {
         let mut queue = Queue::default();
-        for n in 0..9 { queue.push("lab", &format!("p{n}"), 10); }
+        for n in 0..9 {
+            queue.push("lab", &format!("p{n}"), 10);
+        }
         assert_eq!(queue.start(), (0..7).map(|n| format!("p{n}")).collect::<Vec<_>>());
         queue.push("lab", "d0", 0);
         queue.push("lab", "d1", 0);
@@ -118,9 +126,13 @@ mod tests {
     #[test]
     fn a_failing_lane_narrows_to_one_and_widens_again_and_others_go_on() {
         let mut queue = Queue::default();
-        for n in 0..8 { queue.push("bad", &format!("b{n}"), 0); }
+        for n in 0..8 {
+            queue.push("bad", &format!("b{n}"), 0);
+        }
         assert_eq!(queue.start().len(), 8);
-        for _ in 0..8 { queue.finished("bad", Outcome::Overload); }
+        for _ in 0..8 {
+            queue.finished("bad", Outcome::Overload);
+        }
         assert_eq!(queue.limit("bad"), Some(1.0));
         queue.push("bad", "x", 0);
         queue.push("bad", "y", 0);

@@ -12,20 +12,30 @@ pub struct ReplicaKey {
 }
 
 impl ReplicaKey {
-    pub fn new(file_id: impl Into<String>, generation: impl Into<String>) -> Self { Self { file_id: file_id.into(), generation: generation.into() } }
+    pub fn new(file_id: impl Into<String>, generation: impl Into<String>) -> Self {
+        Self { file_id: file_id.into(), generation: generation.into() }
+    }
 }
 
 impl std::fmt::Display for ReplicaKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { write!(f, "{} {}", self.file_id, self.generation) }
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.file_id, self.generation)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ReplicaKind { File, Directory }
+pub enum ReplicaKind {
+    File,
+    Directory,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ReplicaState { Present, Quarantined }
+pub enum ReplicaState {
+    Present,
+    Quarantined,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replica {
@@ -43,5 +53,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    pub fn key(&self) -> ReplicaKey { ReplicaKey::new(&self.file_id, &self.generation) }
+    pub fn key(&self) -> ReplicaKey {
+        ReplicaKey::new(&self.file_id, &self.generation)
+    }
 }

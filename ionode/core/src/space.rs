@@ -29,31 +29,53 @@ pub struct Space {
 }
 
 impl Space {
-    pub fn new(capacity_bytes: u64) -> Self { Self { capacity_bytes, ..Self::default() } }
-    pub fn capacity_bytes(&self) -> u64 { self.capacity_bytes }
-    pub fn used_bytes(&self) -> u64 { self.used_bytes }
-    pub fn reserved_bytes(&self) -> u64 { self.reserved_bytes }
-    pub fn idle_bytes(&self) -> u64 { self.idle_bytes }
-    pub fn set_capacity(&mut self, bytes: u64) { self.capacity_bytes = bytes; }
-    pub fn held_by(&self, holder: &Holder) -> Option<u64> { self.reservations.get(holder).copied() }
-    pub fn reservations(&self) -> impl Iterator<Item = (&Holder, u64)> { self.reservations.iter().map(|(holder, bytes)| (holder, *bytes)) }
+    pub fn new(capacity_bytes: u64) -> Self {
+        Self { capacity_bytes, ..Self::default() }
+    }
+    pub fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+    pub fn reserved_bytes(&self) -> u64 {
+        self.reserved_bytes
+    }
+    pub fn idle_bytes(&self) -> u64 {
+        self.idle_bytes
+    }
+    pub fn set_capacity(&mut self, bytes: u64) {
+        self.capacity_bytes = bytes;
+    }
+    pub fn held_by(&self, holder: &Holder) -> Option<u64> {
+        self.reservations.get(holder).copied()
+    }
+    pub fn reservations(&self) -> impl Iterator<Item = (&Holder, u64)> {
+        self.reservations.iter().map(|(holder, bytes)| (holder, *bytes))
+    }
 
     /// Free if all idle bytes were given up.
-    pub fn free_bytes(&self) -> u64 { self.capacity_bytes.saturating_sub(self.used_bytes.saturating_add(self.reserved_bytes)) }
+    pub fn free_bytes(&self) -> u64 {
+        self.capacity_bytes.saturating_sub(self.used_bytes.saturating_add(self.reserved_bytes))
+    }
 
     /// How many idle bytes have to go before `holder` may hold `bytes`; an error if even all of them would not do.
     pub fn shortfall(&self, holder: &Holder, bytes: u64) -> Result<u64, NoSpace> {
         let held = self.held_by(holder).unwrap_or(0);
         let growth = bytes.saturating_sub(held);
         let free = self.free_bytes();
-        if growth > free { return Err(NoSpace { needed_bytes: growth, free_bytes: free }); }
+        if growth > free {
+            return Err(NoSpace { needed_bytes: growth, free_bytes: free });
+        }
         Ok(if growth == 0 { 0 } else { (growth + self.idle_bytes).saturating_sub(free) })
     }
 
     /// Sets what `holder` holds. The idle bytes that `shortfall` named must be gone by now.
     pub fn reserve(&mut self, holder: Holder, bytes: u64) -> Result<(), NoSpace> {
         let short = self.shortfall(&holder, bytes)?;
-        if short > 0 { return Err(NoSpace { needed_bytes: short, free_bytes: 0 }); }
+        if short > 0 {
+            return Err(NoSpace { needed_bytes: short, free_bytes: 0 });
+        }
         let held = self.reservations.insert(holder, bytes).unwrap_or(0);
         self.reserved_bytes = self.reserved_bytes - held + bytes;
         Ok(())
@@ -69,8 +91,14 @@ impl Space {
     pub fn hand_over(&mut self, from: &Holder, to: &Holder, bytes: u64) {
         let held = self.held_by(from).unwrap_or(0);
         assert!(held >= bytes, "only what is held can be handed over");
-        if held == bytes { self.reservations.remove(from); } else { self.reservations.insert(from.clone(), held - bytes); }
-        if bytes > 0 { *self.reservations.entry(to.clone()).or_insert(0) += bytes; }
+        if held == bytes {
+            self.reservations.remove(from);
+        } else {
+            self.reservations.insert(from.clone(), held - bytes);
+        }
+        if bytes > 0 {
+            *self.reservations.entry(to.clone()).or_insert(0) += bytes;
+        }
     }
 
     /// Turns reserved bytes into used ones; the reservation shrinks by that. Panics if it is too small: callers check first.
@@ -88,8 +116,16 @@ impl Space {
     }
 
     /// What a log replay found to be there; it is a fact, not a request.
-    pub fn adopt_used(&mut self, bytes: u64) { self.used_bytes += bytes; }
-    pub fn free_used(&mut self, bytes: u64) { self.used_bytes -= bytes; }
-    pub fn adopt_idle(&mut self, bytes: u64) { self.idle_bytes += bytes; }
-    pub fn free_idle(&mut self, bytes: u64) { self.idle_bytes -= bytes; }
+    pub fn adopt_used(&mut self, bytes: u64) {
+        self.used_bytes += bytes;
+    }
+    pub fn free_used(&mut self, bytes: u64) {
+        self.used_bytes -= bytes;
+    }
+    pub fn adopt_idle(&mut self, bytes: u64) {
+        self.idle_bytes += bytes;
+    }
+    pub fn free_idle(&mut self, bytes: u64) {
+        self.idle_bytes -= bytes;
+    }
 }

@@ -14,19 +14,34 @@ pub struct Watermark {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misplaced { OutOfBounds, Overlap }
+pub enum Misplaced {
+    OutOfBounds,
+    Overlap,
+}
 
 impl Watermark {
-    pub fn new(start: u64, size_bytes: u64) -> Self { Self { contiguous: start, size_bytes, beyond: BTreeMap::new(), arrived_bytes: start } }
-    pub fn contiguous(&self) -> u64 { self.contiguous }
-    pub fn arrived_bytes(&self) -> u64 { self.arrived_bytes }
-    pub fn is_complete(&self) -> bool { self.contiguous == self.size_bytes }
+    pub fn new(start: u64, size_bytes: u64) -> Self {
+        Self { contiguous: start, size_bytes, beyond: BTreeMap::new(), arrived_bytes: start }
+    }
+    pub fn contiguous(&self) -> u64 {
+        self.contiguous
+    }
+    pub fn arrived_bytes(&self) -> u64 {
+        self.arrived_bytes
+    }
+    pub fn is_complete(&self) -> bool {
+        self.contiguous == self.size_bytes
+    }
 
     pub fn arrive(&mut self, offset: u64, length: u64) -> Result<(), Misplaced> {
         let end = offset.checked_add(length).filter(|end| *end <= self.size_bytes).ok_or(Misplaced::OutOfBounds)?;
-        if length == 0 { return Ok(()); }
+        if length == 0 {
+            return Ok(());
+        }
         let before = self.beyond.range(..end).next_back();
-        if offset < self.contiguous || before.is_some_and(|(_, before_end)| *before_end > offset) { return Err(Misplaced::Overlap); }
+        if offset < self.contiguous || before.is_some_and(|(_, before_end)| *before_end > offset) {
+            return Err(Misplaced::Overlap);
+        }
         self.arrived_bytes += length;
         let mut start = offset;
         let mut end = end;
@@ -34,8 +49,14 @@ impl Watermark {
             self.beyond.remove(&before_start);
             start = before_start;
         }
-        if let Some(after_end) = self.beyond.remove(&end) { end = after_end; }
-        if start == self.contiguous { self.contiguous = end; } else { self.beyond.insert(start, end); }
+        if let Some(after_end) = self.beyond.remove(&end) {
+            end = after_end;
+        }
+        if start == self.contiguous {
+            self.contiguous = end;
+        } else {
+            self.beyond.insert(start, end);
+        }
         Ok(())
     }
 }

@@ -17,7 +17,9 @@ pub struct Failure {
 }
 
 impl From<ApiError> for Failure {
-    fn from(error: ApiError) -> Self { Self { error, detail: Map::new() } }
+    fn from(error: ApiError) -> Self {
+        Self { error, detail: Map::new() }
+    }
 }
 
 impl Failure {
@@ -31,9 +33,11 @@ impl Failure {
 pub fn disk(what: &str, path: &Path, error: &io::Error) -> ApiError {
     let subject = path.display().to_string();
     match error.raw_os_error() {
-        Some(libc::ENOSPC) | Some(libc::EDQUOT) => {
-            ApiError::refused("no_space_node", &subject, format!("the disk under the store is full: {what} {subject} failed; free space on it or move the store"))
-        }
+        Some(libc::ENOSPC) | Some(libc::EDQUOT) => ApiError::refused(
+            "no_space_node",
+            &subject,
+            format!("the disk under the store is full: {what} {subject} failed; free space on it or move the store"),
+        ),
         _ => ApiError::transient("io_error", &subject, format!("{what} {subject} failed ({error}); look at the disk and its permissions")),
     }
 }
@@ -51,4 +55,6 @@ pub fn no_space(node_id: &str, subject: &str, short: NoSpace) -> ApiError {
     ApiError::refused("no_space_node", subject, message)
 }
 
-pub fn bad_request(subject: impl Into<String>, message: impl Into<String>) -> ApiError { ApiError::invalid("bad_request", subject, message) }
+pub fn bad_request(subject: impl Into<String>, message: impl Into<String>) -> ApiError {
+    ApiError::invalid("bad_request", subject, message)
+}

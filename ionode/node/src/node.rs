@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,7 @@ pub struct Node {
     newest_event: watch::Sender<u64>,
     draining: AtomicBool,
     last_call: Mutex<Instant>,
+    calls_open: AtomicUsize,
     /// Epochs are raised one at a time, each on disk before the first call under it is served.
     epoch_turn: tokio::sync::Mutex<()>,
 }
@@ -85,13 +86,18 @@ impl Node {
             newest_event: watch::Sender::new(0),
             draining: AtomicBool::new(false),
             last_call: Mutex::new(Instant::now()),
+            calls_open: AtomicUsize::new(0),
             epoch_turn: tokio::sync::Mutex::default(),
         };
-        for key in &opened.lost { node.emit_corrupt(&Cause::default(), key, "was gone or had another size when the node started"); }
+        for key in &opened.lost {
+            node.emit_corrupt(&Cause::default(), key, "was gone or had another size when the node started");
+        }
         node
     }
 
-    pub fn books(&self) -> MutexGuard<'_, Books> { self.books.lock().expect("nobody panics over the books") }
+    pub fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(|_| give_up("the books"))
+    }
 
     pub fn status(&self) -> NodeStatus {
         let space = self.space();
@@ -118,25 +124,50 @@ impl Node {
         SpaceAnswer { capacity_bytes: space.capacity_bytes(), used_bytes: space.used_bytes(), reserved_bytes: space.reserved_bytes() }
     }
 
-    pub fn is_draining(&self) -> bool { self.draining.load(Ordering::Relaxed) }
-    pub fn start_draining(&self) { self.draining.store(true, Ordering::Relaxed); }
-
-    pub fn refuse_if_draining(&self, subject: &str) -> Result<(), ApiError> {
-        if !self.is_draining() { return Ok(()); }
-        Err(ApiError::transient("draining", subject, format!("the node {} is ending and takes no new work; use another node or start it again", self.node_id)))
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+    pub fn start_draining(&self) {
+        self.draining.store(true, Ordering::Relaxed);
     }
 
-    pub fn touch(&self) { *self.last_call.lock().expect("nobody panics here") = Instant::now(); }
-    pub fn quiet_for(&self) -> Duration { self.last_call.lock().expect("nobody panics here").elapsed() }
+    pub fn refuse_if_draining(&self, subject: &str) -> Result<(), ApiError> {
+        if !self.is_draining() {
+            return Ok(());
+        }
+        Err(ApiError::transient(
+            "draining",
+            subject,
+            format!("the node {} is ending and takes no new work; use another node or start it again", self.node_id),
+        ))
+    }
+
+    /// To be held for as long as an authenticated call is answered.
+    pub fn open_call(self: &Arc<Self>) -> OpenCall {
+        self.calls_open.fetch_add(1, Ordering::Relaxed);
+        OpenCall(self.clone())
+    }
+
+    /// How long nobody has called; zero while a call is answered.
+    pub fn quiet_for(&self) -> Duration {
+        match self.calls_open.load(Ordering::Relaxed) {
+            0 => self.last_call.lock().expect("nobody panics here").elapsed(),
+            _ => Duration::ZERO,
+        }
+    }
 
     /// A higher epoch is obeyed from here on, and remembered over a restart; a lower one is refused.
     pub async fn obey_epoch(&self, epoch: u64) -> Result<(), ApiError> {
         loop {
-            let (check, ours) = { let books = self.books(); (books.index.check_epoch(epoch), books.index.epoch()) };
+            let (check, ours) = {
+                let books = self.books();
+                (books.index.check_epoch(epoch), books.index.epoch())
+            };
             match check {
                 EpochCheck::Same => return Ok(()),
                 EpochCheck::Stale => {
-                    let message = format!("this node obeys epoch {ours} and the call came from epoch {epoch}; another scheduler has taken over");
+                    let message =
+                        format!("this node obeys epoch {ours} and the call came from epoch {epoch}; another scheduler has taken over");
                     return Err(ApiError::refused("stale_epoch", epoch.to_string(), message));
                 }
                 EpochCheck::Newer => {}
@@ -164,11 +195,6 @@ impl Node {
         self.emit(cause, Fact::ReplicaCorrupt { file_id: key.file_id.clone(), generation: key.generation.clone(), error });
     }
 
-    pub fn emit_space(&self) {
-        let space = self.space();
-        self.emit(&Cause::default(), Fact::Space(space));
-    }
-
     /// Waits until there is an event after `after`, the time is up or the node ends.
     pub async fn events(&self, after: u64, wait: Duration) -> EventsAnswer {
         let mut newest = self.newest_event.subscribe();
@@ -188,23 +214,37 @@ impl Node {
     }
 
     /// Grants space; partials that nobody works on make room for it.
-    pub fn reserve(&self, holder: Holder, subject: &str, bytes: u64) -> Result<(), ApiError> { self.reserve_with(holder, subject, bytes, |_| None).map(drop) }
+    pub fn reserve(&self, holder: Holder, subject: &str, bytes: u64) -> Result<(), ApiError> {
+        self.reserve_with(holder, subject, bytes, |_| None).map(drop)
+    }
 
     /// As `reserve`, after a partial was claimed; it is idle again if there is no space.
-    pub fn reserve_with(&self, holder: Holder, subject: &str, bytes: u64, claim: impl FnOnce(&mut Index) -> Option<Partial>) -> Result<Option<Partial>, ApiError> {
+    pub fn reserve_with(
+        &self,
+        holder: Holder,
+        subject: &str,
+        bytes: u64,
+        claim: impl FnOnce(&mut Index) -> Option<Partial>,
+    ) -> Result<Option<Partial>, ApiError> {
         let mut books = self.books();
         let claimed = claim(&mut books.index);
         let granted = books.index.reserve(holder, bytes);
-        if let (Err(_), Some(partial)) = (&granted, &claimed) { books.index.put_partial(partial.clone(), false); }
+        if let (Err(_), Some(partial)) = (&granted, &claimed) {
+            books.index.put_partial(partial.clone(), false);
+        }
         drop(books);
-        for key in granted.map_err(|short| no_space(&self.node_id, subject, short))? { self.forget_partial_file(&key); }
+        for key in granted.map_err(|short| no_space(&self.node_id, subject, short))? {
+            self.forget_partial_file(&key);
+        }
         Ok(claimed)
     }
 
     fn forget_partial_file(&self, key: &ReplicaKey) {
         let path = self.store.partial_path(key);
         tracing::info!(partial = %key, "gave up a partial transfer to make room");
-        if let Err(error) = std::fs::remove_file(&path) { tracing::warn!(path = %path.display(), %error, "a partial cannot be removed; a restart removes it"); }
+        if let Err(error) = std::fs::remove_file(&path) {
+            tracing::warn!(path = %path.display(), %error, "a partial cannot be removed; a restart removes it");
+        }
     }
 
     pub fn set_reservation(&self, id: &str, bytes: u64) -> Result<ReservationAnswer, ApiError> {
@@ -212,11 +252,19 @@ impl Node {
         Ok(ReservationAnswer { id: id.to_string(), bytes })
     }
 
-    pub fn put_origin(&self, origin_id: &str, origin: OpenOrigin) { self.origins.write().expect("nobody panics here").insert(origin_id.to_string(), origin); }
+    pub fn put_origin(&self, origin_id: &str, origin: OpenOrigin) {
+        self.origins.write().expect("nobody panics here").insert(origin_id.to_string(), origin);
+    }
 
     pub fn origin(&self, origin_id: &str) -> Result<OpenOrigin, ApiError> {
         let found = self.origins.read().expect("nobody panics here").get(origin_id).cloned();
-        found.ok_or_else(|| ApiError::invalid("origin_unknown", origin_id, format!("the origin {origin_id} was not described to this node since it started; put it first")))
+        found.ok_or_else(|| {
+            ApiError::invalid(
+                "origin_unknown",
+                origin_id,
+                format!("the origin {origin_id} was not described to this node since it started; put it first"),
+            )
+        })
     }
 
     /// Logs the quarantine, then says so.
@@ -229,13 +277,33 @@ impl Node {
     }
 }
 
+pub struct OpenCall(Arc<Node>);
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        *self.0.last_call.lock().expect("nobody panics here") = Instant::now();
+        self.0.calls_open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Bookkeeping that broke off half-way is worth nothing: the log is the truth, and a restart reads it.
+pub fn give_up(what: &str) -> ! {
+    tracing::error!(what, "a bug broke the node's bookkeeping; it ends at once and recovers from its log when started again");
+    std::process::abort()
+}
+
 /// An absolute, clean path given by the scheduler for a place outside the store.
 pub fn checked_directory(path: &str, store: &Path) -> Result<PathBuf, ApiError> {
     let clean = path.strip_prefix('/').is_some_and(stager_core::ids::is_relative_path);
-    if !clean { return Err(bad_request(path, format!("the sandbox {path:?} is no clean absolute path; write it as /a/b/c"))); }
+    if !clean {
+        return Err(bad_request(path, format!("the sandbox {path:?} is no clean absolute path; write it as /a/b/c")));
+    }
     let path_buf = PathBuf::from(path);
     if path_buf.starts_with(store) || store.starts_with(&path_buf) {
-        return Err(bad_request(path, format!("the sandbox {path} and the store {} contain one another; keep them apart", store.display())));
+        return Err(bad_request(
+            path,
+            format!("the sandbox {path} and the store {} contain one another; keep them apart", store.display()),
+        ));
     }
     Ok(path_buf)
 }

@@ -15,15 +15,24 @@ use crate::node::{Cause, Node};
 use crate::store::{digest, tree};
 use crate::wire::Fact;
 
-pub fn get(node: &Node, key: &ReplicaKey) -> Result<Replica, ApiError> { node.books().index.replica(key).cloned().ok_or_else(|| unknown(key)) }
+pub fn get(node: &Node, key: &ReplicaKey) -> Result<Replica, ApiError> {
+    node.books().index.replica(key).cloned().ok_or_else(|| unknown(key))
+}
 
 fn unknown(key: &ReplicaKey) -> ApiError {
-    ApiError::new(Class::InvalidInput, "replica_unknown", &key.file_id, format!("there is no replica {key} on this node; fetch or copy it first"))
+    ApiError::new(
+        Class::InvalidInput,
+        "replica_unknown",
+        &key.file_id,
+        format!("there is no replica {key} on this node; fetch or copy it first"),
+    )
 }
 
 /// Returns when the replica is out of sight; its event follows when it is gone.
 pub fn delete(node: &Arc<Node>, cause: Cause, key: ReplicaKey) -> Result<(), ApiError> {
-    if !node.books().index.begin_delete(&key)? { return Ok(()); }
+    if !node.books().index.begin_delete(&key)? {
+        return Ok(());
+    }
     let node = node.clone();
     tokio::spawn(async move {
         if let Err(error) = finish_delete(&node, &cause, &key).await {
@@ -39,7 +48,9 @@ async fn finish_delete(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Res
     node.store.write(vec![record.clone()], Vec::new()).await?;
     let (worker, gone) = (node.clone(), key.clone());
     let removed = blocking(move || worker.store.remove_bytes(&gone)).await;
-    if let Err(error) = removed { tracing::warn!(replica = %key, %error, "deleted bytes could not all be removed; a restart removes them"); }
+    if let Err(error) = removed {
+        tracing::warn!(replica = %key, %error, "deleted bytes could not all be removed; a restart removes them");
+    }
     node.books().index.apply(&record);
     node.emit(cause, Fact::ReplicaDeleted(key.clone()));
     Ok(())
@@ -51,7 +62,9 @@ pub async fn verify(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Result
     let worker = node.clone();
     let subject = replica.clone();
     let matches = blocking(move || matches_now(&worker, &subject)).await?;
-    if !matches && node.books().index.readable(key).is_ok() { node.quarantine(cause, key, "does not have the content it was committed with").await?; }
+    if !matches && node.books().index.readable(key).is_ok() {
+        node.quarantine(cause, key, "does not have the content it was committed with").await?;
+    }
     Ok(matches)
 }
 
@@ -70,7 +83,9 @@ fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
             Err(error) => return Err(error),
         },
     };
-    Ok(found.is_some_and(|found| (found.size_bytes, &found.blake3, &found.crc64nvme) == (replica.size_bytes, &replica.blake3, &replica.crc64nvme)))
+    Ok(found.is_some_and(|found| {
+        (found.size_bytes, &found.blake3, &found.crc64nvme) == (replica.size_bytes, &replica.blake3, &replica.crc64nvme)
+    }))
 }
 
 /// The open file of a replica or of one member, and its size.
@@ -80,11 +95,17 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
         (ReplicaKind::File, None) => (node.store.data_path(key), replica.size_bytes),
         (ReplicaKind::Directory, Some(member)) => {
             let manifest = tree::Manifest::read(&node.store.manifest_path(key))?;
-            let entry = manifest.member(member).ok_or_else(|| ApiError::invalid("not_found", member, format!("the directory {key} has no member {member}; list its manifest")))?;
+            let entry = manifest.member(member).ok_or_else(|| {
+                ApiError::invalid("not_found", member, format!("the directory {key} has no member {member}; list its manifest"))
+            })?;
             (node.store.data_path(key).join(member), entry.size_bytes)
         }
-        (ReplicaKind::File, Some(_)) => return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no members; leave ?member out"))),
-        (ReplicaKind::Directory, None) => return Err(bad_request(&key.file_id, format!("replica {key} is a directory; name one ?member=path"))),
+        (ReplicaKind::File, Some(_)) => {
+            return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no members; leave ?member out")))
+        }
+        (ReplicaKind::Directory, None) => {
+            return Err(bad_request(&key.file_id, format!("replica {key} is a directory; name one ?member=path")))
+        }
     };
     let file = File::open(&path).map_err(at("opening", &path))?;
     Ok((file, path, size_bytes))
@@ -94,6 +115,8 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Result<T, ApiError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(outcome) => outcome,
-        Err(error) => Err(ApiError::transient("io_error", "node", format!("a disk task of the node ended early ({error}); look at its log"))),
+        Err(error) => {
+            Err(ApiError::transient("io_error", "node", format!("a disk task of the node ended early ({error}); look at its log")))
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! The one rule: the rendezvous is written when calls are answered, and is gone when they no longer are.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub const EXIT_LOCKED: i32 = 3;
 const EXIT_FAULT: i32 = 1;
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 const LAST_TRANSFERS_WITHIN: Duration = Duration::from_secs(30);
+/// Each running fetch keeps a thread that hashes, and needs others to write: more than lanes can ever run at once.
+const BLOCKING_THREADS_MAX: usize = 4096;
 const PROBE_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Args, Debug)]
@@ -56,7 +59,10 @@ pub struct ServeOptions {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Switch { On, Off }
+enum Switch {
+    On,
+    Off,
+}
 
 /// Returns the exit code.
 pub fn run(options: ServeOptions) -> i32 {
@@ -82,9 +88,11 @@ fn start(options: ServeOptions) -> Result<(), Unopened> {
     check_addresses(&options)?;
     raise_open_files();
     let opened = recovery::open(&options.store, options.capacity, Durability(options.fsync == Switch::On))?;
+    withdraw(&opened.store.rendezvous_path())?;
     let node = Arc::new(Node::new(options.node_id.clone(), opened, can_link()));
     attempts::adopt(&node)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(at("starting threads for", &options.store))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .max_blocking_threads(BLOCKING_THREADS_MAX).enable_all().build().map_err(at("starting threads for", &options.store))?;
     runtime.block_on(serve(node, &options))?;
     runtime.shutdown_timeout(Duration::from_secs(5));
     Ok(())
@@ -93,10 +101,16 @@ fn start(options: ServeOptions) -> Result<(), Unopened> {
 fn check_addresses(options: &ServeOptions) -> Result<(), ApiError> {
     let socket = options.socket.display().to_string();
     if socket.len() > SOCKET_PATH_BYTES_MAX {
-        return Err(bad_request(&socket, format!("the socket path {socket} is longer than {SOCKET_PATH_BYTES_MAX} bytes, which the system allows; name a shorter one")));
+        return Err(bad_request(
+            &socket,
+            format!("the socket path {socket} is longer than {SOCKET_PATH_BYTES_MAX} bytes, which the system allows; name a shorter one"),
+        ));
     }
     match options.tcp.filter(|address| !address.ip().is_loopback()) {
-        Some(address) => Err(bad_request(address.to_string(), format!("{address} is no loopback address and calls are not encrypted; use 127.0.0.1 or [::1]"))),
+        Some(address) => Err(bad_request(
+            address.to_string(),
+            format!("{address} is no loopback address and calls are not encrypted; use 127.0.0.1 or [::1]"),
+        )),
         None => Ok(()),
     }
 }
@@ -105,7 +119,9 @@ fn check_addresses(options: &ServeOptions) -> Result<(), ApiError> {
 fn raise_open_files() {
     use nix::sys::resource::{getrlimit, setrlimit, Resource};
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) { tracing::warn!(%error, "the limit of open files stays as it is"); }
+        if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
     }
 }
 
@@ -135,14 +151,21 @@ async fn serve(node: Arc<Node>, options: &ServeOptions) -> Result<(), ApiError> 
     };
     let tcp_address = tcp.as_ref().and_then(|listener| listener.local_addr().ok()).map(|address| address.to_string());
     announce(&node, &options.socket, tcp_address.clone())?;
-    tracing::info!(node_id = node.node_id, incarnation = node.incarnation, socket = %options.socket.display(), tcp = tcp_address, "the node listens");
+    let socket_path = options.socket.display().to_string();
+    tracing::info!(node_id = node.node_id, incarnation = node.incarnation, socket = socket_path, tcp = tcp_address, "the node listens");
     tokio::spawn(watch_signals(node.clone()));
-    if let Some(idle_s) = options.idle_exit_s { tokio::spawn(watch_idleness(node.clone(), Duration::from_secs(idle_s))); }
+    if let Some(idle_s) = options.idle_exit_s {
+        tokio::spawn(watch_idleness(node.clone(), Duration::from_secs(idle_s)));
+    }
     http::serve(node.clone(), socket, tcp).await;
     for path in [node.store.rendezvous_path(), options.socket.clone()] {
-        if let Err(error) = std::fs::remove_file(&path) { tracing::warn!(path = %path.display(), %error, "could not be removed at the end"); }
+        if let Err(error) = std::fs::remove_file(&path) {
+            tracing::warn!(path = %path.display(), %error, "could not be removed at the end");
+        }
     }
-    if tokio::time::timeout(LAST_TRANSFERS_WITHIN, node.transfers.join()).await.is_err() { tracing::warn!("transfers did not end in time and are cut off; they resume from their checkpoints"); }
+    if tokio::time::timeout(LAST_TRANSFERS_WITHIN, node.transfers.join()).await.is_err() {
+        tracing::warn!("transfers did not end in time and are cut off; they resume from their checkpoints");
+    }
     tracing::info!(node_id = node.node_id, "the node has ended");
     Ok(())
 }
@@ -155,7 +178,17 @@ async fn listen(path: &Path) -> Result<UnixListener, ApiError> {
     if path.symlink_metadata().is_ok_and(|found| std::os::unix::fs::FileTypeExt::is_socket(&found.file_type())) {
         std::fs::remove_file(path).map_err(at("removing the stale socket", path))?;
     }
-    UnixListener::bind(path).map_err(at("listening on", path))
+    let listener = UnixListener::bind(path).map_err(at("listening on", path))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(at("closing to others", path))?;
+    Ok(listener)
+}
+
+/// What a killed node left would send callers to nobody.
+fn withdraw(rendezvous: &Path) -> Result<(), ApiError> {
+    match std::fs::remove_file(rendezvous) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(at::<std::io::Error>("removing", rendezvous)(error)),
+        _ => Ok(()),
+    }
 }
 
 fn announce(node: &Node, socket: &Path, tcp: Option<String>) -> Result<(), ApiError> {
@@ -186,7 +219,9 @@ pub fn shut_down(node: Arc<Node>, drain: Duration) {
     node.start_draining();
     tokio::spawn(async move {
         let idle = async {
-            while !node.transfers.is_idle() { tokio::time::sleep(Duration::from_millis(100)).await; }
+            while !node.transfers.is_idle() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
         };
         let _ = tokio::time::timeout(drain, idle).await;
         node.ending.cancel();

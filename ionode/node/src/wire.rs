@@ -172,19 +172,34 @@ pub struct Expected {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OnExists { Fail, Replace }
+pub enum OnExists {
+    Fail,
+    Replace,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum VerifyMode { Auto, Readback }
+pub enum VerifyMode {
+    Auto,
+    Readback,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TransferKind { Fetch, Upload }
+pub enum TransferKind {
+    Fetch,
+    Upload,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TransferStatus { Queued, Running, Done, Failed, Cancelled }
+pub enum TransferStatus {
+    Queued,
+    Running,
+    Done,
+    Failed,
+    Cancelled,
+}
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TransferAnswer {
@@ -287,7 +302,10 @@ pub struct StageInRequest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Access { Link, Copy }
+pub enum Access {
+    Link,
+    Copy,
+}
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -41,7 +41,9 @@ struct Link {
 }
 
 impl Attempt {
-    fn leased(&self) -> Vec<ReplicaKey> { keys(&self.request) }
+    fn leased(&self) -> Vec<ReplicaKey> {
+        keys(&self.request)
+    }
 }
 
 fn keys(request: &StageInRequest) -> Vec<ReplicaKey> {
@@ -65,12 +67,20 @@ impl Attempts {
         turns.entry(attempt_id.to_string()).or_default().clone()
     }
 
-    fn get(&self, attempt_id: &str) -> Option<Attempt> { self.known.lock().expect("nobody panics here").get(attempt_id).cloned() }
-    fn remember(&self, attempt_id: &str, attempt: Attempt) { self.known.lock().expect("nobody panics here").insert(attempt_id.to_string(), attempt); }
-    fn forget(&self, attempt_id: &str) { self.known.lock().expect("nobody panics here").remove(attempt_id); }
+    fn get(&self, attempt_id: &str) -> Option<Attempt> {
+        self.known.lock().expect("nobody panics here").get(attempt_id).cloned()
+    }
+    fn remember(&self, attempt_id: &str, attempt: Attempt) {
+        self.known.lock().expect("nobody panics here").insert(attempt_id.to_string(), attempt);
+    }
+    fn forget(&self, attempt_id: &str) {
+        self.known.lock().expect("nobody panics here").remove(attempt_id);
+    }
 }
 
-fn boot_id() -> String { std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_string()).unwrap_or_default() }
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_string()).unwrap_or_default()
+}
 
 /// Not synced: it has to survive the process, and after a power loss there is no job.
 fn save(path: &Path, attempt: &Attempt) -> Result<(), ApiError> {
@@ -99,7 +109,9 @@ pub fn adopt(node: &Node) -> Result<(), ApiError> {
 fn fingerprint(node: &Node, replica: &Replica) -> Result<String, ApiError> {
     let key = replica.key();
     let top = node.store.data_path(&key);
-    if replica.kind == ReplicaKind::File { return one(&top); }
+    if replica.kind == ReplicaKind::File {
+        return one(&top);
+    }
     let mut hasher = blake3::Hasher::new();
     for member in Manifest::read(&node.store.manifest_path(&key))?.members {
         hasher.update(one(&top.join(&member.path))?.as_bytes());

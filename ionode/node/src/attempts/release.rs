@@ -25,12 +25,16 @@ pub async fn release(node: Arc<Node>, cause: Cause, attempt_id: String, request:
         _ => Vec::new(),
     };
     for key in &changed {
-        if node.books().index.readable(key).is_ok() { node.quarantine(&cause, key, "was changed through a link by a job that reads it").await?; }
+        if node.books().index.readable(key).is_ok() {
+            node.quarantine(&cause, key, "was changed through a link by a job that reads it").await?;
+        }
     }
     node.books().index.end_lease(&attempt_id);
     let file = node.store.attempt_path(&attempt_id);
     blocking(move || {
-        if let Some(sandbox) = sandbox { folder::remove_tree(&sandbox).map_err(at("removing", &sandbox))?; }
+        if let Some(sandbox) = sandbox {
+            folder::remove_tree(&sandbox).map_err(at("removing", &sandbox))?;
+        }
         match std::fs::remove_file(&file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(at::<std::io::Error>("removing", &file)(error)),
             _ => Ok(()),
@@ -44,7 +48,9 @@ pub async fn release(node: Arc<Node>, cause: Cause, attempt_id: String, request:
 /// Which directory to remove, if any.
 fn sandbox_of(node: &Node, attempt_id: &str, attempt: Option<&Attempt>, request: &ReleaseRequest) -> Result<Option<PathBuf>, ApiError> {
     let asked = request.sandbox_dir.as_deref().map(|path| checked_directory(path, node.store.root())).transpose()?;
-    if !request.remove_sandbox { return Ok(None); }
+    if !request.remove_sandbox {
+        return Ok(None);
+    }
     match (attempt, asked) {
         (Some(attempt), None) => Ok(Some(PathBuf::from(&attempt.request.sandbox_dir))),
         (Some(attempt), Some(asked)) if Path::new(&attempt.request.sandbox_dir) == asked => Ok(Some(asked)),
@@ -57,7 +63,10 @@ fn sandbox_of(node: &Node, attempt_id: &str, attempt: Option<&Attempt>, request:
 }
 
 fn foreign(attempt_id: &str, asked: &Path) -> ApiError {
-    bad_request(asked.display().to_string(), format!("{} is not the sandbox of attempt {attempt_id}; name the one it was staged into", asked.display()))
+    bad_request(
+        asked.display().to_string(),
+        format!("{} is not the sandbox of attempt {attempt_id}; name the one it was staged into", asked.display()),
+    )
 }
 
 async fn changed_links(node: &Arc<Node>, attempt: Attempt) -> Result<Vec<ReplicaKey>, ApiError> {

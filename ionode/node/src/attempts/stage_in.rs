@@ -18,8 +18,8 @@ use super::{boot_id, fingerprint, keys, save, Attempt, Link};
 use crate::failure::{at, bad_request, disk};
 use crate::node::{checked_directory, Node};
 use crate::replicas::blocking;
-use crate::sandbox::{copy, folder};
 use crate::sandbox::folder::Folder;
+use crate::sandbox::{copy, folder};
 use crate::store::tree::Manifest;
 use crate::wire::{Access, Input, MountOrder, StageInAnswer, StageInRequest};
 
@@ -30,8 +30,13 @@ pub async fn stage_in(node: Arc<Node>, attempt_id: String, request: StageInReque
     let turn = node.attempts.turn(&attempt_id);
     let _turn = turn.lock().await;
     if let Some(known) = node.attempts.get(&attempt_id) {
-        if known.request == request { return Ok(known.answer); }
-        return Err(bad_request(&attempt_id, format!("the attempt {attempt_id} was staged in before with other inputs; release it first or use a new id")));
+        if known.request == request {
+            return Ok(known.answer);
+        }
+        return Err(bad_request(
+            &attempt_id,
+            format!("the attempt {attempt_id} was staged in before with other inputs; release it first or use a new id"),
+        ));
     }
     let keys = keys(&request);
     node.books().index.lease(&attempt_id, &keys)?;
@@ -58,9 +63,13 @@ fn check_inputs(inputs: &[Input]) -> Result<(), ApiError> {
         check_relative_path(&input.path)?;
         paths.insert(format!("{}/", input.path));
     }
-    if paths.len() < inputs.len() { return Err(bad_request("inputs", "two inputs have the same path; give each its own")); }
+    if paths.len() < inputs.len() {
+        return Err(bad_request("inputs", "two inputs have the same path; give each its own"));
+    }
     match paths.iter().zip(paths.iter().skip(1)).find(|(one, next)| next.starts_with(one.as_str())) {
-        Some((one, next)) => Err(bad_request(next.trim_end_matches('/'), format!("the input {next} lies inside the input {one}; keep them apart"))),
+        Some((one, next)) => {
+            Err(bad_request(next.trim_end_matches('/'), format!("the input {next} lies inside the input {one}; keep them apart")))
+        }
         None => Ok(()),
     }
 }
@@ -69,7 +78,9 @@ fn furnish(node: &Node, attempt_id: &str, sandbox: &Path, request: StageInReques
     make_sandbox(sandbox)?;
     let furnished = fill(node, sandbox, request).and_then(|attempt| save(&node.store.attempt_path(attempt_id), &attempt).map(|()| attempt));
     if furnished.is_err() {
-        if let Err(error) = folder::remove_tree(sandbox) { tracing::warn!(sandbox = %sandbox.display(), %error, "a half-furnished sandbox cannot be removed"); }
+        if let Err(error) = folder::remove_tree(sandbox) {
+            tracing::warn!(sandbox = %sandbox.display(), %error, "a half-furnished sandbox cannot be removed");
+        }
     }
     furnished
 }
@@ -80,7 +91,11 @@ fn make_sandbox(sandbox: &Path) -> Result<(), ApiError> {
     DirBuilder::new().mode(0o700).create(sandbox).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
             let subject = sandbox.display().to_string();
-            ApiError::refused("destination_exists", &subject, format!("the sandbox {subject} exists; an attempt gets a fresh one: remove it or name another"))
+            ApiError::refused(
+                "destination_exists",
+                &subject,
+                format!("the sandbox {subject} exists; an attempt gets a fresh one: remove it or name another"),
+            )
         }
         _ => disk("making", sandbox, &error),
     })
@@ -100,7 +115,9 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
             continue;
         }
         target.placeholder(replica.kind)?;
-        if !links.iter().any(|link| link.key == key) { links.push(Link { fingerprint: fingerprint(node, &replica)?, key: key.clone() }); }
+        if !links.iter().any(|link| link.key == key) {
+            links.push(Link { fingerprint: fingerprint(node, &replica)?, key: key.clone() });
+        }
         answer.mounts.push(MountOrder {
             source: node.store.data_path(&key).display().to_string(),
             target: sandbox.join(&input.path).display().to_string(),
@@ -111,7 +128,9 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
 }
 
 fn check_size(node: &Node, replica: &Replica) -> Result<(), ApiError> {
-    if crate::store::recovery::is_there(node.store.root(), replica) { return Ok(()); }
+    if crate::store::recovery::is_there(node.store.root(), replica) {
+        return Ok(());
+    }
     let key = replica.key();
     let message = format!("replica {key} is gone or has another size than it was committed with; verify it and make it again");
     Err(ApiError::corrupt("checksum_mismatch", &key.file_id, message))
@@ -142,7 +161,9 @@ impl<'a> Target<'a> {
 
     fn copy(&self, node: &Node, replica: &Replica) -> Result<(), ApiError> {
         let source = node.store.data_path(&replica.key());
-        if replica.kind == ReplicaKind::File { return copy_file(&source, replica.size_bytes, replica.executable, &self.folder, self.name, &self.path); }
+        if replica.kind == ReplicaKind::File {
+            return copy_file(&source, replica.size_bytes, replica.executable, &self.folder, self.name, &self.path);
+        }
         let manifest = Manifest::read(&node.store.manifest_path(&replica.key()))?;
         self.folder.make_folder(self.name, 0o700).map_err(at("making", &self.path))?;
         for below in manifest.folders() {
@@ -159,7 +180,9 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    fn top(&self) -> Result<Folder, Errno> { self.folder.child(self.name) }
+    fn top(&self) -> Result<Folder, Errno> {
+        self.folder.child(self.name)
+    }
 }
 
 fn enter_made(top: Folder, parents: &[&str]) -> Result<Folder, Errno> {

@@ -39,7 +39,9 @@ pub async fn stage_out(node: Arc<Node>, attempt_id: String, request: StageOutReq
     let surveyed = blocking(move || survey_all(&worker, &root, &asked, fresh)).await?;
     let (looks, undeclared, undeclared_count) = surveyed;
     let wanted = judge(&attempt_id, looks)?;
-    if !wanted.is_empty() { commit(&node, &attempt_id, &request, &sandbox, wanted).await?; }
+    if !wanted.is_empty() {
+        commit(&node, &attempt_id, &request, &sandbox, wanted).await?;
+    }
     let books = node.books();
     let committed = |output: &Output| books.index.replica(&ReplicaKey::new(&output.file_id, &output.generation)).cloned();
     let outputs = request.outputs.iter().filter_map(committed).collect();
@@ -54,11 +56,20 @@ fn check_outputs(request: &StageOutRequest) -> Result<(), ApiError> {
         check_id("file_id", &output.file_id)?;
         check_id("generation", &output.generation)?;
         check_relative_path(&output.path)?;
-        if !keys.insert((&output.file_id, &output.generation)) { return Err(bad_request(&output.file_id, "two outputs have the same file id and generation; give each its own")); }
-        if !paths.insert(format!("{}/", output.path)) { return Err(bad_request(&output.path, "two outputs have the same path; declare it once")); }
+        if !keys.insert((&output.file_id, &output.generation)) {
+            return Err(bad_request(&output.file_id, "two outputs have the same file id and generation; give each its own"));
+        }
+        if !paths.insert(format!("{}/", output.path)) {
+            return Err(bad_request(&output.path, "two outputs have the same path; declare it once"));
+        }
     }
     let overlap = paths.iter().zip(paths.iter().skip(1)).find(|(one, next)| next.starts_with(one.as_str()));
-    if let Some((one, next)) = overlap { return Err(bad_request(next.trim_end_matches('/'), format!("the output {next} lies inside the output {one}; declare one of them"))); }
+    if let Some((one, next)) = overlap {
+        return Err(bad_request(
+            next.trim_end_matches('/'),
+            format!("the output {next} lies inside the output {one}; declare one of them"),
+        ));
+    }
     match request.mounts.iter().find(|mount| paths.contains(&format!("{mount}/"))) {
         Some(mount) => Err(bad_request(mount, format!("{mount} is a linked input and cannot be an output; give the output another path"))),
         None => Ok(()),
@@ -70,8 +81,12 @@ fn uncommitted(node: &Node, request: &StageOutRequest) -> Result<Vec<Output>, Ap
     let mut fresh = Vec::new();
     for output in &request.outputs {
         let key = ReplicaKey::new(&output.file_id, &output.generation);
-        if books.index.is_leaving(&key) { return Err(ApiError::refused("replica_busy", &key.file_id, format!("replica {key} is being deleted; use a new generation"))); }
-        if books.index.replica(&key).is_none() { fresh.push(output.clone()); }
+        if books.index.is_leaving(&key) {
+            return Err(ApiError::refused("replica_busy", &key.file_id, format!("replica {key} is being deleted; use a new generation")));
+        }
+        if books.index.replica(&key).is_none() {
+            fresh.push(output.clone());
+        }
     }
     Ok(fresh)
 }
@@ -108,7 +123,9 @@ fn judge(attempt_id: &str, looks: Vec<(Output, Look)>) -> Result<Vec<Wanted>, Fa
         let paths: Vec<String> = escapes.into_iter().map(|(path, _)| path).collect();
         return Err(Failure::with(ApiError::invalid("output_escapes", attempt_id, message), "paths", paths));
     }
-    if missing.is_empty() { return Ok(wanted); }
+    if missing.is_empty() {
+        return Ok(wanted);
+    }
     let message = format!("the job did not write {}; all declared outputs must exist when it ends", missing.join(", "));
     Err(Failure::with(ApiError::invalid("outputs_missing", attempt_id, message), "paths", missing))
 }
@@ -130,14 +147,22 @@ fn hold(node: &Node, attempt_id: &str, reservation: &Holder, holder: &Holder, to
     let mut books = node.books();
     let held = books.index.space.held_by(reservation).unwrap_or(0);
     if held < total_bytes {
-        let message = format!("the outputs of {attempt_id} are {total_bytes} bytes and {held} were reserved; grow the reservation and stage out again");
+        let message = format!(
+            "the outputs of {attempt_id} are {total_bytes} bytes and {held} were reserved; grow the reservation and stage out again"
+        );
         return Err(Failure::with(ApiError::new(Class::Refused, "exceeds_reservation", attempt_id, message), "needed_bytes", total_bytes));
     }
     books.index.space.hand_over(reservation, holder, total_bytes);
     Ok(())
 }
 
-async fn take_all(node: &Arc<Node>, request: &StageOutRequest, sandbox: &Path, wanted: Vec<Wanted>, holder: &Holder) -> Result<(), ApiError> {
+async fn take_all(
+    node: &Arc<Node>,
+    request: &StageOutRequest,
+    sandbox: &Path,
+    wanted: Vec<Wanted>,
+    holder: &Holder,
+) -> Result<(), ApiError> {
     let (worker, root, want_sha256) = (node.clone(), sandbox.to_owned(), request.want_sha256);
     let (wanted, replicas) = blocking(move || {
         let mut taken: Vec<Replica> = Vec::new();
@@ -146,7 +171,9 @@ async fn take_all(node: &Arc<Node>, request: &StageOutRequest, sandbox: &Path, w
             match one {
                 Ok(one) => taken.push(one),
                 Err(error) => {
-                    for key in taken_keys(&wanted.key, &taken) { worker.store.remove_bytes(&key)?; }
+                    for key in taken_keys(&wanted.key, &taken) {
+                        worker.store.remove_bytes(&key)?;
+                    }
                     return Err(error);
                 }
             }

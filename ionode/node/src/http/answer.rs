@@ -27,19 +27,31 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Answer {
     answer
 }
 
-pub fn ok(value: &impl Serialize) -> Answer { json(StatusCode::OK, value) }
-pub fn accepted(value: &impl Serialize) -> Answer { json(StatusCode::ACCEPTED, value) }
-pub fn empty() -> Answer { ok(&crate::wire::Empty {}) }
+pub fn ok(value: &impl Serialize) -> Answer {
+    json(StatusCode::OK, value)
+}
+pub fn accepted(value: &impl Serialize) -> Answer {
+    json(StatusCode::ACCEPTED, value)
+}
+pub fn empty() -> Answer {
+    ok(&crate::wire::Empty {})
+}
 
-fn full(bytes: Bytes) -> Body { Full::new(bytes).map_err(|never| match never {}).boxed_unsync() }
+fn full(bytes: Bytes) -> Body {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
 
-pub fn stream(chunks: impl Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static) -> Body { StreamBody::new(chunks.map_ok(Frame::data)).boxed_unsync() }
+pub fn stream(chunks: impl Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static) -> Body {
+    StreamBody::new(chunks.map_ok(Frame::data)).boxed_unsync()
+}
 
 pub fn failure(failure: Failure) -> Answer {
     let status = status(&failure.error);
     let retry_after_s = failure.error.retry_after_s;
     let mut answer = json(status, &ErrorAnswer { error: failure.error, detail: failure.detail });
-    if let Some(seconds) = retry_after_s { answer.headers_mut().insert(RETRY_AFTER, (seconds.ceil() as u64).into()); }
+    if let Some(seconds) = retry_after_s {
+        answer.headers_mut().insert(RETRY_AFTER, (seconds.ceil() as u64).into());
+    }
     answer
 }
 

@@ -49,11 +49,18 @@ fn unsatisfiable(size_bytes: u64) -> Answer {
 }
 
 #[derive(Debug, PartialEq)]
-enum Asked { Part(u64, u64), Unsatisfiable, Ignored }
+enum Asked {
+    Part(u64, u64),
+    Unsatisfiable,
+    Ignored,
+}
 
 /// One range; several or unreadable ones are ignored, as HTTP allows.
 fn range(text: &str, size_bytes: u64) -> Asked {
-    let Some((first, last)) = text.strip_prefix("bytes=").filter(|text| !text.contains(',')).and_then(|text| text.trim().split_once('-')) else { return Asked::Ignored };
+    let Some((first, last)) = text.strip_prefix("bytes=").filter(|text| !text.contains(',')).and_then(|text| text.trim().split_once('-'))
+    else {
+        return Asked::Ignored;
+    };
     let number = |text: &str| if text.is_empty() { Some(None) } else { text.parse::<u64>().ok().map(Some) };
     match (number(first), number(last)) {
         (Some(Some(first)), Some(last)) if last.is_none_or(|last| last >= first) => match first < size_bytes {
@@ -72,7 +79,9 @@ fn chunks(file: File, path: PathBuf, start: u64, end: u64) -> impl futures::Stre
     stream::try_unfold(start, move |offset| {
         let (file, path) = (file.clone(), path.clone());
         async move {
-            if offset >= end { return Ok(None); }
+            if offset >= end {
+                return Ok(None);
+            }
             let length = CHUNK_BYTES.min(end - offset) as usize;
             let read = tokio::task::spawn_blocking(move || {
                 let mut buffer = vec![0; length];
@@ -100,8 +109,12 @@ mod tests {
         assert_eq!(range("bytes=90-1000", 100), Asked::Part(90, 100));
         assert_eq!(range("bytes=-10", 100), Asked::Part(90, 100));
         assert_eq!(range("bytes=-1000", 100), Asked::Part(0, 100));
-        for bad in ["bytes=100-", "bytes=-0"] { assert_eq!(range(bad, 100), Asked::Unsatisfiable, "{bad}"); }
-        for odd in ["bytes=9-0", "bytes=a-b", "bytes=0-1,3-4", "lines=1-2", "bytes=-"] { assert_eq!(range(odd, 100), Asked::Ignored, "{odd}"); }
+        for bad in ["bytes=100-", "bytes=-0"] {
+            assert_eq!(range(bad, 100), Asked::Unsatisfiable, "{bad}");
+        }
+        for odd in ["bytes=9-0", "bytes=a-b", "bytes=0-1,3-4", "lines=1-2", "bytes=-"] {
+            assert_eq!(range(odd, 100), Asked::Ignored, "{odd}");
+        }
         assert_eq!(range("bytes=-5", 0), Asked::Unsatisfiable);
         assert_eq!(range("bytes=18446744073709551615-18446744073709551615", 100), Asked::Unsatisfiable);
     }

@@ -12,29 +12,37 @@ use crate::node::{Cause, Node, API};
 /// `first_contact`: the one call that may leave epoch and incarnation out.
 pub async fn admit(node: &Node, headers: &HeaderMap, first_contact: bool) -> Result<Cause, ApiError> {
     check_token(node, headers)?;
-    node.touch();
     check_api(headers)?;
     let incarnation = text(headers, "x-stager-incarnation")?;
     match incarnation {
         Some(theirs) if theirs != node.incarnation => {
-            let message = format!("the call is for incarnation {theirs} and this node is {}; read GET /v1/node and what it still knows", node.incarnation);
+            let message = format!(
+                "the call is for incarnation {theirs} and this node is {}; read GET /v1/node and what it still knows",
+                node.incarnation
+            );
             return Err(ApiError::refused("stale_incarnation", theirs, message));
         }
         None if !first_contact => return Err(missing("X-Stager-Incarnation")),
         _ => {}
     }
     let epoch = match text(headers, "x-stager-epoch")? {
-        Some(epoch) => epoch.parse().map_err(|_| bad_request(epoch, "the header X-Stager-Epoch is not a number; send the scheduler's epoch"))?,
+        Some(epoch) => {
+            epoch.parse().map_err(|_| bad_request(epoch, "the header X-Stager-Epoch is not a number; send the scheduler's epoch"))?
+        }
         None if first_contact => return Ok(Cause::default()),
         None => return Err(missing("X-Stager-Epoch")),
     };
     let command_id = text(headers, "x-stager-command")?.map(str::to_string);
-    if let Some(command_id) = &command_id { check_id("command id", command_id)?; }
+    if let Some(command_id) = &command_id {
+        check_id("command id", command_id)?;
+    }
     node.obey_epoch(epoch).await?;
     Ok(Cause { epoch, command_id })
 }
 
-fn missing(header: &str) -> ApiError { bad_request(header, format!("the header {header} is missing; every call carries it")) }
+fn missing(header: &str) -> ApiError {
+    bad_request(header, format!("the header {header} is missing; every call carries it"))
+}
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ApiError> {
     headers.get(name).map(|value| value.to_str().map_err(|_| bad_request(name, format!("the header {name} is not plain text")))).transpose()
@@ -42,8 +50,14 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ApiEr
 
 fn check_token(node: &Node, headers: &HeaderMap) -> Result<(), ApiError> {
     let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer ")).unwrap_or_default();
-    if equal_in_constant_time(given, node.store.token().as_bytes()) { return Ok(()); }
-    Err(ApiError::denied("token_wrong", "Authorization", "the bearer token is not this node's; read it from the token file its rendezvous names"))
+    if equal_in_constant_time(given, node.store.token().as_bytes()) {
+        return Ok(());
+    }
+    Err(ApiError::denied(
+        "token_wrong",
+        "Authorization",
+        "the bearer token is not this node's; read it from the token file its rendezvous names",
+    ))
 }
 
 /// Its time depends on the lengths only.
@@ -53,8 +67,14 @@ fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
 
 fn check_api(headers: &HeaderMap) -> Result<(), ApiError> {
     let asked = text(headers, "x-stager-api")?.ok_or_else(|| missing("X-Stager-Api"))?;
-    if asked.parse() == Ok(API) { return Ok(()); }
-    Err(ApiError::invalid("api_version", asked, format!("the call speaks api version {asked} and this node speaks {API}; use a stager and a stager-ionode of one release")))
+    if asked.parse() == Ok(API) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(
+        "api_version",
+        asked,
+        format!("the call speaks api version {asked} and this node speaks {API}; use a stager and a stager-ionode of one release"),
+    ))
 }
 
 #[cfg(test)]
@@ -64,6 +84,8 @@ mod tests {
     #[test]
     fn tokens_are_equal_only_when_they_are() {
         assert!(equal_in_constant_time(b"abc", b"abc"));
-        for other in [&b"abd"[..], b"ab", b"", b"abcd"] { assert!(!equal_in_constant_time(other, b"abc")); }
+        for other in [&b"abd"[..], b"ab", b"", b"abcd"] {
+            assert!(!equal_in_constant_time(other, b"abc"));
+        }
     }
 }

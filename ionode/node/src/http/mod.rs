@@ -60,7 +60,11 @@ async fn connection(node: Arc<Node>, stream: impl AsyncRead + AsyncWrite + Unpin
         let node = node.clone();
         async move { Ok::<_, Infallible>(routes::answer(node, request).await) }
     });
-    let serving = http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN).keep_alive(true).serve_connection(TokioIo::new(stream), service);
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_WITHIN)
+        .keep_alive(true)
+        .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(serving);
     let outcome = tokio::select! {
         outcome = &mut serving => outcome,
@@ -69,5 +73,7 @@ async fn connection(node: Arc<Node>, stream: impl AsyncRead + AsyncWrite + Unpin
             serving.await
         }
     };
-    if let Err(error) = outcome { tracing::debug!(%error, "a connection broke"); }
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "a connection broke");
+    }
 }

@@ -20,7 +20,11 @@ const PLACE: [&str; 8] = ["kind", "host", "port", "user", "base_path", "bucket",
 pub async fn put(node: &Arc<Node>, origin_id: &str, body: &[u8]) -> Result<(), ApiError> {
     // What serde says of a wrong value may hold the value: only the place is told.
     let hidden = |error: serde_json::Error| {
-        let message = format!("the description of origin {origin_id} is not understood at line {} column {}; compare it with docs/formats/ionode-api.md", error.line(), error.column());
+        let message = format!(
+            "the description of origin {origin_id} is not understood at line {} column {}; compare it with docs/formats/ionode-api.md",
+            error.line(),
+            error.column()
+        );
         bad_request(origin_id, message)
     };
     let value: Value = serde_json::from_slice(body).map_err(hidden)?;
@@ -36,7 +40,10 @@ fn named(origin_id: &str, error: &serde_json::Error, value: &Value) -> ApiError 
     let text = error.to_string();
     let field = text.split('`').nth(1).filter(|field| text.starts_with("missing field") || value.get(field).is_some());
     let what = field.map_or("it is not understood".to_string(), |field| format!("the field {field} is missing, unknown or wrong"));
-    bad_request(origin_id, format!("the description of origin {origin_id} cannot be used: {what}; compare it with docs/formats/ionode-api.md"))
+    bad_request(
+        origin_id,
+        format!("the description of origin {origin_id} cannot be used: {what}; compare it with docs/formats/ionode-api.md"),
+    )
 }
 
 fn identity(value: &Value) -> String {
@@ -62,7 +69,13 @@ pub async fn list(node: &Node, origin_id: &str, request: ListRequest) -> Result<
 }
 
 /// The origin's base itself is a fine place.
-fn check_place(path: &str) -> Result<(), ApiError> { if path.is_empty() { Ok(()) } else { check_relative_path(path) } }
+fn check_place(path: &str) -> Result<(), ApiError> {
+    if path.is_empty() {
+        Ok(())
+    } else {
+        check_relative_path(path)
+    }
+}
 
 pub async fn probe(node: &Node, origin_id: &str, request: ProbeRequest) -> Result<Probe, ApiError> {
     check_place(&request.path)?;

@@ -17,8 +17,11 @@ use stager_core::space::Holder;
 use super::answer::{self, Answer};
 use super::{content, gate, origins};
 use crate::failure::{bad_request, Failure};
-use crate::node::{Cause, Node};
-use crate::wire::{AckRequest, CapacityRequest, LeaseAnswer, MatchAnswer, ReservationAnswer, ReservationRequest, ShutdownRequest, StateAnswer, TransferStatus, TransfersAnswer};
+use crate::node::{Cause, Node, OpenCall};
+use crate::wire::{
+    AckRequest, CapacityRequest, LeaseAnswer, MatchAnswer, ReservationAnswer, ReservationRequest, ShutdownRequest, StateAnswer,
+    TransferStatus, TransfersAnswer,
+};
 use crate::{attempts, replicas, transfers};
 
 const BODY_BYTES_MAX: usize = 64 << 20;
@@ -27,6 +30,7 @@ const WAIT_S_MAX: f64 = 300.0;
 /// One call, its body read.
 struct Call {
     node: Arc<Node>,
+    _open: OpenCall,
     cause: Cause,
     method: Method,
     path: String,
@@ -40,7 +44,9 @@ pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {
         Ok(call) if call.method == Method::GET => dispatch(call).await,
         Ok(call) => match tokio::spawn(dispatch(call)).await {
             Ok(outcome) => outcome,
-            Err(error) => Err(ApiError::transient("io_error", "node", format!("the call ended early ({error}); look at the node's log")).into()),
+            Err(error) => {
+                Err(ApiError::transient("io_error", "node", format!("the call ended early ({error}); look at the node's log")).into())
+            }
         },
         Err(error) => Err(error.into()),
     };
@@ -53,15 +59,25 @@ async fn read(node: Arc<Node>, request: Request<Incoming>) -> Result<Call, ApiEr
     let cause = gate::admit(&node, &parts.headers, first_contact).await?;
     let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
         Ok(body) => body.to_bytes(),
-        Err(_) => return Err(bad_request(parts.uri.path(), format!("the body is longer than {BODY_BYTES_MAX} bytes or broke off; split the call"))),
+        Err(_) => {
+            return Err(bad_request(
+                parts.uri.path(),
+                format!("the body is longer than {BODY_BYTES_MAX} bytes or broke off; split the call"),
+            ))
+        }
     };
     let (path, query) = (parts.uri.path().to_string(), parts.uri.query().unwrap_or("").to_string());
-    Ok(Call { node, cause, method: parts.method, path, query, headers: parts.headers, body })
+    Ok(Call { _open: node.open_call(), node, cause, method: parts.method, path, query, headers: parts.headers, body })
 }
 
 impl Call {
     fn body<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
-        serde_json::from_slice(&self.body).map_err(|error| bad_request(&self.path, format!("the body of {} is not understood ({error}); compare it with docs/formats/ionode-api.md", self.path)))
+        serde_json::from_slice(&self.body).map_err(|error| {
+            bad_request(
+                &self.path,
+                format!("the body of {} is not understood ({error}); compare it with docs/formats/ionode-api.md", self.path),
+            )
+        })
     }
 
     fn query(&self, name: &str) -> Option<String> {
@@ -78,7 +94,12 @@ fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
-        let code = (*first == b'%').then(|| tail.get(..2)).flatten().and_then(|hex| std::str::from_utf8(hex).ok()).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let code = (*first == b'%')
+            .then(|| tail.get(..2))
+            .flatten()
+            .filter(|hex| hex.iter().all(u8::is_ascii_hexdigit))
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
         bytes.push(code.unwrap_or(*first));
         rest = if code.is_some() { &tail[2..] } else { tail };
     }
@@ -99,7 +120,12 @@ async fn dispatch(call: Call) -> Result<Answer, Failure> {
 }
 
 fn unknown(call: &Call) -> ApiError {
-    ApiError::new(Class::InvalidInput, "not_found", &call.path, format!("there is no call {} {}; docs/formats/ionode-api.md lists them", call.method, call.path))
+    ApiError::new(
+        Class::InvalidInput,
+        "not_found",
+        &call.path,
+        format!("there is no call {} {}; docs/formats/ionode-api.md lists them", call.method, call.path),
+    )
 }
 
 async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
@@ -222,7 +248,9 @@ async fn of_attempts(call: &Call, segments: &[&str]) -> Result<Answer, Failure> 
 }
 
 impl TransferStatus {
-    pub fn is_over(self) -> bool { matches!(self, Self::Done | Self::Failed | Self::Cancelled) }
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Cancelled)
+    }
 }
 
 #[cfg(test)]

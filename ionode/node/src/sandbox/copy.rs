@@ -20,13 +20,21 @@ pub fn reflink(source: &File, target: &File) -> bool {
 
 /// The whole of `source`, read from its beginning whatever its position is.
 pub fn content(source: &File, source_path: &Path, target: &mut File, size_bytes: u64) -> Result<(), ApiError> {
-    if size_bytes == 0 || reflink(source, target) { return Ok(()); }
+    if size_bytes == 0 || reflink(source, target) {
+        return Ok(());
+    }
     let mut reader = source.try_clone().map_err(at("opening", source_path))?;
     io::Seek::seek(&mut reader, io::SeekFrom::Start(0)).map_err(at("reading", source_path))?;
     let copied = io::copy(&mut reader, target).map_err(at("copying", source_path))?;
-    if copied == size_bytes { return Ok(()); }
+    if copied == size_bytes {
+        return Ok(());
+    }
     let subject = source_path.display().to_string();
-    Err(ApiError::corrupt("short_read", &subject, format!("{subject} should have {size_bytes} bytes and {copied} could be copied; verify the replica")))
+    Err(ApiError::corrupt(
+        "short_read",
+        &subject,
+        format!("{subject} should have {size_bytes} bytes and {copied} could be copied; verify the replica"),
+    ))
 }
 
 /// Whether files in `directory` can share blocks.
@@ -34,6 +42,8 @@ pub fn can_reflink(directory: &Path) -> bool {
     let names = [directory.join(".reflink-a"), directory.join(".reflink-b")];
     let made = std::fs::write(&names[0], vec![1u8; 4096]).and_then(|()| Ok((File::open(&names[0])?, File::create(&names[1])?)));
     let shares = made.map(|(source, target)| reflink(&source, &target)).unwrap_or(false);
-    for name in names { let _ = std::fs::remove_file(name); }
+    for name in names {
+        let _ = std::fs::remove_file(name);
+    }
     shares
 }

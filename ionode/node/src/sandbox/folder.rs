@@ -14,7 +14,12 @@ use nix::sys::stat::{fstat, fstatat, mkdirat, FileStat, Mode};
 use nix::unistd::{linkat, unlinkat, UnlinkatFlags};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeKind { File, Directory, Symlink, Special }
+pub enum NodeKind {
+    File,
+    Directory,
+    Symlink,
+    Special,
+}
 
 pub fn kind_of(stat: &FileStat) -> NodeKind {
     match stat.st_mode & libc::S_IFMT {
@@ -33,13 +38,21 @@ const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOE
 
 impl Folder {
     /// The one place where a whole path is followed: the path of the folder itself, given by the scheduler.
-    pub fn open(path: &Path) -> Result<Self, Errno> { nix::fcntl::open(path, DIRECTORY, Mode::empty()).map(Self) }
+    pub fn open(path: &Path) -> Result<Self, Errno> {
+        nix::fcntl::open(path, DIRECTORY, Mode::empty()).map(Self)
+    }
 
-    pub fn stat(&self, name: &OsStr) -> Result<FileStat, Errno> { fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW) }
+    pub fn stat(&self, name: &OsStr) -> Result<FileStat, Errno> {
+        fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW)
+    }
 
-    pub fn child(&self, name: &OsStr) -> Result<Self, Errno> { self.enter(name, DIRECTORY).map(Self) }
+    pub fn child(&self, name: &OsStr) -> Result<Self, Errno> {
+        self.enter(name, DIRECTORY).map(Self)
+    }
 
-    pub fn file(&self, name: &OsStr) -> Result<File, Errno> { self.enter(name, READ).map(File::from) }
+    pub fn file(&self, name: &OsStr) -> Result<File, Errno> {
+        self.enter(name, READ).map(File::from)
+    }
 
     /// A bind mount on the same file system has the same device number: only the kernel can tell that a mount is crossed.
     fn enter(&self, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Errno> {
@@ -54,7 +67,9 @@ impl Folder {
     /// For kernels and containers without openat2.
     fn enter_checked(&self, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Errno> {
         let opened = openat(&self.0, name, flags, Mode::empty())?;
-        if fstat(&opened)?.st_dev != fstat(&self.0)?.st_dev { return Err(Errno::EXDEV); }
+        if fstat(&opened)?.st_dev != fstat(&self.0)?.st_dev {
+            return Err(Errno::EXDEV);
+        }
         Ok(opened)
     }
 
@@ -64,13 +79,17 @@ impl Folder {
         for entry in directory.iter() {
             let entry = entry?;
             let name: &CStr = entry.file_name();
-            if name.to_bytes() != b"." && name.to_bytes() != b".." { names.push(OsString::from_vec(name.to_bytes().to_vec())); }
+            if name.to_bytes() != b"." && name.to_bytes() != b".." {
+                names.push(OsString::from_vec(name.to_bytes().to_vec()));
+            }
         }
         names.sort();
         Ok(names)
     }
 
-    pub fn make_folder(&self, name: &OsStr, mode: u32) -> Result<(), Errno> { mkdirat(&self.0, name, Mode::from_bits_truncate(mode)) }
+    pub fn make_folder(&self, name: &OsStr, mode: u32) -> Result<(), Errno> {
+        mkdirat(&self.0, name, Mode::from_bits_truncate(mode))
+    }
 
     /// A new file, never an existing one.
     pub fn make_file(&self, name: &OsStr, mode: u32) -> Result<File, Errno> {
@@ -82,19 +101,32 @@ impl Folder {
         linkat(&self.0, name, &target.0, target_name, AtFlags::empty())
     }
 
-    pub fn remove_file(&self, name: &OsStr) -> Result<(), Errno> { unlinkat(&self.0, name, UnlinkatFlags::NoRemoveDir) }
-    pub fn remove_folder(&self, name: &OsStr) -> Result<(), Errno> { unlinkat(&self.0, name, UnlinkatFlags::RemoveDir) }
+    pub fn remove_file(&self, name: &OsStr) -> Result<(), Errno> {
+        unlinkat(&self.0, name, UnlinkatFlags::NoRemoveDir)
+    }
+    pub fn remove_folder(&self, name: &OsStr) -> Result<(), Errno> {
+        unlinkat(&self.0, name, UnlinkatFlags::RemoveDir)
+    }
 
-    pub fn set_mode(&self, mode: u32) -> Result<(), Errno> { nix::sys::stat::fchmod(&self.0, Mode::from_bits_truncate(mode)) }
+    pub fn set_mode(&self, mode: u32) -> Result<(), Errno> {
+        nix::sys::stat::fchmod(&self.0, Mode::from_bits_truncate(mode))
+    }
 
-    pub fn sync(&self) -> Result<(), Errno> { nix::unistd::fsync(&self.0) }
+    pub fn sync(&self) -> Result<(), Errno> {
+        nix::unistd::fsync(&self.0)
+    }
 
     /// Walks `components` down; the last folder.
-    pub fn descend(self, components: &[&str]) -> Result<Self, Errno> { components.iter().try_fold(self, |folder, name| folder.child(OsStr::new(name))) }
+    pub fn descend(self, components: &[&str]) -> Result<Self, Errno> {
+        components.iter().try_fold(self, |folder, name| folder.child(OsStr::new(name)))
+    }
 
-    /// Removes what is in this folder, deepest first. A mount or a directory that became something else meanwhile is an error, not a way out.
+    /// Removes what is in this folder, deepest first.
+    /// A mount, or a directory that became something else meanwhile, is an error, not a way out.
     pub fn clear(&self) -> Result<(), Errno> {
-        for name in self.names()? { self.remove(&name)?; }
+        for name in self.names()? {
+            self.remove(&name)?;
+        }
         Ok(())
     }
 
@@ -105,7 +137,9 @@ impl Folder {
             Err(Errno::ENOENT) => return Ok(()),
             Err(errno) => return Err(errno),
         };
-        if kind_of(&stat) != NodeKind::Directory { return self.remove_file(name); }
+        if kind_of(&stat) != NodeKind::Directory {
+            return self.remove_file(name);
+        }
         // Jobs leave directories without rights for their owner behind.
         let child = match self.child(name) {
             Err(Errno::EACCES) => {
@@ -114,14 +148,18 @@ impl Folder {
             }
             opened => opened?,
         };
-        if stat.st_mode & 0o700 != 0o700 { child.set_mode(0o700)?; }
+        if stat.st_mode & 0o700 != 0o700 {
+            child.set_mode(0o700)?;
+        }
         child.clear()?;
         self.remove_folder(name)
     }
 }
 
 impl AsFd for Folder {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> { self.0.as_fd() }
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 /// Parent components and last name of a checked relative path.
@@ -140,4 +178,3 @@ pub fn remove_tree(path: &Path) -> std::io::Result<()> {
         Err(errno) => Err(errno.into()),
     }
 }
-

@@ -35,7 +35,9 @@ pub struct Found {
 }
 
 impl Found {
-    pub fn size_bytes(&self) -> u64 { self.files.iter().map(|file| file.size_bytes).sum() }
+    pub fn size_bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.size_bytes).sum()
+    }
 }
 
 #[derive(Debug)]
@@ -71,7 +73,9 @@ fn look(root: &Path, path: &str, kind: ReplicaKind) -> Result<Look, Errno> {
     let mut folder = Folder::open(root)?;
     for parent in parents {
         // openat with O_DIRECTORY calls a symlink "not a directory"; a person should read that it is a symlink.
-        if kind_of(&folder.stat(OsStr::new(parent))?) == NodeKind::Symlink { return Ok(Look::Escapes(path.to_string(), "reached through a symlink")); }
+        if kind_of(&folder.stat(OsStr::new(parent))?) == NodeKind::Symlink {
+            return Ok(Look::Escapes(path.to_string(), "reached through a symlink"));
+        }
         folder = folder.child(OsStr::new(parent))?;
     }
     let stat = folder.stat(name)?;
@@ -96,9 +100,13 @@ fn tree(top: &Folder, output_path: &str) -> Result<Look, Errno> {
 
 fn descend(folder: &Folder, prefix: &str, found: &mut Found) -> Result<Option<(String, &'static str)>, Errno> {
     let names = folder.names()?;
-    if names.is_empty() && !prefix.is_empty() { found.empty_folders.push(prefix.trim_end_matches('/').to_string()); }
+    if names.is_empty() && !prefix.is_empty() {
+        found.empty_folders.push(prefix.trim_end_matches('/').to_string());
+    }
     for name in names {
-        let Some(text) = name.to_str() else { return Ok(Some((format!("{prefix}{}", name.to_string_lossy()), "a name that is not UTF-8"))) };
+        let Some(text) = name.to_str() else {
+            return Ok(Some((format!("{prefix}{}", name.to_string_lossy()), "a name that is not UTF-8")));
+        };
         let path = format!("{prefix}{text}");
         let stat = folder.stat(&name)?;
         match kind_of(&stat) {
@@ -106,7 +114,9 @@ fn descend(folder: &Folder, prefix: &str, found: &mut Found) -> Result<Option<(S
             NodeKind::Directory => {
                 found.folders.push(path.clone());
                 let escape = descend(&folder.child(&name)?, &format!("{path}/"), found)?;
-                if escape.is_some() { return Ok(escape); }
+                if escape.is_some() {
+                    return Ok(escape);
+                }
             }
             NodeKind::Symlink => return Ok(Some((path, "a symlink"))),
             NodeKind::Special => return Ok(Some((path, "a special file"))),
@@ -129,7 +139,9 @@ pub fn undeclared(root: &Path, known: &HashSet<&str>, limit: usize) -> Result<(V
 fn unknown(folder: &Folder, prefix: &str, known: &HashSet<&str>, limit: usize, rest: &mut (Vec<String>, u64)) -> Result<(), Errno> {
     for name in folder.names()? {
         let path = format!("{prefix}{}", name.to_string_lossy());
-        if known.contains(path.as_str()) { continue; }
+        if known.contains(path.as_str()) {
+            continue;
+        }
         match folder.stat(&name) {
             Ok(stat) if kind_of(&stat) == NodeKind::Directory => match folder.child(&name) {
                 Ok(child) => unknown(&child, &format!("{path}/"), known, limit, rest)?,
@@ -146,5 +158,7 @@ fn unknown(folder: &Folder, prefix: &str, known: &HashSet<&str>, limit: usize, r
 
 fn note(path: String, limit: usize, rest: &mut (Vec<String>, u64)) {
     rest.1 += 1;
-    if rest.0.len() < limit { rest.0.push(path); }
+    if rest.0.len() < limit {
+        rest.0.push(path);
+    }
 }

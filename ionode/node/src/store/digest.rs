@@ -49,14 +49,20 @@ impl Hasher {
 
     fn update_others(&mut self, bytes: &[u8]) {
         self.crc.update(bytes);
-        if let Some(sha256) = &mut self.sha256 { sha256.update(bytes); }
+        if let Some(sha256) = &mut self.sha256 {
+            sha256.update(bytes);
+        }
         self.size_bytes += bytes.len() as u64;
     }
 
-    pub fn size_bytes(&self) -> u64 { self.size_bytes }
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
 
     /// Of what was hashed so far; hashing may go on.
-    pub fn blake3_so_far(&self) -> String { self.blake3.finalize().to_hex().to_string() }
+    pub fn blake3_so_far(&self) -> String {
+        self.blake3.finalize().to_hex().to_string()
+    }
 
     pub fn finish(self) -> Digests {
         Digests {
@@ -75,8 +81,14 @@ impl Hasher {
         while self.size_bytes < end {
             let length = buffer.len().min((end - self.size_bytes) as usize);
             let read = file.read_at(&mut buffer[..length], self.size_bytes).map_err(at("reading", path))?;
-            if read == 0 { break; }
-            if parallel { self.update_parallel(&buffer[..read]) } else { self.update(&buffer[..read]) }
+            if read == 0 {
+                break;
+            }
+            if parallel {
+                self.update_parallel(&buffer[..read])
+            } else {
+                self.update(&buffer[..read])
+            }
         }
         Ok(())
     }

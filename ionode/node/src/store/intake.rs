@@ -23,7 +23,15 @@ use crate::sandbox::survey::{Found, Seen};
 /// From this many files on, one sync of the file system is cheaper than one for each.
 const SYNC_TOGETHER_FROM: usize = 16;
 
-pub fn take(store: &Store, sandbox: &Path, output_path: &str, key: &ReplicaKey, kind: ReplicaKind, found: &Found, want_sha256: bool) -> Result<Replica, ApiError> {
+pub fn take(
+    store: &Store,
+    sandbox: &Path,
+    output_path: &str,
+    key: &ReplicaKey,
+    kind: ReplicaKind,
+    found: &Found,
+    want_sha256: bool,
+) -> Result<Replica, ApiError> {
     match kind {
         ReplicaKind::File => take_file(store, sandbox, output_path, key, &found.files[0], want_sha256),
         ReplicaKind::Directory => take_tree(store, sandbox, output_path, key, found, want_sha256),
@@ -46,7 +54,14 @@ fn replica(key: &ReplicaKey, kind: ReplicaKind, digests: Digests, executable: bo
     }
 }
 
-fn take_file(store: &Store, sandbox: &Path, output_path: &str, key: &ReplicaKey, seen: &Seen, want_sha256: bool) -> Result<Replica, ApiError> {
+fn take_file(
+    store: &Store,
+    sandbox: &Path,
+    output_path: &str,
+    key: &ReplicaKey,
+    seen: &Seen,
+    want_sha256: bool,
+) -> Result<Replica, ApiError> {
     let target = store.data_path(key);
     let (parents, name) = split(output_path);
     let source = Folder::open(sandbox).and_then(|top| top.descend(&parents)).map_err(at("opening", &sandbox.join(output_path)))?;
@@ -58,18 +73,33 @@ fn take_file(store: &Store, sandbox: &Path, output_path: &str, key: &ReplicaKey,
 }
 
 /// Links or copies one file, makes it read-only and hashes it.
-fn one(source: &Folder, name: &OsStr, seen: &Seen, shelf: &Folder, target_name: &OsStr, target: &Path, want_sha256: bool) -> Result<(File, Digests), ApiError> {
-    let linked = seen.links == 1 && match source.link_to(name, shelf, target_name) {
-        Ok(()) => true,
-        Err(Errno::EXDEV | Errno::EPERM | Errno::EMLINK | Errno::EOPNOTSUPP) => false,
-        Err(errno) => return Err(at::<Errno>("linking", target)(errno)),
-    };
-    if !linked { copy_in(source, name, seen, shelf, target_name, target)?; }
+fn one(
+    source: &Folder,
+    name: &OsStr,
+    seen: &Seen,
+    shelf: &Folder,
+    target_name: &OsStr,
+    target: &Path,
+    want_sha256: bool,
+) -> Result<(File, Digests), ApiError> {
+    let linked = seen.links == 1
+        && match source.link_to(name, shelf, target_name) {
+            Ok(()) => true,
+            Err(Errno::EXDEV | Errno::EPERM | Errno::EMLINK | Errno::EOPNOTSUPP) => false,
+            Err(errno) => return Err(at::<Errno>("linking", target)(errno)),
+        };
+    if !linked {
+        copy_in(source, name, seen, shelf, target_name, target)?;
+    }
     let file = shelf.file(target_name).map_err(at("opening", target))?;
-    if linked { check_same(&file, seen, target)?; }
+    if linked {
+        check_same(&file, seen, target)?;
+    }
     file.set_permissions(Permissions::from_mode(if seen.executable { 0o500 } else { 0o400 })).map_err(at("making read-only", target))?;
     let digests = digest::of_file(&file, target, want_sha256)?;
-    if digests.size_bytes != seen.size_bytes { return Err(changed(target, seen)); }
+    if digests.size_bytes != seen.size_bytes {
+        return Err(changed(target, seen));
+    }
     Ok((file, digests))
 }
 
@@ -82,16 +112,29 @@ fn copy_in(source: &Folder, name: &OsStr, seen: &Seen, shelf: &Folder, target_na
 
 fn check_same(file: &File, seen: &Seen, target: &Path) -> Result<(), ApiError> {
     let found = file.metadata().map_err(at("stat of", target))?;
-    if found.is_file() && (found.dev(), found.ino(), found.size()) == (seen.device, seen.inode, seen.size_bytes) { return Ok(()); }
+    if found.is_file() && (found.dev(), found.ino(), found.size()) == (seen.device, seen.inode, seen.size_bytes) {
+        return Ok(());
+    }
     Err(changed(target, seen))
 }
 
 fn changed(target: &Path, seen: &Seen) -> ApiError {
     let subject = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    ApiError::corrupt("io_error", &subject, format!("the output {} for {subject} changed while it was taken; end every process of the job first", seen.path))
+    ApiError::corrupt(
+        "io_error",
+        &subject,
+        format!("the output {} for {subject} changed while it was taken; end every process of the job first", seen.path),
+    )
 }
 
-fn take_tree(store: &Store, sandbox: &Path, output_path: &str, key: &ReplicaKey, found: &Found, want_sha256: bool) -> Result<Replica, ApiError> {
+fn take_tree(
+    store: &Store,
+    sandbox: &Path,
+    output_path: &str,
+    key: &ReplicaKey,
+    found: &Found,
+    want_sha256: bool,
+) -> Result<Replica, ApiError> {
     let target = store.data_path(key);
     let shelf = Folder::open(&store.shelf(key)).map_err(at("opening", &target))?;
     let top_name = target.file_name().expect("a data path has a name");
@@ -106,18 +149,29 @@ fn take_tree(store: &Store, sandbox: &Path, output_path: &str, key: &ReplicaKey,
     for seen in &found.files {
         let path = target.join(&seen.path);
         let (parents, name) = split(&seen.path);
-        let source = Folder::open(sandbox).and_then(|top| top.descend(&output_path.split('/').chain(parents.iter().copied()).collect::<Vec<_>>()));
+        let source =
+            Folder::open(sandbox).and_then(|top| top.descend(&output_path.split('/').chain(parents.iter().copied()).collect::<Vec<_>>()));
         let into = shelf.child(top_name).and_then(|top| top.descend(&parents)).map_err(at("opening", &path))?;
         let (file, digests) = one(&source.map_err(at("opening", &path))?, name, seen, &into, name, &path, false)?;
-        if !together { store.durability.file(&file, &path)?; }
-        members.push(Member { path: seen.path.clone(), size_bytes: digests.size_bytes, blake3: digests.blake3, crc64nvme: digests.crc64nvme, executable: seen.executable });
+        if !together {
+            store.durability.file(&file, &path)?;
+        }
+        members.push(Member {
+            path: seen.path.clone(),
+            size_bytes: digests.size_bytes,
+            blake3: digests.blake3,
+            crc64nvme: digests.crc64nvme,
+            executable: seen.executable,
+        });
     }
     let manifest = Manifest::new(members, found.empty_folders.clone());
     let digests = write_manifest(store, key, &manifest, want_sha256)?;
     if together {
         store.durability.file_system(&target)?;
     } else {
-        for below in found.folders.iter().map(|below| target.join(below)).chain([target.clone()]) { store.durability.directory(&below)?; }
+        for below in found.folders.iter().map(|below| target.join(below)).chain([target.clone()]) {
+            store.durability.directory(&below)?;
+        }
     }
     Ok(replica(key, ReplicaKind::Directory, digests, false, Some(manifest.members.len() as u64)))
 }

@@ -24,20 +24,30 @@ pub struct Durability(pub bool);
 
 impl Durability {
     pub fn file(self, file: &File, path: &Path) -> Result<(), ApiError> {
-        if self.0 { file.sync_all().map_err(at("fsync of", path)) } else { Ok(()) }
+        if self.0 {
+            file.sync_all().map_err(at("fsync of", path))
+        } else {
+            Ok(())
+        }
     }
 
     pub fn directory(self, path: &Path) -> Result<(), ApiError> {
-        if !self.0 { return Ok(()); }
+        if !self.0 {
+            return Ok(());
+        }
         File::open(path).and_then(|directory| directory.sync_all()).map_err(at("fsync of", path))
     }
 
     /// Everything written to the file system that holds `path`: cheaper than an fsync each where a tree has many files.
     pub fn file_system(self, path: &Path) -> Result<(), ApiError> {
-        if !self.0 { return Ok(()); }
+        if !self.0 {
+            return Ok(());
+        }
         let directory = File::open(path).map_err(at("opening", path))?;
         // SAFETY: the descriptor is open for as long as `directory` lives.
-        if unsafe { libc::syncfs(directory.as_raw_fd()) } == 0 { return Ok(()); }
+        if unsafe { libc::syncfs(directory.as_raw_fd()) } == 0 {
+            return Ok(());
+        }
         Err(at::<std::io::Error>("syncfs of", path)(std::io::Error::last_os_error()))
     }
 }
@@ -67,7 +77,10 @@ impl Journal {
         durability.directory(path.parent().expect("the log lies in a directory"))?;
         let (sender, receiver) = mpsc::channel();
         let writer = Writer { file, path: path.to_owned(), length, durability, broken: None };
-        std::thread::Builder::new().name("journal".into()).spawn(move || writer.run(&receiver)).map_err(at("starting the writer of", path))?;
+        std::thread::Builder::new()
+            .name("journal".into())
+            .spawn(move || writer.run(&receiver))
+            .map_err(at("starting the writer of", path))?;
         Ok(Self { sender })
     }
 
@@ -88,7 +101,9 @@ impl Journal {
     }
 }
 
-fn gone() -> ApiError { ApiError::transient("draining", "journal", "the node is ending; ask it again when it has been started again") }
+fn gone() -> ApiError {
+    ApiError::transient("draining", "journal", "the node is ending; ask it again when it has been started again")
+}
 
 struct Writer {
     file: File,
@@ -118,18 +133,24 @@ impl Writer {
     }
 
     fn write(&mut self, batch: &[Submission]) -> Result<(), ApiError> {
-        if let Some(error) = &self.broken { return Err(error.clone()); }
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
         let directories: BTreeSet<&PathBuf> = batch.iter().flat_map(|submission| &submission.directories).collect();
-        for directory in directories { self.durability.directory(directory)?; }
+        for directory in directories {
+            self.durability.directory(directory)?;
+        }
         let records: Vec<Record> = batch.iter().flat_map(|submission| submission.records.iter().cloned()).collect();
-        if records.is_empty() { return Ok(()); }
+        if records.is_empty() {
+            return Ok(());
+        }
         let bytes = log::frame(&records);
         if let Err(error) = self.file.write_all(&bytes) {
             self.take_back();
             return Err(at::<std::io::Error>("writing", &self.path)(error));
         }
         if let Err(error) = self.durability.file(&self.file, &self.path) {
-            tracing::error!(error = %error, "the commit log cannot be synced; nothing more is acknowledged until the node is started again");
+            tracing::error!(%error, "the commit log cannot be synced; nothing more is acknowledged until a restart");
             self.broken = Some(error.clone());
             return Err(error);
         }
@@ -140,6 +161,8 @@ impl Writer {
     /// A half-written frame would look like damage once another follows it.
     fn take_back(&mut self) {
         let cut = self.file.set_len(self.length).and_then(|()| self.file.seek(SeekFrom::Start(self.length)));
-        if let Err(error) = cut { self.broken = Some(at::<std::io::Error>("cutting", &self.path)(error)); }
+        if let Err(error) = cut {
+            self.broken = Some(at::<std::io::Error>("cutting", &self.path)(error));
+        }
     }
 }

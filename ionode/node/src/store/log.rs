@@ -54,13 +54,16 @@ pub fn read(path: &Path) -> Result<Readback, ApiError> {
     let mut offset = FILE_HEADER.len();
     while let Some(payload) = payload_at(&bytes, offset) {
         for line in payload.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            let record = serde_json::from_slice(line).map_err(|error| corrupt(path, offset, &format!("a whole frame holds a record that is not understood ({error})")))?;
+            let record = serde_json::from_slice(line)
+                .map_err(|error| corrupt(path, offset, &format!("a whole frame holds a record that is not understood ({error})")))?;
             records.push(record);
         }
         offset += FRAME_HEADER_BYTES + payload.len();
     }
     // Each frame is on disk before the next is begun, so a whole frame behind a broken one means damage, not a crash.
-    if let Some(later) = (offset + 1..bytes.len()).filter(|at| bytes[*at..].starts_with(FRAME_MAGIC)).find(|at| payload_at(&bytes, *at).is_some()) {
+    if let Some(later) =
+        (offset + 1..bytes.len()).filter(|at| bytes[*at..].starts_with(FRAME_MAGIC)).find(|at| payload_at(&bytes, *at).is_some())
+    {
         return Err(corrupt(path, offset, &format!("a whole frame follows at byte {later}, so this one was acknowledged")));
     }
     Ok(Readback { records, whole_bytes: offset as u64, file_bytes })
@@ -68,7 +71,9 @@ pub fn read(path: &Path) -> Result<Readback, ApiError> {
 
 fn payload_at(bytes: &[u8], offset: usize) -> Option<&[u8]> {
     let header = bytes.get(offset..offset + FRAME_HEADER_BYTES)?;
-    if &header[..4] != FRAME_MAGIC { return None; }
+    if &header[..4] != FRAME_MAGIC {
+        return None;
+    }
     let length = u32::from_le_bytes(header[4..8].try_into().expect("4 bytes")) as usize;
     let crc = u64::from_le_bytes(header[8..16].try_into().expect("8 bytes"));
     let payload = bytes.get(offset + FRAME_HEADER_BYTES..offset + FRAME_HEADER_BYTES + length)?;
@@ -77,6 +82,8 @@ fn payload_at(bytes: &[u8], offset: usize) -> Option<&[u8]> {
 
 fn corrupt(path: &Path, offset: usize, why: &str) -> ApiError {
     let subject = path.display().to_string();
-    let message = format!("the commit log {subject} is damaged at byte {offset}: {why}; restore it from a copy, or move the whole store away and start with an empty one");
+    let message = format!(
+        "the commit log {subject} is damaged at byte {offset}: {why}; restore it from a copy, or move the whole store away and start with an empty one"
+    );
     ApiError::corrupt("checksum_mismatch", subject, message)
 }

@@ -32,22 +32,44 @@ pub struct Store {
 }
 
 impl Store {
-    pub fn root(&self) -> &Path { &self.root }
-    pub fn token(&self) -> &str { &self.token }
-    pub fn data_path(&self, key: &ReplicaKey) -> PathBuf { data_path(&self.root, key) }
-    pub fn manifest_path(&self, key: &ReplicaKey) -> PathBuf { manifest_path(&self.root, key) }
-    pub fn partial_path(&self, key: &ReplicaKey) -> PathBuf { self.root.join("partial").join(name(key)) }
-    pub fn attempt_path(&self, attempt_id: &str) -> PathBuf { self.root.join("attempts").join(format!("{attempt_id}.json")) }
-    pub fn rendezvous_path(&self) -> PathBuf { self.root.join("rendezvous.json") }
-    pub fn token_path(&self) -> PathBuf { self.root.join("token") }
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+    pub fn data_path(&self, key: &ReplicaKey) -> PathBuf {
+        data_path(&self.root, key)
+    }
+    pub fn manifest_path(&self, key: &ReplicaKey) -> PathBuf {
+        manifest_path(&self.root, key)
+    }
+    pub fn partial_path(&self, key: &ReplicaKey) -> PathBuf {
+        self.root.join("partial").join(name(key))
+    }
+    pub fn attempt_path(&self, attempt_id: &str) -> PathBuf {
+        self.root.join("attempts").join(format!("{attempt_id}.json"))
+    }
+    pub fn rendezvous_path(&self) -> PathBuf {
+        self.root.join("rendezvous.json")
+    }
+    pub fn token_path(&self) -> PathBuf {
+        self.root.join("token")
+    }
 
     /// The directory that a replica's file or tree is renamed into; to be synced before its commit.
-    pub fn shelf(&self, key: &ReplicaKey) -> PathBuf { shelf(&self.root, key) }
+    pub fn shelf(&self, key: &ReplicaKey) -> PathBuf {
+        shelf(&self.root, key)
+    }
 
-    pub async fn write(&self, records: Vec<Record>, directories: Vec<PathBuf>) -> Result<(), ApiError> { self.journal.write(records, directories).await }
+    pub async fn write(&self, records: Vec<Record>, directories: Vec<PathBuf>) -> Result<(), ApiError> {
+        self.journal.write(records, directories).await
+    }
 
     /// As `write`, from a thread that may wait.
-    pub fn write_blocking(&self, records: Vec<Record>) -> Result<(), ApiError> { self.journal.write_blocking(records) }
+    pub fn write_blocking(&self, records: Vec<Record>) -> Result<(), ApiError> {
+        self.journal.write_blocking(records)
+    }
 
     /// Removes the bytes of a replica that the log no longer names, or does not name yet. What is missing is fine.
     pub fn remove_bytes(&self, key: &ReplicaKey) -> Result<(), ApiError> {
@@ -63,13 +85,19 @@ fn shelf(root: &Path, key: &ReplicaKey) -> PathBuf {
     root.join("data").join(format!("{:02x}", hash.as_bytes()[0]))
 }
 
-pub fn data_path(root: &Path, key: &ReplicaKey) -> PathBuf { shelf(root, key).join(name(key)) }
-pub fn manifest_path(root: &Path, key: &ReplicaKey) -> PathBuf { shelf(root, key).join(format!("{}@m", name(key))) }
+pub fn data_path(root: &Path, key: &ReplicaKey) -> PathBuf {
+    shelf(root, key).join(name(key))
+}
+pub fn manifest_path(root: &Path, key: &ReplicaKey) -> PathBuf {
+    shelf(root, key).join(format!("{}@m", name(key)))
+}
 
 /// `@` is not in the alphabet of ids, so two replicas never share a name. Ids too long for a file name are joined by their hash.
 pub fn name(key: &ReplicaKey) -> String {
     let plain = format!("{}@{}", key.file_id, key.generation);
-    if plain.len() <= NAME_BYTES_MAX { return plain; }
+    if plain.len() <= NAME_BYTES_MAX {
+        return plain;
+    }
     format!("@{}", blake3::hash(plain.as_bytes()).to_hex())
 }
 

@@ -28,7 +28,9 @@ pub enum Unopened {
 }
 
 impl From<ApiError> for Unopened {
-    fn from(error: ApiError) -> Self { Self::Fault(error) }
+    fn from(error: ApiError) -> Self {
+        Self::Fault(error)
+    }
 }
 
 pub struct Opened {
@@ -43,12 +45,17 @@ pub fn open(root: &Path, capacity_bytes: u64, durability: Durability) -> Result<
     let root = root.canonicalize().map_err(at("looking for", root))?;
     let lock = lock(&root)?;
     check_format(&root, durability)?;
-    for below in ["log", "data", "partial", "attempts"] { make_directory(&root.join(below))?; }
+    for below in ["log", "data", "partial", "attempts"] {
+        make_directory(&root.join(below))?;
+    }
     let token = token(&root, durability)?;
     make_shelves(&root, durability)?;
     let (log_path, readback) = newest_log(&root)?;
     if readback.whole_bytes < readback.file_bytes {
-        tracing::warn!(cut_bytes = readback.file_bytes - readback.whole_bytes, "the last frame of the commit log was not finished; it was never acknowledged and is cut");
+        tracing::warn!(
+            cut_bytes = readback.file_bytes - readback.whole_bytes,
+            "the last frame of the commit log was not finished; it was never acknowledged and is cut"
+        );
     }
     let mut index = Index::new(capacity_bytes);
     readback.records.iter().for_each(|record| index.apply(record));
@@ -66,13 +73,17 @@ pub fn open(root: &Path, capacity_bytes: u64, durability: Durability) -> Result<
     Ok(Opened { store, index, lost })
 }
 
-fn make_directory(path: &Path) -> Result<(), ApiError> { DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at("making", path)) }
+fn make_directory(path: &Path) -> Result<(), ApiError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at("making", path))
+}
 
 fn lock(root: &Path) -> Result<Flock<File>, Unopened> {
     let path = root.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(at("opening", &path))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-        nix::errno::Errno::EWOULDBLOCK => Unopened::Locked(format!("another node serves {}; end it first or name another directory", root.display())),
+        nix::errno::Errno::EWOULDBLOCK => {
+            Unopened::Locked(format!("another node serves {}; end it first or name another directory", root.display()))
+        }
         errno => Unopened::Fault(disk("locking", &path, &errno.into())),
     })
 }
@@ -83,10 +94,17 @@ fn check_format(root: &Path, durability: Durability) -> Result<(), ApiError> {
         Ok(text) => match text.trim().parse::<u32>() {
             Ok(format) if format == FORMAT => Ok(()),
             Ok(format) => {
-                let message = format!("the store {} has format {format} and this stager-ionode knows format {FORMAT}; use the version that wrote it", root.display());
+                let message = format!(
+                    "the store {} has format {format} and this stager-ionode knows format {FORMAT}; use the version that wrote it",
+                    root.display()
+                );
                 Err(ApiError::invalid("unsupported", root.display().to_string(), message))
             }
-            Err(_) => Err(ApiError::corrupt("io_error", path.display().to_string(), format!("{} holds no format number; it is no store of stager, or a damaged one", path.display()))),
+            Err(_) => Err(ApiError::corrupt(
+                "io_error",
+                path.display().to_string(),
+                format!("{} holds no format number; it is no store of stager, or a damaged one", path.display()),
+            )),
         },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => write_whole(&path, format!("{FORMAT}\n").as_bytes(), durability),
         Err(error) => Err(disk("reading", &path, &error)),
@@ -109,7 +127,8 @@ fn token(root: &Path, durability: Durability) -> Result<String, ApiError> {
 /// Appears whole or not at all, mode 0600.
 pub fn write_whole(path: &Path, bytes: &[u8], durability: Durability) -> Result<(), ApiError> {
     let temporary = path.with_extension("new");
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary).map_err(at("making", &temporary))?;
+    let mut file =
+        OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary).map_err(at("making", &temporary))?;
     file.write_all(bytes).map_err(at("writing", &temporary))?;
     durability.file(&file, &temporary)?;
     fs::rename(&temporary, path).map_err(at("renaming", path))?;
@@ -118,8 +137,12 @@ pub fn write_whole(path: &Path, bytes: &[u8], durability: Durability) -> Result<
 
 fn make_shelves(root: &Path, durability: Durability) -> Result<(), ApiError> {
     let data = root.join("data");
-    if data.join("ff").is_dir() { return Ok(()); }
-    for shelf in 0..=255u8 { make_directory(&data.join(format!("{shelf:02x}")))?; }
+    if data.join("ff").is_dir() {
+        return Ok(());
+    }
+    for shelf in 0..=255u8 {
+        make_directory(&data.join(format!("{shelf:02x}")))?;
+    }
     durability.directory(&data)
 }
 
@@ -137,20 +160,28 @@ fn newest_log(root: &Path) -> Result<(PathBuf, log::Readback), ApiError> {
     };
     let path = log_path(root, number);
     let readback = log::read(&path)?;
-    for stale in entries.iter().map(|entry| directory.join(entry)).filter(|stale| *stale != path) { fs::remove_file(&stale).map_err(at("removing", &stale))?; }
+    for stale in entries.iter().map(|entry| directory.join(entry)).filter(|stale| *stale != path) {
+        fs::remove_file(&stale).map_err(at("removing", &stale))?;
+    }
     Ok((path, readback))
 }
 
-fn log_path(root: &Path, number: u64) -> PathBuf { root.join("log").join(format!("{number:08}.log")) }
+fn log_path(root: &Path, number: u64) -> PathBuf {
+    root.join("log").join(format!("{number:08}.log"))
+}
 
-fn worth_compacting(records: usize, index: &Index) -> bool { records > 1000 && records > 2 * (index.replicas().count() + index.partials().count()) }
+fn worth_compacting(records: usize, index: &Index) -> bool {
+    records > 1000 && records > 2 * (index.replicas().count() + index.partials().count())
+}
 
 /// Writes what is still true into a log of the next number; the rename makes it the truth.
 fn compact(root: &Path, old: &Path, index: &Index, durability: Durability) -> Result<(PathBuf, u64), ApiError> {
     let number: u64 = old.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok()).expect("logs are numbered");
     let path = log_path(root, number + 1);
     let mut bytes = log::FILE_HEADER.to_vec();
-    for records in index.records().chunks(1000) { bytes.extend(log::frame(records)); }
+    for records in index.records().chunks(1000) {
+        bytes.extend(log::frame(records));
+    }
     write_whole(&path, &bytes, durability)?;
     let before_bytes = old.metadata().map(|found| found.len()).unwrap_or(0);
     fs::remove_file(old).map_err(at("removing", old))?;
@@ -207,13 +238,17 @@ fn remove_garbage(root: &Path, index: &Index) -> Result<(), ApiError> {
         remove_tree(&path).map_err(at("removing", &path))?;
         removed += 1;
     }
-    if removed > 0 { tracing::info!(removed, "removed files that the commit log does not name"); }
+    if removed > 0 {
+        tracing::info!(removed, "removed files that the commit log does not name");
+    }
     Ok(())
 }
 
 pub fn list(directory: &Path) -> Result<Vec<String>, ApiError> {
     let entries = fs::read_dir(directory).map_err(at("listing", directory))?;
     let mut names = Vec::new();
-    for entry in entries { names.push(entry.map_err(at("listing", directory))?.file_name().to_string_lossy().into_owned()); }
+    for entry in entries {
+        names.push(entry.map_err(at("listing", directory))?.file_name().to_string_lossy().into_owned());
+    }
     Ok(names)
 }

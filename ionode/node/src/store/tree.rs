@@ -37,8 +37,12 @@ impl Manifest {
         Self { format: 1, members, empty_directories }
     }
 
-    pub fn to_bytes(&self) -> Vec<u8> { serde_json::to_vec(self).expect("a manifest is plain values") }
-    pub fn size_bytes(&self) -> u64 { self.members.iter().map(|member| member.size_bytes).sum() }
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a manifest is plain values")
+    }
+    pub fn size_bytes(&self) -> u64 {
+        self.members.iter().map(|member| member.size_bytes).sum()
+    }
     pub fn member(&self, path: &str) -> Option<&Member> {
         self.members.binary_search_by(|member| member.path.as_str().cmp(path)).ok().map(|at| &self.members[at])
     }
@@ -64,7 +68,9 @@ impl Manifest {
         };
         let manifest: Self = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
         let paths = manifest.members.iter().map(|member| &member.path).chain(&manifest.empty_directories);
-        if let Some(bad) = paths.into_iter().find(|path| !is_relative_path(path)) { return Err(damaged(format!("{bad:?} is no path in a tree"))); }
+        if let Some(bad) = paths.into_iter().find(|path| !is_relative_path(path)) {
+            return Err(damaged(format!("{bad:?} is no path in a tree")));
+        }
         Ok(manifest)
     }
 }
@@ -80,7 +86,9 @@ pub fn verify(top: &Path, manifest_path: &Path) -> Result<Option<Digests>, ApiEr
             Err(error) => return Err(crate::failure::disk("opening", &path, &error)),
         };
         let found = digest::of_file(&file, &path, false)?;
-        if (found.size_bytes, &found.blake3) != (member.size_bytes, &member.blake3) { return Ok(None); }
+        if (found.size_bytes, &found.blake3) != (member.size_bytes, &member.blake3) {
+            return Ok(None);
+        }
     }
     let mut digests = digest::of_bytes(&manifest.to_bytes(), false);
     digests.size_bytes = manifest.size_bytes();
@@ -92,7 +100,9 @@ pub fn has_sizes(top: &Path, manifest_path: &Path) -> bool {
     let Ok(manifest) = Manifest::read(manifest_path) else { return false };
     let folder = |path: &str| top.join(path).symlink_metadata().is_ok_and(|found| found.is_dir());
     let file = |path: &str, size: u64| top.join(path).symlink_metadata().is_ok_and(|found| found.is_file() && found.len() == size);
-    top.is_dir() && manifest.members.iter().all(|member| file(&member.path, member.size_bytes)) && manifest.empty_directories.iter().all(|path| folder(path))
+    top.is_dir()
+        && manifest.members.iter().all(|member| file(&member.path, member.size_bytes))
+        && manifest.empty_directories.iter().all(|path| folder(path))
 }
 
 #[cfg(test)]

@@ -33,7 +33,9 @@ pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, c
     let (entry, origin, source) = match before(node, job, request).await {
         Ok(found) => found,
         Err(error) => {
-            if let Some(partial) = claimed { leave(node, job, &partial.key.clone(), Some(partial), &error).await; }
+            if let Some(partial) = claimed {
+                leave(node, job, &partial.key.clone(), Some(partial), &error).await;
+            }
             return Err(error);
         }
     };
@@ -53,7 +55,9 @@ async fn before(node: &Arc<Node>, job: &Job, request: &FetchRequest) -> Result<(
     let open = node.origin(&request.source.origin_id)?;
     let path = &request.source.path;
     let entry = watched(node, job, path, STALL, open.origin.stat(path)).await?;
-    if entry.kind != EntryKind::File { return Err(ApiError::invalid("unsupported", path, format!("{path} is a directory at its origin; fetch its files one by one"))); }
+    if entry.kind != EntryKind::File {
+        return Err(ApiError::invalid("unsupported", path, format!("{path} is a directory at its origin; fetch its files one by one")));
+    }
     let expected = &request.expected;
     if entry.size_bytes != expected.size_bytes || expected.token.as_ref().is_some_and(|token| *token != entry.token) {
         let was = expected.token.clone().unwrap_or(format!("{} bytes", expected.size_bytes));
@@ -64,12 +68,28 @@ async fn before(node: &Arc<Node>, job: &Job, request: &FetchRequest) -> Result<(
 }
 
 fn source_changed(path: &str, was: &str, is: &str) -> ApiError {
-    ApiError::refused("source_changed", path, format!("{path} changed at its origin: expected {was}, found {is}; plan again with what is there now"))
+    ApiError::refused(
+        "source_changed",
+        path,
+        format!("{path} changed at its origin: expected {was}, found {is}; plan again with what is there now"),
+    )
 }
 
 /// The partial to go on with under this transfer's key; a fresh one if there is none of this content.
-async fn adopt(node: &Arc<Node>, key: &ReplicaKey, source: &Source, size_bytes: u64, claimed: Option<Partial>) -> Result<Partial, ApiError> {
-    let fresh = Partial { key: key.clone(), source: source.clone(), size_bytes, watermark_bytes: 0, prefix_blake3: blake3::hash(b"").to_hex().to_string() };
+async fn adopt(
+    node: &Arc<Node>,
+    key: &ReplicaKey,
+    source: &Source,
+    size_bytes: u64,
+    claimed: Option<Partial>,
+) -> Result<Partial, ApiError> {
+    let fresh = Partial {
+        key: key.clone(),
+        source: source.clone(),
+        size_bytes,
+        watermark_bytes: 0,
+        prefix_blake3: blake3::hash(b"").to_hex().to_string(),
+    };
     let found = match claimed {
         Some(partial) if partial.source == *source => Some(partial),
         Some(other) => {
@@ -78,8 +98,26 @@ async fn adopt(node: &Arc<Node>, key: &ReplicaKey, source: &Source, size_bytes: 
         }
         None => super::claim(&mut node.books().index, &key.file_id, source, size_bytes),
     };
-    let Some(mut partial) = found else { return Ok(fresh) };
-    if partial.key == *key { return Ok(partial); }
+    let Some(partial) = found else {
+        // Bytes of another content under this very key would be taken for checkpoints of this fetch.
+        if node.books().index.partial(key).is_some() {
+            discard(node, key).await;
+        }
+        return Ok(fresh);
+    };
+    if partial.key == *key {
+        return Ok(partial);
+    }
+    let before = partial.key.clone();
+    let moved = rename(node, key, partial).await;
+    if moved.is_err() {
+        discard(node, &before).await;
+    }
+    moved
+}
+
+/// An earlier generation's partial goes on under this one's key.
+async fn rename(node: &Arc<Node>, key: &ReplicaKey, mut partial: Partial) -> Result<Partial, ApiError> {
     let (from, to) = (node.store.partial_path(&partial.key), node.store.partial_path(key));
     let gone = Record::PartialGone { key: std::mem::replace(&mut partial.key, key.clone()) };
     blocking(move || std::fs::rename(&from, &to).map_err(at("renaming", &from))).await?;
@@ -92,7 +130,14 @@ async fn adopt(node: &Arc<Node>, key: &ReplicaKey, source: &Source, size_bytes: 
 
 type Stopped = (ApiError, Option<Partial>);
 
-async fn bring(node: &Arc<Node>, job: &Job, request: &FetchRequest, entry: &Entry, origin: &dyn Origin, partial: Partial) -> Result<Moved, Stopped> {
+async fn bring(
+    node: &Arc<Node>,
+    job: &Job,
+    request: &FetchRequest,
+    entry: &Entry,
+    origin: &dyn Origin,
+    partial: Partial,
+) -> Result<Moved, Stopped> {
     let want_sha256 = request.expected.sha256.is_some();
     let path = node.store.partial_path(&partial.key);
     let size_bytes = partial.size_bytes;
@@ -101,9 +146,17 @@ async fn bring(node: &Arc<Node>, job: &Job, request: &FetchRequest, entry: &Entr
     let start = partial.watermark_bytes;
     let (sink, hashing) = intake::open(node, file.clone(), partial.clone(), hasher, job.progress.clone());
     let arrived = async {
-        if start < size_bytes { origin.fetch(entry, &[start..size_bytes], &sink).await?; }
-        if sink.is_complete() { return Ok(()); }
-        Err(ApiError::transient("short_read", &entry.path, format!("the origin sent fewer bytes of {} than it has; it is tried again", entry.path)))
+        if start < size_bytes {
+            origin.fetch(entry, std::slice::from_ref(&(start..size_bytes)), &sink).await?;
+        }
+        if sink.is_complete() {
+            return Ok(());
+        }
+        Err(ApiError::transient(
+            "short_read",
+            &entry.path,
+            format!("the origin sent fewer bytes of {} than it has; it is tried again", entry.path),
+        ))
     };
     let fetched = watched(node, job, &entry.path, STALL, arrived).await;
     drop(sink);
@@ -112,18 +165,24 @@ async fn bring(node: &Arc<Node>, job: &Job, request: &FetchRequest, entry: &Entr
         (Err(error), Ok(())) => return Err((error, None)),
         (Err(_), Err(error)) => return Err((error.clone(), None)),
     };
+    let reached = Partial { watermark_bytes: hasher.size_bytes(), prefix_blake3: hasher.blake3_so_far(), ..partial };
     if let Err(error) = fetched {
-        let reached = Partial { watermark_bytes: hasher.size_bytes(), prefix_blake3: hasher.blake3_so_far(), ..partial };
         return Err((error, Some(reached)));
     }
-    let replica = conclude(node, job, request, origin, entry, &file, hasher.finish()).await.map_err(|error| (error, None))?;
+    let replica = conclude(node, job, request, origin, entry, &file, hasher.finish()).await;
+    let replica = replica.map_err(|error| (error, Some(reached)))?;
     Ok(Moved { replica, bytes_moved: size_bytes - start, verified: None })
 }
 
 /// The partial file, its prefix hashed again: what does not have the recorded hash is fetched anew.
 fn open_partial(path: PathBuf, mut partial: Partial, want_sha256: bool) -> Result<(Arc<File>, Partial, Hasher), ApiError> {
     let mut options = OpenOptions::new();
-    options.create(true).truncate(partial.watermark_bytes == 0).read(true).write(true).mode(0o600);
+    options.read(true).write(true).mode(0o600);
+    if partial.watermark_bytes == 0 {
+        // Never an old inode: a write of a fetch that was dropped may still be under way to it.
+        crate::sandbox::folder::remove_tree(&path).map_err(at("removing", &path))?;
+        options.create_new(true);
+    }
     let file = options.open(&path).map_err(at("making", &path))?;
     let mut hasher = Hasher::new(want_sha256);
     hasher.read_up_to(&file, &path, partial.watermark_bytes)?;
@@ -150,9 +209,19 @@ fn allocate(file: &File, path: &std::path::Path, size_bytes: u64) -> Result<(), 
     file.set_len(size_bytes).map_err(at("extending", path))
 }
 
-async fn conclude(node: &Arc<Node>, job: &Job, request: &FetchRequest, origin: &dyn Origin, entry: &Entry, file: &Arc<File>, digests: Digests) -> Result<Replica, ApiError> {
+async fn conclude(
+    node: &Arc<Node>,
+    job: &Job,
+    request: &FetchRequest,
+    origin: &dyn Origin,
+    entry: &Entry,
+    file: &Arc<File>,
+    digests: Digests,
+) -> Result<Replica, ApiError> {
     let now = watched(node, job, &entry.path, STALL, origin.stat(&entry.path)).await?;
-    if now.token != entry.token { return Err(source_changed(&entry.path, &entry.token, &now.token)); }
+    if now.token != entry.token {
+        return Err(source_changed(&entry.path, &entry.token, &now.token));
+    }
     check_content(&request.expected, &entry.path, &digests)?;
     let replica = Replica {
         file_id: request.file_id.clone(),
@@ -171,13 +240,17 @@ async fn conclude(node: &Arc<Node>, job: &Job, request: &FetchRequest, origin: &
 }
 
 fn check_content(expected: &Expected, path: &str, digests: &Digests) -> Result<(), ApiError> {
-    let differs = |wanted: &Option<String>, found: Option<&str>| wanted.as_deref().is_some_and(|wanted| found.is_none_or(|found| !found.eq_ignore_ascii_case(wanted)));
+    let differs = |wanted: &Option<String>, found: Option<&str>| {
+        wanted.as_deref().is_some_and(|wanted| found.is_none_or(|found| !found.eq_ignore_ascii_case(wanted)))
+    };
     let kind = match (differs(&expected.blake3, Some(&digests.blake3)), differs(&expected.sha256, digests.sha256.as_deref())) {
         (true, _) => "BLAKE3",
         (_, true) => "SHA-256",
         _ => return Ok(()),
     };
-    let message = format!("{path} does not have the expected {kind}: the file at the origin, or the checksum declared for it, is wrong; its bytes were deleted");
+    let message = format!(
+        "{path} does not have the expected {kind}: the file at the origin, or the checksum declared for it, is wrong; its bytes were deleted"
+    );
     Err(ApiError::corrupt("checksum_mismatch", path, message))
 }
 
@@ -192,7 +265,9 @@ async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica) 
     })
     .await?;
     let mut records = vec![Record::Commit { replicas: vec![replica.clone()] }];
-    if node.books().index.partial(&key).is_some() { records.push(Record::PartialGone { key: key.clone() }); }
+    if node.books().index.partial(&key).is_some() {
+        records.push(Record::PartialGone { key: key.clone() });
+    }
     node.store.write(records, vec![node.store.shelf(&key)]).await?;
     let mut books = node.books();
     books.index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
@@ -207,7 +282,9 @@ async fn leave(node: &Arc<Node>, job: &Job, key: &ReplicaKey, reached: Option<Pa
         Some(partial) => keep(node, job, partial).await,
         None => false,
     };
-    if !kept { discard(node, key).await; }
+    if !kept {
+        discard(node, key).await;
+    }
 }
 
 async fn keep(node: &Arc<Node>, job: &Job, partial: Partial) -> bool {
@@ -217,7 +294,9 @@ async fn keep(node: &Arc<Node>, job: &Job, partial: Partial) -> bool {
         file.set_len(length).map_err(at("cutting", &path))?;
         durability.file(&file, &path)
     });
-    if cut.await.is_err() || node.store.write(vec![Record::Partial(partial.clone())], Vec::new()).await.is_err() { return false; }
+    if cut.await.is_err() || node.store.write(vec![Record::Partial(partial.clone())], Vec::new()).await.is_err() {
+        return false;
+    }
     let mut books = node.books();
     // In one step: its bytes leave the reservation and become idle ones.
     books.index.space.release(&Holder::Transfer(job.id.clone()));
@@ -228,14 +307,23 @@ async fn keep(node: &Arc<Node>, job: &Job, partial: Partial) -> bool {
 async fn discard(node: &Arc<Node>, key: &ReplicaKey) {
     let (worker, gone) = (node.clone(), key.clone());
     let removed = blocking(move || {
-        crate::sandbox::folder::remove_tree(&worker.store.partial_path(&gone)).map_err(at("removing", &worker.store.partial_path(&gone)))?;
+        crate::sandbox::folder::remove_tree(&worker.store.partial_path(&gone))
+            .map_err(at("removing", &worker.store.partial_path(&gone)))?;
         // Renamed already, but not in the log.
-        if worker.books().index.replica(&gone).is_none() { worker.store.remove_bytes(&gone)?; }
+        if worker.books().index.replica(&gone).is_none() {
+            worker.store.remove_bytes(&gone)?;
+        }
         Ok(())
     });
-    if let Err(error) = removed.await { tracing::warn!(partial = %key, %error, "a partial could not be removed; a restart removes it"); }
-    if node.books().index.partial(key).is_none() { return; }
+    if let Err(error) = removed.await {
+        tracing::warn!(partial = %key, %error, "a partial could not be removed; a restart removes it");
+    }
+    if node.books().index.partial(key).is_none() {
+        return;
+    }
     let record = Record::PartialGone { key: key.clone() };
-    if let Err(error) = node.store.write(vec![record], Vec::new()).await { tracing::warn!(partial = %key, %error, "a partial could not be logged as gone; a restart finds out"); }
+    if let Err(error) = node.store.write(vec![record], Vec::new()).await {
+        tracing::warn!(partial = %key, %error, "a partial could not be logged as gone; a restart finds out");
+    }
     node.books().index.drop_partial(key);
 }

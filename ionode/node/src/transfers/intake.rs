@@ -73,7 +73,9 @@ pub fn open(node: &Arc<Node>, file: Arc<File>, partial: Partial, hasher: Hasher,
 }
 
 impl Intake {
-    pub fn is_complete(&self) -> bool { self.mark.lock().expect("nobody panics here").is_complete() }
+    pub fn is_complete(&self) -> bool {
+        self.mark.lock().expect("nobody panics here").is_complete()
+    }
 
     fn note(&self, offset: u64, length: u64) -> Result<(), ApiError> {
         let mut mark = self.mark.lock().expect("nobody panics here");
@@ -85,7 +87,10 @@ impl Intake {
     }
 
     fn misplaced(&self, offset: u64, length: u64) -> ApiError {
-        let message = format!("the origin sent {length} bytes at {offset} of {}, which were not asked for or came twice; it is fetched anew", self.subject);
+        let message = format!(
+            "the origin sent {length} bytes at {offset} of {}, which were not asked for or came twice; it is fetched anew",
+            self.subject
+        );
         ApiError::corrupt("io_error", &self.subject, message)
     }
 }
@@ -94,11 +99,19 @@ impl Intake {
 impl Sink for Intake {
     async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError> {
         let length = chunk.len() as u64;
-        if offset.checked_add(length).is_none_or(|end| end > self.size_bytes) { return Err(self.misplaced(offset, length)); }
+        if offset.checked_add(length).is_none_or(|end| end > self.size_bytes) {
+            return Err(self.misplaced(offset, length));
+        }
         let mut hashed = self.hashed.clone();
         let contiguous = self.mark.lock().expect("nobody panics here").contiguous();
         let gone = hashed.wait_for(|hashed| contiguous.saturating_sub(*hashed) <= LAG_BYTES_MAX).await.is_err();
-        if gone { return Err(ApiError::transient("io_error", &self.subject, format!("hashing of {} ended early; look at the node's log", self.subject))); }
+        if gone {
+            return Err(ApiError::transient(
+                "io_error",
+                &self.subject,
+                format!("hashing of {} ended early; look at the node's log", self.subject),
+            ));
+        }
         let (file, path) = (self.file.clone(), self.path.clone());
         blocking(move || file.write_all_at(&chunk, offset).map_err(at("writing", &path))).await?;
         self.note(offset, length)
@@ -118,7 +131,9 @@ struct Follower {
 impl Follower {
     fn run(mut self, positions: &mpsc::Receiver<u64>) -> Result<Hasher, ApiError> {
         while let Ok(mut position) = positions.recv() {
-            while let Ok(later) = positions.try_recv() { position = position.max(later); }
+            while let Ok(later) = positions.try_recv() {
+                position = position.max(later);
+            }
             // In steps, so that a checkpoint never covers much more than is due.
             while self.hasher.size_bytes() < position {
                 let step = position.min(self.hasher.size_bytes() + LAG_BYTES_MAX / 4);
@@ -133,7 +148,9 @@ impl Follower {
     fn checkpoint_if_due(&mut self) -> Result<(), ApiError> {
         let fresh = self.hasher.size_bytes() - self.partial.watermark_bytes;
         let early = fresh >= CHECKPOINT_EARLY_BYTES && self.checkpoint_at.elapsed() >= CHECKPOINT_EARLY_AFTER;
-        if (fresh < CHECKPOINT_BYTES && !early) || self.hasher.size_bytes() == self.partial.size_bytes { return Ok(()); }
+        if (fresh < CHECKPOINT_BYTES && !early) || self.hasher.size_bytes() == self.partial.size_bytes {
+            return Ok(());
+        }
         self.checkpoint_at = Instant::now();
         self.partial.watermark_bytes = self.hasher.size_bytes();
         self.partial.prefix_blake3 = self.hasher.blake3_so_far();

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use stager_core::error::ApiError;
-use stager_core::index::Index;
 use stager_core::ids::{check_id, check_relative_path};
+use stager_core::index::Index;
 use stager_core::queue::Queue;
 use stager_core::record::{Partial, Source};
 use stager_core::replica::ReplicaKey;
@@ -24,7 +24,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::failure::bad_request;
 use crate::node::{Cause, Node};
-use crate::wire::{Event, FetchRequest, Place, TransferAnswer, TransferKind, TransferRequest, TransferState, TransferStatus, UploadRequest};
+use crate::wire::{
+    Event, FetchRequest, Place, TransferAnswer, TransferKind, TransferRequest, TransferState, TransferStatus, UploadRequest,
+};
 
 #[derive(Default)]
 pub struct Transfers {
@@ -96,9 +98,13 @@ impl Transfer {
         }
     }
 
-    fn answer(&self) -> TransferAnswer { TransferAnswer { state: self.state, event: self.event.clone() } }
+    fn answer(&self) -> TransferAnswer {
+        TransferAnswer { state: self.state, event: self.event.clone() }
+    }
 
-    fn is_over(&self) -> bool { matches!(self.state, TransferStatus::Done | TransferStatus::Failed | TransferStatus::Cancelled) }
+    fn is_over(&self) -> bool {
+        matches!(self.state, TransferStatus::Done | TransferStatus::Failed | TransferStatus::Cancelled)
+    }
 
     fn telemetry(&self, transfer_id: &str) -> TransferState {
         let key = self.request.key();
@@ -118,7 +124,9 @@ impl Transfer {
 }
 
 impl Transfers {
-    fn desk(&self) -> MutexGuard<'_, Desk> { self.desk.lock().expect("nobody panics over the desk") }
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(|_| crate::node::give_up("the transfers"))
+    }
 
     pub fn list(&self) -> Vec<TransferState> {
         let mut states: Vec<TransferState> = self.desk().table.iter().map(|(id, transfer)| transfer.telemetry(id)).collect();
@@ -126,9 +134,13 @@ impl Transfers {
         states
     }
 
-    pub fn forget_through(&self, seq: u64) { self.desk().table.retain(|_, transfer| transfer.event.as_ref().is_none_or(|event| event.seq > seq)); }
+    pub fn forget_through(&self, seq: u64) {
+        self.desk().table.retain(|_, transfer| transfer.event.as_ref().is_none_or(|event| event.seq > seq));
+    }
 
-    pub fn is_idle(&self) -> bool { self.desk().table.values().all(Transfer::is_over) }
+    pub fn is_idle(&self) -> bool {
+        self.desk().table.values().all(Transfer::is_over)
+    }
 
     /// Until all that run have ended.
     pub async fn join(&self) {
@@ -156,7 +168,9 @@ pub fn put(node: &Arc<Node>, cause: Cause, transfer_id: &str, request: TransferR
         TransferRequest::Upload(upload) => accept_upload(node, &cause, transfer_id, upload)?,
     };
     let answer = transfer.answer();
-    if transfer.state == TransferStatus::Queued { desk.queue.push(&request.place().origin_id, transfer_id, request.priority()); }
+    if transfer.state == TransferStatus::Queued {
+        desk.queue.push(&request.place().origin_id, transfer_id, request.priority());
+    }
     desk.table.insert(transfer_id.to_string(), transfer);
     drop(desk);
     run::start_waiting(node);
@@ -167,7 +181,10 @@ fn accept_fetch(node: &Node, desk: &Desk, cause: &Cause, transfer_id: &str, fetc
     let request = TransferRequest::Fetch(fetch.clone());
     let key = request.key();
     let mut transfer = Transfer::new(request, cause.clone(), fetch.expected.size_bytes);
-    let here = { let books = node.books(); books.index.readable(&key).cloned().ok() };
+    let here = {
+        let books = node.books();
+        books.index.readable(&key).cloned().ok()
+    };
     if let Some(replica) = here {
         let done = run::fact_done(transfer_id, TransferKind::Fetch, &replica, 0, 0.0, None);
         transfer.event = Some(node.emit(cause, done));
@@ -175,7 +192,8 @@ fn accept_fetch(node: &Node, desk: &Desk, cause: &Cause, transfer_id: &str, fetc
         return Ok(transfer);
     }
     let taken = node.books().index.replica(&key).is_some() || node.books().index.is_leaving(&key);
-    let busy = desk.table.values().any(|other| !other.is_over() && other.request.kind() == TransferKind::Fetch && other.request.key() == key);
+    let busy =
+        desk.table.values().any(|other| !other.is_over() && other.request.kind() == TransferKind::Fetch && other.request.key() == key);
     if taken || busy {
         let message = format!("replica {key} is being made, deleted or quarantined on this node; fetch it under a new generation");
         return Err(ApiError::refused("replica_busy", &key.file_id, message));
@@ -185,7 +203,9 @@ fn accept_fetch(node: &Node, desk: &Desk, cause: &Cause, transfer_id: &str, fetc
     let holder = Holder::Transfer(transfer_id.to_string());
     let size_bytes = fetch.expected.size_bytes;
     // Claimed before the space is asked for: an earlier try's bytes must not be given up for going on with them.
-    transfer.partial = node.reserve_with(holder, &key.file_id, size_bytes, |index| source.and_then(|source| claim(index, &fetch.file_id, &source, size_bytes)))?;
+    transfer.partial = node.reserve_with(holder, &key.file_id, size_bytes, |index| {
+        source.and_then(|source| claim(index, &fetch.file_id, &source, size_bytes))
+    })?;
     Ok(transfer)
 }
 
@@ -203,12 +223,17 @@ fn accept_upload(node: &Node, cause: &Cause, transfer_id: &str, upload: &UploadR
 }
 
 /// Not in the alphabet of attempt ids, so it can never be one.
-fn lease_name(transfer_id: &str) -> String { format!("transfer:{transfer_id}") }
+fn lease_name(transfer_id: &str) -> String {
+    format!("transfer:{transfer_id}")
+}
 
 pub fn cancel(node: &Arc<Node>, transfer_id: &str) -> Result<TransferAnswer, ApiError> {
     let mut desk = node.transfers.desk();
     let Some(transfer) = desk.table.get_mut(transfer_id) else {
-        return Err(bad_request(transfer_id, format!("there is no transfer {transfer_id} on this node; it ended and was acknowledged, or was never asked for")));
+        return Err(bad_request(
+            transfer_id,
+            format!("there is no transfer {transfer_id} on this node; it ended and was acknowledged, or was never asked for"),
+        ));
     };
     transfer.cancel.cancel();
     let mut answer = transfer.answer();
@@ -216,7 +241,9 @@ pub fn cancel(node: &Arc<Node>, transfer_id: &str) -> Result<TransferAnswer, Api
         drop(desk);
         run::end_unstarted(node, transfer_id);
         let desk = node.transfers.desk();
-        if let Some(transfer) = desk.table.get(transfer_id) { answer = transfer.answer(); }
+        if let Some(transfer) = desk.table.get(transfer_id) {
+            answer = transfer.answer();
+        }
     }
     Ok(answer)
 }

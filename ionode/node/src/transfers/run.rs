@@ -51,8 +51,18 @@ pub fn start_waiting(node: &Arc<Node>) {
                 TransferRequest::Fetch(request) => fetch::fetch(&node_of_task, &job, request, partial).await,
                 TransferRequest::Upload(request) => upload::upload(&node_of_task, &job, request).await,
             };
+            if matches!(&outcome, Err(error) if error.class == Class::Corrupt && request.kind() == TransferKind::Upload) {
+                look_at_source(&node_of_task, &job, &request).await;
+            }
             end(&node_of_task, &job, &request, outcome, started.elapsed());
         });
+    }
+}
+
+/// An upload that found wrong content: was it ours?
+async fn look_at_source(node: &Arc<Node>, job: &Job, request: &TransferRequest) {
+    if let Err(error) = crate::replicas::verify(node, &job.cause, &request.key()).await {
+        tracing::warn!(transfer_id = job.id, %error, "the replica of a failed upload could not be verified");
     }
 }
 
@@ -64,7 +74,10 @@ fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, outcome: Result<M
         Err(_) => Outcome::Neutral,
     };
     let (state, fact) = match outcome {
-        Ok(moved) => (TransferStatus::Done, fact_done(&job.id, request.kind(), &moved.replica, moved.bytes_moved, took.as_secs_f64(), moved.verified)),
+        Ok(moved) => (
+            TransferStatus::Done,
+            fact_done(&job.id, request.kind(), &moved.replica, moved.bytes_moved, took.as_secs_f64(), moved.verified),
+        ),
         Err(_) if job.cancel.is_cancelled() => (TransferStatus::Cancelled, Fact::TransferCancelled { transfer_id: job.id.clone() }),
         Err(error) => {
             tracing::warn!(transfer_id = job.id, code = error.code, error = %error, "a transfer failed");
@@ -78,9 +91,17 @@ fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, outcome: Result<M
 
 /// A transfer cancelled while it waited.
 pub fn end_unstarted(node: &Arc<Node>, transfer_id: &str) {
-    let taken = { node.transfers.desk().table.get_mut(transfer_id).map(|transfer| (transfer.request.clone(), transfer.cause.clone(), transfer.partial.take())) };
+    let taken = {
+        node.transfers
+            .desk()
+            .table
+            .get_mut(transfer_id)
+            .map(|transfer| (transfer.request.clone(), transfer.cause.clone(), transfer.partial.take()))
+    };
     let Some((request, cause, partial)) = taken else { return };
-    if let Some(partial) = partial { node.books().index.put_partial(partial, false); }
+    if let Some(partial) = partial {
+        node.books().index.put_partial(partial, false);
+    }
     give_back(node, transfer_id, &request);
     settle(node, transfer_id, &cause, TransferStatus::Cancelled, Fact::TransferCancelled { transfer_id: transfer_id.to_string() });
 }
@@ -88,7 +109,9 @@ pub fn end_unstarted(node: &Arc<Node>, transfer_id: &str) {
 fn give_back(node: &Node, transfer_id: &str, request: &TransferRequest) {
     let mut books = node.books();
     match request.kind() {
-        TransferKind::Fetch => { books.index.space.release(&Holder::Transfer(transfer_id.to_string())); }
+        TransferKind::Fetch => {
+            books.index.space.release(&Holder::Transfer(transfer_id.to_string()));
+        }
         TransferKind::Upload => books.index.end_lease(&lease_name(transfer_id)),
     }
 }
@@ -103,7 +126,14 @@ fn settle(node: &Node, transfer_id: &str, cause: &Cause, state: TransferStatus, 
     }
 }
 
-pub fn fact_done(transfer_id: &str, kind: TransferKind, replica: &Replica, bytes_moved: u64, duration_s: f64, verified: Option<Verified>) -> Fact {
+pub fn fact_done(
+    transfer_id: &str,
+    kind: TransferKind,
+    replica: &Replica,
+    bytes_moved: u64,
+    duration_s: f64,
+    verified: Option<Verified>,
+) -> Fact {
     Fact::TransferDone(TransferDone {
         transfer_id: transfer_id.to_string(),
         file_id: replica.file_id.clone(),
@@ -121,13 +151,25 @@ pub fn fact_done(transfer_id: &str, kind: TransferKind, replica: &Replica, bytes
 }
 
 /// Runs work of an origin until it is done, cancelled, the node ends, or nothing has moved for `stall`.
-pub(super) async fn watched<T>(node: &Node, job: &Job, subject: &str, stall: Duration, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+pub(super) async fn watched<T>(
+    node: &Node,
+    job: &Job,
+    subject: &str,
+    stall: Duration,
+    work: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
     tokio::select! {
         outcome = work => outcome,
-        () = job.cancel.cancelled() => Err(ApiError::refused("cancelled", subject, format!("the transfer {} of {subject} was cancelled", job.id))),
-        () = node.ending.cancelled() => Err(ApiError::transient("draining", subject, format!("the node ended while {subject} was transferred; it goes on where it stopped when asked again"))),
+        () = job.cancel.cancelled() => {
+            Err(ApiError::refused("cancelled", subject, format!("the transfer {} of {subject} was cancelled", job.id)))
+        }
+        () = node.ending.cancelled() => {
+            let message = format!("the node ended while {subject} was transferred; it goes on where it stopped when asked again");
+            Err(ApiError::transient("draining", subject, message))
+        }
         () = stalled(&job.progress, stall) => {
-            let message = format!("no byte of {subject} moved for {} s; look at the origin and its network, it goes on where it stopped when tried again", stall.as_secs());
+            let waited_s = stall.as_secs();
+            let message = format!("no byte of {subject} moved for {waited_s} s; look at the origin and its network, a new try resumes");
             Err(ApiError::transient("timeout", subject, message))
         }
     }
@@ -139,7 +181,11 @@ async fn stalled(progress: &AtomicU64, stall: Duration) {
     loop {
         looks.tick().await;
         let now = progress.load(Ordering::Relaxed);
-        if now != seen { (seen, since) = (now, Instant::now()); }
-        if since.elapsed() >= stall { return; }
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+        if since.elapsed() >= stall {
+            return;
+        }
     }
 }

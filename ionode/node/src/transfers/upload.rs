@@ -67,7 +67,12 @@ async fn file(node: &Node, job: &Job, request: &UploadRequest, origin: &dyn Orig
     send(origin, request, &piece, &move |sent| progress.store(sent, Ordering::Relaxed)).await
 }
 
-async fn send(origin: &dyn Origin, request: &UploadRequest, piece: &Piece<'_>, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Uploaded, ApiError> {
+async fn send(
+    origin: &dyn Origin,
+    request: &UploadRequest,
+    piece: &Piece<'_>,
+    progress: &(dyn Fn(u64) + Send + Sync),
+) -> Result<Uploaded, ApiError> {
     let upload = Upload {
         local: piece.local,
         path: &piece.path,
@@ -83,7 +88,10 @@ async fn send(origin: &dyn Origin, request: &UploadRequest, piece: &Piece<'_>, p
     if request.verify == VerifyMode::Readback && uploaded.verified != Verified::Readback {
         let answer = verify_content(origin, &piece.path, piece.size_bytes, piece.blake3).await?;
         if !answer.matches {
-            let message = format!("{} read back from its origin differs from what was sent; look at the origin's disk, then upload it again", piece.path);
+            let message = format!(
+                "{} read back from its origin differs from what was sent; look at the origin's disk, then upload it again",
+                piece.path
+            );
             return Err(ApiError::corrupt("checksum_mismatch", &piece.path, message));
         }
         uploaded.verified = Verified::Readback;
@@ -92,16 +100,24 @@ async fn send(origin: &dyn Origin, request: &UploadRequest, piece: &Piece<'_>, p
     Ok(uploaded)
 }
 
-fn digest(hex: &str, path: &str) -> Result<[u8; 32], ApiError> { blake3::Hash::from_hex(hex).map(|hash| *hash.as_bytes()).map_err(|_| unreadable(path)) }
+fn digest(hex: &str, path: &str) -> Result<[u8; 32], ApiError> {
+    blake3::Hash::from_hex(hex).map(|hash| *hash.as_bytes()).map_err(|_| unreadable(path))
+}
 
-fn unreadable(path: &str) -> ApiError { ApiError::corrupt("checksum_mismatch", path, format!("the checksum recorded for {path} is not readable; verify the replica")) }
+fn unreadable(path: &str) -> ApiError {
+    ApiError::corrupt("checksum_mismatch", path, format!("the checksum recorded for {path} is not readable; verify the replica"))
+}
 
 async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn Origin, replica: &Replica) -> Result<Uploaded, ApiError> {
     let manifest_path = node.store.manifest_path(&replica.key());
     let manifest = blocking(move || Manifest::read(&manifest_path)).await?;
     let top = &request.destination.path;
-    if manifest.members.is_empty() && manifest.empty_directories.is_empty() { origin.make_directory(top).await?; }
-    for folder in &manifest.empty_directories { origin.make_directory(&format!("{top}/{folder}")).await?; }
+    if manifest.members.is_empty() && manifest.empty_directories.is_empty() {
+        origin.make_directory(top).await?;
+    }
+    for folder in &manifest.empty_directories {
+        origin.make_directory(&format!("{top}/{folder}")).await?;
+    }
     let local_top = node.store.data_path(&replica.key());
     let locals: Vec<_> = manifest.members.iter().map(|member| local_top.join(&member.path)).collect();
     let sent: Vec<AtomicU64> = manifest.members.iter().map(|_| AtomicU64::new(0)).collect();
@@ -144,10 +160,14 @@ impl Summary {
     fn add(&mut self, uploaded: &Uploaded) {
         self.bytes_moved += uploaded.bytes_moved;
         let known = self.weakest.get_or_insert(uploaded.verified);
-        if strength(uploaded.verified) < strength(*known) { *known = uploaded.verified; }
+        if strength(uploaded.verified) < strength(*known) {
+            *known = uploaded.verified;
+        }
     }
 
-    fn total(self) -> Uploaded { Uploaded { token: String::new(), verified: self.weakest.unwrap_or(Verified::Readback), bytes_moved: self.bytes_moved } }
+    fn total(self) -> Uploaded {
+        Uploaded { token: String::new(), verified: self.weakest.unwrap_or(Verified::Readback), bytes_moved: self.bytes_moved }
+    }
 }
 
 /// Adopted content was verified by reading it, too, but it is good to see in a summary that all of it was.

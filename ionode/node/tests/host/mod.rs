@@ -1,0 +1,236 @@
+//! A real `stager-ionode serve` process under a temporary directory, and a small client for it.
+//!
+//! The one rule: tests wait for conditions with a deadline, and no process outlives its test.
+#![allow(dead_code)]
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{json, Value};
+
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+pub struct Host {
+    pub root: PathBuf,
+    pub incarnation: String,
+    pub token: String,
+    pub epoch: u64,
+    child: Child,
+    commands: std::cell::Cell<u64>,
+}
+
+pub struct Reply {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.body)))
+    }
+}
+
+pub fn command(root: &Path, capacity_bytes: u64, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stager-ionode"));
+    command.arg("serve").arg("--store").arg(root.join("store")).args(["--capacity", &capacity_bytes.to_string(), "--node-id", "node0"]);
+    command.arg("--socket").arg(root.join("sock")).args(more);
+    command
+}
+
+impl Host {
+    pub fn start(root: &Path, capacity_bytes: u64) -> Self {
+        Self::start_with(root, capacity_bytes, &[])
+    }
+
+    pub fn start_with(root: &Path, capacity_bytes: u64, more: &[&str]) -> Self {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(root.join("log")).unwrap();
+        let mut child = command(root, capacity_bytes, more).stderr(log).stdin(Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        let rendezvous = until("the node listens", || {
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("the node ended with {status}: {}", std::fs::read_to_string(root.join("log")).unwrap());
+            }
+            let text = std::fs::read_to_string(root.join("store/rendezvous.json")).ok()?;
+            serde_json::from_str::<Value>(&text).ok().filter(|found| found["pid"] == pid)
+        });
+        let token = std::fs::read_to_string(rendezvous["token_file"].as_str().unwrap()).unwrap();
+        let incarnation = rendezvous["incarnation"].as_str().unwrap().to_string();
+        Self { root: root.to_owned(), incarnation, token, epoch: 1, child, commands: std::cell::Cell::new(0) }
+    }
+
+    pub fn headers(&self) -> Vec<(String, String)> {
+        self.commands.set(self.commands.get() + 1);
+        let pairs = [
+            ("Authorization", format!("Bearer {}", self.token)),
+            ("X-Stager-Api", "1".into()),
+            ("X-Stager-Epoch", self.epoch.to_string()),
+            ("X-Stager-Incarnation", self.incarnation.clone()),
+            ("X-Stager-Command", format!("c{}", self.commands.get())),
+        ];
+        pairs.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+    }
+
+    pub fn send(&self, method: &str, path: &str, body: &Value, headers: &[(String, String)]) -> Reply {
+        let mut stream = UnixStream::connect(self.root.join("sock")).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
+        let mut request = format!("{method} /v1/{path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+        for (name, value) in headers {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        stream.write_all(format!("{request}\r\n").as_bytes()).unwrap();
+        stream.write_all(&body).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let split = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("an answer has a head");
+        let head = String::from_utf8(answer[..split].to_vec()).unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Reply { status, head: head.to_lowercase(), body: answer[split + 4..].to_vec() }
+    }
+
+    pub fn call(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
+        let reply = self.send(method, path, &body, &self.headers());
+        (reply.status, reply.json())
+    }
+
+    /// The answer of a call that has to succeed.
+    pub fn ok(&self, method: &str, path: &str, body: Value) -> Value {
+        let (status, answer) = self.call(method, path, body);
+        assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
+        answer
+    }
+
+    /// The error of a call that has to fail so.
+    pub fn refused(&self, method: &str, path: &str, body: Value, status: u16, code: &str) -> Value {
+        let (found, answer) = self.call(method, path, body);
+        assert_eq!((found, answer["error"]["code"].as_str()), (status, Some(code)), "{method} {path}: {answer}");
+        answer
+    }
+
+    pub fn put_file_origin(&self, base: &Path) {
+        self.ok("PUT", "origins/lab", json!({"kind": "file", "base_path": base}));
+    }
+
+    /// A file origin so slow that a fetch can be watched.
+    pub fn put_slow_origin(&self, base: &Path, bytes_per_s: u64) {
+        self.ok("PUT", "origins/lab", json!({"kind": "file", "base_path": base, "bandwidth_bytes_per_s_max": bytes_per_s}));
+    }
+
+    pub fn stat(&self, path: &str) -> Value {
+        self.ok("POST", "origins/lab/stat", json!({"paths": [path]}))["entries"][0].clone()
+    }
+
+    pub fn ask_fetch(&self, id: &str, file_id: &str, path: &str) -> (u16, Value) {
+        let entry = self.stat(path);
+        let expected = json!({"size_bytes": entry["size_bytes"], "token": entry["token"], "blake3": null, "sha256": null});
+        self.call("PUT", &format!("transfers/{id}"), fetch(file_id, id, path, expected))
+    }
+
+    /// Fetches and waits; the event that tells how it ended.
+    pub fn fetched(&self, id: &str, file_id: &str, path: &str) -> Value {
+        let (status, answer) = self.ask_fetch(id, file_id, path);
+        assert_eq!(status, 202, "{answer}");
+        self.ended(id)
+    }
+
+    /// The event of a transfer, once there is one.
+    pub fn ended(&self, id: &str) -> Value {
+        self.event(&format!("transfer {id} ends"), |event| {
+            event["transfer_id"] == id && event["kind"].as_str().is_some_and(|kind| kind.starts_with("transfer_"))
+        })
+    }
+
+    pub fn event(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        until(what, || {
+            let answer = self.ok("GET", "events?after=0", Value::Null);
+            answer["events"].as_array().unwrap().iter().find(|event| wanted(event)).cloned()
+        })
+    }
+
+    pub fn telemetry(&self, id: &str) -> Value {
+        let answer = self.ok("GET", "transfers", Value::Null);
+        answer["transfers"].as_array().unwrap().iter().find(|transfer| transfer["transfer_id"] == id).cloned().unwrap_or(Value::Null)
+    }
+
+    pub fn space(&self) -> (u64, u64) {
+        let node = self.ok("GET", "node", Value::Null);
+        (node["used_bytes"].as_u64().unwrap(), node["reserved_bytes"].as_u64().unwrap())
+    }
+
+    pub fn content(&self, file_id: &str, generation: &str) -> Vec<u8> {
+        let reply = self.send("GET", &format!("replicas/{file_id}/{generation}/content"), &Value::Null, &self.headers());
+        assert_eq!(reply.status, 200, "{}", String::from_utf8_lossy(&reply.body));
+        reply.body
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn terminate(mut self) -> ExitStatus {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.child.id() as i32), nix::sys::signal::Signal::SIGTERM).unwrap();
+        self.wait()
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        until("the node ends", || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn fetch(file_id: &str, generation: &str, path: &str, expected: Value) -> Value {
+    json!({"kind": "fetch", "file_id": file_id, "generation": generation, "source": {"origin_id": "lab", "path": path},
+           "expected": expected, "priority": 5, "executable": false})
+}
+
+pub fn upload(file_id: &str, generation: &str, path: &str, on_exists: &str) -> Value {
+    json!({"kind": "upload", "file_id": file_id, "generation": generation, "destination": {"origin_id": "lab", "path": path},
+           "on_exists": on_exists, "verify": "auto", "priority": 12, "make_executable": false})
+}
+
+pub fn output(file_id: &str, path: &str, kind: &str, optional: bool) -> Value {
+    json!({"file_id": file_id, "generation": "a", "path": path, "kind": kind, "optional": optional})
+}
+
+pub fn stage_out(sandbox: &Path, reservation_id: &str, outputs: Value) -> Value {
+    json!({"sandbox_dir": sandbox, "reservation_id": reservation_id, "outputs": outputs, "mounts": [], "keep": [], "want_sha256": false})
+}
+
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited {DEADLINE:?} in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Bytes that no compression or sparse hole could fake, the same in every run.
+pub fn noise(seed: u8, length: usize) -> Vec<u8> {
+    let mut reader = blake3::Hasher::new().update(&[seed]).finalize_xof();
+    let mut bytes = vec![0; length];
+    reader.fill(&mut bytes);
+    bytes
+}
+
+/// A settled source file: old enough that its token can be trusted.
+pub fn source(base: &Path, path: &str, bytes: &[u8]) {
+    let full = base.join(path);
+    std::fs::create_dir_all(full.parent().unwrap()).unwrap();
+    std::fs::write(&full, bytes).unwrap();
+    let old = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    std::fs::File::options().write(true).open(&full).unwrap().set_modified(old).unwrap();
+}
