@@ -22,7 +22,7 @@ DEMO = PROJECT / "workflows" / "montage"
 JOB_PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 # One worker makes the tiles and runs the plain way once for all these tests.
-pytestmark = pytest.mark.xdist_group("montage")
+pytestmark = [pytest.mark.xdist_group("montage"), pytest.mark.timeout(600)]
 ORIGIN_LINE = "survey: file:../../demo-out/survey"
 
 
