@@ -62,34 +62,34 @@ struct Erase {
 
 /// `args` as they follow the word `origin`. Returns the exit code.
 pub fn cli(args: &[String]) -> i32 {
-    match run(args) {
-        Ok(answer) => {
-            println!("{answer}");
-            0
-        }
-        Err(error) => {
-            println!("{}", json!({ "error": error }));
-            1
-        }
+    let (code, answer) = respond(args, &mut std::io::stdin());
+    println!("{answer}");
+    code
+}
+
+fn respond(args: &[String], stdin: &mut dyn Read) -> (i32, Value) {
+    match run(args, stdin) {
+        Ok(answer) => (0, answer),
+        Err(error) => (1, json!({ "error": error })),
     }
 }
 
-fn run(args: &[String]) -> Result<Value, ApiError> {
+fn run(args: &[String], stdin: &mut dyn Read) -> Result<Value, ApiError> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let (action, source) = match words.as_slice() {
         [action, "--config", source] | ["--config", source, action] => (*action, *source),
         _ => return Err(ApiError::invalid("bad_request", "origin", USAGE)),
     };
-    let document: Document = parsed(source, &read_document(source)?)?;
+    let document: Document = parsed(source, &read_document(source, stdin)?)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| ApiError::transient("io_error", "origin", format!("The runtime cannot start ({error}).")))?;
     runtime.block_on(answer(action, open(&document.origin)?, document.request))
 }
 
-fn read_document(source: &str) -> Result<String, ApiError> {
+fn read_document(source: &str, stdin: &mut dyn Read) -> Result<String, ApiError> {
     let mut text = String::new();
     let read = match source {
-        "-" => std::io::stdin().read_to_string(&mut text),
+        "-" => stdin.read_to_string(&mut text),
         file => std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text)),
     };
     read.map_err(|error| ApiError::invalid("bad_request", source, format!("The request {source:?} cannot be read ({error}).")))?;
@@ -138,5 +138,59 @@ async fn answer(action: &str, origin: Arc<dyn Origin>, value: Value) -> Result<V
             Ok(json!({ "erased": origin.erase(&erase.path, erase.token.as_deref()).await? }))
         }
         other => Err(ApiError::invalid("bad_request", other, format!("There is no origin call {other:?}. {USAGE}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(action: &str, document: Value) -> (i32, Value) {
+        let args = [action, "--config", "-"].map(str::to_owned);
+        respond(&args, &mut document.to_string().as_bytes())
+    }
+
+    #[test]
+    fn the_calls_of_the_api_are_answered() {
+        let base = tempfile::tempdir().unwrap();
+        std::fs::create_dir(base.path().join("d")).unwrap();
+        std::fs::write(base.path().join("d/f"), b"four").unwrap();
+        let origin = json!({ "kind": "file", "base_path": base.path() });
+        let with = |request: Value| json!({ "origin": origin, "request": request });
+        let (code, stat) = ask("stat", with(json!({ "paths": ["d/f", "none"] })));
+        assert_eq!((code, &stat["entries"][0]["size_bytes"], &stat["entries"][1]["error"]["code"]), (0, &json!(4), &json!("not_found")));
+        assert_eq!(stat["entries"][1]["path"], "none");
+        let (_, list) = ask("list", with(json!({ "prefix": "", "recursive": true, "limit": 10 })));
+        assert_eq!((&list["entries"][0]["path"], &list["entries"][0]["kind"], &list["truncated"]), (&json!("d/f"), &json!("file"), &json!(false)));
+        let (_, probe) = ask("probe", with(json!({ "path": "d", "write": true })));
+        assert_eq!((&probe["reachable"], &probe["writable"], &probe["findings"]), (&json!(true), &json!(true), &json!([])));
+        let blake3 = blake3::hash(b"four").to_hex().to_string();
+        let (_, verify) = ask("verify", with(json!({ "path": "d/f", "size_bytes": 4, "blake3": blake3 })));
+        assert_eq!((&verify["matches"], &verify["method"]), (&json!(true), &json!("readback")));
+        let (_, verify) = ask("verify", with(json!({ "path": "d/f", "size_bytes": 4, "blake3": "00" })));
+        assert_eq!(verify["matches"], json!(false));
+        assert_eq!(ask("erase", with(json!({ "path": "d/f", "token": null }))), (0, json!({ "erased": true })));
+        assert_eq!(ask("erase", with(json!({ "path": "d/f" }))), (0, json!({ "erased": false })));
+        let (code, error) = ask("list", with(json!({ "prefix": "none", "recursive": true })));
+        assert_eq!((code, &error["error"]["code"], &error["error"]["class"]), (1, &json!("not_found"), &json!("invalid_input")));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said_without_secrets() {
+        let s3 = |secret: Value| json!({ "kind": "s3", "bucket": "b", "region": "r", "access_key_id": "k", "secret_access_key": secret, "surprise": 1 });
+        let (code, error) = ask("stat", json!({ "origin": s3(json!("hunter2")), "request": { "paths": [] } }));
+        assert_eq!((code, &error["error"]["code"]), (1, &json!("bad_request")));
+        assert!(error["error"]["message"].as_str().unwrap().contains("unknown field `surprise`"), "{error}");
+        let (_, number) = ask("stat", json!({ "origin": s3(json!(987654321)), "request": { "paths": [] } }));
+        for answer in [error, number] {
+            let text = answer.to_string();
+            assert!(!text.contains("hunter2") && !text.contains("987654321"), "{text}");
+        }
+        assert_eq!(ask("dance", json!({ "origin": { "kind": "file", "base_path": "/" }, "request": {} })).0, 1);
+        assert_eq!(respond(&[], &mut "".as_bytes()).0, 1);
+        let config: OriginConfig = serde_json::from_value(json!({ "kind": "s3", "bucket": "b", "region": "r", "access_key_id": "k", "secret_access_key": "hunter2",
+            "session_token": "hunter3" })).unwrap();
+        let shown = format!("{config:?}");
+        assert!(!shown.contains("hunter") && shown.contains("***"), "{shown}");
     }
 }

@@ -16,6 +16,7 @@ pub mod conformance;
 mod failure;
 mod file;
 mod local;
+mod pace;
 mod path;
 mod ranges;
 mod s3;

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use stager_core::error::ApiError;
 use tokio::sync::Mutex;
 
+use crate::pace::Pace;
 use crate::{failure, Upload};
 
 const READ_BYTES: u64 = 4 << 20;
@@ -41,6 +42,7 @@ struct Reading {
 pub struct Source {
     local: LocalFile,
     piece_bytes: usize,
+    pace: Arc<Pace>,
     reading: Mutex<Reading>,
 }
 
@@ -56,10 +58,11 @@ impl LocalFile {
         tokio::task::spawn_blocking(opening).await.expect("opening does not panic")
     }
 
-    pub fn source(self, piece_bytes: usize, want_sha256: bool) -> Source {
+    /// Hashes with SHA-256 too where `want_sha256`, and keeps to the origin's pace.
+    pub fn source(self, piece_bytes: usize, want_sha256: bool, pace: &Arc<Pace>) -> Source {
         let sha256 = want_sha256.then(Sha256::new);
         let reading = Reading { offset: 0, chunk: Bytes::new(), blake3: blake3::Hasher::new(), sha256 };
-        Source { local: self, piece_bytes, reading: Mutex::new(reading) }
+        Source { local: self, piece_bytes, pace: pace.clone(), reading: Mutex::new(reading) }
     }
 }
 
@@ -75,6 +78,8 @@ impl Source {
         let length = self.piece_bytes.min(reading.chunk.len());
         let (offset, piece) = (reading.offset, reading.chunk.split_to(length));
         reading.offset += length as u64;
+        drop(reading);
+        self.pace.take(length as u64).await;
         Ok(Some((offset, piece)))
     }
 

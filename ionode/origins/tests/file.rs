@@ -21,6 +21,13 @@ async fn keeps_every_promise() {
 }
 
 #[tokio::test]
+async fn the_bandwidth_is_kept() {
+    let base = tempfile::tempdir().unwrap();
+    let config = FileConfig { base_path: base.path().to_owned(), bandwidth_bytes_per_s_max: Some(4 << 20) };
+    conformance::bandwidth_is_kept(&DirectoryPlace::new(open(&OriginConfig::File(config)).unwrap(), base.path())).await;
+}
+
+#[tokio::test]
 async fn links_are_followed_inside_and_never_out() {
     let (base, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let place = DirectoryPlace::new(origin(base.path()), base.path());

@@ -32,6 +32,13 @@ async fn nothing_unfinished(gateway: &Gateway) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bandwidth_is_kept() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let config = S3Config { bandwidth_bytes_per_s_max: Some(4 << 20), ..gateway.config() };
+    conformance::bandwidth_is_kept(&BucketPlace::new(&gateway, origin(config))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_files_go_in_parts() {
     let Some(gateway) = Gateway::start(free_port()) else { return };
     let place = place(&gateway);
@@ -100,7 +107,8 @@ async fn refusals_say_who_must_act() {
     assert!(!error.message.contains("wrong\""), "{}", error.message);
     let wrong_key = S3Config { access_key_id: "nobody".into(), ..gateway.config() };
     // versitygw answers 404 to a HEAD by an unknown key, so only a call whose answer has a body can tell.
-    assert_eq!(origin(wrong_key).list("", true, 10).await.unwrap_err().code, "auth_failed");
+    let error = origin(wrong_key).list("", true, 10).await.unwrap_err();
+    assert_eq!(error.code, "auth_failed", "{error:?}");
     let anonymous = S3Config { access_key_id: String::new(), ..gateway.config() };
     assert_eq!(origin(anonymous.clone()).stat("file").await.unwrap_err().code, "denied");
     let probe = origin(anonymous).probe("", true).await;

@@ -62,6 +62,13 @@ async fn a_shell_that_answers_spares_the_read_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bandwidth_is_kept() {
+    let sshd = Sshd::start("");
+    let config = SftpConfig { bandwidth_bytes_per_s_max: Some(4 << 20), ..sshd.config() };
+    conformance::bandwidth_is_kept(&DirectoryPlace::new(origin(config), &sshd.base())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sshfs_moves_bytes_over_sftp() {
     let sshd = Sshd::start("ForceCommand internal-sftp");
     let c = sshd.config();

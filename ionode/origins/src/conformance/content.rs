@@ -162,3 +162,17 @@ pub async fn executables_stay_so(place: &dyn Place) {
         assert!(run & 0o100 != 0 && read & 0o111 == 0, "{run:o} {read:o}");
     }
 }
+
+/// For an origin that may move 4 MiB a second.
+pub async fn bandwidth_is_kept(place: &dyn Place) {
+    let origin = place.origin();
+    let bytes = content(90, 2 << 20);
+    let file = local(place, &bytes);
+    let started = std::time::Instant::now();
+    upload(place, &file, "paced/file", How::default()).await.unwrap();
+    assert!(started.elapsed().as_millis() >= 350, "{:?} for an upload of half a second", started.elapsed());
+    let entry = origin.stat("paced/file").await.unwrap();
+    let started = std::time::Instant::now();
+    assert!(get(&*origin, &entry).await.unwrap() == bytes);
+    assert!(started.elapsed().as_millis() >= 350, "{:?} for a fetch of half a second", started.elapsed());
+}

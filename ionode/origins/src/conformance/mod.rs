@@ -5,6 +5,7 @@
 mod content;
 mod names;
 
+pub use content::bandwidth_is_kept;
 pub use names::denied_is_said;
 
 use std::path::{Path, PathBuf};

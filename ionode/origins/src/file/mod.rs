@@ -23,6 +23,7 @@ use stager_core::error::ApiError;
 
 use crate::config::FileConfig;
 use crate::failure;
+use crate::pace::Pace;
 use crate::path::{checked, checked_file, split};
 use crate::ranges::pieces;
 use crate::turns::Turns;
@@ -43,6 +44,7 @@ pub struct FileOrigin {
 struct Site {
     base_path: PathBuf,
     place: String,
+    pace: Arc<Pace>,
 }
 
 impl FileOrigin {
@@ -53,7 +55,8 @@ impl FileOrigin {
             return Err(ApiError::invalid("bad_request", &shown, format!("The base_path {shown:?} of a file origin must be absolute.")));
         }
         let place = format!("file origin {}", base_path.display());
-        Ok(Self { site: Arc::new(Site { base_path, place }), turns: Turns::default() })
+        let pace = Arc::new(Pace::new(config.bandwidth_bytes_per_s_max));
+        Ok(Self { site: Arc::new(Site { base_path, place, pace }), turns: Turns::default() })
     }
 }
 
@@ -206,6 +209,7 @@ impl Origin for FileOrigin {
             .map(|piece| {
                 let (site, handle, path, offset) = (self.site.clone(), handle.clone(), expected.path.clone(), piece.start);
                 async move {
+                    self.site.pace.take(piece.end - piece.start).await;
                     let chunk = blocking(move || site.read(&handle, &path, piece)).await?;
                     sink.write_at(offset, chunk).await
                 }

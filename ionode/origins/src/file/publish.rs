@@ -108,7 +108,7 @@ async fn prepare(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, path: String
 async fn write_and_publish(job: &Arc<Job>, local: LocalFile, upload: &Upload<'_>) -> Result<Uploaded, ApiError> {
     let at = job.clone();
     let file = Arc::new(blocking(move || at.create()).await?);
-    let source = local.source(WRITE_BYTES, false);
+    let source = local.source(WRITE_BYTES, false, &job.site.pace);
     while let Some((offset, piece)) = source.next().await? {
         let (at, to, length) = (job.clone(), file.clone(), piece.len() as u64);
         blocking(move || to.write_all_at(&piece, offset).map_err(|error| at.failure(errno_of(&error)))).await?;

@@ -10,10 +10,10 @@ use stager_core::error::ApiError;
 
 use crate::failure;
 
-/// Codes that say who we are is wrong, not what we may do.
-const CREDENTIAL_CODES: [&str; 8] = [
+/// Codes that say who we are is wrong, not what we may do; the last is versitygw's.
+const CREDENTIAL_CODES: [&str; 9] = [
     "SignatureDoesNotMatch", "InvalidAccessKeyId", "ExpiredToken", "InvalidToken", "RequestTimeTooSkewed", "AuthorizationHeaderMalformed", "TokenRefreshRequired",
-    "InvalidClientTokenId",
+    "InvalidClientTokenId", "XAdminUserNotFound",
 ];
 
 pub fn failure_of(error: &Error, path: &str, place: &str) -> ApiError {
@@ -22,10 +22,10 @@ pub fn failure_of(error: &Error, path: &str, place: &str) -> ApiError {
     if CREDENTIAL_CODES.contains(&code) {
         return auth_failed(code, place);
     }
+    if let Some(known) = by_code(code, path, place) {
+        return known;
+    }
     match error {
-        Error::NotFound { .. } if code == "NoSuchBucket" => {
-            ApiError::invalid("not_found", path, format!("The bucket of {place} does not exist; create it or correct its name and endpoint."))
-        }
         Error::NotFound { .. } => failure::not_found(path, place),
         Error::PermissionDenied { .. } => failure::denied(path, place, if code.is_empty() { "the server answers 403" } else { code }),
         Error::Unauthenticated { .. } => auth_failed("the server answers 401", place),
@@ -36,7 +36,7 @@ pub fn failure_of(error: &Error, path: &str, place: &str) -> ApiError {
         Error::NotImplemented { .. } | Error::NotSupported { .. } => {
             ApiError::invalid("unsupported", path, format!("{place} does not support what {path:?} needs ({said})."))
         }
-        other => by_code(code, path, place).unwrap_or_else(|| by_transport(other, &said, path, place)),
+        other => by_transport(other, &said, path, place),
     }
 }
 
@@ -52,6 +52,7 @@ fn auth_failed(why: &str, place: &str) -> ApiError {
 
 fn by_code(code: &str, path: &str, place: &str) -> Option<ApiError> {
     Some(match code {
+        "NoSuchBucket" => ApiError::invalid("not_found", path, format!("The bucket of {place} does not exist; create it or correct its name and endpoint.")),
         "SlowDown" | "ServiceUnavailable" | "RequestLimitExceeded" => {
             let message = format!("{place} asks to be called less often; {path:?} is tried again later.");
             ApiError { retry_after_s: Some(5.0), ..ApiError::transient("io_error", path, message) }
@@ -64,7 +65,7 @@ fn by_code(code: &str, path: &str, place: &str) -> Option<ApiError> {
 }
 
 fn by_transport(error: &Error, said: &str, path: &str, place: &str) -> ApiError {
-    let message = format!("{path:?} at {place} failed: {said}.");
+    let message = format!("{path:?} at {place} failed: {}.", shown(said));
     if said.contains("redirect") {
         return ApiError::invalid("bad_request", path, format!("{place} is elsewhere: the region or the endpoint is wrong."));
     }
@@ -108,8 +109,18 @@ fn chain(error: &Error) -> String {
     said
 }
 
-fn s3_code(said: &str) -> &str {
-    said.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map_or("", |(code, _)| code)
+fn s3_code(said: &str) -> &str { between(said, "<Code>", "</Code>").unwrap_or("") }
+
+fn between<'a>(said: &'a str, open: &str, close: &str) -> Option<&'a str> {
+    said.split_once(open).and_then(|(_, rest)| rest.split_once(close)).map(|(inside, _)| inside)
+}
+
+/// The server's own sentence where it sent one.
+fn shown(said: &str) -> String {
+    match between(said, "<Message>", "</Message>") {
+        Some(message) => format!("the server says {}: {message}", s3_code(said)),
+        None => said.chars().take(400).collect(),
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod client;
 mod publish;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::{stream, StreamExt, TryStreamExt};
@@ -16,6 +17,7 @@ use stager_core::error::ApiError;
 
 use crate::config::S3Config;
 use crate::failure;
+use crate::pace::Pace;
 use crate::path::{checked, checked_file, is_temporary, join, split, temporary_name};
 use crate::ranges::pieces;
 use crate::turns::Turns;
@@ -30,6 +32,7 @@ pub struct S3Origin {
     clients: Clients,
     place: String,
     prefix: String,
+    pace: Arc<Pace>,
     turns: Turns,
 }
 
@@ -40,7 +43,7 @@ impl S3Origin {
             Some(endpoint) => format!("s3://{}/{prefix} at {}", config.bucket, endpoint.rsplit('@').next().unwrap_or_default()),
             None => format!("s3://{}/{prefix}", config.bucket),
         };
-        Ok(Self { clients: client::clients(config, &place)?, place, prefix, turns: Turns::default() })
+        Ok(Self { clients: client::clients(config, &place)?, place, prefix, pace: Arc::new(Pace::new(config.bandwidth_bytes_per_s_max)), turns: Turns::default() })
     }
 
     fn failure(&self, error: &object_store::Error, path: &str) -> ApiError { answer::failure_of(error, path, &self.place) }
@@ -86,6 +89,7 @@ impl S3Origin {
     async fn read_piece(&self, expected: &Entry, piece: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
         let path = expected.path.as_str();
         let key = self.key(&checked_file(path)?)?;
+        self.pace.take(piece.end - piece.start).await;
         let tag = tag_of(&expected.token);
         let options = GetOptions { if_match: tag.map(str::to_owned), range: Some(GetRange::Bounded(piece.clone())), ..GetOptions::default() };
         let result = self.clients.plain.get_opts(&key, options).await.map_err(|error| self.failure(&error, path))?;

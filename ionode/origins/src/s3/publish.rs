@@ -56,7 +56,7 @@ async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<
 
 async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<(), ApiError> {
     let key = origin.key(path)?;
-    let source = local.source((upload.size_bytes as usize).max(1), false);
+    let source = local.source((upload.size_bytes as usize).max(1), false, &origin.pace);
     let bytes = source.next().await?.map_or(Bytes::new(), |(_, bytes)| bytes);
     if source.hashes().await.blake3 != upload.blake3 {
         return Err(source.damaged());
@@ -110,7 +110,7 @@ async fn multipart(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Lo
     let id = origin.clients.plain.create_multipart(&key).await.map_err(|error| origin.failure(&error, path))?;
     let mut begun = Multipart { origin, path, key, id, open: true };
     let part_bytes = part_bytes(upload.size_bytes);
-    let source = local.source(part_bytes as usize, false);
+    let source = local.source(part_bytes as usize, false, &origin.pace);
     let sent = async {
         let parts = begun.send(&source, part_bytes, upload.progress).await?;
         if source.hashes().await.blake3 != upload.blake3 {

@@ -23,6 +23,7 @@ use stager_core::error::ApiError;
 
 use crate::config::SftpConfig;
 use crate::failure;
+use crate::pace::Pace;
 use crate::path::{checked, checked_file, split};
 use crate::turns::Turns;
 use crate::{Entry, EntryKind, Origin, Probe, Sink, Upload, Uploaded};
@@ -55,6 +56,7 @@ struct Site {
     pool: Pool,
     place: Arc<str>,
     base: String,
+    pace: Arc<Pace>,
     /// The server's clock minus ours, as seen on a file just written; zero until then.
     clock_ahead_s: AtomicI64,
     /// Whether a remote checksum may still be tried.
@@ -75,6 +77,7 @@ impl SftpOrigin {
             pool: Pool::new(config.clone(), place.clone(), timing),
             place,
             base,
+            pace: Arc::new(Pace::new(config.bandwidth_bytes_per_s_max)),
             clock_ahead_s: AtomicI64::new(0),
             shell: AtomicBool::new(config.shell_checksum),
         };

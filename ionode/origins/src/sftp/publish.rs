@@ -40,7 +40,7 @@ pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, path: Str
         return Ok(adopted);
     }
     let want_sha256 = site.shell.load(std::sync::atomic::Ordering::Relaxed);
-    let source = local.source(link.write_bytes as usize, want_sha256);
+    let source = local.source(link.write_bytes as usize, want_sha256, &site.pace);
     let job = Job { site, upload, path, temporary, source };
     let result = job.write_and_publish(lease, turn).await;
     if result.is_err() && link.is_alive() {

@@ -93,6 +93,7 @@ pub async fn open_expected(site: &Site, link: &Arc<Link>, expected: &Entry, remo
 
 /// A server may answer with less than was asked for; the rest is asked again.
 async fn read_piece(site: &Site, opened: &Opened, path: &str, piece: Range<u64>) -> Result<Bytes, ApiError> {
+    site.pace.take(piece.end - piece.start).await;
     let mut chunk: Vec<u8> = Vec::new();
     loop {
         let start = piece.start + chunk.len() as u64;
