@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from heapq import heappush
 
+from stager.model.errors import ErrorClass
 from stager.scheduler import commands as cmd
+from stager.scheduler.apply_events import withdraw
 from stager.scheduler.books import (
     add_copy,
-    begin_early_span,
     count_parents,
     end_span,
     inputs_of,
@@ -23,10 +24,9 @@ from stager.scheduler.books import (
     settle,
     skip_with_descendants,
 )
-from stager.scheduler.apply_events import withdraw
+from stager.scheduler.profiles import begin_early_span
 from stager.scheduler.state import OVER, AttemptEntry, Copy, FileEntry, RunEntry, State, TransferEntry, Tries
 from stager.scheduler.states import CopyState, JobState, RunState
-from stager.model.errors import ErrorClass
 
 
 def apply_command(state: State, command: cmd.Command) -> None:

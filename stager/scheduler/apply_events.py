@@ -5,21 +5,16 @@ One rule: the same state and event give the same state, whoever replays it.
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
-from stager.model.files import FileKind
-from stager.model.ids import external_file_id, produced_file_id
-from stager.model.workflow import graph_of
-from stager.planning.space import SpaceProfile, serial_usage
 from stager.scheduler import events as ev
+from stager.scheduler.apply_runs import run_cancelled, run_drained, run_resumed, run_stopped, run_submitted
 from stager.scheduler.books import (
     add_copy,
     add_garbage,
-    count_parents,
     drop_copy,
     drop_garbage,
-    begin_early_span,
-    end_early_span,
+    due_upload,
     inputs_of,
     make_ready_or_wait,
     move_copy,
@@ -31,8 +26,9 @@ from stager.scheduler.books import (
     unpin,
 )
 from stager.scheduler.commands import Purpose
-from stager.scheduler.state import NEVER, AttemptEntry, Copy, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
-from stager.scheduler.states import BEGUN, CopyState, JobState, RunState
+from stager.scheduler.profiles import adjust_profile, end_early_span
+from stager.scheduler.state import NEVER, AttemptEntry, Copy, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State, TransferEntry
+from stager.scheduler.states import CopyState, JobState
 
 
 def apply_event(state: State, event: ev.Event) -> None:
@@ -120,163 +116,6 @@ def count_foreign(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen,
         on_its_way = replica.generation in state.attempts or replica.generation in state.transfers
         if not ours and not on_its_way:
             add_garbage(node, replica.file, replica.generation, replica.size_bytes)
-
-
-def run_submitted(state: State, event: ev.RunSubmitted) -> None:
-    workflow, plan = event.workflow, event.plan
-    graph = graph_of(workflow)
-    state.runs_seen += 1
-    planned = {entry.lfn: entry for entry in plan.files}
-    jobs = {p.job: JobEntry(p.job, event.run, p.order, p.node, p.reserve_bytes) for p in plan.jobs}
-    by_order = [entry.job for entry in sorted(plan.jobs, key=lambda entry: entry.order)]
-    access = {lfn: entry.access for lfn, entry in planned.items()}
-    run = RunEntry(event.run, state.runs_seen, workflow, plan, graph, event.at, {}, jobs, by_order, access, unended=len(jobs))
-    state.runs[event.run] = run
-    for entry in plan.jobs:
-        if entry.node not in state.nodes:
-            state.nodes[entry.node] = NodeEntry(entry.node)
-    state.active[event.run] = None
-    profile_if_tight(state, plan.capacity_bytes)
-    sizes = {lfn: entry.size_bytes for lfn, entry in planned.items()}
-    for lfn in workflow.files:
-        run.file_ids[lfn] = enter_file(state, run, lfn, sizes.get(lfn, 0))
-    enter_uses(state, run)
-    for job_id in by_order:
-        jobs[job_id].waits_for = count_parents(state, run, job_id)
-        make_ready_or_wait(state, jobs[job_id], event.at)
-    state.finish_checks[run.id] = None
-
-
-def profile_if_tight(state: State, capacity_bytes: int) -> None:
-    """Where all files of all active runs fit at once, nothing can go wrong and nothing is watched. Else each run's space is, also that of one begun before."""
-    everything = sum(entry.size_bytes for run_id in state.active for entry in state.runs[run_id].plan.files)
-    if everything <= capacity_bytes:
-        return
-    for run in (state.runs[run_id] for run_id in state.active):
-        if run.ahead is None:
-            base = serial_usage(run.workflow, run.graph, run.plan)
-            run.ahead = SpaceProfile(base)
-            run.safety = SpaceProfile(base) if run.plan.spill_origin is None else None
-            for job in run.jobs.values():
-                if job.state in BEGUN and job.order > run.head:
-                    begin_early_span(run, job, job.reserve_bytes)
-
-
-def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
-    file = run.workflow.files[lfn]
-    if not file.is_external:
-        file_id = produced_file_id(run.id, lfn)
-        producer = run.graph.producer[lfn]
-        state.files[file_id] = FileEntry(file_id, lfn, run.id, size_bytes, file.kind, file.executable, producer=producer, destination=file.destination)
-        return file_id
-    first = file.sources[0]
-    origin = run.workflow.origins[first.location.origin]
-    file_id = external_file_id(origin.url, first.location.path, first.token or "")
-    size_bytes = file.size_bytes if file.size_bytes is not None else size_bytes
-    entry = state.files.get(file_id)
-    if entry is None:
-        entry = state.files[file_id] = FileEntry(file_id, lfn, run.id, size_bytes, FileKind.FILE, file.executable, file.sha256 or "")
-    if entry.run not in state.active or not entry.sources:
-        entry.run, entry.lfn, entry.sources, entry.source_at, entry.fetch = run.id, lfn, file.sources, 0, None
-    return file_id
-
-
-def enter_uses(state: State, run: RunEntry) -> None:
-    """Readers in serial order; a shared external file's uses by several runs are merged."""
-    touched: dict[str, None] = {}
-    for job_id in run.by_order:
-        use = (run.key(run.jobs[job_id].order), run.id, job_id)
-        for file in inputs_of(state, run, job_id):
-            file.uses.append(use)
-            touched[file.id] = None
-    for file_id in touched:
-        file = state.files[file_id]
-        file.uses.sort()
-        file.use_at = 0
-        node = state.nodes.get(run.jobs[file.uses[-1][2]].node)
-        if node is None or not state.can_be_had(file):
-            continue
-        if node.id in file.copies:
-            settle(state, file, node.id)
-        else:
-            node.candidates.append((state.next_use(file), file.id))
-    for node in state.nodes.values():
-        heapify(node.candidates)
-
-
-def run_resumed(state: State, event: ev.RunResumed) -> None:
-    """Failed and skipped jobs wait again, given-up transfers are due again, paused origins are open again."""
-    run = state.runs.get(event.run)
-    if run is None or run.state in (RunState.CANCELLING, RunState.STOPPING) or run.outcome in ("succeeded", "cancelled"):
-        state.stale += 1
-        return
-    run.state, run.outcome, run.fault = RunState.ACTIVE, None, None
-    state.active[run.id] = None
-    state.paused_origins.clear()
-    for job in run.jobs.values():
-        if job.state in (JobState.FAILED, JobState.SKIPPED):
-            move_job(state, job, JobState.WAITING)
-            job.failures, job.fault = 0, None
-    for job_id in run.by_order:
-        job = run.jobs[job_id]
-        if job.state in (JobState.WAITING, JobState.READY):
-            job.waits_for = count_parents(state, run, job_id)
-            make_ready_or_wait(state, job, state.now)
-    run.finals_given_up.clear()
-    run.finals_open.clear()
-    for file_id in run.file_ids.values():
-        file = state.files[file_id]
-        file.fetch = None if file.fetch and file.fetch.fault else file.fetch
-        if file.is_external:
-            file.source_at = 0
-            for node in state.nodes.values():
-                if node.id not in file.copies:
-                    offer_for_prefetch(state, file, node)
-        elif run.jobs[file.producer].state is JobState.DONE and file.destination is not None and file.durable is None:
-            due_upload(state, run, file)
-    state.finish_checks[run.id] = None
-
-
-def due_upload(state: State, run: RunEntry, file: FileEntry) -> None:
-    """A final exists and has to go home. One whose copy is gone is noted as lost."""
-    run.finals_open[file.id] = None
-    if file.upload is not None and file.upload.transfer:
-        return
-    file.upload = None
-    if any(copy.state is CopyState.PRESENT for copy in file.copies.values()):
-        heappush(state.due_uploads, (run.key(run.jobs[file.producer].order), file.id))
-    else:
-        state.lost.append((file.id, ""))
-
-
-def run_drained(state: State, event: ev.RunDrained) -> None:
-    leave(state, event.run, RunState.DRAINING)
-
-
-def run_stopped(state: State, event: ev.RunStopped) -> None:
-    leave(state, event.run, RunState.STOPPING)
-
-
-def run_cancelled(state: State, event: ev.RunCancelled) -> None:
-    run = state.runs.get(event.run)
-    if run is not None and run.state is RunState.FINISHED and run.outcome not in ("succeeded", "cancelled"):
-        run.outcome = None
-        state.active[run.id] = None
-        run.state = RunState.CANCELLING
-        state.finish_checks[run.id] = None
-        return
-    leave(state, event.run, RunState.CANCELLING)
-
-
-def leave(state: State, run_id: str, new: RunState) -> None:
-    """From ACTIVE towards an end; a stronger wish wins, a weaker one is stale."""
-    run = state.runs.get(run_id)
-    strength = [RunState.ACTIVE, RunState.DRAINING, RunState.STOPPING, RunState.CANCELLING]
-    if run is None or run.state is RunState.FINISHED or strength.index(new) <= strength.index(run.state):
-        state.stale += 1
-        return
-    run.state = new
-    state.finish_checks[run.id] = None
 
 
 def transfer_done(state: State, event: ev.TransferDone) -> None:
@@ -488,7 +327,7 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
             add_garbage(state.nodes[job.node], made.file, made.generation, made.size_bytes)
             state.useless.append((job.node, made.file, made.generation))
             continue
-        adjust_profile(state, run, job, file, made.size_bytes)
+        adjust_profile(run, job, file, made.size_bytes - file.size_bytes)
         file.first_blake3 = file.blake3
         file.size_bytes, file.blake3 = made.size_bytes, made.blake3
         file.sha256 = made.sha256
@@ -496,19 +335,6 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
         if file.destination is not None and file.durable is None:
             due_upload(state, run, file)
         settle(state, file, job.node)
-
-
-def adjust_profile(state: State, run: RunEntry, job: JobEntry, file: FileEntry, size_bytes: int) -> None:
-    """What was planned with an estimate is now known, from its making to its last reader.
-
-    A file with a second home is planned with only while a job has it open: what it is smaller is not gained in between.
-    """
-    delta = size_bytes - file.size_bytes
-    stays = file.destination is None and run.plan.spill_origin is None
-    last = max((run.jobs[use[2]].order for use in file.uses[-1:] if stays or delta > 0), default=job.order)
-    for profile in (run.safety, run.ahead):
-        if profile is not None:
-            profile.add(job.early_span[0] if job.early_span else job.order, last + 1, delta)
 
 
 def tell_children(state: State, run: RunEntry, job: JobEntry) -> None:

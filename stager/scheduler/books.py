@@ -210,19 +210,13 @@ def drop_garbage(node: NodeEntry, file_id: str, generation: str) -> bool:
     return True
 
 
-def begin_early_span(run: RunEntry, job: JobEntry, size_bytes: int) -> None:
-    """The job is before its place in the serial order: until then its outputs are held beside those of the jobs it overtook."""
-    job.early_span = (run.head, job.order, size_bytes)
-    for profile in (run.safety, run.ahead):
-        if profile is not None:
-            profile.add(*job.early_span)
-
-
-def end_early_span(run: RunEntry, job: JobEntry) -> None:
-    """The job is back before its place in the serial order: its outputs are not ahead of it any more."""
-    if job.early_span is not None:
-        low, high, size = job.early_span
-        for profile in (run.safety, run.ahead):
-            if profile is not None:
-                profile.add(low, high, -size)
-        job.early_span = None
+def due_upload(state: State, run: RunEntry, file: FileEntry) -> None:
+    """A final exists and has to go home. One whose copy is gone is noted as lost."""
+    run.finals_open[file.id] = None
+    if file.upload is not None and file.upload.transfer:
+        return
+    file.upload = None
+    if any(copy.state is CopyState.PRESENT for copy in file.copies.values()):
+        heappush(state.due_uploads, (run.key(run.jobs[file.producer].order), file.id))
+    else:
+        state.lost.append((file.id, ""))

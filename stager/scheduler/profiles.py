@@ -1,0 +1,66 @@
+"""Space over the serial order of each run that has to be careful: what is held ahead of its place, and what sizes have turned out to be.
+
+One rule: a profile is a sum of the plan and of what has come of it so far; it can be made anew at any time.
+"""
+
+from __future__ import annotations
+
+from stager.planning.space import SpaceProfile, serial_usage
+from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
+from stager.scheduler.states import BEGUN, JobState
+
+
+def end_early_span(run: RunEntry, job: JobEntry) -> None:
+    """The job is back before its place in the serial order: its outputs are not ahead of it any more."""
+    if job.early_span is not None:
+        low, high, size = job.early_span
+        for profile in (run.safety, run.ahead):
+            if profile is not None:
+                profile.add(low, high, -size)
+        job.early_span = None
+
+
+def begin_early_span(run: RunEntry, job: JobEntry, size_bytes: int) -> None:
+    """The job is before its place in the serial order: until then its outputs are held beside those of the jobs it overtook."""
+    job.early_span = (run.head, job.order, size_bytes)
+    for profile in (run.safety, run.ahead):
+        if profile is not None:
+            profile.add(*job.early_span)
+
+
+def profile_if_tight(state: State, capacity_bytes: int) -> None:
+    """Where all files of all active runs fit at once, nothing can go wrong and nothing is watched. Else each run's space is, also that of one begun before."""
+    everything = sum(entry.size_bytes for run_id in state.active for entry in state.runs[run_id].plan.files)
+    if everything <= capacity_bytes:
+        return
+    for run in (state.runs[run_id] for run_id in state.active):
+        if run.ahead is None:
+            begin_profiles(state, run)
+
+
+def begin_profiles(state: State, run: RunEntry) -> None:
+    """From the plan, and from what has come of it so far: jobs that overtook others, sizes that are known now."""
+    base = serial_usage(run.workflow, run.graph, run.plan)
+    run.ahead = SpaceProfile(base)
+    run.safety = SpaceProfile(base) if run.plan.spill_origin is None else None
+    planned = {entry.lfn: entry.size_bytes for entry in run.plan.files}
+    for job in run.jobs.values():
+        job.early_span = None
+        if job.state in BEGUN and job.order > run.head:
+            begin_early_span(run, job, job.reserve_bytes)
+        if job.state is JobState.DONE:
+            for output in run.workflow.jobs[job.id].outputs:
+                file = state.file_of(run.id, output.lfn)
+                adjust_profile(run, job, file, file.size_bytes - planned[output.lfn])
+
+
+def adjust_profile(run: RunEntry, job: JobEntry, file: FileEntry, delta: int) -> None:
+    """What was planned with an estimate is now known, from its making to its last reader.
+
+    A file with a second home is planned with only while a job has it open: what it is smaller is not gained in between.
+    """
+    stays = file.destination is None and run.plan.spill_origin is None
+    last = max((run.jobs[use[2]].order for use in file.uses[-1:] if stays or delta > 0), default=job.order)
+    for profile in (run.safety, run.ahead):
+        if profile is not None:
+            profile.add(job.early_span[0] if job.early_span else job.order, last + 1, delta)
