@@ -5,10 +5,11 @@ May know: the model and the rest of planning. One rule: the same arguments give 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from stager.model.errors import Refused
+from stager.model.files import File
 from stager.model.ids import digest_of
 from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
@@ -246,10 +247,17 @@ def check_capacity(plan: Plan) -> None:
 
 
 def workflow_digest(workflow: Workflow) -> str:
-    """Changes when anything changes that a plan or a run depends on: jobs, files, tokens, origins. Not when only the order of writing does."""
+    """Changes when anything changes that a plan or a run depends on: jobs, files, tokens, origins. Not when only the order of writing does, nor with the age of an input."""
     running = digest_of(workflow.name, workflow.on_failure.value, workflow.spill_origin or "")
     for table in (workflow.origins, workflow.hints, workflow.files, workflow.jobs):
         for _, value in sorted(table.items(), key=itemgetter(0)):
-            running = digest_of(running, repr(value))
+            running = digest_of(running, repr(ageless(value)))
         running = digest_of(running, str(len(table)))
     return running
+
+
+def ageless(value: object) -> object:
+    """A file without the word on whether its inputs had settled when they were listed: that changes by itself."""
+    if not isinstance(value, File):
+        return value
+    return replace(value, sources=tuple(replace(source, settled=True) for source in value.sources))

@@ -169,8 +169,10 @@ class Worker:
 
     def _prepare(self, spec: AttemptSpec, place: Place) -> tuple[str, str]:
         os.mkdir(f"{place.sandbox}/{SCRATCH}", 0o700)
-        if spec.cwd:
-            os.makedirs(f"{place.sandbox}/{spec.cwd}", 0o700, exist_ok=True)
+        # The directories that outputs go into are there, as people expect who come from other workflow systems; a directory that is itself an output is not.
+        parents = {os.path.dirname(entry.path) for entry in spec.outputs} | {spec.cwd}
+        for directory in sorted(filter(None, parents)):
+            os.makedirs(f"{place.sandbox}/{directory}", 0o700, exist_ok=True)
         logs = log_paths(self.state_dir, spec)
         os.makedirs(os.path.dirname(logs[0]), 0o700, exist_ok=True)
         return logs

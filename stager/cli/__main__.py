@@ -1,0 +1,7 @@
+"""`python -m stager.cli`: the same as `stager`, where the console script is not on PATH."""
+
+from __future__ import annotations
+
+from stager.cli.main import main
+
+main()

@@ -1,0 +1,221 @@
+"""`stager submit` and its fellows as a user meets them: real scheduler, real I/O node, file origin."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.testbed.letters import Letters
+from tests.testbed.stager import Stager
+from tests.testbed.waiting import wait_until
+
+
+@pytest.fixture
+def stager(short_dir: Path) -> Iterator[Stager]:
+    program = Stager(short_dir / "s", short_dir / "home")
+    yield program
+    program.end()
+
+
+@pytest.fixture
+def letters(short_dir: Path) -> Letters:
+    made = Letters(short_dir / "wf", pause_s=0.02)
+    made.make(short_dir / "data", f"file:{short_dir / 'data'}")
+    return made
+
+
+def data_of(letters: Letters) -> Path:
+    return letters.directory.parent / "data"
+
+
+def test_submit_runs_a_workflow_and_every_final_is_right_and_durable(stager: Stager, letters: Letters) -> None:
+    done = stager.run("submit", letters.workflow)
+    letters.check(data_of(letters))
+    assert "succeeded" in done.stdout and f"durable  {letters.count + 1} of {letters.count + 1} finals" in done.stdout
+    assert set(letters.ended().values()) == {1}
+    ledger = stager.json("ledger", "--finals")
+    assert {entry["state"] for entry in ledger} == {"durable"} and {entry["verified"] for entry in ledger} <= {"readback", "origin_checksum", "remote_checksum"}
+
+
+def test_a_second_run_takes_inputs_from_the_cache_and_adopts_equal_finals(stager: Stager, letters: Letters) -> None:
+    stager.run("submit", letters.workflow)
+    done = stager.run("submit", letters.workflow)
+    assert "fetched  0 B" in done.stdout
+    assert "there already with the same content" in done.stdout
+    letters.check(data_of(letters))
+
+
+def test_a_destination_with_other_content_is_not_overwritten(stager: Stager, letters: Letters) -> None:
+    (data_of(letters) / "all.txt").write_bytes(b"months of work")
+    done = stager.run("submit", letters.workflow, code=4)
+    assert "all.txt" in done.stderr and (data_of(letters) / "all.txt").read_bytes() == b"months of work"
+    (data_of(letters) / "all.txt").unlink()
+    stager.run("resume")
+    letters.check(data_of(letters))
+    assert set(letters.ended().values()) == {1}, "resume ran a finished job again"
+
+
+def test_missing_inputs_are_all_named_before_anything_starts(stager: Stager, letters: Letters) -> None:
+    for number in (1, 3):
+        (data_of(letters) / "in" / f"{number}.txt").unlink()
+    done = stager.run("submit", letters.workflow, code=2)
+    assert "in/1.txt" in done.stderr and "in/3.txt" in done.stderr
+    assert stager.scheduler_pid() is None and not letters.trace.exists()
+
+
+def test_a_job_that_fails_for_good_is_named_with_its_last_words(stager: Stager, short_dir: Path) -> None:
+    workflow = short_dir / "w.yml"
+    workflow.write_text(
+        f"stager: 1\nname: sad\norigins:\n  o: file:{short_dir}\njobs:\n"
+        "  good: {run: 'echo fine > g.txt', outputs: {g.txt: 'o:g.txt'}}\n"
+        "  bad: {run: 'echo the detector is cold >&2; exit 3', retries: 1, outputs: {b.txt: 'o:b.txt'}}\n"
+        "  after: {run: 'cat b.txt > c.txt', inputs: [b.txt], outputs: {c.txt: 'o:c.txt'}}\n"
+    )
+    done = stager.run("submit", workflow, code=1)
+    assert "bad" in done.stderr and "the detector is cold" in done.stderr and "stager resume" in done.stderr
+    assert (short_dir / "g.txt").read_text() == "fine\n", "what does not depend on the failed job must still run"
+    status = stager.json("status")
+    assert status["jobs"]["done"] == 1 and status["jobs"]["failed"] == 1 and status["jobs"]["skipped"] == 1
+    logs = stager.run("logs", status["info"]["run"], "bad").stdout
+    assert logs.count("the detector is cold") == 2
+
+
+def test_missing_outputs_fail_the_job_and_are_named(stager: Stager, short_dir: Path) -> None:
+    workflow = short_dir / "w.yml"
+    workflow.write_text(f"stager: 1\nname: w\norigins:\n  o: file:{short_dir}\njobs:\n  a: {{run: 'true', outputs: {{x.txt: 'o:x.txt', y.txt: 'o:y.txt'}}}}\n")
+    done = stager.run("submit", workflow, code=1)
+    assert "x.txt" in done.stderr and "y.txt" in done.stderr
+
+
+def test_a_linked_input_cannot_be_written_even_by_root(stager: Stager, short_dir: Path) -> None:
+    (short_dir / "big.bin").write_bytes(b"x" * 3_000_000)
+    workflow = short_dir / "w.yml"
+    program = "import errno\\ntry: open('big.bin','r+').write('z')\\nexcept OSError as e: print(errno.errorcode[e.errno])"
+    workflow.write_text(
+        f"stager: 1\nname: w\norigins:\n  o: file:{short_dir}\njobs:\n"
+        f"  touch:\n    run: [python3, -c, \"{program}\"]\n    env_pass: [PATH]\n    inputs: ['o:big.bin']\n    stdout: said.txt\n    outputs: {{said.txt: 'o:said.txt'}}\n"
+    )
+    stager.run("submit", workflow)
+    assert (short_dir / "said.txt").read_text().strip() in {"EROFS", "EACCES"}
+    assert (short_dir / "big.bin").read_bytes() == b"x" * 3_000_000
+
+
+def test_status_runs_wait_and_json_from_another_terminal(stager: Stager, letters: Letters) -> None:
+    run = stager.submit(letters.workflow)
+    assert stager.run("wait", run, "--durable", "all.txt").stdout.strip() == "all.txt is durable"
+    assert stager.run("wait", run).returncode == 0
+    runs = stager.json("runs")
+    assert [info["run"] for info in runs] == [run] and runs[0]["state"] == "succeeded"
+    assert stager.json("status", run)["finals_durable"] == letters.count + 1
+    assert "verified by readback" in stager.run("explain", run, "--file", "all.txt").stdout
+
+
+def test_ctrl_c_drains_and_resume_goes_on_without_running_anything_twice(stager: Stager, short_dir: Path) -> None:
+    letters = Letters(short_dir / "wf", count=6, pause_s=0.4)
+    letters.make(short_dir / "data", f"file:{short_dir / 'data'}")
+    process = stager.start("submit", letters.workflow)
+    wait_until(lambda: any(line.startswith("digest") for line in letters.ended()), "a job to end")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    before = letters.ended()
+    assert "stager resume" in err and sum(before.values()) < 2 * letters.count + 1
+    stager.run("resume")
+    letters.check(short_dir / "data")
+    assert set(letters.ended().values()) == {1}
+
+
+def test_ctrl_c_twice_stops_at_once_and_can_be_resumed(stager: Stager, short_dir: Path) -> None:
+    letters = Letters(short_dir / "wf", count=2, pause_s=3)
+    letters.make(short_dir / "data", f"file:{short_dir / 'data'}")
+    process = stager.start("submit", letters.workflow)
+    wait_until(lambda: letters.trace.exists(), "a job to begin")
+    process.send_signal(signal.SIGINT)
+    wait_until(lambda: stager.json("runs")[0]["state"] == "draining", "the run to drain")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert not letters.ended() and not stager.reaper_pids()
+    letters.workflow.write_text(letters.workflow.read_text())
+    stager.run("resume", deadline_s=60)
+    letters.check(short_dir / "data")
+
+
+def test_cancel_names_what_is_lost_and_leaves_no_process_and_no_bytes(stager: Stager, short_dir: Path) -> None:
+    letters = Letters(short_dir / "wf", count=2, pause_s=2)
+    letters.make(short_dir / "data", f"file:{short_dir / 'data'}")
+    run = stager.submit(letters.workflow)
+    wait_until(lambda: stager.json("status", run)["jobs"].get("done", 0) >= 1, "an intermediate to be made")
+    refused = stager.run("cancel", run, code=None)
+    assert "would be lost" in refused.stderr and "mid/" in refused.stderr and refused.returncode != 0
+    stager.run("cancel", run, "--yes")
+    assert stager.run("wait", run, code=8).stdout.strip().endswith("cancelled")
+    assert not stager.reaper_pids()
+
+
+def test_a_second_active_run_with_the_same_destinations_is_refused_by_name(stager: Stager, short_dir: Path) -> None:
+    letters = Letters(short_dir / "wf", count=2, pause_s=1)
+    letters.make(short_dir / "data", f"file:{short_dir / 'data'}")
+    run = stager.submit(letters.workflow)
+    done = stager.run("submit", letters.workflow, code=3)
+    assert run in done.stderr and "all.txt" in done.stderr
+    stager.run("wait", run)
+
+
+def test_a_plan_is_the_same_bytes_each_time_and_is_refused_when_an_input_changed(stager: Stager, letters: Letters, short_dir: Path) -> None:
+    plan = short_dir / "plan.json"
+    stager.run("plan", letters.workflow, "--output", plan)
+    first = plan.read_bytes()
+    stager.env = {"PYTHONHASHSEED": "77"}
+    stager.run("plan", letters.workflow, "--output", plan)
+    assert plan.read_bytes() == first
+    (data_of(letters) / "in" / "0.txt").write_bytes(b"other content")
+    done = stager.run("submit", letters.workflow, "--plan", plan, code=3)
+    assert "in/0.txt" in done.stderr
+    (data_of(letters) / "in" / "0.txt").write_bytes(letters.content(0))
+    stager.run("plan", letters.workflow, "--output", plan)
+    stager.run("submit", letters.workflow, "--plan", plan)
+    letters.check(data_of(letters))
+
+
+def test_at_the_smallest_capacity_a_run_is_slower_never_stuck_never_over(stager: Stager, short_dir: Path) -> None:
+    letters = Letters(short_dir / "wf", count=8, size_bytes=2_000_000, pause_s=0.01)
+    letters.make(short_dir / "data", f"file:{short_dir / 'data'}")
+    text = letters.workflow.read_text().replace('outputs: ["mid/{n}.txt"]', 'outputs: {"mid/{n}.txt": {size: 2.1 MB}}')
+    letters.workflow.write_text(text + "io_hints: {stamp: {output: 2.1 MB}, join: {output: 17 MB}}\n")
+    plan = json.loads(stager.run("plan", letters.workflow, "--json").stdout)
+    capacity = int(plan["smallest_capacity_bytes"] * 1.1)
+    done = stager.run("submit", letters.workflow, "--capacity", str(capacity))
+    letters.check(short_dir / "data")
+    assert "succeeded" in done.stdout
+    measured = json.loads(stager.run("plan", letters.workflow, "--json").stdout)["smallest_capacity_bytes"]
+    refused = stager.run("submit", letters.workflow, "--capacity", str(measured - 1), code=3)
+    assert str(measured) in refused.stderr
+
+
+def test_the_scheduler_and_its_node_end_by_themselves(stager: Stager, letters: Letters) -> None:
+    stager.idle_exit_s = 0.5
+    stager.run("submit", letters.workflow)
+    wait_until(lambda: not stager.living(), "the idle scheduler and its node to end")
+
+
+def test_gc_removes_finished_runs_and_the_cache(stager: Stager, letters: Letters) -> None:
+    stager.run("submit", letters.workflow)
+    report = stager.json("gc", "--cache")
+    assert len(report["runs"]) == 1 and report["freed_bytes"] > 0
+    assert stager.json("runs") == [] or stager.json("runs")[0]["removed"]
+    letters.check(data_of(letters))
+
+
+def test_no_secret_is_in_any_file_of_the_state_directory(stager: Stager, letters: Letters) -> None:
+    text = letters.workflow.read_text()
+    letters.workflow.write_text(text.replace('env: {TRACE', 'env_pass: [LETTER_TOKEN]\n    env: {TRACE', 1))
+    stager.env = {"LETTER_TOKEN": "hush-5f1c9e"}
+    stager.run("submit", letters.workflow)
+    found = subprocess.run(["grep", "-rl", "hush-5f1c9e", str(stager.state_dir)], capture_output=True, text=True, check=False).stdout
+    assert found == "", f"the secret is in {found}"
