@@ -6,7 +6,7 @@ May know: nodes, origins, links. One rule: each transfer ends in exactly one of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Any
 
@@ -50,6 +50,8 @@ class TransferDesk:
         self._clock, self._links, self._faults, self._tell, self._overfull = clock, links, faults, tell, overfull
         self.latency_s: dict[str, float] = {}
         self.open: dict[str, Moving] = {}
+        self.results: dict[str, Any] = {}
+        self.remembers = False
         self.begun = 0
         self.ended = 0
         self.vanished = 0
@@ -59,10 +61,13 @@ class TransferDesk:
         self._streams: dict[str, int] = {}
 
     def accept(self, command: cmd.Fetch | cmd.Upload, node: SimNode, origin: SimOrigin) -> None:
-        """The same id again changes nothing but the priority."""
-        known = self.open.get(command.transfer)
-        if known is not None:
+        """The same id again changes nothing but the priority; of one that has ended the result is told again."""
+        if command.transfer in self.open:
             self.hasten(command.transfer, command.priority)
+            return
+        told = self.results.get(command.transfer) if self.remembers else None
+        if told is not None:
+            self._tell(node, replace(told, at=self._clock.now))
             return
         moving = self.open[command.transfer] = Moving(command, node, origin, command.priority, self._clock.now)
         self.begun += 1
@@ -90,10 +95,11 @@ class TransferDesk:
         moving = self.open.get(transfer)
         if moving is not None:
             self._end(moving)
-            self._tell(moving.node, ev.TransferCancelled(at=self._clock.now, node=moving.node.id, transfer=transfer))
+            self._tell_end(moving, ev.TransferCancelled(at=self._clock.now, node=moving.node.id, transfer=transfer))
 
     def vanish(self, node: SimNode) -> None:
-        """The node died: what was under way there never was."""
+        """The node died: what was under way there never was, what had ended is forgotten."""
+        self.results = {transfer: told for transfer, told in self.results.items() if told.node != node.id}
         for moving in [moving for moving in self.open.values() if moving.node is node]:
             self.vanished += 1
             self._end(moving)
@@ -194,11 +200,16 @@ class TransferDesk:
             bytes_moved=size_bytes,
             duration_s=self._clock.now - moving.begun_at,
         )
+        self._tell_end(moving, event)
+
+    def _tell_end(self, moving: Moving, event: Any) -> None:
+        if self.remembers:
+            self.results[moving.command.transfer] = event
         self._tell(moving.node, event)
 
     def _fail(self, moving: Moving, fault: Fault) -> None:
         self._end(moving)
-        self._tell(moving.node, ev.TransferFailed(at=self._clock.now, node=moving.node.id, transfer=moving.command.transfer, fault=fault))
+        self._tell_end(moving, ev.TransferFailed(at=self._clock.now, node=moving.node.id, transfer=moving.command.transfer, fault=fault))
 
     def _end(self, moving: Moving) -> None:
         """Frees its reservation, its stream and its share of the links."""

@@ -97,6 +97,7 @@ class SimWorld:
         self.desk = TransferDesk(self.clock, self.links, faults, self.say, self._overfull)
         spread = spread or Spread()
         self.contents_vary = spread.contents_vary
+        self.desk.remembers = keep_journal
         self.executor = Executor(self.clock, self.links, faults, spread, self.say, self._overfull)
         self.troubles = Troubles(self)
         self.runs: dict[str, Submitted] = {}

@@ -183,7 +183,10 @@ def runs_case(seed: int) -> Case:
 
 
 def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES) -> Case:
-    """Everything goes wrong for a while. Somebody resumes a run that ended badly; once nothing goes wrong any more, it succeeds."""
+    """Everything goes wrong for a while. Somebody resumes a run that ended badly; once nothing goes wrong any more, it succeeds.
+
+    Without a spill origin that needs room for all files: what was lost has to be made again beside what was made from it.
+    """
     random = Random(f"faults/{seed}")
     shared = draw_shared(random)
     workflows = [draw_workflow(random, f"w{number}", shared, jobs_max=10) for number in range(random.choice((1, 1, 2)))]
@@ -191,12 +194,14 @@ def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES) -> Case:
     spill = "home" if spread.sizes > 1 else random.choice((None, "home"))
     enough = max(smallest(workflow, spill).smallest_capacity_bytes for workflow in workflows)
     enough = max(enough, *(true_footprint(workflow, f"r{number}", spread) for number, workflow in enumerate(workflows)))
+    everything = sum(file.size_bytes or 0 for workflow in workflows for file in workflow.files.values())
     topology = topology_of(tight_capacity(random, enough), random.choice((1, 2, 4)))
     plans = plans_for(workflows, topology, spill)
+    must_succeed = spill is not None or topology.capacity_bytes >= everything
     horizon_s = 2.0 * sum(plan.makespan_s for plan in plans) + 1.0
     faults = drawn_faults(seed, horizon_s, kinds)
     starts = tuple(random.random() * horizon_s / 4 for _ in workflows)
-    return Case(seed, workflows, plans, topology, spread, faults, resumes_max=500, starts_s=starts)
+    return Case(seed, workflows, plans, topology, spread, faults, int(horizon_s) + 30, must_succeed, starts_s=starts)
 
 
 def wishes_case(seed: int) -> Case:
@@ -210,7 +215,7 @@ def wishes_case(seed: int) -> Case:
             wishes.append((random.random() * span, run, random.choice(("drain", "stop", "stop", "resume", "cancel"))))
         wishes += [(span * (2 + number), run, "resume") for number in range(2)]
     facts = {name: getattr(case, name) for name in ("workflows", "plans", "topology", "spread", "faults", "starts_s")}
-    return Case(seed, resumes_max=500, wishes=tuple(sorted(wishes)), **facts)
+    return Case(seed, resumes_max=int(span) * 3 + 30, must_succeed=case.must_succeed, wishes=tuple(sorted(wishes)), **facts)
 
 
 KINDS: dict[str, Callable[[int], Case]] = {

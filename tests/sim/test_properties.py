@@ -1,0 +1,32 @@
+"""What must hold whatever happens: random workflows in a world where capacity is tight, sizes are wrong and everything breaks.
+
+STAGER_SIM_SEEDS=n runs n seeds of each kind instead of the few that fit into a short test. A failure is reproduced by
+`python -m tests.sim.cases KIND SEED`.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.sim.cases import KINDS, check
+
+SEEDS = int(os.environ.get("STAGER_SIM_SEEDS", "0"))
+# A few seconds each.
+SHORT = {"plain": 300, "sizes": 300, "runs": 200, "faults": 200, "wishes": 200}
+PART = 10
+
+
+def parts() -> list[tuple[str, int]]:
+    """Small parts, so that they spread over workers and a failure names few seeds."""
+    return [(kind, first) for kind in KINDS for first in range(0, SEEDS or SHORT[kind], PART)]
+
+
+@pytest.mark.parametrize(("kind", "first"), parts())
+def test_promises_hold(kind: str, first: int) -> None:
+    for seed in range(first, first + PART):
+        try:
+            check(KINDS[kind](seed))
+        except Exception as error:
+            raise AssertionError(f"python -m tests.sim.cases {kind} {seed}: {error}") from error
