@@ -64,6 +64,7 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
     node.reachable, node.incarnation = True, event.incarnation
     node.capacity_bytes, node.can_link = event.capacity_bytes, event.can_link
     seen = {(replica.file, replica.generation): replica for replica in event.replicas if not replica.quarantined}
+    damaged = {(replica.file, replica.generation) for replica in event.replicas if replica.quarantined}
     known = set(event.transfers)
     for file in [file for file in state.files.values() if event.node in file.copies]:
         copy = file.copies.get(event.node)
@@ -71,7 +72,10 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
             # The loss of another file sent back the job that wanted this one.
             continue
         here = (file.id, copy.generation) in seen
-        if copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and not here:
+        if (file.id, copy.generation) in damaged:
+            state.transfers.pop(copy.generation, None)
+            copy_lost(state, file, event.node)
+        elif copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and not here:
             if copy.generation not in known:
                 transfer_vanished(state, copy.generation)
         elif copy.state in (CopyState.FETCHING, CopyState.CANCELLING):
