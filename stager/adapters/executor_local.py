@@ -1,14 +1,16 @@
 """Attempts on this host: what the Machine started, carried out by the worker; what became of it, as events.
 
-May know: the worker, the Machine's commands and events. One rule: an attempt ends with exactly one AttemptEnded; while its node cannot be asked it has
-not ended, and is taken up again once it can be.
+May know: the worker, the Machine's commands and events. One rule: an attempt ends with exactly one AttemptEnded; while its node cannot be
+asked
+it has not ended, and is taken up again once it can be.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+import os
+from collections.abc import Callable, Container, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +20,7 @@ from stager.model.workflow import Job, Workflow
 from stager.planning.plan import Access as PlannedAccess
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.worker import Access, AttemptInput, AttemptOutput, AttemptResult, AttemptSpec, AttemptWaiting, Outcome, Place, Worker
+from stager.worker import Access, AttemptInput, AttemptOutput, AttemptResult, AttemptSpec, AttemptWaiting, Outcome, Place, Sight, Worker
 
 log = logging.getLogger(__name__)
 ASK_AGAIN_S = 0.2
@@ -130,7 +132,22 @@ class LocalExecutor:
         if ending.release_fault is not None:
             log.warning("attempt %s of job %s: %s", command.attempt, command.job, ending.release_fault.message)
         event = ended_event(command, ending, self.surroundings.workflow(command.run))
-        self.put(event, lambda: self.worker.forget(command.attempt))
+        self.put(event, lambda: self._forget(command.attempt))
+
+    def _forget(self, attempt: str) -> None:
+        """Its end is in the journal. In a thread: a directory takes longer to remove than an attempt to start."""
+        asyncio.get_running_loop().run_in_executor(None, self.worker.forget, attempt)
+
+    async def sweep(self, outstanding: Container[str]) -> None:
+        """What a crash left of attempts whose end is recorded."""
+        attempts = self.worker.state_dir / "attempts"
+        for attempt in await asyncio.to_thread(os.listdir, attempts) if attempts.is_dir() else ():
+            if attempt in outstanding:
+                continue
+            if self.worker.look(attempt) is Sight.LIVING:
+                await self.worker.kill(attempt)
+            else:
+                await asyncio.to_thread(self.worker.forget, attempt)
 
     async def _first(self, command: cmd.StartAttempt) -> Ending:
         workflow = self.surroundings.workflow(command.run)

@@ -23,8 +23,8 @@ POLL_GRACE_S = 15.0
 LOST_CODES = frozenset({"connection_lost", "stale_incarnation", "draining"})
 
 
-class IoNode:
-    """One incarnation is talked to at a time; `incarnation` is set by whoever makes contact."""
+class NodeCaller:
+    """How a call is made. One incarnation is talked to at a time; whoever makes contact says which."""
 
     def __init__(self, address: Path | tuple[str, int], token: str, *, epoch: int, incarnation: str = "") -> None:
         self.pool = Pool(address)
@@ -71,6 +71,10 @@ class IoNode:
         if status >= 400:
             raise error_of(status, data)
         return msgspec.json.decode(data) if data else {}
+
+
+class IoNode(NodeCaller):
+    """What can be called."""
 
     async def node(self) -> dict[str, Any]:
         return await self.call("GET", "/v1/node")

@@ -1,6 +1,7 @@
 """An embedded I/O node: the process of `stager-ionode serve` on one store. Adopted when it lives, ended or started when it does not answer.
 
-May know: ionode, the store's rendezvous and lock. One rule: never two nodes on one store; only the process that serves this store is ever ended.
+May know: ionode, the store's rendezvous and lock. One rule: never two nodes on one store; only the process that serves this store is ever
+ended.
 """
 
 from __future__ import annotations

@@ -122,9 +122,7 @@ def ssh_settings(origin: Origin, url: SplitResult, environ: Mapping[str, str]) -
     return settings
 
 
-def identities_of(
-    origin: Origin, said: Mapping[str, list[str]], environ: Mapping[str, str]
-) -> tuple[list[str], bool, str | None]:
+def identities_of(origin: Origin, said: Mapping[str, list[str]], environ: Mapping[str, str]) -> tuple[list[str], bool, str | None]:
     """Key files that are there, whether only they may be used, and the agent's socket."""
     agent = said.get("identityagent", ["SSH_AUTH_SOCK"])[0]
     agent = environ.get("SSH_AUTH_SOCK", "") if agent == "SSH_AUTH_SOCK" else environ.get(agent[1:], "") if agent.startswith("$") else agent

@@ -1,6 +1,7 @@
 """What runs' submitters brought along: origin configurations and variables, in memory only.
 
-May know: the model, origin_config. One rule: nothing here is ever written or shown; what a restart forgot and cannot work out again is asked for by `resume`.
+May know: the model, origin_config. One rule: nothing here is ever written or shown; what a restart forgot and cannot work out again is
+asked for by `resume`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ Resolver = Callable[[Origin], dict[str, Any]]
 
 
 class CredentialBook:
-    """Ids of origins at the node are made from their whole configuration under a key of this process: equal ones are shared, new credentials get a new id."""
+    """Ids of origins at the node are made from their whole configuration under a key of this process.
+
+    So equal ones are shared by runs, and new credentials get a new id.
+    """
 
     def __init__(self, resolver: Resolver, needs_secrets: frozenset[str]) -> None:
         self.resolver, self.needs_secrets = resolver, needs_secrets

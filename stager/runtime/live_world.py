@@ -1,6 +1,7 @@
 """The World that production lives in: real time, a real journal, real nodes and processes.
 
-May know: the ports, adapters, the inbox. One rule: what the journal does not hold has not happened: commands are carried out only after their batch is in it.
+May know: the ports, adapters, the inbox. One rule: what the journal does not hold has not happened: commands are carried out only after
+their batch is in it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """One I/O node as the world sees it: contact, and its events in order and without gaps.
 
-May know: the NodeClient port, the translation of events. One rule: between losing the node and the Machine having taken its next report nothing new is
+May know: the NodeClient port, the translation of events. One rule: between losing the node and the Machine having taken its next report
+nothing new is
 asked of it: what it does not list then, the Machine asks for again, and nothing is ever asked for twice.
 """
 
@@ -49,7 +50,7 @@ class NodeLink:
         self.seen_seq = self.acked_seq = self.durable_seq = 0
         self.stream: asyncio.Task[None] | None = None
         self.acking: asyncio.Task[None] | None = None
-        self.closing = False
+        self.closing = self.asked_again = False
 
     async def run(self) -> None:
         """Contact, report, stream; over again whenever the node is lost. Ends by `close`, or when another scheduler took the node."""
@@ -60,6 +61,9 @@ class NodeLink:
             problem = Transient(f"a call to the node {self.node} was lost") if self.stream.cancelled() else self.stream.exception()
             if self.closing:
                 return
+            if self.asked_again:
+                self.asked_again = False
+                continue
             if not isinstance(problem, StagerError) or problem.code == "stale_epoch":
                 self.fatal(problem)
                 return
@@ -151,6 +155,7 @@ class NodeLink:
     async def report_again(self) -> None:
         """Something was done at the node behind the Machine's back."""
         if self.up and self.stream is not None:
+            self.asked_again = True
             self.stream.cancel()
 
     def go_up(self) -> None:

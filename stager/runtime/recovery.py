@@ -1,6 +1,7 @@
 """From a journal to a Machine as it was when the scheduler died.
 
-May know: the journal port, the Machine. One rule: what was recorded wins. The same version must decide the same again, which is checked; another
+May know: the journal port, the Machine. One rule: what was recorded wins. The same version must decide the same again, which is checked;
+another
 version's batches are applied and nothing is decided anew.
 """
 

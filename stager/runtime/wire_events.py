@@ -1,6 +1,7 @@
 """What an I/O node says, as facts for the Machine.
 
-May know: the wire of docs/formats/ionode-api.md, the Machine's events. One rule: pure translation; `at` is 0 here, the world sets it when the event is taken.
+May know: the wire of docs/formats/ionode-api.md, the Machine's events. One rule: pure translation; `at` is 0 here, the world sets it when
+the event is taken.
 """
 
 from __future__ import annotations

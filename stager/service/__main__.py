@@ -82,7 +82,8 @@ async def serve(settings: Settings, state_dir: StateDir) -> int:
     scheduler.open()
     activity = Activity()
     listening = listen(state_dir.socket)
-    server = Server(uvicorn.Config(make_api(scheduler, activity), log_config=None, access_log=False, lifespan="off", timeout_keep_alive=3600))
+    api = make_api(scheduler, activity)
+    server = Server(uvicorn.Config(api, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=3600))
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     idling = asyncio.create_task(end_when_idle(scheduler, activity, settings.idle_exit_s))
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from stager import __version__, wire
+from stager import __version__
 from stager.adapters.binary import find_ionode
 from stager.adapters.executor_local import LocalExecutor
 from stager.adapters.journal_sqlite import SqliteJournal
@@ -23,7 +23,7 @@ from stager.adapters.origin_config import NEED_SECRETS, resolve
 from stager.adapters.profiles_store import ProfilesStore
 from stager.adapters.run_records import RunRecords
 from stager.driver import drive
-from stager.model.errors import Fault, Refused, Transient
+from stager.model.errors import Transient
 from stager.model.workflow import Workflow
 from stager.planning.policy import Limits, Policy
 from stager.runtime.credentials import CredentialBook
@@ -37,6 +37,7 @@ from stager.scheduler.machine import Machine
 from stager.scheduler.states import RunState
 from stager.service.desk import RunDesk
 from stager.service.measuring import Measuring
+from stager.service.outlook import Outlook
 from stager.service.rates import Rates, Totals
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
@@ -47,8 +48,24 @@ from stager.worker import Worker
 log = logging.getLogger(__name__)
 NODE_ID = "node0"
 STOP_DEADLINE_S = 30.0
-TELEMETRY_DEADLINE_S = 2.0
 T = TypeVar("T")
+
+
+class Surroundings:
+    """What the executor must know of the scheduler."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+
+    def workflow(self, run: str) -> Workflow:
+        return self.scheduler.outstanding.workflows[run]
+
+    def env(self, run: str) -> Mapping[str, str] | None:
+        return self.scheduler.book.env.get(run)
+
+    async def reachable(self, node: str) -> None:
+        while not self.scheduler.world.links[node].up:
+            await self.scheduler.happening(self.scheduler.changed)
 
 
 class Scheduler:
@@ -92,7 +109,8 @@ class Scheduler:
         self.node = NodeProcess(NodeSettings(program, NODE_ID, state_dir.node_store, state_dir.node_log, capacity), self.epoch)
         self.link = NodeLink(self.node, self.inbox.put, outstanding, self.book, self.world.fatal)
         worker = Worker(state_dir.root, self.node.client, binary=program, inherited={}, epoch=self.epoch)
-        self.executor = LocalExecutor(worker, self.inbox.put, self)
+        self.executor = LocalExecutor(worker, self.inbox.put, Surroundings(self))
+        self.outlook = Outlook(self.link, self.executor, outstanding)
         self.inbox.put(ev.SchedulerStarted(at=0.0, cause="start", epoch=self.epoch, version=__version__))
         self.inbox.put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=self.limits))
         self.world.open([self.link], self.executor)
@@ -165,6 +183,7 @@ class Scheduler:
             self.executor.kill(kill)
         for wake_at in outstanding.wakes:
             self.inbox.wake_at(wake_at)
+        self.background = asyncio.create_task(self.executor.sweep(outstanding.attempts))
         self.ready.set()
 
     def _write_summary(self, run: str) -> None:
@@ -186,60 +205,11 @@ class Scheduler:
                 raise
             raise Transient("the scheduler is ending; ask again in a moment", code="draining") from None
 
-    def workflow(self, run: str) -> Workflow:
-        return self.outstanding.workflows[run]
-
-    def env(self, run: str) -> Mapping[str, str] | None:
-        return self.book.env.get(run)
-
-    async def reachable(self, node: str) -> None:
-        while not self.world.links[node].up:
-            await self.happening()
-
-    async def happening(self, timeout_s: float | None = None) -> None:
-        """Until something happens, or the timeout."""
+    async def happening(self, since: asyncio.Event, timeout_s: float | None = None) -> None:
+        """Until something has happened since `changed` was taken, before the look that found nothing; or the timeout."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self.changed.wait()
-
-    async def telemetry(self) -> dict[str, dict[str, Any]]:
-        """Transfers as the node sees them; empty if it cannot be asked now."""
-        if not self.link.up or not self.outstanding.transfers:
-            return {}
-        try:
-            async with asyncio.timeout(TELEMETRY_DEADLINE_S):
-                return {entry["transfer_id"]: entry for entry in await self.node.client.transfers()}
-        except (TimeoutError, Transient, Refused):
-            return {}
-
-    async def node_views(self) -> list[wire.NodeView]:
-        """As the node says now, else as it said last."""
-        about = self.link.about
-        with contextlib.suppress(TimeoutError, Transient, Refused):
-            if self.link.up:
-                async with asyncio.timeout(TELEMETRY_DEADLINE_S):
-                    about = self.link.about = await self.node.client.node()
-        return [
-            wire.NodeView(
-                node=self.link.node,
-                connected=self.link.up,
-                incarnation=about.get("incarnation", ""),
-                pid=about.get("pid"),
-                capacity_bytes=about.get("capacity_bytes", 0),
-                used_bytes=about.get("used_bytes", 0),
-                reserved_bytes=about.get("reserved_bytes", 0),
-                can_link=about.get("can_link", False),
-            )
-        ]
-
-    def troubles(self, run: str) -> list[Fault]:
-        """What keeps a run waiting beside its own faults."""
-        faults = [self.link.problem] if self.link.problem is not None and not self.link.up else []
-        parked = sum(command.run == run for command in self.executor.parked.values())
-        if parked:
-            text = f"{parked} jobs wait for variables of the submitter's environment, which a restart forgot; run `stager resume {run}`"
-            faults.append(Refused(text, code="env_unknown", subject=run).fault())
-        return faults
+                await since.wait()
 
     async def shut_down(self, *, now: bool = False) -> None:
         """Interrupts every run (drains, or stops at once) and ends. A second call with `now` shortens a drain."""
@@ -252,7 +222,7 @@ class Scheduler:
         if first or now:
             end = time.monotonic() + STOP_DEADLINE_S if now else None
             while await self.has_active() and (end is None or time.monotonic() < end):
-                await self.happening(1.0)
+                await self.happening(self.changed, 1.0)
             self.ended.set()
 
     async def has_active(self) -> bool:

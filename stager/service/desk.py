@@ -1,6 +1,7 @@
 """What clients may ask for about runs, checked before it becomes an event: submit, resume, drain, stop, cancel.
 
-May know: the Machine's state (read only), the run records. One rule: on the driving thread, between two batches, so that two clients cannot both be right.
+May know: the Machine's state (read only), the run records. One rule: on the driving thread, between two batches, so that two clients
+cannot both be right.
 """
 
 from __future__ import annotations
@@ -98,10 +99,15 @@ class RunDesk:
 
     def resume(self, run: str, credentials: wire.Credentials, on_durable: Callable[[], None]) -> None:
         entry = self.known(run)
-        if entry.outcome in OVER:
-            raise Refused(f"run {run} is {entry.outcome.value}; there is nothing to resume", code="run_over", subject=run)
+        if entry.outcome is RunOutcome.SUCCEEDED:
+            # After a crash a run goes on by itself, so it may have ended before anybody asked for it.
+            on_durable()
+            return
+        if entry.outcome is RunOutcome.CANCELLED:
+            raise Refused(f"run {run} was cancelled for good; submit the workflow again", code="run_over", subject=run)
         if entry.state in (RunState.STOPPING, RunState.CANCELLING):
-            raise Refused(f"run {run} is {entry.state.value}; resume it when that has ended (stager wait {run})", code="run_ending", subject=run)
+            text = f"run {run} is {entry.state.value}; resume it when that has ended (stager wait {run})"
+            raise Refused(text, code="run_ending", subject=run)
         self._check_destinations(entry.workflow, run)
         self.book.bring(run, credentials.origins, credentials.env)
         self.records.reopen(run)
@@ -112,7 +118,8 @@ class RunDesk:
         entry = self.known(run)
         resumable = entry.state is RunState.FINISHED and entry.outcome not in OVER
         if entry.state is RunState.FINISHED and not (event is ev.RunCancelled and resumable):
-            raise Refused(f"run {run} has ended already: it is {entry.outcome.value if entry.outcome else 'over'}", code="run_over", subject=run)
+            ended_as = entry.outcome.value if entry.outcome else "over"
+            raise Refused(f"run {run} has ended already: it is {ended_as}", code="run_over", subject=run)
         self.put(event(at=0.0, cause="client", run=run), on_durable)
 
 

@@ -1,6 +1,7 @@
 """What finished runs left behind: logs, journal rows, cached replicas.
 
-May know: the Machine's state (read only), the node. One rule: nothing an unfinished run could want, nothing that is not durable, nothing at an origin.
+May know: the Machine's state (read only), the node. One rule: nothing an unfinished run could want, nothing that is not durable, nothing
+at an origin.
 """
 
 from __future__ import annotations

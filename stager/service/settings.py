@@ -51,7 +51,7 @@ def read_settings(
     env = os.environ if environ is None else environ
     config = read_config(env)
     place = state_dir or path_of(env.get("STAGER_STATE_DIR") or config.get("state_dir"), env) or default_state_dir(env)
-    place = place.absolute()
+    place = Path(os.path.abspath(place))
     if cores is None:
         cores = number("cores", env.get("STAGER_CORES") or config.get("cores")) or len(os.sched_getaffinity(0))
     if capacity_bytes is None:

@@ -16,7 +16,7 @@ from stager.model.errors import Denied, Refused
 
 # File systems whose locks and shared memory SQLite cannot rely on.
 NETWORK_FILE_SYSTEMS = frozenset(
-    "nfs nfs4 cifs smb3 smbfs fuse.sshfs fuse.s3fs fuse.rclone fuse.glusterfs lustre gpfs beegfs ceph afs 9p ncpfs fuse.mountpoint-s3".split()
+    "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph afs 9p fuse.sshfs fuse.s3fs fuse.rclone fuse.glusterfs fuse.mountpoint-s3".split()
 )
 
 
@@ -79,7 +79,8 @@ class StateDir:
         kind = file_system_of(self.root)
         if kind in NETWORK_FILE_SYSTEMS:
             text = f"the state directory {self.root} is on a network file system ({kind}), where its journal could be damaged"
-            raise Refused(f"{text}; choose a local one with --state-dir or STAGER_STATE_DIR", code="network_file_system", subject=str(self.root))
+            text += "; choose a local one with --state-dir or STAGER_STATE_DIR"
+            raise Refused(text, code="network_file_system", subject=str(self.root))
 
     @contextmanager
     def held(self) -> Iterator[None]:

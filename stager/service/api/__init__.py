@@ -1,6 +1,7 @@
 """The REST API on the scheduler's Unix socket: a router per resource.
 
-May know: the scheduler, views, wire.py. One rule: a handler asks the driving thread, waits without blocking, and answers; it decides nothing.
+May know: the scheduler, views, wire.py. One rule: a handler asks the driving thread, waits without blocking, and answers; it decides
+nothing.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def inspect_router(scheduler: Scheduler) -> APIRouter:
 
     @router.get("/runs/{run}")
     async def status(run: str) -> wire.RunStatus:
-        telemetry, nodes, troubles = await scheduler.telemetry(), await scheduler.node_views(), scheduler.troubles(run)
+        telemetry, nodes, troubles = await scheduler.outlook.telemetry(), await scheduler.outlook.nodes(), scheduler.outlook.troubles(run)
 
         def look() -> wire.RunStatus:
             entry, state = scheduler.desk.known(run), scheduler.machine.state
@@ -51,6 +51,13 @@ def inspect_router(scheduler: Scheduler) -> APIRouter:
             raise Refused(f"run {run} has not finished yet", code="run_active", subject=run)
         return wire.RunSummary.model_validate_json(record.summary)
 
+    add_values(router, scheduler)
+    add_parts(router, scheduler)
+    add_stories(router, scheduler)
+    return router
+
+
+def add_values(router: APIRouter, scheduler: Scheduler) -> None:
     @router.get("/runs/{run}/workflow")
     async def workflow(run: str) -> Response:
         value = await scheduler.ask(lambda: scheduler.desk.known(run).workflow)
@@ -61,6 +68,8 @@ def inspect_router(scheduler: Scheduler) -> APIRouter:
         value = await scheduler.ask(lambda: scheduler.desk.known(run).plan)
         return Response(await asyncio.to_thread(wire.encode, value), media_type="application/json")
 
+
+def add_parts(router: APIRouter, scheduler: Scheduler) -> None:
     @router.get("/runs/{run}/losses")
     async def lost(run: str) -> wire.Losses:
         return await scheduler.ask(lambda: losses(scheduler.machine.state, scheduler.desk.known(run)))
@@ -85,9 +94,6 @@ def inspect_router(scheduler: Scheduler) -> APIRouter:
 
         return await scheduler.ask(look)
 
-    add_stories(router, scheduler)
-    return router
-
 
 def add_stories(router: APIRouter, scheduler: Scheduler) -> None:
     @router.get("/runs/{run}/logs")
@@ -111,11 +117,12 @@ def add_stories(router: APIRouter, scheduler: Scheduler) -> None:
     async def events(run: str, after: int = 0, wait_s: float = 20.0) -> wire.ProgressPage:
         end = time.monotonic() + min(max(0.0, wait_s), 60.0)
         while True:
+            since = scheduler.changed
             steps, gap, next_seq = await scheduler.ask(lambda: steps_since(scheduler, run, after))
             if steps or time.monotonic() >= end or scheduler.ended.is_set():
                 return wire.ProgressPage(events=[progress_event(step) for step in steps], next_seq=next_seq, gap=gap)
             await asyncio.sleep(0.05)
-            await scheduler.happening(max(0.0, end - time.monotonic()))
+            await scheduler.happening(since, max(0.0, end - time.monotonic()))
 
 
 def steps_since(scheduler: Scheduler, run: str, after: int) -> tuple[list[Step], bool, int]:

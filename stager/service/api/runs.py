@@ -61,12 +61,13 @@ def runs_router(scheduler: Scheduler) -> APIRouter:
     async def wait(run: str, timeout_s: float = 20.0, lfn: str | None = None) -> wire.WaitResponse:
         end = time.monotonic() + min(max(0.0, timeout_s), WAIT_S_MAX)
         while True:
+            since = scheduler.changed
             answer = await scheduler.ask(lambda: looked(scheduler, run, lfn))
             left_s = end - time.monotonic()
             if answer.finished or answer.durable or left_s <= 0 or scheduler.ended.is_set():
                 return answer
             await asyncio.sleep(min(LOOK_AGAIN_S, left_s))
-            await scheduler.happening(max(0.0, end - time.monotonic()))
+            await scheduler.happening(since, max(0.0, end - time.monotonic()))
 
     return router
 
@@ -77,7 +78,8 @@ def understood(body: bytes) -> wire.SubmitRequest:
         wanted = wire.decode_submit(body)
     except ValueError as problem:
         place = str(problem).partition(" - at ")[2] or "the body"
-        raise InvalidInput(f"the submit request is not understood ({place}); use a client of the same version", code="bad_request") from None
+        text = f"the submit request is not understood ({place}); use a client of the same version"
+        raise InvalidInput(text, code="bad_request") from None
     check_whole(wanted.workflow, wanted.plan)
     return wanted
 
