@@ -1,4 +1,5 @@
-//! Origins: where data lives. One trait, one conformance suite; an implementation knows its protocol and nothing of the store, the scheduler or other origins.
+//! Origins: where data lives. One trait, one conformance suite; an implementation knows its protocol and nothing of the store, the
+//! scheduler or other origins.
 //!
 //! The one rule: nothing is reported as there, or as durable, that was not seen there by this module after it was written.
 
@@ -43,7 +44,10 @@ pub struct Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EntryKind { File, Directory }
+pub enum EntryKind {
+    File,
+    Directory,
+}
 
 /// Where fetched bytes go. Chunks may arrive in any order, from several tasks; each byte of the range exactly once.
 #[async_trait]
@@ -60,31 +64,50 @@ pub struct Upload<'a> {
     pub crc64nvme: u64,
     pub replace: bool,
     pub executable: bool,
-    /// Unique for this transfer, stable over its retries: part of the temporary name.
+    /// Unique for this content's way to this path, the same for every transfer that tries it: part of the temporary name.
     pub transfer_id: &'a str,
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Uploaded { pub token: String, pub verified: Verified, pub bytes_moved: u64 }
+pub struct Uploaded {
+    pub token: String,
+    pub verified: Verified,
+    /// Over the link, both ways: what was sent and what was read back.
+    pub bytes_moved: u64,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verified { Readback, RemoteChecksum, OriginChecksum, Adopted, Size }
+pub enum Verified {
+    Readback,
+    RemoteChecksum,
+    OriginChecksum,
+    Adopted,
+    Size,
+}
 
 #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
-pub struct Probe { pub reachable: bool, pub writable: Option<bool>, pub free_bytes: Option<u64>, pub findings: Vec<ApiError> }
+pub struct Probe {
+    pub reachable: bool,
+    pub writable: Option<bool>,
+    pub free_bytes: Option<u64>,
+    pub findings: Vec<ApiError>,
+}
 
-/// The port. Errors are permanent or transient by their code (docs/formats/ionode-api.md). Every method may be cancelled by dropping its future and must leave nothing
+/// The port. Errors are permanent or transient by their code (docs/formats/ionode-api.md). Every method may be cancelled by dropping its
+/// future and must leave nothing
 /// behind but a temporary name that the next try of the same transfer takes over or removes. Paths are relative, checked by the caller.
 #[async_trait]
 pub trait Origin: Send + Sync {
     async fn stat(&self, path: &str) -> Result<Entry, ApiError>;
     /// In the order asked; batched and parallel inside.
     async fn stat_many(&self, paths: &[String]) -> Vec<Result<Entry, ApiError>>;
-    /// Sorted by path, files (and, if not recursive, directories); at most `limit`, the flag says whether more are there.
+    /// Sorted by path, files (and, if not recursive, directories); at most `limit`. The flag says whether more are there; which of them are
+    /// given then is the origin's choice. A prefix that names a file gives that file; one that names nothing is `not_found`.
     async fn list(&self, prefix: &str, recursive: bool, limit: usize) -> Result<(Vec<Entry>, bool), ApiError>;
-    /// Reads `ranges` of the content that has `expected.token` into the sink. A changed token is `source_changed`; fewer bytes than asked is `short_read`.
+    /// Reads `ranges` of the content that has `expected.token` into the sink. A changed token is `source_changed`; fewer bytes than asked
+    /// is `short_read`.
     async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError>;
     /// Appears atomically and verified, or not at all. Same content there already: adopted.
     async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError>;

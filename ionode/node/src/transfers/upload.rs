@@ -32,6 +32,7 @@ struct Piece<'a> {
     crc64nvme: &'a str,
     executable: bool,
     /// Part of the temporary name at the origin: unique in its directory, the same when tried again.
+    /// The file's own id: a later transfer of the same file takes over what a killed one left.
     id: String,
 }
 
@@ -61,7 +62,7 @@ async fn file(node: &Node, job: &Job, request: &UploadRequest, origin: &dyn Orig
         blake3: &replica.blake3,
         crc64nvme: &replica.crc64nvme,
         executable: replica.executable || request.make_executable,
-        id: job.id.clone(),
+        id: request.file_id.clone(),
     };
     let progress = job.progress.clone();
     send(origin, request, &piece, &move |sent| progress.store(sent, Ordering::Relaxed)).await
@@ -131,7 +132,7 @@ async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn
             blake3: &member.blake3,
             crc64nvme: &member.crc64nvme,
             executable: member.executable,
-            id: format!("{}-{n}", job.id),
+            id: format!("{}-{n}", request.file_id),
         };
         let (sent, total, summary) = (&sent[n], &total, &summary);
         async move {
