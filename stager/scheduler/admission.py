@@ -81,10 +81,10 @@ def admit(turn: Turn, node: NodeEntry) -> bool:
     """Ready jobs in order. False when the next one waits for space: then nothing overtakes it."""
     state = turn.state
     while node.ready and node.admitted_waiting < state.policy.admitted_waiting_max:
-        _, run_id, job_id = node.ready[0]
+        key, run_id, job_id = node.ready[0]
         run = state.runs[run_id]
         job = run.jobs[job_id]
-        if job.state is not JobState.READY or not run.may_start:
+        if job.state is not JobState.READY or not run.may_start or key != run.key(job.order):
             heappop(node.ready)
         elif not try_admit(turn, node, run, job):
             return False

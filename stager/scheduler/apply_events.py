@@ -82,6 +82,10 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
             fetched(state, file, event.node, seen[file.id, copy.generation].blake3)
         elif copy.state in (CopyState.PRESENT, CopyState.DELETING) and not here:
             copy_lost(state, file, event.node)
+        elif copy.state is CopyState.DELETING and (state.next_use(file) != NEVER or state.owes_upload(file)):
+            # The word to delete it was lost, and it is wanted again.
+            move_copy(state, file, event.node, CopyState.PRESENT)
+            settle(state, file, event.node)
     for transfer in [t for t in state.transfers.values() if t.node == event.node and not t.is_fetch and t.id not in known]:
         transfer_vanished(state, transfer.id)
     adopt_unknown(state, node, event.replicas)
@@ -330,6 +334,8 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
         if job.node in file.copies:
             add_garbage(state.nodes[job.node], made.file, made.generation, made.size_bytes)
             state.useless.append((job.node, made.file, made.generation))
+            if file.destination is not None and file.durable is None:
+                due_upload(state, run, file)
             continue
         adjust_profile(run, job, file, made.size_bytes - file.size_bytes)
         file.first_blake3 = file.blake3

@@ -87,8 +87,9 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
     if run is None or run.state in (RunState.CANCELLING, RunState.STOPPING) or run.outcome in ("succeeded", "cancelled"):
         state.stale += 1
         return
+    if run.state is RunState.FINISHED:
+        queue_last(state, run)
     run.state, run.outcome, run.fault = RunState.ACTIVE, None, None
-    state.active[run.id] = None
     state.paused_origins.clear()
     for job in run.jobs.values():
         if job.state in (JobState.FAILED, JobState.SKIPPED):
@@ -113,6 +114,19 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
             due_upload(state, run, file)
     profile_if_tight(state, run.plan.capacity_bytes)
     state.finish_checks[run.id] = None
+
+
+def queue_last(state: State, run: RunEntry) -> None:
+    """A run that comes back stands behind those that went on: they may have taken the room it had."""
+    state.active[run.id] = None
+    state.runs_seen += 1
+    run.sequence = state.runs_seen
+    for file_id in run.file_ids.values():
+        file = state.files[file_id]
+        file.uses = sorted((run.key(run.jobs[use[2]].order), *use[1:]) if use[1] == run.id else use for use in file.uses)
+        file.use_at = 0
+        for node_id in file.copies:
+            settle(state, file, node_id)
 
 
 def run_drained(state: State, event: ev.RunDrained) -> None:

@@ -41,20 +41,21 @@ def outcome_of(run: RunEntry) -> cmd.RunOutcome | None:
     return cmd.RunOutcome.NOT_DURABLE if run.finals_given_up else cmd.RunOutcome.SUCCEEDED
 
 
-def refuse_if_stuck(turn: Turn) -> None:
-    """Nothing runs, moves, is being freed or is due later, and yet the next job does not fit: more room is the only help."""
+def refuse_if_stuck(turn: Turn) -> bool:
+    """Nothing runs, moves, is being freed or is due later, and yet the next job does not fit: more room is the only help. True if a run was refused."""
     state = turn.state
     if state.attempts or state.transfers or state.timers or not state.active:
-        return
+        return False
     for node in state.nodes.values():
         if not node.reachable or node.deleting_bytes or node.cancelling_bytes or node.admitted_waiting:
-            return
+            return False
     for node in state.nodes.values():
         head = next(((run, job) for _, run, job in sorted(node.ready) if is_waiting(state, run, job)), None)
         if head is not None:
             run = state.runs[head[0]]
             turn.give(cmd.FinishRun, run=run.id, outcome=cmd.RunOutcome.REFUSED, fault=no_room(state, node, run, head[1]))
-            return
+            return True
+    return False
 
 
 def is_waiting(state: State, run_id: str, job_id: str) -> bool:

@@ -35,15 +35,20 @@ class Machine:
         apply_event(state, event)
         turn = Turn(state, f"e{state.events_seen}")
         react(turn, event, before)
+        self._work(turn)
+        while refuse_if_stuck(turn):
+            # The room that the refused run no longer claims may be what another waits for.
+            self._work(turn)
+        self._ask_for_time(turn)
+        return turn.commands
+
+    def _work(self, turn: Turn) -> None:
         tidy_up(turn)
         send_finals(turn)
-        for node in state.nodes.values():
+        for node in self.state.nodes.values():
             work_node(turn, node)
         end_runs(turn)
         tidy_up(turn)
-        refuse_if_stuck(turn)
-        self._ask_for_time(turn)
-        return turn.commands
 
     def replay(self, events: Iterable[Event], commands: Sequence[Command]) -> None:
         """Applies a recorded batch without deciding: for a journal written by another version.

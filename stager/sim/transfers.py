@@ -69,6 +69,9 @@ class TransferDesk:
         if told is not None:
             self._tell(node, replace(told, at=self._clock.now))
             return
+        if isinstance(command, cmd.Fetch) and node.sound(command.file, command.transfer) is not None:
+            self._tell_there(command, node)
+            return
         moving = self.open[command.transfer] = Moving(command, node, origin, command.priority, self._clock.now)
         self.begun += 1
         if isinstance(command, cmd.Fetch):
@@ -84,6 +87,12 @@ class TransferDesk:
             return
         heappush(self._queues.setdefault(origin.url, []), (command.priority, self.begun, command.transfer))
         self._pump(origin.url)
+
+    def _tell_there(self, command: cmd.Fetch, node: SimNode) -> None:
+        """Committed by an earlier life of the node."""
+        replica = node.replicas[command.file, command.transfer]
+        facts = {"size_bytes": replica.size_bytes, "blake3": replica.content, "token": command.token}
+        self._tell(node, ev.TransferDone(at=self._clock.now, node=node.id, transfer=command.transfer, **facts))
 
     def hasten(self, transfer: str, priority: int) -> None:
         moving = self.open.get(transfer)
