@@ -32,7 +32,7 @@ unit: setup-run ## quick tests of the control plane
 # Both suites run even if the first fails: one look at the log shows all that is broken. pytest's closing lines come last.
 test: setup ## every test
 	@status=0; \
-	cargo test --release --locked --workspace || { status=1; echo "FAILED: cargo test"; }; \
+	cargo test --release --locked --workspace --no-fail-fast || { status=1; echo "FAILED: cargo test"; }; \
 	$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup tests || status=1; \
 	[ $$status = 0 ] || echo "make test: something failed, see above"; \
 	exit $$status
