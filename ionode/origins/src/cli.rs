@@ -1,4 +1,5 @@
-//! `stager-ionode origin stat|list|probe|verify|erase --config FILE|-`: the origin calls of the API without a node. Prints the JSON the API would answer.
+//! `stager-ionode origin stat|list|probe|verify|erase --config FILE|-`: the origin calls of the API without a node. Prints the JSON the
+//! API would answer.
 //!
 //! The one rule: one request document in, one answer document out on stdout; exit 0, or 1 with the uniform error.
 
@@ -12,7 +13,8 @@ use stager_core::error::ApiError;
 
 use crate::{open, verify_content, Origin, OriginConfig};
 
-const USAGE: &str = "usage: stager-ionode origin stat|list|probe|verify|erase --config FILE|-  (JSON: {\"origin\": {...}, \"request\": {...}})";
+const USAGE: &str =
+    "usage: stager-ionode origin stat|list|probe|verify|erase --config FILE|-  (JSON: {\"origin\": {...}, \"request\": {...}})";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,7 +29,9 @@ struct Stat {
     paths: Vec<String>,
 }
 
-fn limit_default() -> usize { 100_000 }
+fn limit_default() -> usize {
+    100_000
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -96,7 +100,8 @@ fn read_document(source: &str, stdin: &mut dyn Read) -> Result<String, ApiError>
     Ok(text)
 }
 
-/// serde names line, column and field, never a value of an unknown field; a secret of the wrong type would be shown, so types are named without values.
+/// serde names line, column and field, never a value of an unknown field; a secret of the wrong type would be shown, so types are named
+/// without values.
 fn parsed<T: DeserializeOwned>(subject: &str, text: &str) -> Result<T, ApiError> {
     serde_json::from_str(text).map_err(|error| {
         let shown = error.to_string();
@@ -114,10 +119,14 @@ async fn answer(action: &str, origin: Arc<dyn Origin>, value: Value) -> Result<V
         "stat" => {
             let paths = request::<Stat>(action, value)?.paths;
             let answers = origin.stat_many(&paths).await;
-            let entries: Vec<Value> = paths.iter().zip(answers).map(|(path, answer)| match answer {
-                Ok(entry) => json!(entry),
-                Err(error) => json!({ "path": path, "error": error }),
-            }).collect();
+            let entries: Vec<Value> = paths
+                .iter()
+                .zip(answers)
+                .map(|(path, answer)| match answer {
+                    Ok(entry) => json!(entry),
+                    Err(error) => json!({ "path": path, "error": error }),
+                })
+                .collect();
             Ok(json!({ "entries": entries }))
         }
         "list" => {
@@ -161,7 +170,10 @@ mod tests {
         assert_eq!((code, &stat["entries"][0]["size_bytes"], &stat["entries"][1]["error"]["code"]), (0, &json!(4), &json!("not_found")));
         assert_eq!(stat["entries"][1]["path"], "none");
         let (_, list) = ask("list", with(json!({ "prefix": "", "recursive": true, "limit": 10 })));
-        assert_eq!((&list["entries"][0]["path"], &list["entries"][0]["kind"], &list["truncated"]), (&json!("d/f"), &json!("file"), &json!(false)));
+        assert_eq!(
+            (&list["entries"][0]["path"], &list["entries"][0]["kind"], &list["truncated"]),
+            (&json!("d/f"), &json!("file"), &json!(false))
+        );
         let (_, probe) = ask("probe", with(json!({ "path": "d", "write": true })));
         assert_eq!((&probe["reachable"], &probe["writable"], &probe["findings"]), (&json!(true), &json!(true), &json!([])));
         let blake3 = blake3::hash(b"four").to_hex().to_string();
@@ -177,7 +189,10 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_said_without_secrets() {
-        let s3 = |secret: Value| json!({ "kind": "s3", "bucket": "b", "region": "r", "access_key_id": "k", "secret_access_key": secret, "surprise": 1 });
+        let s3 = |secret: Value| {
+            json!({ "kind": "s3", "bucket": "b", "region": "r", "access_key_id": "k",
+            "secret_access_key": secret, "surprise": 1 })
+        };
         let (code, error) = ask("stat", json!({ "origin": s3(json!("hunter2")), "request": { "paths": [] } }));
         assert_eq!((code, &error["error"]["code"]), (1, &json!("bad_request")));
         assert!(error["error"]["message"].as_str().unwrap().contains("unknown field `surprise`"), "{error}");
@@ -188,8 +203,11 @@ mod tests {
         }
         assert_eq!(ask("dance", json!({ "origin": { "kind": "file", "base_path": "/" }, "request": {} })).0, 1);
         assert_eq!(respond(&[], &mut "".as_bytes()).0, 1);
-        let config: OriginConfig = serde_json::from_value(json!({ "kind": "s3", "bucket": "b", "region": "r", "access_key_id": "k", "secret_access_key": "hunter2",
-            "session_token": "hunter3" })).unwrap();
+        let config: OriginConfig = serde_json::from_value(
+            json!({ "kind": "s3", "bucket": "b", "region": "r", "access_key_id": "k", "secret_access_key": "hunter2",
+            "session_token": "hunter3" }),
+        )
+        .unwrap();
         let shown = format!("{config:?}");
         assert!(!shown.contains("hunter") && shown.contains("***"), "{shown}");
     }

@@ -20,12 +20,18 @@ use crate::Origin;
 pub struct Secret(String);
 
 impl Secret {
-    pub fn new(value: impl Into<String>) -> Self { Self(value.into()) }
-    pub fn reveal(&self) -> &str { &self.0 }
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(value.into())
+    }
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
 }
 
 impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str(if self.0.is_empty() { "\"\"" } else { "\"***\"" }) }
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "\"\"" } else { "\"***\"" })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -44,7 +50,9 @@ pub struct FileConfig {
     pub bandwidth_bytes_per_s_max: Option<u64>,
 }
 
-fn ssh_port() -> u16 { 22 }
+fn ssh_port() -> u16 {
+    22
+}
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -112,7 +120,11 @@ impl SshfsConfig {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Addressing { #[default] Path, Virtual }
+pub enum Addressing {
+    #[default]
+    Path,
+    Virtual,
+}
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -146,7 +158,8 @@ impl OriginConfig {
     }
 }
 
-/// Makes the origin without touching the network: the first call connects, so a wrong configuration that only the far side can see is an error of that call.
+/// Makes the origin without touching the network: the first call connects, so a wrong configuration that only the far side can see is an
+/// error of that call.
 pub fn open(config: &OriginConfig) -> Result<Arc<dyn Origin>, ApiError> {
     match config {
         OriginConfig::File(c) => Ok(Arc::new(FileOrigin::new(c)?)),

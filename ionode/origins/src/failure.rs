@@ -22,7 +22,11 @@ pub fn source_changed(path: &str, place: &str, expected: &str, found: &str) -> A
 }
 
 pub fn short_read(path: &str, place: &str, offset: u64) -> ApiError {
-    ApiError::transient("short_read", path, format!("{path:?} at {place} ended at byte {offset}, before the range asked for; the transfer is tried again."))
+    ApiError::transient(
+        "short_read",
+        path,
+        format!("{path:?} at {place} ended at byte {offset}, before the range asked for; the transfer is tried again."),
+    )
 }
 
 pub fn destination_exists(path: &str, place: &str) -> ApiError {
@@ -53,7 +57,9 @@ pub fn local_differs(path: &str, local: &std::path::Path) -> ApiError {
     ApiError::corrupt(
         "checksum_mismatch",
         path,
-        format!("The local copy {local:?} of {path:?} is damaged (its content is not what was committed); nothing was uploaded, make it again."),
+        format!(
+            "The local copy {local:?} of {path:?} is damaged (its content is not what was committed); nothing was uploaded, make it again."
+        ),
     )
 }
 

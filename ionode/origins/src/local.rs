@@ -53,7 +53,11 @@ impl LocalFile {
         let opening = move || {
             let file = File::open(&local).map_err(|error| failure::local_io(&path, &local, &error))?;
             let found = file.metadata().map_err(|error| failure::local_io(&path, &local, &error))?.len();
-            if found == size_bytes { Ok(Self { file: Arc::new(file), local, path, size_bytes }) } else { Err(failure::local_differs(&path, &local)) }
+            if found == size_bytes {
+                Ok(Self { file: Arc::new(file), local, path, size_bytes })
+            } else {
+                Err(failure::local_differs(&path, &local))
+            }
         };
         tokio::task::spawn_blocking(opening).await.expect("opening does not panic")
     }
@@ -114,5 +118,7 @@ impl Source {
         Hashes { blake3: reading.blake3.finalize(), sha256: reading.sha256.clone().map(|hasher| hasher.finalize().into()) }
     }
 
-    pub fn damaged(&self) -> ApiError { failure::local_differs(&self.local.path, &self.local.local) }
+    pub fn damaged(&self) -> ApiError {
+        failure::local_differs(&self.local.path, &self.local.local)
+    }
 }

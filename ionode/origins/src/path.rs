@@ -9,7 +9,8 @@ const TEMPORARY_SUFFIX: &str = ".part";
 
 /// The path without empty and `.` components; "" is the base itself.
 pub fn checked(path: &str) -> Result<String, ApiError> {
-    let refuse = |why: &str| Err(ApiError::invalid("bad_request", path, format!("The path {path:?} {why}; name it relative to the origin's base.")));
+    let refuse =
+        |why: &str| Err(ApiError::invalid("bad_request", path, format!("The path {path:?} {why}; name it relative to the origin's base.")));
     if path.starts_with('/') {
         return refuse("is absolute");
     }
@@ -27,7 +28,11 @@ pub fn checked(path: &str) -> Result<String, ApiError> {
 pub fn checked_file(path: &str) -> Result<String, ApiError> {
     let clean = checked(path)?;
     if clean.is_empty() {
-        return Err(ApiError::invalid("destination_is_directory", path, format!("The path {path:?} names the origin's base directory, not a file.")));
+        return Err(ApiError::invalid(
+            "destination_is_directory",
+            path,
+            format!("The path {path:?} names the origin's base directory, not a file."),
+        ));
     }
     Ok(clean)
 }
@@ -38,7 +43,11 @@ pub fn split(path: &str) -> (&str, &str) {
 }
 
 pub fn join(directory: &str, name: &str) -> String {
-    if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
+    if directory.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{directory}/{name}")
+    }
 }
 
 /// Stable over the retries of one transfer, so that each try finds and removes what the one before left.

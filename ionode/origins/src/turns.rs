@@ -1,6 +1,7 @@
 //! One writer at a time for each destination. Knows names only.
 //!
-//! The one rule: a turn ends when the last holder is gone, so a step that outlives its cancelled upload (a rename already under way) still keeps the next try waiting.
+//! The one rule: a turn ends when the last holder is gone, so a step that outlives its cancelled upload (a rename already under way) still
+//! keeps the next try waiting.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};

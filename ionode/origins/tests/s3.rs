@@ -14,7 +14,9 @@ use stager_core::error::Class;
 use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
 use stager_origins::{verify_content, S3Config, Secret, Verified};
 
-fn place(gateway: &Gateway) -> BucketPlace { BucketPlace::new(gateway, origin(gateway.config())) }
+fn place(gateway: &Gateway) -> BucketPlace {
+    BucketPlace::new(gateway, origin(gateway.config()))
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keeps_every_promise() {
@@ -44,7 +46,9 @@ async fn large_files_go_in_parts() {
     let place = place(&gateway);
     let bytes = content(1, (40 << 20) + 5);
     let moved = std::sync::atomic::AtomicU64::new(0);
-    let progress = |count| { moved.fetch_add(count, std::sync::atomic::Ordering::Relaxed); };
+    let progress = |count| {
+        moved.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+    };
     let file = local(&place, &bytes);
     let uploaded = upload_as(&*place.origin, &file, "large", How::default(), "t", &progress).await.unwrap();
     assert_eq!((uploaded.verified, moved.into_inner()), (Verified::Readback, bytes.len() as u64));

@@ -14,9 +14,13 @@ use sshd::{keygen, Sshd};
 use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
 use stager_origins::{open, Origin, OriginConfig, SftpConfig, SftpOrigin, SshfsConfig, Timing, Verified};
 
-fn origin(config: SftpConfig) -> Arc<dyn Origin> { open(&OriginConfig::Sftp(config)).unwrap() }
+fn origin(config: SftpConfig) -> Arc<dyn Origin> {
+    open(&OriginConfig::Sftp(config)).unwrap()
+}
 
-fn place(sshd: &Sshd) -> DirectoryPlace { DirectoryPlace::new(origin(sshd.config()), &sshd.base()) }
+fn place(sshd: &Sshd) -> DirectoryPlace {
+    DirectoryPlace::new(origin(sshd.config()), &sshd.base())
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keeps_every_promise() {
@@ -73,8 +77,18 @@ async fn sshfs_moves_bytes_over_sftp() {
     let sshd = Sshd::start("ForceCommand internal-sftp");
     let c = sshd.config();
     let config = SshfsConfig {
-        host: c.host, port: c.port, user: c.user, base_path: c.base_path, known_hosts: c.known_hosts, host_key_alias: None, identity_files: c.identity_files,
-        identities_only: true, agent_socket: None, connections_max: Some(1), shell_checksum: false, bandwidth_bytes_per_s_max: None,
+        host: c.host,
+        port: c.port,
+        user: c.user,
+        base_path: c.base_path,
+        known_hosts: c.known_hosts,
+        host_key_alias: None,
+        identity_files: c.identity_files,
+        identities_only: true,
+        agent_socket: None,
+        connections_max: Some(1),
+        shell_checksum: false,
+        bandwidth_bytes_per_s_max: None,
         mount_point: Some("/nowhere".into()),
     };
     let place = DirectoryPlace::new(open(&OriginConfig::Sshfs(config)).unwrap(), &sshd.base());
@@ -114,7 +128,8 @@ async fn keys_come_from_files_or_the_agent() {
     let sshd = Sshd::start("");
     let path = |name: &str| sshd.directory.path().join(name);
     keygen(&path("stranger"), "");
-    let refused = origin(SftpConfig { identity_files: vec![path("stranger"), path("missing")], ..sshd.config() }).stat("x").await.unwrap_err();
+    let refused =
+        origin(SftpConfig { identity_files: vec![path("stranger"), path("missing")], ..sshd.config() }).stat("x").await.unwrap_err();
     assert_eq!(refused.code, "auth_failed");
     assert!(refused.message.contains("stranger was refused") && refused.message.contains("missing cannot be read"), "{}", refused.message);
     keygen(&path("locked"), "a passphrase");
@@ -140,7 +155,8 @@ struct Agent {
 
 impl Agent {
     fn start(socket: &std::path::Path) -> Self {
-        let child = std::process::Command::new("ssh-agent").arg("-D").arg("-a").arg(socket).stdout(std::process::Stdio::null()).spawn().unwrap();
+        let child =
+            std::process::Command::new("ssh-agent").arg("-D").arg("-a").arg(socket).stdout(std::process::Stdio::null()).spawn().unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         while !socket.exists() {
             assert!(Instant::now() < deadline);
@@ -228,6 +244,23 @@ async fn connections_are_few_and_opened_one_by_one() {
     });
     futures::future::join_all(uploads).await;
     assert!((2..=3).contains(&relay.connections()), "{} connections", relay.connections());
+}
+
+/// A large file over a long way goes over several connections at once, in both directions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_way_is_worth_several_connections() {
+    let sshd = Sshd::start("");
+    let relay = Relay::to(sshd.port).await;
+    relay.lengthen(4);
+    let place = DirectoryPlace::new(origin(SftpConfig { connections_max: Some(3), ..sshd.config_by(relay.port) }), &sshd.base());
+    let bytes = content(1, (40 << 20) + 7);
+    put(&place, "file", &bytes).await;
+    assert_eq!(relay.connections(), 3);
+    assert!(std::fs::read(sshd.base().join("file")).unwrap() == bytes);
+    let entry = place.origin.stat("file").await.unwrap();
+    let again = DirectoryPlace::new(origin(SftpConfig { connections_max: Some(3), ..sshd.config_by(relay.port) }), &sshd.base());
+    assert!(get(&*again.origin, &entry).await.unwrap() == bytes);
+    assert_eq!(relay.connections(), 6);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

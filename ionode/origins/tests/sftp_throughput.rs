@@ -1,4 +1,5 @@
-//! How fast 256 MiB go over loopback, beside OpenSSH's own client in the same run. Run by hand: `cargo test --release --test sftp_throughput -- --ignored --nocapture`.
+//! How fast 256 MiB go over loopback, beside OpenSSH's own client in the same run. Run by hand: `cargo test --release --test
+//! sftp_throughput -- --ignored --nocapture`.
 
 mod place;
 mod sshd;
@@ -28,7 +29,9 @@ impl Sink for FileSink {
     }
 }
 
-fn rate(started: Instant) -> f64 { SIZE_BYTES as f64 / started.elapsed().as_secs_f64() / 1e6 }
+fn rate(started: Instant) -> f64 {
+    SIZE_BYTES as f64 / started.elapsed().as_secs_f64() / 1e6
+}
 
 fn openssh(sshd: &Sshd, batch: &str) -> f64 {
     let mut command = Command::new("sftp");
@@ -65,6 +68,8 @@ async fn get_and_put_beside_openssh() {
         let durable = rate(started);
         let their_put = openssh(&sshd, &format!("put {} {}/theirs{round}\n", file.path.display(), sshd.base().display()));
         upload(&place, &file, &path, How::default()).await.unwrap();
-        eprintln!("MB/s: get {get:.0} (OpenSSH {their_get:.0})  put {put:.0} (OpenSSH {their_put:.0})  put, fsync and read back {durable:.0}");
+        eprintln!(
+            "MB/s: get {get:.0} (OpenSSH {their_get:.0})  put {put:.0} (OpenSSH {their_put:.0})  put, fsync and read back {durable:.0}"
+        );
     }
 }

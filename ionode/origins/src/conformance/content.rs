@@ -133,8 +133,9 @@ pub async fn a_cancelled_upload_is_taken_over(place: &dyn Place) {
     let (file, transfer_id) = (local(place, &bytes), transfer_id());
     let begun = tokio::sync::Notify::new();
     let progress = |_: u64| begun.notify_one();
+    let uploading = upload_as(&*origin, &file, "cancelled/file", How::default(), &transfer_id, &progress);
     tokio::select! {
-        result = upload_as(&*origin, &file, "cancelled/file", How::default(), &transfer_id, &progress) => panic!("it was over before it began: {result:?}"),
+        result = uploading => panic!("it was over before it began: {result:?}"),
         () = begun.notified() => {}
     }
     assert_eq!(code(origin.stat("cancelled/file").await), "not_found");

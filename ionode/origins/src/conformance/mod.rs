@@ -1,6 +1,8 @@
-//! What every origin must do, as code that any implementation's tests can run: `conformance::all(&place).await` panics at the first promise not kept.
+//! What every origin must do, as code that any implementation's tests can run: `conformance::all(&place).await` panics at the first
+//! promise not kept.
 //!
-//! The one rule: the suite speaks to an origin through the port and looks at the far side through `Place`, so a lie of the origin cannot hide itself.
+//! The one rule: the suite speaks to an origin through the port and looks at the far side through `Place`, so a lie of the origin cannot
+//! hide itself.
 
 mod content;
 mod names;
@@ -91,7 +93,9 @@ pub fn local(place: &dyn Place, content: &[u8]) -> Local {
     Local { path, size_bytes: content.len() as u64, blake3: *blake3::hash(content).as_bytes(), crc64nvme }
 }
 
-pub fn transfer_id() -> String { format!("t{}", SERIAL.fetch_add(1, Ordering::Relaxed)) }
+pub fn transfer_id() -> String {
+    format!("t{}", SERIAL.fetch_add(1, Ordering::Relaxed))
+}
 
 #[derive(Clone, Copy, Default)]
 pub struct How {
@@ -136,7 +140,9 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub fn new(size_bytes: u64) -> Self { Self { bytes: Mutex::new(vec![0; size_bytes as usize]), seen: Mutex::new(vec![false; size_bytes as usize]) } }
+    pub fn new(size_bytes: u64) -> Self {
+        Self { bytes: Mutex::new(vec![0; size_bytes as usize]), seen: Mutex::new(vec![false; size_bytes as usize]) }
+    }
 
     /// The bytes of a range that was written in full.
     pub fn range(&self, range: std::ops::Range<u64>) -> Vec<u8> {
@@ -145,7 +151,9 @@ impl Memory {
         self.bytes.lock().unwrap()[start..end].to_vec()
     }
 
-    pub fn count(&self) -> usize { self.seen.lock().unwrap().iter().filter(|seen| **seen).count() }
+    pub fn count(&self) -> usize {
+        self.seen.lock().unwrap().iter().filter(|seen| **seen).count()
+    }
 }
 
 #[async_trait]

@@ -5,7 +5,17 @@ use crate::{Entry, EntryKind};
 
 pub async fn odd_names_are_only_names(place: &dyn Place) {
     let origin = place.origin();
-    let mut names = vec!["with space", "it's \"quoted\"", "$(touch pwned)`id`;rm -rf &|", "-rf", "größe-数据-🙂", "back\\slash\\", "100%25#?&+=", "*?[a]", "~tilde"];
+    let mut names = vec![
+        "with space",
+        "it's \"quoted\"",
+        "$(touch pwned)`id`;rm -rf &|",
+        "-rf",
+        "größe-数据-🙂",
+        "back\\slash\\",
+        "100%25#?&+=",
+        "*?[a]",
+        "~tilde",
+    ];
     if place.allows_newlines() {
         names.push("two\nlines");
     }
@@ -45,7 +55,8 @@ pub async fn missing_files_are_named(place: &dyn Place) {
         assert!(error.message.contains(path), "{}", error.message);
     }
     assert_eq!(code(origin.list("missing/not", true, 10).await), "not_found");
-    let gone = Entry { path: "missing/not".into(), size_bytes: 1, token: "m=1;s=1".into(), mtime_ns: None, kind: EntryKind::File, settled: true };
+    let gone =
+        Entry { path: "missing/not".into(), size_bytes: 1, token: "m=1;s=1".into(), mtime_ns: None, kind: EntryKind::File, settled: true };
     assert_eq!(code(get(&*origin, &gone).await), "not_found");
 }
 
@@ -54,7 +65,8 @@ pub async fn many_stats_keep_their_order(place: &dyn Place) {
     for i in 0..20 {
         put(place, &format!("stats/{i}"), &content(i, i as usize)).await;
     }
-    let asked: Vec<String> = (0..700).map(|i| if i % 7 == 3 { format!("stats/missing {i}") } else { format!("stats/{}", i % 20) }).collect();
+    let asked: Vec<String> =
+        (0..700).map(|i| if i % 7 == 3 { format!("stats/missing {i}") } else { format!("stats/{}", i % 20) }).collect();
     let answers = origin.stat_many(&asked).await;
     assert_eq!(answers.len(), asked.len());
     for (i, (path, answer)) in asked.iter().zip(answers).enumerate() {
@@ -66,7 +78,9 @@ pub async fn many_stats_keep_their_order(place: &dyn Place) {
     assert!(origin.stat_many(&[]).await.is_empty());
 }
 
-fn paths(entries: &[Entry]) -> Vec<String> { entries.iter().map(|entry| entry.path.clone()).collect() }
+fn paths(entries: &[Entry]) -> Vec<String> {
+    entries.iter().map(|entry| entry.path.clone()).collect()
+}
 
 pub async fn lists_are_sorted_and_limited(place: &dyn Place) {
     let origin = place.origin();

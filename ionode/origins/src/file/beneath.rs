@@ -1,6 +1,7 @@
 //! File system calls that cannot leave the base directory. Knows descriptors and errno, nothing of origins.
 //!
-//! The one rule: no path is resolved by name from outside; every open starts at the base's descriptor and is refused by the kernel when it would leave it.
+//! The one rule: no path is resolved by name from outside; every open starts at the base's descriptor and is refused by the kernel when it
+//! would leave it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -21,16 +22,17 @@ impl Base {
         Ok(Self { root })
     }
 
-    pub fn root(&self) -> &OwnedFd { &self.root }
+    pub fn root(&self) -> &OwnedFd {
+        &self.root
+    }
 
     /// Follows symbolic links as long as they stay inside.
     pub fn open_beneath(&self, path: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
         let path = if path.is_empty() { "." } else { path };
         // EAGAIN: something was renamed meanwhile and the kernel could not be sure.
         for _ in 0..16 {
-            let how = OpenHow::new()
-                .flags(flags | OFlag::O_CLOEXEC)
-                .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+            let how =
+                OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
             match openat2(&self.root, path, how) {
                 Err(Errno::EAGAIN) => continue,
                 Err(Errno::ENOSYS | Errno::EPERM) if !kernel_resolves_beneath(&self.root) => return self.open_without_links(path, flags),
@@ -94,6 +96,12 @@ fn kernel_resolves_beneath(root: &OwnedFd) -> bool {
     openat2(root, ".", OpenHow::new().flags(OFlag::O_PATH).resolve(ResolveFlag::RESOLVE_BENEATH)).is_ok()
 }
 
-pub fn is_file(stat: &FileStat) -> bool { stat.st_mode & libc::S_IFMT == libc::S_IFREG }
-pub fn is_directory(stat: &FileStat) -> bool { stat.st_mode & libc::S_IFMT == libc::S_IFDIR }
-pub fn is_link(stat: &FileStat) -> bool { stat.st_mode & libc::S_IFMT == libc::S_IFLNK }
+pub fn is_file(stat: &FileStat) -> bool {
+    stat.st_mode & libc::S_IFMT == libc::S_IFREG
+}
+pub fn is_directory(stat: &FileStat) -> bool {
+    stat.st_mode & libc::S_IFMT == libc::S_IFDIR
+}
+pub fn is_link(stat: &FileStat) -> bool {
+    stat.st_mode & libc::S_IFMT == libc::S_IFLNK
+}

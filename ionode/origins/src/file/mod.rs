@@ -64,14 +64,17 @@ impl Site {
     fn base(&self, path: &str) -> Result<Base, ApiError> {
         Base::open(&self.base_path).map_err(|errno| match errno {
             Errno::ENOENT | Errno::ENOTDIR => {
-                let message = format!("The base directory of the {} does not exist; mount or create it before {path:?} can be used.", self.place);
+                let message =
+                    format!("The base directory of the {} does not exist; mount or create it before {path:?} can be used.", self.place);
                 ApiError::invalid("not_found", path, message)
             }
             other => self.failure(other, path),
         })
     }
 
-    fn failure(&self, errno: Errno, path: &str) -> ApiError { failure::from_errno(errno, path, &self.place) }
+    fn failure(&self, errno: Errno, path: &str) -> ApiError {
+        failure::from_errno(errno, path, &self.place)
+    }
 
     /// Of walking to, or making, the directory something is written into.
     fn parent_failure(&self, errno: Errno, path: &str) -> ApiError {
@@ -217,7 +220,8 @@ impl Origin for FileOrigin {
             .buffer_unordered(READS_IN_FLIGHT)
             .try_collect::<Vec<()>>()
             .await;
-        // By name, not by handle: a file renamed over the old one leaves the handle as it was. A changed file explains a short read, so it is named first.
+        // By name, not by handle: a file renamed over the old one leaves the handle as it was. A changed file explains a short read, so it
+        // is named first.
         match self.stat(&expected.path).await {
             Ok(found) => self.site.same_token(expected, &found)?,
             Err(error) => return Err(read.err().unwrap_or(error)),

@@ -1,6 +1,7 @@
 //! An upload to this host: temporary name, write, fsync, read back, rename, fsync of the directory. Each step runs on a blocking thread.
 //!
-//! The one rule: the final name appears by one rename of bytes that were read back from the file system, and never over a file nobody allowed to replace.
+//! The one rule: the final name appears by one rename of bytes that were read back from the file system, and never over a file nobody
+//! allowed to replace.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -50,13 +51,21 @@ pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, clean: St
     }
     match result {
         // Somebody else made the file meanwhile: theirs may be the same.
-        Err(error) if error.code == "destination_exists" => existing(site, &job.path, upload.size_bytes, expected, false).await?.ok_or(error),
+        Err(error) if error.code == "destination_exists" => {
+            existing(site, &job.path, upload.size_bytes, expected, false).await?.ok_or(error)
+        }
         other => other,
     }
 }
 
 /// Adopts equal content; other content is an error unless it may be replaced.
-async fn existing(site: &Arc<Site>, path: &str, size_bytes: u64, expected: blake3::Hash, replace: bool) -> Result<Option<Uploaded>, ApiError> {
+async fn existing(
+    site: &Arc<Site>,
+    path: &str,
+    size_bytes: u64,
+    expected: blake3::Hash,
+    replace: bool,
+) -> Result<Option<Uploaded>, ApiError> {
     let (site, path) = (site.clone(), path.to_owned());
     blocking(move || {
         let entry = match site.stat(&path) {
@@ -70,7 +79,11 @@ async fn existing(site: &Arc<Site>, path: &str, size_bytes: u64, expected: blake
         if entry.size_bytes == size_bytes && hash_expected(&site, &entry)? == expected {
             return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, bytes_moved: size_bytes }));
         }
-        if replace { Ok(None) } else { Err(failure::destination_exists(&path, &site.place)) }
+        if replace {
+            Ok(None)
+        } else {
+            Err(failure::destination_exists(&path, &site.place))
+        }
     })
     .await
 }
@@ -125,7 +138,9 @@ async fn write_and_publish(job: &Arc<Job>, local: LocalFile, upload: &Upload<'_>
 }
 
 impl Job {
-    fn failure(&self, errno: Errno) -> ApiError { self.site.failure(errno, &self.path) }
+    fn failure(&self, errno: Errno) -> ApiError {
+        self.site.failure(errno, &self.path)
+    }
 
     /// A fresh inode each time: a step of a cancelled try may still write to the old one.
     fn create(&self) -> Result<File, ApiError> {

@@ -68,7 +68,9 @@ impl Walk<'_> {
         let mut names = Vec::new();
         for item in directory.iter() {
             let item = item.map_err(|errno| self.site.failure(errno, path))?;
-            names.extend(item.file_name().to_str().ok().filter(|name| !matches!(*name, "." | "..") && !is_temporary(name)).map(str::to_owned));
+            names.extend(
+                item.file_name().to_str().ok().filter(|name| !matches!(*name, "." | "..") && !is_temporary(name)).map(str::to_owned),
+            );
         }
         let mut members: Vec<Member> = names.into_iter().filter_map(|name| self.member(&directory, path, name)).collect();
         // With the slash that follows a directory in its members' paths, or "a.txt" and "a/b" would come out of order.

@@ -12,8 +12,15 @@ use crate::failure;
 
 /// Codes that say who we are is wrong, not what we may do; the last is versitygw's.
 const CREDENTIAL_CODES: [&str; 9] = [
-    "SignatureDoesNotMatch", "InvalidAccessKeyId", "ExpiredToken", "InvalidToken", "RequestTimeTooSkewed", "AuthorizationHeaderMalformed", "TokenRefreshRequired",
-    "InvalidClientTokenId", "XAdminUserNotFound",
+    "SignatureDoesNotMatch",
+    "InvalidAccessKeyId",
+    "ExpiredToken",
+    "InvalidToken",
+    "RequestTimeTooSkewed",
+    "AuthorizationHeaderMalformed",
+    "TokenRefreshRequired",
+    "InvalidClientTokenId",
+    "XAdminUserNotFound",
 ];
 
 pub fn failure_of(error: &Error, path: &str, place: &str) -> ApiError {
@@ -29,10 +36,14 @@ pub fn failure_of(error: &Error, path: &str, place: &str) -> ApiError {
         Error::NotFound { .. } => failure::not_found(path, place),
         Error::PermissionDenied { .. } => failure::denied(path, place, if code.is_empty() { "the server answers 403" } else { code }),
         Error::Unauthenticated { .. } => auth_failed("the server answers 401", place),
-        Error::Precondition { .. } | Error::NotModified { .. } => {
-            ApiError::refused("source_changed", path, format!("{path:?} at {place} changed while it was read; plan again with the new content."))
+        Error::Precondition { .. } | Error::NotModified { .. } => ApiError::refused(
+            "source_changed",
+            path,
+            format!("{path:?} at {place} changed while it was read; plan again with the new content."),
+        ),
+        Error::InvalidPath { .. } => {
+            ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {path:?} (control characters are not allowed)."))
         }
-        Error::InvalidPath { .. } => ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {path:?} (control characters are not allowed).")),
         Error::NotImplemented { .. } | Error::NotSupported { .. } => {
             ApiError::invalid("unsupported", path, format!("{place} does not support what {path:?} needs ({said})."))
         }
@@ -52,14 +63,20 @@ fn auth_failed(why: &str, place: &str) -> ApiError {
 
 fn by_code(code: &str, path: &str, place: &str) -> Option<ApiError> {
     Some(match code {
-        "NoSuchBucket" => ApiError::invalid("not_found", path, format!("The bucket of {place} does not exist; create it or correct its name and endpoint.")),
+        "NoSuchBucket" => ApiError::invalid(
+            "not_found",
+            path,
+            format!("The bucket of {place} does not exist; create it or correct its name and endpoint."),
+        ),
         "SlowDown" | "ServiceUnavailable" | "RequestLimitExceeded" => {
             let message = format!("{place} asks to be called less often; {path:?} is tried again later.");
             ApiError { retry_after_s: Some(5.0), ..ApiError::transient("io_error", path, message) }
         }
         "BadDigest" | "XAmzContentSHA256Mismatch" | "InvalidDigest" => failure::written_differs(path, place),
         "EntityTooLarge" | "QuotaExceeded" | "InsufficientStorage" => failure::no_space(path, place),
-        "KeyTooLongError" | "InvalidObjectName" | "InvalidURI" => ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {path:?} ({code}).")),
+        "KeyTooLongError" | "InvalidObjectName" | "InvalidURI" => {
+            ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {path:?} ({code})."))
+        }
         _ => return None,
     })
 }
@@ -109,7 +126,9 @@ fn chain(error: &Error) -> String {
     said
 }
 
-fn s3_code(said: &str) -> &str { between(said, "<Code>", "</Code>").unwrap_or("") }
+fn s3_code(said: &str) -> &str {
+    between(said, "<Code>", "</Code>").unwrap_or("")
+}
 
 fn between<'a>(said: &'a str, open: &str, close: &str) -> Option<&'a str> {
     said.split_once(open).and_then(|(_, rest)| rest.split_once(close)).map(|(inside, _)| inside)
@@ -127,7 +146,9 @@ fn shown(said: &str) -> String {
 mod tests {
     use super::*;
 
-    fn generic(text: &str) -> Error { Error::Generic { store: "S3", source: text.to_owned().into() } }
+    fn generic(text: &str) -> Error {
+        Error::Generic { store: "S3", source: text.to_owned().into() }
+    }
 
     #[test]
     fn codes_are_told_apart() {

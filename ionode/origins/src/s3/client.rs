@@ -69,7 +69,8 @@ fn endpoint(config: &S3Config) -> Result<Option<String>, &'static str> {
         return Err("the bucket's name is empty or has characters no bucket has");
     }
     let Some(endpoint) = config.endpoint.as_deref().map(|endpoint| endpoint.trim_end_matches('/')) else { return Ok(None) };
-    let Some((scheme, host)) = endpoint.split_once("://").filter(|(scheme, host)| matches!(*scheme, "http" | "https") && !host.is_empty()) else {
+    let Some((scheme, host)) = endpoint.split_once("://").filter(|(scheme, host)| matches!(*scheme, "http" | "https") && !host.is_empty())
+    else {
         return Err("the endpoint must be an http or https URL");
     };
     if host.contains('@') {

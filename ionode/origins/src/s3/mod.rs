@@ -43,10 +43,18 @@ impl S3Origin {
             Some(endpoint) => format!("s3://{}/{prefix} at {}", config.bucket, endpoint.rsplit('@').next().unwrap_or_default()),
             None => format!("s3://{}/{prefix}", config.bucket),
         };
-        Ok(Self { clients: client::clients(config, &place)?, place, prefix, pace: Arc::new(Pace::new(config.bandwidth_bytes_per_s_max)), turns: Turns::default() })
+        Ok(Self {
+            clients: client::clients(config, &place)?,
+            place,
+            prefix,
+            pace: Arc::new(Pace::new(config.bandwidth_bytes_per_s_max)),
+            turns: Turns::default(),
+        })
     }
 
-    fn failure(&self, error: &object_store::Error, path: &str) -> ApiError { answer::failure_of(error, path, &self.place) }
+    fn failure(&self, error: &object_store::Error, path: &str) -> ApiError {
+        answer::failure_of(error, path, &self.place)
+    }
 
     fn key(&self, path: &str) -> Result<Key, ApiError> {
         let full = if path.is_empty() { self.prefix.clone() } else { join(&self.prefix, path) };
@@ -65,7 +73,14 @@ impl S3Origin {
             Some(tag) => format!("etag:{};s={}", quoted(tag), meta.size),
             None => format!("m={mtime_ns};s={}", meta.size),
         };
-        Entry { path: path.to_owned(), size_bytes: meta.size, token, mtime_ns: Some(mtime_ns), kind: EntryKind::File, settled: meta.e_tag.is_some() }
+        Entry {
+            path: path.to_owned(),
+            size_bytes: meta.size,
+            token,
+            mtime_ns: Some(mtime_ns),
+            kind: EntryKind::File,
+            settled: meta.e_tag.is_some(),
+        }
     }
 
     async fn head(&self, path: &str) -> Result<Entry, ApiError> {
@@ -81,7 +96,9 @@ impl S3Origin {
     async fn explained(&self, key: &Key, path: &str, error: &object_store::Error) -> ApiError {
         let options = GetOptions { range: Some(GetRange::Bounded(0..1)), ..GetOptions::default() };
         match self.clients.plain.get_opts(key, options).await {
-            Err(better @ (object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. })) => self.failure(&better, path),
+            Err(better @ (object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. })) => {
+                self.failure(&better, path)
+            }
             _ => self.failure(error, path),
         }
     }
@@ -91,7 +108,8 @@ impl S3Origin {
         let key = self.key(&checked_file(path)?)?;
         self.pace.take(piece.end - piece.start).await;
         let tag = tag_of(&expected.token);
-        let options = GetOptions { if_match: tag.map(str::to_owned), range: Some(GetRange::Bounded(piece.clone())), ..GetOptions::default() };
+        let options =
+            GetOptions { if_match: tag.map(str::to_owned), range: Some(GetRange::Bounded(piece.clone())), ..GetOptions::default() };
         let result = self.clients.plain.get_opts(&key, options).await.map_err(|error| self.failure(&error, path))?;
         // Servers that do not know If-Match answer with what they have.
         let found = self.entry(path, &result.meta);
@@ -108,12 +126,20 @@ impl S3Origin {
             sink.write_at(offset, chunk).await?;
             offset += length;
         }
-        if offset == piece.end { Ok(()) } else { Err(failure::short_read(path, &self.place, offset)) }
+        if offset == piece.end {
+            Ok(())
+        } else {
+            Err(failure::short_read(path, &self.place, offset))
+        }
     }
 
     async fn expect(&self, expected: &Entry) -> Result<(), ApiError> {
         let found = self.head(&checked_file(&expected.path)?).await?;
-        if found.token == expected.token { Ok(()) } else { Err(failure::source_changed(&expected.path, &self.place, &expected.token, &found.token)) }
+        if found.token == expected.token {
+            Ok(())
+        } else {
+            Err(failure::source_changed(&expected.path, &self.place, &expected.token, &found.token))
+        }
     }
 
     /// Directory markers ("a/" as an empty object) lose their slash in object_store's listing: an empty object is asked for by name.
@@ -155,7 +181,8 @@ impl S3Origin {
         let key = self.key(&clean)?;
         let prefix = (!key.as_ref().is_empty()).then_some(&key);
         let listed = self.clients.plain.list(prefix).next().await.transpose().map_err(|error| self.failure(&error, path));
-        probe.reachable = listed.as_ref().err().is_none_or(|error| !matches!(error.code.as_str(), "origin_unreachable" | "timeout" | "connection_lost"));
+        probe.reachable =
+            listed.as_ref().err().is_none_or(|error| !matches!(error.code.as_str(), "origin_unreachable" | "timeout" | "connection_lost"));
         if !write {
             return listed.map(|_| ());
         }
@@ -172,12 +199,23 @@ impl S3Origin {
 }
 
 fn directory(path: &str) -> Entry {
-    Entry { path: path.to_owned(), size_bytes: 0, token: "etag:\"\";s=0".to_owned(), mtime_ns: None, kind: EntryKind::Directory, settled: true }
+    Entry {
+        path: path.to_owned(),
+        size_bytes: 0,
+        token: "etag:\"\";s=0".to_owned(),
+        mtime_ns: None,
+        kind: EntryKind::Directory,
+        settled: true,
+    }
 }
 
 /// Some servers leave the quotes out.
 fn quoted(tag: &str) -> String {
-    if tag.ends_with('"') { tag.to_owned() } else { format!("\"{tag}\"") }
+    if tag.ends_with('"') {
+        tag.to_owned()
+    } else {
+        format!("\"{tag}\"")
+    }
 }
 
 /// The ETag of a token, as If-Match wants it.
@@ -193,7 +231,10 @@ impl Origin for S3Origin {
         if clean.is_empty() {
             return Ok(directory(path));
         }
-        self.head(&clean).await.map(|entry| Entry { path: path.to_owned(), ..entry }).map_err(|error| ApiError { subject: path.to_owned(), ..error })
+        self.head(&clean)
+            .await
+            .map(|entry| Entry { path: path.to_owned(), ..entry })
+            .map_err(|error| ApiError { subject: path.to_owned(), ..error })
     }
 
     async fn stat_many(&self, paths: &[String]) -> Vec<Result<Entry, ApiError>> {
@@ -226,7 +267,9 @@ impl Origin for S3Origin {
     }
 
     /// Objects need none.
-    async fn make_directory(&self, path: &str) -> Result<(), ApiError> { self.key(&checked(path)?).map(|_| ()) }
+    async fn make_directory(&self, path: &str) -> Result<(), ApiError> {
+        self.key(&checked(path)?).map(|_| ())
+    }
 
     async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError> {
         let clean = checked_file(path)?;

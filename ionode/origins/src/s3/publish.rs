@@ -1,6 +1,9 @@
 //! An upload to a bucket: one conditional PUT, or a multipart upload completed on the condition, then a read-back of the ETag it got.
 //!
-//! The one rule: nothing is sent under the final name before its local content was checked, and what does not read back equal is taken away again.
+//! The one rule: nothing is sent under the final name before its local content was checked, and what does not read back equal is taken
+//! away again.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -9,6 +12,7 @@ use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path as Key;
 use object_store::{Error, ObjectStore, PutPayload};
 use stager_core::error::ApiError;
+use tokio::sync::RwLock;
 
 use super::{put_options, S3Origin};
 use crate::failure;
@@ -29,13 +33,21 @@ pub async fn upload(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Resul
     if let Some(adopted) = existing(origin, upload, path).await? {
         return Ok(adopted);
     }
-    let sent = if upload.size_bytes < SINGLE_BYTES_MAX { single(origin, upload, path, local).await } else { multipart(origin, upload, path, local).await };
+    let sent = if upload.size_bytes < SINGLE_BYTES_MAX {
+        single(origin, upload, path, local).await
+    } else {
+        multipart(origin, upload, path, local).await
+    };
     match sent {
         Ok(()) => verified(origin, upload, path).await,
         // Somebody else made it meanwhile, or our own request did and its answer was lost.
         Err(error) if error.code == "destination_exists" => match existing(origin, upload, path).await? {
             Some(adopted) => Ok(adopted),
-            None => Err(ApiError::transient("io_error", path, format!("Another upload of {path:?} to {} is under way; it is tried again.", origin.place))),
+            None => Err(ApiError::transient(
+                "io_error",
+                path,
+                format!("Another upload of {path:?} to {} is under way; it is tried again.", origin.place),
+            )),
         },
         Err(error) => Err(error),
     }
@@ -51,7 +63,11 @@ async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<
     if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry).await? == upload.blake3 {
         return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, bytes_moved: upload.size_bytes }));
     }
-    if upload.replace { Ok(None) } else { Err(failure::destination_exists(path, &origin.place)) }
+    if upload.replace {
+        Ok(None)
+    } else {
+        Err(failure::destination_exists(path, &origin.place))
+    }
 }
 
 async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<(), ApiError> {
@@ -76,7 +92,9 @@ async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Local
 
 fn refused(origin: &S3Origin, error: &Error, path: &str) -> ApiError {
     match error {
-        Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotModified { .. } => failure::destination_exists(path, &origin.place),
+        Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotModified { .. } => {
+            failure::destination_exists(path, &origin.place)
+        }
         other => origin.failure(other, path),
     }
 }
@@ -86,21 +104,26 @@ fn part_bytes(size_bytes: u64) -> u64 {
     usual.max(size_bytes.div_ceil(PARTS_MAX))
 }
 
-/// A begun multipart upload; given up when dropped before its end, also by a cancelled caller, because unfinished parts are paid for.
+/// A begun multipart upload; given up when dropped before its end, after a failure as by a cancelled caller.
 struct Multipart<'a> {
     origin: &'a S3Origin,
     path: &'a str,
     key: Key,
     id: String,
     open: bool,
+    /// Held for reading by each part on its way: a part that arrives after the abort would stay at the server, unseen and paid for.
+    sending: Arc<RwLock<()>>,
 }
 
 impl Drop for Multipart<'_> {
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.open {
-            let (store, key, id) = (self.origin.clients.plain.clone(), self.key.clone(), self.id.clone());
-            runtime.spawn(async move { store.abort_multipart(&key, &id).await.ok() });
+            let (store, key, id, sending) = (self.origin.clients.plain.clone(), self.key.clone(), self.id.clone(), self.sending.clone());
+            runtime.spawn(async move {
+                let _all_parts_answered = sending.write().await;
+                store.abort_multipart(&key, &id).await.ok()
+            });
         }
     }
 }
@@ -108,26 +131,25 @@ impl Drop for Multipart<'_> {
 async fn multipart(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<(), ApiError> {
     let key = origin.key(path)?;
     let id = origin.clients.plain.create_multipart(&key).await.map_err(|error| origin.failure(&error, path))?;
-    let mut begun = Multipart { origin, path, key, id, open: true };
+    let mut begun = Multipart { origin, path, key, id, open: true, sending: Arc::default() };
     let part_bytes = part_bytes(upload.size_bytes);
     let source = local.source(part_bytes as usize, false, &origin.pace);
-    let sent = async {
-        let parts = begun.send(&source, part_bytes, upload.progress).await?;
-        if source.hashes().await.blake3 != upload.blake3 {
-            return Err(source.damaged());
-        }
-        begun.complete(parts, upload.replace).await
-    };
-    let sent = sent.await;
-    begun.open = false;
-    if sent.is_err() {
-        origin.clients.plain.abort_multipart(&begun.key, &begun.id).await.ok();
+    let parts = begun.send(&source, part_bytes, upload.progress).await?;
+    if source.hashes().await.blake3 != upload.blake3 {
+        return Err(source.damaged());
     }
-    sent
+    begun.complete(parts, upload.replace).await?;
+    begun.open = false;
+    Ok(())
 }
 
 impl Multipart<'_> {
-    fn send<'b>(&'b self, source: &'b Source, part_bytes: u64, progress: &'b (dyn Fn(u64) + Send + Sync)) -> BoxFuture<'b, Result<Vec<PartId>, ApiError>> {
+    fn send<'b>(
+        &'b self,
+        source: &'b Source,
+        part_bytes: u64,
+        progress: &'b (dyn Fn(u64) + Send + Sync),
+    ) -> BoxFuture<'b, Result<Vec<PartId>, ApiError>> {
         let in_flight = (PARTS_BYTES_IN_FLIGHT / part_bytes).clamp(2, 4) as usize;
         let sending = source.pieces().map_ok(move |(offset, bytes)| self.send_part((offset / part_bytes) as usize, bytes, progress));
         let sent = sending.try_buffer_unordered(in_flight).try_collect::<Vec<_>>();
@@ -140,8 +162,13 @@ impl Multipart<'_> {
 
     async fn send_part(&self, index: usize, bytes: Bytes, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<(usize, PartId), ApiError> {
         let length = bytes.len() as u64;
-        let sent = self.origin.clients.plain.put_part(&self.key, &self.id, index, PutPayload::from_bytes(bytes)).await;
-        let part = sent.map_err(|error| self.origin.failure(&error, self.path))?;
+        let (store, key, id) = (self.origin.clients.plain.clone(), self.key.clone(), self.id.clone());
+        let answered = self.sending.clone().read_owned().await;
+        let sending = tokio::spawn(async move {
+            let _answered = answered;
+            store.put_part(&key, &id, index, PutPayload::from_bytes(bytes)).await
+        });
+        let part = sending.await.expect("sending does not panic").map_err(|error| self.origin.failure(&error, self.path))?;
         progress(length);
         Ok((index, part))
     }
@@ -149,7 +176,12 @@ impl Multipart<'_> {
     async fn complete(&self, parts: Vec<PartId>, replace: bool) -> Result<(), ApiError> {
         let (origin, clients) = (self.origin, &self.origin.clients);
         if replace {
-            return clients.plain.complete_multipart(&self.key, &self.id, parts).await.map(|_| ()).map_err(|error| origin.failure(&error, self.path));
+            return clients
+                .plain
+                .complete_multipart(&self.key, &self.id, parts)
+                .await
+                .map(|_| ())
+                .map_err(|error| origin.failure(&error, self.path));
         }
         match origin.head(self.path).await {
             Ok(_) => return Err(failure::destination_exists(self.path, &origin.place)),

@@ -44,7 +44,8 @@ pub async fn authenticate(ssh: &mut Handle<Client>, config: &SftpConfig) -> Resu
     }
     let subject = format!("{}@{}", config.user, config.host);
     let message = format!(
-        "{subject} refused to log in with the keys at hand ({}). Add the public key to authorized_keys there, or load the right key (ssh-add).",
+        "{subject} refused to log in with the keys at hand ({}). Add the public key to authorized_keys \
+         there, or load the right key (ssh-add).",
         if attempt.notes.is_empty() { "none were offered".to_owned() } else { attempt.notes.join("; ") }
     );
     Err(ApiError::denied("auth_failed", subject, message))
@@ -75,7 +76,8 @@ fn load(files: &[PathBuf]) -> (Vec<Identity>, Vec<String>) {
             }
             Err(error) => {
                 let public = beside.or_else(|| PrivateKey::read_openssh_file(&path).ok().map(|key| key.public_key().clone()));
-                let hint = if is_encrypted(&path, &error) { "is encrypted, so only an agent can use it (ssh-add)" } else { "is not a usable key" };
+                let hint =
+                    if is_encrypted(&path, &error) { "is encrypted, so only an agent can use it (ssh-add)" } else { "is not a usable key" };
                 notes.push(format!("{} {hint}", path.display()));
                 identities.push(Identity { path, secret: None, public });
             }
@@ -109,7 +111,9 @@ impl Attempt<'_> {
                 return false;
             }
         };
-        let ours = |key: &AgentIdentity| identities.iter().any(|id| id.public.as_ref().is_some_and(|public| public.key_data() == key.public_key().key_data()));
+        let ours = |key: &AgentIdentity| {
+            identities.iter().any(|id| id.public.as_ref().is_some_and(|public| public.key_data() == key.public_key().key_data()))
+        };
         if self.config.identities_only {
             keys.retain(ours);
         }
@@ -126,7 +130,9 @@ impl Attempt<'_> {
             let user = self.config.user.clone();
             let answer = match key {
                 AgentIdentity::PublicKey { key, .. } => self.ssh.authenticate_publickey_with(user, key, hash, &mut agent).await,
-                AgentIdentity::Certificate { certificate, .. } => self.ssh.authenticate_certificate_with(user, certificate, hash, &mut agent).await,
+                AgentIdentity::Certificate { certificate, .. } => {
+                    self.ssh.authenticate_certificate_with(user, certificate, hash, &mut agent).await
+                }
             };
             if self.accepted(answer.map_err(|error| error.to_string()), &format!("agent key {name}")) {
                 return true;
@@ -179,7 +185,9 @@ impl Attempt<'_> {
     fn accepted(&mut self, answer: Result<AuthResult, String>, name: &str) -> bool {
         match answer {
             Ok(AuthResult::Success) => return true,
-            Ok(AuthResult::Failure { partial_success: true, .. }) => self.notes.push(format!("{name} was accepted, but the server asks for a second factor")),
+            Ok(AuthResult::Failure { partial_success: true, .. }) => {
+                self.notes.push(format!("{name} was accepted, but the server asks for a second factor"))
+            }
             Ok(AuthResult::Failure { .. }) => self.notes.push(format!("{name} was refused")),
             Err(error) => self.notes.push(format!("{name} failed: {error}")),
         }

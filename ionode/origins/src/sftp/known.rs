@@ -24,7 +24,8 @@ pub struct KnownKeys {
 impl KnownKeys {
     /// A file that cannot be read knows nothing.
     pub fn load(host: &str, port: u16, alias: Option<&str>, files: &[PathBuf]) -> Self {
-        let lines: Vec<Entry> = files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).flat_map(|text| entries_of(&text)).collect();
+        let lines: Vec<Entry> =
+            files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).flat_map(|text| entries_of(&text)).collect();
         let bare = host.to_lowercase();
         let name = match alias {
             Some(alias) => alias.to_lowercase(),
@@ -57,9 +58,13 @@ impl KnownKeys {
         }
     }
 
-    fn subject(&self) -> String { format!("{}:{}", self.host, self.port) }
+    fn subject(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
 
-    fn file(&self) -> String { self.files.first().map_or("~/.ssh/known_hosts".to_owned(), |file| file.display().to_string()) }
+    fn file(&self) -> String {
+        self.files.first().map_or("~/.ssh/known_hosts".to_owned(), |file| file.display().to_string())
+    }
 
     fn unknown(&self, key: &PublicKey) -> ApiError {
         let (kind, print) = (key.algorithm(), key.fingerprint(HashAlg::Sha256));
@@ -67,19 +72,31 @@ impl KnownKeys {
         let why = if authority { " (certificate authorities in known_hosts are not supported)" } else { "" };
         let renamed = self.alias.as_ref().map_or(String::new(), |alias| format!(" | sed 's/^[^ ]*/{alias}/'"));
         let message = format!(
-            "The host key {print} ({kind}) of {} is in none of the known_hosts files {:?}{why}. Compare it with what the host's administrator says, then add it: \
+            "The host key {print} ({kind}) of {} is in none of the known_hosts files {:?}{why}. Compare it with what the \
+             host's administrator says, then add it: \
              ssh-keyscan -p {} {}{renamed} >> {}",
-            self.subject(), self.files, self.port, self.host, self.file()
+            self.subject(),
+            self.files,
+            self.port,
+            self.host,
+            self.file()
         );
         ApiError::denied("host_key_unknown", self.subject(), message)
     }
 
     fn changed(&self, key: &PublicKey, known: &PublicKey) -> ApiError {
-        let name = self.alias.clone().unwrap_or_else(|| if self.port == 22 { self.host.clone() } else { format!("[{}]:{}", self.host, self.port) });
+        let name =
+            self.alias
+                .clone()
+                .unwrap_or_else(|| if self.port == 22 { self.host.clone() } else { format!("[{}]:{}", self.host, self.port) });
         let message = format!(
-            "The host key of {} is {} but {} is on file: either the host was set up anew or somebody sits in between. Ask its administrator; if it is right, \
+            "The host key of {} is {} but {} is on file: either the host was set up anew or somebody sits in between. \
+             Ask its administrator; if it is right, \
              remove the old key (ssh-keygen -f {} -R '{name}') and add the new one.",
-            self.subject(), key.fingerprint(HashAlg::Sha256), known.fingerprint(HashAlg::Sha256), self.file()
+            self.subject(),
+            key.fingerprint(HashAlg::Sha256),
+            known.fingerprint(HashAlg::Sha256),
+            self.file()
         );
         ApiError::denied("host_key_changed", self.subject(), message)
     }
@@ -91,7 +108,9 @@ impl KnownKeys {
     }
 }
 
-fn same(entry: &Entry, key: &PublicKey) -> bool { entry.public_key().key_data() == key.key_data() }
+fn same(entry: &Entry, key: &PublicKey) -> bool {
+    entry.public_key().key_data() == key.key_data()
+}
 
 /// Lines that are not understood are passed over, as OpenSSH does: they can only make a host unknown.
 fn entries_of(text: &str) -> Vec<Entry> {
@@ -142,7 +161,8 @@ mod tests {
     const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
     const OTHER: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA6rWI3G1sz07DnfFlrouTcysQlj2P+jpNSOEWD9OJ3X";
     /// example.com, hashed by ssh-keygen -H, from russh's own tests.
-    const HASHED: &str = "|1|O33ESRMWPVkMYIwJ1Uw+n877jTo=|nuuC5vEqXlEZ/8BXQR7m619W6Ak= ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILIG2T/B0l0gaqj3puu510tu9N1OkQ4znY3LYuEm5zCF";
+    const HASHED: &str = "|1|O33ESRMWPVkMYIwJ1Uw+n877jTo=|nuuC5vEqXlEZ/8BXQR7m619W6Ak= ssh-ed25519 \
+                          AAAAC3NzaC1lZDI1NTE5AAAAILIG2T/B0l0gaqj3puu510tu9N1OkQ4znY3LYuEm5zCF";
 
     fn outcome(text: &str, host: &str, port: u16, alias: Option<&str>, key: &str) -> String {
         let directory = tempfile::tempdir().unwrap();

@@ -68,7 +68,9 @@ pub enum LinkError {
 }
 
 impl From<russh::Error> for LinkError {
-    fn from(error: russh::Error) -> Self { Self::Ssh(error) }
+    fn from(error: russh::Error) -> Self {
+        Self::Ssh(error)
+    }
 }
 
 impl client::Handler for Client {
@@ -100,7 +102,9 @@ impl Link {
     }
 
     async fn greet(ssh: Handle<Client>, mut sftp: RawSftpSession, place: &Arc<str>) -> Result<Self, ApiError> {
-        let no_sftp = |error: SftpError| ApiError::transient("origin_unreachable", &**place, format!("{place} accepted the login but does not speak SFTP ({error})."));
+        let no_sftp = |error: SftpError| {
+            ApiError::transient("origin_unreachable", &**place, format!("{place} accepted the login but does not speak SFTP ({error})."))
+        };
         let version = sftp.init().await.map_err(no_sftp)?;
         let offered = |name: &str| version.extensions.contains_key(name);
         let offers = Offers {
@@ -132,7 +136,9 @@ impl Link {
         })
     }
 
-    pub fn is_alive(&self) -> bool { !self.lost.load(Ordering::Relaxed) && !self.ssh.is_closed() }
+    pub fn is_alive(&self) -> bool {
+        !self.lost.load(Ordering::Relaxed) && !self.ssh.is_closed()
+    }
 
     /// In the contract's words; a lost answer marks the link.
     pub fn failure(&self, error: SftpError, path: &str) -> ApiError {
@@ -140,6 +146,10 @@ impl Link {
             self.lost.store(true, Ordering::Relaxed);
         }
         failure_of(error, path, &self.place)
+    }
+
+    pub fn lost(&self, path: &str) -> ApiError {
+        connection_lost(path, &self.place, "it ended before the file could be looked at again")
     }
 
     pub async fn rename_over(&self, from: &str, to: &str) -> Result<(), SftpError> {
@@ -169,7 +179,9 @@ impl Drop for Link {
 async fn prepare(config: &SftpConfig, timing: &Timing) -> (KnownKeys, Arc<client::Config>) {
     let (host, port, alias) = (config.host.clone(), config.port, config.host_key_alias.clone());
     let files: Vec<_> = config.known_hosts.iter().map(|file| expanded(file)).collect();
-    let known = tokio::task::spawn_blocking(move || KnownKeys::load(&host, port, alias.as_deref(), &files)).await.expect("reading known_hosts does not panic");
+    let known = tokio::task::spawn_blocking(move || KnownKeys::load(&host, port, alias.as_deref(), &files))
+        .await
+        .expect("reading known_hosts does not panic");
     let settings = client::Config {
         window_size: WINDOW_BYTES,
         preferred: preferred(&known),
@@ -183,26 +195,44 @@ async fn prepare(config: &SftpConfig, timing: &Timing) -> (KnownKeys, Arc<client
 
 /// AES-GCM first (a fifth less work than chacha20), and host key types we can compare.
 fn preferred(known: &KnownKeys) -> Preferred {
-    let ciphers = vec![cipher::AES_128_GCM, cipher::AES_256_GCM, cipher::CHACHA20_POLY1305, cipher::AES_256_CTR, cipher::AES_192_CTR, cipher::AES_128_CTR];
+    let ciphers = vec![
+        cipher::AES_128_GCM,
+        cipher::AES_256_GCM,
+        cipher::CHACHA20_POLY1305,
+        cipher::AES_256_CTR,
+        cipher::AES_192_CTR,
+        cipher::AES_128_CTR,
+    ];
     let comparable = known.algorithms();
-    let plain = |algorithm: &Algorithm| if matches!(algorithm, Algorithm::Rsa { .. }) { Algorithm::Rsa { hash: None } } else { algorithm.clone() };
+    let plain =
+        |algorithm: &Algorithm| if matches!(algorithm, Algorithm::Rsa { .. }) { Algorithm::Rsa { hash: None } } else { algorithm.clone() };
     let mut keys = Preferred::DEFAULT.key.to_vec();
     keys.sort_by_key(|algorithm| !comparable.iter().any(|known| plain(known) == plain(algorithm)));
     Preferred { cipher: Cow::Owned(ciphers), key: Cow::Owned(keys), ..Preferred::DEFAULT }
 }
 
 fn unreachable(place: &str, why: impl std::fmt::Display) -> ApiError {
-    ApiError::transient("origin_unreachable", place, format!("{place} cannot be reached ({why}); check the host, the port and the network."))
+    ApiError::transient(
+        "origin_unreachable",
+        place,
+        format!("{place} cannot be reached ({why}); check the host, the port and the network."),
+    )
 }
 
 fn refused(place: &str, error: LinkError) -> ApiError {
     match error {
         LinkError::Judged(error) => error,
-        LinkError::Ssh(russh::Error::NoCommonAlgo { kind, .. }) => {
-            ApiError::invalid("unsupported", place, format!("{place} offers no {kind:?} algorithm that is still considered safe; update its SSH server."))
-        }
+        LinkError::Ssh(russh::Error::NoCommonAlgo { kind, .. }) => ApiError::invalid(
+            "unsupported",
+            place,
+            format!("{place} offers no {kind:?} algorithm that is still considered safe; update its SSH server."),
+        ),
         LinkError::Ssh(error) => unreachable(place, error),
     }
+}
+
+fn connection_lost(path: &str, place: &str, why: &str) -> ApiError {
+    ApiError::transient("connection_lost", path, format!("The connection to {place} was lost while working on {path:?} ({why})."))
 }
 
 pub fn failure_of(error: SftpError, path: &str, place: &str) -> ApiError {
@@ -210,16 +240,14 @@ pub fn failure_of(error: SftpError, path: &str, place: &str) -> ApiError {
         SftpError::Status(status) => status,
         SftpError::Timeout => return ApiError::transient("timeout", path, format!("{place} did not answer in time for {path:?}.")),
         SftpError::Limited(what) => return ApiError::transient("io_error", path, format!("{path:?} at {place} failed: {what}.")),
-        other => return ApiError::transient("connection_lost", path, format!("The connection to {place} was lost while working on {path:?} ({other}).")),
+        other => return connection_lost(path, place, &other.to_string()),
     };
     match status.status_code {
         StatusCode::NoSuchFile => failure::not_found(path, place),
         StatusCode::PermissionDenied => failure::denied(path, place, "permission denied"),
         StatusCode::BadMessage => ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {path:?}.")),
         StatusCode::OpUnsupported => ApiError::invalid("unsupported", path, format!("{place} does not support what {path:?} needs.")),
-        StatusCode::NoConnection | StatusCode::ConnectionLost => {
-            ApiError::transient("connection_lost", path, format!("{place} lost its own connection while working on {path:?}."))
-        }
+        StatusCode::NoConnection | StatusCode::ConnectionLost => connection_lost(path, place, "the server says so"),
         _ => ApiError::transient("io_error", path, format!("{path:?} at {place} failed: the server says {:?}.", status.error_message)),
     }
 }
@@ -244,7 +272,10 @@ impl Opened {
     }
 
     /// In a task of its own: a handle that arrives after its caller was cancelled is closed all the same.
-    async fn detached(link: &Arc<Link>, opening: impl std::future::Future<Output = Result<String, SftpError>> + Send + 'static) -> Result<Self, SftpError> {
+    async fn detached(
+        link: &Arc<Link>,
+        opening: impl std::future::Future<Output = Result<String, SftpError>> + Send + 'static,
+    ) -> Result<Self, SftpError> {
         let (link, permit) = (link.clone(), link.handles.clone().acquire_owned().await.expect("never closed"));
         let task = tokio::spawn(async move { opening.await.map(|handle| Self { link, handle, _permit: permit }) });
         task.await.expect("opening does not panic")

@@ -43,7 +43,9 @@ pub struct Timing {
 }
 
 impl Default for Timing {
-    fn default() -> Self { Self { connect_s: 30, request_s: 60, keepalive_s: 10 } }
+    fn default() -> Self {
+        Self { connect_s: 30, request_s: 60, keepalive_s: 10 }
+    }
 }
 
 pub struct SftpOrigin {
@@ -64,14 +66,20 @@ struct Site {
 }
 
 impl SftpOrigin {
-    pub fn new(config: &SftpConfig) -> Result<Self, ApiError> { Self::with_timing(config, Timing::default()) }
+    pub fn new(config: &SftpConfig) -> Result<Self, ApiError> {
+        Self::with_timing(config, Timing::default())
+    }
 
     pub fn with_timing(config: &SftpConfig, timing: Timing) -> Result<Self, ApiError> {
         let base = base_of(&config.base_path);
         let shown = if base.starts_with('/') { base.clone() } else { format!("/~/{base}") };
         let place: Arc<str> = format!("sftp://{}@{}:{}{shown}", config.user, config.host, config.port).into();
         if config.host.is_empty() || config.user.is_empty() || config.base_path.contains('\0') {
-            return Err(ApiError::invalid("bad_request", &*place, format!("The origin {place} needs a host, a user and a base_path without NUL.")));
+            return Err(ApiError::invalid(
+                "bad_request",
+                &*place,
+                format!("The origin {place} needs a host, a user and a base_path without NUL."),
+            ));
         }
         let site = Site {
             pool: Pool::new(config.clone(), place.clone(), timing),
@@ -225,7 +233,11 @@ impl Site {
         }
         let said = ["space", "quota"].iter().any(|word| error.message.to_lowercase().contains(word));
         let full = self.free_bytes(link).await.is_some_and(|free| free < needed_bytes.max(1));
-        if said || full { failure::no_space(&error.subject, &self.place) } else { error }
+        if said || full {
+            failure::no_space(&error.subject, &self.place)
+        } else {
+            error
+        }
     }
 }
 
@@ -235,7 +247,9 @@ fn local_now_s() -> i64 {
 
 #[async_trait]
 impl Origin for SftpOrigin {
-    async fn stat(&self, path: &str) -> Result<Entry, ApiError> { self.site.stat(path).await }
+    async fn stat(&self, path: &str) -> Result<Entry, ApiError> {
+        self.site.stat(path).await
+    }
 
     async fn stat_many(&self, paths: &[String]) -> Vec<Result<Entry, ApiError>> {
         let site = &self.site;
@@ -262,9 +276,13 @@ impl Origin for SftpOrigin {
         self.site.make_directories(&lease.link, &clean).await
     }
 
-    async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError> { self.site.erase(path, token).await }
+    async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError> {
+        self.site.erase(path, token).await
+    }
 
-    async fn probe(&self, path: &str, write: bool) -> Probe { walk::probe(&self.site, path, write).await }
+    async fn probe(&self, path: &str, write: bool) -> Probe {
+        walk::probe(&self.site, path, write).await
+    }
 }
 
 #[cfg(test)]
@@ -273,7 +291,9 @@ mod tests {
 
     #[test]
     fn bases_are_relative_to_the_login_directory_unless_absolute() {
-        for (given, expected) in [("", ""), ("~", ""), ("~/data/", "data"), ("data", "data"), ("/", "/"), ("/srv//", "/srv"), ("./x", "./x")] {
+        for (given, expected) in
+            [("", ""), ("~", ""), ("~/data/", "data"), ("data", "data"), ("/", "/"), ("/srv//", "/srv"), ("./x", "./x")]
+        {
             assert_eq!(base_of(given), expected, "{given:?}");
         }
     }

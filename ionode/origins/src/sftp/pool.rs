@@ -31,18 +31,25 @@ pub struct Lease {
 }
 
 impl Drop for Lease {
-    fn drop(&mut self) { self.link.users.fetch_sub(1, Ordering::Relaxed); }
+    fn drop(&mut self) {
+        self.link.users.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Work { Metadata, Bulk }
+pub enum Work {
+    Metadata,
+    Bulk,
+}
 
 impl Pool {
     pub fn new(config: SftpConfig, place: Arc<str>, timing: Timing) -> Self {
         Self { config, place, timing, links: Mutex::default(), opening: AsyncMutex::new(None) }
     }
 
-    pub fn connections_max(&self) -> usize { self.config.connections_max.unwrap_or(CONNECTIONS_DEFAULT).max(1) }
+    pub fn connections_max(&self) -> usize {
+        self.config.connections_max.unwrap_or(CONNECTIONS_DEFAULT).max(1)
+    }
 
     pub async fn lease(&self, work: Work) -> Result<Lease, ApiError> {
         if let Some(found) = self.least_busy() {
@@ -94,7 +101,9 @@ impl Pool {
         }
     }
 
-    fn alive(&self) -> usize { self.links.lock().expect("no holder panics").iter().filter(|link| link.is_alive()).count() }
+    fn alive(&self) -> usize {
+        self.links.lock().expect("no holder panics").iter().filter(|link| link.is_alive()).count()
+    }
 
     fn least_busy(&self) -> Option<(Lease, usize)> {
         let mut links = self.links.lock().expect("no holder panics");

@@ -1,6 +1,7 @@
 //! An upload over SFTP: temporary name, pipelined writes, fsync, verify at the server or through a fresh handle, rename, stat.
 //!
-//! The one rule: the final name appears by one rename of content the server was seen to hold, and never over a file nobody allowed to replace.
+//! The one rule: the final name appears by one rename of content the server was seen to hold, and never over a file nobody allowed to
+//! replace.
 
 use std::sync::Arc;
 
@@ -66,7 +67,11 @@ async fn existing(site: &Arc<Site>, link: &Arc<Link>, path: &str, upload: &Uploa
     if entry.size_bytes == upload.size_bytes && hash_of(site, link, &entry).await? == upload.blake3 {
         return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, bytes_moved: upload.size_bytes }));
     }
-    if upload.replace { Ok(None) } else { Err(failure::destination_exists(path, &site.place)) }
+    if upload.replace {
+        Ok(None)
+    } else {
+        Err(failure::destination_exists(path, &site.place))
+    }
 }
 
 async fn hash_of(site: &Arc<Site>, link: &Arc<Link>, entry: &Entry) -> Result<blake3::Hash, ApiError> {
@@ -222,6 +227,7 @@ async fn rename(site: &Site, link: &Link, temporary: &str, path: &str, replace: 
 }
 
 fn cannot_replace(site: &Site, path: &str) -> ApiError {
-    let message = format!("{} cannot replace {path:?} in one step (it lacks posix-rename@openssh.com); remove the old file first.", site.place);
+    let message =
+        format!("{} cannot replace {path:?} in one step (it lacks posix-rename@openssh.com); remove the old file first.", site.place);
     ApiError::invalid("unsupported", path, message)
 }

@@ -28,7 +28,11 @@ const FAR: Duration = Duration::from_millis(5);
 const LARGE_BYTES: u64 = 32 << 20;
 
 pub fn connections_worth(link: &Link, size_bytes: u64, connections_max: usize) -> usize {
-    if link.round_trip >= FAR && size_bytes >= LARGE_BYTES { connections_max } else { 1 }
+    if link.round_trip >= FAR && size_bytes >= LARGE_BYTES {
+        connections_max
+    } else {
+        1
+    }
 }
 
 struct Job<'a> {
@@ -48,7 +52,12 @@ pub async fn fetch(site: &Arc<Site>, expected: &Entry, ranges: &[Range<u64>], si
     let wanted: u64 = ranges.iter().map(|range| range.end - range.start).sum();
     let extra = connections_worth(&link, wanted, site.pool.connections_max()) - 1;
     let read = futures::future::try_join(job.lane(lease), job.more_lanes(extra)).await;
-    // A changed file explains a failed read, so it is named first; a dead link explains itself.
+    // A dead link explains itself, and would only be waited for again.
+    if !link.is_alive() {
+        read?;
+        return Err(link.lost(&expected.path));
+    }
+    // A changed file explains a failed read, so it is named first.
     match site.stat_on(&link, &job.expected.path).await {
         Ok(found) => site.same_token(expected, &found)?,
         Err(error) => return Err(read.err().unwrap_or(error)),
@@ -57,7 +66,9 @@ pub async fn fetch(site: &Arc<Site>, expected: &Entry, ranges: &[Range<u64>], si
 }
 
 impl Job<'_> {
-    fn next(&self) -> Option<Range<u64>> { self.queue.lock().expect("no holder panics").pop_front() }
+    fn next(&self) -> Option<Range<u64>> {
+        self.queue.lock().expect("no holder panics").pop_front()
+    }
 
     fn more_lanes(&self, count: usize) -> BoxFuture<'_, Result<(), ApiError>> {
         async move {
@@ -101,7 +112,9 @@ async fn read_piece(site: &Site, opened: &Opened, path: &str, piece: Range<u64>)
             Ok(data) if data.data.is_empty() => return Err(failure::short_read(path, &site.place, start)),
             Ok(data) if chunk.is_empty() => chunk = data.data,
             Ok(data) => chunk.extend(data.data),
-            Err(SftpError::Status(status)) if status.status_code == StatusCode::Eof => return Err(failure::short_read(path, &site.place, start)),
+            Err(SftpError::Status(status)) if status.status_code == StatusCode::Eof => {
+                return Err(failure::short_read(path, &site.place, start))
+            }
             Err(error) => return Err(opened.link.failure(error, path)),
         }
         match (piece.end - piece.start).cmp(&(chunk.len() as u64)) {
@@ -116,7 +129,8 @@ async fn read_piece(site: &Site, opened: &Opened, path: &str, piece: Range<u64>)
 pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64) -> Result<blake3::Hash, ApiError> {
     let step = opened.link.read_bytes;
     let starts = (0..size_bytes).step_by(step as usize);
-    let mut chunks = stream::iter(starts).map(|start| read_piece(site, opened, path, start..(start + step).min(size_bytes))).buffered(IN_FLIGHT);
+    let mut chunks =
+        stream::iter(starts).map(|start| read_piece(site, opened, path, start..(start + step).min(size_bytes))).buffered(IN_FLIGHT);
     let mut hasher = blake3::Hasher::new();
     while let Some(chunk) = chunks.try_next().await? {
         hasher.update(&chunk);

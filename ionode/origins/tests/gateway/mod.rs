@@ -22,7 +22,8 @@ const CACHED: &str = "/root/.cache/stager/bin/versitygw";
 
 /// STAGER_TEST_S3, the build cache, or the PATH.
 fn binary() -> Option<PathBuf> {
-    let on_path = std::env::var_os("PATH").and_then(|path| std::env::split_paths(&path).map(|directory| directory.join("versitygw")).find(|file| file.is_file()));
+    let on_path = std::env::var_os("PATH")
+        .and_then(|path| std::env::split_paths(&path).map(|directory| directory.join("versitygw")).find(|file| file.is_file()));
     let named = std::env::var_os("STAGER_TEST_S3").map(PathBuf::from);
     named.or_else(|| Some(PathBuf::from(CACHED)).filter(|file| file.is_file())).or(on_path)
 }
@@ -51,7 +52,9 @@ impl Gateway {
         Some(gateway)
     }
 
-    pub fn log(&self) -> String { std::fs::read_to_string(self.root.path().join("log")).unwrap_or_default() }
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.root.path().join("log")).unwrap_or_default()
+    }
 
     pub fn config(&self) -> S3Config {
         S3Config {
@@ -68,10 +71,14 @@ impl Gateway {
         }
     }
 
-    pub fn base(&self) -> PathBuf { self.root.path().join(BUCKET).join("runs/2026") }
+    pub fn base(&self) -> PathBuf {
+        self.root.path().join(BUCKET).join("runs/2026")
+    }
 
     /// Parts of multipart uploads that were begun and neither completed nor aborted.
-    pub fn unfinished_parts(&self) -> Vec<String> { super::place::files_below(&self.root.path().join(BUCKET).join(".sgwtmp")) }
+    pub fn unfinished_parts(&self) -> Vec<String> {
+        super::place::files_below(&self.root.path().join(BUCKET).join(".sgwtmp"))
+    }
 }
 
 impl Drop for Gateway {
@@ -85,7 +92,9 @@ impl Drop for Gateway {
     }
 }
 
-pub fn origin(config: S3Config) -> Arc<dyn Origin> { open(&OriginConfig::S3(config)).unwrap() }
+pub fn origin(config: S3Config) -> Arc<dyn Origin> {
+    open(&OriginConfig::S3(config)).unwrap()
+}
 
 pub struct BucketPlace {
     pub origin: Arc<dyn Origin>,
@@ -102,15 +111,29 @@ impl BucketPlace {
 
 #[async_trait]
 impl Place for BucketPlace {
-    fn origin(&self) -> Arc<dyn Origin> { self.origin.clone() }
-    fn scratch(&self) -> &Path { self.scratch.path() }
-    fn raw_names(&self) -> Vec<String> { super::place::files_below(&self.base) }
-    fn mode(&self, _path: &str) -> Option<u32> { None }
+    fn origin(&self) -> Arc<dyn Origin> {
+        self.origin.clone()
+    }
+    fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+    fn raw_names(&self) -> Vec<String> {
+        super::place::files_below(&self.base)
+    }
+    fn mode(&self, _path: &str) -> Option<u32> {
+        None
+    }
     async fn write_behind(&self, path: &str, content: &[u8]) {
         let how = How { replace: true, ..How::default() };
         upload_as(&*self.behind, &local(self, content), path, how, "behind", &|_| {}).await.unwrap();
     }
-    fn denied_directory(&self) -> Option<String> { None }
-    fn has_directories(&self) -> bool { false }
-    fn allows_newlines(&self) -> bool { false }
+    fn denied_directory(&self) -> Option<String> {
+        None
+    }
+    fn has_directories(&self) -> bool {
+        false
+    }
+    fn allows_newlines(&self) -> bool {
+        false
+    }
 }

@@ -50,12 +50,28 @@ pub fn write_file(base: &Path, path: &str, content: &[u8], mode: Option<u32>) {
 
 #[async_trait]
 impl Place for DirectoryPlace {
-    fn origin(&self) -> Arc<dyn Origin> { self.origin.clone() }
-    fn scratch(&self) -> &Path { self.scratch.path() }
-    fn raw_names(&self) -> Vec<String> { files_below(&self.base) }
-    fn mode(&self, path: &str) -> Option<u32> { Some(std::fs::metadata(self.base.join(path)).unwrap().permissions().mode()) }
-    async fn write_behind(&self, path: &str, content: &[u8]) { write_file(&self.base, path, content, None) }
-    fn denied_directory(&self) -> Option<String> { self.denied.clone() }
-    fn has_directories(&self) -> bool { true }
-    fn allows_newlines(&self) -> bool { true }
+    fn origin(&self) -> Arc<dyn Origin> {
+        self.origin.clone()
+    }
+    fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+    fn raw_names(&self) -> Vec<String> {
+        files_below(&self.base)
+    }
+    fn mode(&self, path: &str) -> Option<u32> {
+        Some(std::fs::metadata(self.base.join(path)).unwrap().permissions().mode())
+    }
+    async fn write_behind(&self, path: &str, content: &[u8]) {
+        write_file(&self.base, path, content, None)
+    }
+    fn denied_directory(&self) -> Option<String> {
+        self.denied.clone()
+    }
+    fn has_directories(&self) -> bool {
+        true
+    }
+    fn allows_newlines(&self) -> bool {
+        true
+    }
 }

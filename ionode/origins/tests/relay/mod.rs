@@ -1,7 +1,7 @@
 //! A TCP relay that misbehaves on demand: cuts, stalls or flips bytes between a client and a real server.
 #![allow(dead_code)]
 
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,10 +9,17 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// What is done to the bytes the server sends, or the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mischief { Cut, Stall, Flip }
+pub enum Mischief {
+    Cut,
+    Stall,
+    Flip,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way { Up, Down }
+pub enum Way {
+    Up,
+    Down,
+}
 
 pub struct Relay {
     pub port: u16,
@@ -25,6 +32,8 @@ struct State {
     /// Bytes that still pass before the mischief; negative: it is over, or was never asked for.
     fuse_bytes: AtomicI64,
     plan: std::sync::Mutex<(Mischief, Way)>,
+    /// What each piece waits on its way: a long line.
+    latency_ms: AtomicU64,
     connections: AtomicUsize,
     struck: AtomicUsize,
 }
@@ -37,6 +46,7 @@ impl Relay {
             target,
             fuse_bytes: AtomicI64::new(-1),
             plan: std::sync::Mutex::new((Mischief::Cut, Way::Down)),
+            latency_ms: AtomicU64::new(0),
             connections: AtomicUsize::new(0),
             struck: AtomicUsize::new(0),
         });
@@ -56,12 +66,22 @@ impl Relay {
         self.state.fuse_bytes.store(after_bytes, Ordering::SeqCst);
     }
 
-    pub fn connections(&self) -> usize { self.state.connections.load(Ordering::SeqCst) }
-    pub fn struck(&self) -> usize { self.state.struck.load(Ordering::SeqCst) }
+    pub fn lengthen(&self, latency_ms: u64) {
+        self.state.latency_ms.store(latency_ms, Ordering::SeqCst);
+    }
+
+    pub fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::SeqCst)
+    }
+    pub fn struck(&self) -> usize {
+        self.state.struck.load(Ordering::SeqCst)
+    }
 }
 
 impl Drop for Relay {
-    fn drop(&mut self) { self.task.abort(); }
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 async fn connection(state: Arc<State>, client: TcpStream) {
@@ -90,6 +110,10 @@ async fn pump(state: &State, way: Way, mut from: tokio::net::tcp::OwnedReadHalf,
                 Mischief::Stall => return std::future::pending().await,
                 Mischief::Flip => buffer[count / 2] ^= 0x40,
             }
+        }
+        match state.latency_ms.load(Ordering::SeqCst) {
+            0 => {}
+            latency_ms => tokio::time::sleep(std::time::Duration::from_millis(latency_ms)).await,
         }
         if to.write_all(&buffer[..count]).await.is_err() {
             return;

@@ -17,16 +17,21 @@ pub struct Sshd {
     user: String,
 }
 
-pub fn free_port() -> u16 { TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port() }
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
 
 pub fn keygen(path: &Path, passphrase: &str) {
-    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", passphrase, "-f"]).arg(path).stdin(Stdio::null()).status().unwrap();
+    let made =
+        Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", passphrase, "-f"]).arg(path).stdin(Stdio::null()).status().unwrap();
     assert!(made.success());
 }
 
 impl Sshd {
     /// `extra`: lines of sshd_config, such as a ForceCommand.
-    pub fn start(extra: &str) -> Self { Self::start_as(&user_name(), extra, &[]) }
+    pub fn start(extra: &str) -> Self {
+        Self::start_as(&user_name(), extra, &[])
+    }
 
     /// Under `wrapper` (a program and its arguments) where the server needs a world of its own.
     pub fn start_as(user: &str, extra: &str, wrapper: &[&str]) -> Self {
@@ -46,8 +51,10 @@ impl Sshd {
         let port = free_port();
         let shown = directory.path().display();
         let config = format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {shown}/host_key\nAuthorizedKeysFile {shown}/authorized_keys\nPidFile none\nStrictModes no\nUsePAM no\n\
-             PermitRootLogin prohibit-password\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nSubsystem sftp internal-sftp\n{extra}\n"
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {shown}/host_key\nAuthorizedKeysFile {shown}/authorized_keys\n\
+             PidFile none\nStrictModes no\nUsePAM no\n\
+             PermitRootLogin prohibit-password\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+             Subsystem sftp internal-sftp\n{extra}\n"
         );
         std::fs::write(path("sshd_config"), config).unwrap();
         let log = std::fs::File::create(path("log")).unwrap();
@@ -71,10 +78,18 @@ impl Sshd {
         std::fs::write(self.known_hosts(), format!("[127.0.0.1]:{} {key}", self.port)).unwrap();
     }
 
-    pub fn log(&self) -> String { std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default() }
-    pub fn base(&self) -> PathBuf { self.directory.path().join("base") }
-    pub fn known_hosts(&self) -> PathBuf { self.directory.path().join("known_hosts") }
-    pub fn client_key(&self) -> PathBuf { self.directory.path().join("client_key") }
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+    pub fn base(&self) -> PathBuf {
+        self.directory.path().join("base")
+    }
+    pub fn known_hosts(&self) -> PathBuf {
+        self.directory.path().join("known_hosts")
+    }
+    pub fn client_key(&self) -> PathBuf {
+        self.directory.path().join("client_key")
+    }
 
     pub fn config(&self) -> SftpConfig {
         SftpConfig {
@@ -114,4 +129,6 @@ impl Drop for Sshd {
     }
 }
 
-pub fn user_name() -> String { nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap().name }
+pub fn user_name() -> String {
+    nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap().name
+}
