@@ -13,8 +13,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 
 def shared_data() -> Path | None:
-    """Instances and catalogs that lie beside the clone (../shared/data), when they are there."""
-    place = PROJECT.parent / "shared" / "data"
+    """Instances and catalogs in STAGER_SHARED/data or beside the clone (../shared/data), when they are there."""
+    place = Path(os.environ.get("STAGER_SHARED") or PROJECT.parent / "shared") / "data"
     return place if place.is_dir() else None
 
 
