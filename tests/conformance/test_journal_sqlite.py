@@ -93,7 +93,9 @@ for number in range(1_000_000):
 def test_what_was_appended_survives_kill_9(tmp_path: Path) -> None:
     path, told = tmp_path / "journal.sqlite", tmp_path / "told"
     with told.open("wb") as out:
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=out, cwd=PROJECT, env={**os.environ, "PYTHONPATH": str(PROJECT)})
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path)], stdout=out, cwd=PROJECT, env={**os.environ, "PYTHONPATH": str(PROJECT)}
+        )
         wait_until(lambda: told.read_bytes().count(b"\n") > 50, "some batches to be acknowledged", 60)
         writer.send_signal(signal.SIGKILL)
         writer.wait()

@@ -30,7 +30,9 @@ def test_the_end_of_a_fetch() -> None:
     token = "m=1763629200000000000;s=1048576"
     size = 1048576
     moved = {"bytes_moved": size, "duration_s": 0.25}
-    assert event == ev.TransferDone(at=0.0, cause="c-900", node="node0", transfer="t-17", size_bytes=size, blake3=HASH, token=token, **moved)
+    assert event == ev.TransferDone(
+        at=0.0, cause="c-900", node="node0", transfer="t-17", size_bytes=size, blake3=HASH, token=token, **moved
+    )
 
 
 def test_the_end_of_an_upload_says_how_it_was_verified() -> None:
@@ -140,7 +142,9 @@ def test_the_configuration_of_a_file_origin_is_the_golden_one() -> None:
 def test_the_configuration_of_an_ssh_origin_has_the_golden_keys(kind: OriginKind, tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text("Host lab.example.org\n  User ana\n")
-    said = resolve(Origin("lab", kind, f"{kind.value}://lab.example.org/~/data/survey"), {"STAGER_SSH_CONFIG": str(config), "PATH": "/usr/bin:/bin"})
+    said = resolve(
+        Origin("lab", kind, f"{kind.value}://lab.example.org/~/data/survey"), {"STAGER_SSH_CONFIG": str(config), "PATH": "/usr/bin:/bin"}
+    )
     expected = golden(f"origin.{kind.value}.request")
     optional = {"bandwidth_bytes_per_s_max"}
     assert set(said) | optional == set(expected)

@@ -1,0 +1,181 @@
+"""From a journal back to a Machine: the same version decides the same again, a disagreement lets the record win, another version is only applied."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stager.model.files import Destination, File, Location, Source
+from stager.model.ids import produced_file_id
+from stager.model.topology import embedded
+from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
+from stager.planning.make_plan import make_plan
+from stager.planning.policy import Limits, Policy
+from stager.runtime.outstanding import Outstanding
+from stager.runtime.recovery import recover
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.scheduler.machine import Machine
+from stager.scheduler.states import JobState
+
+LIMITS = Limits(cores=2)
+FILES = {
+    "raw": File("raw", sources=(Source(Location("lab", "raw"), 10, "m=1;s=10"),), size_bytes=10),
+    "mid": File("mid", size_bytes=10),
+    "end": File("end", size_bytes=10, destination=Destination(Location("lab", "end"))),
+}
+JOBS = {
+    "first": Job("first", "first", shell="x", inputs=(JobInput("raw", "raw"),), outputs=(JobOutput("mid", "mid"),)),
+    "last": Job("last", "last", shell="x", inputs=(JobInput("mid", "mid"),), outputs=(JobOutput("end", "end"),)),
+}
+WORKFLOW = Workflow("w", FILES, JOBS, {"lab": Origin("lab", OriginKind.FILE, "file:///lab")})
+
+
+class Recorded:
+    """A journal in memory."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self.kept: list[tuple[str, list[Any], list[Any]]] = []
+
+    def append(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        self.kept.append((self.version, list(events), list(commands)))
+
+    def batches(self) -> Iterable[tuple[str, list[Any], list[Any]]]:
+        return list(self.kept)
+
+    def close(self) -> None: ...
+
+
+def make() -> Machine:
+    return Machine(Policy(), LIMITS)
+
+
+def lived(version: str = "1") -> tuple[Machine, Recorded]:
+    """A run up to the middle of its second job."""
+    machine, journal, at = make(), Recorded(version), 0.0
+
+    def happen(event: Any) -> list[Any]:
+        nonlocal at
+        at += 1.0
+        event = replace(event, at=at)
+        commands = machine.step(event)
+        journal.append([event], commands)
+        return commands
+
+    plan = make_plan(WORKFLOW, embedded(1_000_000_000, cores=2), limits=LIMITS)
+    happen(ev.SchedulerStarted(at=0.0, epoch=1, version=version))
+    happen(ev.PolicySet(at=0.0, policy=Policy(), limits=LIMITS))
+    happen(ev.NodeReported(at=0.0, node="node0", incarnation="i", capacity_bytes=1_000_000_000, can_link=True, replicas=(), transfers=()))
+    [fetch] = [
+        command for command in happen(ev.RunSubmitted(at=0.0, run="w-1", workflow=WORKFLOW, plan=plan)) if isinstance(command, cmd.Fetch)
+    ]
+    commands = happen(ev.TransferDone(at=0.0, node="node0", transfer=fetch.transfer, size_bytes=10, blake3="b"))
+    [start] = [command for command in commands if isinstance(command, cmd.StartAttempt)]
+    made = ev.OutputMade("mid", produced_file_id("w-1", "mid"), start.attempt, 10, "c")
+    happen(ev.AttemptEnded(at=0.0, run="w-1", job="first", attempt=start.attempt, outcome=ev.Outcome.OK, exit_code=0, outputs=(made,)))
+    assert machine.state.runs["w-1"].jobs["last"].state is JobState.RUNNING
+    return machine, journal
+
+
+def nothing(events: Sequence[Any], commands: Sequence[Any]) -> None: ...
+
+
+def picture(machine: Machine) -> dict[str, Any]:
+    state = machine.state
+    return {
+        "jobs": {job.id: (job.state, job.attempts, job.failures) for job in state.runs["w-1"].jobs.values()},
+        "copies": {
+            file.lfn: {node: (copy.state, copy.generation, copy.pins) for node, copy in file.copies.items()}
+            for file in state.files.values()
+        },
+        "attempts": sorted(state.attempts),
+        "transfers": sorted(state.transfers),
+        "space": {
+            node.id: (node.present_bytes, node.fetching_bytes, node.promised_bytes, node.cores_used) for node in state.nodes.values()
+        },
+        "now": state.now,
+        "epoch": state.epoch,
+    }
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_the_machine_is_as_it_was(version: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Decided anew by the version that wrote the journal, applied by another."""
+    machine, journal = lived("1")
+    found, _ = recover(journal, version, make, nothing)
+    assert picture(found) == picture(machine)
+    assert not caplog.records
+
+
+def test_a_disagreement_is_logged_loudly_and_the_record_wins(caplog: pytest.LogCaptureFixture) -> None:
+    machine, journal = lived("1")
+    [batch] = [
+        number
+        for number, (_, _, commands) in enumerate(journal.kept)
+        if any(type(command) is cmd.StartAttempt and command.job == "last" for command in commands)
+    ]
+    version, events, commands = journal.kept[batch]
+    recorded = [
+        replace(command, reserve_bytes=command.reserve_bytes + 1) if type(command) is cmd.StartAttempt else command for command in commands
+    ]
+    journal.kept[batch] = (version, events, recorded)
+    with caplog.at_level(logging.ERROR):
+        found, _ = recover(journal, "1", make, nothing)
+    assert "the recorded decisions are taken" in caplog.text
+    [attempt] = found.state.attempts.values()
+    [decided] = machine.state.attempts.values()
+    assert attempt.reserve_bytes == decided.reserve_bytes + 1
+
+
+def test_every_batch_is_watched_once() -> None:
+    _, journal = lived()
+    seen: list[int] = []
+    recover(journal, "1", make, lambda events, commands: seen.append(len(events)))
+    assert len(seen) == len(journal.kept)
+
+
+def test_what_has_no_answer_yet_is_outstanding() -> None:
+    machine, journal = lived()
+    _, outstanding = recover(journal, "1", make, nothing)
+    assert [command.job for command in outstanding.attempts.values()] == ["last"]
+    assert outstanding.transfers == {} and outstanding.epoch == 1
+    assert outstanding.workflows == {"w-1": WORKFLOW}
+    assert set(outstanding.attempts) == set(machine.state.attempts)
+
+
+def fetch(transfer: str) -> cmd.Fetch:
+    return cmd.Fetch(
+        id=transfer, at=0.0, cause="", node="node0", transfer=transfer, file="f", lfn="l", run="r", origin="o", path="p", size_bytes=1, token="",
+        purpose=cmd.Purpose.DEMAND, priority=1,
+    )  # fmt: skip
+
+
+def test_a_nodes_report_ends_what_it_does_not_list() -> None:
+    outstanding = Outstanding()
+    outstanding.gave([fetch("t1"), fetch("t2"), cmd.CancelTransfer(id="c", at=0.0, cause="", node="node0", transfer="t1")])
+    outstanding.saw(
+        [ev.NodeReported(at=0.0, node="node0", incarnation="i", capacity_bytes=1, can_link=True, replicas=(), transfers=("t2", "t9"))]
+    )
+    assert set(outstanding.transfers) == {"t2"} and outstanding.cancels == {}
+
+
+def test_a_grant_and_a_kill_are_outstanding_until_their_attempt_ends() -> None:
+    outstanding = Outstanding()
+    grant = cmd.GrantSpace(id="c1", at=0.0, cause="", node="node0", attempt="a", reserve_bytes=5)
+    kill = cmd.KillAttempt(id="c2", at=0.0, cause="", node="node0", run="r", job="j", attempt="a")
+    outstanding.gave([grant, kill])
+    assert outstanding.grants == {"a": grant} and outstanding.kills == {"a": kill}
+    outstanding.saw([ev.AttemptEnded(at=0.0, run="r", job="j", attempt="a", outcome=ev.Outcome.KILLED)])
+    assert outstanding.grants == {} and outstanding.kills == {}
+
+
+def test_wakes_that_have_come_are_forgotten() -> None:
+    outstanding = Outstanding()
+    outstanding.gave([cmd.WakeAt(id="c1", at=0.0, cause="", wake_at=5.0), cmd.WakeAt(id="c2", at=0.0, cause="", wake_at=9.0)])
+    outstanding.saw([ev.Woken(at=6.0)])
+    assert outstanding.wakes == {9.0}

@@ -1,0 +1,101 @@
+"""Settings and the state directory: where things are, who may, and what is refused."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from stager.model.errors import Denied, InvalidInput
+from stager.service.settings import read_settings
+from stager.service.state_dir import LockHeld, StateDir, file_system_of
+
+
+def test_what_is_given_wins_over_variables_over_the_file_over_defaults(tmp_path: Path) -> None:
+    (tmp_path / "config" / "stager").mkdir(parents=True)
+    (tmp_path / "config" / "stager" / "config.toml").write_text('cores = 3\ncapacity = "3 GB"\nidle_exit = "3 s"\n')
+    environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"), "STAGER_CAPACITY": "2 GB"}
+    found = read_settings(cores=4, environ=environ)
+    assert (found.cores, found.capacity_bytes, found.idle_exit_s) == (4, 2_000_000_000, 3.0)
+    assert found.state_dir == tmp_path / ".local/state/stager"
+    assert read_settings(environ={**environ, "XDG_STATE_HOME": "/state"}).state_dir == Path("/state/stager")
+    assert read_settings(environ={**environ, "STAGER_STATE_DIR": "~/s"}).state_dir == tmp_path / "s"
+    assert read_settings(state_dir=Path("/a/../b"), environ=environ).state_dir == Path("/b")
+
+
+def test_a_plan_made_twice_has_the_same_capacity(tmp_path: Path) -> None:
+    first = read_settings(environ={"HOME": str(tmp_path)}).capacity_bytes
+    assert first == int(str(first)[0]) * 10 ** (len(str(first)) - 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "word"), [("STAGER_CORES", "two", "cores"), ("STAGER_CAPACITY", "big", "capacity"), ("STAGER_CORES", "0", "cores")]
+)
+def test_a_bad_variable_is_named(name: str, value: str, word: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=word):
+        read_settings(environ={"HOME": str(tmp_path), name: value})
+
+
+def test_a_bad_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".config" / "stager").mkdir(parents=True)
+    file = tmp_path / ".config" / "stager" / "config.toml"
+    for text, said in (("core = 3", "unknown key 'core'"), ("cores =", "not valid TOML")):
+        file.write_text(text)
+        with pytest.raises(InvalidInput, match=said):
+            read_settings(environ={"HOME": str(tmp_path)})
+
+
+def test_the_scheduler_is_started_with_what_was_decided() -> None:
+    words = read_settings(
+        state_dir=Path("/s"), capacity_bytes=5, cores=2, memory_bytes=7, idle_exit_s=1.5, environ={}
+    ).scheduler_arguments()
+    assert words == ["--capacity", "5", "--cores", "2", "--idle-exit-s", "1.5", "--memory", "7"]
+
+
+def hold(root: str, ready: object, go: object) -> None:
+    with StateDir(Path(root)).held():
+        ready.set()  # type: ignore[attr-defined]
+        go.wait(30)  # type: ignore[attr-defined]
+
+
+def test_one_holds_the_lock_and_it_ends_with_the_process(tmp_path: Path) -> None:
+    place = StateDir(tmp_path / "state")
+    place.make()
+    context = multiprocessing.get_context("spawn")
+    ready, go = context.Event(), context.Event()
+    holder = context.Process(target=hold, args=(str(place.root), ready, go))
+    holder.start()
+    assert ready.wait(30)
+    with pytest.raises(LockHeld, match=f"pid {holder.pid}"), place.held():
+        pass
+    holder.kill()
+    holder.join()
+    with place.held():
+        assert int(place.lock.read_text()) == os.getpid()
+
+
+def test_a_state_directory_is_its_owners_alone(tmp_path: Path) -> None:
+    place = StateDir(tmp_path / "state")
+    place.root.mkdir(mode=0o755)
+    place.make()
+    assert place.root.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give directories away")
+def test_another_users_directory_is_refused(tmp_path: Path) -> None:
+    place = StateDir(tmp_path / "state")
+    place.root.mkdir()
+    os.chown(place.root, 12345, -1)
+    with pytest.raises(Denied, match="another user"):
+        place.make()
+
+
+def test_the_file_system_is_told_by_the_longest_and_latest_mount(tmp_path: Path) -> None:
+    mounts = f"/dev/a / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\nlab: {tmp_path}/in\\040side fuse.sshfs rw 0 0\n"
+    (tmp_path / "in side").mkdir()
+    assert file_system_of(tmp_path / "in side", mounts) == "fuse.sshfs"
+    assert file_system_of(tmp_path, mounts) == "nfs4"
+    assert file_system_of(Path("/"), mounts) == "ext4"
+    assert file_system_of(tmp_path, mounts + f"tmpfs {tmp_path} tmpfs rw 0 0\n") == "tmpfs"
