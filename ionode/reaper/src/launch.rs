@@ -128,7 +128,6 @@ impl Start<'_> {
                 sys::check(libc::dup2(*fd, index as c_int))?;
             }
         }
-        sys::close_inherited(true);
         sys::reset_signals();
         Ok(())
     }

@@ -28,7 +28,7 @@ pub struct Stop {
 
 pub fn run(spec_path: &Path) -> Result<i32, Stop> {
     let stop = |exit_code| move |message: String| Stop { message, exit_code };
-    sys::close_inherited(false);
+    sys::close_inherited();
     fill_standard_descriptors();
     let spec = Spec::read(spec_path).map_err(stop(EXIT_USAGE))?;
     sys::lead_session();

@@ -85,19 +85,18 @@ pub fn mount(source: &CStr, target: &CStr, kind: &CStr, flags: c_ulong) -> io::R
     check(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, std::ptr::null()) }).map(|_| ())
 }
 
-/// Closes everything from 3 up now, or only at exec.
-pub fn close_inherited(at_exec_only: bool) {
-    let flag = if at_exec_only { libc::CLOSE_RANGE_CLOEXEC } else { 0 };
-    // SAFETY: no descriptor from 3 up is used afterwards (or: they stay open until exec).
-    if unsafe { libc::syscall(libc::SYS_close_range, 3, c_int::MAX, flag) } == 0 {
+/// Everything from 3 up. What is opened later carries O_CLOEXEC, so the job inherits nothing but its standard descriptors.
+pub fn close_inherited() {
+    // SAFETY: called before this process has opened anything of its own.
+    if unsafe { libc::syscall(libc::SYS_close_range, 3, c_int::MAX, 0) } == 0 {
         return;
     }
-    // Kernels before 5.9 (5.11 for the flag).
+    // Kernels before 5.9.
     let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let open: Vec<RawFd> = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
     for fd in open {
-        // SAFETY: as above; a descriptor that is gone by now only gives EBADF.
-        unsafe { if at_exec_only { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } else { libc::close(fd) } };
+        // SAFETY: as above; the descriptor of the listing itself is closed by now, which only gives EBADF.
+        unsafe { libc::close(fd) };
     }
 }
 

@@ -112,6 +112,9 @@ fn killed_init_is_reported() {
         wait_until("the job", || case.path("sandbox/ready").exists() && is_running(&token));
         let listed = Command::new("pgrep").args(["-P", &reaper.id().to_string()]).output().unwrap();
         let init: u32 = String::from_utf8(listed.stdout).unwrap().trim().parse().unwrap();
+        // A lock that a child held too would prove nothing about the reaper's pid.
+        let held = fs::read_dir(format!("/proc/{init}/fd")).unwrap().flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+        assert!(held.into_iter().all(|target| !target.ends_with("lock")));
         signal(init, "KILL");
         assert!(reaper.wait().unwrap().success());
         let report = case.result();
