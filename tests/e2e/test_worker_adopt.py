@@ -16,6 +16,7 @@ import pytest
 from stager.adapters.ionode import IoNode as NodeClient
 from stager.model.errors import InvalidInput, Refused, StagerError, Transient
 from stager.worker import AttemptResult, AttemptSpec, Outcome, Sight
+from stager.worker.reaper import is_held
 from tests.e2e.worker_rig import Rig, attempt, ended, output
 from tests.testbed.ionode import IoNode
 from tests.testbed.places import PROJECT
@@ -152,6 +153,26 @@ def test_our_own_attempt_can_be_ended(rig: Rig) -> None:
 
     result = asyncio.run(story())
     assert result.outcome is Outcome.KILLED and result.fault is not None and result.fault.code == "killed" and rig.leases() == []
+
+
+def test_an_attempt_that_another_runs_already_is_waited_for(rig: Rig) -> None:
+    """Whoever it is holds the lock; our reaper steps back, and the other's result is taken."""
+    place = rig.attempt_dir("a1")
+    place.mkdir(parents=True)
+    script = f"flock {place}/lock sh -c 'read x < {rig.state_dir}/go; echo \"$1\" > {place}/result.json' sh"
+    other = subprocess.Popen(["sh", "-c", f'{script} "$1"', "sh", '{"outcome": "exited", "exit_code": 0}'])
+
+    async def story() -> AttemptResult:
+        await asyncio.to_thread(wait_until, lambda: is_held(str(place / "lock")), "the other")
+        running = asyncio.create_task(rig.worker(rig.client()).run(attempt("echo ours > made", outputs=())))
+        await asyncio.to_thread(wait_until, lambda: (place / "spec.json").exists(), "our reaper's start")
+        await asyncio.to_thread(wait_until, lambda: "is running already" in rig.stderr_log().read_text(), "our reaper's end")
+        await asyncio.to_thread(go, rig)
+        return await ended(running)  # type: ignore[arg-type]
+
+    result = asyncio.run(story())
+    assert other.wait() == 0
+    assert result.outcome is Outcome.OK and rig.stderr_log().read_text().count("is running already") == 1
 
 
 def test_an_attempt_nobody_began_is_lost(rig: Rig) -> None:

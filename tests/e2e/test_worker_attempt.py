@@ -238,6 +238,7 @@ def test_the_same_attempt_again_is_not_run_again(rig: Rig) -> None:
 
     first, second = asyncio.run(story())
     assert first == second and counter.read_text() == "ran\n"
+    assert rig.leases() == [] and not (rig.attempt_dir("a1") / "sandbox").exists()
 
 
 def test_forgetting_drops_the_attempt_and_keeps_its_logs(rig: Rig) -> None:

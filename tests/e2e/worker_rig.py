@@ -67,6 +67,10 @@ class Rig:
     def leases(self) -> list[str]:
         return [lease["attempt_id"] for lease in self.node.get("/v1/state")["leases"]]
 
+    def stderr_log(self) -> Path:
+        """Of the attempts that `attempt` makes."""
+        return self.state_dir / "logs" / "r1" / "job one.1.err"
+
     def attempt_dir(self, attempt_id: str) -> Path:
         return self.state_dir / "attempts" / attempt_id
 
