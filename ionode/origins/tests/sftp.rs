@@ -63,6 +63,7 @@ async fn a_shell_that_answers_spares_the_read_back() {
         assert_eq!((uploaded.verified, uploaded.bytes_moved), (Verified::RemoteChecksum, 300_000), "{name:?}");
     }
     assert!(!place.raw_names().iter().any(|name| name.ends_with("pwned")));
+    conformance::all(&place).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,7 @@
 //! Promises about bytes: what comes back is what went in, or an error says why not.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::ApiError;
@@ -49,6 +51,38 @@ pub async fn nothing_is_clobbered(place: &dyn Place) {
     }
     let entry = origin.stat("clobber/file").await.unwrap();
     assert!(get(&*origin, &entry).await.unwrap() == theirs);
+}
+
+/// The name is free when the upload begins and taken when it ends.
+pub async fn a_late_rival_is_not_clobbered(place: &dyn Place) {
+    let origin = place.origin();
+    for (round, theirs) in [content(25, 300_000), content(26, 300_001)].into_iter().enumerate() {
+        let (mine, path) = (content(25, 300_000), format!("rival/{round}"));
+        let reached = AtomicBool::new(true);
+        let progress = |_: u64| reached.store(place.write_at_once(&path, &theirs), Ordering::Relaxed);
+        let result = upload_as(&*origin, &local(place, &mine), &path, How::default(), &transfer_id(), &progress).await;
+        if !reached.load(Ordering::Relaxed) {
+            return;
+        }
+        match result {
+            Ok(uploaded) => assert_eq!((round, uploaded.verified), (0, Verified::Adopted), "equal content is adopted, however late"),
+            Err(error) => assert_eq!((round, error.code.as_str()), (1, "destination_exists")),
+        }
+        let entry = origin.stat(&path).await.unwrap();
+        assert!(get(&*origin, &entry).await.unwrap() == theirs, "the rival's file was clobbered");
+    }
+}
+
+pub async fn what_was_written_is_read_back(place: &dyn Place) {
+    let origin = place.origin();
+    let file = local(place, &content(28, 6 << 20));
+    let reached = AtomicBool::new(true);
+    let progress = |_: u64| reached.store(place.corrupt_unfinished(), Ordering::Relaxed);
+    let result = upload_as(&*origin, &file, "bad disk/file", How::default(), &transfer_id(), &progress).await;
+    if reached.load(Ordering::Relaxed) {
+        assert_eq!(code(result), "checksum_mismatch");
+        assert_eq!(code(origin.stat("bad disk/file").await), "not_found");
+    }
 }
 
 pub async fn replacing_is_allowed_when_asked(place: &dyn Place) {

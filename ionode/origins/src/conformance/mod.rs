@@ -32,6 +32,10 @@ pub trait Place: Send + Sync {
     fn mode(&self, path: &str) -> Option<u32>;
     /// Writes a file without the origin's knowing.
     async fn write_behind(&self, path: &str, content: &[u8]);
+    /// The same at once, from within a progress call; false where that cannot be done.
+    fn write_at_once(&self, path: &str, content: &[u8]) -> bool;
+    /// Flips a byte in what is being written; false where that cannot be reached.
+    fn corrupt_unfinished(&self) -> bool;
     /// A directory that the origin may not read or write; None where the tests may do everything.
     fn denied_directory(&self) -> Option<String>;
     /// Object stores have none.
@@ -46,6 +50,8 @@ pub async fn all(place: &dyn Place) {
     content::nothing_is_clobbered(place).await;
     content::replacing_is_allowed_when_asked(place).await;
     content::equal_content_is_adopted(place).await;
+    content::a_late_rival_is_not_clobbered(place).await;
+    content::what_was_written_is_read_back(place).await;
     content::damaged_local_content_is_refused(place).await;
     content::a_changed_source_is_noticed(place).await;
     content::a_source_changed_meanwhile_is_noticed(place).await;

@@ -287,7 +287,25 @@ impl Origin for SftpOrigin {
 
 #[cfg(test)]
 mod tests {
-    use super::base_of;
+    use super::*;
+
+    #[test]
+    fn the_servers_clock_is_what_counts() {
+        let config = serde_json::json!({ "host": "h", "user": "u", "base_path": "", "known_hosts": [] });
+        let site = SftpOrigin::new(&serde_json::from_value(config).unwrap()).unwrap().site;
+        let touched = |ago_s: i64, ahead_s: i64| FileAttributes {
+            permissions: Some(0o100644),
+            mtime: Some((local_now_s() + ahead_s - ago_s) as u32),
+            ..FileAttributes::empty()
+        };
+        let settled = |ago_s, ahead_s| site.entry("f", &touched(ago_s, ahead_s)).unwrap().settled;
+        assert!(settled(10, 0) && !settled(1, 0));
+        assert!(!settled(10, 3600), "a server ahead of us is not known to be so yet");
+        site.learn_clock(&touched(0, 3600));
+        assert!(settled(10, 3600) && !settled(1, 3600));
+        site.learn_clock(&touched(0, 1));
+        assert!(settled(10, 0) && !settled(1, 0), "a second of difference is rounding");
+    }
 
     #[test]
     fn bases_are_relative_to_the_login_directory_unless_absolute() {

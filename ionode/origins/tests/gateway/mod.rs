@@ -127,6 +127,12 @@ impl Place for BucketPlace {
         let how = How { replace: true, ..How::default() };
         upload_as(&*self.behind, &local(self, content), path, how, "behind", &|_| {}).await.unwrap();
     }
+    fn write_at_once(&self, _path: &str, _content: &[u8]) -> bool {
+        false
+    }
+    fn corrupt_unfinished(&self) -> bool {
+        false
+    }
     fn denied_directory(&self) -> Option<String> {
         None
     }

@@ -1,7 +1,7 @@
 //! A directory of this host as the far side of an origin: what files, sftp and the test S3 server's own storage have in common.
 #![allow(dead_code)]
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -64,6 +64,20 @@ impl Place for DirectoryPlace {
     }
     async fn write_behind(&self, path: &str, content: &[u8]) {
         write_file(&self.base, path, content, None)
+    }
+    fn write_at_once(&self, path: &str, content: &[u8]) -> bool {
+        write_file(&self.base, path, content, None);
+        true
+    }
+    fn corrupt_unfinished(&self) -> bool {
+        for name in self.raw_names().into_iter().filter(|name| name.contains(".stager-")) {
+            let file = std::fs::OpenOptions::new().read(true).write(true).open(self.base.join(name)).unwrap();
+            let mut byte = [0];
+            file.read_at(&mut byte, 4321).unwrap();
+            // Not flipped, or every second call would mend it.
+            file.write_all_at(&[byte[0] | 0x81], 4321).unwrap();
+        }
+        true
     }
     fn denied_directory(&self) -> Option<String> {
         self.denied.clone()
