@@ -81,6 +81,6 @@ def test_the_index_finds_what_looking_at_every_name_finds(names, glob):
 @pytest.mark.parametrize("glob", ["{}_*", "*_{}", "a/{}_?"])
 def test_many_globs_over_many_names_do_not_look_at_every_name(glob):
     names = [name for i in range(10_000) for name in (f"{i}_x", f"x_{i}", f"a/{i}_y")]
-    index, began = NameIndex(names), time.perf_counter()
+    index, began = NameIndex(names), time.process_time()
     assert all(len(index.match(glob.format(i))) >= 1 for i in range(10_000))
-    assert time.perf_counter() - began < 4
+    assert time.process_time() - began < 4
