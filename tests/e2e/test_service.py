@@ -1,0 +1,470 @@
+"""The scheduler process with a real I/O node, asked over its socket: one owner, resumable whatever died, no secret anywhere, nobody left behind."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stager import wire
+from stager.client import Client, UnixConnection, connect, connect_or_start
+from stager.model.errors import InvalidInput, Refused, StagerError
+from stager.model.files import Destination, File, Location, OnExists, Source
+from stager.model.topology import embedded
+from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
+from stager.planning.make_plan import make_plan
+from stager.planning.policy import Limits
+from tests.testbed.places import PROJECT
+from tests.testbed.processes import is_alive
+from tests.testbed.stager import Stager
+from tests.testbed.waiting import wait_until
+
+CAPACITY_BYTES = 50_000_000
+
+
+class Rig:
+    """A scheduler on a state directory, an origin beside it, and workflows made of shell jobs."""
+
+    def __init__(self, place: Path) -> None:
+        self.stager = Stager(place / "s", place / "home")
+        self.data = place / "data"
+        self.data.mkdir()
+        self.trace = place / "trace"
+        self.clients: list[Client] = []
+
+    def client(self, **env: str) -> Client:
+        """Of the living scheduler, or of one started with this environment added."""
+        found = connect(self.stager.state_dir) or self._start(env)
+        self.clients.append(found)
+        return found
+
+    def _start(self, env: Mapping[str, str]) -> Client:
+        self.stager.state_dir.mkdir(mode=0o700, exist_ok=True)
+        log = (self.stager.state_dir / "scheduler.log").open("ab")
+        command = [sys.executable, "-m", "stager.service", "--state-dir", str(self.stager.state_dir), "--capacity", str(CAPACITY_BYTES), "--cores", "2"]
+        environment = {**self.stager.environment(), **env}
+        subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        log.close()
+        return wait_until(self._ready, "the scheduler to be ready")
+
+    def _ready(self) -> Client | None:
+        client = connect(self.stager.state_dir)
+        return client if client is not None and client.health().ready else None
+
+    def origin(self, name: str = "lab") -> Origin:
+        return Origin(name, OriginKind.FILE, f"file://{self.data}")
+
+    def source(self, path: str, content: bytes) -> File:
+        file = self.data / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        old = time.time() - 60
+        os.utime(file, (old, old))
+        token = f"m={file.stat().st_mtime_ns};s={len(content)}"
+        return File(path, sources=(Source(Location("lab", path), len(content), token),), size_bytes=len(content))
+
+    def final(self, lfn: str, size_bytes: int = 1000) -> File:
+        return File(lfn, size_bytes=size_bytes, destination=Destination(Location("lab", f"out/{lfn}"), OnExists.REPLACE))
+
+    def job(self, name: str, shell: str, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (), **more: Any) -> Job:
+        traced = f'echo "$STAGER_JOB" >> {self.trace}; {shell}'
+        ins = tuple(JobInput(lfn, lfn) for lfn in inputs)
+        outs = tuple(JobOutput(lfn, lfn) for lfn in outputs)
+        return Job(name, name, shell=traced, inputs=ins, outputs=outs, **more)
+
+    def workflow(self, name: str, files: list[File], jobs: list[Job], origins: list[Origin] | None = None) -> Workflow:
+        known = origins or [self.origin()]
+        return Workflow(name, {file.lfn: file for file in files}, {job.id: job for job in jobs}, {origin.name: origin for origin in known})
+
+    def submit(self, client: Client, workflow: Workflow, credentials: wire.Credentials | None = None) -> str:
+        plan = make_plan(workflow, embedded(CAPACITY_BYTES, cores=2), limits=Limits(cores=2))
+        return client.submit(workflow, plan, credentials or self.credentials(workflow))
+
+    def credentials(self, workflow: Workflow) -> wire.Credentials:
+        return wire.Credentials({name: {"kind": "file", "base_path": str(self.data)} for name in workflow.origins}, {})
+
+    def three(self, name: str = "three", pause_s: float = 0.0) -> Workflow:
+        """Two jobs that read one input each, and one that joins them."""
+        files = [self.source("a", b"one\n"), self.source("b", b"two\n"), File("a.mid", size_bytes=10), File("b.mid", size_bytes=10), self.final("all")]
+        jobs = [
+            self.job("first", f"sleep {pause_s}; tr a-z A-Z < a > a.mid", ("a",), ("a.mid",)),
+            self.job("second", f"sleep {pause_s}; tr a-z A-Z < b > b.mid", ("b",), ("b.mid",)),
+            self.job("join", f"sleep {pause_s}; cat a.mid b.mid > all", ("a.mid", "b.mid"), ("all",)),
+        ]
+        return self.workflow(name, files, jobs)
+
+    def ran(self) -> Counter[str]:
+        return Counter(self.trace.read_text().split()) if self.trace.exists() else Counter()
+
+    def finished(self, client: Client, run: str, deadline_s: float = 60.0) -> str:
+        answer = client.run(run).wait_finished(deadline_s)
+        assert answer.finished, f"{answer.state}\n{self.stager.log_tail()}"
+        return answer.state
+
+    def until(self, condition: Callable[[], Any], what: str) -> Any:
+        return wait_until(condition, f"{what}\n{self.stager.log_tail()}", 60)
+
+    def end(self) -> None:
+        for client in self.clients:
+            client.close()
+        self.stager.end()
+
+
+@pytest.fixture
+def rig(short_dir: Path) -> Iterator[Rig]:
+    made = Rig(short_dir)
+    yield made
+    made.end()
+
+
+def test_a_run_ends_with_its_final_there_verified_and_accounted_for(rig: Rig) -> None:
+    client = rig.client()
+    run = rig.submit(client, rig.three())
+    assert rig.finished(client, run) == "succeeded"
+    assert (rig.data / "out" / "all").read_bytes() == b"ONE\nTWO\n"
+    ledger = {entry.lfn: entry for entry in client.run(run).ledger()}
+    assert (ledger["all"].state, ledger["all"].path, ledger["a.mid"].state) == ("durable", "out/all", "released")
+    assert ledger["all"].verified in ("readback", "origin_checksum", "remote_checksum") and ledger["all"].token
+    summary = client.run(run).summary()
+    assert (summary.outcome, summary.jobs_done, summary.attempts, summary.finals_durable) == ("succeeded", 3, 3, 1)
+    assert (summary.fetched_bytes, summary.uploaded_bytes) == (8, 8) and summary.finals == {ledger["all"].verified: 1}
+    assert client.run(run).wait(lfn="all").durable is True
+    assert [info.state for info in client.runs()] == ["succeeded"]
+
+
+def test_submitting_again_with_the_same_id_is_submitting_once(rig: Rig) -> None:
+    client, workflow = rig.client(), rig.three()
+    plan = make_plan(workflow, embedded(CAPACITY_BYTES, cores=2), limits=Limits(cores=2))
+    runs = {client.submit(workflow, plan, rig.credentials(workflow), submit_id="same") for _ in range(3)}
+    assert len(runs) == 1 and len(client.runs()) == 1
+    rig.finished(client, runs.pop())
+
+
+def test_a_second_scheduler_on_one_state_directory_is_refused(rig: Rig) -> None:
+    client = rig.client()
+    command = [sys.executable, "-m", "stager.service", "--state-dir", str(rig.stager.state_dir)]
+    done = subprocess.run(command, env=rig.stager.environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3 and f"runs already (pid {client.health().pid})" in done.stderr
+
+
+def test_a_second_node_is_never_started_on_one_store(rig: Rig) -> None:
+    first = rig.client().health()
+    os.kill(first.pid, signal.SIGKILL)
+    rig.until(lambda: not is_alive(first.pid), "the scheduler to be gone")
+    second = rig.client().health()
+    assert second.nodes[0].pid == first.nodes[0].pid and second.nodes[0].incarnation == first.nodes[0].incarnation
+    assert second.epoch > first.epoch
+
+
+def test_a_node_that_does_not_answer_is_ended_before_another_is_started(rig: Rig) -> None:
+    first = rig.client().health()
+    node = first.nodes[0].pid
+    assert node is not None
+    os.kill(first.pid, signal.SIGKILL)
+    (rig.stager.state_dir / "node" / "node.sock").unlink()
+    rig.until(lambda: not is_alive(first.pid), "the scheduler to be gone")
+    second = rig.client().health().nodes[0]
+    assert second.pid != node and not is_alive(node) and second.incarnation != first.nodes[0].incarnation
+
+
+def test_killed_in_the_middle_it_goes_on_and_nothing_finished_runs_again(rig: Rig) -> None:
+    client = rig.client()
+    run = rig.submit(client, rig.three(pause_s=1.0))
+    rig.until(lambda: client.run(run).status().jobs.get("running") == 2, "both jobs to run")
+    os.kill(client.health().pid, signal.SIGKILL)
+    rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to be gone")
+    client = rig.client()
+    assert rig.finished(client, run) == "succeeded"
+    assert (rig.data / "out" / "all").read_bytes() == b"ONE\nTWO\n"
+    assert rig.ran() == Counter(first=1, second=1, join=1)
+
+
+def test_a_killed_node_comes_back_and_the_run_goes_on(rig: Rig) -> None:
+    client = rig.client()
+    run = rig.submit(client, rig.three(pause_s=0.5))
+    rig.until(lambda: client.run(run).status().jobs.get("running") == 2, "both jobs to run")
+    node = client.health().nodes[0]
+    assert node.pid is not None
+    os.kill(node.pid, signal.SIGKILL)
+    assert rig.finished(client, run) == "succeeded"
+    assert client.health().nodes[0].incarnation != node.incarnation
+    assert (rig.data / "out" / "all").read_bytes() == b"ONE\nTWO\n"
+    assert rig.ran() == Counter(first=1, second=1, join=1)
+
+
+def test_two_active_runs_may_not_write_to_one_place(rig: Rig) -> None:
+    client = rig.client()
+    first = rig.submit(client, rig.three("one", pause_s=1.0))
+    other = rig.workflow("two", [rig.final("all")], [rig.job("make", "echo x > all", (), ("all",))], [rig.origin("store")])
+    other = Workflow(other.name, {"all": File("all", size_bytes=2, destination=Destination(Location("store", "out/all")))}, other.jobs, other.origins)
+    with pytest.raises(Refused, match=f"active run {first} writes to .*out/all"):
+        rig.submit(client, other)
+    client.run(first).stop()
+    rig.finished(client, first)
+    second = rig.submit(client, other)
+    assert rig.finished(client, second) in ("succeeded", "not_durable")
+
+
+def test_a_drained_run_is_interrupted_and_resumed(rig: Rig) -> None:
+    client = rig.client()
+    run = rig.submit(client, rig.three(pause_s=0.5))
+    rig.until(lambda: client.run(run).status().jobs.get("running") == 2, "both jobs to run")
+    client.run(run).drain()
+    assert rig.finished(client, run) == "interrupted"
+    assert rig.ran() == Counter(first=1, second=1)
+    client.run(run).resume(rig.credentials(rig.three()))
+    assert rig.finished(client, run) == "succeeded"
+    assert rig.ran() == Counter(first=1, second=1, join=1)
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_sigterm_drains_a_second_one_stops_and_both_are_resumable(rig: Rig, signals: int) -> None:
+    client = rig.client()
+    pause_s = 1.0 if signals == 1 else 60.0
+    run = rig.submit(client, rig.three(pause_s=pause_s))
+    rig.until(lambda: len(client.run(run).status().running) == 2 and len(rig.stager.reaper_pids()) == 2, "both jobs to run")
+    pid = client.health().pid
+    for number in range(signals):
+        os.kill(pid, signal.SIGTERM)
+        if number == 0 and signals == 2:
+            rig.until(lambda: client.runs()[0].state == "draining", "the run to drain")
+    rig.until(lambda: not is_alive(pid), "the scheduler to end")
+    rig.until(lambda: rig.stager.node_pid() is None, "its node to end with it")
+    assert not rig.stager.reaper_pids()
+    client = rig.client()
+    assert client.runs()[0].state == "interrupted"
+    if signals == 1:
+        client.run(run).resume(rig.credentials(rig.three()))
+        assert rig.finished(client, run) == "succeeded"
+        assert rig.ran() == Counter(first=1, second=1, join=1)
+
+
+def test_cancel_names_what_would_be_lost_and_ends_for_good(rig: Rig) -> None:
+    client = rig.client()
+    jobs = [rig.job("make", "echo hello > m", (), ("m",)), rig.job("slow", "sleep 60; cat m > f", ("m",), ("f",))]
+    run = rig.submit(client, rig.workflow("w", [File("m", size_bytes=10), rig.final("f")], jobs))
+    rig.until(lambda: client.run(run).status().jobs.get("running") == 1 and rig.ran()["slow"], "the slow job to run")
+    losses = client.run(run).losses()
+    assert (losses.files, losses.size_bytes, losses.jobs_running) == (["m"], 6, 1)
+    client.run(run).cancel()
+    assert rig.finished(client, run) == "cancelled"
+    with pytest.raises(Refused, match="cancelled for good"):
+        client.run(run).resume(wire.Credentials())
+    rig.until(lambda: client.health().nodes[0].used_bytes == 0, "what it made to be dropped")
+
+
+def test_outputs_larger_than_planned_wait_for_space_and_are_committed(rig: Rig) -> None:
+    client = rig.client()
+    job = rig.job("grow", "head -c 5000000 /dev/zero > big", (), ("big",))
+    run = rig.submit(client, rig.workflow("w", [rig.final("big", size_bytes=1000)], [job]))
+    assert rig.finished(client, run) == "succeeded"
+    assert (rig.data / "out" / "big").stat().st_size == 5_000_000
+    assert rig.ran() == Counter(grow=1)
+    assert any("waits for" in line for line in client.run(run).explain(job="grow").lines)
+
+
+SECRET = "hush-d1f7e2"
+
+
+def test_no_secret_reaches_journal_logs_or_plan(rig: Rig) -> None:
+    """Neither of an origin nor of a variable that a job takes from its submitter; the job gets it all the same."""
+    client = rig.client()
+    origins = [rig.origin(), Origin("vault", OriginKind.S3, "s3://bucket/x", "env:VAULT")]
+    there = File("there", sources=(Source(Location("vault", "there"), 3, 'etag:"x";s=3'),), size_bytes=3)
+    jobs = [
+        rig.job("told", 'test "$TOKEN" = ' + f'"{SECRET[:4]}""{SECRET[4:]}" && echo yes > f', (), ("f",), env_pass=("TOKEN",)),
+        rig.job("read", "cat there > g", ("there",), ("g",), retries=0),
+    ]
+    workflow = rig.workflow("w", [rig.final("f"), rig.final("g"), there], jobs, origins)
+    vault = {
+        "kind": "s3", "bucket": "bucket", "prefix": "x", "region": "us-east-1", "endpoint": "http://127.0.0.1:9", "addressing": "path",
+        "access_key_id": "id", "secret_access_key": SECRET, "session_token": SECRET, "allow_http": True,
+    }  # fmt: skip
+    credentials = wire.Credentials({"lab": {"kind": "file", "base_path": str(rig.data)}, "vault": vault}, {"TOKEN": SECRET})
+    run = rig.submit(client, workflow, credentials)
+    rig.until(lambda: client.run(run).status().jobs.get("done") == 1, "the job that wants the variable to end well")
+    rig.until(lambda: any("tried again" in line for line in client.run(run).explain(lfn="there").lines), "the origin to have been tried")
+    said = [client.run(run).status(), client.run(run).needs(), *client.run(run).ledger(), *client.run(run).events().events]
+    assert not any(SECRET in body.model_dump_json() for body in said)
+    client.run(run).stop()
+    rig.finished(client, run)
+    client.shutdown()
+    rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to end")
+    found = [str(path) for path in rig.stager.state_dir.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    assert found == []
+
+
+def test_jobs_that_want_the_submitters_variables_wait_for_a_resume_after_a_restart(rig: Rig) -> None:
+    client = rig.client()
+    jobs = [rig.job("slow", "sleep 1; echo x > m", (), ("m",)), rig.job("told", 'test "$WORD" = yes; cat m > f', ("m",), ("f",), env_pass=("WORD",))]
+    workflow = rig.workflow("w", [File("m", size_bytes=10), rig.final("f")], jobs)
+    origins = {"lab": {"kind": "file", "base_path": str(rig.data)}}
+    run = rig.submit(client, workflow, wire.Credentials(origins, {"WORD": "yes"}))
+    rig.until(lambda: rig.ran()["slow"], "the first job to run")
+    os.kill(client.health().pid, signal.SIGKILL)
+    rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to be gone")
+    client = rig.client()
+    rig.until(lambda: any("stager resume" in problem.message for problem in client.run(run).status().problems), "it to say what it waits for")
+    assert client.run(run).needs().env_pass == ["WORD"]
+    client.run(run).resume(wire.Credentials(origins, {"WORD": "yes"}))
+    assert rig.finished(client, run) == "succeeded" and rig.ran() == Counter(slow=1, told=1)
+
+
+def test_a_restart_does_not_guess_secrets(rig: Rig) -> None:
+    """The fetch is denied with what to do, and a resume that brings them goes on."""
+    client = rig.client()
+    there = File("there", sources=(Source(Location("vault", "there"), 3, 'etag:"x";s=3'),), size_bytes=3)
+    jobs = [rig.job("slow", "sleep 1; echo x > m", (), ("m",)), rig.job("read", "cat m there > f", ("m", "there"), ("f",), retries=0)]
+    origins = [rig.origin(), Origin("vault", OriginKind.S3, "s3://bucket/x", "env:VAULT")]
+    workflow = rig.workflow("w", [File("m", size_bytes=10), rig.final("f"), there], jobs, origins)
+    vault = {"kind": "s3", "bucket": "b", "region": "us-east-1", "endpoint": "http://127.0.0.1:9", "access_key_id": "i", "secret_access_key": "s", "allow_http": True}
+    run = rig.submit(client, workflow, wire.Credentials({"lab": {"kind": "file", "base_path": str(rig.data)}, "vault": vault}))
+    os.kill(client.health().pid, signal.SIGKILL)
+    rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to be gone")
+    os.kill(rig.stager.node_pid() or 0, signal.SIGKILL)
+    client = rig.client()
+    assert rig.finished(client, run) == "failed"
+    fault = client.run(run).summary().fault
+    assert fault is not None and fault.error_class == "denied" and f"stager resume {run}" in fault.message
+
+
+def test_it_ends_by_itself_when_nobody_needs_it(rig: Rig) -> None:
+    rig.stager.idle_exit_s = 0.5
+    client = rig.client()
+    pid, node = client.health().pid, client.health().nodes[0].pid
+    assert node is not None
+    client.close()
+    rig.until(lambda: not is_alive(pid) and not is_alive(node), "both to end")
+    assert not (rig.stager.state_dir / "scheduler.sock").exists()
+
+
+def test_a_scheduler_that_cannot_start_says_why(rig: Rig) -> None:
+    (rig.stager.state_dir / "journal.sqlite").parent.mkdir(mode=0o700)
+    (rig.stager.state_dir / "journal.sqlite").write_bytes(b"this is no database, it is a letter to you" * 100)
+    with pytest.raises(Refused, match=r"did not start(.|\n)*not a database"):
+        connect_or_start(rig.stager.state_dir, ["--capacity", "1000000"])
+
+
+def test_only_its_own_host_name_and_api_version_are_served(rig: Rig) -> None:
+    rig.client()
+
+    def status(headers: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        connection = UnixConnection(rig.stager.state_dir / "scheduler.sock", 30)
+        connection.putrequest("GET", "/v1/health", skip_host=True)
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer: http.client.HTTPResponse = connection.getresponse()
+        body = json.loads(answer.read())
+        connection.close()
+        return answer.status, body
+
+    assert status({"Host": wire.HOST})[0] == 200
+    assert status({"Host": "evil.example.org"})[0] == 400
+    code, body = status({"Host": wire.HOST, "X-Stager-Api": "99"})
+    assert (code, body["error"]["code"]) == (400, "api_version")
+    assert (rig.stager.state_dir / "scheduler.sock").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_does_not_exist_is_named(rig: Rig) -> None:
+    client = rig.client()
+    for call in (client.run("nope-1").status, client.run("nope-1").summary, client.run("nope-1").cancel, lambda: client.run("nope-1").logs("j")):
+        with pytest.raises(InvalidInput, match="no run 'nope-1'"):
+            call()
+    run = rig.submit(client, rig.three())
+    with pytest.raises(InvalidInput, match="no job 'nobody'"):
+        client.run(run).logs("nobody")
+    with pytest.raises(Refused, match="'a.mid' is no final"):
+        client.run(run).wait(lfn="a.mid")
+    rig.finished(client, run)
+
+
+def test_a_workflow_too_large_for_the_node_is_refused_before_it_starts(rig: Rig) -> None:
+    client = rig.client()
+    job = rig.job("big", "echo > f", (), ("f",))
+    workflow = rig.workflow("w", [rig.final("f", size_bytes=10 * CAPACITY_BYTES)], [job])
+    with pytest.raises(Refused, match="at least 500 MB"):
+        rig.submit(client, workflow)
+    assert client.runs() == [] and not rig.ran()
+
+
+def test_progress_can_be_followed_and_jobs_explain_themselves(rig: Rig) -> None:
+    client = rig.client()
+    run = rig.submit(client, rig.three())
+    kinds = [event.kind for event in client.run(run).follow()]
+    assert kinds[0] == "run_submitted" and kinds[-1] == "finish_run" and kinds.count("attempt_ended") == 3
+    story = client.run(run).explain(lfn="all").lines
+    assert any("upload" in line for line in story) and any("verified by" in line for line in story)
+    logs = client.run(run).logs("join").logs
+    assert [log.stream for log in logs] == ["stdout", "stderr"] and all(Path(log.path).exists() for log in logs)
+
+
+def test_gc_removes_what_finished_runs_left_and_the_cache_when_asked(rig: Rig) -> None:
+    client = rig.client()
+    run = rig.submit(client, rig.three())
+    rig.finished(client, run)
+    rig.until(lambda: client.health().nodes[0].used_bytes == 4 + 4 + 8, "only inputs and the final to be kept")
+    planned = client.gc(wire.GcRequest(cache=True, dry_run=True))
+    assert (planned.runs, planned.replicas) == ([run], 3) and client.runs() != []
+    report = client.gc(wire.GcRequest(cache=True))
+    assert (report.runs, report.replicas, report.journal_compacted) == ([run], 3, True)
+    rig.until(lambda: client.health().nodes[0].used_bytes == 0, "the cache to be empty")
+    assert client.runs() == [] and not (rig.stager.state_dir / "logs" / run).exists()
+    assert (rig.data / "out" / "all").read_bytes() == b"ONE\nTWO\n"
+    again = rig.submit(client, rig.three())
+    assert again != run and rig.finished(client, again) == "succeeded"
+
+
+def test_profiles_are_measured_and_used_for_the_next_plan(rig: Rig) -> None:
+    client = rig.client()
+    run = rig.submit(client, rig.three(pause_s=0.2))
+    rig.finished(client, run)
+    from stager.adapters.profiles_store import read_profiles
+
+    found = read_profiles(rig.stager.state_dir / "profiles.sqlite")
+    assert set(found) == {"first", "second", "join"} and found["join"].samples == 1
+    assert found["join"].output_bytes == 8 and (found["join"].compute_s or 0) >= 0.2
+
+
+def test_a_long_path_of_the_state_directory_is_no_obstacle(rig: Rig, tmp_path: Path) -> None:
+    rig.stager.state_dir = tmp_path / ("long" * 20) / ("longer" * 10)
+    rig.stager.state_dir.parent.mkdir()
+    client = rig.client()
+    run = rig.submit(client, rig.three())
+    assert rig.finished(client, run) == "succeeded"
+
+
+def test_a_client_survives_ctrl_c_in_the_middle_of_a_wait(rig: Rig) -> None:
+    client = rig.client()
+    run = rig.submit(client, rig.three(pause_s=0.5))
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            client.run(run).wait_finished(30)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert client.runs()[0].run == run
+    assert rig.finished(client, run) == "succeeded"
+
+
+def test_errors_of_the_api_are_stagers_own(rig: Rig) -> None:
+    client = rig.client()
+    with pytest.raises(StagerError) as caught:
+        client.call("POST", "/v1/runs", b'{"workflow": 1}')
+    assert caught.value.error_class == "invalid_input"
+    assert str(PROJECT) not in caught.value.message
