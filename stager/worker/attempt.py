@@ -6,7 +6,7 @@ May know: the model, the reaper's result. One rule: a measure that was not seen 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -62,7 +62,12 @@ class AttemptResult:
     release_fault: Fault | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """By hand: dataclasses.asdict copies deeply, for a fifth of a millisecond of each job."""
+        said = {name: getattr(self, name) for name in self.__slots__}
+        for name in ("fault", "measures", "release_fault"):
+            value = said[name]
+            said[name] = value and {key: getattr(value, key) for key in value.__slots__}
+        return said
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> AttemptResult:

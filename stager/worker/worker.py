@@ -169,12 +169,14 @@ class Worker:
 
     def _prepare(self, spec: AttemptSpec, place: Place) -> tuple[str, str]:
         os.mkdir(f"{place.sandbox}/{SCRATCH}", 0o700)
-        # The directories that outputs go into are there, as people expect who come from other workflow systems; a directory that is itself an output is not.
+        # What outputs go into is there, as in other workflow systems; a directory that is itself an output is not.
         parents = {os.path.dirname(entry.path) for entry in spec.outputs} | {spec.cwd}
         for directory in sorted(filter(None, parents)):
             os.makedirs(f"{place.sandbox}/{directory}", 0o700, exist_ok=True)
         logs = log_paths(self.state_dir, spec)
-        os.makedirs(os.path.dirname(logs[0]), 0o700, exist_ok=True)
+        directory = os.path.dirname(logs[0])
+        if not os.path.isdir(directory):
+            os.makedirs(directory, 0o700, exist_ok=True)
         return logs
 
     async def _judge(self, spec: AttemptSpec, place: Place, started: Reaper, code: int) -> Ending:

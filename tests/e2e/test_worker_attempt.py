@@ -215,6 +215,13 @@ def test_a_job_may_work_below_its_sandbox(rig: Rig) -> None:
     assert rig.content(output("work/made")) == b"x\n"
 
 
+def test_the_directories_that_outputs_go_into_are_there(rig: Rig) -> None:
+    made, tree = output("a/b/made"), output("c/tree", kind=FileKind.DIRECTORY)
+    result = run(rig, attempt("echo x > a/b/made; mkdir c/tree; echo y > c/tree/member", outputs=(made, tree)))
+    assert result.outcome is Outcome.OK, result
+    assert rig.content(made) == b"x\n" and rig.content(tree, "member") == b"y\n"
+
+
 def test_a_timeout_ends_the_job(rig: Rig) -> None:
     result = run(rig, attempt("sleep 1000", timeout_s=0.2))
     assert result.outcome is Outcome.FAILED and result.fault is not None and result.fault.code == "job_timeout"

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from stager.worker import AttemptSpec, Place, reaper
+from stager.worker import AttemptSpec, Outcome, Place, reaper
+from stager.worker.attempt import fault_of, measures_of
 from stager.worker.place import read_json, write_json
 from stager.worker.reaper import Reaper
-from tests.testbed.places import ionode_binary
+from tests.testbed.places import PROJECT, ionode_binary
 from tests.testbed.processes import is_alive
 from tests.testbed.waiting import wait_until
 
@@ -37,6 +38,17 @@ def write_spec(place: Place, script: str, **fields: object) -> None:
 def start(place: Place, script: str, **fields: object) -> Reaper:
     write_spec(place, script, **fields)
     return Reaper(str(ionode_binary()), place, f"{place.directory}/err")
+
+
+def test_the_golden_messages_are_ours(place: Place) -> None:
+    golden = PROJECT / "tests" / "conformance" / "wire"
+    write_spec(place, "true")
+    ours, theirs = read_json(place.spec) or {}, read_json(f"{golden}/reaper_spec.json") or {}
+    assert ours.keys() == theirs.keys() | {"sandbox_dir"}
+    result = read_json(f"{golden}/reaper_result.json") or {}
+    assert fault_of(result, "j", "") == (Outcome.OK, None)
+    seen = measures_of(result, None)
+    assert (seen.wall_s, seen.memory_peak_bytes, seen.chars_read, seen.processes) == (12.25, 52428800, 2097152, 3)
 
 
 def started(place: Place) -> bool:

@@ -121,7 +121,8 @@ impl Start<'_> {
         if unsafe { libc::getppid() } != parent {
             sys::exit_now(127);
         }
-        // SAFETY: descriptors of this process, all above 2 (see `run`), so no dup2 overwrites one that is still needed.
+        // SAFETY: descriptors of this process, all above 2, since Rust's runtime opens what its starter left closed of 0 to 2:
+        // no dup2 overwrites one that is still needed.
         unsafe {
             sys::check(libc::fchdir(self.cwd.as_raw_fd()))?;
             for (index, fd) in self.stdio.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -29,7 +29,6 @@ pub struct Stop {
 pub fn run(spec_path: &Path) -> Result<i32, Stop> {
     let stop = |exit_code| move |message: String| Stop { message, exit_code };
     sys::close_inherited();
-    fill_standard_descriptors();
     let spec = Spec::read(spec_path).map_err(stop(EXIT_USAGE))?;
     sys::lead_session();
     sys::block_signals();
@@ -47,16 +46,6 @@ pub fn run(spec_path: &Path) -> Result<i32, Stop> {
     report.write(&spec.result_path).map_err(|error| stop(EXIT_NO_RESULT)(format!("the result {} cannot be written: {error}", spec.result_path.display())))?;
     drop(lock);
     Ok(EXIT_RESULT_WRITTEN)
-}
-
-/// Everything opened later lies above 2, whatever the starter had closed.
-fn fill_standard_descriptors() {
-    while let Ok(fd) = sys::open_at(libc::AT_FDCWD, c"/dev/null", libc::O_RDWR, 0) {
-        if fd.as_raw_fd() > 2 {
-            return;
-        }
-        let _ = fd.into_raw_fd();
-    }
 }
 
 fn attempt(spec: &Spec, lock: &File) -> Report {

@@ -4,3 +4,4 @@ mod case;
 mod holding;
 mod linking;
 mod running;
+mod wire;

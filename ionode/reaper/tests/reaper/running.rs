@@ -42,7 +42,7 @@ fn job_starts_with_a_clean_process() {
         let case = case.shell("umask; ulimit -c; pwd; grep -E '^Sig(Blk|Ign)' /proc/self/status; exec ls /proc/self/fd");
         case.write_spec();
         // The starter leaks descriptors and ignores signals.
-        let status = case.run_command(&["sh", "-c", "trap '' HUP USR1 PIPE; exec 7</etc/passwd; exec 9<&7; exec \"$@\"", "sh"]).status().unwrap();
+        let status = case.run_command(&["sh", "-c", "ulimit -c unlimited && trap '' HUP USR1 PIPE; exec 7</etc/passwd; exec 9<&7; exec \"$@\"", "sh"]).status().unwrap();
         assert!(status.success());
         let cwd = case.path("sandbox");
         let clean = "0000000000000000";
@@ -178,11 +178,15 @@ fn timeout_kills_a_tree_that_does_not_listen() {
 fn term_to_the_reaper_ends_the_job() {
     each(|case| {
         let token = case.token(1);
-        let case = case.shell(&format!("setsid sleep {token} & echo ready > ready; sleep {token}"));
+        let script = format!("for i in 1 2 3 4 5 6 7 8; do sh -c 'setsid sh -c \"sleep {token}; :\"; :' & done; echo ready > ready; sleep {token}");
+        let case = case.shell(&script).set("grace_s", json!(15));
         let mut reaper = case.start();
         wait_until("the job", || case.path("sandbox/ready").exists() && is_running(&token));
+        let begun = Instant::now();
         signal(reaper.id(), "TERM");
         assert!(reaper.wait().unwrap().success());
+        // TERM was enough for all, those included that lost their parents to it.
+        assert!(begun.elapsed() < Duration::from_secs(10));
         assert_eq!(case.result()["outcome"], "killed");
         assert_eq!(case.result()["signal"], 15);
         assert!(!is_running(&token));
