@@ -40,11 +40,14 @@ SOCKET_PATH_BYTES_MAX = 107
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
+    """`umask` is the submitter's: finals at a file origin get their rights by it."""
+
     program: str
     node_id: str
     store_dir: Path
     log_path: Path
     capacity_bytes: int
+    umask: int = 0o022
 
 
 class NodeProcess:
@@ -141,7 +144,7 @@ class NodeProcess:
         try:
             # A session of its own: Ctrl-C and the end of the scheduler must not reach it, so that a later scheduler can adopt it.
             self.child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=handle, stderr=handle, start_new_session=True, cwd="/", close_fds=True
+                command, stdin=subprocess.DEVNULL, stdout=handle, stderr=handle, start_new_session=True, cwd="/", umask=settings.umask
             )
         except OSError as problem:
             raise Refused(f"the I/O node cannot be started: {settings.program}: {problem}", code="ionode_missing") from problem
@@ -176,7 +179,12 @@ class NodeProcess:
 
     def _reap(self) -> None:
         if self.child is not None and self.child.poll() is not None:
-            log.warning("the I/O node %s ended with exit %d", self.node_id, self.child.returncode)
+            log.log(
+                logging.WARNING if self.child.returncode else logging.INFO,
+                "the I/O node %s ended with exit %d",
+                self.node_id,
+                self.child.returncode,
+            )
             self.child = None
 
     async def stop(self, drain_s: float = 0.0) -> None:
@@ -185,10 +193,13 @@ class NodeProcess:
             await self.client.shutdown(drain_s)
         except StagerError as problem:
             log.debug("node %s: not shut down in order: %s", self.node_id, problem)
+            # One that was just started cannot be asked yet.
+            if self.child is not None:
+                self.child.terminate()
         # A node in its orderly end waits for its callers to hang up.
         self.client.close()
         end = time.monotonic() + drain_s + END_DEADLINE_S
-        while time.monotonic() < end and self._locked():
+        while time.monotonic() < end and (self._locked() or self.child is not None):
             self._reap()
             await asyncio.sleep(POLL_S)
         await self._end_unanswering()

@@ -1,4 +1,4 @@
-"""The Journal port's contract, held by the SQLite journal: what was appended is there, in order, whatever died; what it cannot read it names."""
+"""The Journal port's contract, held by the SQLite journal: what was appended is there, whatever died; what it cannot read it names."""
 
 from __future__ import annotations
 

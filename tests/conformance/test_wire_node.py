@@ -116,11 +116,13 @@ def test_only_a_lost_node_is_lost() -> None:
 
 def test_the_bodies_of_transfers_are_the_golden_ones() -> None:
     fetch = cmd.Fetch(
-        id="c-900", at=0.0, cause="e1", node="node0", transfer="t-17", file="f-raw-01", lfn="one", run="r", origin="lab", path="raw/one.fits",
+        id="c-900", at=0.0, cause="e1", node="node0", transfer="t-17", file="f-raw-01", lfn="one", run="r", origin="lab",
+        path="raw/one.fits",
         size_bytes=1048576, token="m=1763629200000000000;s=1048576", purpose=cmd.Purpose.PREFETCH, priority=10,
     )  # fmt: skip
     upload = cmd.Upload(
-        id="c-901", at=0.0, cause="e1", node="node0", transfer="t-18", file="f-mosaic", generation="a-9.1", lfn="mosaic", run="r", origin="lab",
+        id="c-901", at=0.0, cause="e1", node="node0", transfer="t-18", file="f-mosaic", generation="a-9.1", lfn="mosaic", run="r",
+        origin="lab",
         path="out/mosaic.fits", size_bytes=20, purpose=cmd.Purpose.FINAL, priority=12,
     )  # fmt: skip
     assert transfer_body(fetch, "lab", 10) == golden("transfer_fetch.request")

@@ -1,4 +1,4 @@
-"""The scheduler process with a real I/O node, asked over its socket: one owner, resumable whatever died, no secret anywhere, nobody left behind."""
+"""The scheduler process with a real I/O node, asked over its socket: one owner, resumable whatever died, no secret anywhere."""
 
 from __future__ import annotations
 
@@ -8,116 +8,25 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stager import wire
-from stager.client import Client, UnixConnection, connect, connect_or_start
+from stager.adapters.profiles_store import read_profiles
+from stager.client import UnixConnection, connect_or_start
 from stager.model.errors import InvalidInput, Refused, StagerError
-from stager.model.files import Destination, File, Location, OnExists, Source
+from stager.model.files import Destination, File, Location, Source
 from stager.model.topology import embedded
-from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
+from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
 from stager.planning.policy import Limits
+from tests.e2e.service_rig import CAPACITY_BYTES, Rig
 from tests.testbed.places import PROJECT
 from tests.testbed.processes import is_alive
-from tests.testbed.stager import Stager
-from tests.testbed.waiting import wait_until
-
-CAPACITY_BYTES = 50_000_000
-
-
-class Rig:
-    """A scheduler on a state directory, an origin beside it, and workflows made of shell jobs."""
-
-    def __init__(self, place: Path) -> None:
-        self.stager = Stager(place / "s", place / "home")
-        self.data = place / "data"
-        self.data.mkdir()
-        self.trace = place / "trace"
-        self.clients: list[Client] = []
-
-    def client(self, **env: str) -> Client:
-        """Of the living scheduler, or of one started with this environment added."""
-        found = connect(self.stager.state_dir) or self._start(env)
-        self.clients.append(found)
-        return found
-
-    def _start(self, env: Mapping[str, str]) -> Client:
-        self.stager.state_dir.mkdir(mode=0o700, exist_ok=True)
-        log = (self.stager.state_dir / "scheduler.log").open("ab")
-        command = [sys.executable, "-m", "stager.service", "--state-dir", str(self.stager.state_dir), "--capacity", str(CAPACITY_BYTES), "--cores", "2"]
-        environment = {**self.stager.environment(), **env}
-        subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        log.close()
-        return wait_until(self._ready, "the scheduler to be ready")
-
-    def _ready(self) -> Client | None:
-        client = connect(self.stager.state_dir)
-        return client if client is not None and client.health().ready else None
-
-    def origin(self, name: str = "lab") -> Origin:
-        return Origin(name, OriginKind.FILE, f"file://{self.data}")
-
-    def source(self, path: str, content: bytes) -> File:
-        file = self.data / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
-        old = time.time() - 60
-        os.utime(file, (old, old))
-        token = f"m={file.stat().st_mtime_ns};s={len(content)}"
-        return File(path, sources=(Source(Location("lab", path), len(content), token),), size_bytes=len(content))
-
-    def final(self, lfn: str, size_bytes: int = 1000) -> File:
-        return File(lfn, size_bytes=size_bytes, destination=Destination(Location("lab", f"out/{lfn}"), OnExists.REPLACE))
-
-    def job(self, name: str, shell: str, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (), **more: Any) -> Job:
-        traced = f'echo "$STAGER_JOB" >> {self.trace}; {shell}'
-        ins = tuple(JobInput(lfn, lfn) for lfn in inputs)
-        outs = tuple(JobOutput(lfn, lfn) for lfn in outputs)
-        return Job(name, name, shell=traced, inputs=ins, outputs=outs, **more)
-
-    def workflow(self, name: str, files: list[File], jobs: list[Job], origins: list[Origin] | None = None) -> Workflow:
-        known = origins or [self.origin()]
-        return Workflow(name, {file.lfn: file for file in files}, {job.id: job for job in jobs}, {origin.name: origin for origin in known})
-
-    def submit(self, client: Client, workflow: Workflow, credentials: wire.Credentials | None = None) -> str:
-        plan = make_plan(workflow, embedded(CAPACITY_BYTES, cores=2), limits=Limits(cores=2))
-        return client.submit(workflow, plan, credentials or self.credentials(workflow))
-
-    def credentials(self, workflow: Workflow) -> wire.Credentials:
-        return wire.Credentials({name: {"kind": "file", "base_path": str(self.data)} for name in workflow.origins}, {})
-
-    def three(self, name: str = "three", pause_s: float = 0.0) -> Workflow:
-        """Two jobs that read one input each, and one that joins them."""
-        files = [self.source("a", b"one\n"), self.source("b", b"two\n"), File("a.mid", size_bytes=10), File("b.mid", size_bytes=10), self.final("all")]
-        jobs = [
-            self.job("first", f"sleep {pause_s}; tr a-z A-Z < a > a.mid", ("a",), ("a.mid",)),
-            self.job("second", f"sleep {pause_s}; tr a-z A-Z < b > b.mid", ("b",), ("b.mid",)),
-            self.job("join", f"sleep {pause_s}; cat a.mid b.mid > all", ("a.mid", "b.mid"), ("all",)),
-        ]
-        return self.workflow(name, files, jobs)
-
-    def ran(self) -> Counter[str]:
-        return Counter(self.trace.read_text().split()) if self.trace.exists() else Counter()
-
-    def finished(self, client: Client, run: str, deadline_s: float = 60.0) -> str:
-        answer = client.run(run).wait_finished(deadline_s)
-        assert answer.finished, f"{answer.state}\n{self.stager.log_tail()}"
-        return answer.state
-
-    def until(self, condition: Callable[[], Any], what: str) -> Any:
-        return wait_until(condition, f"{what}\n{self.stager.log_tail()}", 60)
-
-    def end(self) -> None:
-        for client in self.clients:
-            client.close()
-        self.stager.end()
 
 
 @pytest.fixture
@@ -206,7 +115,9 @@ def test_two_active_runs_may_not_write_to_one_place(rig: Rig) -> None:
     client = rig.client()
     first = rig.submit(client, rig.three("one", pause_s=1.0))
     other = rig.workflow("two", [rig.final("all")], [rig.job("make", "echo x > all", (), ("all",))], [rig.origin("store")])
-    other = Workflow(other.name, {"all": File("all", size_bytes=2, destination=Destination(Location("store", "out/all")))}, other.jobs, other.origins)
+    other = Workflow(
+        other.name, {"all": File("all", size_bytes=2, destination=Destination(Location("store", "out/all")))}, other.jobs, other.origins
+    )
     with pytest.raises(Refused, match=f"active run {first} writes to .*out/all"):
         rig.submit(client, other)
     client.run(first).stop()
@@ -306,7 +217,10 @@ def test_no_secret_reaches_journal_logs_or_plan(rig: Rig) -> None:
 
 def test_jobs_that_want_the_submitters_variables_wait_for_a_resume_after_a_restart(rig: Rig) -> None:
     client = rig.client()
-    jobs = [rig.job("slow", "sleep 1; echo x > m", (), ("m",)), rig.job("told", 'test "$WORD" = yes; cat m > f', ("m",), ("f",), env_pass=("WORD",))]
+    jobs = [
+        rig.job("slow", "sleep 1; echo x > m", (), ("m",)),
+        rig.job("told", 'test "$WORD" = yes; cat m > f', ("m",), ("f",), env_pass=("WORD",)),
+    ]
     workflow = rig.workflow("w", [File("m", size_bytes=10), rig.final("f")], jobs)
     origins = {"lab": {"kind": "file", "base_path": str(rig.data)}}
     run = rig.submit(client, workflow, wire.Credentials(origins, {"WORD": "yes"}))
@@ -314,7 +228,9 @@ def test_jobs_that_want_the_submitters_variables_wait_for_a_resume_after_a_resta
     os.kill(client.health().pid, signal.SIGKILL)
     rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to be gone")
     client = rig.client()
-    rig.until(lambda: any("stager resume" in problem.message for problem in client.run(run).status().problems), "it to say what it waits for")
+    rig.until(
+        lambda: any("stager resume" in problem.message for problem in client.run(run).status().problems), "it to say what it waits for"
+    )
     assert client.run(run).needs().env_pass == ["WORD"]
     client.run(run).resume(wire.Credentials(origins, {"WORD": "yes"}))
     assert rig.finished(client, run) == "succeeded" and rig.ran() == Counter(slow=1, told=1)
@@ -327,7 +243,15 @@ def test_a_restart_does_not_guess_secrets(rig: Rig) -> None:
     jobs = [rig.job("slow", "sleep 1; echo x > m", (), ("m",)), rig.job("read", "cat m there > f", ("m", "there"), ("f",), retries=0)]
     origins = [rig.origin(), Origin("vault", OriginKind.S3, "s3://bucket/x", "env:VAULT")]
     workflow = rig.workflow("w", [File("m", size_bytes=10), rig.final("f"), there], jobs, origins)
-    vault = {"kind": "s3", "bucket": "b", "region": "us-east-1", "endpoint": "http://127.0.0.1:9", "access_key_id": "i", "secret_access_key": "s", "allow_http": True}
+    vault = {
+        "kind": "s3",
+        "bucket": "b",
+        "region": "us-east-1",
+        "endpoint": "http://127.0.0.1:9",
+        "access_key_id": "i",
+        "secret_access_key": "s",
+        "allow_http": True,
+    }
     run = rig.submit(client, workflow, wire.Credentials({"lab": {"kind": "file", "base_path": str(rig.data)}, "vault": vault}))
     os.kill(client.health().pid, signal.SIGKILL)
     rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to be gone")
@@ -378,7 +302,12 @@ def test_only_its_own_host_name_and_api_version_are_served(rig: Rig) -> None:
 
 def test_what_does_not_exist_is_named(rig: Rig) -> None:
     client = rig.client()
-    for call in (client.run("nope-1").status, client.run("nope-1").summary, client.run("nope-1").cancel, lambda: client.run("nope-1").logs("j")):
+    for call in (
+        client.run("nope-1").status,
+        client.run("nope-1").summary,
+        client.run("nope-1").cancel,
+        lambda: client.run("nope-1").logs("j"),
+    ):
         with pytest.raises(InvalidInput, match="no run 'nope-1'"):
             call()
     run = rig.submit(client, rig.three())
@@ -429,8 +358,6 @@ def test_profiles_are_measured_and_used_for_the_next_plan(rig: Rig) -> None:
     client = rig.client()
     run = rig.submit(client, rig.three(pause_s=0.2))
     rig.finished(client, run)
-    from stager.adapters.profiles_store import read_profiles
-
     found = read_profiles(rig.stager.state_dir / "profiles.sqlite")
     assert set(found) == {"first", "second", "join"} and found["join"].samples == 1
     assert found["join"].output_bytes == 8 and (found["join"].compute_s or 0) >= 0.2

@@ -26,7 +26,8 @@ def environ(tmp_path: Path) -> dict[str, str]:
     key = tmp_path / "key"
     key.write_text("")
     config.write_text(
-        f"Host lab\n  HostName lab.example.org\n  Port 2222\n  User ana\n  IdentityFile {key}\n  IdentitiesOnly yes\n  HostKeyAlias lab-alias\n"
+        f"Host lab\n  HostName lab.example.org\n  Port 2222\n  User ana\n  IdentityFile {key}\n"
+        "  IdentitiesOnly yes\n  HostKeyAlias lab-alias\n"
         f"  UserKnownHostsFile {tmp_path}/known {tmp_path}/known2\n  GlobalKnownHostsFile none\n"
         "Host behind\n  ProxyJump gate\nHost piped\n  ProxyCommand nc %h %p\n"
     )

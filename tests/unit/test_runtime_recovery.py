@@ -1,4 +1,4 @@
-"""From a journal back to a Machine: the same version decides the same again, a disagreement lets the record win, another version is only applied."""
+"""From a journal back to a Machine: the same version decides the same again; else the record wins, and nothing is decided anew."""
 
 from __future__ import annotations
 
@@ -150,7 +150,8 @@ def test_what_has_no_answer_yet_is_outstanding() -> None:
 
 def fetch(transfer: str) -> cmd.Fetch:
     return cmd.Fetch(
-        id=transfer, at=0.0, cause="", node="node0", transfer=transfer, file="f", lfn="l", run="r", origin="o", path="p", size_bytes=1, token="",
+        id=transfer, at=0.0, cause="", node="node0", transfer=transfer, file="f", lfn="l", run="r", origin="o", path="p",
+        size_bytes=1, token="",
         purpose=cmd.Purpose.DEMAND, priority=1,
     )  # fmt: skip
 

@@ -22,7 +22,8 @@ WORKFLOW = Workflow("w", FILES, {"j": JOB}, ORIGINS, OnFailure.STOP, "lab", {"t"
 PLAN = Plan(
     1, "w", "d", 100, 20, 20, "lab", 1.5, 10, 10, 10,
     (JobPlan("j", 0, 1.0, "node0", 0.0, 1.0, 1.0, Basis.PROFILE, 10, 20),),
-    (FilePlan("in", 10, Basis.MEASURED, Access.LINK, "node0", 1, 0, 0), FilePlan("out", 10, Basis.DEFAULT, Access.COPY, "node0", 1, -1, -1)),
+    (FilePlan("in", 10, Basis.MEASURED, Access.LINK, "node0", 1, 0, 0),
+     FilePlan("out", 10, Basis.DEFAULT, Access.COPY, "node0", 1, -1, -1)),
     ("note",),
 )  # fmt: skip
 
