@@ -106,7 +106,8 @@ class Scheduler:
         self._settle_records()
         program = find_ionode(self.settings.environ)
         state_dir, capacity = self.state_dir, self.settings.capacity_bytes
-        self.node = NodeProcess(NodeSettings(program, NODE_ID, state_dir.node_store, state_dir.node_log, capacity), self.epoch)
+        settings = NodeSettings(program, NODE_ID, state_dir.node_store, state_dir.node_log, capacity, self.settings.umask)
+        self.node = NodeProcess(settings, self.epoch)
         self.link = NodeLink(self.node, self.inbox.put, outstanding, self.book, self.world.fatal)
         worker = Worker(state_dir.root, self.node.client, binary=program, inherited={}, epoch=self.epoch)
         self.executor = LocalExecutor(worker, self.inbox.put, Surroundings(self))

@@ -31,6 +31,7 @@ class Settings:
     memory_bytes: int | None = None
     idle_exit_s: float = IDLE_EXIT_S
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    umask: int = 0o022
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
@@ -60,7 +61,15 @@ def read_settings(
         memory_bytes = size("memory", env.get("STAGER_MEMORY") or config.get("memory"))
     if idle_exit_s is None:
         idle_exit_s = duration("idle_exit", env.get("STAGER_IDLE_EXIT") or config.get("idle_exit"))
-    return Settings(place, capacity_bytes, cores, memory_bytes, IDLE_EXIT_S if idle_exit_s is None else idle_exit_s, dict(env))
+    idle_exit_s = IDLE_EXIT_S if idle_exit_s is None else idle_exit_s
+    return Settings(place, capacity_bytes, cores, memory_bytes, idle_exit_s, dict(env), current_umask())
+
+
+def current_umask() -> int:
+    """The kernel tells it only by changing it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def default_state_dir(env: Mapping[str, str]) -> Path:

@@ -70,7 +70,7 @@ def running(rig: Rig, client: Client, run: str, count: int) -> None:
 
 
 def write_journal(rig: Rig, run: str, workflow: Workflow, done: bool) -> None:
-    """What a scheduler leaves that died right after it journaled a new run: its fetches or, if `done`, its first jobs were told to start."""
+    """What a scheduler leaves that died right after it journaled a new run: its fetches or, if `done`, its first jobs were told."""
     place = StateDir(rig.stager.state_dir)
     place.make()
     machine, journal = Machine(Policy(), Limits(cores=2)), SqliteJournal(place.journal, "another version")
