@@ -12,7 +12,7 @@ import click
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.exits import Exit
 from stager.cli.options import capacity_option, cores_option, json_option, output_origin_option, print_json, settings_of, spill_option, state_dir_option
-from stager.cli.prepare import plan_of, reader_options
+from stager.cli.prepare import destination_directories, plan_of, reader_options
 from stager.model.errors import StagerError
 from stager.model.files import FileKind
 from stager.model.units import format_size
@@ -83,7 +83,7 @@ def read_or_note(file: Path, access: IonodeOriginAccess, options: dict[str, Orig
 def check_origin(workflow: Workflow, origin: Origin, access: IonodeOriginAccess) -> list[Finding]:
     """Reads are probed at the base, writes in the directory of a final, with room for all of them."""
     finals = [file for file in workflow.files.values() if file.destination is not None and file.destination.location.origin == origin.name]
-    directory = finals[0].destination.location.path.rpartition("/")[0] if finals and finals[0].destination is not None else ""
+    directory = destination_directories(workflow).get(origin.name, "")
     about = f"origin {origin.name}"
     try:
         probe = access.probe(origin, directory, write=bool(finals))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.adapters.origin_config import resolve_all
-from stager.model.errors import InvalidInput, Refused
+from stager.model.errors import Fault, InvalidInput, Refused, error_from, is_permanent
 from stager.model.files import OnExists
 from stager.model.profile import Profiles
 from stager.model.topology import Topology, embedded
@@ -20,6 +20,7 @@ from stager.planning.make_plan import check_capacity, make_plan
 from stager.planning.plan import Plan
 from stager.planning.plan_json import diff, from_json
 from stager.planning.policy import Limits
+from stager.ports import OriginAccess
 from stager.readers.native_origins import parse_url
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
 from stager.service.settings import Settings
@@ -44,10 +45,9 @@ def reader_options(file: Path, output_origin: str | None) -> dict[str, Origin]:
     return {"output_origin": origin_from_url(output_origin, "output")}
 
 
-def read_only(settings: Settings, file: Path, output_origin: str | None) -> Workflow:
+def read_only(settings: Settings, file: Path, output_origin: str | None, access: OriginAccess | None = None) -> Workflow:
     """With globs listed and sizes found where the origins can be asked."""
-    access = IonodeOriginAccess(settings.environ)
-    return read_workflow(file, access=access, options=reader_options(file, output_origin))
+    return read_workflow(file, access=access or IonodeOriginAccess(settings.environ), options=reader_options(file, output_origin))
 
 
 def topology_of(settings: Settings) -> Topology:
@@ -80,6 +80,25 @@ def ready_to_run(workflow: Workflow, settings: Settings, profiles: Profiles, spi
     plan = plan_of(workflow, settings, profiles, spill)
     check_capacity(plan)
     return approved_plan(plan_file, plan) if plan_file is not None else plan
+
+
+def destination_directories(workflow: Workflow) -> dict[str, str]:
+    """By origin that finals go to: the directory of the first of them."""
+    found: dict[str, str] = {}
+    for file in workflow.files.values():
+        if file.destination is not None:
+            found.setdefault(file.destination.location.origin, file.destination.location.path.rpartition("/")[0])
+    return found
+
+
+def require_destinations(workflow: Workflow, access: OriginAccess) -> None:
+    """Raises what would keep finals from their origin for ever, before hours are spent on making them. What may pass is left to the run's retries."""
+    faults: list[Fault] = []
+    for name, directory in sorted(destination_directories(workflow).items()):
+        probe = access.probe(workflow.origins[name], directory, write=True)
+        faults += [replace(fault, message=f"finals cannot go to the origin {name!r}: {fault.message}") for fault in probe.findings if is_permanent(fault)]
+    if faults:
+        raise error_from(replace(faults[0], message="\n".join(fault.message for fault in faults)))
 
 
 def credentials_of(settings: Settings, workflow: Workflow) -> Credentials:

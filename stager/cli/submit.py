@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.options import capacity_option, cores_option, output_origin_option, settings_of, spill_option, state_dir_option
-from stager.cli.prepare import credentials_of, read_only, ready_to_run, require_runnable
+from stager.cli.prepare import credentials_of, read_only, ready_to_run, require_destinations, require_runnable
 from stager.cli.running import run_to_end
 from stager.service.profiles import load_profiles
 
@@ -37,6 +38,8 @@ def command(
     """
     settings = settings_of(state_dir, capacity, cores)
     require_runnable(file)
-    workflow = read_only(settings, file, output_origin)
+    access = IonodeOriginAccess(settings.environ)
+    workflow = read_only(settings, file, output_origin, access)
+    require_destinations(workflow, access)
     plan = ready_to_run(workflow, settings, load_profiles(settings), spill, plan_file)
     return run_to_end(settings, workflow, plan, credentials_of(settings, workflow), detach=detach, quiet=quiet)
