@@ -1,6 +1,6 @@
 """Where an attempt's files lie, and how they are written.
 
-May know: paths below one state directory. One rule: directories are 0700 and files 0600, and a file is there as a whole or not at all.
+May know: paths below one state directory. One rule: directories are 0700 and files 0600, and a file counts as there only if it is whole.
 """
 
 from __future__ import annotations
@@ -82,11 +82,19 @@ def safe_name(text: str) -> str:
 
 
 def write_json(path: str, value: Mapping[str, Any]) -> None:
-    """Not fsynced: after a power cut the attempt is run anew."""
+    """For what is read only after a later step: cut short by a crash, it counts as not there.
+
+    Not fsynced: after a power cut the attempt is run anew.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as stream:
+        stream.write(json.dumps(value).encode())
+
+
+def publish_json(path: str, value: Mapping[str, Any]) -> None:
+    """For what others may look for at any instant."""
     fresh = f"{path}.{os.getpid()}.new"
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(json.dumps(value))
+    write_json(fresh, value)
     os.replace(fresh, path)
 
 

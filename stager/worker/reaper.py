@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stager.worker.place import Place, read_json, write_json
+from stager.worker.place import Place, publish_json, read_json
 from stager.worker.spec import AttemptSpec
 
 EXIT_USAGE, EXIT_TAKEN, EXIT_NO_RESULT = 2, 3, 4
@@ -157,7 +157,7 @@ def fence(place: Place) -> dict[str, Any] | None:
         found = read_json(place.result)
         if found is None:
             found = FENCED
-            write_json(place.result, found)
+            publish_json(place.result, found)
         return found
     except BlockingIOError:
         return None

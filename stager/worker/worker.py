@@ -24,7 +24,7 @@ from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, change
 from stager.worker.captured import put_log
 from stager.worker.environment import job_environment
 from stager.worker.node_port import UNASKED_CODES, NodePort
-from stager.worker.place import Place, drop_file, log_paths, read_json, write_json
+from stager.worker.place import Place, drop_file, log_paths, publish_json, read_json, write_json
 from stager.worker.reaper import Reaper
 from stager.worker.spec import SCRATCH, Access, AttemptSpec
 
@@ -253,7 +253,7 @@ class Worker:
         if changed:
             ended = self._tainted(spec, ended, tuple((entry["file_id"], entry["generation"]) for entry in changed))
         drop_file(place.spec)
-        write_json(place.outcome, ended.to_json())
+        publish_json(place.outcome, ended.to_json())
         return ended
 
     def _tainted(self, spec: AttemptSpec, ended: AttemptResult, changed: tuple[tuple[str, str], ...]) -> AttemptResult:
