@@ -30,6 +30,8 @@ RENDEZVOUS = "rendezvous.json"
 LOCK = "lock"
 START_DEADLINE_S = 30.0
 END_DEADLINE_S = 10.0
+ANSWER_DEADLINE_S = 10.0
+TERM_DEADLINE_S = 5.0
 POLL_S = 0.01
 BACKOFF_S_MAX = 5.0
 GOOD_LIFE_S = 30.0
@@ -83,10 +85,10 @@ class NodeProcess:
             if not is_running(said["pid"]):
                 return False
             self.client.meet(Path(said["socket"]), token.strip(), said["incarnation"])
-            answer = await self.client.node()
-        except (OSError, ValueError, KeyError):
-            return False
-        except Transient:
+            async with asyncio.timeout(ANSWER_DEADLINE_S):
+                answer = await self.client.node()
+        except (OSError, ValueError, KeyError, Transient):
+            # A TimeoutError is an OSError.
             return False
         return answer["incarnation"] == said["incarnation"] and not answer["draining"]
 
@@ -95,8 +97,8 @@ class NodeProcess:
         if not self._locked():
             return
         pid = self._serving_pid()
-        end = time.monotonic() + END_DEADLINE_S
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number, deadline_s in ((signal.SIGTERM, TERM_DEADLINE_S), (signal.SIGKILL, END_DEADLINE_S)):
+            end = time.monotonic() + deadline_s
             if pid is not None:
                 log.warning("ending the I/O node %s (pid %d), which does not answer, with %s", self.node_id, pid, number.name)
                 with contextlib.suppress(ProcessLookupError):
@@ -106,7 +108,6 @@ class NodeProcess:
                 if not self._locked():
                     return
                 await asyncio.sleep(POLL_S)
-            end = time.monotonic() + END_DEADLINE_S
         text = f"the store {self.settings.store_dir} is locked by a process that does not answer"
         raise Refused(f"{text}; end it, or use another state directory", code="store_locked", subject=str(self.settings.store_dir))
 

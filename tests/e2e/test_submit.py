@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -40,6 +41,16 @@ def test_submit_runs_a_workflow_and_every_final_is_right_and_durable(stager: Sta
     assert set(letters.ended().values()) == {1}
     ledger = stager.json("ledger", "--finals")
     assert {entry["state"] for entry in ledger} == {"durable"} and {entry["verified"] for entry in ledger} <= {"readback", "origin_checksum", "remote_checksum"}
+
+
+def test_finals_have_the_rights_that_the_submitters_umask_gives(stager: Stager, letters: Letters) -> None:
+    before = os.umask(0o027)
+    try:
+        stager.run("submit", letters.workflow)
+    finally:
+        os.umask(before)
+    assert (data_of(letters) / "all.txt").stat().st_mode & 0o777 == 0o640
+    assert (data_of(letters) / "out").stat().st_mode & 0o777 == 0o750
 
 
 def test_a_second_run_takes_inputs_from_the_cache_and_adopts_equal_finals(stager: Stager, letters: Letters) -> None:

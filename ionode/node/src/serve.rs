@@ -67,8 +67,9 @@ enum Switch {
 /// Returns the exit code.
 pub fn run(options: ServeOptions) -> i32 {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_max_level(options.log).with_current_span(false).init();
-    // Everything this process makes is its owner's alone.
-    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    // Everything this process keeps is its owner's alone; what it writes to an origin has the rights its starter's umask gives.
+    let inherited = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    stager_origins::rights::set_umask(inherited.bits());
     let outcome = start(options);
     match outcome {
         Ok(()) => 0,

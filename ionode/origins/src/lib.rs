@@ -20,6 +20,7 @@ mod local;
 mod pace;
 mod path;
 mod ranges;
+pub mod rights;
 mod s3;
 mod sftp;
 mod turns;

@@ -9,7 +9,9 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{openat, openat2, OFlag, OpenHow, ResolveFlag};
 use nix::libc;
-use nix::sys::stat::{fstat, mkdirat, FileStat, Mode};
+use nix::sys::stat::{fchmod, fstat, mkdirat, FileStat, Mode};
+
+use crate::rights;
 
 /// The base directory, opened once for each call so that a re-made or re-mounted base is seen.
 pub struct Base {
@@ -77,11 +79,15 @@ fn open_directory(parent: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
 
 fn make_directory(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     match mkdirat(parent, name, Mode::from_bits_truncate(0o777)) {
-        Ok(()) => sync_directory(parent)?,
-        Err(Errno::EEXIST) => {}
-        Err(other) => return Err(other),
+        Ok(()) => {
+            let made = open_directory(parent, name)?;
+            fchmod(&made, rights::directory_mode(fstat(&made)?.st_mode))?;
+            sync_directory(parent)?;
+            Ok(made)
+        }
+        Err(Errno::EEXIST) => open_directory(parent, name),
+        Err(other) => Err(other),
     }
-    open_directory(parent, name)
 }
 
 /// Some network file systems know no fsync of a directory; there the name is as durable as they make it.

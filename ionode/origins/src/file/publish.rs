@@ -18,6 +18,7 @@ use super::{beneath, blocking, Site, READ_BYTES};
 use crate::failure;
 use crate::local::LocalFile;
 use crate::path::{split, temporary_name};
+use crate::rights;
 use crate::turns::Turn;
 use crate::{Entry, EntryKind, Upload, Uploaded, Verified};
 
@@ -148,7 +149,7 @@ impl Job {
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(errno) => return Err(self.failure(errno)),
         }
-        let mode = Mode::from_bits_truncate(if self.executable { 0o777 } else { 0o666 });
+        let mode = Mode::from_bits_truncate(0o600);
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         openat(&self.directory, self.temporary.as_str(), flags, mode).map(File::from).map_err(|errno| self.failure(errno))
     }
@@ -163,13 +164,7 @@ impl Job {
         if found != size_bytes || hash_handle(&self.site, &fresh, &self.path, size_bytes)? != self.blake3 {
             return Err(failure::written_differs(&self.path, &self.site.place));
         }
-        if self.executable {
-            let mode = fstat(&fresh).map_err(|errno| self.failure(errno))?.st_mode;
-            // Read right implies execute right, as a umask would have it.
-            let mode = Mode::from_bits_truncate((mode & 0o777) | ((mode & 0o444) >> 2));
-            fchmod(&fresh, mode).map_err(|errno| self.failure(errno))?;
-        }
-        Ok(())
+        fchmod(&fresh, rights::file_mode(self.executable)).map_err(|errno| self.failure(errno))
     }
 
     fn publish(&self, size_bytes: u64) -> Result<String, ApiError> {
