@@ -12,6 +12,7 @@ from stager.scheduler.apply_runs import run_cancelled, run_drained, run_resumed,
 from stager.scheduler.books import (
     add_copy,
     add_garbage,
+    count_parents,
     drop_copy,
     drop_garbage,
     due_upload,
@@ -265,6 +266,7 @@ def copy_lost(state: State, file: FileEntry, node_id: str) -> None:
         job = state.job(run_id, job_id) if run_id in state.active else None
         if job is not None and job.state is JobState.ADMITTED and job.node == node_id:
             withdraw(state, state.runs[run_id], job)
+            job.waits_for = count_parents(state, state.runs[run_id], job_id)
             make_ready_or_wait(state, job, state.now)
     for transfer in [t for t in state.transfers.values() if t.file == file.id and t.node == node_id and not t.is_fetch]:
         state.transfers.pop(transfer.id)
@@ -351,8 +353,11 @@ def tell_children(state: State, run: RunEntry, job: JobEntry) -> None:
     """Its children may be ready, and what it read may be useless now."""
     for child_id in run.graph.children[job.id]:
         child = run.jobs[child_id]
+        if child.state is not JobState.WAITING:
+            # It began before this job had to run again, and does not wait for it.
+            continue
         child.waits_for -= 1
-        if child.waits_for == 0 and child.state is JobState.WAITING:
+        if child.waits_for == 0:
             make_ready_or_wait(state, child, state.now)
     for file in inputs_of(state, run, job.id):
         recount_live(state, file)
