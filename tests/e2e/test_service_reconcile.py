@@ -203,6 +203,50 @@ def test_transfer_of_a_dead_node_is_asked_for_again(rig: Rig) -> None:
     assert (rig.data / "out" / "f").read_text().strip() == "2000000"
 
 
+def slow_upload(rig: Rig) -> tuple[Workflow, wire.Credentials]:
+    """One final whose upload takes about four seconds."""
+    job = rig.job("make", "head -c 4000000 /dev/zero > f", (), ("f",))
+    config = {"kind": "file", "base_path": str(rig.data), "bandwidth_bytes_per_s_max": 1_000_000}
+    return rig.workflow("w", [rig.final("f", 4_000_000)], [job]), wire.Credentials({"lab": config})
+
+
+@pytest.mark.parametrize("meanwhile", ["goes on", "ends"])
+def test_upload_that_went_on_without_the_scheduler_is_not_sent_twice(rig: Rig, meanwhile: str) -> None:
+    client = rig.client()
+    run = rig.submit(client, *slow_upload(rig))
+    rig.until(lambda: fetching(client, run), "the upload to move bytes")
+    kill_scheduler(rig)
+    if meanwhile == "ends":
+        rig.until(lambda: (rig.data / "out" / "f").exists(), "the final to be there")
+    client = rig.client()
+    assert rig.finished(client, run) == "succeeded"
+    assert len(journaled(rig, cmd.Upload)) == 1 and len(journaled(rig, ev.TransferDone)) == 1
+    assert client.run(run).ledger(lfn="f")[0].state == "durable"
+
+
+def test_upload_of_a_dead_node_is_asked_for_again(rig: Rig) -> None:
+    client = rig.client()
+    run = rig.submit(client, *slow_upload(rig))
+    rig.until(lambda: fetching(client, run), "the upload to move bytes")
+    kill_node(rig)
+    assert rig.finished(client, run) == "succeeded"
+    assert (rig.data / "out" / "f").read_bytes() == bytes(4_000_000)
+    assert [path.name for path in (rig.data / "out").iterdir()] == ["f"]
+
+
+@pytest.mark.slow
+def test_node_that_cannot_be_asked_is_not_taken_for_empty(rig: Rig) -> None:
+    """It hangs: it is ended and started again, and what it held still counts."""
+    client = rig.client()
+    jobs = [rig.job("make", "echo m > m", (), ("m",)), rig.job("slow", "sleep 2; cat m > f", ("m",), ("f",))]
+    run = rig.submit(client, rig.workflow("w", [File("m", size_bytes=10), rig.final("f")], jobs))
+    rig.until(lambda: rig.ran()["slow"] == 1, "the second job to run")
+    kill_scheduler(rig)
+    os.kill(rig.stager.node_pid() or 0, signal.SIGSTOP)
+    client = rig.client()
+    assert rig.finished(client, run) == "succeeded" and rig.ran() == Counter(make=1, slow=1)
+
+
 def test_node_and_scheduler_dead_together(rig: Rig) -> None:
     client = rig.client()
     run = rig.submit(client, rig.three(pause_s=1.0))
