@@ -1,0 +1,41 @@
+"""docs/semantics.md names a test for each promise and each cell of the reconcile table: each of them exists."""
+
+from __future__ import annotations
+
+import re
+
+from tests.testbed.places import PROJECT
+
+TESTS = PROJECT / "tests"
+
+
+def references(text: str) -> list[tuple[str, str]]:
+    """(file or "", test or "") of everything in backquotes that names a test."""
+    found = []
+    for quoted in re.findall(r"`([^`]+)`", text):
+        file, _, test = quoted.partition("::")
+        if file.endswith(".py") or file == "…":
+            found.append((file, test.partition("[")[0]))
+        elif file.startswith("test_"):
+            found.append(("", file.partition("[")[0]))
+    return found
+
+
+def test_every_test_that_the_semantics_name_exists() -> None:
+    text = (PROJECT / "docs" / "semantics.md").read_text()
+    named = references(text)
+    assert len(named) > 40
+    for file, test in named:
+        places = [TESTS / file, TESTS / "e2e" / file] if file not in ("", "…") else list((TESTS / "e2e").glob("test_service*.py"))
+        there = [place for place in places if place.is_file()]
+        assert there, f"{file} is no file of tests"
+        assert not test or any(f"def {test}(" in place.read_text() for place in there), f"there is no test {test} in {file or 'e2e/test_service*.py'}"
+
+
+def test_every_row_names_a_test() -> None:
+    """Except where the table says that nothing is asked."""
+    text = (PROJECT / "docs" / "semantics.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("|") and not re.match(r"\|[-| ]+\|$", line)]
+    headers = [line for line in rows if line.rstrip().endswith(("| test |", "| tests |"))]
+    silent = [line for line in rows if line not in headers and not references(line.rsplit("|", 2)[1])]
+    assert [line for line in silent if "(not asked again)" not in line] == []
