@@ -33,7 +33,7 @@ unit: setup-run ## quick tests of the control plane
 test: setup ## every test
 	@status=0; \
 	cargo test --release --locked --workspace --no-fail-fast || { status=1; echo "FAILED: cargo test"; }; \
-	$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup tests || status=1; \
+	$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --durations=20 --durations-min=5 tests || status=1; \
 	[ $$status = 0 ] || echo "make test: something failed, see above"; \
 	exit $$status
 
