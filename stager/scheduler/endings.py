@@ -12,7 +12,9 @@ from stager.scheduler.states import JobState, RunState
 from stager.scheduler.turn import Turn
 
 
-def end_runs(turn: Turn) -> None:
+def end_runs(turn: Turn) -> bool:
+    """True if one ended."""
+    ended = False
     state = turn.state
     checks, state.finish_checks = state.finish_checks, {}
     for run_id in checks:
@@ -22,6 +24,8 @@ def end_runs(turn: Turn) -> None:
         outcome = outcome_of(run)
         if outcome is not None:
             turn.give(cmd.FinishRun, run=run_id, outcome=outcome, fault=run.fault or next(iter(run.finals_given_up.values()), None))
+            ended = True
+    return ended
 
 
 def outcome_of(run: RunEntry) -> cmd.RunOutcome | None:

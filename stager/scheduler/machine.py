@@ -43,11 +43,14 @@ class Machine:
         return turn.commands
 
     def _work(self, turn: Turn) -> None:
-        tidy_up(turn)
-        send_finals(turn)
-        for node in self.state.nodes.values():
-            work_node(turn, node)
-        end_runs(turn)
+        """Again when a run ended: what it held may be given away now."""
+        ended = True
+        while ended:
+            tidy_up(turn)
+            send_finals(turn)
+            for node in self.state.nodes.values():
+                work_node(turn, node)
+            ended = end_runs(turn)
         tidy_up(turn)
 
     def replay(self, events: Iterable[Event], commands: Sequence[Command]) -> None:

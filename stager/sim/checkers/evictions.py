@@ -33,8 +33,11 @@ class EvictionChecker(QuietChecker):
         self.lost: set[tuple[str, str]] = set()
         self.void: set[str] = set()
         self.running: set[tuple[str, str]] = set()
+        self.resumed_now: set[str] = set()
 
     def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
+        # What was decided before it was told of the resume, in the same batch, is not held against it.
+        self.resumed_now = {event.run for event in events if isinstance(event, ev.RunResumed)}
         for event in events:
             if isinstance(event, ev.RunSubmitted):
                 self._enter(world.runs[event.run])
@@ -127,7 +130,7 @@ class EvictionChecker(QuietChecker):
     def _wanted_by(self, world: SimWorld, run_id: str, lfn: str) -> str:
         run = world.runs[run_id]
         producer = run.graph.producer[lfn]
-        if run_id in self.cancelling or run.outcome is not None or (run_id, producer) not in self.done:
+        if run_id in self.cancelling or run_id in self.resumed_now or run.outcome is not None or (run_id, producer) not in self.done:
             return ""
         if run.workflow.files[lfn].is_final:
             return "its destination"
