@@ -14,14 +14,13 @@ use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::task::TaskTracker;
 
 use crate::node::Node;
 
-const HEADERS_WITHIN: Duration = Duration::from_secs(30);
 const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Serves until the node ends; then answers what was asked and returns.
@@ -60,11 +59,8 @@ async fn connection(node: Arc<Node>, stream: impl AsyncRead + AsyncWrite + Unpin
         let node = node.clone();
         async move { Ok::<_, Infallible>(routes::answer(node, request).await) }
     });
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS_WITHIN)
-        .keep_alive(true)
-        .serve_connection(TokioIo::new(stream), service);
+    // No time limit for headers: it would end connections that wait for their next call, too.
+    let serving = http1::Builder::new().keep_alive(true).serve_connection(TokioIo::new(stream), service);
     tokio::pin!(serving);
     let outcome = tokio::select! {
         outcome = &mut serving => outcome,
