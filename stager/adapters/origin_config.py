@@ -174,6 +174,8 @@ def s3_config(origin: Origin, url: SplitResult, options: Mapping[str, str], envi
         raise InvalidInput(f"origin {origin.name!r}: write {origin.url} as s3://bucket/prefix, without credentials", subject=origin.name)
     keys = s3_credentials(origin, environ)
     endpoint = options.get("endpoint") or keys.get("endpoint") or None
+    # Plain http that a workflow asks for needs the workflow's word; that of the user's own environment or profile is the user's word.
+    allow_http = options.get("allow_http", "").lower() in TRUE or (not options.get("endpoint") and (endpoint or "").startswith("http:"))
     region = options.get("region") or keys.get("region") or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     # Virtual hosts need DNS names for buckets, which self-run servers seldom have.
     addressing = options.get("addressing") or ("path" if endpoint else "virtual")
@@ -187,7 +189,7 @@ def s3_config(origin: Origin, url: SplitResult, options: Mapping[str, str], envi
         "access_key_id": keys["access_key_id"],
         "secret_access_key": keys["secret_access_key"],
         "session_token": keys.get("session_token") or None,
-        "allow_http": options.get("allow_http", "").lower() in TRUE,
+        "allow_http": allow_http,
     }
 
 
