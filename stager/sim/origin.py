@@ -31,6 +31,11 @@ class SimOrigin:
         stored = self.files[path] = Stored(content, size_bytes, f"w{self.writes};s={size_bytes}")
         return stored
 
+    def size_of(self, path: str) -> int:
+        """0 for what is not there."""
+        stored = self.files.get(path)
+        return stored.size_bytes if stored is not None else 0
+
 
 def external_content(url: str, path: str, token: str) -> str:
     return digest_of("external", url, path, token)

@@ -1,0 +1,36 @@
+"""How long a plan takes: 10,000 jobs (goal 2 s) and 100,000 jobs with 300,000 files (goal 25 s)."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.made_up import made_up_workflow
+from stager.model.topology import embedded
+from stager.planning.make_plan import make_plan
+from stager.planning.plan_json import from_json, to_json
+
+GOALS_S = {10_000: 2.0, 100_000: 25.0}
+
+
+def main() -> None:
+    print(f"{'jobs':>8} {'files':>8} {'plan s':>8} {'goal s':>7} {'json s':>7} {'json MB':>8} {'peak MB':>8}")
+    for jobs, goal_s in GOALS_S.items():
+        workflow = made_up_workflow(jobs)
+        begun = time.perf_counter()
+        plan = make_plan(workflow, embedded(10**9, cores=8), spill_origin="home")
+        took_s = time.perf_counter() - begun
+        begun = time.perf_counter()
+        text = to_json(plan)
+        assert from_json(text) == plan
+        json_s = time.perf_counter() - begun
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(f"{jobs:>8} {len(workflow.files):>8} {took_s:>8.2f} {goal_s:>7.0f} {json_s:>7.2f} {len(text) / 1e6:>8.1f} {peak_mb:>8.0f}")
+
+
+if __name__ == "__main__":
+    main()

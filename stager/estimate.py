@@ -1,0 +1,85 @@
+"""What a run will take, before it runs: the Machine that production uses, driven through a simulated world.
+
+May know: planning, the Machine, the sim. One rule: no second scheduler and no formula of its own; what comes out is what happened in the simulation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stager.model.errors import Fault
+from stager.model.files import Destination
+from stager.model.profile import NO_PROFILES, Profiles
+from stager.model.topology import Topology
+from stager.model.workflow import Workflow
+from stager.planning.make_plan import make_plan
+from stager.planning.plan import Plan
+from stager.planning.policy import Limits, Policy
+from stager.scheduler.commands import RunOutcome
+from stager.sim.draws import Spread
+from stager.sim.simulate import simulate
+from stager.sim.world import SimWorld
+
+RUN = "estimate"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Bytes and virtual seconds of one simulated run. `read_bytes` is what jobs read of their inputs, `hit_rate` the share of it that did not cross the WAN for them.
+
+    `refetched_bytes` is what came in more often than once, spilled intermediates included.
+    """
+
+    outcome: RunOutcome
+    fault: Fault | None
+    wall_s: float
+    fetched_bytes: int
+    refetched_bytes: int
+    uploaded_bytes: int
+    spilled_bytes: int
+    read_bytes: int
+    hit_rate: float
+    jobs: int
+    attempts: int
+    events: int
+    plan: Plan
+
+
+def estimate(
+    workflow: Workflow,
+    topology: Topology,
+    profiles: Profiles = NO_PROFILES,
+    policy: Policy | None = None,
+    limits: Limits | None = None,
+    spill_origin: str | None = None,
+    spread: Spread | None = None,
+    plan: Plan | None = None,
+) -> Report:
+    """Simulates one run on empty nodes. With a plan given, that one is run. A run that cannot end says so in `outcome` and `fault`; nothing is raised for it."""
+    plan = plan or make_plan(workflow, topology, profiles, policy, limits, spill_origin)
+    world = SimWorld(topology, policy, limits, spread=spread)
+    world.submit(RUN, workflow, plan)
+    simulate(world)
+    entry, desk = world.runs[RUN], world.desk
+    final_bytes = sum(world.origin_of(RUN, where.location.origin).size_of(where.location.path) for where in destinations(workflow))
+    read_bytes = world.executor.read_bytes
+    once = min(plan.fetch_bytes, desk.fetched_bytes)
+    return Report(
+        outcome=entry.outcome or RunOutcome.INTERRUPTED,
+        fault=entry.fault,
+        wall_s=entry.finished_at if entry.outcome is not None else world.clock.now,
+        fetched_bytes=desk.fetched_bytes,
+        refetched_bytes=desk.fetched_bytes - once,
+        uploaded_bytes=desk.uploaded_bytes,
+        spilled_bytes=max(0, desk.uploaded_bytes - final_bytes),
+        read_bytes=read_bytes,
+        hit_rate=max(0.0, 1 - desk.fetched_bytes / read_bytes) if read_bytes else 1.0,
+        jobs=len(workflow.jobs),
+        attempts=len(world.executor.begun),
+        events=world.event_count,
+        plan=plan,
+    )
+
+
+def destinations(workflow: Workflow) -> list[Destination]:
+    return [file.destination for file in workflow.files.values() if file.destination is not None]

@@ -1,0 +1,70 @@
+"""Estimates against what can be worked out by hand, and against each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from stager.estimate import estimate
+from stager.model.topology import Node, OriginLink, Topology
+from stager.scheduler.commands import RunOutcome
+from tests.scenarios.stage import read
+from tests.unit.test_plan import HOME, Workflow
+
+LINK = OriginLink("home", 100.0, 50.0, 0.0)
+
+CHAIN = """
+workflow w
+  external in 1000
+  made mid 500
+  made end 100 final
+  job a in -> mid compute=3
+  job b mid in -> end compute=4
+"""
+SQUEEZED = """
+workflow w
+  external in 400
+  made keep 450
+  made go 10
+  made other 300
+  made end 10 final
+  job a -> keep go
+  job b go in -> other
+  job c keep other -> end
+"""
+
+
+def workflow(text: str) -> Workflow:
+    files, jobs = read(text).workflows["w"]
+    return Workflow("w", files, jobs, {"home": HOME})
+
+
+def topology(capacity: int, cores: int = 1) -> Topology:
+    return Topology((Node("node0", capacity, cores, disk_bytes_per_s=1e12),), (LINK,))
+
+
+def test_a_chain_takes_fetch_compute_and_upload() -> None:
+    report = estimate(workflow(CHAIN), topology(10**6))
+    assert report.outcome is RunOutcome.SUCCEEDED
+    assert report.wall_s == pytest.approx(1000 / 100 + 3 + 4 + 100 / 50, abs=0.01)
+    assert (report.fetched_bytes, report.uploaded_bytes, report.read_bytes) == (1000, 100, 2500)
+    assert (report.refetched_bytes, report.spilled_bytes, report.attempts) == (0, 0, 2)
+    assert report.hit_rate == pytest.approx(1 - 1000 / 2500)
+
+
+def test_less_room_means_spilling_and_more_time() -> None:
+    roomy, tight = (estimate(workflow(SQUEEZED), topology(capacity), spill_origin="home") for capacity in (10**6, 1000))
+    assert (roomy.spilled_bytes, roomy.refetched_bytes) == (0, 0)
+    assert (tight.spilled_bytes, tight.refetched_bytes) == (450, 450)
+    assert tight.wall_s > roomy.wall_s
+    assert roomy.uploaded_bytes == tight.uploaded_bytes - 450
+
+
+def test_what_cannot_end_says_why() -> None:
+    report = estimate(workflow(SQUEEZED), topology(1000))
+    assert report.outcome is RunOutcome.REFUSED
+    assert report.fault is not None
+    assert "needs" in report.fault.message
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    assert estimate(workflow(CHAIN), topology(2000)) == estimate(workflow(CHAIN), topology(2000))
