@@ -8,11 +8,13 @@ import click
 
 from stager.cli.options import capacity_option, cores_option, output_origin_option, settings_of, spill_option, state_dir_option
 from stager.cli.prepare import plan_of, read_only, topology_of
-from stager.cli.tables import plan_table
+from stager.cli.tables import plan_table, simulation_report
+from stager.estimate import estimate
 from stager.model.workflow import graph_of
 from stager.planning.explain import explain_file
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan_json import to_json
+from stager.planning.policy import Limits
 from stager.service.profiles import load_profiles
 
 
@@ -22,7 +24,8 @@ Example:
   stager plan workflow.yml
   stager plan workflow.yml --capacity '20 GB' --output plan.json
   stager submit workflow.yml --plan plan.json
-  stager plan workflow.yml --explain mosaic.fits"""
+  stager plan workflow.yml --explain mosaic.fits
+  stager plan workflow.yml --simulate --capacity '500 MB'"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @output_origin_option
@@ -33,8 +36,9 @@ Example:
 @click.option("--json", "as_json", is_flag=True, help="print the plan as JSON, the same bytes for the same inputs")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="write the plan's JSON there, for `submit --plan`")
 @click.option("--explain", metavar="LFN", help="why this file is treated as it is")
+@click.option("--simulate", "simulated", is_flag=True, help="run the plan in a simulated world with the scheduler that real runs use, and say what came out")
 def command(
-    file: Path, output_origin: str | None, capacity: int | None, cores: int | None, spill: str | None, state_dir: Path | None, as_json: bool, output: Path | None, explain: str | None
+    file: Path, output_origin: str | None, capacity: int | None, cores: int | None, spill: str | None, state_dir: Path | None, as_json: bool, output: Path | None, explain: str | None, simulated: bool
 ) -> None:
     """Print what a run of FILE would do: order, access, bytes over the wide area, the smallest capacity it needs, and a prediction of its time. Nothing is started."""
     settings = settings_of(state_dir, capacity, cores)
@@ -50,3 +54,6 @@ def command(
     else:
         plan_table(workflow, plan)
     check_capacity(plan)
+    if simulated:
+        limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
+        simulation_report(estimate(workflow, topology_of(settings), limits=limits, plan=plan))

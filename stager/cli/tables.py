@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.table import Table
 
+from stager.estimate import Report
 from stager.model.units import format_duration, format_size
 from stager.model.workflow import Workflow
 from stager.planning.plan import Plan
@@ -54,3 +55,15 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
         out.print(f"… and {len(plan.jobs) - JOBS_SHOWN} more jobs (--json prints all)", markup=False)
     for note in (*workflow.notes, *plan.notes):
         out.print(f"note: {note}", markup=False)
+
+
+def simulation_report(report: Report) -> None:
+    """Links and disks at the topology's rates, measured or assumed: compare plans by it, do not promise by it."""
+    out = console()
+    out.print(f"simulated: {report.outcome.value} after {format_duration(report.wall_s)}, {report.attempts} attempts of {report.jobs} jobs", markup=False)
+    again = f", {format_size(report.refetched_bytes)} of it again for want of space" if report.refetched_bytes else ""
+    spilled = f", {format_size(report.spilled_bytes)} of it spilled" if report.spilled_bytes else ""
+    out.print(f"  fetched  {format_size(report.fetched_bytes)}{again}; uploaded {format_size(report.uploaded_bytes)}{spilled}", markup=False)
+    out.print(f"  staged   {format_size(report.read_bytes)} to jobs, hit rate {report.hit_rate:.0%}", markup=False)
+    if report.fault is not None:
+        out.print(f"  {report.fault.message}", markup=False)
