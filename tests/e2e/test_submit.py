@@ -194,6 +194,13 @@ def test_a_plan_is_the_same_bytes_each_time_and_is_refused_when_an_input_changed
     letters.check(data_of(letters))
 
 
+def test_a_simulated_plan_starts_nothing_and_counts_what_a_real_run_moves(stager: Stager, letters: Letters) -> None:
+    said = stager.run("plan", letters.workflow, "--simulate").stdout
+    assert stager.scheduler_pid() is None and not letters.trace.exists()
+    assert "simulated: succeeded" in said and "fetched  4 MB" in said
+    assert "fetched  4 MB" in stager.run("submit", letters.workflow).stdout
+
+
 def test_at_the_smallest_capacity_a_run_is_slower_never_stuck_never_over(stager: Stager, short_dir: Path) -> None:
     letters = Letters(short_dir / "wf", count=8, size_bytes=2_000_000, pause_s=0.01)
     letters.make(short_dir / "data", f"file:{short_dir / 'data'}")
