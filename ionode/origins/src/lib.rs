@@ -30,7 +30,7 @@ pub use cli::cli;
 pub use config::{open, Addressing, FileConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
 pub use s3::S3Origin;
 pub use sftp::{SftpOrigin, Timing};
-pub use verify::{verify_content, VerifyAnswer};
+pub use verify::{content_blake3, verify_content, VerifyAnswer};
 
 /// One file or directory at an origin. `token` tells two contents at one path apart.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -117,4 +117,10 @@ pub trait Origin: Send + Sync {
     /// Removes one file; with a token only if it still matches. `false`: was not there.
     async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError>;
     async fn probe(&self, path: &str, write: bool) -> Probe;
+    /// The MD5 of the content where its token says one: the only witness of what was sent, over a line that checks nothing itself.
+    fn content_md5(&self, _entry: &Entry) -> Option<[u8; 16]> {
+        None
+    }
+    /// What its tokens say turned out to be something else (an encrypted bucket's): no more of it.
+    fn distrust_md5(&self) {}
 }

@@ -231,6 +231,22 @@ async fn a_silent_server_is_given_up() {
     assert_eq!(origin(nobody).stat("file").await.unwrap_err().code, "origin_unreachable");
 }
 
+/// Wherever in the login a line is cut: that is no refusal, and trying again helps.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_cut_during_the_login_is_not_taken_for_a_refusal() {
+    let sshd = Sshd::start("MaxStartups 100:30:200");
+    std::fs::write(sshd.base().join("file"), b"x").unwrap();
+    let relay = Relay::to(sshd.port).await;
+    for (way, after_bytes) in (0..24).map(|n| (if n % 2 == 0 { Way::Down } else { Way::Up }, 150 * n)) {
+        relay.arm(Mischief::Cut, way, after_bytes);
+        match origin(sshd.config_by(relay.port)).stat("file").await {
+            Ok(entry) => assert_eq!(entry.size_bytes, 1),
+            Err(error) => assert_eq!(error.class, stager_core::error::Class::Transient, "{way:?} after {after_bytes}: {}", error.message),
+        }
+    }
+    assert!(relay.struck() > 5, "{} cuts", relay.struck());
+}
+
 /// With room for a single login under way, two at once would be refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_are_few_and_opened_one_by_one() {

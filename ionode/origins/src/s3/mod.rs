@@ -7,6 +7,7 @@ mod client;
 mod publish;
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -34,6 +35,8 @@ pub struct S3Origin {
     prefix: String,
     pace: Arc<Pace>,
     turns: Turns,
+    /// An ETag is the MD5 of what was put in one piece, unless the server encrypts by keys of its own.
+    tags_are_md5: AtomicBool,
 }
 
 impl S3Origin {
@@ -49,6 +52,7 @@ impl S3Origin {
             prefix,
             pace: Arc::new(Pace::new(config.bandwidth_bytes_per_s_max)),
             turns: Turns::default(),
+            tags_are_md5: AtomicBool::new(true),
         })
     }
 
@@ -292,6 +296,26 @@ impl Origin for S3Origin {
         }
         probe
     }
+
+    fn content_md5(&self, entry: &Entry) -> Option<[u8; 16]> {
+        if !self.tags_are_md5.load(Ordering::Relaxed) {
+            return None;
+        }
+        md5_of(&entry.token)
+    }
+
+    fn distrust_md5(&self) {
+        self.tags_are_md5.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Of a token whose ETag has the form of an MD5; that of a multipart upload has a dash and a number behind it.
+fn md5_of(token: &str) -> Option<[u8; 16]> {
+    let tag = tag_of(token)?.trim_matches('"');
+    if tag.len() != 32 || !tag.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    u128::from_str_radix(tag, 16).ok().map(u128::to_be_bytes)
 }
 
 /// Creates only where nothing is, unless it may be replaced.
@@ -301,7 +325,16 @@ fn put_options(replace: bool) -> PutOptions {
 
 #[cfg(test)]
 mod tests {
-    use super::{quoted, tag_of};
+    use super::{md5_of, quoted, tag_of};
+
+    #[test]
+    fn only_what_looks_like_an_md5_is_taken_for_one() {
+        let md5 = md5_of("etag:\"0cc175b9c0f1b6a831c399e269772661\";s=1").unwrap();
+        assert_eq!((md5[0], md5[15]), (0x0c, 0x61));
+        for token in ["etag:\"0cc175b9c0f1b6a831c399e269772661-2\";s=1", "etag:W/\"0cc175b9c0f1b6a831c399e269772661\";s=1", "m=5;s=5"] {
+            assert_eq!(md5_of(token), None, "{token}");
+        }
+    }
 
     #[test]
     fn tokens_carry_the_tag() {

@@ -29,6 +29,9 @@ struct Attempt<'a> {
     config: &'a SftpConfig,
     rsa_hash: Option<Option<HashAlg>>,
     tried: usize,
+    refused: usize,
+    /// The connection ended before an answer came.
+    lost: bool,
     notes: Vec<String>,
 }
 
@@ -38,11 +41,16 @@ pub async fn authenticate(ssh: &mut Handle<Client>, config: &SftpConfig) -> Resu
     if config.identity_files.is_empty() && config.agent_socket.is_none() {
         notes.push("neither an agent nor an identity file is configured".to_owned());
     }
-    let mut attempt = Attempt { ssh, config, rsa_hash: None, tried: 0, notes };
+    let mut attempt = Attempt { ssh, config, rsa_hash: None, tried: 0, refused: 0, lost: false, notes };
     if attempt.by_agent(&identities).await || attempt.by_files(&identities).await {
         return Ok(());
     }
     let subject = format!("{}@{}", config.user, config.host);
+    // A server that has refused enough keys hangs up; one that has refused none was cut off, or is too busy.
+    if attempt.lost && attempt.refused == 0 {
+        let message = format!("the connection to {subject} was lost during the login; it is tried again.");
+        return Err(ApiError::transient("origin_unreachable", subject, message));
+    }
     let message = format!(
         "{subject} refused to log in with the keys at hand ({}). Add the public key to authorized_keys \
          there, or load the right key (ssh-add).",
@@ -168,7 +176,7 @@ impl Attempt<'_> {
             self.notes.push(format!("the server allows no more than {TRIES_MAX} keys; set identities_only and name the right one"));
         }
         self.tried += 1;
-        self.tried > TRIES_MAX
+        self.lost || self.tried > TRIES_MAX
     }
 
     /// Only RSA keys have a choice, and asking the server may take a second.
@@ -186,11 +194,23 @@ impl Attempt<'_> {
         match answer {
             Ok(AuthResult::Success) => return true,
             Ok(AuthResult::Failure { partial_success: true, .. }) => {
+                self.refused += 1;
                 self.notes.push(format!("{name} was accepted, but the server asks for a second factor"))
             }
-            Ok(AuthResult::Failure { .. }) => self.notes.push(format!("{name} was refused")),
+            // What russh says when the connection ends; a server names at least the method it refuses.
+            Ok(AuthResult::Failure { remaining_methods, .. }) if remaining_methods.is_empty() => self.lose(name, "the connection ended"),
+            Ok(AuthResult::Failure { .. }) => {
+                self.refused += 1;
+                self.notes.push(format!("{name} was refused"))
+            }
+            Err(error) if self.ssh.is_closed() => self.lose(name, &error),
             Err(error) => self.notes.push(format!("{name} failed: {error}")),
         }
         false
+    }
+
+    fn lose(&mut self, name: &str, why: &str) {
+        self.lost = true;
+        self.notes.push(format!("{name} was not answered: {why}"));
     }
 }

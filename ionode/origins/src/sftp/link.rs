@@ -12,7 +12,6 @@ use russh::keys::{Algorithm, PublicKeyOrCertificate};
 use russh::{cipher, Preferred};
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::client::rawsession::Limits;
-use russh_sftp::client::RawSftpSession;
 use russh_sftp::protocol::{FileAttributes, OpenFlags, Packet, StatusCode};
 use stager_core::error::ApiError;
 use tokio::net::TcpStream;
@@ -20,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::credentials::{authenticate, expanded};
 use super::known::KnownKeys;
+use super::session::Session;
 use super::Timing;
 use crate::config::SftpConfig;
 use crate::failure;
@@ -43,7 +43,7 @@ pub struct Offers {
 
 pub struct Link {
     pub ssh: Arc<Handle<Client>>,
-    pub sftp: RawSftpSession,
+    pub sftp: Session,
     pub offers: Offers,
     pub read_bytes: u64,
     pub write_bytes: u64,
@@ -98,10 +98,10 @@ impl Link {
         let channel = ssh.channel_open_session().await.map_err(|error| refused(place, error.into()))?;
         channel.request_subsystem(true, "sftp").await.map_err(|error| refused(place, error.into()))?;
         let settings = russh_sftp::client::Config { request_timeout_secs: timing.request_s, ..Default::default() };
-        Self::greet(ssh, RawSftpSession::new_with_config(channel.into_stream(), settings), place).await
+        Self::greet(ssh, Session::new(channel.into_stream(), settings), place).await
     }
 
-    async fn greet(ssh: Handle<Client>, mut sftp: RawSftpSession, place: &Arc<str>) -> Result<Self, ApiError> {
+    async fn greet(ssh: Handle<Client>, mut sftp: Session, place: &Arc<str>) -> Result<Self, ApiError> {
         let no_sftp = |error: SftpError| {
             ApiError::transient("origin_unreachable", &**place, format!("{place} accepted the login but does not speak SFTP ({error})."))
         };

@@ -9,6 +9,7 @@ mod link;
 mod pool;
 mod publish;
 mod read;
+mod session;
 mod walk;
 
 use std::ops::Range;
