@@ -217,6 +217,8 @@ def give_fetch(turn: Turn, node: NodeEntry, file: FileEntry, run: str, purpose: 
 def send_wanted(turn: Turn, node: NodeEntry) -> None:
     """Pinned inputs whose transfer is not under way."""
     state = turn.state
+    if not state.to_fetch:
+        return
     mine = [entry for entry in state.to_fetch if entry[0] == node.id]
     state.to_fetch = [entry for entry in state.to_fetch if entry[0] != node.id]
     for _, file_id in mine:

@@ -180,8 +180,11 @@ def count_parents(state: State, run: RunEntry, job_id: str) -> int:
 
 def inputs_of(state: State, run: RunEntry, job_id: str) -> list[FileEntry]:
     """Each file once, in the order of writing."""
-    lfns = dict.fromkeys(entry.lfn for entry in run.workflow.jobs[job_id].inputs)
-    return [state.files[run.file_ids[lfn]] for lfn in lfns]
+    job = run.jobs[job_id]
+    if job.inputs is None:
+        lfns = dict.fromkeys([entry.lfn for entry in run.workflow.jobs[job_id].inputs])
+        job.inputs = [state.files[run.file_ids[lfn]] for lfn in lfns]
+    return job.inputs
 
 
 def release_admission(state: State, job: JobEntry, reserve_bytes: int) -> None:

@@ -30,11 +30,12 @@ def react(turn: Turn, event: ev.Event, before: Before) -> None:
     elif isinstance(event, ev.AttemptEnded):
         if before.attempt is not None:
             attempt_ended(turn, before.attempt, event)
-    elif isinstance(event, ev.RunDrained | ev.RunStopped | ev.RunCancelled):
+    elif isinstance(event, (ev.RunDrained, ev.RunStopped, ev.RunCancelled)):
         end_run_early(turn, event.run)
     elif isinstance(event, ev.NodeReported):
         delete_again(turn, event)
-    remake_lost(turn)
+    if turn.state.lost:
+        remake_lost(turn)
 
 
 def transfer_failed(turn: Turn, transfer: TransferEntry, fault: Fault) -> None:

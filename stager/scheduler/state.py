@@ -100,6 +100,7 @@ class JobEntry:
     not_before: float = 0.0
     fault: Fault | None = None
     early_span: tuple[int, int, int] | None = None
+    inputs: list[FileEntry] | None = None
     pinned: list[tuple[FileEntry, Copy]] = field(default_factory=list)
 
 

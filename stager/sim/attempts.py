@@ -69,6 +69,7 @@ class Executor:
         self.begun: set[str] = set()
         self.read_bytes = 0
         self.answers_due = 0
+        self.traces = True
 
     def start(self, command: cmd.StartAttempt, node: SimNode) -> None:
         """The same id again changes nothing."""
@@ -98,7 +99,8 @@ class Executor:
         outputs, variant = [], command.attempt if self._spread.contents_vary else ""
         for entry in job.outputs:
             size = self._spread.size_bytes(run.sizes[entry.lfn], command.run, entry.lfn)
-            outputs.append((entry.lfn, run.file_ids[entry.lfn], size, made_content(job, entry.lfn, contents, variant)))
+            content = made_content(job, entry.lfn, contents, variant) if self.traces else entry.lfn
+            outputs.append((entry.lfn, run.file_ids[entry.lfn], size, content))
         fails = self._faults.strikes(self._clock.now, self._faults.attempt_share, "attempt", command.attempt)
         duration_s = self._spread.duration_s(run.compute_s[job.id], command.attempt) * (0.5 if fails else 1.0)
         trying = Trying(command, job, node, contents, replicas, outputs, duration_s, fails, self._clock.now)

@@ -99,6 +99,8 @@ class SimWorld:
         self.contents_vary = spread.contents_vary
         self.desk.remembers = keep_journal
         self.executor = Executor(self.clock, self.links, faults, spread, self.say, self._overfull)
+        # Where nobody checks contents, a file's name will do for its content.
+        self.executor.traces = bool(self.checkers)
         self.troubles = Troubles(self)
         self.runs: dict[str, Submitted] = {}
         self.journal: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = []
@@ -110,7 +112,6 @@ class SimWorld:
         self._unheard: dict[str, list[Any]] = {node: [] for node in self.nodes}
         self._attempts_open: dict[str, cmd.StartAttempt] = {}
         self.spilled_to: dict[str, SimOrigin] = {}
-        self._last: tuple[Any, ...] = ()
         self._overfull_said = ""
         self.say(None, ev.SchedulerStarted(at=0.0, epoch=self.epoch, version=VERSION))
         self.say(None, ev.PolicySet(at=0.0, policy=self.policy, limits=self.limits))
@@ -181,20 +182,14 @@ class SimWorld:
         self.event_count += len(events)
         self.command_count += len(commands)
         if self.keep_journal:
-            self.journal.append((tuple(events), tuple(commands)))
+            self._record(events, commands)
         self._overfull_said = ""
-        for event in events:
-            if type(event) is ev.AttemptEnded:
-                self._attempts_open.pop(event.attempt, None)
         for checker in self.checkers:
             checker.heard(self, events)
-        self._last = tuple(commands)
         stop_after = len(commands)
         if self.crash_due:
             stop_after = int(fraction(self.faults.seed, "crash", str(self.event_count)) * (len(commands) + 1))
         for index, command in enumerate(commands):
-            if type(command) is cmd.StartAttempt:
-                self._attempts_open[command.attempt] = command
             for checker in self.checkers:
                 checker.about_to(self, command)
             if index < stop_after:
@@ -203,6 +198,16 @@ class SimWorld:
             self.crashed = True
         for checker in self.checkers:
             checker.after(self)
+
+    def _record(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        """What a scheduler that died finds again: the journal, and in it the attempts that were begun and of whose end it has not heard."""
+        self.journal.append((tuple(events), tuple(commands)))
+        for event in events:
+            if type(event) is ev.AttemptEnded:
+                self._attempts_open.pop(event.attempt, None)
+        for command in commands:
+            if type(command) is cmd.StartAttempt:
+                self._attempts_open[command.attempt] = command
 
     # Life and death of the scheduler
 
@@ -216,7 +221,7 @@ class SimWorld:
         self.crashed, self.crash_due = False, False
         self.epoch += 1
         self.say(None, ev.SchedulerStarted(at=self.clock.now, epoch=self.epoch, version=VERSION))
-        for command in self._last:
+        for command in self.journal[-1][1]:
             DOERS[type(command)](self, command)
         for node in self.nodes.values():
             self.say_state(node)
