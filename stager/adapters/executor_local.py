@@ -24,6 +24,7 @@ from stager.worker import Access, AttemptInput, AttemptOutput, AttemptResult, At
 
 log = logging.getLogger(__name__)
 ASK_AGAIN_S = 0.2
+FORGET_AFTER_S = 0.2
 Ending = AttemptResult | AttemptWaiting
 
 
@@ -49,6 +50,7 @@ class LocalExecutor:
         self.waiting: dict[str, int] = {}
         self.granted: dict[str, int] = {}
         self.parked: dict[str, cmd.StartAttempt] = {}
+        self.over: list[str] = []
 
     def start(self, command: cmd.StartAttempt) -> None:
         """One that was begun before a restart is taken up. A new one whose submitter's variables a restart forgot waits for `unpark`."""
@@ -88,6 +90,7 @@ class LocalExecutor:
         for task in self.tasks.values():
             task.cancel()
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        await self._forget_all()
 
     def _go_on(self, command: cmd.StartAttempt, steps: Coroutine[Any, Any, Ending]) -> None:
         self._spawn(command.attempt, self._until_ended(command, steps))
@@ -135,8 +138,19 @@ class LocalExecutor:
         self.put(event, lambda: self._forget(command.attempt))
 
     def _forget(self, attempt: str) -> None:
-        """Its end is in the journal. In a thread: a directory takes longer to remove than an attempt to start."""
-        asyncio.get_running_loop().run_in_executor(None, self.worker.forget, attempt)
+        """Its end is in the journal. In a thread, together with the next: a directory takes longer to remove than an attempt to start."""
+        self.over.append(attempt)
+        if len(self.over) == 1:
+            asyncio.get_running_loop().call_later(FORGET_AFTER_S, self._forget_all)
+
+    def _forget_all(self) -> asyncio.Future[None]:
+        over, self.over = self.over, []
+
+        def forget() -> None:
+            for attempt in over:
+                self.worker.forget(attempt)
+
+        return asyncio.get_running_loop().run_in_executor(None, forget)
 
     async def sweep(self, outstanding: Container[str]) -> None:
         """What a crash left of attempts whose end is recorded."""

@@ -14,6 +14,8 @@ from stager.model.profile import Profile
 
 KEPT_PER_TYPE = 500
 PRUNE_EVERY = 200
+# Written together: a transaction each would cost a short job more than its place in the journal does.
+WRITE_TOGETHER = 100
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS measures (
     attempt TEXT PRIMARY KEY, job_type TEXT NOT NULL, at REAL NOT NULL, wall_s REAL, cpu_s REAL, memory_peak_bytes INTEGER,
@@ -40,7 +42,7 @@ class Measured:
 
 
 class ProfilesStore:
-    """Losing the last measures in a power cut harms nobody, so it is not synchronous."""
+    """Losing the last measures harms nobody, so it is not synchronous, and some wait in memory for `write`."""
 
     def __init__(self, path: Path) -> None:
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -49,9 +51,19 @@ class ProfilesStore:
         self.db.execute("PRAGMA synchronous=OFF")
         self.db.executescript(SCHEMA)
         self.added = 0
+        self.waiting: list[Measured] = []
 
     def add(self, measured: Iterable[Measured]) -> None:
-        rows = [tuple(getattr(entry, name) for name in Measured.__slots__) for entry in measured]
+        self.waiting += measured
+        if len(self.waiting) >= WRITE_TOGETHER:
+            self.write()
+
+    def write(self) -> None:
+        """So that readers see all that was added."""
+        rows = [tuple(getattr(entry, name) for name in Measured.__slots__) for entry in self.waiting]
+        self.waiting = []
+        if not rows:
+            return
         self.db.execute("BEGIN")
         self.db.executemany("INSERT OR REPLACE INTO measures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
         self.added += len(rows)
@@ -66,9 +78,11 @@ class ProfilesStore:
         self.db.execute("COMMIT")
 
     def profiles(self) -> dict[str, Profile]:
+        self.write()
         return profiles_in(self.db)
 
     def close(self) -> None:
+        self.write()
         self.db.close()
 
 

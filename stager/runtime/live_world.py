@@ -34,8 +34,16 @@ class Attempts(Protocol):
 class LiveWorld:
     """Taken from and performed for by the driving thread; acts on the event loop's thread, and nothing there waits for one slow thing."""
 
-    def __init__(self, journal: Journal, inbox: Inbox, outstanding: Outstanding, loop: asyncio.AbstractEventLoop) -> None:
-        self.journal, self.inbox, self.outstanding, self.loop = journal, inbox, outstanding, loop
+    def __init__(
+        self,
+        journal: Journal,
+        inbox: Inbox,
+        outstanding: Outstanding,
+        loop: asyncio.AbstractEventLoop,
+        carried_out: Callable[[Sequence[Any]], None],
+    ) -> None:
+        """`carried_out` is called on the loop's thread after each batch: one wake-up of the loop serves both."""
+        self.journal, self.inbox, self.outstanding, self.loop, self.carried_out = journal, inbox, outstanding, loop, carried_out
         self.links: dict[str, NodeLink] = {}
         self.attempts: Attempts | None = None
         self.callbacks: list[Callable[[], None]] = []
@@ -87,6 +95,7 @@ class LiveWorld:
         self.outstanding.gave(commands)
         for command in commands:
             self._do(command)
+        self.carried_out(events)
 
     def _do(self, command: Any) -> None:
         kind = type(command)

@@ -99,7 +99,7 @@ class Scheduler:
     def open(self) -> None:
         """Makes contact with the node and goes on with what was under way."""
         outstanding = self.outstanding
-        self.world = LiveWorld(self.journal, self.inbox, outstanding, self.loop)
+        self.world = LiveWorld(self.journal, self.inbox, outstanding, self.loop, self._carried_out)
         self.inbox.last_at = self.machine.state.now
         self.desk = RunDesk(self.machine, self.records, self.book, self.inbox.put)
         self.measuring = Measuring(self.profiles, self.machine)
@@ -155,16 +155,16 @@ class Scheduler:
     def _watch(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
         """On the driving thread, after each batch."""
         self.tally.saw(events, commands)
-        self.measuring.saw(events)
+        self.measuring.saw(events, commands)
         for event in events:
             if type(event) is ev.RunSubmitted:
                 self.desk.took(event.run)
         for command in commands:
             if type(command) is cmd.FinishRun:
                 self._write_summary(command.run)
-        self.loop.call_soon_threadsafe(self._watched, events)
 
-    def _watched(self, events: Sequence[Any]) -> None:
+    def _carried_out(self, events: Sequence[Any]) -> None:
+        """On the loop's thread. Whoever is woken here asks the driving thread, which first ends its own watch over this batch."""
         for event in events:
             if type(event) is ev.NodeReported and not self.ready.is_set():
                 self._go_on()

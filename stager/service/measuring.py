@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stager.adapters.profiles_store import Measured, ProfilesStore
+from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
 
@@ -16,10 +17,12 @@ class Measuring:
     def __init__(self, store: ProfilesStore, machine: Machine) -> None:
         self.store, self.machine = store, machine
 
-    def saw(self, events: Sequence[Any]) -> None:
+    def saw(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        """The next plan is made after a run: what it measured is there by then."""
         ended = [event for event in events if type(event) is ev.AttemptEnded and event.outcome is ev.Outcome.OK]
-        if ended:
-            self.store.add([self._measured(event) for event in ended if event.run in self.machine.state.runs])
+        self.store.add(self._measured(event) for event in ended if event.run in self.machine.state.runs)
+        if any(type(command) is cmd.FinishRun for command in commands):
+            self.store.write()
 
     def _measured(self, event: ev.AttemptEnded) -> Measured:
         run = self.machine.state.runs[event.run]
