@@ -28,13 +28,13 @@ def header_lines(header: Header) -> list[str]:
     return [card(key, value) for key, value in header.items()] + ["END".ljust(CARD)]
 
 
-def write(path: Path, pixels: np.ndarray, header: Header) -> None:
+def image_bytes(pixels: np.ndarray, header: Header) -> bytes:
     """`header` holds what is beyond the shape: the WCS and words for people."""
     rows, columns = pixels.shape
     basic: Header = {"SIMPLE": True, "BITPIX": -32, "NAXIS": 2, "NAXIS1": columns, "NAXIS2": rows}
     head = "".join(header_lines(basic | header)).encode("ascii")
     data = pixels.astype(">f4").tobytes()
-    path.write_bytes(head.ljust(-(-len(head) // BLOCK) * BLOCK) + data.ljust(-(-len(data) // BLOCK) * BLOCK, b"\0"))
+    return head.ljust(-(-len(head) // BLOCK) * BLOCK) + data.ljust(-(-len(data) // BLOCK) * BLOCK, b"\0")
 
 
 def read(path: Path) -> tuple[np.ndarray, Header]:
