@@ -1,6 +1,7 @@
 """What a run will take, before it runs: the Machine that production uses, driven through a simulated world.
 
-May know: planning, the Machine, the sim. One rule: no second scheduler and no formula of its own; what comes out is what happened in the simulation.
+May know: planning, the Machine, the sim. One rule: no second scheduler and no formula of its own; what comes out is what happened in the
+simulation.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ RUN = "estimate"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Bytes and virtual seconds of one simulated run. `read_bytes` is what jobs read of their inputs, `hit_rate` the share of it that did not cross the WAN for them.
+    """Bytes and virtual seconds of one simulated run. `read_bytes` is what jobs read of their inputs, `hit_rate` the share of it that did
+    not cross the WAN for them.
 
     `refetched_bytes` is what came in more often than once, spilled intermediates included.
     """
@@ -55,7 +57,9 @@ def estimate(
     spread: Spread | None = None,
     plan: Plan | None = None,
 ) -> Report:
-    """Simulates one run on empty nodes. With a plan given, that one is run. A run that cannot end says so in `outcome` and `fault`; nothing is raised for it."""
+    """Simulates one run on empty nodes. With a plan given, that one is run. A run that cannot end says so in `outcome` and `fault`; nothing
+    is raised for it.
+    """
     plan = plan or make_plan(workflow, topology, profiles, policy, limits, spill_origin)
     world = SimWorld(topology, policy, limits, spread=spread)
     world.submit(RUN, workflow, plan)

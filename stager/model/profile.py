@@ -12,7 +12,9 @@ from fnmatch import fnmatchcase
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One job type. `output_bytes` is the p95 of all outputs of one job together; `output_bytes_by_pattern` the p95 of each file whose lfn matches, first match wins."""
+    """One job type. `output_bytes` is the p95 of all outputs of one job together; `output_bytes_by_pattern` the p95 of each file whose lfn
+    matches, first match wins.
+    """
 
     job_type: str
     compute_s: float | None = None

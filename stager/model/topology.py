@@ -1,6 +1,7 @@
 """Where a plan is to run: I/O nodes with their compute cores, and the links to the origins.
 
-May know: nothing above the model. One rule: rates are bytes per second as measured or assumed, and say which; embedded mode is a topology of one.
+May know: nothing above the model. One rule: rates are bytes per second as measured or assumed, and say which; embedded mode is a topology
+of one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """How a job gets at an input.
 
-May know: the model and the plan. One rule: the choice follows from the file alone; whether the host can link at all is seen at the node, which copies where it cannot.
+May know: the model and the plan. One rule: the choice follows from the file alone; whether the host can link at all is seen at the node,
+which copies where it cannot.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Which replica to give up: the one whose next use is farthest, since the DAG tells when that is. And the clairvoyant references it is measured against.
+"""Which replica to give up: the one whose next use is farthest, since the DAG tells when that is. And the clairvoyant references it is
+measured against.
 
-May know: nothing but numbers. One rule: pure functions of uses and sizes; who may be evicted at all (clean, unpinned) is decided by the caller.
+May know: nothing but numbers. One rule: pure functions of uses and sizes; who may be evicted at all (clean, unpinned) is decided by the
+caller.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def eviction_key(next_position: int, size_bytes: int, name: str) -> tuple[int, i
 
 
 def choose_victims(candidates: Iterable[tuple[str, int, int]], needed_bytes: int) -> list[str]:
-    """From (name, next use, size) those to evict, farthest first, until `needed_bytes` are free; fewer bytes may come together than needed."""
+    """From (name, next use, size) those to evict, farthest first, until `needed_bytes` are free or there are no more."""
     victims: list[str] = []
     for _, negative_size, name in sorted(eviction_key(use, size, name) for name, use, size in candidates):
         if needed_bytes <= 0:
@@ -35,7 +37,9 @@ def choose_victims(candidates: Iterable[tuple[str, int, int]], needed_bytes: int
 
 
 def belady_hit_bytes(trace: Sequence[tuple[Hashable, int]], capacity_bytes: int) -> int:
-    """Bytes hit by a cache that knows the future: on a miss it evicts the farthest next use, and keeps the new file out if that is the farthest itself."""
+    """Bytes hit by a cache that knows the future: on a miss it evicts the farthest next use, and keeps the new file out if that is the
+    farthest itself.
+    """
     following = next_positions(trace)
     held: dict[Hashable, tuple[int, int]] = {}
     farthest: list[tuple[int, int, Hashable]] = []
@@ -58,7 +62,9 @@ def belady_hit_bytes(trace: Sequence[tuple[Hashable, int]], capacity_bytes: int)
 
 
 def clairvoyant_bound_bytes(trace: Sequence[tuple[Hashable, int]], capacity_bytes: int) -> int:
-    """No cache can hit more: the shortest stays between two uses first, until their bytes times steps fill capacity times the length of the trace."""
+    """No cache can hit more: the shortest stays between two uses first, until their bytes times steps fill capacity times the length of the
+    trace.
+    """
     following = next_positions(trace)
     stays = sorted(
         (upcoming - index, size) for index, ((_, size), upcoming) in enumerate(zip(trace, following, strict=True)) if upcoming != NEVER

@@ -9,7 +9,9 @@ from math import comb
 
 
 def throughput(hit_rate: float, inside_bytes_per_s: float, wan_bytes_per_s: float) -> float:
-    """Aggregate throughput when the share `hit_rate` of all I/O is served by the buffer; a miss passes the WAN and the inside network. Any one unit of bytes."""
+    """Aggregate throughput when the share `hit_rate` of all I/O is served by the buffer; a miss passes the WAN and the inside network. Any
+    one unit of bytes.
+    """
     if not 0 <= hit_rate <= 1:
         raise ValueError(f"a hit rate is between 0 and 1, not {hit_rate}")
     hits = hit_rate / inside_bytes_per_s

@@ -1,6 +1,7 @@
 """From a workflow, a topology and what is known of its job types to a plan.
 
-May know: the model and the rest of planning. One rule: the same arguments give the same plan, byte for byte; a plan that cannot run still is a plan, and `check_capacity` says why not.
+May know: the model and the rest of planning. One rule: the same arguments give the same plan, byte for byte; a plan that cannot run still
+is a plan, and `check_capacity` says why not.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ TIGHTEST_FILES_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """One serial order with what it needs: `held` per position without help from outside, of which the most is `smallest`; `peak` when nothing is ever given up."""
+    """One serial order with what it needs: `held` per position without help from outside, of which the most is `smallest`; `peak` when
+    nothing is ever given up.
+    """
 
     order: list[int]
     held: list[int]
@@ -172,7 +175,8 @@ def file_plans(
 
 
 def wan_bytes(workflow: Workflow, shape: Shape) -> tuple[int, int, int]:
-    """(fetched, uploaded, read back to verify): each external that is read once, each final once; fetching again for want of space is not in it.
+    """(fetched, uploaded, read back to verify): each external that is read once, each final once; fetching again for want of space is not
+    in it.
 
     What an origin can check by itself is not read back: S3 by its checksums, sftp by a remote checksum where the origin allows one.
     """
@@ -194,7 +198,8 @@ def notes_of(workflow: Workflow, shape: Shape, sized: Sized, chosen: Chosen, top
     notes = []
     if sized.guessed:
         notes.append(
-            f"the sizes of {sized.guessed} outputs are guesses of at most {format_size(guess)} each; declare `size` or let a first run measure them"
+            f"the sizes of {sized.guessed} outputs are guesses of at most {format_size(guess)} each; "
+            "declare `size` or let a first run measure them"
         )
     capacity = topology.capacity_bytes
     if chosen.smallest <= capacity < chosen.peak:
@@ -210,7 +215,8 @@ def notes_of(workflow: Workflow, shape: Shape, sized: Sized, chosen: Chosen, top
     undated = [lfn for lfn, file in workflow.files.items() if file.is_external and not all(source.settled for source in file.sources)]
     if undated:
         notes.append(
-            f"{len(undated)} inputs were written within 2 s of being listed, {min(undated)!r} among them: their identity is checked again when they are fetched"
+            f"{len(undated)} inputs were written within 2 s of being listed, {min(undated)!r} among them: "
+            "their identity is checked again when they are fetched"
         )
     return tuple(notes)
 
@@ -239,7 +245,8 @@ def check_capacity(plan: Plan) -> None:
     need, have = plan.smallest_capacity_bytes, plan.capacity_bytes
     way_out = "" if plan.spill_origin else " or name a spill_origin, so that intermediates can be kept there"
     raise Refused(
-        f"workflow {plan.workflow!r} needs at least {need} bytes ({format_size(need)}) of capacity, there are {have} ({format_size(have)}): "
+        f"workflow {plan.workflow!r} needs at least {need} bytes ({format_size(need)}) of capacity, "
+        f"there are {have} ({format_size(have)}): "
         f"job {plan.tightest_job!r} holds {names} at once; give that much capacity{way_out}",
         code="capacity_too_small",
         subject=plan.tightest_job,
@@ -247,7 +254,9 @@ def check_capacity(plan: Plan) -> None:
 
 
 def workflow_digest(workflow: Workflow) -> str:
-    """Changes when anything changes that a plan or a run depends on: jobs, files, tokens, origins. Not when only the order of writing does, nor with the age of an input."""
+    """Changes when anything changes that a plan or a run depends on: jobs, files, tokens, origins. Not when only the order of writing does,
+    nor with the age of an input.
+    """
     running = digest_of(workflow.name, workflow.on_failure.value, workflow.spill_origin or "")
     for table in (workflow.origins, workflow.hints, workflow.files, workflow.jobs):
         for _, value in sorted(table.items(), key=itemgetter(0)):

@@ -18,7 +18,9 @@ from stager.planning.space import usage_of
 
 
 def upward_ranks(shape: Shape) -> list[float]:
-    """Seconds of predicted computing and I/O on the longest way from the start of a job to the end of the workflow, its finals' upload included."""
+    """Seconds of predicted computing and I/O on the longest way from the start of a job to the end of the workflow, its finals' upload
+    included.
+    """
     ranks = [0.0] * len(shape.jobs)
     for job in range(len(ranks) - 1, -1, -1):
         below = shape.upload_s[job]
@@ -46,7 +48,9 @@ def rank_order(shape: Shape, ranks: list[float]) -> list[int]:
 
 
 def deep_order(shape: Shape, ranks: list[float]) -> list[int]:
-    """Depth first over parents. Need and residue are those of a tree, which is exact where no file has two readers and a fair guess elsewhere."""
+    """Depth first over parents. Need and residue are those of a tree, which is exact where no file has two readers and a fair guess
+    elsewhere.
+    """
     count = len(shape.jobs)
     need = [0] * count
     residue = [sum(shape.size[file] for file in makes if shape.readers[file]) for makes in shape.outputs]
@@ -82,7 +86,8 @@ def deep_order(shape: Shape, ranks: list[float]) -> list[int]:
 def eager_order(shape: Shape, priority: list[int], greedy: bool) -> list[int]:
     """List scheduling that knows what running a job would free now: its inputs of which it is the last reader.
 
-    A job that frees at least what it makes goes first, most freed first. The others go by `priority`, or with `greedy` by the bytes they add.
+    A job that frees at least what it makes goes first, most freed first. The others go by `priority`, or with `greedy` by the bytes they
+    add.
     """
     waiting = [len(above) for above in shape.parents]
     unread = [len(reads) for reads in shape.readers]
@@ -128,7 +133,9 @@ def places(order: list[int]) -> list[int]:
 
 
 def usage(shape: Shape, position: list[int], stays: list[bool]) -> list[int]:
-    """Bytes in use at each position, where files that stay are kept from producer (externals: first reader) to last reader, and others only while a job runs."""
+    """Bytes in use at each position, where files that stay are kept from producer (externals: first reader) to last reader, and others only
+    while a job runs.
+    """
     lasting: list[tuple[int, int, int]] = []
     passing = [(position[job], footprint) for job, footprint in enumerate(shape.footprint)]
     for file, size in enumerate(shape.size):

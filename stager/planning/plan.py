@@ -64,9 +64,11 @@ class FilePlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`smallest_capacity_bytes`: below it a run cannot finish, given the spill origin or its absence; `peak_live_bytes`: at and above it nothing need be fetched twice or spilled.
+    """`smallest_capacity_bytes`: below it a run cannot finish, given the spill origin or its absence; `peak_live_bytes`: at and above it
+    nothing need be fetched twice or spilled.
 
-    Jobs stand in their order, files by lfn. `tightest_job` is the one that needs the smallest capacity, `tightest_files` the largest of what must be held while it runs.
+    Jobs stand in their order, files by lfn. `tightest_job` is the one that needs the smallest capacity, `tightest_files` the largest of
+    what must be held while it runs.
     """
 
     version: int

@@ -25,7 +25,9 @@ class Schedule:
 
 
 def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topology) -> Schedule:
-    """Each job in turn goes to the node where it would finish first, bytes already there included; external files come through their origin's link one after the other."""
+    """Each job in turn goes to the node where it would finish first, bytes already there included; external files come through their
+    origin's link one after the other.
+    """
     count = len(order)
     arrival = arrivals(workflow, shape, order, topology)
     free = [[0.0] * max(1, node.cores) for node in topology.nodes]

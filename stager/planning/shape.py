@@ -1,6 +1,7 @@
 """The workflow as lists of small integers: what ordering and scheduling a hundred thousand jobs needs to be quick.
 
-May know: the model and planning's sizes. One rule: job i is the i-th in topological order, file i the i-th of the workflow; lists, never sets, so that order never depends on a hash.
+May know: the model and planning's sizes. One rule: job i is the i-th in topological order, file i the i-th of the workflow; lists, never
+sets, so that order never depends on a hash.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from stager.planning.sizes import Sized
 
 @dataclass(slots=True)
 class Shape:
-    """`footprint` is inputs (that are not read in place) plus outputs; `fetch_s`, `local_s` and `upload_s` are predicted seconds of each job's I/O."""
+    """`footprint` is inputs (that are not read in place) plus outputs; `fetch_s`, `local_s` and `upload_s` are predicted seconds of each
+    job's I/O.
+    """
 
     jobs: list[str]
     files: list[str]

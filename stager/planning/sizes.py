@@ -1,6 +1,7 @@
 """What each file and job is expected to be: bytes and seconds, each with the basis of its number.
 
-May know: the model and the plan. One rule: declared for this file or job first, then what profiles saw of the type, then the user's hint for the type, then a guess; a guess never makes a workflow impossible.
+May know: the model and the plan. One rule: declared for this file or job first, then what profiles saw of the type, then the user's hint
+for the type, then a guess; a guess never makes a workflow impossible.
 """
 
 from __future__ import annotations

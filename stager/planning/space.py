@@ -18,7 +18,8 @@ class SpaceProfile:
     """A sequence of ints with range add and range maximum.
 
     A segment tree on two flat lists, walked from the leaves up. `extra[i]` was added to all leaves below i and is never pushed down;
-    `top[i]` is the maximum below i with `extra[i]` but without its ancestors'. One unused leaf stands at either end, so that the walk needs no special case.
+    `top[i]` is the maximum below i with `extra[i]` but without its ancestors'. One unused leaf stands at either end, so that the walk needs
+    no special case.
     """
 
     __slots__ = ("_extra", "_size", "_top", "length")
@@ -91,7 +92,9 @@ def usage_of(
     lasting: Sequence[tuple[int, int, int]],
     passing: Sequence[tuple[int, int]],
 ) -> list[int]:
-    """Bytes per position from (first, last inclusive, size) of what must stay and (position, size) of what is only needed while one job runs."""
+    """Bytes per position from (first, last inclusive, size) of what must stay and (position, size) of what is only needed while one job
+    runs.
+    """
     steps = [0] * (n_jobs + 1)
     for first, last, size in lasting:
         steps[first] += size
@@ -105,7 +108,8 @@ def usage_of(
 def serial_usage(workflow: Workflow, graph: Graph, plan: Plan) -> list[int]:
     """Bytes in use while position k of the plan's order runs alone: what must stay for later jobs, that job's inputs, its outputs.
 
-    What must stay: without a spill origin, each produced file that is not a final, from its producer to its last reader. With one, nothing: all can be had again.
+    What must stay: without a spill origin, each produced file that is not a final, from its producer to its last reader. With one, nothing:
+    all can be had again.
     The maximum is `plan.smallest_capacity_bytes`.
     """
     files = {entry.lfn: entry for entry in plan.files}

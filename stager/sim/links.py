@@ -1,6 +1,7 @@
 """Links that flows share max-min fairly: WAN links of origins and disks of nodes.
 
-May know: nothing but numbers. One rule: flows over the same links are one group with one rate, so a change costs O(groups) and O(log flows), never O(flows).
+May know: nothing but numbers. One rule: flows over the same links are one group with one rate, so a change costs O(groups) and O(log
+flows), never O(flows).
 """
 
 from __future__ import annotations

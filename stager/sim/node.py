@@ -1,6 +1,7 @@
 """An I/O node's truth: what it holds, for whom, and that it never holds more than it can.
 
-May know: the model. One rule: used + reserved <= capacity at every instant; what does not fit is refused, and whoever asked for it is wrong.
+May know: the model. One rule: used + reserved <= capacity at every instant; what does not fit is refused, and whoever asked for it is
+wrong.
 """
 
 from __future__ import annotations
@@ -47,9 +48,8 @@ class SimNode:
         """Sets this owner's reservation, growing or shrinking it."""
         grown = size_bytes - self.reservations.get(owner, 0)
         if grown > 0 and self.used_bytes + self.reserved_bytes + grown > self.capacity_bytes:
-            raise Full(
-                f"node {self.id}: {owner} wants {grown} bytes more, {self.used_bytes} used + {self.reserved_bytes} reserved of {self.capacity_bytes}"
-            )
+            held = f"{self.used_bytes} used + {self.reserved_bytes} reserved of {self.capacity_bytes}"
+            raise Full(f"node {self.id}: {owner} wants {grown} bytes more, {held}")
         self.reservations[owner] = size_bytes
         self.reserved_bytes += grown
 

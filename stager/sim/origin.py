@@ -1,4 +1,6 @@
-"""Origins as they are seen from outside: paths with contents and tokens. One rule: contents are names; two files are the same exactly when their contents' names are."""
+"""Origins as they are seen from outside: paths with contents and tokens. One rule: contents are names; two files are the same exactly when
+their contents' names are.
+"""
 
 from __future__ import annotations
 

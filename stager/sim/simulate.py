@@ -1,4 +1,6 @@
-"""Drives a Machine through a virtual world to the end, over the scheduler's deaths. One rule: after a death only the journal is left of the Machine."""
+"""Drives a Machine through a virtual world to the end, over the scheduler's deaths. One rule: after a death only the journal is left of the
+Machine.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def watching(machine: Machine, watch: Watch | None) -> Callable[[Sequence[Any], 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """A simulation makes few cycles and holds much: looking through all of it for garbage every few thousand objects costs a fifth of the time."""
+    """A simulation makes few cycles and holds much: looking through all of it for garbage every few thousand objects costs a fifth of the
+    time.
+    """
     before = gc.get_threshold()
     gc.set_threshold(50_000, 20, 100)
     try:

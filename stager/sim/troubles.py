@@ -1,4 +1,6 @@
-"""Makes the troubles of a fault schedule happen, and end. One rule: it only does what could happen to real nodes, origins, processes and lines."""
+"""Makes the troubles of a fault schedule happen, and end. One rule: it only does what could happen to real nodes, origins, processes and
+lines.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """SimWorld: the World that a Machine lives in when nothing is real.
 
-May know: the ports' contract, scheduler's events and commands, the rest of the sim. One rule: every effect happens through the clock; the same arguments give the same history.
+May know: the ports' contract, scheduler's events and commands, the rest of the sim. One rule: every effect happens through the clock; the
+same arguments give the same history.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class ReportDue:
 
 
 class SimWorld:
-    """Start with `submit`, then drive it. After `events` ends, `crashed` tells whether it was the scheduler that died: then `revive` and drive a new Machine."""
+    """Start with `submit`, then drive it. After `events` ends, `crashed` tells whether it was the scheduler that died: then `revive` and
+    drive a new Machine.
+    """
 
     def __init__(
         self,
@@ -166,7 +169,8 @@ class SimWorld:
     # The port
 
     def events(self) -> Iterator[list[Any]]:
-        """Batches of what happens at one instant; ends when all runs are over and still, when nothing is left to wait for, or when the scheduler dies.
+        """Batches of what happens at one instant; ends when all runs are over and still, when nothing is left to wait for, or when the
+        scheduler dies.
 
         A node's report is a batch of its own, taken when all commands given before it have been done: it can never miss what is on its way.
         """
@@ -212,7 +216,9 @@ class SimWorld:
     # Life and death of the scheduler
 
     def revive(self) -> None:
-        """After a crash and its down time: the last recorded commands are done again (each at most once in effect), then the world says how things are."""
+        """After a crash and its down time: the last recorded commands are done again (each at most once in effect), then the world says how
+        things are.
+        """
         down_until = self.clock.now + self.troubles.crash_lasts_s
         while min(self.clock.next_at(), self.links.next_at()) <= down_until and self._move_on():
             pass

@@ -1,6 +1,7 @@
 """Cases for the simulation: a seed gives workflows, a topology, sizes, faults and what has to come of it.
 
-One rule: everything follows from the seed, so that a failure is reproduced by its kind and seed alone:  python -m tests.sim.cases faults 1234
+One rule: everything follows from the seed, so that a failure is reproduced by its kind and seed alone:  python -m tests.sim.cases faults
+1234
 """
 
 from __future__ import annotations
@@ -159,7 +160,9 @@ def plain_case(seed: int) -> Case:
 
 
 def sizes_case(seed: int) -> Case:
-    """Outputs at a tenth to ten times of what was declared. With a spill origin and room for the largest job as it really is, every run succeeds."""
+    """Outputs at a tenth to ten times of what was declared. With a spill origin and room for the largest job as it really is, every run
+    succeeds.
+    """
     random = Random(f"sizes/{seed}")
     workflow = draw_workflow(random, "w", draw_shared(random))
     spread = Spread(seed, sizes=10.0, durations=3.0)

@@ -1,4 +1,6 @@
-"""No node ever holds more than it can; no more cores are in use than there are. One rule: sums are taken from the node's truth, anew each time."""
+"""No node ever holds more than it can; no more cores are in use than there are. One rule: sums are taken from the node's truth, anew each
+time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A command's id names its effect: one id, one effect. Transfers and attempts have ids of their own. One rule: the same id with other content is a bug, whoever replays it."""
+"""A command's id names its effect: one id, one effect. Transfers and attempts have ids of their own. One rule: the same id with other
+content is a bug, whoever replays it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every run ends, every transfer ends, and what is at the destinations is what should be. One rule: these are promises about the end, checked there.
+"""Every run ends, every transfer ends, and what is at the destinations is what should be. One rule: these are promises about the end,
+checked there.
 
 A run that succeeded has each final at its destination with the right content. Any other outcome must name its reason.
 """

@@ -1,4 +1,6 @@
-"""No job starts without each of its inputs there, sound, and with the content it must have. One rule: what the scheduler cannot know yet is not held against it."""
+"""No job starts without each of its inputs there, sound, and with the content it must have. One rule: what the scheduler cannot know yet is
+not held against it.
+"""
 
 from __future__ import annotations
 
