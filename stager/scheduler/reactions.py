@@ -6,9 +6,10 @@ One rule: only what this event makes necessary; the queues are worked in admissi
 from __future__ import annotations
 
 from stager.model.errors import ErrorClass, Fault, is_permanent
+from stager.model.workflow import Job
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, RunEntry, State, TransferEntry
+from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 from stager.scheduler.turn import Turn
 
@@ -97,6 +98,9 @@ def attempt_ended(turn: Turn, attempt: AttemptEntry, event: ev.AttemptEnded) -> 
     began = event.outcome is not ev.Outcome.FAILED or event.exit_code is not None
     if event.outcome in (ev.Outcome.KILLED, ev.Outcome.OK):
         turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=turn.state.now, counts=False, why=fault.message, reserve_bytes=known)
+    elif met_damage(turn.state, attempt, job, spec, fault, began):
+        not_before = turn.retry_at(job.failures + 1, f"{run.id}/{job.id}")
+        turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=not_before, counts=False, why=fault.message)
     elif began and not spec.idempotent:
         turn.give(cmd.FailJob, run=run.id, job=job.id, fault=not_again(job.id, fault))
     elif is_permanent(fault) or job.failures >= spec.retries:
@@ -104,6 +108,14 @@ def attempt_ended(turn: Turn, attempt: AttemptEntry, event: ev.AttemptEnded) -> 
     else:
         not_before = turn.retry_at(job.failures + 1, f"{run.id}/{job.id}")
         turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=not_before, counts=True, why=fault.message)
+
+
+def met_damage(state: State, attempt: AttemptEntry, job: JobEntry, spec: Job, fault: Fault, began: bool) -> bool:
+    """Its input was damaged on the node, which is no failure of the job; but a node where that never ends must not be tried for ever."""
+    if began and not (attempt.void and spec.idempotent):
+        return False
+    damaged = attempt.void or fault.error_class is ErrorClass.CORRUPT
+    return damaged and job.attempts <= spec.retries + state.policy.transfer_attempts_max
 
 
 def not_again(job: str, fault: Fault) -> Fault:

@@ -1,6 +1,7 @@
 """Origins as a workflow names them, over real servers, and an independent eye on what lies there.
 
-May know: the native format, the testbed. One rule: what is seen at an origin is seen by the stock client of its protocol or on its own disk, never through stager.
+May know: the native format, the testbed. One rule: what is seen at an origin is seen by the stock client of its protocol or on its own
+disk, never through stager.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stager.client import connect
 from tests.testbed.letters import Letters
 from tests.testbed.s3 import S3
 from tests.testbed.sshd import Sshd
+from tests.testbed.stager import Stager
+from tests.testbed.waiting import wait_until
 
 S3_PREFIX = "LAB"
 
@@ -101,3 +105,23 @@ def methods(ledger: list[Mapping[str, Any]]) -> set[str]:
     """How durable finals were verified."""
     assert {one["state"] for one in ledger} == {"durable"}, ledger
     return {one["verified"] for one in ledger}
+
+
+def wait_for_bytes(stager: Stager, run: str) -> None:
+    """Until a fetch is on its way and not yet at its end."""
+    with wait_until(lambda: connect(stager.state_dir), "the scheduler to answer") as client:
+        found = client.run(run)
+
+        def moving() -> bool:
+            fetches = [each for each in found.status().transfers if each.direction == "fetch"]
+            return any(0 < each.bytes_done < each.bytes_total for each in fetches)
+
+        wait_until(moving, "a fetch to be under way")
+
+
+def wait_for_line(stager: Stager, run: str, lfns: list[str], words: str, deadline_s: float = 30.0) -> None:
+    """Until the story of one of these files says so."""
+    with wait_until(lambda: connect(stager.state_dir), "the scheduler to answer") as client:
+        found = client.run(run)
+        said = lambda: any(words in line for lfn in lfns for line in found.explain(lfn=lfn).lines)  # noqa: E731
+        wait_until(said, f"the story of {lfns} to say {words!r}", deadline_s, pause_s=0.1)

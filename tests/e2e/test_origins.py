@@ -1,4 +1,4 @@
-"""Workflows over every kind of origin, through the real `stager`: finals right byte by byte, and what is wrong said before anything starts."""
+"""Workflows over every kind of origin, through the real `stager`: finals right byte by byte, what is wrong said before anything starts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from stager.client import connect
-from tests.e2e.origin_rig import Bucket, entry, known_hosts_of, methods, s3_env, s3_origin, send_finals_to, ssh_origin
+from tests.e2e.origin_rig import (
+    Bucket,
+    known_hosts_of,
+    methods,
+    s3_env,
+    s3_origin,
+    send_finals_to,
+    ssh_origin,
+    wait_for_bytes,
+    wait_for_line,
+)
 from tests.testbed.letters import Letters
 from tests.testbed.link import Link
 from tests.testbed.s3 import S3
 from tests.testbed.sshd import Sshd, make_key, running_agent
 from tests.testbed.stager import Stager
-from tests.testbed.waiting import wait_until
 
 ODD_NAMES = (
     "two words.txt",
@@ -189,7 +197,8 @@ def odd_workflow(short_dir: Path, origin: str) -> Path:
     workflow = short_dir / "odd.yml"
     workflow.write_text(
         f"stager: 1\nname: odd\norigins:\n  o: {origin}\nfiles: {{odd: 'o:in dir/*'}}\njobs:\n"
-        '  copy:\n    foreach: {f: odd}\n    run: cat ./{f} > "out/"{f.name}\n    inputs: ["{f}"]\n    outputs: {"out/{f.name}": "o:out dir/{f.name}"}\n'
+        '  copy:\n    foreach: {f: odd}\n    run: cat ./{f} > "out/"{f.name}\n    inputs: ["{f}"]\n'
+        '    outputs: {"out/{f.name}": "o:out dir/{f.name}"}\n'
     )
     return workflow
 
@@ -216,7 +225,10 @@ def test_odd_names_and_empty_files_over_s3(stager: Stager, s3: S3, store: Bucket
     assert {name.removeprefix("out dir/"): store.get(name) for name in store.names("out dir/")} == odd_contents()
 
 
-TREE = "mkdir -p results/sub/deep results/void && echo a > results/a.txt && printf '#!/bin/sh\\n' > results/sub/go.sh && chmod +x results/sub/go.sh && : > results/sub/deep/zero"
+TREE = (
+    "mkdir -p results/sub/deep results/void && echo a > results/a.txt && : > results/sub/deep/zero"
+    " && printf '#!/bin/sh\\n' > results/sub/go.sh && chmod +x results/sub/go.sh"
+)
 
 
 def test_directories_as_finals_over_file_sftp_and_s3(stager: Stager, sshd: Sshd, s3: S3, store: Bucket, short_dir: Path) -> None:
@@ -255,20 +267,8 @@ def far(short_dir: Path, sshd: Sshd, line: Link) -> str:
     return ssh_origin(sshd, sshd.data / "d", port=line.port, known_hosts=str(known))
 
 
-def wait_for_bytes(stager: Stager, run: str) -> None:
-    with wait_until(lambda: connect(stager.state_dir), "the scheduler to answer") as client:
-        found = client.run(run)
-        wait_until(lambda: any(0 < each.bytes_done < each.bytes_total for each in found.status().transfers), "a fetch to be under way")
-
-
-def wait_for_retry(stager: Stager, run: str, letters: Letters) -> None:
-    with wait_until(lambda: connect(stager.state_dir), "the scheduler to answer") as client:
-        found = client.run(run)
-
-        def planned() -> bool:
-            return any("tried again" in line for number in range(letters.count) for line in found.explain(lfn=f"in/{number}.txt").lines)
-
-        wait_until(planned, "the dead line to be noticed and a retry to be planned", deadline_s=100, pause_s=0.2)
+def inputs_of(letters: Letters) -> list[str]:
+    return [f"in/{number}.txt" for number in range(letters.count)]
 
 
 def test_a_line_that_goes_down_and_comes_back_costs_time_only(stager: Stager, sshd: Sshd, line: Link, far: str, short_dir: Path) -> None:
@@ -277,7 +277,7 @@ def test_a_line_that_goes_down_and_comes_back_costs_time_only(stager: Stager, ss
     run = stager.submit(letters.workflow)
     wait_for_bytes(stager, run)
     line.go_down()
-    wait_for_retry(stager, run, letters)
+    wait_for_line(stager, run, inputs_of(letters), "tried again", deadline_s=100)
     line.come_up()
     line.bytes_per_s = None
     stager.run("wait", run)
@@ -294,7 +294,7 @@ def test_a_line_that_goes_dead_without_a_word_is_given_up_and_taken_anew(
     run = stager.submit(letters.workflow)
     wait_for_bytes(stager, run)
     line.stall()
-    wait_for_retry(stager, run, letters)
+    wait_for_line(stager, run, inputs_of(letters), "tried again", deadline_s=100)
     line.cut()
     line.flow()
     line.bytes_per_s = None
@@ -321,7 +321,8 @@ def test_rights_that_end_during_a_run_stop_what_needs_them_and_resume_goes_on_wi
         (short_dir / "near" / f"{number}.in").write_bytes(content)
         (sshd.data / "d" / f"{number}.in").write_bytes(content)
     workflow = short_dir / "w.yml"
-    job = "{{foreach: {{n: [0, 1]}}, run: 'cat *.in > {{n}}.{0} && echo {0} {{n}} >> {1}', inputs: ['{0}:{{n}}.in'], outputs: {{'{{n}}.{0}': '{0}:{{n}}.{0}'}}}}"
+    job = "{{foreach: {{n: [0, 1]}}, run: 'cat *.in > {{n}}.{0} && echo {0} {{n}} >> {1}', inputs: ['{0}:{{n}}.in'],"
+    job += " outputs: {{'{{n}}.{0}': '{0}:{{n}}.{0}'}}}}"
     jobs = "".join(f"  use_{name}: {job.format(name, short_dir / 'ran')}\n" for name in ("near", "far"))
     workflow.write_text(f"stager: 1\nname: rights\norigins:\n  near: file:{short_dir / 'near'}\n  far: {far}\njobs:\n{jobs}")
     run = stager.submit(workflow)
