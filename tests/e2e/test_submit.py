@@ -179,6 +179,9 @@ def test_a_second_active_run_with_the_same_destinations_is_refused_by_name(stage
 
 
 def test_a_plan_is_the_same_bytes_each_time_and_is_refused_when_an_input_changed(stager: Stager, letters: Letters, short_dir: Path) -> None:
+    for path in (data_of(letters) / "in").iterdir():
+        # A plan over inputs that were written a moment ago says so, and a later one does not.
+        os.utime(path, (1_600_000_000, 1_600_000_000))
     plan = short_dir / "plan.json"
     stager.run("plan", letters.workflow, "--output", plan)
     first = plan.read_bytes()
