@@ -1,0 +1,259 @@
+"""The local executor: one end for each attempt, whatever happens between. The worker is played by a script; the real one has its own tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from stager.adapters.executor_local import LocalExecutor, attempt_spec
+from stager.model.errors import Fault, InvalidInput, Transient
+from stager.model.files import File
+from stager.model.ids import produced_file_id
+from stager.model.workflow import Job, JobInput, JobOutput, Workflow
+from stager.planning.plan import Access
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.worker import AttemptResult, AttemptWaiting, Outcome, Place
+
+JOB = Job(
+    "j",
+    "t",
+    argv=("sort",),
+    inputs=(JobInput("in", "in"),),
+    outputs=(JobOutput("out", "o"),),
+    env=(("A", "own"),),
+    env_pass=("A", "B"),
+    stdout="o",
+)
+WORKFLOW = Workflow("w", {"in": File("in"), "out": File("out")}, {"j": JOB, "plain": Job("plain", "t", shell="x")})
+LOST_LINE = Transient("no answer", code="connection_lost")
+
+
+def start(job: str = "j") -> cmd.StartAttempt:
+    staged = (cmd.StagedInput("in", "f", "g", "in", Access.COPY),) if job == "j" else ()
+    return cmd.StartAttempt(
+        id="c1", at=0.0, cause="e1", node="node0", run="r", job=job, attempt="a-1", number=1, reserve_bytes=10, inputs=staged
+    )
+
+
+def ok() -> AttemptResult:
+    made = {
+        "file_id": produced_file_id("r", "out"),
+        "generation": "a-1",
+        "size_bytes": 3,
+        "blake3": "b",
+        "sha256": None,
+        "executable": False,
+    }
+    return AttemptResult(attempt_id="a-1", outcome=Outcome.OK, exit_code=0, outputs=(made,))
+
+
+class ScriptedWorker:
+    """Answers from a list, and tells what it was asked."""
+
+    def __init__(self, state_dir: Path, answers: list[Any]) -> None:
+        self.state_dir, self.answers = state_dir, answers
+        self.asked: list[str] = []
+
+    async def _next(self, what: str) -> Any:
+        self.asked.append(what)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def run(self, spec: object) -> Any:
+        return await self._next("run")
+
+    async def adopt(self, attempt: str) -> Any:
+        return await self._next("adopt")
+
+    async def commit(self, attempt: str, reserve_bytes: int) -> Any:
+        return await self._next(f"commit {reserve_bytes}")
+
+    async def abandon(self, attempt: str) -> Any:
+        return await self._next("abandon")
+
+    async def kill(self, attempt: str) -> bool:
+        self.asked.append("kill")
+        return True
+
+    def forget(self, attempt: str) -> None:
+        self.asked.append("forget")
+
+
+class World:
+    def __init__(self, env: Mapping[str, str] | None) -> None:
+        self.variables = env
+        self.events: list[Any] = []
+        self.told: list[Callable[[], None]] = []
+
+    def workflow(self, run: str) -> Workflow:
+        return WORKFLOW
+
+    def env(self, run: str) -> Mapping[str, str] | None:
+        return self.variables
+
+    async def reachable(self, node: str) -> None: ...
+
+    def put(self, event: Any, on_durable: Callable[[], None] | None = None) -> None:
+        self.events.append(event)
+        if on_durable is not None:
+            self.told.append(on_durable)
+
+
+def played(
+    tmp_path: Path, answers: list[Any], play: Callable[[LocalExecutor], Awaitable[None]], env: Mapping[str, str] | None = None
+) -> tuple[World, ScriptedWorker]:
+    worker, world = ScriptedWorker(tmp_path, answers), World({} if env is None else env)
+
+    async def whole() -> None:
+        executor = LocalExecutor(worker, world.put, world)  # type: ignore[arg-type]
+        await play(executor)
+        await settled(executor)
+        for told in world.told:
+            told()
+        await executor.close()
+
+    asyncio.run(whole())
+    return world, worker
+
+
+async def settled(executor: LocalExecutor) -> None:
+    while executor.tasks:
+        await asyncio.wait(executor.tasks.values(), timeout=10)
+
+
+def test_an_attempt_ends_once_and_is_forgotten_when_the_journal_has_it(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor) -> None:
+        executor.start(start())
+
+    world, worker = played(tmp_path, [ok()], play)
+    [ended] = world.events
+    assert (ended.outcome, ended.cause, ended.outputs) == ("ok", "c1", (ev.OutputMade("out", produced_file_id("r", "out"), "a-1", 3, "b"),))
+    assert worker.asked == ["run", "forget"]
+
+
+def test_a_lost_node_says_nothing_about_the_attempt(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor) -> None:
+        executor.start(start())
+
+    world, worker = played(tmp_path, [LOST_LINE, LOST_LINE, ok()], play)
+    assert [event.outcome for event in world.events] == ["ok"]
+    assert worker.asked[:3] == ["run", "adopt", "adopt"]
+
+
+def test_outputs_that_are_too_large_wait_for_a_grant(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor) -> None:
+        executor.start(start())
+        await settled(executor)
+        executor.grant(cmd.GrantSpace(id="c2", at=0.0, cause="e2", node="node0", attempt="a-1", reserve_bytes=50))
+
+    world, worker = played(tmp_path, [AttemptWaiting("a-1", 40), ok()], play)
+    assert world.events[0] == ev.AttemptWaits(at=0.0, cause="c1", attempt="a-1", needed_bytes=40)
+    assert world.events[1].outcome == "ok" and worker.asked == ["run", "commit 50", "forget"]
+
+
+def test_a_grant_that_was_journaled_before_a_crash_is_used_after_it(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor) -> None:
+        executor.start(start())
+        executor.grant(cmd.GrantSpace(id="c2", at=0.0, cause="e2", node="node0", attempt="a-1", reserve_bytes=50))
+
+    world, worker = played(tmp_path, [AttemptWaiting("a-1", 40), ok()], play)
+    assert [type(event) for event in world.events] == [ev.AttemptEnded] and worker.asked[:2] == ["run", "commit 50"]
+
+
+def test_a_grant_that_is_too_small_is_no_grant(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor) -> None:
+        executor.start(start())
+        executor.grant(cmd.GrantSpace(id="c2", at=0.0, cause="e2", node="node0", attempt="a-1", reserve_bytes=30))
+
+    world, _ = played(tmp_path, [AttemptWaiting("a-1", 40)], play)
+    assert [type(event) for event in world.events] == [ev.AttemptWaits]
+
+
+def kill() -> cmd.KillAttempt:
+    return cmd.KillAttempt(id="c3", at=0.0, cause="e3", node="node0", run="r", job="j", attempt="a-1")
+
+
+def test_a_waiting_attempt_that_is_ended_is_abandoned(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor) -> None:
+        executor.start(start())
+        await settled(executor)
+        executor.kill(kill())
+
+    killed = AttemptResult(attempt_id="a-1", outcome=Outcome.KILLED)
+    world, worker = played(tmp_path, [AttemptWaiting("a-1", 40), killed], play)
+    assert worker.asked == ["run", "abandon", "forget"] and world.events[1].outcome == "killed"
+
+
+def test_a_kill_of_an_unknown_attempt_is_nothing(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor) -> None:
+        executor.kill(kill())
+
+    world, worker = played(tmp_path, [], play)
+    assert world.events == [] and worker.asked == []
+
+
+def test_a_job_waits_for_variables_that_a_restart_forgot(tmp_path: Path) -> None:
+    world = World(None)
+    worker = ScriptedWorker(tmp_path, [ok()])
+
+    async def whole() -> None:
+        executor = LocalExecutor(worker, world.put, world)  # type: ignore[arg-type]
+        executor.start(start())
+        await settled(executor)
+        assert worker.asked == [] and list(executor.parked) == ["a-1"]
+        world.variables = {"B": "b"}
+        executor.unpark("r")
+        await settled(executor)
+
+    asyncio.run(whole())
+    assert worker.asked == ["run"] and [event.outcome for event in world.events] == ["ok"]
+
+
+def test_one_that_was_begun_needs_no_variables_and_one_that_waits_for_them_can_be_ended(tmp_path: Path) -> None:
+    begun = World(None)
+    place = Place.of(tmp_path, "a-1")
+    place.make()
+    Path(place.attempt).write_text("{}")
+
+    async def whole(world: World, worker: ScriptedWorker, end: bool) -> None:
+        executor = LocalExecutor(worker, world.put, world)  # type: ignore[arg-type]
+        executor.start(start())
+        if end:
+            executor.kill(kill())
+        await settled(executor)
+
+    asyncio.run(whole(begun, ScriptedWorker(tmp_path, [ok()]), False))
+    assert [event.outcome for event in begun.events] == ["ok"]
+    parked, worker = World(None), ScriptedWorker(tmp_path / "elsewhere", [])
+    asyncio.run(whole(parked, worker, True))
+    assert [event.outcome for event in parked.events] == ["killed"] and worker.asked == []
+
+
+def test_a_job_that_cannot_be_started_fails(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor) -> None:
+        executor.start(start())
+
+    world, _ = played(tmp_path, [InvalidInput("no such path", code="bad_request")], play)
+    assert (world.events[0].outcome, world.events[0].fault) == ("failed", Fault("invalid_input", "bad_request", "no such path"))  # type: ignore[arg-type]
+
+
+def test_void_outputs_are_named_for_deletion(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor) -> None:
+        executor.start(start())
+
+    void = AttemptResult(attempt_id="a-1", outcome=Outcome.FAILED, void_outputs=ok().outputs)
+    world, _ = played(tmp_path, [void], play)
+    assert world.events[0].outcome == "failed" and [made.lfn for made in world.events[0].outputs] == ["out"]
+
+
+def test_what_a_job_gets_follows_from_the_workflow_and_its_submitter() -> None:
+    spec = attempt_spec(start(), WORKFLOW, {"A": "passed", "B": "b", "C": "never"})
+    assert dict(spec.env) == {"A": "own", "B": "b"}
+    assert (spec.argv, spec.stdout, spec.reserve_bytes, spec.reservation) == (("sort",), "o", 10, "a-1")
+    assert [(entry.file_id, entry.generation, entry.access) for entry in spec.inputs] == [("f", "g", "copy")]
+    assert [(entry.file_id, entry.generation, entry.path) for entry in spec.outputs] == [(produced_file_id("r", "out"), "a-1", "o")]
