@@ -19,7 +19,9 @@ from stager.sim.links import Flow, Links
 from stager.sim.node import Full, SimNode
 from stager.sim.origin import SimOrigin
 
-STREAMS_PER_ORIGIN = 16
+# As a node begins before it has learned more: so many at a time at each origin, one of them kept for what a job waits for.
+STREAMS_PER_ORIGIN = 8
+DEMAND_BELOW = 10
 UNREACHABLE_AFTER_S = 0.5
 
 
@@ -128,7 +130,10 @@ class TransferDesk:
 
     def _pump(self, url: str) -> None:
         queue = self._queues[url]
-        while queue and self._streams.get(url, 0) < STREAMS_PER_ORIGIN:
+        while queue:
+            allowed = STREAMS_PER_ORIGIN if queue[0][0] < DEMAND_BELOW else STREAMS_PER_ORIGIN - 1
+            if self._streams.get(url, 0) >= allowed:
+                return
             moving = self.open.get(heappop(queue)[2])
             if moving is None or moving.state != "queued":
                 continue
