@@ -30,6 +30,7 @@ SOCKET_NAME = "scheduler.sock"
 LOG_NAME = "scheduler.log"
 LOG_LINES_SHOWN = 15
 START_LOOK_S = 0.05
+START_AGAIN_S = 0.5
 START_DEADLINE_S = 120.0
 POLL_S = 20.0
 ALREADY_HELD_EXIT = 3
@@ -234,21 +235,30 @@ def connect_or_start(state_dir: str | Path, arguments: Sequence[str] = (), *, de
     Raises Refused with the last lines of its log if it does not come up.
     """
     state_dir = Path(state_dir)
-    process = None if (client := connect(state_dir)) else start_detached(state_dir, arguments)
+    process: subprocess.Popen[bytes] | None = None
     end = time.monotonic() + deadline_s
     while True:
-        client = client or connect(state_dir)
-        if client is not None and client.health().ready:
+        client = connect(state_dir)
+        if client is not None and is_ready(client):
             return client
-        exit_code = process.poll() if process else None
-        if client is None and exit_code in (ALREADY_HELD_EXIT, 0):
-            # Another one was started at the same moment, or is just ending: then it is this one's turn as soon as the lock is free.
-            process = start_detached(state_dir, arguments)
-        elif exit_code not in (None, ALREADY_HELD_EXIT, 0):
+        exit_code = process.poll() if process is not None else ALREADY_HELD_EXIT
+        if exit_code not in (None, 0, ALREADY_HELD_EXIT):
             raise start_failed(state_dir, f"did not start (exit {exit_code})")
         if time.monotonic() > end:
             raise start_failed(state_dir, f"is not ready after {deadline_s:.0f} s")
+        if client is None and exit_code is not None:
+            # None lives, or one that is just ending or starting holds the lock: then it is this one's turn as soon as the lock is free.
+            time.sleep(START_AGAIN_S if process is not None else 0.0)
+            process = start_detached(state_dir, arguments)
         time.sleep(START_LOOK_S)
+
+
+def is_ready(client: Client) -> bool:
+    """False also for one that is ending."""
+    try:
+        return client.health().ready
+    except Transient:
+        return False
 
 
 def start_failed(state_dir: Path, what: str) -> Refused:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from stager.adapters.ionode import IoNode
-from stager.model.errors import Fault, StagerError, Transient
+from stager.model.errors import Fault, Refused, StagerError, Transient
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.node_calls import NodeCalls, Put
 from stager.runtime.outstanding import Outstanding
@@ -64,7 +64,9 @@ class NodeLink:
             if self.asked_again:
                 self.asked_again = False
                 continue
-            if not isinstance(problem, StagerError) or problem.code == "stale_epoch":
+            # At its first start a refusal is for whoever started the scheduler to read; later the node may come back.
+            hopeless = isinstance(problem, Refused) and not self.about
+            if not isinstance(problem, StagerError) or problem.code == "stale_epoch" or hopeless:
                 self.fatal(problem)
                 return
             delay_s = RETRY_S if self.up else min(delay_s * 2, RETRY_S_MAX)

@@ -279,6 +279,23 @@ def test_a_scheduler_that_cannot_start_says_why(rig: Rig) -> None:
         connect_or_start(rig.stager.state_dir, ["--capacity", "1000000"])
 
 
+def test_a_node_that_cannot_start_is_said_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAGER_IONODE", "/bin/false")
+    with pytest.raises(Refused, match=r"did not start(.|\n)*the I/O node ended at its start \(exit 1\)"):
+        connect_or_start(rig.stager.state_dir, ["--capacity", "1000000"])
+
+
+def test_a_scheduler_that_is_ending_is_waited_for_and_followed_by_the_next(rig: Rig) -> None:
+    client = rig.client()
+    run = rig.submit(client, rig.three(pause_s=1.0))
+    rig.until(lambda: client.run(run).status().jobs.get("running") == 2, "both jobs to run")
+    first = client.health()
+    client.shutdown()
+    rig.until(lambda: not client.health().ready, "it to drain")
+    with connect_or_start(rig.stager.state_dir, ["--capacity", str(CAPACITY_BYTES), "--cores", "2"]) as again:
+        assert again.health().epoch > first.epoch and again.runs()[0].state == "interrupted"
+
+
 def test_only_its_own_host_name_and_api_version_are_served(rig: Rig) -> None:
     rig.client()
 

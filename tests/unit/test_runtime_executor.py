@@ -1,4 +1,4 @@
-"""The local executor: one end for each attempt, whatever happens between. The worker is played by a script; the real one has its own tests."""
+"""The local executor: one end for each attempt, whatever happens between. A script plays the worker; the real one has its own tests."""
 
 from __future__ import annotations
 
