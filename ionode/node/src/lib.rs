@@ -10,6 +10,7 @@ pub mod http;
 pub mod node;
 pub mod replicas;
 pub mod sandbox;
+pub mod seals;
 pub mod serve;
 pub mod store;
 pub mod transfers;

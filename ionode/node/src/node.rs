@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::attempts::Attempts;
 use crate::failure::{bad_request, no_space};
+use crate::seals::Seals;
 use crate::store::recovery::Opened;
 use crate::store::Store;
 use crate::transfers::Transfers;
@@ -57,6 +58,7 @@ pub struct Node {
     pub can_reflink: bool,
     pub transfers: Transfers,
     pub attempts: Attempts,
+    pub seals: Seals,
     pub ending: CancellationToken,
     books: Mutex<Books>,
     origins: RwLock<HashMap<String, OpenOrigin>>,
@@ -80,6 +82,7 @@ impl Node {
             store: opened.store,
             transfers: Transfers::default(),
             attempts: Attempts::default(),
+            seals: Seals::default(),
             ending: CancellationToken::new(),
             books: Mutex::new(Books { index: opened.index, events: EventBuffer::new(EVENTS_KEPT_MAX) }),
             origins: RwLock::default(),

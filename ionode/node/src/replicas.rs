@@ -52,6 +52,7 @@ async fn finish_delete(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Res
         tracing::warn!(replica = %key, %error, "deleted bytes could not all be removed; a restart removes them");
     }
     node.books().index.apply(&record);
+    node.seals.drop(key);
     node.emit(cause, Fact::ReplicaDeleted(key.clone()));
     Ok(())
 }
@@ -68,8 +69,10 @@ pub async fn verify(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Result
     Ok(matches)
 }
 
-fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
+/// Reads all of it; what is right is sealed.
+pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
     let key = replica.key();
+    let look = crate::seals::look(&node.store, replica);
     let path = node.store.data_path(&key);
     let found = match replica.kind {
         ReplicaKind::File => match File::open(&path) {
@@ -83,9 +86,14 @@ fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
             Err(error) => return Err(error),
         },
     };
-    Ok(found.is_some_and(|found| {
+    let matches = found.is_some_and(|found| {
         (found.size_bytes, &found.blake3, &found.crc64nvme) == (replica.size_bytes, &replica.blake3, &replica.crc64nvme)
-    }))
+    });
+    match look {
+        Ok(look) if matches => node.seals.set(&key, look),
+        _ => node.seals.drop(&key),
+    }
+    Ok(matches)
 }
 
 /// The open file of a replica or of one member, and its size.

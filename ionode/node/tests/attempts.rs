@@ -291,3 +291,44 @@ fn a_kill_during_stage_out_loses_no_output() {
         assert!(node.terminate().success());
     }
 }
+
+/// The file of `f1 t1`, with one bit turned, in place.
+fn flip(node: &Host) {
+    use std::os::unix::fs::FileExt;
+    let found = std::fs::read_dir(node.root.join("store/data")).unwrap().flatten().map(|shelf| shelf.path().join("f1@t1")).find(|path| path.exists());
+    let path = found.expect("f1 t1 is on a shelf");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 5).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], 5).unwrap();
+}
+
+#[test]
+fn what_changed_on_the_disk_is_found_before_a_job_reads_it() {
+    for size in [100, 1 << 20] {
+        for restarts in [false, true] {
+            let root = tempfile::tempdir().unwrap();
+            source(&root.path().join("lab"), "one", &noise(1, size));
+            let mut node = Host::start(root.path(), 1 << 22);
+            node.put_file_origin(&root.path().join("lab"));
+            node.fetched("t1", "f1", "one");
+            staged_in(&node, "a0", json!([input("f1", "x", "link")]));
+            release(&node, "a0");
+            if restarts {
+                node.kill();
+                flip(&Host::start(root.path(), 1 << 22));
+                node = Host::start(root.path(), 1 << 22);
+            } else {
+                flip(&node);
+            }
+            let call = json!({"sandbox_dir": sandbox(root.path(), "a1"), "inputs": [input("f1", "x", "link")]});
+            node.refused("POST", "attempts/a1/stage-in", call, 500, "checksum_mismatch");
+            assert!(!sandbox(root.path(), "a1").exists());
+            let told = node.event("the damage is told", |event| event["kind"] == "replica_corrupt");
+            assert_eq!((told["file_id"].as_str(), told["generation"].as_str()), (Some("f1"), Some("t1")), "{size} {restarts}");
+            assert_eq!(node.ok("GET", "replicas/f1/t1", Value::Null)["state"], "quarantined");
+            node.ok("DELETE", "replicas/f1/t1", Value::Null);
+        }
+    }
+}

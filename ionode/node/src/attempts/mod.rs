@@ -7,13 +7,12 @@ mod stage_in;
 mod stage_out;
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use stager_core::error::ApiError;
-use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+use stager_core::replica::ReplicaKey;
 
 pub use release::release;
 pub use stage_in::stage_in;
@@ -21,7 +20,6 @@ pub use stage_out::stage_out;
 
 use crate::failure::at;
 use crate::node::Node;
-use crate::store::tree::Manifest;
 use crate::wire::{StageInAnswer, StageInRequest};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,6 +35,7 @@ pub struct Attempt {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Link {
     key: ReplicaKey,
+    /// How it looked at stage-in: this changes when someone writes through the link.
     fingerprint: String,
 }
 
@@ -103,23 +102,4 @@ pub fn adopt(node: &Node) -> Result<(), ApiError> {
         }
     }
     Ok(())
-}
-
-/// Inode, size and mtime of a replica's files: what changes when someone writes through a link.
-fn fingerprint(node: &Node, replica: &Replica) -> Result<String, ApiError> {
-    let key = replica.key();
-    let top = node.store.data_path(&key);
-    if replica.kind == ReplicaKind::File {
-        return one(&top);
-    }
-    let mut hasher = blake3::Hasher::new();
-    for member in Manifest::read(&node.store.manifest_path(&key))?.members {
-        hasher.update(one(&top.join(&member.path))?.as_bytes());
-    }
-    Ok(hasher.finalize().to_hex().to_string())
-}
-
-fn one(path: &Path) -> Result<String, ApiError> {
-    let found = path.symlink_metadata().map_err(at("stat of", path))?;
-    Ok(format!("{}:{}:{}.{:09};", found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
 }

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
 
-use super::{fingerprint, Attempt};
+use super::Attempt;
 use crate::failure::{at, bad_request};
 use crate::node::{checked_directory, Cause, Node};
 use crate::replicas::blocking;
 use crate::sandbox::folder;
+use crate::seals::look;
 use crate::wire::{ReleaseAnswer, ReleaseRequest};
 
 pub async fn release(node: Arc<Node>, cause: Cause, attempt_id: String, request: ReleaseRequest) -> Result<ReleaseAnswer, ApiError> {
@@ -74,7 +75,7 @@ async fn changed_links(node: &Arc<Node>, attempt: Attempt) -> Result<Vec<Replica
     blocking(move || {
         let differs = |key: &ReplicaKey, before: &str| {
             let replica = worker.books().index.replica(key).cloned();
-            replica.is_some_and(|replica| fingerprint(&worker, &replica).map(|now| now != before).unwrap_or(true))
+            replica.is_some_and(|replica| look(&worker.store, &replica).map(|now| now != before).unwrap_or(true))
         };
         Ok(attempt.links.iter().filter(|link| differs(&link.key, &link.fingerprint)).map(|link| link.key.clone()).collect())
     })

@@ -14,16 +14,17 @@ use stager_core::error::ApiError;
 use stager_core::ids::{check_id, check_relative_path};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 
-use super::{boot_id, fingerprint, keys, save, Attempt, Link};
+use super::{boot_id, keys, save, Attempt, Link};
 use crate::failure::{at, bad_request, disk};
-use crate::node::{checked_directory, Node};
+use crate::node::{checked_directory, Cause, Node};
 use crate::replicas::blocking;
 use crate::sandbox::folder::Folder;
 use crate::sandbox::{copy, folder};
+use crate::seals;
 use crate::store::tree::Manifest;
 use crate::wire::{Access, Input, MountOrder, StageInAnswer, StageInRequest};
 
-pub async fn stage_in(node: Arc<Node>, attempt_id: String, request: StageInRequest) -> Result<StageInAnswer, ApiError> {
+pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, request: StageInRequest) -> Result<StageInAnswer, ApiError> {
     node.refuse_if_draining(&attempt_id)?;
     let sandbox = checked_directory(&request.sandbox_dir, node.store.root())?;
     check_inputs(&request.inputs)?;
@@ -40,8 +41,13 @@ pub async fn stage_in(node: Arc<Node>, attempt_id: String, request: StageInReque
     }
     let keys = keys(&request);
     node.books().index.lease(&attempt_id, &keys)?;
-    let (worker, id) = (node.clone(), attempt_id.clone());
-    let furnished = blocking(move || furnish(&worker, &id, &sandbox, request)).await;
+    let furnished = match seals::require_sound(&node, &cause, &keys).await {
+        Ok(()) => {
+            let (worker, id) = (node.clone(), attempt_id.clone());
+            blocking(move || furnish(&worker, &id, &sandbox, request)).await
+        }
+        Err(error) => Err(error),
+    };
     match furnished {
         Ok(attempt) => {
             let answer = attempt.answer.clone();
@@ -107,7 +113,6 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
     for input in &request.inputs {
         let key = ReplicaKey::new(&input.file_id, &input.generation);
         let replica = node.books().index.readable(&key)?.clone();
-        check_size(node, &replica)?;
         let target = Target::make_room(sandbox, &input.path)?;
         if input.access == Access::Copy {
             target.copy(node, &replica)?;
@@ -116,7 +121,7 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
         }
         target.placeholder(replica.kind)?;
         if !links.iter().any(|link| link.key == key) {
-            links.push(Link { fingerprint: fingerprint(node, &replica)?, key: key.clone() });
+            links.push(Link { fingerprint: seals::look(&node.store, &replica)?, key: key.clone() });
         }
         answer.mounts.push(MountOrder {
             source: node.store.data_path(&key).display().to_string(),
@@ -125,15 +130,6 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
         });
     }
     Ok(Attempt { boot_id: boot_id(), request, answer, links })
-}
-
-fn check_size(node: &Node, replica: &Replica) -> Result<(), ApiError> {
-    if crate::store::recovery::is_there(node.store.root(), replica) {
-        return Ok(());
-    }
-    let key = replica.key();
-    let message = format!("replica {key} is gone or has another size than it was committed with; verify it and make it again");
-    Err(ApiError::corrupt("checksum_mismatch", &key.file_id, message))
 }
 
 /// A place in the sandbox whose parents exist.

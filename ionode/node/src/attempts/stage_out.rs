@@ -17,6 +17,7 @@ use crate::node::{checked_directory, Node};
 use crate::replicas::blocking;
 use crate::sandbox::folder::{split, Folder};
 use crate::sandbox::survey::{self, Found, Look};
+use crate::seals::look;
 use crate::store::intake::take;
 use crate::wire::{Output, StageOutAnswer, StageOutRequest};
 
@@ -164,12 +165,16 @@ async fn take_all(
     holder: &Holder,
 ) -> Result<(), ApiError> {
     let (worker, root, want_sha256) = (node.clone(), sandbox.to_owned(), request.want_sha256);
-    let (wanted, replicas) = blocking(move || {
+    let (wanted, replicas, looks) = blocking(move || {
         let mut taken: Vec<Replica> = Vec::new();
+        let mut looks = Vec::new();
         for wanted in &wanted {
             let one = take(&worker.store, &root, &wanted.output.path, &wanted.key, wanted.output.kind, &wanted.found, want_sha256);
             match one {
-                Ok(one) => taken.push(one),
+                Ok(one) => {
+                    looks.push(look(&worker.store, &one).ok());
+                    taken.push(one);
+                }
                 Err(error) => {
                     for key in taken_keys(&wanted.key, &taken) {
                         worker.store.remove_bytes(&key)?;
@@ -178,12 +183,15 @@ async fn take_all(
                 }
             }
         }
-        Ok((wanted, taken))
+        Ok((wanted, taken, looks))
     })
     .await?;
     let shelves: Vec<PathBuf> = wanted.iter().map(|wanted| node.store.shelf(&wanted.key)).collect();
     node.store.write(vec![Record::Commit { replicas: replicas.clone() }], shelves).await?;
     node.books().index.commit(holder, &replicas);
+    for (replica, look) in replicas.iter().zip(looks) {
+        look.into_iter().for_each(|look| node.seals.set(&replica.key(), look));
+    }
     let root = sandbox.to_owned();
     blocking(move || clear_outputs(&root, &wanted)).await
 }

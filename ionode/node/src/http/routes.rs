@@ -166,7 +166,8 @@ async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
 }
 
 fn state(node: &Node) -> StateAnswer {
-    // Transfers first: one that ends in between is told as running and then by its event, never left out.
+    // The number first: what happens while the rest is read has an event from there on, and may be told twice, never left out.
+    let next_seq = node.books().events.next_seq();
     let transfers = node.transfers.list();
     let books = node.books();
     let named = |(holder, bytes): (&Holder, u64)| match holder {
@@ -176,7 +177,7 @@ fn state(node: &Node) -> StateAnswer {
     let leases = books.index.leases().filter(|(id, _)| !id.contains(':'));
     StateAnswer {
         incarnation: node.incarnation.clone(),
-        next_seq: books.events.next_seq(),
+        next_seq,
         replicas: books.index.replicas().cloned().collect(),
         transfers,
         reservations: books.index.space.reservations().filter_map(named).collect(),
@@ -240,7 +241,7 @@ async fn of_attempts(call: &Call, segments: &[&str]) -> Result<Answer, Failure> 
     check_id("attempt id", attempt_id)?;
     let (node, attempt_id) = (call.node.clone(), attempt_id.to_string());
     match (call.method.as_str(), *action) {
-        ("POST", "stage-in") => Ok(answer::ok(&attempts::stage_in(node, attempt_id, call.body()?).await?)),
+        ("POST", "stage-in") => Ok(answer::ok(&attempts::stage_in(node, call.cause.clone(), attempt_id, call.body()?).await?)),
         ("POST", "stage-out") => Ok(answer::ok(&attempts::stage_out(node, attempt_id, call.body()?).await?)),
         ("POST", "release") => Ok(answer::ok(&attempts::release(node, call.cause.clone(), attempt_id, call.body()?).await?)),
         _ => Err(unknown(call).into()),

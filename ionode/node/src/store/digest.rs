@@ -1,4 +1,4 @@
-//! Content digests of one pass: BLAKE3 (identity), crc64nvme (every hop), sha256 where someone outside needs it.
+//! Content digests of one pass: BLAKE3 (identity), crc64nvme (every hop), sha256 and MD5 where someone outside says them.
 //!
 //! The one rule: bytes are counted as they are hashed, so a digest always says of how many.
 
@@ -22,6 +22,7 @@ pub struct Digests {
     pub blake3: String,
     pub crc64nvme: String,
     pub sha256: Option<String>,
+    pub md5: Option<[u8; 16]>,
 }
 
 pub struct Hasher {
@@ -29,12 +30,18 @@ pub struct Hasher {
     blake3: blake3::Hasher,
     crc: crc_fast::Digest,
     sha256: Option<sha2::Sha256>,
+    md5: Option<md5::Context>,
 }
 
 impl Hasher {
     pub fn new(want_sha256: bool) -> Self {
         let crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
-        Self { size_bytes: 0, blake3: blake3::Hasher::new(), crc, sha256: want_sha256.then(sha2::Sha256::new) }
+        Self { size_bytes: 0, blake3: blake3::Hasher::new(), crc, sha256: want_sha256.then(sha2::Sha256::new), md5: None }
+    }
+
+    /// Before the first byte.
+    pub fn with_md5(self, want: bool) -> Self {
+        Self { md5: want.then(md5::Context::new), ..self }
     }
 
     pub fn update(&mut self, bytes: &[u8]) {
@@ -51,6 +58,9 @@ impl Hasher {
         self.crc.update(bytes);
         if let Some(sha256) = &mut self.sha256 {
             sha256.update(bytes);
+        }
+        if let Some(md5) = &mut self.md5 {
+            md5.consume(bytes);
         }
         self.size_bytes += bytes.len() as u64;
     }
@@ -70,6 +80,7 @@ impl Hasher {
             blake3: self.blake3.finalize().to_hex().to_string(),
             crc64nvme: format!("{:016x}", self.crc.finalize()),
             sha256: self.sha256.map(|sha256| sha256.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),
+            md5: self.md5.map(|md5| md5.finalize().0),
         }
     }
 

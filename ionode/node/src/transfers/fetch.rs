@@ -14,7 +14,7 @@ use stager_core::error::{ApiError, Class};
 use stager_core::record::{Partial, Record, Source};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_core::space::Holder;
-use stager_origins::{Entry, EntryKind, Origin};
+use stager_origins::{content_blake3, Entry, EntryKind, Origin};
 
 use super::intake;
 use super::run::{watched, Job, Moved};
@@ -25,6 +25,8 @@ use crate::store::digest::{Digests, Hasher};
 use crate::wire::{Expected, FetchRequest};
 
 const STALL: Duration = Duration::from_secs(60);
+/// Reading content a second time moves no byte that we could count: it gets time by its size on top.
+const READ_AGAIN_BYTES_PER_S_MIN: u64 = 8 << 20;
 /// Below this the blocks are not worth a call to reserve them.
 const ALLOCATE_FROM_BYTES: u64 = 1 << 20;
 
@@ -138,10 +140,10 @@ async fn bring(
     origin: &dyn Origin,
     partial: Partial,
 ) -> Result<Moved, Stopped> {
-    let want_sha256 = request.expected.sha256.is_some();
+    let want = Want { sha256: request.expected.sha256.is_some(), md5: origin.content_md5(entry).is_some() };
     let path = node.store.partial_path(&partial.key);
     let size_bytes = partial.size_bytes;
-    let opened = blocking(move || open_partial(path, partial, want_sha256)).await;
+    let opened = blocking(move || open_partial(path, partial, want)).await;
     let (file, partial, hasher) = opened.map_err(|error| (error, None))?;
     let start = partial.watermark_bytes;
     let (sink, hashing) = intake::open(node, file.clone(), partial.clone(), hasher, job.progress.clone());
@@ -174,8 +176,21 @@ async fn bring(
     Ok(Moved { replica, bytes_moved: size_bytes - start, verified: None })
 }
 
+/// Digests beside those that every content gets.
+#[derive(Clone, Copy)]
+struct Want {
+    sha256: bool,
+    md5: bool,
+}
+
+impl Want {
+    fn hasher(self) -> Hasher {
+        Hasher::new(self.sha256).with_md5(self.md5)
+    }
+}
+
 /// The partial file, its prefix hashed again: what does not have the recorded hash is fetched anew.
-fn open_partial(path: PathBuf, mut partial: Partial, want_sha256: bool) -> Result<(Arc<File>, Partial, Hasher), ApiError> {
+fn open_partial(path: PathBuf, mut partial: Partial, want: Want) -> Result<(Arc<File>, Partial, Hasher), ApiError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
     if partial.watermark_bytes == 0 {
@@ -184,12 +199,12 @@ fn open_partial(path: PathBuf, mut partial: Partial, want_sha256: bool) -> Resul
         options.create_new(true);
     }
     let file = options.open(&path).map_err(at("making", &path))?;
-    let mut hasher = Hasher::new(want_sha256);
+    let mut hasher = want.hasher();
     hasher.read_up_to(&file, &path, partial.watermark_bytes)?;
     if hasher.size_bytes() != partial.watermark_bytes || hasher.blake3_so_far() != partial.prefix_blake3 {
         tracing::warn!(partial = %partial.key, "a partial does not have its recorded hash; it is fetched anew");
         file.set_len(0).map_err(at("cutting", &path))?;
-        hasher = Hasher::new(want_sha256);
+        hasher = want.hasher();
         partial.watermark_bytes = 0;
         partial.prefix_blake3 = hasher.blake3_so_far();
     }
@@ -222,6 +237,7 @@ async fn conclude(
     if now.token != entry.token {
         return Err(source_changed(&entry.path, &entry.token, &now.token));
     }
+    check_arrival(node, job, origin, entry, &digests).await?;
     check_content(&request.expected, &entry.path, &digests)?;
     let replica = Replica {
         file_id: request.file_id.clone(),
@@ -237,6 +253,22 @@ async fn conclude(
         state: ReplicaState::Present,
     };
     shelve(node, job, file.clone(), replica).await
+}
+
+/// Against what the origin says of it. Where that differs and a second reading gives the same content, what it says is no MD5.
+async fn check_arrival(node: &Node, job: &Job, origin: &dyn Origin, entry: &Entry, digests: &Digests) -> Result<(), ApiError> {
+    let Some(said) = origin.content_md5(entry).filter(|said| digests.md5.is_some_and(|found| found != *said)) else {
+        return Ok(());
+    };
+    let stall = STALL + Duration::from_secs(entry.size_bytes / READ_AGAIN_BYTES_PER_S_MIN);
+    let again = watched(node, job, &entry.path, stall, content_blake3(origin, entry)).await?;
+    if again.to_hex().as_str() == digests.blake3 {
+        tracing::info!(path = entry.path, tag = ?said, "the origin's ETags are no MD5 of the content; they are not compared any more");
+        origin.distrust_md5();
+        return Ok(());
+    }
+    let message = format!("{} was damaged on its way from the origin (its MD5 differs); its bytes were deleted, it is fetched again", entry.path);
+    Err(ApiError::corrupt("checksum_mismatch", &entry.path, message))
 }
 
 fn check_content(expected: &Expected, path: &str, digests: &Digests) -> Result<(), ApiError> {
@@ -258,10 +290,13 @@ async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica) 
     let key = replica.key();
     let (from, to, durability) = (node.store.partial_path(&key), node.store.data_path(&key), node.store.durability);
     let mode = if replica.executable { 0o500 } else { 0o400 };
-    blocking(move || {
-        file.set_permissions(Permissions::from_mode(mode)).map_err(at("making read-only", &from))?;
-        durability.file(&file, &from)?;
-        std::fs::rename(&from, &to).map_err(at("renaming", &from))
+    let (worker, sealed) = (node.clone(), replica.clone());
+    let look = blocking(move || {
+        // Read-only only under its last name: what is still a partial must be writable at the next start.
+        std::fs::rename(&from, &to).map_err(at("renaming", &from))?;
+        file.set_permissions(Permissions::from_mode(mode)).map_err(at("making read-only", &to))?;
+        durability.file(&file, &to)?;
+        crate::seals::look(&worker.store, &sealed)
     })
     .await?;
     let mut records = vec![Record::Commit { replicas: vec![replica.clone()] }];
@@ -272,6 +307,7 @@ async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica) 
     let mut books = node.books();
     books.index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     books.index.drop_partial(&key);
+    node.seals.set(&key, look);
     Ok(replica)
 }
 

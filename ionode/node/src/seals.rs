@@ -1,0 +1,97 @@
+//! Seals: how the files of a replica looked (inode, size, time of change) when their content was last hashed and right.
+//!
+//! The one rule: a seal is set by who has just hashed the content; without it the content is hashed before a job may read it. So what was
+//! changed on the disk, or could have been while no node watched, is found before a job sees it.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use stager_core::error::ApiError;
+use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+
+use crate::failure::at;
+use crate::node::{Cause, Node};
+use crate::replicas::{self, blocking};
+use crate::store::tree::Manifest;
+use crate::store::Store;
+
+/// Read again before every job: costs less than the sandbox does.
+const READ_ALWAYS_BYTES_MAX: u64 = 256 << 10;
+
+#[derive(Default)]
+pub struct Seals {
+    known: Mutex<HashMap<ReplicaKey, String>>,
+    /// One reader at a time: the others of the same replica then find its seal, and the disk has one stream.
+    reading: Mutex<()>,
+}
+
+impl Seals {
+    fn known(&self) -> MutexGuard<'_, HashMap<ReplicaKey, String>> {
+        self.known.lock().expect("nobody panics here")
+    }
+
+    /// To be called by who has just hashed it, with the look it had before that.
+    pub fn set(&self, key: &ReplicaKey, look: String) {
+        self.known().insert(key.clone(), look);
+    }
+    pub fn drop(&self, key: &ReplicaKey) {
+        self.known().remove(key);
+    }
+    fn holds(&self, key: &ReplicaKey, look: &str) -> bool {
+        self.known().get(key).is_some_and(|known| known == look)
+    }
+}
+
+/// Of a replica's files.
+pub fn look(store: &Store, replica: &Replica) -> Result<String, ApiError> {
+    let key = replica.key();
+    let top = store.data_path(&key);
+    if replica.kind == ReplicaKind::File {
+        return one(&top);
+    }
+    let mut hasher = blake3::Hasher::new();
+    for member in Manifest::read(&store.manifest_path(&key))?.members {
+        hasher.update(one(&top.join(&member.path))?.as_bytes());
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+fn one(path: &Path) -> Result<String, ApiError> {
+    let found = path.symlink_metadata().map_err(at("stat of", path))?;
+    Ok(format!("{}:{}:{}.{:09};", found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+}
+
+/// Each of these can be read by a job. What cannot is quarantined, and told.
+pub async fn require_sound(node: &Arc<Node>, cause: &Cause, keys: &[ReplicaKey]) -> Result<(), ApiError> {
+    for key in keys {
+        let replica = node.books().index.readable(key)?.clone();
+        let worker = node.clone();
+        if blocking(move || is_sound(&worker, &replica)).await? {
+            continue;
+        }
+        if node.books().index.readable(key).is_ok() {
+            node.quarantine(cause, key, "does not have the content it was committed with").await?;
+        }
+        let message = format!("replica {key} is damaged on the node's disk; no job has read it, it is made again");
+        return Err(ApiError::corrupt("checksum_mismatch", &key.file_id, message));
+    }
+    Ok(())
+}
+
+fn is_sound(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
+    if !crate::store::recovery::is_there(node.store.root(), replica) {
+        return Ok(false);
+    }
+    let key = replica.key();
+    let sealed = |node: &Node| Ok::<bool, ApiError>(node.seals.holds(&key, &look(&node.store, replica)?));
+    if replica.size_bytes > READ_ALWAYS_BYTES_MAX && sealed(node)? {
+        return Ok(true);
+    }
+    let _turn = node.seals.reading.lock().expect("nobody panics here");
+    if replica.size_bytes > READ_ALWAYS_BYTES_MAX && sealed(node)? {
+        return Ok(true);
+    }
+    replicas::matches_now(node, replica)
+}
