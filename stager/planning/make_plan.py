@@ -212,12 +212,6 @@ def notes_of(workflow: Workflow, shape: Shape, sized: Sized, chosen: Chosen, top
         notes.append(
             f"{len(wide)} jobs ask for more than the {cores} cores of a node, {wide[0]!r} the first: each runs alone on all of them"
         )
-    undated = [lfn for lfn, file in workflow.files.items() if file.is_external and not all(source.settled for source in file.sources)]
-    if undated:
-        notes.append(
-            f"{len(undated)} inputs were written within 2 s of being listed, {min(undated)!r} among them: "
-            "their identity is checked again when they are fetched"
-        )
     return tuple(notes)
 
 
