@@ -159,14 +159,14 @@ def slow_workflow(rig: Rig) -> tuple[Workflow, wire.Credentials]:
     return workflow, wire.Credentials({"lab": config})
 
 
-def fetching(client: Client, run: str) -> bool:
-    return any(transfer.state == "running" and transfer.bytes_done > 0 for transfer in client.run(run).status().transfers)
+def moving(client: Client, run: str) -> bool:
+    return any(transfer.state == "running" for transfer in client.run(run).status().transfers)
 
 
 def test_transfer_under_way_is_waited_for(rig: Rig) -> None:
     client = rig.client()
     run = rig.submit(client, *slow_workflow(rig))
-    rig.until(lambda: fetching(client, run), "the fetch to move bytes")
+    rig.until(lambda: moving(client, run), "the fetch to be under way")
     kill_scheduler(rig)
     client = rig.client()
     assert rig.finished(client, run) == "succeeded"
@@ -176,7 +176,7 @@ def test_transfer_under_way_is_waited_for(rig: Rig) -> None:
 def test_transfer_that_ended_meanwhile_is_told_by_its_event(rig: Rig) -> None:
     client = rig.client()
     run = rig.submit(client, *slow_workflow(rig))
-    rig.until(lambda: fetching(client, run), "the fetch to move bytes")
+    rig.until(lambda: moving(client, run), "the fetch to be under way")
     kill_scheduler(rig)
     node = IoNode(ionode_binary(), rig.stager.state_dir / "node")
     node.rendezvous = json.loads((rig.stager.state_dir / "node" / "rendezvous.json").read_text())
@@ -197,7 +197,7 @@ def transfers_of(node: IoNode) -> list[dict[str, Any]]:
 def test_transfer_of_a_dead_node_is_asked_for_again(rig: Rig) -> None:
     client = rig.client()
     run = rig.submit(client, *slow_workflow(rig))
-    rig.until(lambda: fetching(client, run), "the fetch to move bytes")
+    rig.until(lambda: moving(client, run), "the fetch to be under way")
     kill_node(rig)
     assert rig.finished(client, run) == "succeeded"
     assert (rig.data / "out" / "f").read_text().strip() == "2000000"
@@ -214,7 +214,7 @@ def slow_upload(rig: Rig) -> tuple[Workflow, wire.Credentials]:
 def test_upload_that_went_on_without_the_scheduler_is_not_sent_twice(rig: Rig, meanwhile: str) -> None:
     client = rig.client()
     run = rig.submit(client, *slow_upload(rig))
-    rig.until(lambda: fetching(client, run), "the upload to move bytes")
+    rig.until(lambda: moving(client, run), "the upload to be under way")
     kill_scheduler(rig)
     if meanwhile == "ends":
         rig.until(lambda: (rig.data / "out" / "f").exists(), "the final to be there")
@@ -227,7 +227,7 @@ def test_upload_that_went_on_without_the_scheduler_is_not_sent_twice(rig: Rig, m
 def test_upload_of_a_dead_node_is_asked_for_again(rig: Rig) -> None:
     client = rig.client()
     run = rig.submit(client, *slow_upload(rig))
-    rig.until(lambda: fetching(client, run), "the upload to move bytes")
+    rig.until(lambda: moving(client, run), "the upload to be under way")
     kill_node(rig)
     assert rig.finished(client, run) == "succeeded"
     assert (rig.data / "out" / "f").read_bytes() == bytes(4_000_000)
