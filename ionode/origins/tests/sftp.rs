@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use place::DirectoryPlace;
 use relay::{Mischief, Relay, Way};
-use sshd::{keygen, Sshd};
+use sshd::{keygen, keygen_of, Sshd};
 use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
 use stager_origins::{open, Origin, OriginConfig, SftpConfig, SftpOrigin, SshfsConfig, Timing, Verified};
 
@@ -140,6 +140,14 @@ async fn keys_come_from_files_or_the_agent() {
     let error = origin(locked.clone()).stat("x").await.unwrap_err();
     assert_eq!(error.code, "auth_failed");
     assert!(error.message.contains("locked is encrypted") && error.message.contains("ssh-add"), "{}", error.message);
+    for kind in ["rsa", "ecdsa"] {
+        keygen_of(kind, &path(kind), "");
+        let authorized =
+            std::fs::read_to_string(path("authorized_keys")).unwrap() + &std::fs::read_to_string(path(&format!("{kind}.pub"))).unwrap();
+        std::fs::write(path("authorized_keys"), authorized).unwrap();
+        let config = SftpConfig { identity_files: vec![path(kind)], ..sshd.config() };
+        assert_eq!(origin(config).stat("x").await.unwrap_err().code, "not_found", "{kind} keys do not log in");
+    }
     let agent = Agent::start(&path("agent"));
     agent.add(&path("stranger"));
     agent.add(&path("client_key"));

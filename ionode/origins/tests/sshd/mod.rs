@@ -22,8 +22,11 @@ pub fn free_port() -> u16 {
 }
 
 pub fn keygen(path: &Path, passphrase: &str) {
-    let made =
-        Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", passphrase, "-f"]).arg(path).stdin(Stdio::null()).status().unwrap();
+    keygen_of("ed25519", path, passphrase);
+}
+
+pub fn keygen_of(kind: &str, path: &Path, passphrase: &str) {
+    let made = Command::new("ssh-keygen").args(["-q", "-t", kind, "-N", passphrase, "-f"]).arg(path).stdin(Stdio::null()).status().unwrap();
     assert!(made.success());
 }
 
