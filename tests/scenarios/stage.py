@@ -10,13 +10,14 @@ One rule: the text file is the test; the log in it is what the Machine does toda
     workflow w                                 the lines below belong to it, until the next
       external in 100                          at home
       made mid 200                             declared size; `actual=500`: as it comes out
-      made out 50 final
+      made out 50 final                        `replace=true`: what is there already may be overwritten
       job a in -> mid  compute=2 cores=1       inputs -> outputs
     run r0 w at=0
     at 3 drain r0                              or stop, resume, cancel
     at 3 corrupt mid
     at 3 origin home denied for=5              or origin_unreachable
     at 3 capacity 500
+    there out                                  its destination holds other content before the run
     fail transfer 2 connection_lost            the second one that begins to move
     fail attempt 1                             ends with exit code 1
     expect
@@ -33,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from stager.model.errors import Fault
-from stager.model.files import Destination, File, Location, Source
+from stager.model.files import Destination, File, Location, OnExists, Source
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
@@ -48,6 +49,7 @@ from stager.sim.troubles import DAMAGE
 from stager.sim.world import SimWorld
 
 WISHES = {"drain": ev.RunDrained, "stop": ev.RunStopped, "resume": ev.RunResumed, "cancel": ev.RunCancelled}
+HOME_URL = "sftp://lab/data"
 # Said once at the start of each scenario, or only wakes the Machine up.
 UNTOLD_EVENTS = (ev.SchedulerStarted, ev.PolicySet, ev.NodeReported, ev.Woken)
 UNTOLD_FACTS = frozenset(
@@ -98,6 +100,7 @@ class Scenario:
     actual: dict[str, int] = field(default_factory=dict)
     runs: list[tuple[str, str, float]] = field(default_factory=list)
     happenings: list[tuple[float, list[str], dict[str, str]]] = field(default_factory=list)
+    there: list[str] = field(default_factory=list)
     transfer_faults: dict[int, Fault] = field(default_factory=dict)
     attempt_faults: list[int] = field(default_factory=list)
 
@@ -139,6 +142,8 @@ def read_line(scenario: Scenario, words: list[str], options: dict[str, str]) -> 
             scenario.runs.append((run, workflow, float(options.get("at", 0))))
         case ["at", time, *rest]:
             scenario.happenings.append((float(time), rest, options))
+        case ["there", lfn]:
+            scenario.there.append(lfn)
         case ["fail", "transfer", number, code]:
             scenario.transfer_faults[int(number)] = next(fault for fault in TRANSFER_FAULTS if fault.code == code)
         case ["fail", "attempt", number]:
@@ -158,7 +163,8 @@ def read_part(scenario: Scenario, words: list[str], options: dict[str, str]) -> 
         case ["external", lfn, size]:
             files[lfn] = File(lfn, size_bytes=int(size), sources=(Source(Location("home", f"in/{lfn}"), int(size), f"token-{lfn}"),))
         case ["made", lfn, size, *final]:
-            where = Destination(Location("home", f"out/{lfn}")) if final else None
+            exists = OnExists.REPLACE if options.get("replace") == "true" else OnExists.FAIL
+            where = Destination(Location("home", f"out/{lfn}"), exists) if final else None
             files[lfn] = File(lfn, size_bytes=int(size), destination=where)
             if "actual" in options:
                 scenario.actual[lfn] = int(options["actual"])
@@ -184,8 +190,10 @@ def play(scenario: Scenario) -> str:
     world = SimWorld(topology, scenario.policy, faults=faults, spread=spread, checkers=all_checkers())
     for run, name, at in scenario.runs:
         files, jobs = scenario.workflows[name]
-        workflow = Workflow(name, files, jobs, {"home": Origin("home", OriginKind.SFTP, "sftp://lab/data")})
+        workflow = Workflow(name, files, jobs, {"home": Origin("home", OriginKind.SFTP, HOME_URL)})
         world.submit(run, workflow, make_plan(workflow, topology, spill_origin=scenario.spill), at)
+    for lfn in scenario.there:
+        world.origin(HOME_URL).put(f"out/{lfn}", "something else", 7)
     for time, words, options in scenario.happenings:
         happen(world, time, words, options)
     log = Log(world)

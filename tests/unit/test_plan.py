@@ -21,9 +21,12 @@ from stager.model.workflow import IoHint, Job, JobInput, JobOutput, Origin, Orig
 from stager.planning.access import COPY_BYTES_MAX
 from stager.planning.explain import explain_file
 from stager.planning.make_plan import check_capacity, make_plan
+from stager.planning.order import eager_order
 from stager.planning.plan import Access, Basis, Plan
 from stager.planning.plan_json import diff, from_json, plan_digest, to_json
 from stager.planning.policy import Limits
+from stager.planning.shape import shape_of
+from stager.planning.sizes import expected
 from stager.planning.space import serial_usage
 
 HOME = Origin("home", OriginKind.SFTP, "sftp://lab/data")
@@ -356,3 +359,15 @@ def test_explain_tells_source_readers_reasons_and_end() -> None:
     assert "no job reads it" in end
     with pytest.raises(InvalidInput, match="near names: right"):
         explain_file(workflow, graph, plan, topology, "rihgt")
+
+
+def test_a_job_that_frees_more_than_it_makes_goes_as_soon_as_it_can() -> None:
+    files = [made("a", 100), made("b", 100), made("a1", 10), made("b1", 10), made("end", 1, final=True)]
+    jobs = [job("a", "", "a"), job("b", "", "b"), job("a1", "a", "a1"), job("b1", "b", "b1"), job("end", "a1 b1", "end")]
+    workflow = workflow_of(files, jobs)
+    graph, topology = graph_of(workflow), embedded(1)
+    shape = shape_of(workflow, graph, expected(workflow, graph.order, {}), topology)
+    breadth_first = list(range(len(shape.jobs)))
+    for greedy in (False, True):
+        order = [shape.jobs[index] for index in eager_order(shape, breadth_first, greedy)]
+        assert order == ["a", "a1", "b", "b1", "end"]
