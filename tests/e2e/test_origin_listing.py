@@ -1,0 +1,60 @@
+"""10,000 inputs behind sftp and s3 are listed, checked and planned in seconds."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.origin_rig import Bucket, s3_env, s3_origin, ssh_origin
+from tests.testbed.s3 import running_s3
+from tests.testbed.sshd import running_sshd
+from tests.testbed.stager import Stager
+
+COUNT, PER_DIRECTORY = 10_000, 500
+BOUND_S = 20.0
+NAMES = [f"in/{number // PER_DIRECTORY:02d}/f{number:05d}.dat" for number in range(COUNT)]
+
+
+def size_of(number: int) -> int:
+    return number % 7
+
+
+def plan(short_dir: Path, origin: str, env: dict[str, str]) -> None:
+    """By glob for the jobs, by prefix for the one that reads all."""
+    workflow = short_dir / "w.yml"
+    workflow.write_text(
+        f"stager: 1\nname: many\norigins: {{o: {origin}}}\nfiles: {{all: 'o:in/'}}\njobs:\n"
+        "  one: {foreach: {f: 'o:in/*/*.dat'}, run: [cp, '{f}', '{f.stem}.out'], inputs: ['{f}'], outputs: ['{f.stem}.out']}\n"
+        "  sum: {run: 'cat in/*/* > sum', inputs: [all], outputs: {sum: 'o:sum'}}\n"
+    )
+    stager = Stager(short_dir / "s", short_dir / "home", env)
+    begun = time.monotonic()
+    planned = json.loads(stager.run("plan", workflow, "--json").stdout)
+    took_s = time.monotonic() - begun
+    print(f"{COUNT:,} inputs listed and planned in {took_s:.1f} s")
+    assert len(planned["jobs"]) == COUNT + 1 and planned["fetch_bytes"] == sum(size_of(number) for number in range(COUNT))
+    assert took_s < BOUND_S
+
+
+@pytest.mark.slow
+def test_over_sftp(short_dir: Path, memory_dir: Path) -> None:
+    for number, name in enumerate(NAMES):
+        place = memory_dir / name
+        if number % PER_DIRECTORY == 0:
+            place.parent.mkdir(parents=True)
+        place.write_bytes(b"x" * size_of(number))
+    with running_sshd(short_dir, memory_dir) as sshd:
+        plan(short_dir, ssh_origin(sshd, memory_dir), {})
+
+
+@pytest.mark.slow
+def test_over_s3(short_dir: Path, memory_dir: Path) -> None:
+    with running_s3(memory_dir) as server:
+        store = Bucket(server.client(), server.make_bucket("many"))
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda numbered: store.put(numbered[1], b"x" * size_of(numbered[0])), enumerate(NAMES)))
+        plan(short_dir, s3_origin(server, "many"), s3_env(server))
