@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.origin_rig import Bucket, s3_env, s3_origin, ssh_origin
+from tests.e2e.origin_rig import s3_env, s3_origin, ssh_origin
 from tests.testbed.s3 import running_s3
 from tests.testbed.sshd import running_sshd
 from tests.testbed.stager import Stager
@@ -53,8 +53,16 @@ def test_over_sftp(short_dir: Path, memory_dir: Path) -> None:
 
 @pytest.mark.slow
 def test_over_s3(short_dir: Path, memory_dir: Path) -> None:
+    """The objects are laid where versitygw keeps them, with the ETags that it would have made: 10,000 uploads take longer than all else."""
     with running_s3(memory_dir) as server:
-        store = Bucket(server.client(), server.make_bucket("many"))
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda numbered: store.put(numbered[1], b"x" * size_of(numbered[0])), enumerate(NAMES)))
+        server.make_bucket("many")
+        if server.data is None:
+            pytest.skip("only versitygw keeps objects as plain files")
+        for number, name in enumerate(NAMES):
+            content = b"x" * size_of(number)
+            place, metadata = server.data / "many" / "letters" / name, memory_dir / "metadata" / "many" / "letters" / name / "meta"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            metadata.mkdir(parents=True)
+            place.write_bytes(content)
+            (metadata / "etag").write_text(f'"{hashlib.md5(content).hexdigest()}"')
         plan(short_dir, s3_origin(server, "many"), s3_env(server))

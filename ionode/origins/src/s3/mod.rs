@@ -28,6 +28,8 @@ use client::Clients;
 const READ_BYTES: u64 = 8 << 20;
 const READS_IN_FLIGHT: usize = 4;
 const STATS_IN_FLIGHT: usize = 32;
+/// Without an ETag: times come in whole seconds, so two seconds of age need three of difference.
+const SETTLED_AFTER_S: u64 = 3;
 
 pub struct S3Origin {
     clients: Clients,
@@ -73,17 +75,20 @@ impl S3Origin {
     fn entry(&self, path: &str, meta: &ObjectMeta) -> Entry {
         // HEAD gives whole seconds, a listing more: the same object is said the same way.
         let mtime_ns = meta.last_modified.timestamp() * 1_000_000_000;
-        let token = match &meta.e_tag {
+        // A gateway has none for files that came by other ways than through it, and may say so by an empty one.
+        let tag = meta.e_tag.as_deref().filter(|tag| !tag.trim_matches('"').is_empty());
+        let token = match tag {
             Some(tag) => format!("etag:{};s={}", quoted(tag), meta.size),
             None => format!("m={mtime_ns};s={}", meta.size),
         };
+        let age_s = || std::time::SystemTime::now().duration_since(meta.last_modified.into()).map_or(0, |age| age.as_secs());
         Entry {
             path: path.to_owned(),
             size_bytes: meta.size,
             token,
             mtime_ns: Some(mtime_ns),
             kind: EntryKind::File,
-            settled: meta.e_tag.is_some(),
+            settled: tag.is_some() || age_s() >= SETTLED_AFTER_S,
         }
     }
 
@@ -325,7 +330,28 @@ fn put_options(replace: bool) -> PutOptions {
 
 #[cfg(test)]
 mod tests {
-    use super::{md5_of, quoted, tag_of};
+    use object_store::path::Path as Key;
+    use object_store::ObjectMeta;
+
+    use super::{md5_of, quoted, tag_of, S3Origin};
+
+    #[test]
+    fn what_has_no_tag_is_told_by_its_time() {
+        let config = serde_json::json!({ "bucket": "b", "region": "r", "access_key_id": "", "secret_access_key": "" });
+        let origin = S3Origin::new(&serde_json::from_value(config).unwrap()).unwrap();
+        let of = |tag: Option<&str>, age_s: u64| {
+            let last_modified = (std::time::SystemTime::now() - std::time::Duration::from_secs(age_s)).into();
+            let meta = ObjectMeta { location: Key::from("f"), last_modified, size: 5, e_tag: tag.map(str::to_owned), version: None };
+            origin.entry("f", &meta)
+        };
+        for none in [None, Some(""), Some("\"\"")] {
+            let old = of(none, 100);
+            assert!(old.token.starts_with("m=") && old.token.ends_with(";s=5") && old.settled, "{none:?}: {}", old.token);
+            assert!(!of(none, 1).settled);
+            assert_ne!(old.token, of(none, 50).token);
+        }
+        assert_eq!((of(Some("abc"), 0).token.as_str(), of(Some("abc"), 0).settled), ("etag:\"abc\";s=5", true));
+    }
 
     #[test]
     fn only_what_looks_like_an_md5_is_taken_for_one() {
