@@ -28,6 +28,7 @@ from stager.scheduler.books import (
 )
 from stager.scheduler.commands import Purpose
 from stager.scheduler.profiles import adjust_profile, end_early_span
+from stager.scheduler.remade import conflict_of, differs, is_kept
 from stager.scheduler.state import NEVER, AttemptEntry, Copy, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState
 
@@ -315,7 +316,8 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
     run.attempts_live -= 1
     job.attempt = ""
     state.finish_checks[run.id] = None
-    if event.outcome is ev.Outcome.OK and job.state is JobState.RUNNING and not attempt.void:
+    believed = event.outcome is ev.Outcome.OK and job.state is JobState.RUNNING and not attempt.void
+    if believed and conflict_of(state, run, job.id, event.outputs) is None:
         commit(state, run, job, event)
     else:
         end_early_span(run, job)
@@ -332,15 +334,14 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
     move_job(state, job, JobState.DONE)
     for made in event.outputs:
         file = state.files[made.file]
-        file.executable = made.executable
-        if job.node in file.copies:
+        if job.node in file.copies or (differs(file, made) and is_kept(file)):
             add_garbage(state.nodes[job.node], made.file, made.generation, made.size_bytes)
             state.useless.append((job.node, made.file, made.generation))
             if file.destination is not None and file.durable is None:
                 due_upload(state, run, file)
             continue
         adjust_profile(run, job, file, made.size_bytes - file.size_bytes)
-        file.first_blake3 = file.blake3
+        file.executable = made.executable
         file.size_bytes, file.blake3 = made.size_bytes, made.blake3
         file.sha256 = made.sha256
         add_copy(state, file, job.node, Copy(CopyState.PRESENT, made.generation, made.size_bytes))

@@ -9,6 +9,7 @@ from stager.model.errors import ErrorClass, Fault, is_permanent
 from stager.model.workflow import Job
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.scheduler.remade import conflict_of
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 from stager.scheduler.turn import Turn
@@ -88,10 +89,11 @@ def upload_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: F
 def attempt_ended(turn: Turn, attempt: AttemptEntry, event: ev.AttemptEnded) -> None:
     run = turn.state.runs[attempt.run]
     job, spec = run.jobs[attempt.job], run.workflow.jobs[attempt.job]
-    if job.state is JobState.DONE:
-        check_remade(turn, run, event)
-        return
     if job.state is not JobState.RUNNING:
+        return
+    conflict = conflict_of(turn.state, run, job.id, event.outputs) if not attempt.void else None
+    if conflict is not None:
+        turn.give(cmd.FailJob, run=run.id, job=job.id, fault=conflict)
         return
     fault = event.fault or Fault(ErrorClass.TRANSIENT, event.outcome.value, f"job {job.id!r} ended as {event.outcome.value}", job.id)
     known = attempt.needed_bytes if attempt.needed_bytes is not None and attempt.needed_bytes > job.reserve_bytes else None
@@ -121,29 +123,6 @@ def met_damage(state: State, attempt: AttemptEntry, job: JobEntry, spec: Job, fa
 def not_again(job: str, fault: Fault) -> Fault:
     message = f"{fault.message}; job {job!r} is declared `idempotent: false`, so it is not run again by itself: look at what it did, then `stager resume`"
     return Fault(fault.error_class, fault.code, message, fault.subject)
-
-
-def check_remade(turn: Turn, run: RunEntry, event: ev.AttemptEnded) -> None:
-    """A file made again must have the content it had, if anything was derived from that."""
-    for made in event.outputs:
-        file = turn.state.files[made.file]
-        first = file.first_blake3
-        if first and made.blake3 and first != made.blake3 and derived_from(turn.state, file):
-            message = (
-                f"{file.lfn!r} had to be made again and came out different (job {event.job!r}), after other jobs had read the first one; "
-                "start a new run, or declare what makes it differ"
-            )
-            turn.give(cmd.FailJob, run=run.id, job=first_reader(turn.state, file), fault=Fault(ErrorClass.CORRUPT, "remade_differs", message, file.lfn))
-
-
-def derived_from(state: State, file: FileEntry) -> bool:
-    """Some reader is done with it and some is not."""
-    return state.next_use(file) != NEVER and any(state.job(run, job).state is JobState.DONE for _, run, job in file.uses if run in state.runs)
-
-
-def first_reader(state: State, file: FileEntry) -> str:
-    state.next_use(file)
-    return file.uses[file.use_at][2]
 
 
 def end_run_early(turn: Turn, run_id: str) -> None:

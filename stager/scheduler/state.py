@@ -64,7 +64,6 @@ class FileEntry:
     executable: bool = False
     sha256: str = ""
     blake3: str = ""
-    first_blake3: str = ""
     sources: tuple[Source, ...] = ()
     source_at: int = 0
     producer: str = ""

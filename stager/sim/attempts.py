@@ -70,6 +70,7 @@ class Executor:
         self.read_bytes = 0
         self.answers_due = 0
         self.traces = True
+        self.lineage: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def start(self, command: cmd.StartAttempt, node: SimNode) -> None:
         """The same id again changes nothing."""
@@ -101,6 +102,8 @@ class Executor:
             size = self._spread.size_bytes(run.sizes[entry.lfn], command.run, entry.lfn)
             content = made_content(job, entry.lfn, contents, variant) if self.traces else entry.lfn
             outputs.append((entry.lfn, run.file_ids[entry.lfn], size, content))
+            if variant:
+                self.lineage[content] = (entry.lfn, tuple(contents))
         fails = self._faults.strikes(self._clock.now, self._faults.attempt_share, "attempt", command.attempt)
         duration_s = self._spread.duration_s(run.compute_s[job.id], command.attempt) * (0.5 if fails else 1.0)
         trying = Trying(command, job, node, contents, replicas, outputs, duration_s, fails, self._clock.now)

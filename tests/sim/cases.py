@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -207,6 +207,13 @@ def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES) -> Case:
     return Case(seed, workflows, plans, topology, spread, faults, int(horizon_s) + 30, must_succeed, starts_s=starts)
 
 
+def varies_case(seed: int) -> Case:
+    """No two attempts make the same. A run may fail because of that, by name, but finals never come from two makings of one file."""
+    case = faults_case(seed)
+    spread = replace(case.spread, contents_vary=True)
+    return replace(case, spread=spread, must_succeed=False)
+
+
 def wishes_case(seed: int) -> Case:
     """Runs are drained, stopped, resumed and cancelled at any time; those resumed last succeed."""
     random = Random(f"wishes/{seed}")
@@ -227,6 +234,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "runs": runs_case,
     "faults": faults_case,
     "wishes": wishes_case,
+    "varies": varies_case,
 }
 WISHES = {"drain": ev.RunDrained, "stop": ev.RunStopped, "resume": ev.RunResumed, "cancel": ev.RunCancelled}
 
@@ -263,7 +271,7 @@ def check(case: Case) -> SimWorld:
     machine = simulate(world, watch_invariants)
     allowed = {cmd.RunOutcome.SUCCEEDED}
     if not case.must_succeed:
-        allowed |= {cmd.RunOutcome.REFUSED, cmd.RunOutcome.FAILED}
+        allowed |= {cmd.RunOutcome.REFUSED, cmd.RunOutcome.FAILED, cmd.RunOutcome.NOT_DURABLE}
     cancelled = {run for _, run, wish in case.wishes if wish == "cancel"}
     for number, run in enumerate(world.runs.values()):
         if run.outcome not in allowed and not (number in cancelled and run.outcome is cmd.RunOutcome.CANCELLED):

@@ -38,11 +38,25 @@ class EndingChecker(QuietChecker):
         if run.outcome is not RunOutcome.SUCCEEDED:
             return
         expected = expected_contents(run.workflow, run.graph)
+        versions: dict[str, str] = {}
         for lfn, file in run.workflow.files.items():
             if file.destination is None or lfn not in run.graph.producer:
                 continue
             stored = world.origin_of(run.run, file.destination.location.origin).files.get(file.destination.location.path)
             if stored is None:
                 raise Violation(f"run {run.run} succeeded, and its final {lfn} is not at its destination")
-            if stored.content != expected[lfn] and not world.contents_vary:
+            if world.contents_vary:
+                self._trace(world, run, stored.content, versions)
+            elif stored.content != expected[lfn]:
                 raise Violation(f"run {run.run} succeeded, and its final {lfn} is not what it should be")
+
+    def _trace(self, world: SimWorld, run: Submitted, content: str, versions: dict[str, str]) -> None:
+        """Where jobs never make the same twice, all finals must come from the same making of each file."""
+        found = [content]
+        for made in found:
+            if made not in world.executor.lineage:
+                continue
+            lfn, inputs = world.executor.lineage[made]
+            if versions.setdefault(lfn, made) != made:
+                raise Violation(f"run {run.run} succeeded, and two different makings of {lfn} went into its finals")
+            found.extend(entry for entry in inputs if entry not in found)
