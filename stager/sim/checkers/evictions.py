@@ -69,6 +69,8 @@ class EvictionChecker(QuietChecker):
             self._unpin(command.run, command.job)
             if isinstance(command, cmd.FailJob):
                 self.failed.add((command.run, command.job))
+                # Its outputs were not believed, though it ended well.
+                self.done.discard((command.run, command.job))
         elif isinstance(command, cmd.StartAttempt):
             self.running.add((command.run, command.job))
         elif isinstance(command, cmd.KillAttempt) and command.void:
