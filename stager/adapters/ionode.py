@@ -114,9 +114,6 @@ class IoNode(NodeCaller):
     async def put_reservation(self, reservation_id: str, size_bytes: int) -> None:
         await self.call("PUT", f"/v1/reservations/{part(reservation_id)}", {"bytes": size_bytes}, command_id=reservation_id)
 
-    async def delete_reservation(self, reservation_id: str) -> None:
-        await self.call("DELETE", f"/v1/reservations/{part(reservation_id)}", command_id=reservation_id)
-
     async def stage_in(self, attempt_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return await self._attempt(attempt_id, "stage-in", body)
 

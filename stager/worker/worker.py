@@ -147,10 +147,7 @@ class Worker:
 
     async def _start(self, spec: AttemptSpec, place: Place) -> Reaper | AttemptResult:
         try:
-            if spec.reserve_bytes is not None:
-                await self.node.put_reservation(spec.reservation, spec.reserve_bytes)
-            body = {"sandbox_dir": place.sandbox, "inputs": [entry.to_wire() for entry in spec.inputs]}
-            staged = await self.node.stage_in(spec.attempt_id, body)
+            staged = await self.node.stage_in(spec.attempt_id, stage_in_body(spec, place))
         except StagerError as problem:
             return failed(spec, unless_unasked(problem))
         if self.starting[spec.attempt_id]:
@@ -207,13 +204,13 @@ class Worker:
             fault = problem.fault() if isinstance(problem, StagerError) else Fault(ErrorClass.TRANSIENT, "io_error", text, spec.job_id)
             return await self._release(spec, place, replace(ended, outcome=Outcome.FAILED, fault=fault))
         try:
-            taken = await self.node.stage_out(spec.attempt_id, self._stage_out_body(spec, place))
+            taken = await self.node.stage_out(spec.attempt_id, stage_out_body(spec, place))
         except StagerError as problem:
             if problem.code == "exceeds_reservation":
                 return AttemptWaiting(spec.attempt_id, int(str(problem.details["needed_bytes"])), ended.measures)
             return await self._release(spec, place, replace(ended, outcome=Outcome.FAILED, fault=unless_unasked(problem)))
         ended = replace(ended, outputs=tuple(taken["outputs"]), undeclared=tuple(taken["undeclared"]))
-        return await self._release(spec, place, replace(ended, undeclared_count=taken["undeclared_count"]))
+        return await self._release(spec, place, replace(ended, undeclared_count=taken["undeclared_count"]), taken["released"])
 
     async def _settle_sandbox(self, spec: AttemptSpec, place: Place) -> None:
         """Scratch goes, captured output comes. After a crash past the commit the sandbox may be gone; the node knows."""
@@ -230,24 +227,15 @@ class Worker:
             elif path:
                 put_log(log, place.sandbox, path)
 
-    def _stage_out_body(self, spec: AttemptSpec, place: Place) -> dict[str, Any]:
-        return {
-            "sandbox_dir": place.sandbox,
-            "reservation_id": spec.reservation,
-            "outputs": [entry.to_wire() for entry in spec.outputs],
-            "mounts": [entry.path for entry in spec.inputs if entry.access is Access.LINK],
-            # What the job was given is no output that somebody forgot to declare.
-            "keep": [entry.path for entry in spec.inputs if entry.access is Access.COPY],
-            "want_sha256": spec.want_sha256,
-        }
-
-    async def _release(self, spec: AttemptSpec, place: Place, ended: AttemptResult) -> AttemptResult:
-        """Ends the leases, and the sandbox if nobody wants to look at it; then the attempt is over."""
+    async def _release(
+        self, spec: AttemptSpec, place: Place, ended: AttemptResult, released: Mapping[str, Any] | None = None
+    ) -> AttemptResult:
+        """Ends the leases, unless the stage-out did, and the sandbox if nobody wants to look at it; then the attempt is over."""
         keep = spec.keep_failed_sandbox and ended.outcome is Outcome.FAILED
         try:
-            changed = (await self.node.release(spec.attempt_id, {"sandbox_dir": place.sandbox, "remove_sandbox": not keep}))["changed"]
-            if spec.reserve_bytes is not None:
-                await self.node.delete_reservation(spec.reservation)
+            if released is None:
+                released = await self.node.release(spec.attempt_id, release_body(spec, place, keep_sandbox=keep))
+            changed = released["changed"]
         except StagerError as problem:
             changed, ended = (), replace(ended, release_fault=unless_unasked(problem))
         if changed:
@@ -275,6 +263,31 @@ class Worker:
             stderr_path=stderr,
             started_at_s=result.get("started_at_s"),
         )
+
+
+def stage_in_body(spec: AttemptSpec, place: Place) -> dict[str, Any]:
+    """With the reservation for the outputs; none where nothing is to be kept free, or where the caller looks after it."""
+    reservation = {"id": spec.reservation, "bytes": spec.reserve_bytes} if spec.reserve_bytes else None
+    return {"sandbox_dir": place.sandbox, "inputs": [entry.to_wire() for entry in spec.inputs], "reservation": reservation}
+
+
+def stage_out_body(spec: AttemptSpec, place: Place) -> dict[str, Any]:
+    """With the release: an attempt whose outputs are taken has no more use for its sandbox."""
+    return {
+        "sandbox_dir": place.sandbox,
+        "reservation_id": spec.reservation,
+        "outputs": [entry.to_wire() for entry in spec.outputs],
+        "mounts": [entry.path for entry in spec.inputs if entry.access is Access.LINK],
+        # What the job was given is no output that somebody forgot to declare.
+        "keep": [entry.path for entry in spec.inputs if entry.access is Access.COPY],
+        "want_sha256": spec.want_sha256,
+        "release": release_body(spec, place, keep_sandbox=False),
+    }
+
+
+def release_body(spec: AttemptSpec, place: Place, *, keep_sandbox: bool) -> dict[str, Any]:
+    reservation = spec.reservation if spec.reserve_bytes is not None else None
+    return {"sandbox_dir": place.sandbox, "remove_sandbox": not keep_sandbox, "reservation_id": reservation}
 
 
 def failed(spec: AttemptSpec, fault: Fault) -> AttemptResult:

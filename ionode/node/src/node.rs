@@ -24,7 +24,7 @@ use crate::seals::Seals;
 use crate::store::recovery::Opened;
 use crate::store::Store;
 use crate::transfers::Transfers;
-use crate::wire::{Event, EventsAnswer, Fact, NodeStatus, ReservationAnswer, SpaceAnswer};
+use crate::wire::{Event, EventsAnswer, Fact, NodeStatus, Reservation, SpaceAnswer};
 
 pub const API: u32 = 1;
 const EVENTS_KEPT_MAX: usize = 100_000;
@@ -250,9 +250,9 @@ impl Node {
         }
     }
 
-    pub fn set_reservation(&self, id: &str, bytes: u64) -> Result<ReservationAnswer, ApiError> {
+    pub fn set_reservation(&self, id: &str, bytes: u64) -> Result<Reservation, ApiError> {
         self.reserve(Holder::Named(id.to_string()), id, bytes)?;
-        Ok(ReservationAnswer { id: id.to_string(), bytes })
+        Ok(Reservation { id: id.to_string(), bytes })
     }
 
     pub fn put_origin(&self, origin_id: &str, origin: OpenOrigin) {

@@ -45,7 +45,7 @@ pub struct StateAnswer {
     pub next_seq: u64,
     pub replicas: Vec<Replica>,
     pub transfers: Vec<TransferState>,
-    pub reservations: Vec<ReservationAnswer>,
+    pub reservations: Vec<Reservation>,
     pub leases: Vec<LeaseAnswer>,
 }
 
@@ -288,7 +288,7 @@ pub struct ReservationRequest {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ReservationAnswer {
+pub struct Reservation {
     pub id: String,
     pub bytes: u64,
 }
@@ -298,6 +298,9 @@ pub struct ReservationAnswer {
 pub struct StageInRequest {
     pub sandbox_dir: String,
     pub inputs: Vec<Input>,
+    /// For what the job will write: set before anything else is done.
+    #[serde(default)]
+    pub reservation: Option<Reservation>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -338,6 +341,9 @@ pub struct StageOutRequest {
     pub mounts: Vec<String>,
     pub keep: Vec<String>,
     pub want_sha256: bool,
+    /// To be done once the outputs are committed.
+    #[serde(default)]
+    pub release: Option<ReleaseRequest>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -355,6 +361,7 @@ pub struct StageOutAnswer {
     pub outputs: Vec<Replica>,
     pub undeclared: Vec<String>,
     pub undeclared_count: u64,
+    pub released: Option<ReleaseAnswer>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -362,6 +369,8 @@ pub struct StageOutAnswer {
 pub struct ReleaseRequest {
     pub sandbox_dir: Option<String>,
     pub remove_sandbox: bool,
+    #[serde(default)]
+    pub reservation_id: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

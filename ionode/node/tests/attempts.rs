@@ -218,6 +218,43 @@ fn missing_and_too_large_outputs_are_named_and_nothing_is_taken() {
 }
 
 #[test]
+fn one_call_begins_an_attempt_and_one_ends_it() {
+    let root = tempfile::tempdir().unwrap();
+    let node = Host::start(root.path(), 1000);
+    let path = sandbox(root.path(), "a1");
+    let begin = json!({"sandbox_dir": path, "inputs": [], "reservation": {"id": "r1", "bytes": 300}});
+    node.ok("POST", "attempts/a1/stage-in", begin.clone());
+    assert_eq!(node.space(), (0, 300));
+    let too_much = json!({"sandbox_dir": sandbox(root.path(), "a2"), "inputs": [], "reservation": {"id": "r2", "bytes": 701}});
+    node.refused("POST", "attempts/a2/stage-in", too_much, 507, "no_space_node");
+    assert!(!sandbox(root.path(), "a2").exists());
+    std::fs::write(path.join("out"), b"0123456789").unwrap();
+    let mut end = stage_out(&path, "r1", json!([output("o1", "out", "file", false)]));
+    end["release"] = json!({"sandbox_dir": path, "remove_sandbox": true, "reservation_id": "r1"});
+    for _ in 0..2 {
+        let answer = node.ok("POST", "attempts/a1/stage-out", end.clone());
+        assert_eq!((&answer["released"], &answer["outputs"][0]["size_bytes"]), (&json!({"changed": []}), &json!(10)));
+        assert_eq!(node.space(), (10, 0));
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn outputs_stay_committed_when_the_release_that_follows_fails() {
+    let root = tempfile::tempdir().unwrap();
+    let node = Host::start(root.path(), 1000);
+    let path = sandbox(root.path(), "a1");
+    node.ok("POST", "attempts/a1/stage-in", json!({"sandbox_dir": path, "inputs": [], "reservation": {"id": "r1", "bytes": 300}}));
+    std::fs::write(path.join("out"), b"0123456789").unwrap();
+    let mut end = stage_out(&path, "r1", json!([output("o1", "out", "file", false)]));
+    end["release"] = json!({"sandbox_dir": root.path(), "remove_sandbox": true});
+    let answer = node.ok("POST", "attempts/a1/stage-out", end);
+    assert_eq!((&answer["released"], &answer["outputs"][0]["state"]), (&Value::Null, &json!("present")));
+    assert_eq!(node.space(), (10, 290));
+    assert!(path.exists(), "not released yet");
+}
+
+#[test]
 fn a_replica_changed_through_a_link_is_found_out() {
     let root = tempfile::tempdir().unwrap();
     let node = with_input(root.path());
@@ -267,15 +304,15 @@ fn a_kill_during_stage_out_loses_no_output() {
         let outputs: Vec<Value> = names.iter().map(|name| output(&format!("{attempt}-{name}"), name, "file", false)).collect();
         let request = stage_out(&path, &attempt, json!(outputs));
         let headers = node.headers();
+        let mut stream = std::os::unix::net::UnixStream::connect(root.path().join("sock")).unwrap();
         std::thread::scope(|scope| {
             let calling = scope.spawn(|| {
-                let mut stream = std::os::unix::net::UnixStream::connect(root.path().join("sock")).unwrap();
                 let body = serde_json::to_vec(&request).unwrap();
                 let mut head = format!("POST /v1/attempts/{attempt}/stage-out HTTP/1.1\r\nHost: node\r\nContent-Length: {}\r\n", body.len());
                 headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
-                std::io::Write::write_all(&mut stream, format!("{head}\r\n").as_bytes()).unwrap();
-                std::io::Write::write_all(&mut stream, &body).unwrap();
-                // Whether it is answered before the kill is what the rounds differ in.
+                // Whether it is heard or answered before the kill is what the rounds differ in.
+                let _ = std::io::Write::write_all(&mut stream, format!("{head}\r\n").as_bytes());
+                let _ = std::io::Write::write_all(&mut stream, &body);
                 let _ = std::io::Read::read(&mut stream, &mut [0; 1]);
             });
             std::thread::sleep(std::time::Duration::from_millis(round * 15));

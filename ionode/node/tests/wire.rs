@@ -104,7 +104,7 @@ const ANSWERS: &[(&str, Check)] = &[
     ("replica.directory.response.json", whole::<Replica>),
     ("replica.file.response.json", whole::<Replica>),
     ("replica_verify.response.json", whole::<MatchAnswer>),
-    ("reservation.response.json", whole::<ReservationAnswer>),
+    ("reservation.response.json", whole::<Reservation>),
     ("stage_in.response.json", whole::<StageInAnswer>),
     ("stage_out.response.json", whole::<StageOutAnswer>),
     ("state.response.json", whole::<StateAnswer>),

@@ -16,11 +16,26 @@ use stager_core::replica::ReplicaKey;
 
 pub use release::release;
 pub use stage_in::stage_in;
-pub use stage_out::stage_out;
 
-use crate::failure::at;
-use crate::node::Node;
-use crate::wire::{StageInAnswer, StageInRequest};
+use crate::failure::{at, Failure};
+use crate::node::{Cause, Node};
+use crate::wire::{StageInAnswer, StageInRequest, StageOutAnswer, StageOutRequest};
+
+/// With the release that follows, if it was asked for. What is committed stays committed: a release that fails is left to a call of its own.
+pub async fn stage_out(
+    node: Arc<Node>,
+    cause: Cause,
+    attempt_id: String,
+    mut request: StageOutRequest,
+) -> Result<StageOutAnswer, Failure> {
+    let follows = request.release.take();
+    let mut answer = stage_out::stage_out(node.clone(), attempt_id.clone(), request).await?;
+    if let Some(request) = follows {
+        let released = release(node, cause, attempt_id.clone(), request).await;
+        answer.released = released.map_err(|error| tracing::warn!(attempt_id, %error, "an attempt is not released yet")).ok();
+    }
+    Ok(answer)
+}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Attempt {

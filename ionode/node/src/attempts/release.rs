@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
+use stager_core::space::Holder;
 
 use super::Attempt;
 use crate::failure::{at, bad_request};
@@ -31,6 +32,9 @@ pub async fn release(node: Arc<Node>, cause: Cause, attempt_id: String, request:
         }
     }
     node.books().index.end_lease(&attempt_id);
+    if let Some(reservation_id) = request.reservation_id {
+        node.books().index.space.release(&Holder::Named(reservation_id));
+    }
     let file = node.store.attempt_path(&attempt_id);
     blocking(move || {
         if let Some(sandbox) = sandbox {

@@ -24,10 +24,14 @@ use crate::seals;
 use crate::store::tree::Manifest;
 use crate::wire::{Access, Input, MountOrder, StageInAnswer, StageInRequest};
 
-pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, request: StageInRequest) -> Result<StageInAnswer, ApiError> {
+pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, mut request: StageInRequest) -> Result<StageInAnswer, ApiError> {
     node.refuse_if_draining(&attempt_id)?;
     let sandbox = checked_directory(&request.sandbox_dir, node.store.root())?;
     check_inputs(&request.inputs)?;
+    if let Some(reservation) = request.reservation.take() {
+        check_id("reservation id", &reservation.id)?;
+        node.set_reservation(&reservation.id, reservation.bytes)?;
+    }
     let turn = node.attempts.turn(&attempt_id);
     let _turn = turn.lock().await;
     if let Some(known) = node.attempts.get(&attempt_id) {

@@ -19,7 +19,7 @@ use super::{content, gate, origins};
 use crate::failure::{bad_request, Failure};
 use crate::node::{Cause, Node, OpenCall};
 use crate::wire::{
-    AckRequest, CapacityRequest, LeaseAnswer, MatchAnswer, ReservationAnswer, ReservationRequest, ShutdownRequest, StateAnswer,
+    AckRequest, CapacityRequest, LeaseAnswer, MatchAnswer, Reservation, ReservationRequest, ShutdownRequest, StateAnswer,
     TransferStatus, TransfersAnswer,
 };
 use crate::{attempts, replicas, transfers};
@@ -171,7 +171,7 @@ fn state(node: &Node) -> StateAnswer {
     let transfers = node.transfers.list();
     let books = node.books();
     let named = |(holder, bytes): (&Holder, u64)| match holder {
-        Holder::Named(id) => Some(ReservationAnswer { id: id.clone(), bytes }),
+        Holder::Named(id) => Some(Reservation { id: id.clone(), bytes }),
         Holder::Transfer(_) => None,
     };
     let leases = books.index.leases().filter(|(id, _)| !id.contains(':'));
@@ -242,7 +242,7 @@ async fn of_attempts(call: &Call, segments: &[&str]) -> Result<Answer, Failure> 
     let (node, attempt_id) = (call.node.clone(), attempt_id.to_string());
     match (call.method.as_str(), *action) {
         ("POST", "stage-in") => Ok(answer::ok(&attempts::stage_in(node, call.cause.clone(), attempt_id, call.body()?).await?)),
-        ("POST", "stage-out") => Ok(answer::ok(&attempts::stage_out(node, attempt_id, call.body()?).await?)),
+        ("POST", "stage-out") => Ok(answer::ok(&attempts::stage_out(node, call.cause.clone(), attempt_id, call.body()?).await?)),
         ("POST", "release") => Ok(answer::ok(&attempts::release(node, call.cause.clone(), attempt_id, call.body()?).await?)),
         _ => Err(unknown(call).into()),
     }
