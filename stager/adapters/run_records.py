@@ -6,6 +6,7 @@ May know: sqlite3. One rule: the Machine's state is the truth about a run that i
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ CREATE TABLE IF NOT EXISTS runs (
     jobs_total INTEGER NOT NULL, state TEXT NOT NULL DEFAULT 'active', finished_at REAL, jobs_done INTEGER NOT NULL DEFAULT 0,
     summary TEXT, removed INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS ledgers (run TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
 
@@ -69,9 +71,17 @@ class RunRecords:
     def all(self) -> list[RunRecord]:
         return [record_of(row) for row in self.db.execute("SELECT * FROM runs ORDER BY submitted_at, run")]
 
-    def finish(self, run: str, state: str, finished_at: float, jobs_done: int, summary: str) -> None:
+    def finish(self, run: str, state: str, finished_at: float, jobs_done: int, summary: str, ledger: bytes) -> None:
+        """`ledger`: of its finals, as JSON."""
         row = (state, finished_at, jobs_done, summary, run)
+        self.db.execute("BEGIN")
+        self.db.execute("INSERT OR REPLACE INTO ledgers VALUES (?, ?)", (run, zlib.compress(ledger, 1)))
         self.db.execute("UPDATE runs SET state = ?, finished_at = ?, jobs_done = ?, summary = ? WHERE run = ?", row)
+        self.db.execute("COMMIT")
+
+    def ledger(self, run: str) -> bytes:
+        row = self.db.execute("SELECT body FROM ledgers WHERE run = ?", (run,)).fetchone()
+        return zlib.decompress(row[0]) if row else b"[]"
 
     def reopen(self, run: str) -> None:
         self.db.execute("UPDATE runs SET state = 'active', finished_at = NULL WHERE run = ?", (run,))
@@ -79,6 +89,7 @@ class RunRecords:
     def remove(self, run: str) -> None:
         """Keeps the line so that the name is not given again and `runs --all` can show it."""
         self.db.execute("UPDATE runs SET removed = 1, summary = NULL WHERE run = ?", (run,))
+        self.db.execute("DELETE FROM ledgers WHERE run = ?", (run,))
 
     def forget(self, run: str) -> None:
         """A submit that never reached the journal."""

@@ -26,33 +26,31 @@ class Diverged(Exception):
         super().__init__(f"batch {batch}: recorded {summary(recorded)}, decided {summary(decided)}")
 
 
-def recover(journal: Journal, version: str, make: Callable[[], Machine], watch: Watch) -> tuple[Machine, Outstanding]:
-    """`watch` sees every batch, once."""
+def recover(journal: Journal, version: str, make: Callable[[], Machine], start_watch: Callable[[], Watch]) -> tuple[Machine, Outstanding]:
+    """The last watch that was started sees every batch, once."""
     try:
-        machine = replayed(journal, version, make())
+        return replayed(journal, version, make(), start_watch())
     except Diverged as problem:
         log.error("the journal and this version disagree: %s; the recorded decisions are taken", problem)
-        machine = replayed(journal, "", make())
+        return replayed(journal, "", make(), start_watch())
+
+
+def replayed(journal: Journal, version: str, machine: Machine, watch: Watch) -> tuple[Machine, Outstanding]:
+    """Decides anew, and compares, for batches of this version; applies those of others."""
     outstanding = Outstanding()
-    for _, events, commands in journal.batches():
+    for number, (written_by, events, commands) in enumerate(journal.batches(), 1):
+        if written_by == version:
+            decided: list[Any] = []
+            for event in events:
+                decided.extend(machine.step(event))
+            if decided != commands:
+                raise Diverged(number, commands, decided)
+        else:
+            machine.replay(events, commands)
         outstanding.saw(events)
         outstanding.gave(commands)
         watch(events, commands)
     return machine, outstanding
-
-
-def replayed(journal: Journal, version: str, machine: Machine) -> Machine:
-    """Decides anew, and compares, for batches of this version; applies those of others."""
-    for number, (written_by, events, commands) in enumerate(journal.batches(), 1):
-        if written_by != version:
-            machine.replay(events, commands)
-            continue
-        decided: list[Any] = []
-        for event in events:
-            decided.extend(machine.step(event))
-        if decided != commands:
-            raise Diverged(number, commands, decided)
-    return machine
 
 
 def summary(commands: Sequence[Any]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import threading
@@ -33,7 +34,9 @@ from stager.runtime.node_link import NodeLink
 from stager.runtime.recovery import recover
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.scheduler.ledger import ledger_of
 from stager.scheduler.machine import Machine
+from stager.scheduler.state import OVER
 from stager.scheduler.states import RunState
 from stager.service.desk import RunDesk
 from stager.service.measuring import Measuring
@@ -42,11 +45,12 @@ from stager.service.rates import Rates, Totals
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
 from stager.service.tally import Tally
-from stager.service.views import run_summary, state_of
+from stager.service.views import ledger_entry, run_summary, state_of
 from stager.worker import Worker
 
 log = logging.getLogger(__name__)
 NODE_ID = "node0"
+FOLD_OVER_BATCHES = 20_000
 STOP_DEADLINE_S = 30.0
 T = TypeVar("T")
 
@@ -92,8 +96,8 @@ class Scheduler:
 
     def replay(self) -> None:
         """The Machine as it was when the last scheduler ended. Long for a long journal."""
-        self._forget_removed()
-        self.machine, self.outstanding = recover(self.journal, __version__, lambda: Machine(Policy(), self.limits), self.tally.saw)
+        self._fold_away()
+        self.machine, self.outstanding = recover(self.journal, __version__, lambda: Machine(Policy(), self.limits), self._start_tally)
         self.epoch = self._next_epoch(self.outstanding.epoch)
 
     def open(self) -> None:
@@ -117,9 +121,15 @@ class Scheduler:
         self.world.open([self.link], self.executor)
         threading.Thread(target=self._drive, name="drive", daemon=True).start()
 
-    def _forget_removed(self) -> None:
-        """A journal that tells only of runs that were removed is told no more."""
-        if self.journal.next_seq > 1 and all(record.removed for record in self.records.all()):
+    def _start_tally(self) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+        self.tally = Tally()
+        return self.tally.saw
+
+    def _fold_away(self) -> None:
+        """A journal that tells only of runs that are over, or that were removed, need not be replayed for ever: their records are kept."""
+        records = self.records.all()
+        over = all(record.removed or (record.state in OVER and record.summary is not None) for record in records)
+        if over and self.journal.next_seq > (1 if all(record.removed for record in records) else FOLD_OVER_BATCHES):
             self.journal.clear()
 
     def _next_epoch(self, journaled: int) -> int:
@@ -190,7 +200,9 @@ class Scheduler:
     def _write_summary(self, run: str) -> None:
         entry = self.machine.state.runs[run]
         summary = run_summary(self.machine.state, entry, self.tally)
-        self.records.finish(run, state_of(entry), entry.finished_at, summary.jobs_done, summary.model_dump_json(by_alias=True))
+        finals = [ledger_entry(entry.workflow, each).model_dump(mode="json") for each in ledger_of(self.machine.state, run) if each.final]
+        ended = (state_of(entry), entry.finished_at, summary.jobs_done, summary.model_dump_json(by_alias=True))
+        self.records.finish(run, *ended, json.dumps(finals).encode())
 
     def pulse(self) -> None:
         """Wakes who waits for something to happen."""

@@ -21,6 +21,7 @@ from stager.scheduler.commands import RunOutcome
 from stager.scheduler.machine import Machine
 from stager.scheduler.state import RunEntry
 from stager.scheduler.states import RunState
+from stager.service.archive import Archive
 
 NAME_LENGTH_MAX = 40
 OVER = (RunOutcome.SUCCEEDED, RunOutcome.CANCELLED)
@@ -30,6 +31,7 @@ Put = Callable[..., None]
 class RunDesk:
     def __init__(self, machine: Machine, records: RunRecords, book: CredentialBook, put: Put) -> None:
         self.machine, self.records, self.book, self.put = machine, records, book, put
+        self.archive = Archive(records)
         # Taken, but the Machine has not seen it yet.
         self.accepted: dict[str, Workflow] = {}
 
@@ -86,10 +88,12 @@ class RunDesk:
         """Raises InvalidInput if there is no such run."""
         entry = self.machine.state.runs.get(run)
         if entry is None:
-            record = self.records.get(run)
-            gone = f"run {run!r} was removed (it was {record.state})" if record is not None else f"there is no run {run!r}"
-            raise InvalidInput(f"{gone}; `stager runs` lists them", code="not_found", subject=run)
+            raise self.archive.folded(run)
         return entry
+
+    def is_folded(self, run: str) -> bool:
+        """It is over, and only the archive tells of it."""
+        return run not in self.machine.state.runs and self.archive.find(run) is not None
 
     def needs(self, run: str) -> wire.RunNeeds:
         workflow = self.known(run).workflow

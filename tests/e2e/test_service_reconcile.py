@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ from stager import wire
 from stager.adapters.journal_sqlite import SqliteJournal
 from stager.adapters.run_records import RunRecord, RunRecords
 from stager.client import Client
+from stager.model.errors import InvalidInput
 from stager.model.files import File
 from stager.model.topology import embedded
 from stager.model.workflow import Workflow
@@ -28,6 +30,8 @@ from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
+from stager.service import app
+from stager.service.settings import read_settings
 from stager.service.state_dir import StateDir
 from tests.e2e.service_rig import CAPACITY_BYTES, Rig
 from tests.testbed.ionode import IoNode
@@ -323,3 +327,54 @@ def test_epochs_grow_even_if_the_journal_is_taken_away(rig: Rig) -> None:
     assert client.health().epoch > before
     run = rig.submit(client, rig.three())
     assert rig.finished(client, run) == "succeeded"
+
+
+def replayed_here(rig: Rig) -> app.Scheduler:
+    """A scheduler in this process, as far as its replay."""
+    scheduler = app.Scheduler(
+        read_settings(state_dir=rig.stager.state_dir, capacity_bytes=CAPACITY_BYTES, cores=2), asyncio.new_event_loop()
+    )
+    scheduler.replay()
+    for store in (scheduler.journal, scheduler.records, scheduler.profiles):
+        store.close()
+    scheduler.loop.close()
+    return scheduler
+
+
+def test_a_long_journal_of_runs_that_are_over_is_folded_away(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their summaries, ledgers of finals and logs are kept; the next start is quick."""
+    client = rig.client()
+    run = rig.submit(client, rig.three())
+    rig.finished(client, run)
+    before = (client.run(run).summary(), client.run(run).ledger(lfn="all"))
+    client.shutdown()
+    rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to end")
+    monkeypatch.setattr(app, "FOLD_OVER_BATCHES", 3)
+    scheduler = replayed_here(rig)
+    assert scheduler.machine.state.runs == {} and journaled(rig, ev.RunSubmitted) == []
+    client = rig.client()
+    told = client.run(run)
+    assert (told.summary(), told.ledger(lfn="all")) == before
+    assert told.status().info.state == "succeeded" and told.wait(lfn="all").durable is True and len(told.logs("join").logs) == 2
+    with pytest.raises(InvalidInput, match="folded away"):
+        told.explain(lfn="all")
+    assert [info.state for info in client.runs()] == ["succeeded"]
+    assert rig.finished(client, rig.submit(client, rig.three())) == "succeeded"
+
+
+def test_a_journal_with_a_run_that_could_be_resumed_is_never_folded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = rig.client()
+    run = rig.submit(client, rig.three(pause_s=0.3))
+    client.run(run).stop()
+    assert rig.finished(client, run) == "interrupted"
+    client.shutdown()
+    rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to end")
+    monkeypatch.setattr(app, "FOLD_OVER_BATCHES", 3)
+    scheduler = app.Scheduler(
+        read_settings(state_dir=rig.stager.state_dir, capacity_bytes=CAPACITY_BYTES, cores=2), asyncio.new_event_loop()
+    )
+    scheduler.replay()
+    for store in (scheduler.journal, scheduler.records, scheduler.profiles):
+        store.close()
+    scheduler.loop.close()
+    assert list(scheduler.machine.state.runs) == [run]

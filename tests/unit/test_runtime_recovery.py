@@ -107,7 +107,7 @@ def picture(machine: Machine) -> dict[str, Any]:
 def test_the_machine_is_as_it_was(version: str, caplog: pytest.LogCaptureFixture) -> None:
     """Decided anew by the version that wrote the journal, applied by another."""
     machine, journal = lived("1")
-    found, _ = recover(journal, version, make, nothing)
+    found, _ = recover(journal, version, make, lambda: nothing)
     assert picture(found) == picture(machine)
     assert not caplog.records
 
@@ -125,7 +125,7 @@ def test_a_disagreement_is_logged_loudly_and_the_record_wins(caplog: pytest.LogC
     ]
     journal.kept[batch] = (version, events, recorded)
     with caplog.at_level(logging.ERROR):
-        found, _ = recover(journal, "1", make, nothing)
+        found, _ = recover(journal, "1", make, lambda: nothing)
     assert "the recorded decisions are taken" in caplog.text
     [attempt] = found.state.attempts.values()
     [decided] = machine.state.attempts.values()
@@ -135,13 +135,13 @@ def test_a_disagreement_is_logged_loudly_and_the_record_wins(caplog: pytest.LogC
 def test_every_batch_is_watched_once() -> None:
     _, journal = lived()
     seen: list[int] = []
-    recover(journal, "1", make, lambda events, commands: seen.append(len(events)))
+    recover(journal, "1", make, lambda: lambda events, commands: seen.append(len(events)))
     assert len(seen) == len(journal.kept)
 
 
 def test_what_has_no_answer_yet_is_outstanding() -> None:
     machine, journal = lived()
-    _, outstanding = recover(journal, "1", make, nothing)
+    _, outstanding = recover(journal, "1", make, lambda: nothing)
     assert [command.job for command in outstanding.attempts.values()] == ["last"]
     assert outstanding.transfers == {} and outstanding.epoch == 1
     assert outstanding.workflows == {"w-1": WORKFLOW}

@@ -30,6 +30,8 @@ def inspect_router(scheduler: Scheduler) -> APIRouter:
         telemetry, nodes, troubles = await scheduler.outlook.telemetry(), await scheduler.outlook.nodes(), scheduler.outlook.troubles(run)
 
         def look() -> wire.RunStatus:
+            if scheduler.desk.is_folded(run):
+                return scheduler.desk.archive.status(run)
             entry, state = scheduler.desk.known(run), scheduler.machine.state
             record = scheduler.records.get(run)
             assert record is not None
@@ -77,6 +79,8 @@ def add_parts(router: APIRouter, scheduler: Scheduler) -> None:
     @router.get("/runs/{run}/ledger")
     async def ledger(run: str, lfn: str | None = None) -> wire.Ledger:
         def look() -> wire.Ledger:
+            if scheduler.desk.is_folded(run):
+                return wire.Ledger(run=run, files=scheduler.desk.archive.ledger(run, lfn))
             entry = scheduler.desk.known(run)
             files = [ledger_entry(entry.workflow, each) for each in ledger_of(scheduler.machine.state, run) if lfn in (None, each.lfn)]
             if lfn is not None and not files:
@@ -98,8 +102,9 @@ def add_parts(router: APIRouter, scheduler: Scheduler) -> None:
 def add_stories(router: APIRouter, scheduler: Scheduler) -> None:
     @router.get("/runs/{run}/logs")
     async def logs(run: str, job: str, tail_bytes: int = 65_536) -> wire.JobLogs:
-        entry = await scheduler.ask(lambda: scheduler.desk.known(run))
-        if job not in entry.workflow.jobs:
+        folded = await scheduler.ask(lambda: scheduler.desk.is_folded(run))
+        entry = None if folded else await scheduler.ask(lambda: scheduler.desk.known(run))
+        if entry is not None and job not in entry.workflow.jobs:
             raise InvalidInput(f"run {run} has no job {job!r}; `stager jobs {run}` lists them", code="not_found", subject=job)
         found = await asyncio.to_thread(read_logs, scheduler.state_dir.logs / safe_name(run), job, min(tail_bytes, TAIL_BYTES_MAX))
         return wire.JobLogs(run=run, job=job, logs=found)

@@ -115,6 +115,8 @@ def run_list(scheduler: Scheduler) -> wire.RunList:
 
 
 def looked(scheduler: Scheduler, run: str, lfn: str | None) -> wire.WaitResponse:
+    if scheduler.desk.is_folded(run):
+        return scheduler.desk.archive.wait(run, lfn)
     entry = scheduler.desk.known(run)
     durable = None
     if lfn is not None:
