@@ -276,8 +276,23 @@ def check(case: Case) -> SimWorld:
     for number, run in enumerate(world.runs.values()):
         if run.outcome not in allowed and not (number in cancelled and run.outcome is cmd.RunOutcome.CANCELLED):
             raise Violation(f"run {run.run} ended as {run.outcome}: {run.fault}")
+    late_s = world.clock.now - time_bound_s(case)
+    if case.must_succeed and late_s > 0:
+        raise Violation(f"took {world.clock.now:.1f} virtual seconds, {late_s:.1f} too many")
     check_replay(world, machine)
     return world
+
+
+def time_bound_s(case: Case) -> float:
+    """When all has to be over: what happened from outside, then each job by itself, its files to and from the origin twice, and the longest wait for a retry."""
+    quiet_s = max([case.faults.until_s, *case.starts_s, *(at for at, _, _ in case.wishes)])
+    slowest = min(min(link.fetch_bytes_per_s, link.upload_bytes_per_s) for link in LINKS)
+    work_s = 0.0
+    for number, workflow in enumerate(case.workflows):
+        for job in workflow.jobs.values():
+            moved = sum(true_size(workflow, f"r{number}", entry.lfn, case.spread) for entry in (*job.inputs, *job.outputs))
+            work_s += (job.compute_s or 0) * case.spread.durations + 2 * moved / slowest + 1
+    return quiet_s + work_s + case.policy.retry_delay_s_max + 10
 
 
 def check_replay(world: SimWorld, machine: Machine) -> None:
