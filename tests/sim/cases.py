@@ -284,7 +284,9 @@ def check(case: Case) -> SimWorld:
 
 
 def time_bound_s(case: Case) -> float:
-    """When all has to be over: what happened from outside, then each job by itself, its files to and from the origin twice, and the longest wait for a retry."""
+    """When all has to be over: what happened from outside, then each job by itself, its files to and from the origin twice, and the longest
+    wait for a retry.
+    """
     quiet_s = max([case.faults.until_s, *case.starts_s, *(at for at, _, _ in case.wishes)])
     slowest = min(min(link.fetch_bytes_per_s, link.upload_bytes_per_s) for link in LINKS)
     work_s = 0.0
