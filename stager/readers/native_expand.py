@@ -84,6 +84,9 @@ class Expansion:
         for spec in self.spec.files.values():
             if used.isdisjoint(self.catalog.sets.get(spec.name, [spec.name])):
                 yield f"{spec.key} is read by no job, and is not fetched"
+        for origin in self.spec.origins.values():
+            if dict(origin.options).get("mount_point"):
+                yield f"origins.{origin.name}.mount_point is not used: bytes move over sftp, never through a mount"
 
     def used_origins(self, used: set[str]) -> dict:
         """`here` is there without being written, and leaves unless something uses it."""

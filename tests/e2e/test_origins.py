@@ -80,7 +80,11 @@ def test_sftp_without_a_shell_is_read_back(stager: Stager, letters: Letters, sft
 
 
 def test_sshfs_moves_its_bytes_over_sftp(stager: Stager, letters: Letters, sshd: Sshd) -> None:
-    letters.make(sshd.data / "d", ssh_origin(sshd, sshd.data / "d", kind="sshfs"))
+    letters.make(sshd.data / "d", ssh_origin(sshd, sshd.data / "d", kind="sshfs", mount_point="/nowhere"))
+    letters.workflow.write_text(letters.workflow.read_text() + "io_hints: {digest: {read_fraction: 0.01}}\n")
+    assert "mount_point is not used" in stager.run("validate", letters.workflow).stdout
+    planned = json.loads(stager.run("plan", letters.workflow, "--json").stdout)
+    assert {file["access"] for file in planned["files"]} == {"link"}, "nothing serves direct reads"
     stager.run("submit", letters.workflow)
     letters.check(sshd.data / "d")
     assert finals_of(stager) == {"remote_checksum"}
