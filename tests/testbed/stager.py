@@ -23,6 +23,11 @@ from tests.testbed.waiting import wait_until
 END_S = 20.0
 
 
+def hear_ctrl_c() -> None:
+    """A shell that starts tests in the background makes them, and what they start, deaf to SIGINT; a user's terminal does not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @dataclass
 class Stager:
     """`env` is added to a small environment: nothing of the tester's own home or keys gets in."""
@@ -49,9 +54,8 @@ class Stager:
 
     def start(self, *words: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "stager.cli", *map(str, words)]
-        return subprocess.Popen(
-            command, env=self.environment(), cwd=cwd or self.home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, env=self.environment(), cwd=cwd or self.home, text=True, preexec_fn=hear_ctrl_c, **streams)
 
     def run(self, *words: str | Path, code: int | None = 0, deadline_s: float = 120.0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Fails with all that was printed unless it exits with `code` (None: any)."""
