@@ -298,7 +298,7 @@ def test_a_damaged_replica_is_found_and_made_good(rig: Rig) -> None:
 def test_a_run_that_finished_in_the_last_instant_still_gets_its_summary(rig: Rig) -> None:
     client = rig.client()
     run = rig.submit(client, rig.three())
-    rig.finished(client, run)
+    assert rig.finished(client, run) == "succeeded"
     client.shutdown()
     rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to end")
     with sqlite3.connect(rig.stager.state_dir / "runs.sqlite") as db:
@@ -345,7 +345,7 @@ def test_a_long_journal_of_runs_that_are_over_is_folded_away(rig: Rig, monkeypat
     """Their summaries, ledgers of finals and logs are kept; the next start is quick."""
     client = rig.client()
     run = rig.submit(client, rig.three())
-    rig.finished(client, run)
+    assert rig.finished(client, run) == "succeeded"
     before = (client.run(run).summary(), client.run(run).ledger(lfn="all"))
     client.shutdown()
     rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to end")
