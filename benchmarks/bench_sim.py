@@ -20,7 +20,7 @@ GOAL_PER_S = 20_000
 
 
 def run(jobs: int, tight: bool) -> tuple[SimWorld, float, float]:
-    """(the world at its end, seconds to plan, seconds to run)."""
+    """(the world at its end, seconds to plan, seconds to run), of processor time: other work on the machine does not count."""
     workflow = made_up_workflow(jobs)
     topology = embedded(10**15, cores=16)
     begun = time.process_time()
