@@ -77,10 +77,13 @@ class Links:
         """When the next flow ends, if nothing else changes."""
         if self._stale:
             self._share()
-            self._next = min(((self._ends_at(group), index, group) for index, group in enumerate(self._active)), default=(inf, 0, None))[
-                ::2
-            ]
             self._stale = False
+            soonest, first = inf, None
+            for group in self._active:
+                at = self._ends_at(group)
+                if at < soonest:
+                    soonest, first = at, group
+            self._next = (soonest, first)
         return self._next[0]
 
     def take_ended(self, now: float) -> list[Any]:
@@ -108,7 +111,8 @@ class Links:
         flow = group.top()
         if flow is None or group.rate <= 0:
             return inf
-        return self._now + max(0.0, flow.target - group.served) / group.rate
+        left = flow.target - group.served
+        return self._now + left / group.rate if left > 0 else self._now
 
     def _move_to(self, now: float) -> None:
         if now <= self._now:

@@ -306,13 +306,17 @@ class SimWorld:
 
     def _move_on(self) -> bool:
         """To the next instant at which anything happens. False: there is none."""
-        at = min(self.clock.next_at(), self.links.next_at())
+        clock = self.clock
+        due_at, link_at = clock.next_at(), self.links.next_at()
+        at = due_at if due_at < link_at else link_at
         if at == inf:
             return False
-        self.clock.now = max(self.clock.now, at)
-        for subject in self.links.take_ended(self.clock.now):
-            (self.desk if type(subject) is Moving else self.executor).flow_ended(subject)
-        self.clock.run_due()
+        if at > clock.now:
+            clock.now = at
+        if link_at <= clock.now:
+            for subject in self.links.take_ended(clock.now):
+                (self.desk if type(subject) is Moving else self.executor).flow_ended(subject)
+        clock.run_due()
         return True
 
     def _is_over(self) -> bool:
