@@ -15,25 +15,28 @@ from rich.table import Table
 from rich.text import Text
 
 from stager import wire
-from stager.client import RunClient
 from stager.cli.tables import console
+from stager.client import RunClient
 from stager.model.units import format_duration, format_size
 
 REFRESH_S = 0.4
 LINE_EVERY_S = 5.0
 TRANSFERS_SHOWN = 6
+PROBLEMS_SHOWN = 3
+NAME_WIDTH, BAR_WIDTH_MAX = 8, 32
+DRAINING = "draining: running jobs and uploads end, nothing new starts; Ctrl-C again stops at once. `stager resume` goes on later."
 
 
 def follow(run: RunClient, *, quiet: bool = False) -> wire.WaitResponse:
     """Until the run has finished. KeyboardInterrupt drains, a second one stops."""
-    wishes = 0
+    begun, wishes = time.monotonic(), 0
     while True:
         try:
-            return watch(run, quiet=quiet)
+            return watch(run, begun, quiet=quiet)
         except KeyboardInterrupt:
             wishes += 1
             if wishes == 1:
-                click.echo("\ndraining: running jobs and uploads end, nothing new starts; Ctrl-C again stops at once. `stager resume` goes on later.", err=True)
+                click.echo(f"\n{DRAINING}", err=True)
                 run.drain()
             elif wishes == 2:
                 click.echo("\nstopping", err=True)
@@ -42,7 +45,7 @@ def follow(run: RunClient, *, quiet: bool = False) -> wire.WaitResponse:
                 raise click.exceptions.Abort() from None
 
 
-def watch(run: RunClient, *, quiet: bool) -> wire.WaitResponse:
+def watch(run: RunClient, begun: float, *, quiet: bool) -> wire.WaitResponse:
     out = console()
     if quiet:
         return run.wait_finished()
@@ -50,60 +53,89 @@ def watch(run: RunClient, *, quiet: bool) -> wire.WaitResponse:
         return watch_lines(run)
     with Live(console=out, refresh_per_second=4, transient=True) as live:
         while True:
-            live.update(panel(run.status()))
+            live.update(panel(run.status(), time.monotonic() - begun, out.width))
             answer = run.wait(timeout_s=REFRESH_S)
             if answer.finished:
                 return answer
 
 
 def watch_lines(run: RunClient) -> wire.WaitResponse:
-    said_at = 0.0
+    """The first line after a while: what ends at once needs none but the summary."""
+    said_at = time.monotonic()
     while True:
         answer = run.wait(timeout_s=REFRESH_S)
-        if answer.finished or time.monotonic() - said_at >= LINE_EVERY_S:
-            said_at = time.monotonic()
-            click.echo(one_line(run.status()))
         if answer.finished:
             return answer
-
-
-def counts(status: wire.RunStatus) -> tuple[int, int]:
-    total = sum(status.jobs.values())
-    return status.jobs.get("done", 0), total
+        if time.monotonic() - said_at >= LINE_EVERY_S:
+            said_at = time.monotonic()
+            click.echo(one_line(run.status()))
 
 
 def one_line(status: wire.RunStatus) -> str:
-    done, total = counts(status)
-    eta = f", about {format_duration(status.eta_s)} left" if status.eta_s is not None and status.info.finished_at is None else ""
-    return (
-        f"{status.info.state}: jobs {done}/{total}, {len(status.running)} running; "
-        f"fetched {format_size(status.fetched_bytes)} of {format_size(status.fetch_bytes_planned)}, "
-        f"uploaded {format_size(status.uploaded_bytes)} of {format_size(status.upload_bytes_planned)}; finals durable {status.finals_durable}/{status.finals_total}{eta}"
-    )
+    parts = [f"{status.info.state}: jobs {jobs_of(status)}"]
+    if status.fetch_bytes_planned:
+        parts.append("fetched " + moved(status.fetched_bytes, status.fetch_bytes_planned))
+    if status.upload_bytes_planned:
+        parts.append("uploaded " + moved(status.uploaded_bytes, status.upload_bytes_planned))
+    parts.append(f"finals durable {status.finals_durable}/{status.finals_total}")
+    if status.problems:
+        parts.append(f"! {status.problems[0].message}")
+    eta = f", {eta_of(status)}" if status.info.finished_at is None and status.eta_s is not None else ""
+    return "; ".join(parts) + eta
 
 
-def panel(status: wire.RunStatus) -> Group:
-    done, total = counts(status)
+def panel(status: wire.RunStatus, spent_s: float, width: int) -> Group:
+    """At most one terminal line for each thing, however long names are."""
     grid = Table.grid(padding=(0, 1))
-    grid.add_column(justify="left", width=9)
-    grid.add_column(width=32)
-    grid.add_column()
-    grid.add_row("jobs", bar(done, total), Text(f"{done}/{total}, {len(status.running)} running" + named(status)))
-    grid.add_row("fetched", bar(status.fetched_bytes, status.fetch_bytes_planned), Text(moved(status.fetched_bytes, status.fetch_bytes_planned, status.fetch_bytes_per_s)))
-    grid.add_row("uploaded", bar(status.uploaded_bytes, status.upload_bytes_planned), Text(moved(status.uploaded_bytes, status.upload_bytes_planned, status.upload_bytes_per_s)))
-    grid.add_row("finals", bar(status.finals_durable, status.finals_total), Text(f"{status.finals_durable}/{status.finals_total} durable"))
-    lines: list[Table | Text] = [Text(f"run {status.info.run} · {status.info.workflow} · {status.info.state}{eta_of(status)}", style="bold"), grid]
-    for entry in status.transfers[:TRANSFERS_SHOWN]:
-        arrow = "↓" if entry.direction == "fetch" else "↑"
-        lines.append(Text(f"  {arrow} {entry.lfn}  {format_size(entry.bytes_done)} of {format_size(entry.bytes_total)}  {entry.origin} {entry.purpose}", style="dim"))
+    bar_width = min(BAR_WIDTH_MAX, width // 4)
+    for column_width in (NAME_WIDTH, bar_width, max(1, width - NAME_WIDTH - bar_width - 3)):
+        grid.add_column(width=column_width, no_wrap=True, overflow="ellipsis")
+    for name, done, total, text in rows_of(status):
+        grid.add_row(name, bar(done, total), Text(text))
+    words = [f"run {status.info.run}", status.info.workflow, status.info.state, whole_duration(spent_s)]
+    words += [eta_of(status)] if status.eta_s is not None else []
+    lines: list[Table | Text] = [one_row(" · ".join(words), "bold"), grid]
+    lines += [one_row(transfer_line(entry), "dim") for entry in status.transfers[:TRANSFERS_SHOWN]]
     if len(status.transfers) > TRANSFERS_SHOWN:
-        lines.append(Text(f"  and {len(status.transfers) - TRANSFERS_SHOWN} more transfers", style="dim"))
-    lines += [Text(f"  ! {problem.message}", style="red") for problem in status.problems[:3]]
+        lines.append(one_row(f"  and {len(status.transfers) - TRANSFERS_SHOWN} more transfers", "dim"))
+    lines += [Text(f"  ! {problem.message}", style="red") for problem in status.problems[:PROBLEMS_SHOWN]]
+    if len(status.problems) > PROBLEMS_SHOWN:
+        lines.append(one_row(f"  and {len(status.problems) - PROBLEMS_SHOWN} more problems (stager status {status.info.run})", "red"))
     return Group(*lines)
 
 
+def rows_of(status: wire.RunStatus) -> list[tuple[str, int, int, str]]:
+    """Name, done, of how much, and in words; bytes only where any are to move."""
+    rows = [("jobs", status.jobs.get("done", 0), sum(status.jobs.values()), jobs_of(status) + named(status))]
+    moving = {entry.direction for entry in status.transfers}
+    for name, direction, done, total, per_s in (
+        ("fetched", "fetch", status.fetched_bytes, status.fetch_bytes_planned, status.fetch_bytes_per_s),
+        ("uploaded", "upload", status.uploaded_bytes, status.upload_bytes_planned, status.upload_bytes_per_s),
+    ):
+        if total or done:
+            rows.append((name, done, total, moved(done, total) + (f", {format_size(per_s)}/s" if per_s and direction in moving else "")))
+    if status.finals_total:
+        rows.append(("durable", status.finals_durable, status.finals_total, f"{status.finals_durable}/{status.finals_total} finals"))
+    for node in status.nodes:
+        taken = node.used_bytes + node.reserved_bytes
+        text = f"{format_size(taken)} of {format_size(node.capacity_bytes)} taken" if node.connected else "the I/O node does not answer"
+        rows.append(("space", taken, node.capacity_bytes, text))
+    return rows
+
+
 def bar(done: float, total: float) -> ProgressBar:
-    return ProgressBar(total=max(total, 1), completed=min(done, max(total, 1)) if total else 1, width=32)
+    return ProgressBar(total=max(total, 1), completed=min(done, max(total, 1)) if total else 1)
+
+
+def one_row(text: str, style: str) -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def jobs_of(status: wire.RunStatus) -> str:
+    total = sum(status.jobs.values())
+    counts = [f"{status.jobs.get('done', 0)}/{total}", f"{len(status.running)} running"]
+    counts += [f"{status.jobs[state]} {state}" for state in ("failed", "skipped") if status.jobs.get(state)]
+    return ", ".join(counts)
 
 
 def named(status: wire.RunStatus) -> str:
@@ -111,10 +143,19 @@ def named(status: wire.RunStatus) -> str:
     return f": {names}" + (", …" if len(status.running) > 2 else "") if names else ""
 
 
-def moved(done: int, total: int, per_s: float) -> str:
-    speed = f"  {format_size(per_s)}/s" if per_s > 0 else ""
-    return f"{format_size(done)} of {format_size(total)}{speed}"
+def transfer_line(entry: wire.TransferView) -> str:
+    arrow = "↓" if entry.direction == "fetch" else "↑"
+    return f"  {arrow} {entry.lfn}  {moved(entry.bytes_done, entry.bytes_total)}  {entry.origin}, {entry.purpose}"
+
+
+def moved(done: int, total: int) -> str:
+    return f"{format_size(done)} of {format_size(total)}"
 
 
 def eta_of(status: wire.RunStatus) -> str:
-    return f" · about {format_duration(status.eta_s)} left" if status.eta_s is not None else ""
+    return f"about {whole_duration(status.eta_s or 0.0)} left"
+
+
+def whole_duration(seconds: float) -> str:
+    """A moving figure in hundredths of a second is unrest, not news."""
+    return format_duration(seconds) if seconds >= 10 else f"{max(1, round(seconds))} s"

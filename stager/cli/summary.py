@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from stager import wire
-from stager.client import RunClient
 from stager.cli.exits import Exit, exit_of
+from stager.client import RunClient
 from stager.model.errors import StagerError
 from stager.model.units import format_duration, format_size
 
@@ -17,15 +17,19 @@ METHODS = {
     "adopted": "there already with the same content, read and compared",
     "size": "size only: written, not durable",
 }
-MISSING_SHOWN = 10
+MISSING_SHOWN, JOBS_TOLD = 5, 3
 
 
 def print_summary(run: RunClient) -> Exit:
     """Prints, and says how to exit."""
     summary = run.summary()
     click.echo(f"run {summary.run}: {summary.outcome} after {format_duration(summary.wall_s)}{predicted(summary)}")
-    click.echo(f"  jobs     {summary.jobs_done} of {summary.jobs_total} done, {summary.jobs_failed} failed, {summary.attempts} attempts")
-    click.echo(f"  fetched  {format_size(summary.fetched_bytes)} for {format_size(summary.staged_bytes)} staged to jobs{ratio(summary)}")
+    not_run = summary.jobs_total - summary.jobs_done - summary.jobs_failed
+    failed = f"{summary.jobs_failed} failed" + (f", {not_run} not run" if not_run else "")
+    click.echo(f"  jobs     {summary.jobs_done} of {summary.jobs_total} done, {failed}, {summary.attempts} attempts")
+    if summary.fetched_bytes or summary.staged_bytes:
+        staged = format_size(summary.staged_bytes)
+        click.echo(f"  fetched  {format_size(summary.fetched_bytes)} for {staged} staged to jobs{ratio(summary)}")
     if summary.read_bytes is not None:
         click.echo(f"  read     {format_size(summary.read_bytes)} by the jobs' programs (as far as it could be seen)")
     click.echo(f"  durable  {summary.finals_durable} of {summary.finals_total} finals, {format_size(summary.uploaded_bytes)} uploaded")
@@ -48,18 +52,20 @@ def ratio(summary: wire.RunSummary) -> str:
 
 
 def tell_trouble(run: RunClient, summary: wire.RunSummary) -> None:
-    if summary.fault is not None:
+    failed = run.jobs(state="failed", limit=JOBS_TOLD) if summary.outcome == "failed" else []
+    if summary.fault is not None and all(job.fault is None or job.fault.message != summary.fault.message for job in failed):
         click.echo(f"stager: {summary.fault.message}", err=True)
-    if summary.outcome == "failed":
-        for job in run.jobs(state="failed", limit=3):
-            tell_job(run, job)
+    for job in failed:
+        tell_job(run, job)
     if summary.outcome in ("failed", "not_durable", "refused", "interrupted"):
         click.echo(f"go on with: stager resume {summary.run}", err=True)
 
 
 def tell_job(run: RunClient, job: wire.JobView) -> None:
     message = job.fault.message if job.fault is not None else f"exit {job.exit_code}"
-    click.echo(f"job {job.job} ({job.attempts} attempts): {message}", err=True)
+    tries = f" (after {job.attempts} attempts)" if job.attempts > 1 else ""
+    name = "" if job.job in message else f"job {job.job!r}: "
+    click.echo(f"stager: {name}{message}{tries}", err=True)
     try:
         logs = run.logs(job.job, tail_bytes=2000).logs
     except StagerError:

@@ -16,7 +16,7 @@ from stager.model.errors import Fault
 from stager.model.workflow import Workflow
 from stager.scheduler.ledger import Entry, Standing, ledger_of
 from stager.scheduler.state import FileEntry, RunEntry, State
-from stager.scheduler.states import JobState, RunState
+from stager.scheduler.states import CopyState, JobState, RunState
 from stager.service.rates import Moved
 from stager.service.tally import Tally
 
@@ -25,6 +25,8 @@ RUNNING_MAX = 200
 TRANSFERS_MAX = 200
 # Where nobody measured yet: what a byte over the WAN weighs beside a second of computing, for the ETA only.
 WAN_BYTES_PER_S = 50e6
+# And what a job costs beside its computing: many short jobs take their time too.
+JOB_S = 0.05
 COUNTED = {Standing.AT_RISK: "at_risk", Standing.SAFE: "safe", Standing.WRITTEN: "written", Standing.DURABLE: "durable"}
 
 
@@ -71,6 +73,7 @@ def run_status(
     nodes: list[wire.NodeView],
 ) -> wire.RunStatus:
     finals = finals_of(state, run)
+    fetch_bytes = run.fetched_bytes + missing_bytes(state, run)
     return wire.RunStatus(
         info=info,
         jobs=dict(Counter(job.state.value for job in run.jobs.values())),
@@ -78,12 +81,12 @@ def run_status(
         finals_durable=sum(is_durable(file) for file in finals),
         ledger=ledger,
         fetched_bytes=moved.fetched_bytes,
-        fetch_bytes_planned=run.plan.fetch_bytes,
+        fetch_bytes_planned=fetch_bytes,
         uploaded_bytes=moved.uploaded_bytes,
         upload_bytes_planned=run.plan.upload_bytes,
         fetch_bytes_per_s=moved.fetch_bytes_per_s,
         upload_bytes_per_s=moved.upload_bytes_per_s,
-        eta_s=eta_s(run, state.now, moved),
+        eta_s=eta_s(run, state.now, moved, fetch_bytes + run.plan.upload_bytes),
         transfers=transfers_of(state, run, telemetry)[:TRANSFERS_MAX],
         running=running_of(state, run)[:RUNNING_MAX],
         problems=problems[:PROBLEMS_MAX],
@@ -91,16 +94,26 @@ def run_status(
     )
 
 
-def eta_s(run: RunEntry, now: float, moved: Moved) -> float | None:
+def missing_bytes(state: State, run: RunEntry) -> int:
+    """Inputs that are on no node and that somebody is still to read. What the cache holds is not fetched, whatever the plan counted on."""
+    total = 0
+    for lfn, file in run.workflow.files.items():
+        if file.is_external:
+            entry = state.files[run.file_ids[lfn]]
+            here = any(copy.state is CopyState.PRESENT for copy in entry.copies.values())
+            total += 0 if here or entry.use_at >= len(entry.uses) else entry.size_bytes
+    return total
+
+
+def eta_s(run: RunEntry, now: float, moved: Moved, bytes_total: int) -> float | None:
     """What is left as a share of all work predicted, at the pace so far. None before there is a pace."""
     if run.state is RunState.FINISHED:
         return None
     ended = (JobState.DONE, JobState.FAILED, JobState.SKIPPED)
     total = left = 0.0
     for planned in run.plan.jobs:
-        total += planned.compute_s
-        left += 0.0 if run.jobs[planned.job].state in ended else planned.compute_s
-    bytes_total = run.plan.fetch_bytes + run.plan.upload_bytes
+        total += planned.compute_s + JOB_S
+        left += 0.0 if run.jobs[planned.job].state in ended else planned.compute_s + JOB_S
     bytes_left = max(0, bytes_total - moved.fetched_bytes - moved.uploaded_bytes)
     total, left = total + bytes_total / WAN_BYTES_PER_S, left + bytes_left / WAN_BYTES_PER_S
     spent = max(0.0, now - run.submitted_at)

@@ -1,0 +1,91 @@
+"""What a user sees while a run goes on: true figures, a line for each thing, at any width."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from stager import wire
+from stager.cli.progress import one_line, panel, whole_duration
+
+LONG = "out/" + "a-final-product-of-the-survey-" * 4
+EMPTY = wire.LedgerTotals(**{name: wire.FileCounts(files=0, size_bytes=0) for name in ("at_risk", "safe", "written", "durable")})
+
+
+def status(**facts: Any) -> wire.RunStatus:
+    info = wire.RunInfo(run="survey-1", workflow="survey", state="active", submitted_at=1.0)
+    fetch = wire.TransferView(
+        transfer="t1", direction="fetch", lfn=LONG, state="running", purpose="prefetch", origin="lab", bytes_done=5, bytes_total=9
+    )
+    node = wire.NodeView(node="node0", connected=True, capacity_bytes=4_000_000, used_bytes=1_000_000, reserved_bytes=500_000)
+    given: dict[str, Any] = {
+        "info": info,
+        "jobs": {"done": 5, "running": 2, "ready": 3},
+        "finals_total": 4,
+        "finals_durable": 1,
+        "ledger": EMPTY,
+        "fetched_bytes": 2_000_000,
+        "fetch_bytes_planned": 8_000_000,
+        "uploaded_bytes": 0,
+        "upload_bytes_planned": 0,
+        "fetch_bytes_per_s": 1_500_000.0,
+        "upload_bytes_per_s": 0.0,
+        "eta_s": 8.19,
+        "transfers": [fetch],
+        "running": [wire.RunningJob(job=f"{LONG}{n}", attempt=f"a{n}", number=1, started_at=1.0) for n in range(2)],
+        "problems": [],
+        "nodes": [node],
+    }
+    return wire.RunStatus(**(given | facts))
+
+
+def shown(said: wire.RunStatus, width: int = 100) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False).print(panel(said, 65.4, width))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def row(lines: list[str], name: str) -> str:
+    return next(line for line in lines if line.startswith(name))
+
+
+def test_the_panel_has_true_figures() -> None:
+    lines = shown(status())
+    assert lines[0] == "run survey-1 · survey · active · 1 min 05 s · about 8 s left"
+    assert "5/10, 2 running: " in row(lines, "jobs")
+    assert "2 MB of 8 MB, 1.5 MB/s" in row(lines, "fetched")
+    assert "1/4 finals" in row(lines, "durable")
+    assert "1.5 MB of 4 MB taken" in row(lines, "space")
+
+
+@pytest.mark.parametrize("width", [60, 80, 110, 200])
+def test_long_names_never_take_a_second_line(width: int) -> None:
+    lines = shown(status(), width)
+    assert len(lines) == 6 and max(map(len, lines)) <= width
+    assert [line.split()[0] for line in lines] == ["run", "jobs", "fetched", "durable", "space", "↓"]
+
+
+def test_what_is_not_to_happen_has_no_line_and_what_does_not_move_has_no_speed() -> None:
+    lines = shown(status(transfers=[], finals_total=0))
+    assert not any(line.startswith(("uploaded", "durable")) for line in lines)
+    assert "/s" not in row(lines, "fetched")
+
+
+def test_trouble_is_seen() -> None:
+    fault = wire.ErrorBody(error_class="denied", code="denied", message="lab:x may not be read: ask its owner", subject="x")
+    silent = wire.NodeView(node="node0", connected=False, capacity_bytes=4_000_000)
+    lines = shown(status(problems=[fault] * 5, jobs={"done": 5, "failed": 2, "skipped": 1}, nodes=[silent]))
+    assert "2 failed, 1 skipped" in row(lines, "jobs") and "does not answer" in row(lines, "space")
+    assert lines[-4:] == ["  ! lab:x may not be read: ask its owner"] * 3 + ["  and 2 more problems (stager status survey-1)"]
+
+
+def test_one_line_says_the_same() -> None:
+    assert one_line(status()) == "active: jobs 5/10, 2 running; fetched 2 MB of 8 MB; finals durable 1/4, about 8 s left"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.2, "1 s"), (8.19, "8 s"), (9.6, "10 s"), (10.2, "10 s"), (125.0, "2 min 05 s")])
+def test_moving_durations_are_whole(seconds: float, text: str) -> None:
+    assert whole_duration(seconds) == text
