@@ -14,7 +14,7 @@ from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import inputs_of
 from stager.scheduler.room import make_room
-from stager.scheduler.state import FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State
+from stager.scheduler.state import NEVER, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 from stager.scheduler.turn import Turn
 
@@ -281,7 +281,14 @@ def prefetch(turn: Turn, node: NodeEntry) -> None:
     while node.candidates and len(node.prefetching) < state.policy.fetches_ahead_max:
         key, file_id = node.candidates[0]
         file = state.files[file_id]
-        if not wants_prefetch(state, node, file, key):
+        use = state.next_use(file)
+        if use != key:
+            # Out of date. Taken off before it is put back: its true use may be earlier, when a job has to run again.
+            heappop(node.candidates)
+            if use != NEVER:
+                heappush(node.candidates, (use, file_id))
+            continue
+        if not wants_prefetch(state, node, file):
             heappop(node.candidates)
             continue
         run_id, job_id = file.uses[file.use_at][1:]
@@ -294,13 +301,8 @@ def prefetch(turn: Turn, node: NodeEntry) -> None:
         give_fetch(turn, node, file, run_id, cmd.Purpose.PREFETCH, min(FIRST_PREFETCH + order, LAST_PRIORITY))
 
 
-def wants_prefetch(state: State, node: NodeEntry, file: FileEntry, key: int) -> bool:
-    """A candidate that is out of date is put back under its true key."""
-    use = state.next_use(file)
+def wants_prefetch(state: State, node: NodeEntry, file: FileEntry) -> bool:
     if file.use_at >= len(file.uses) or node.id in file.copies or not state.can_be_had(file):
-        return False
-    if use != key:
-        heappush(node.candidates, (use, file.id))
         return False
     run = state.runs[file.uses[file.use_at][1]]
     tries = file.fetch
