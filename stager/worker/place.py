@@ -5,7 +5,6 @@ May know: paths below one state directory. One rule: directories are 0700 and fi
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -40,11 +39,6 @@ class Place:
     def attempt(self) -> str:
         """What `adopt` needs; written first."""
         return f"{self.directory}/attempt.json"
-
-    @property
-    def spec(self) -> str:
-        """The reaper's; holds the job's environment and goes when the job has ended."""
-        return f"{self.directory}/spec.json"
 
     @property
     def result(self) -> str:
@@ -106,8 +100,3 @@ def read_json(path: str) -> dict[str, Any] | None:
     except (FileNotFoundError, ValueError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def drop_file(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)

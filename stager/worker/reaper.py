@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import signal
 import threading
@@ -49,15 +50,23 @@ def reaper_spec(
 class Reaper:
     """A reaper that this process started. It lives on when this process dies."""
 
-    def __init__(self, binary: str, place: Place, complaints_path: str) -> None:
-        """`complaints_path`: the job's own stderr log; a reaper that cannot even start the job says why there."""
+    def __init__(self, binary: str, orders: Mapping[str, Any], complaints_path: str) -> None:
+        """`orders`: as `reaper_spec` gives them; they hold the job's environment, so they lie in memory and on no disk.
+
+        `complaints_path`: the job's own stderr log; a reaper that cannot even start the job says why there.
+        """
+        spec = in_memory(json.dumps(orders).encode())
         files = [
-            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, spec, 0),
             (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
             (os.POSIX_SPAWN_OPEN, 2, complaints_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
         ]
-        # posix_spawn, since it copies no page tables of a large scheduler; every descriptor of Python's closes by itself.
-        self.pid = os.posix_spawn(binary, [binary, "run", "--spec", place.spec], {}, file_actions=files, setsid=True, setsigmask=[])
+        try:
+            # posix_spawn, since it copies no page tables of a large scheduler; every descriptor of Python's closes by itself.
+            command = [binary, "run", "--spec", "/dev/stdin"]
+            self.pid = os.posix_spawn(binary, command, {}, file_actions=files, setsid=True, setsigmask=[])
+        finally:
+            os.close(spec)
         self.pidfd = open_pidfd(self.pid)
         self.asked_to_end = False
         self.copied_bytes: int | None = None
@@ -79,6 +88,14 @@ class Reaper:
 
     def _reap(self) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def in_memory(content: bytes) -> int:
+    """A descriptor of a file that has no name."""
+    descriptor = os.memfd_create("spec")
+    with open(descriptor, "wb", closefd=False) as stream:
+        stream.write(content)
+    return descriptor
 
 
 def open_pidfd(pid: int) -> int | None:

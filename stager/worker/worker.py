@@ -24,7 +24,7 @@ from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, change
 from stager.worker.captured import put_log
 from stager.worker.environment import job_environment
 from stager.worker.node_port import UNASKED_CODES, NodePort
-from stager.worker.place import Place, drop_file, log_paths, publish_json, read_json, write_json
+from stager.worker.place import Place, log_paths, publish_json, read_json, write_json
 from stager.worker.reaper import Reaper
 from stager.worker.spec import SCRATCH, Access, AttemptSpec
 
@@ -156,8 +156,7 @@ class Worker:
             logs = self._prepare(spec, place)
             env = job_environment(spec, place.sandbox, self.inherited)
             orders = reaper.reaper_spec(spec, place, env, staged["mounts"], logs, self.epoch)
-            write_json(place.spec, orders)
-            started = self.reapers[spec.attempt_id] = Reaper(self.binary, place, logs[1])
+            started = self.reapers[spec.attempt_id] = Reaper(self.binary, orders, logs[1])
             started.copied_bytes = staged["copied_bytes"]
         except OSError as problem:
             text = f"job {spec.job_id!r} could not be started: {problem}"
@@ -193,7 +192,6 @@ class Worker:
 
     async def _finish(self, spec: AttemptSpec, place: Place, result: Mapping[str, Any], copied_bytes: int | None = None) -> Ending:
         """The job has ended. Repeatable: stage-out and release are idempotent on the node."""
-        drop_file(place.spec)
         ended = self._result(spec, result, copied_bytes)
         if ended.outcome is not Outcome.OK:
             return await self._release(spec, place, ended)
@@ -240,7 +238,6 @@ class Worker:
             changed, ended = (), replace(ended, release_fault=unless_unasked(problem))
         if changed:
             ended = self._tainted(spec, ended, tuple((entry["file_id"], entry["generation"]) for entry in changed))
-        drop_file(place.spec)
         publish_json(place.outcome, ended.to_json())
         return ended
 

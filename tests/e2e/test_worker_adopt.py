@@ -86,7 +86,7 @@ def assert_done_once(rig: Rig, result: AttemptResult) -> None:
     assert (result.outcome, result.fault) == (Outcome.OK, None)
     assert rig.content(MADE) == b"given\n" and runs(rig) == 1
     assert rig.leases() == [] and rig.node.get("/v1/state")["reservations"] == []
-    assert not (rig.attempt_dir("a1") / "sandbox").exists() and not (rig.attempt_dir("a1") / "spec.json").exists()
+    assert not (rig.attempt_dir("a1") / "sandbox").exists()
 
 
 def test_a_living_attempt_is_taken_up(rig: Rig) -> None:
@@ -113,14 +113,19 @@ def test_an_attempt_that_ended_meanwhile_is_finished(rig: Rig) -> None:
     assert adopt(rig) == result
 
 
+def secrets_on_disk(rig: Rig) -> list[Path]:
+    return [path for path in rig.state_dir.rglob("*") if path.is_file() and b"hush-hush" in path.read_bytes()]
+
+
 def test_an_attempt_whose_reaper_died_too_is_lost(rig: Rig) -> None:
     orphaned(rig)
+    assert not secrets_on_disk(rig), "while the job runs"
     os.kill(reaper_pid(rig), signal.SIGKILL)
     wait_until(lambda: rig.worker(rig.client()).look("a1") is Sight.GONE, "the reaper's end")
     result = adopt(rig)
     assert result.outcome is Outcome.LOST and result.fault is not None and result.fault.code == "attempt_lost"
     assert rig.leases() == [] and not (rig.attempt_dir("a1") / "sandbox").exists() and not rig.is_stored(MADE)
-    assert not [path for path in rig.state_dir.rglob("*") if path.is_file() and b"hush-hush" in path.read_bytes()]
+    assert not secrets_on_disk(rig)
 
 
 def test_an_adopted_attempt_can_be_ended(rig: Rig) -> None:
@@ -167,8 +172,8 @@ def test_an_attempt_that_another_runs_already_is_waited_for(rig: Rig) -> None:
     async def story() -> AttemptResult:
         await asyncio.to_thread(wait_until, lambda: is_held(str(place / "lock")), "the other")
         running = asyncio.create_task(rig.worker(rig.client()).run(attempt("echo ours > made", outputs=())))
-        await asyncio.to_thread(wait_until, lambda: (place / "spec.json").exists(), "our reaper's start")
-        await asyncio.to_thread(wait_until, lambda: "is running already" in rig.stderr_log().read_text(), "our reaper's end")
+        log = rig.stderr_log()
+        await asyncio.to_thread(wait_until, lambda: log.exists() and "is running already" in log.read_text(), "our reaper's end")
         await asyncio.to_thread(go, rig)
         return await ended(running)  # type: ignore[arg-type]
 

@@ -13,7 +13,7 @@ import pytest
 
 from stager.worker import AttemptSpec, Outcome, Place, reaper
 from stager.worker.attempt import fault_of, measures_of
-from stager.worker.place import read_json, write_json
+from stager.worker.place import read_json
 from stager.worker.reaper import Reaper
 from tests.testbed.places import PROJECT, ionode_binary
 from tests.testbed.processes import is_alive
@@ -28,22 +28,20 @@ def place(tmp_path: Path) -> Place:
     return made
 
 
-def write_spec(place: Place, script: str, **fields: object) -> None:
+def orders(place: Place, script: str, **fields: object) -> dict[str, object]:
     spec = AttemptSpec(attempt_id="a1", run_id="r", job_id="j", shell=script)
     env = {"PATH": "/usr/bin:/bin"}
     logs = (f"{place.directory}/out", f"{place.directory}/err")
-    write_json(place.spec, reaper.reaper_spec(spec, place, env, [], logs, 1) | fields)
+    return reaper.reaper_spec(spec, place, env, [], logs, 1) | fields
 
 
 def start(place: Place, script: str, **fields: object) -> Reaper:
-    write_spec(place, script, **fields)
-    return Reaper(str(ionode_binary()), place, f"{place.directory}/err")
+    return Reaper(str(ionode_binary()), orders(place, script, **fields), f"{place.directory}/err")
 
 
 def test_the_golden_messages_are_ours(place: Place) -> None:
     golden = PROJECT / "tests" / "conformance" / "wire"
-    write_spec(place, "true")
-    ours, theirs = read_json(place.spec) or {}, read_json(f"{golden}/reaper_spec.json") or {}
+    ours, theirs = orders(place, "true"), read_json(f"{golden}/reaper_spec.json") or {}
     assert ours.keys() == theirs.keys() | {"sandbox_dir"}
     result = read_json(f"{golden}/reaper_result.json") or {}
     assert fault_of(result, "j", "") == (Outcome.OK, None)
