@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from stager import wire
@@ -62,31 +63,58 @@ def is_durable(file: FileEntry) -> bool:
     return file.durable is not None and file.durable.verified not in ("", "size")
 
 
+@dataclass(frozen=True, slots=True)
+class RunSums:
+    """What takes a walk over all jobs and files of a run. `work_s`: predicted computing, of all jobs and of those that have not ended."""
+
+    jobs: dict[str, int]
+    finals_total: int
+    finals_durable: int
+    ledger: wire.LedgerTotals
+    missing_bytes: int
+    work_s: float
+    work_left_s: float
+
+
+def run_sums(state: State, run: RunEntry) -> RunSums:
+    finals = finals_of(state, run)
+    ended = (JobState.DONE, JobState.FAILED, JobState.SKIPPED)
+    left = (planned.compute_s + JOB_S for planned in run.plan.jobs if run.jobs[planned.job].state not in ended)
+    return RunSums(
+        jobs=dict(Counter(job.state.value for job in run.jobs.values())),
+        finals_total=len(finals),
+        finals_durable=sum(is_durable(file) for file in finals),
+        ledger=ledger_totals(state, run),
+        missing_bytes=missing_bytes(state, run),
+        work_s=sum(planned.compute_s + JOB_S for planned in run.plan.jobs),
+        work_left_s=sum(left),
+    )
+
+
 def run_status(
     state: State,
     run: RunEntry,
     info: wire.RunInfo,
-    ledger: wire.LedgerTotals,
+    sums: RunSums,
     moved: Moved,
     telemetry: Mapping[str, Mapping[str, Any]],
     problems: list[wire.ErrorBody],
     nodes: list[wire.NodeView],
 ) -> wire.RunStatus:
-    finals = finals_of(state, run)
-    fetch_bytes = run.fetched_bytes + missing_bytes(state, run)
+    fetch_bytes = run.fetched_bytes + sums.missing_bytes
     return wire.RunStatus(
         info=info,
-        jobs=dict(Counter(job.state.value for job in run.jobs.values())),
-        finals_total=len(finals),
-        finals_durable=sum(is_durable(file) for file in finals),
-        ledger=ledger,
+        jobs=sums.jobs,
+        finals_total=sums.finals_total,
+        finals_durable=sums.finals_durable,
+        ledger=sums.ledger,
         fetched_bytes=moved.fetched_bytes,
         fetch_bytes_planned=fetch_bytes,
         uploaded_bytes=moved.uploaded_bytes,
         upload_bytes_planned=run.plan.upload_bytes,
         fetch_bytes_per_s=moved.fetch_bytes_per_s,
         upload_bytes_per_s=moved.upload_bytes_per_s,
-        eta_s=eta_s(run, state.now, moved, fetch_bytes + run.plan.upload_bytes),
+        eta_s=eta_s(run, state.now, moved, sums, fetch_bytes + run.plan.upload_bytes),
         transfers=transfers_of(state, run, telemetry)[:TRANSFERS_MAX],
         running=running_of(state, run)[:RUNNING_MAX],
         problems=problems[:PROBLEMS_MAX],
@@ -105,17 +133,12 @@ def missing_bytes(state: State, run: RunEntry) -> int:
     return total
 
 
-def eta_s(run: RunEntry, now: float, moved: Moved, bytes_total: int) -> float | None:
+def eta_s(run: RunEntry, now: float, moved: Moved, sums: RunSums, bytes_total: int) -> float | None:
     """What is left as a share of all work predicted, at the pace so far. None before there is a pace."""
     if run.state is RunState.FINISHED:
         return None
-    ended = (JobState.DONE, JobState.FAILED, JobState.SKIPPED)
-    total = left = 0.0
-    for planned in run.plan.jobs:
-        total += planned.compute_s + JOB_S
-        left += 0.0 if run.jobs[planned.job].state in ended else planned.compute_s + JOB_S
     bytes_left = max(0, bytes_total - moved.fetched_bytes - moved.uploaded_bytes)
-    total, left = total + bytes_total / WAN_BYTES_PER_S, left + bytes_left / WAN_BYTES_PER_S
+    total, left = sums.work_s + bytes_total / WAN_BYTES_PER_S, sums.work_left_s + bytes_left / WAN_BYTES_PER_S
     spent = max(0.0, now - run.submitted_at)
     done_share = 1 - left / total if total > 0 else 0.0
     return spent * (1 - done_share) / done_share if done_share > 0.01 and spent > 0.5 else None

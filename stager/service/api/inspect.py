@@ -11,11 +11,12 @@ from fastapi import APIRouter, Response
 from stager import wire
 from stager.model.errors import InvalidInput, Refused
 from stager.scheduler.ledger import ledger_of
+from stager.scheduler.states import RunState
 from stager.service.app import Scheduler
 from stager.service.rates import under_way
 from stager.service.story import progress_event, story
 from stager.service.tally import Step
-from stager.service.views import job_view, ledger_entry, ledger_totals, losses, problems_of, run_info, run_status
+from stager.service.views import job_view, ledger_entry, losses, problems_of, run_info, run_status, run_sums
 from stager.worker.place import safe_name
 
 EVENTS_A_PAGE = 1000
@@ -39,8 +40,8 @@ def inspect_router(scheduler: Scheduler) -> APIRouter:
             fetching = under_way(telemetry, (transfer.id for transfer in mine if transfer.is_fetch))
             uploading = under_way(telemetry, (transfer.id for transfer in mine if not transfer.is_fetch))
             moved = scheduler.rates.look(run, entry.fetched_bytes + fetching, entry.uploaded_bytes + uploading)
-            totals = scheduler.totals.of(run, lambda: ledger_totals(state, entry))
-            return run_status(state, entry, run_info(record, entry), totals, moved, telemetry, problems_of(state, entry, troubles), nodes)
+            sums = run_sums(state, entry) if entry.state is RunState.FINISHED else scheduler.totals.of(run, lambda: run_sums(state, entry))
+            return run_status(state, entry, run_info(record, entry), sums, moved, telemetry, problems_of(state, entry, troubles), nodes)
 
         return await scheduler.ask(look)
 
