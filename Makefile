@@ -47,7 +47,7 @@ kill-matrix: setup ## kill -9 of each process in each phase, again and again (RO
 	STAGER_KILL_ROUNDS=$(or $(ROUNDS),10) $(PYTHON) -m pytest -n $(WORKERS) tests/e2e/test_kill_matrix.py
 
 bench: setup ## the benchmarks, one after the other
-	@for file in benchmarks/*.py; do echo "== $$file"; $(PYTHON) "$$file"; done
+	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(PYTHON) "$$file"; done
 
 lint: setup-run ## style of Python and Rust
 	$(VENV)/bin/ruff check .
