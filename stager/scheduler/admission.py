@@ -239,15 +239,14 @@ def run_of(state: State, file: FileEntry) -> str:
 
 def start(turn: Turn, node: NodeEntry) -> None:
     """Jobs whose inputs are all here, in order, while there are cores and memory."""
-    state = turn.state
-    while node.startable:
+    state, limits = turn.state, turn.state.limits
+    while node.startable and node.cores_used < limits.cores:
         _, run_id, job_id = node.startable[0]
         run = state.runs[run_id]
         job, spec = run.jobs[job_id], run.workflow.jobs[job_id]
         if job.state is not JobState.ADMITTED or job.inputs_missing or not run.may_start:
             heappop(node.startable)
             continue
-        limits = state.limits
         if node.cores_used + min(spec.cores, limits.cores) > limits.cores:
             return
         if limits.memory_bytes is not None and node.cores_used and node.memory_used_bytes + (spec.memory_bytes or 0) > limits.memory_bytes:
@@ -260,8 +259,8 @@ def give_start(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> Non
     state, number = turn.state, job.attempts + 1
     staged = []
     for entry in run.workflow.jobs[job.id].inputs:
-        file = state.file_of(run.id, entry.lfn)
-        access = run.access.get(entry.lfn, Access.COPY) if node.can_link else Access.COPY
+        file = state.files[run.file_ids[entry.lfn]]
+        access = run.planned[entry.lfn].access if node.can_link else Access.COPY
         staged.append(cmd.StagedInput(entry.lfn, file.id, file.copies[node.id].generation, entry.path, access))
     turn.give(
         cmd.StartAttempt,

@@ -21,17 +21,15 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
     planned = {entry.lfn: entry for entry in plan.files}
     jobs = {p.job: JobEntry(p.job, event.run, p.order, p.node, p.reserve_bytes) for p in plan.jobs}
     by_order = [entry.job for entry in sorted(plan.jobs, key=lambda entry: entry.order)]
-    access = {lfn: entry.access for lfn, entry in planned.items()}
-    run = RunEntry(event.run, state.runs_seen, workflow, plan, graph, event.at, {}, jobs, by_order, access, unended=len(jobs))
+    run = RunEntry(event.run, state.runs_seen, workflow, plan, graph, event.at, {}, jobs, by_order, planned, unended=len(jobs))
     state.runs[event.run] = run
     for entry in plan.jobs:
         if entry.node not in state.nodes:
             state.nodes[entry.node] = NodeEntry(entry.node)
     state.active[event.run] = None
     profile_if_tight(state, plan.capacity_bytes)
-    sizes = {lfn: entry.size_bytes for lfn, entry in planned.items()}
     for lfn in workflow.files:
-        run.file_ids[lfn] = enter_file(state, run, lfn, sizes.get(lfn, 0))
+        run.file_ids[lfn] = enter_file(state, run, lfn, planned[lfn].size_bytes if lfn in planned else 0)
     enter_uses(state, run)
     for job_id in by_order:
         jobs[job_id].waits_for = count_parents(state, run, job_id)

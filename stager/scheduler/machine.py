@@ -50,7 +50,7 @@ class Machine:
             send_finals(turn)
             for node in self.state.nodes.values():
                 work_node(turn, node)
-            ended = end_runs(turn)
+            ended = bool(self.state.finish_checks) and end_runs(turn)
         tidy_up(turn)
 
     def replay(self, events: Iterable[Event], commands: Sequence[Command]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from stager.model.errors import Fault
 from stager.model.files import Destination, FileKind, Source
 from stager.model.workflow import Graph, Workflow
-from stager.planning.plan import Access, Plan
+from stager.planning.plan import FilePlan, Plan
 from stager.planning.policy import Limits, Policy
 from stager.planning.space import SpaceProfile
 from stager.scheduler.commands import Purpose, RunOutcome
@@ -148,7 +148,7 @@ class RunEntry:
     file_ids: dict[str, str]
     jobs: dict[str, JobEntry]
     by_order: list[str]
-    access: dict[str, Access]
+    planned: dict[str, FilePlan]
     state: RunState = RunState.ACTIVE
     outcome: RunOutcome | None = None
     fault: Fault | None = None
@@ -246,10 +246,11 @@ class State:
 
     def next_use(self, file: FileEntry) -> int:
         """Order key of the first reader that still has to run in an active run; NEVER if there is none. Amortised O(1): `use_at` only moves over ended uses."""
-        uses = file.uses
-        while file.use_at < len(uses) and self.use_is_over(uses[file.use_at]):
-            file.use_at += 1
-        return uses[file.use_at][0] if file.use_at < len(uses) else NEVER
+        uses, at = file.uses, file.use_at
+        while at < len(uses) and self.use_is_over(uses[at]):
+            at += 1
+        file.use_at = at
+        return uses[at][0] if at < len(uses) else NEVER
 
     def use_is_over(self, use: tuple[int, str, str]) -> bool:
         run = self.runs.get(use[1])

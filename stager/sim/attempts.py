@@ -50,6 +50,10 @@ class Trying:
     state: str = "reading"
     flow: Flow | None = None
 
+    @property
+    def made_bytes(self) -> int:
+        return sum([size for _, _, size, _ in self.outputs])
+
 
 class Executor:
     def __init__(
@@ -108,11 +112,12 @@ class Executor:
         duration_s = self._spread.duration_s(run.compute_s[job.id], command.attempt) * (0.5 if fails else 1.0)
         trying = Trying(command, job, node, contents, replicas, outputs, duration_s, fails, self._clock.now)
         self.open[command.attempt] = trying
+        read_bytes = 0
         for replica in replicas:
             replica.leases += 1
-        moved = sum(replica.size_bytes for replica in replicas) + sum(size for _, _, size, _ in outputs)
-        self.read_bytes += sum(replica.size_bytes for replica in replicas)
-        trying.flow = self._links.start(self._clock.now, (f"disk:{node.id}",), moved, trying)
+            read_bytes += replica.size_bytes
+        self.read_bytes += read_bytes
+        trying.flow = self._links.start(self._clock.now, (f"disk:{node.id}",), read_bytes + trying.made_bytes, trying)
 
     def flow_ended(self, trying: Trying) -> None:
         """Its bytes have passed the disk; what remains is computing."""
@@ -131,7 +136,7 @@ class Executor:
             self._stage_out(trying)
 
     def _stage_out(self, trying: Trying) -> None:
-        made = sum(size for _, _, size, _ in trying.outputs)
+        made = trying.made_bytes
         if made > trying.node.reservations.get(trying.command.attempt, 0):
             trying.state = "waiting"
             self._tell(None, ev.AttemptWaits(at=self._clock.now, attempt=trying.command.attempt, needed_bytes=made))
@@ -172,7 +177,7 @@ class Executor:
         """What an executor says again to a scheduler that has come back."""
         waiting = [trying for trying in self.open.values() if trying.state == "waiting"]
         return [
-            ev.AttemptWaits(at=self._clock.now, attempt=trying.command.attempt, needed_bytes=sum(size for _, _, size, _ in trying.outputs))
+            ev.AttemptWaits(at=self._clock.now, attempt=trying.command.attempt, needed_bytes=trying.made_bytes)
             for trying in waiting
         ]
 

@@ -46,12 +46,11 @@ def delete_replica(world: SimWorld, command: cmd.DeleteReplica) -> None:
     if not node.answers:
         return
     replica = node.replicas.get((command.file, command.generation))
-    facts = {"at": 0.0, "node": node.id, "file": command.file, "generation": command.generation}
-    if replica is not None and replica.leases:
-        world.answer(node, ev.ReplicaBusy(**facts))
-        return
-    node.drop(command.file, command.generation)
-    world.answer(node, ev.ReplicaDeleted(**facts))
+    busy = replica is not None and replica.leases > 0
+    if not busy:
+        node.drop(command.file, command.generation)
+    kind = ev.ReplicaBusy if busy else ev.ReplicaDeleted
+    world.answer(node, kind, node=node.id, file=command.file, generation=command.generation)
 
 
 def erase_spill(world: SimWorld, command: cmd.EraseSpill) -> None:
@@ -59,7 +58,7 @@ def erase_spill(world: SimWorld, command: cmd.EraseSpill) -> None:
     stored = origin.files.get(command.path) if origin is not None else None
     if origin is not None and stored is not None and stored.token == command.token:
         del origin.files[command.path]
-    world.answer(world.nodes[command.node], ev.SpillErased(at=0.0, origin=command.origin, path=command.path))
+    world.answer(world.nodes[command.node], ev.SpillErased, origin=command.origin, path=command.path)
 
 
 def start_attempt(world: SimWorld, command: cmd.StartAttempt) -> None:

@@ -25,12 +25,14 @@ class Flow:
 
 
 class Group:
-    """All flows over one path. `served` counts the bytes that each of them got since the group was last empty."""
+    """All flows over one path. `served` counts the bytes that each of them got since the group was last empty; `limits` are the links of
+    the path that have a capacity.
+    """
 
-    __slots__ = ("count", "ends", "path", "rate", "served")
+    __slots__ = ("count", "ends", "limits", "rate", "served")
 
-    def __init__(self, path: tuple[str, ...]) -> None:
-        self.path, self.rate, self.served, self.count = path, 0.0, 0.0, 0
+    def __init__(self, limits: tuple[str, ...]) -> None:
+        self.limits, self.rate, self.served, self.count = limits, 0.0, 0.0, 0
         self.ends: list[tuple[float, int, Flow]] = []
 
     def top(self) -> Flow | None:
@@ -46,6 +48,7 @@ class Links:
         self.bytes_per_s = dict(bytes_per_s)
         self._groups: dict[tuple[str, ...], Group] = {}
         self._active: list[Group] = []
+        self._users: dict[str, int] = {}
         self._now, self._count = now, 0
         self._stale = False
         self._next: tuple[float, Group | None] = (inf, None)
@@ -55,7 +58,7 @@ class Links:
         self._move_to(now)
         group = self._groups.get(path)
         if group is None:
-            group = self._groups[path] = Group(path)
+            group = self._groups[path] = Group(tuple(link for link in path if link in self.bytes_per_s))
         if not group.count:
             group.served = 0.0
             group.ends.clear()
@@ -64,6 +67,8 @@ class Links:
         self._count += 1
         heappush(group.ends, (flow.target, self._count, flow))
         group.count += 1
+        for link in group.limits:
+            self._users[link] = self._users.get(link, 0) + 1
         self._stale = True
         return flow
 
@@ -101,10 +106,13 @@ class Links:
         return ended
 
     def _end(self, flow: Flow) -> None:
+        group = flow.group
         flow.alive = False
-        flow.group.count -= 1
-        if not flow.group.count:
-            self._active.remove(flow.group)
+        group.count -= 1
+        for link in group.limits:
+            self._users[link] -= 1
+        if not group.count:
+            self._active.remove(group)
         self._stale = True
 
     def _ends_at(self, group: Group) -> float:
@@ -125,26 +133,21 @@ class Links:
 
     def _share(self) -> None:
         """Water filling: the link that gives its flows least settles their rate, and so on with what is left."""
-        open_groups = self._active
-        if len(open_groups) == 1:
-            only = open_groups[0]
-            only.rate = min((self.bytes_per_s.get(link, inf) for link in only.path), default=inf) / only.count
-            return
-        left: dict[str, float] = {}
-        users: dict[str, int] = {}
-        for group in open_groups:
-            for link in group.path:
-                if link in self.bytes_per_s:
-                    left[link] = self.bytes_per_s[link]
-                    users[link] = users.get(link, 0) + group.count
-        waiting = list(open_groups)
+        users = {link: count for link, count in self._users.items() if count}
+        left = {link: self.bytes_per_s[link] for link in users}
+        waiting = self._active
         while waiting:
-            share, link = min(((max(0.0, left[name]) / count, name) for name, count in users.items() if count), default=(inf, ""))
-            settled = [group for group in waiting if link in group.path] if link else waiting
-            for group in settled:
+            share, narrowest = inf, ""
+            for link, count in users.items():
+                if count and left[link] / count < share:
+                    share, narrowest = max(0.0, left[link] / count), link
+            others = []
+            for group in waiting:
+                if narrowest and narrowest not in group.limits:
+                    others.append(group)
+                    continue
                 group.rate = share
-                for name in group.path:
-                    if name in users:
-                        users[name] -= group.count
-                        left[name] -= share * group.count
-            waiting = [group for group in waiting if group not in settled]
+                for link in group.limits:
+                    users[link] -= group.count
+                    left[link] -= share * group.count
+            waiting = others

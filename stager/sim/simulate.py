@@ -37,13 +37,15 @@ def watching(machine: Machine, watch: Watch | None) -> Callable[[Sequence[Any], 
 @contextmanager
 def rare_collections() -> Iterator[None]:
     """A simulation makes few cycles and holds much: looking through all of it for garbage every few thousand objects costs a fifth of the
-    time.
+    time. What it leaves is old, and is not looked through at once either.
     """
     before = gc.get_threshold()
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(200_000, 20, 100)
     try:
         yield
     finally:
+        gc.freeze()
+        gc.unfreeze()
         gc.set_threshold(*before)
 
 

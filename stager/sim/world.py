@@ -111,6 +111,7 @@ class SimWorld:
         self.event_count = self.command_count = 0
         self.answers_due = 0
         self._out: list[Any] = []
+        self._reports_due = 0
         self._held: list[Any] = []
         self._unheard: dict[str, list[Any]] = {node: [] for node in self.nodes}
         self._attempts_open: dict[str, cmd.StartAttempt] = {}
@@ -176,11 +177,20 @@ class SimWorld:
         """
         while not self.crashed:
             if self._out:
-                cut = next((index for index, said in enumerate(self._out) if type(said) is ReportDue), len(self._out))
-                batch, self._out = self._out[: cut or 1], self._out[cut or 1 :]
-                yield batch if cut else [self.report(self.nodes[batch[0].node])]
+                yield self._next_batch()
             elif self._is_over() or not self._move_on():
                 return
+
+    def _next_batch(self) -> list[Any]:
+        said, self._out = self._out, []
+        if not self._reports_due:
+            return said
+        cut = next((index for index, word in enumerate(said) if type(word) is ReportDue), len(said))
+        self._out = said[cut or 1 :]
+        if cut:
+            return said[:cut]
+        self._reports_due -= 1
+        return [self.report(self.nodes[said[0].node])]
 
     def perform(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
         self.event_count += len(events)
@@ -224,6 +234,7 @@ class SimWorld:
             pass
         self.clock.now = max(self.clock.now, down_until)
         held, self._out, self._held = self._out + self._held, [], []
+        self._reports_due = 0
         self.crashed, self.crash_due = False, False
         self.epoch += 1
         self.say(None, ev.SchedulerStarted(at=self.clock.now, epoch=self.epoch, version=VERSION))
@@ -246,7 +257,11 @@ class SimWorld:
                 self.say(None, replace(event, at=self.clock.now))
 
     def say_state(self, node: SimNode) -> None:
-        self.say(None, ReportDue(node.id) if node.answers else ev.NodeLost(at=self.clock.now, node=node.id))
+        if not node.answers:
+            self.say(None, ev.NodeLost(at=self.clock.now, node=node.id))
+            return
+        self._reports_due += not self.crashed
+        self.say(None, ReportDue(node.id))
 
     def report(self, node: SimNode) -> ev.NodeReported:
         """All of its state, and nothing of what it said before still counts."""
@@ -276,23 +291,22 @@ class SimWorld:
             self._unheard[node.id].append(event)
         else:
             self._out.append(event)
-            if isinstance(event, REPEATED) and self.faults.strikes(
-                self.clock.now, self.faults.repeat_share, "repeat", str(self.event_count)
-            ):
+            share = self.faults.repeat_share
+            if share and isinstance(event, REPEATED) and self.faults.strikes(self.clock.now, share, "repeat", str(self.event_count)):
                 self.tell_at(self.clock.now + 0.5, lambda now: replace(event, at=now))
 
     def unheard(self, node: SimNode) -> list[Any]:
         said, self._unheard[node.id] = self._unheard[node.id], []
         return said
 
-    def answer(self, node: SimNode, event: Any) -> None:
+    def answer(self, asked: SimNode, kind: type, **facts: Any) -> None:
         """A node's word on a command, a moment later."""
         self.answers_due += 1
-        self.clock.after(ANSWER_S, self._answered, node, event)
+        self.clock.after(ANSWER_S, self._answered, asked, kind, facts)
 
-    def _answered(self, node: SimNode, event: Any) -> None:
+    def _answered(self, asked: SimNode, kind: type, facts: dict[str, Any]) -> None:
         self.answers_due -= 1
-        self.say(node, replace(event, at=self.clock.now))
+        self.say(asked, kind(at=self.clock.now, **facts))
 
     def _overfull(self, message: str) -> None:
         self._overfull_said = message
@@ -320,8 +334,9 @@ class SimWorld:
         return True
 
     def _is_over(self) -> bool:
-        quiet = not (self.answers_due or self.executor.answers_due or self.desk.open or self.executor.open)
-        return quiet and all(entry.outcome is not None for entry in self.runs.values())
+        if self.executor.open or self.desk.open or self.answers_due or self.executor.answers_due:
+            return False
+        return all(entry.outcome is not None for entry in self.runs.values())
 
     # Reading a run's origins
 
