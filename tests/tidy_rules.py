@@ -31,7 +31,7 @@ WORKER_MAY_IMPORT, WORKER_SEEN_FROM = frozenset({"worker", "model", "wire"}), 4
 PURE_ROOMS = frozenset({"model", "planning", "scheduler"})
 PURE_MODULES = frozenset(
     """__future__ abc base64 bisect binascii collections contextlib copy dataclasses difflib enum fnmatch fractions functools hashlib
-    heapq itertools json math numbers operator re statistics string struct textwrap types typing zlib stager""".split()
+    heapq itertools json math msgspec numbers operator re statistics string struct textwrap types typing zlib stager""".split()
 )
 # hash() differs from process to process, so a decision that rests on it cannot be replayed.
 IMPURE_CALLS = frozenset({"open", "input", "print", "exec", "eval", "breakpoint", "__import__", "hash"})

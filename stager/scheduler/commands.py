@@ -5,11 +5,11 @@ One rule: applying a command to the state never decides anything; a journal of e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from stager.model.errors import Fault
 from stager.planning.plan import Access
+from stager.scheduler.record import Record
 
 
 class Purpose(StrEnum):
@@ -21,8 +21,7 @@ class Purpose(StrEnum):
     SPILL = "spill"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetch:
+class Fetch(Record, kw_only=True):
     """Origin to node. Reserves `size_bytes`. The replica's generation is the transfer's id."""
 
     id: str
@@ -45,8 +44,7 @@ class Fetch:
     executable: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hasten:
+class Hasten(Record, kw_only=True):
     """A job waits for this transfer now: let it overtake prefetch."""
 
     id: str
@@ -57,8 +55,7 @@ class Hasten:
     priority: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upload:
+class Upload(Record, kw_only=True):
     """Node to origin: a final, or a spilled intermediate."""
 
     id: str
@@ -80,8 +77,7 @@ class Upload:
     attempt_number: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelTransfer:
+class CancelTransfer(Record, kw_only=True):
     id: str
     at: float
     cause: str
@@ -89,8 +85,7 @@ class CancelTransfer:
     transfer: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryTransferAt:
+class RetryTransferAt(Record, kw_only=True):
     """Recorded decision: this file's transfer is tried again, not before `not_before`. `upload` tells the direction."""
 
     id: str
@@ -103,8 +98,7 @@ class RetryTransferAt:
     next_source: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GiveUpTransfer:
+class GiveUpTransfer(Record, kw_only=True):
     """Recorded decision: no more tries for this file in this direction until the run is resumed."""
 
     id: str
@@ -116,8 +110,7 @@ class GiveUpTransfer:
     fault: Fault
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteReplica:
+class DeleteReplica(Record, kw_only=True):
     id: str
     at: float
     cause: str
@@ -128,8 +121,7 @@ class DeleteReplica:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EraseSpill:
+class EraseSpill(Record, kw_only=True):
     id: str
     at: float
     cause: str
@@ -140,8 +132,7 @@ class EraseSpill:
     token: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmitJob:
+class AdmitJob(Record, kw_only=True):
     """Recorded decision: space for all it needs is set aside and its inputs are pinned; it will be able to finish."""
 
     id: str
@@ -153,8 +144,7 @@ class AdmitJob:
     reserve_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class StagedInput:
+class StagedInput(Record):
     lfn: str
     file: str
     generation: str
@@ -162,8 +152,7 @@ class StagedInput:
     access: Access
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartAttempt:
+class StartAttempt(Record, kw_only=True):
     """All inputs are there, verified. Stage in, run, stage out. Outputs' generations are the attempt's id."""
 
     id: str
@@ -178,8 +167,7 @@ class StartAttempt:
     inputs: tuple[StagedInput, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrantSpace:
+class GrantSpace(Record, kw_only=True):
     """Grow the attempt's reservation to this and go on with its stage-out."""
 
     id: str
@@ -190,8 +178,7 @@ class GrantSpace:
     reserve_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KillAttempt:
+class KillAttempt(Record, kw_only=True):
     """`void`: whatever it makes must not be used, even if it ends well before the kill arrives."""
 
     id: str
@@ -204,8 +191,7 @@ class KillAttempt:
     void: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequeueJob:
+class RequeueJob(Record, kw_only=True):
     """Recorded decision: the job goes back to waiting, not to start before `not_before`; `counts` says whether this used up one of its retries."""
 
     id: str
@@ -219,8 +205,7 @@ class RequeueJob:
     reserve_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailJob:
+class FailJob(Record, kw_only=True):
     """Recorded decision: no more tries; all that depend on it cannot run."""
 
     id: str
@@ -231,8 +216,7 @@ class FailJob:
     fault: Fault
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemakeFile:
+class RemakeFile(Record, kw_only=True):
     """Recorded decision: the only copy is gone, so its producer runs again (and, if needed, what that reads)."""
 
     id: str
@@ -254,8 +238,7 @@ class RunOutcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishRun:
+class FinishRun(Record, kw_only=True):
     id: str
     at: float
     cause: str
@@ -264,8 +247,7 @@ class FinishRun:
     fault: Fault | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WakeAt:
+class WakeAt(Record, kw_only=True):
     """Send `Woken` at this time or later."""
 
     id: str

@@ -5,17 +5,16 @@ One rule: an event that exists is well-formed; the Machine decides what it means
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from stager.model.errors import Fault
 from stager.model.workflow import Workflow
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
+from stager.scheduler.record import Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerStarted:
+class SchedulerStarted(Record, kw_only=True):
     """First event of every epoch. After a crash the journal is replayed first, then this arrives, then what the nodes and executors report."""
 
     at: float
@@ -24,16 +23,14 @@ class SchedulerStarted:
     version: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicySet:
+class PolicySet(Record, kw_only=True):
     at: float
     cause: str = ""
     policy: Policy
     limits: Limits
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaSeen:
+class ReplicaSeen(Record):
     file: str
     generation: str
     size_bytes: int
@@ -41,8 +38,7 @@ class ReplicaSeen:
     quarantined: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeReported:
+class NodeReported(Record, kw_only=True):
     """All of one node's state: at its first contact, after its restart (new incarnation), and after a gap in its events. Where numbers disagree the node's win.
 
     `transfers` are those it knows and has not ended; what the Machine believes under way and is not listed has to be asked for again.
@@ -58,8 +54,7 @@ class NodeReported:
     transfers: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLost:
+class NodeLost(Record, kw_only=True):
     """The node does not answer. Its replicas are not gone, they cannot be asked for."""
 
     at: float
@@ -67,16 +62,14 @@ class NodeLost:
     node: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityChanged:
+class CapacityChanged(Record, kw_only=True):
     at: float
     cause: str = ""
     node: str
     capacity_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSubmitted:
+class RunSubmitted(Record, kw_only=True):
     """The expanded, resolved workflow and its plan enter as values."""
 
     at: float
@@ -86,8 +79,7 @@ class RunSubmitted:
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResumed:
+class RunResumed(Record, kw_only=True):
     """Asked for again: failed jobs and transfers get a new set of tries, paused origins are tried again (new credentials may be there)."""
 
     at: float
@@ -95,8 +87,7 @@ class RunResumed:
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunDrained:
+class RunDrained(Record, kw_only=True):
     """Start no more jobs of this run; let running jobs and uploads of finals end; then it is `interrupted`, resumable."""
 
     at: float
@@ -104,8 +95,7 @@ class RunDrained:
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStopped:
+class RunStopped(Record, kw_only=True):
     """Interrupted at once: kill attempts, cancel transfers; resumable."""
 
     at: float
@@ -113,8 +103,7 @@ class RunStopped:
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCancelled:
+class RunCancelled(Record, kw_only=True):
     """For good: kill, cancel, drop what nobody else needs."""
 
     at: float
@@ -122,8 +111,7 @@ class RunCancelled:
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransferDone:
+class TransferDone(Record, kw_only=True):
     """A fetch is committed and verified on the node's disk; an upload is verified at the origin. `verified` says how (docs/formats/ionode-api.md), `""` for a fetch."""
 
     at: float
@@ -138,8 +126,7 @@ class TransferDone:
     duration_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransferFailed:
+class TransferFailed(Record, kw_only=True):
     at: float
     cause: str = ""
     node: str
@@ -147,16 +134,14 @@ class TransferFailed:
     fault: Fault
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransferCancelled:
+class TransferCancelled(Record, kw_only=True):
     at: float
     cause: str = ""
     node: str
     transfer: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaDeleted:
+class ReplicaDeleted(Record, kw_only=True):
     at: float
     cause: str = ""
     node: str
@@ -164,8 +149,7 @@ class ReplicaDeleted:
     generation: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaBusy:
+class ReplicaBusy(Record, kw_only=True):
     """A delete was refused: a job still has it open."""
 
     at: float
@@ -175,8 +159,7 @@ class ReplicaBusy:
     generation: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaCorrupt:
+class ReplicaCorrupt(Record, kw_only=True):
     """The node found it damaged or gone and quarantined it."""
 
     at: float
@@ -187,8 +170,7 @@ class ReplicaCorrupt:
     fault: Fault
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpillErased:
+class SpillErased(Record, kw_only=True):
     at: float
     cause: str = ""
     origin: str
@@ -204,8 +186,7 @@ class Outcome(StrEnum):
     KILLED = "killed"
 
 
-@dataclass(frozen=True, slots=True)
-class OutputMade:
+class OutputMade(Record):
     lfn: str
     file: str
     generation: str
@@ -215,8 +196,7 @@ class OutputMade:
     executable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Measures:
+class Measures(Record):
     """What one attempt used. None: not seen."""
 
     wall_s: float | None = None
@@ -226,8 +206,7 @@ class Measures:
     written_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptWaits:
+class AttemptWaits(Record, kw_only=True):
     """The job's process ended well, but its outputs need more space than was reserved: they wait in the sandbox for `GrantSpace`."""
 
     at: float
@@ -236,8 +215,7 @@ class AttemptWaits:
     needed_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptEnded:
+class AttemptEnded(Record, kw_only=True):
     at: float
     cause: str = ""
     run: str
@@ -251,8 +229,7 @@ class AttemptEnded:
     undeclared: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Woken:
+class Woken(Record, kw_only=True):
     """The time asked for with WakeAt has come."""
 
     at: float

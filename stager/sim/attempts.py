@@ -6,8 +6,10 @@ May know: nodes, links, origins' contents. One rule: an attempt is told of exact
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from stager.model.errors import ErrorClass, Fault
 from stager.model.workflow import Job, Workflow

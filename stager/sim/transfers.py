@@ -6,9 +6,11 @@ May know: nodes, origins, links. One rule: each transfer ends in exactly one of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
+
+from msgspec.structs import replace
 
 from stager.model.errors import ErrorClass, Fault
 from stager.scheduler import commands as cmd

@@ -4,8 +4,9 @@ lines.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from stager.model.errors import ErrorClass, Fault
 from stager.scheduler import events as ev

@@ -7,9 +7,11 @@ same arguments give the same history.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from stager.model.ids import produced_file_id
 from stager.model.topology import Topology
@@ -97,11 +99,11 @@ class SimWorld:
         self.links = Links({f"disk:{node.id}": node.disk_bytes_per_s for node in topology.nodes})
         self.nodes = {node.id: SimNode(node.id, node.capacity_bytes, node.can_link) for node in topology.nodes}
         self.origins: dict[str, SimOrigin] = {}
-        self.desk = TransferDesk(self.clock, self.links, faults, self.say, self._overfull)
+        self.desk = TransferDesk(self.clock, self.links, faults, self.say, self._note_overfull)
         spread = spread or Spread()
         self.contents_vary = spread.contents_vary
         self.desk.remembers = keep_journal
-        self.executor = Executor(self.clock, self.links, faults, spread, self.say, self._overfull)
+        self.executor = Executor(self.clock, self.links, faults, spread, self.say, self._note_overfull)
         # Where nobody checks contents, a file's name will do for its content.
         self.executor.traces = bool(self.checkers)
         self.troubles = Troubles(self)
@@ -116,7 +118,8 @@ class SimWorld:
         self._unheard: dict[str, list[Any]] = {node: [] for node in self.nodes}
         self._attempts_open: dict[str, cmd.StartAttempt] = {}
         self.spilled_to: dict[str, SimOrigin] = {}
-        self._overfull_said = ""
+        # What a node refused in this batch for want of space; empty when nothing.
+        self.overfull = ""
         self.say(None, ev.SchedulerStarted(at=0.0, epoch=self.epoch, version=VERSION))
         self.say(None, ev.PolicySet(at=0.0, policy=self.policy, limits=self.limits))
         for node in self.nodes.values():
@@ -197,7 +200,7 @@ class SimWorld:
         self.command_count += len(commands)
         if self.keep_journal:
             self._record(events, commands)
-        self._overfull_said = ""
+        self.overfull = ""
         for checker in self.checkers:
             checker.heard(self, events)
         stop_after = len(commands)
@@ -308,13 +311,8 @@ class SimWorld:
         self.answers_due -= 1
         self.say(asked, kind(at=self.clock.now, **facts))
 
-    def _overfull(self, message: str) -> None:
-        self._overfull_said = message
-
-    @property
-    def overfull(self) -> str:
-        """What a node refused in this batch for want of space; empty when nothing."""
-        return self._overfull_said
+    def _note_overfull(self, message: str) -> None:
+        self.overfull = message
 
     # Time
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -254,7 +254,7 @@ class Log:
                 self.lines.append(f"{command.at:8.3f} > {type(command).__name__} {self.facts(command)}".rstrip())
 
     def facts(self, value: Any) -> str:
-        known = {entry.name: getattr(value, entry.name) for entry in fields(value)}
+        known = {name: getattr(value, name) for name in value.__struct_fields__}
         told = [str(known[name]) for name in NAMED_FIRST if known.get(name)]
         if not known.get("lfn"):
             told += [self.names.get(known.get("file", ""), ""), self.transfers.get(known.get("transfer", ""), "")]
