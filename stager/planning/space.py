@@ -45,10 +45,14 @@ class SpaceProfile:
         top, extra, size = self._top, self._extra, self._size
         left, right = lo + size, hi + size + 1
         while left ^ right != 1:
-            for inner in ((left ^ 1,) if not left & 1 else ()) + ((right ^ 1,) if right & 1 else ()):
-                top[inner] += delta
-                if inner < size:
-                    extra[inner] += delta
+            if not left & 1:
+                top[left + 1] += delta
+                if left < size:
+                    extra[left + 1] += delta
+            if right & 1:
+                top[right - 1] += delta
+                if right < size:
+                    extra[right - 1] += delta
             left >>= 1
             right >>= 1
             one, two = top[2 * left], top[2 * left + 1]
