@@ -6,17 +6,22 @@ simulation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from stager.model.errors import Fault
 from stager.model.files import Destination
 from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow
+from stager.planning.clairvoyant import belady_hit_bytes, clairvoyant_bound_bytes
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
-from stager.scheduler.commands import RunOutcome
+from stager.scheduler.commands import RunOutcome, StartAttempt
+from stager.scheduler.events import AttemptEnded
+from stager.scheduler.machine import Machine
 from stager.sim.draws import Spread
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
@@ -29,7 +34,8 @@ class Report:
     """Bytes and virtual seconds of one simulated run. `read_bytes` is what jobs read of their inputs, `hit_rate` the share of it that did
     not cross the WAN for them.
 
-    `refetched_bytes` is what came in more often than once, spilled intermediates included.
+    `refetched_bytes` is what came in more often than once, spilled intermediates included. `belady_hit_rate` is what evicting the farthest
+    next use would have hit of the same reads in the same order, `best_hit_rate` what no cache of this size can exceed.
     """
 
     outcome: RunOutcome
@@ -41,6 +47,8 @@ class Report:
     spilled_bytes: int
     read_bytes: int
     hit_rate: float
+    belady_hit_rate: float
+    best_hit_rate: float
     jobs: int
     attempts: int
     events: int
@@ -63,10 +71,12 @@ def estimate(
     plan = plan or make_plan(workflow, topology, profiles, policy, limits, spill_origin)
     world = SimWorld(topology, policy, limits, spread=spread)
     world.submit(RUN, workflow, plan)
-    simulate(world)
+    uses = Uses()
+    simulate(world, uses.watch)
     entry, desk = world.runs[RUN], world.desk
     final_bytes = sum(world.origin_of(RUN, where.location.origin).size_of(where.location.path) for where in destinations(workflow))
     read_bytes = world.executor.read_bytes
+    capacity_bytes = sum(node.capacity_bytes for node in topology.nodes)
     once = min(plan.fetch_bytes, desk.fetched_bytes)
     return Report(
         outcome=entry.outcome or RunOutcome.INTERRUPTED,
@@ -78,11 +88,28 @@ def estimate(
         spilled_bytes=max(0, desk.uploaded_bytes - final_bytes),
         read_bytes=read_bytes,
         hit_rate=max(0.0, 1 - desk.fetched_bytes / read_bytes) if read_bytes else 1.0,
+        belady_hit_rate=belady_hit_bytes(uses.trace, capacity_bytes) / read_bytes if read_bytes else 1.0,
+        best_hit_rate=min(1.0, clairvoyant_bound_bytes(uses.trace, capacity_bytes) / read_bytes) if read_bytes else 1.0,
         jobs=len(workflow.jobs),
         attempts=len(world.executor.begun),
         events=world.event_count,
         plan=plan,
     )
+
+
+@dataclass(slots=True)
+class Uses:
+    """Files in the order in which jobs made and read them."""
+
+    trace: list[tuple[str, int]] = field(default_factory=list)
+
+    def watch(self, machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        for event in events:
+            if isinstance(event, AttemptEnded):
+                self.trace += [(made.file, made.size_bytes) for made in event.outputs]
+        for command in commands:
+            if isinstance(command, StartAttempt):
+                self.trace += [(used.file, machine.state.files[used.file].size_bytes) for used in command.inputs]
 
 
 def destinations(workflow: Workflow) -> list[Destination]:

@@ -26,7 +26,6 @@ CALLED_FROM_OUTSIDE = {
     "stager.fs": "fsspec",
     "stager.scheduler.invariants": "tests/sim, after every step of the Machine",
     "stager.sim.simulate": "tests/sim: the Machine that production runs, in the simulated world",
-    "stager.planning.eviction": "tests: the clairvoyant references that evictions are measured against",
 }
 
 # Who else may read the environment, and why.

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stager.planning import iomodel
-from stager.planning.eviction import NEVER, belady_hit_bytes, choose_victims, clairvoyant_bound_bytes, next_use
+from stager.planning.clairvoyant import belady_hit_bytes, clairvoyant_bound_bytes
 
 MB_INSIDE, MB_WAN, NODES, DATA_MB, PRICE = 2700.0, 135.0, 20, 102_400.0, 0.405
 
@@ -69,18 +69,6 @@ def test_replicas_that_pay() -> None:
     assert counts == sorted(counts)
     with pytest.raises(ValueError, match="between 0 and 1"):
         iomodel.throughput(1.5, 1, 1)
-
-
-def test_next_use() -> None:
-    assert [next_use((2, 5), position) for position in (0, 2, 3, 5, 6)] == [2, 2, 5, 5, NEVER]
-
-
-def test_victims_are_farthest_then_larger_then_by_name() -> None:
-    candidates = [("near", 3, 100), ("far_small", 9, 10), ("far_b", 9, 50), ("far_a", 9, 50)]
-    assert choose_victims(candidates, 1) == ["far_a"]
-    assert choose_victims(candidates, 101) == ["far_a", "far_b", "far_small"]
-    assert choose_victims(candidates, 10_000) == ["far_a", "far_b", "far_small", "near"]
-    assert choose_victims(candidates, 0) == []
 
 
 def optimal_hits(trace: list[tuple[int, int]], capacity: int) -> int:

@@ -1,39 +1,15 @@
-"""Which replica to give up: the one whose next use is farthest, since the DAG tells when that is. And the clairvoyant references it is
-measured against.
+"""What a cache could have hit that knows the future: the references that real hits are shown beside.
 
-May know: nothing but numbers. One rule: pure functions of uses and sizes; who may be evicted at all (clean, unpinned) is decided by the
-caller.
+May know: nothing but numbers. One rule: pure functions of a trace, which is (file, its bytes) in the order of use; the first use of a file
+is never a hit.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from heapq import heappop, heappush
 
 NEVER = 1 << 60
-
-
-def next_use(uses: Sequence[int], position: int) -> int:
-    """The first use at or after `position` in an ascending sequence; NEVER if there is none."""
-    index = bisect_left(uses, position)
-    return uses[index] if index < len(uses) else NEVER
-
-
-def eviction_key(next_position: int, size_bytes: int, name: str) -> tuple[int, int, str]:
-    """Smallest goes first: farthest next use, then the larger, then by name so that ties fall the same way everywhere."""
-    return (-next_position, -size_bytes, name)
-
-
-def choose_victims(candidates: Iterable[tuple[str, int, int]], needed_bytes: int) -> list[str]:
-    """From (name, next use, size) those to evict, farthest first, until `needed_bytes` are free or there are no more."""
-    victims: list[str] = []
-    for _, negative_size, name in sorted(eviction_key(use, size, name) for name, use, size in candidates):
-        if needed_bytes <= 0:
-            break
-        victims.append(name)
-        needed_bytes += negative_size
-    return victims
 
 
 def belady_hit_bytes(trace: Sequence[tuple[Hashable, int]], capacity_bytes: int) -> int:
