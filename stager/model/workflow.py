@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from stager.model.files import File, FileKind
+from stager.model.places import place_of_url, user_of_url
 
 
 class OriginKind(StrEnum):
@@ -17,6 +18,10 @@ class OriginKind(StrEnum):
     SSHFS = "sshfs"
     S3 = "s3"
     HTTP = "http"
+
+
+# Options of an origin that say how fast or by which way, not who may see what.
+TUNING = frozenset(("bandwidth", "connections_max", "mount_point", "shell_checksum"))
 
 
 class OnFailure(StrEnum):
@@ -35,6 +40,17 @@ class Origin:
     url: str
     credentials: str = ""
     options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Its directory in one spelling, whoever asks. Two origins of one place hold the same files; of two places they may still (a link, another name of the host)."""
+        return place_of_url(self.url, dict(self.options).get("endpoint", ""))
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What a denial is about: the place, who asks, and how. Names are a workflow's own: one origin may have several, and one name may stand for several."""
+        access = (f"{name}={value}" for name, value in sorted(self.options) if name not in TUNING)
+        return (self.place, user_of_url(self.url), self.credentials, *access)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,8 +122,7 @@ def obtainable(turn: Turn, run: RunEntry, job: JobEntry, file: FileEntry) -> boo
     state = turn.state
     fault = file.fetch.fault if file.fetch is not None else None
     if fault is None and state.can_be_had(file):
-        origin, *_ = place_of(state, file)
-        fault = state.paused_origins.get(origin)
+        fault = state.paused(file.run, place_of(state, file)[0])
     if fault is not None:
         turn.give(cmd.FailJob, run=run.id, job=job.id, fault=fault)
         return False
@@ -307,4 +306,4 @@ def wants_prefetch(state: State, node: NodeEntry, file: FileEntry) -> bool:
     tries = file.fetch
     if tries is not None and (tries.fault is not None or tries.not_before > state.now):
         return False
-    return run.may_start and place_of(state, file)[0] not in state.paused_origins
+    return run.may_start and state.paused(file.run, place_of(state, file)[0]) is None

@@ -119,12 +119,13 @@ def give_up_transfer(state: State, command: cmd.GiveUpTransfer) -> None:
     else:
         file.fetch = Tries(fault=command.fault)
     if command.fault.error_class is ErrorClass.DENIED:
-        for origin in origins_of(file, command.upload):
-            state.paused_origins[origin] = command.fault
+        for origin in [command.origin] if command.origin else origins_of(file, command.upload):
+            state.paused_origins[run.workflow.origins[origin].identity] = command.fault
     state.finish_checks[run.id] = None
 
 
 def origins_of(file: FileEntry, upload: bool) -> list[str]:
+    """Any of these: what an older journal means."""
     if upload:
         return [file.destination.location.origin] if file.destination is not None else []
     return [source.location.origin for source in file.sources]

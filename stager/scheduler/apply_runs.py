@@ -27,6 +27,7 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
         if entry.node not in state.nodes:
             state.nodes[entry.node] = NodeEntry(entry.node)
     state.active[event.run] = None
+    state.reopen_origins(run)
     profile_if_tight(state, plan.capacity_bytes)
     for lfn in workflow.files:
         run.file_ids[lfn] = enter_file(state, run, lfn, planned[lfn].size_bytes if lfn in planned else 0)
@@ -80,7 +81,7 @@ def enter_uses(state: State, run: RunEntry) -> None:
 
 
 def run_resumed(state: State, event: ev.RunResumed) -> None:
-    """Failed and skipped jobs wait again, given-up transfers are due again, paused origins are open again."""
+    """Failed and skipped jobs wait again, given-up transfers are due again, the run's paused origins are open again."""
     run = state.runs.get(event.run)
     if run is None or run.state in (RunState.CANCELLING, RunState.STOPPING) or run.outcome in ("succeeded", "cancelled"):
         state.stale += 1
@@ -88,7 +89,7 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
     if run.state is RunState.FINISHED:
         queue_last(state, run)
     run.state, run.outcome, run.fault = RunState.ACTIVE, None, None
-    state.paused_origins.clear()
+    state.reopen_origins(run)
     for job in run.jobs.values():
         if job.state in (JobState.FAILED, JobState.SKIPPED):
             move_job(state, job, JobState.WAITING)

@@ -99,7 +99,10 @@ class RetryTransferAt(Record, kw_only=True):
 
 
 class GiveUpTransfer(Record, kw_only=True):
-    """Recorded decision: no more tries for this file in this direction until the run is resumed."""
+    """Recorded decision: no more tries for this file in this direction until the run is resumed.
+
+    `origin`: which of the run's it was; older journals do not tell.
+    """
 
     id: str
     at: float
@@ -108,6 +111,7 @@ class GiveUpTransfer(Record, kw_only=True):
     run: str
     upload: bool
     fault: Fault
+    origin: str = ""
 
 
 class DeleteReplica(Record, kw_only=True):

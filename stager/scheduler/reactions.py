@@ -61,16 +61,16 @@ def fetch_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fa
     if hopeless and more_sources:
         turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=False, not_before=turn.state.now, next_source=True)
     elif hopeless:
-        give_up_fetch(turn, file, transfer.run, fault)
+        give_up_fetch(turn, file, transfer, fault)
     else:
         not_before = turn.retry_at(failures, file.id)
         turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=False, not_before=not_before)
 
 
-def give_up_fetch(turn: Turn, file: FileEntry, run: str, fault: Fault) -> None:
+def give_up_fetch(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
     """Whoever reads it and has not begun cannot run."""
     state = turn.state
-    turn.give(cmd.GiveUpTransfer, file=file.id, run=run, upload=False, fault=fault)
+    turn.give(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=False, fault=fault, origin=transfer.origin)
     for _, run_id, job_id in list(file.uses[file.use_at :]):
         reader = state.job(run_id, job_id) if run_id in state.active else None
         if reader is not None and reader.state not in ENDED and reader.state is not JobState.RUNNING:
@@ -81,7 +81,7 @@ def upload_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: F
     tries = file.upload
     failures = tries.failures if tries is not None else 1
     if is_permanent(fault) or failures >= turn.state.policy.transfer_attempts_max:
-        turn.give(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=fault)
+        turn.give(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=fault, origin=transfer.origin)
     else:
         turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=turn.retry_at(failures, file.id))
 

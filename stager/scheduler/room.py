@@ -105,7 +105,7 @@ def spill(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str]) -> Non
         run = state.runs[file.run]
         if not is_current(turn, node, entry) or file.spilling or not state.holds_only_copy(file) or state.owes_upload(file):
             continue
-        if run.plan.spill_origin is None or run.plan.spill_origin in state.paused_origins:
+        if run.plan.spill_origin is None or state.paused(run.id, run.plan.spill_origin) is not None:
             continue
         if file.id in protect:
             kept.append(entry)

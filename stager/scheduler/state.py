@@ -228,7 +228,7 @@ class State:
     active: dict[str, None] = field(default_factory=dict)
     attempts: dict[str, AttemptEntry] = field(default_factory=dict)
     transfers: dict[str, TransferEntry] = field(default_factory=dict)
-    paused_origins: dict[str, Fault] = field(default_factory=dict)
+    paused_origins: dict[tuple[str, ...], Fault] = field(default_factory=dict)
     due_uploads: list[tuple[int, str]] = field(default_factory=list)
     uploads_live: int = 0
     useless: list[tuple[str, str, str]] = field(default_factory=list)
@@ -243,6 +243,15 @@ class State:
 
     def file_of(self, run: str, lfn: str) -> FileEntry:
         return self.files[self.runs[run].file_ids[lfn]]
+
+    def paused(self, run: str, origin: str) -> Fault | None:
+        """The denial for which an origin of this run is left alone. It counts for the origin, whatever this run or another calls it."""
+        return self.paused_origins.get(self.runs[run].workflow.origins[origin].identity) if self.paused_origins else None
+
+    def reopen_origins(self, run: RunEntry) -> None:
+        """Those of this run, which may have brought new credentials."""
+        for origin in run.workflow.origins.values():
+            self.paused_origins.pop(origin.identity, None)
 
     def next_use(self, file: FileEntry) -> int:
         """Order key of the first reader that still has to run in an active run; NEVER if there is none. Amortised O(1): `use_at` only moves over ended uses."""

@@ -42,9 +42,10 @@ def send_final(turn: Turn, file: FileEntry) -> bool:
     destination = file.destination
     if destination is None or not reachable:
         return not there
-    paused = state.paused_origins.get(destination.location.origin)
+    origin = destination.location.origin
+    paused = state.paused(file.run, origin)
     if paused is not None:
-        turn.give(cmd.GiveUpTransfer, file=file.id, run=file.run, upload=True, fault=paused)
+        turn.give(cmd.GiveUpTransfer, file=file.id, run=file.run, upload=True, fault=paused, origin=origin)
         return True
     copy = file.copies[reachable[0]]
     turn.give(
@@ -55,7 +56,7 @@ def send_final(turn: Turn, file: FileEntry) -> bool:
         generation=copy.generation,
         lfn=file.lfn,
         run=file.run,
-        origin=destination.location.origin,
+        origin=origin,
         path=destination.location.path,
         size_bytes=copy.size_bytes,
         purpose=cmd.Purpose.FINAL,

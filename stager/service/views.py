@@ -176,8 +176,8 @@ def problems_of(state: State, run: RunEntry, others: list[Fault]) -> list[wire.E
     faults = [run.fault] if run.fault is not None else []
     faults += [job.fault for job in run.jobs.values() if job.fault is not None]
     faults += run.finals_given_up.values()
-    names = set(run.workflow.origins)
-    faults += [fault for origin, fault in state.paused_origins.items() if origin in names]
+    identities = {origin.identity for origin in run.workflow.origins.values()}
+    faults += [fault for identity, fault in state.paused_origins.items() if identity in identities]
     unique = dict.fromkeys([*others, *faults])
     return [wire.ErrorBody.of(fault) for fault in unique]
 

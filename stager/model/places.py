@@ -1,0 +1,44 @@
+"""Places: where data lies, in one spelling, so that two names of one directory can be seen to be one.
+
+May know: URLs as text. One rule: equal places are one place for certain; different ones may still be (a link, another name of the host), which only the origin could tell.
+"""
+
+from __future__ import annotations
+
+import re
+
+PORTS = {"sftp": "22", "http": "80", "https": "443"}
+ESCAPED = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+def place_of_url(url: str, endpoint: str = "") -> str:
+    """`sshfs` moves its bytes over sftp; a user matters only below a login directory (`/~/`); a bucket's name means something at its endpoint."""
+    scheme, server, path = parts_of_url(url)
+    path = unescaped(path)
+    if scheme == "s3":
+        return "/".join(("s3:/", *([place_of_url(endpoint)] if endpoint else []), server, path.strip("/"))).rstrip("/")
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    host, colon, port = server.rpartition(":") if not server.endswith("]") else ("", "", "")
+    host, port = (host, port) if colon else (server, PORTS.get(scheme, ""))
+    host = "" if scheme == "file" else host.lower() + (f":{port}" if port else "")
+    user = user_of_url(url) if names[:1] == ["~"] else ""
+    return "/".join((f"{scheme}://{user}@{host}" if user else f"{scheme}://{host}", *names))
+
+
+def user_of_url(url: str) -> str:
+    return url.partition("://")[2].partition("/")[0].rpartition("@")[0]
+
+
+def parts_of_url(url: str) -> tuple[str, str, str]:
+    """(scheme, host with port, path as it is written). What has no scheme is a path on this machine."""
+    scheme, colon, rest = url.partition(":")
+    if not colon or "/" in scheme:
+        return "file", "", url
+    server, slash, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
+    return "sftp" if scheme == "sshfs" else scheme, server.rpartition("@")[2], slash + path
+
+
+def unescaped(text: str) -> str:
+    """`%20` is a space."""
+    raw = ESCAPED.sub(lambda match: bytes((int(match[1], 16),)), text.encode("utf-8", "surrogateescape"))
+    return raw.decode("utf-8", "backslashreplace")

@@ -1,0 +1,159 @@
+"""Several runs in one scheduler that call servers by names of their own: a name means something only within the run that gave it."""
+
+from __future__ import annotations
+
+from stager.model.files import Destination, File, Location, Source
+from stager.model.topology import Node, OriginLink, Topology
+from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
+from stager.planning.make_plan import make_plan
+from stager.planning.policy import Policy
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.scheduler.machine import Machine
+from stager.service.views import problems_of
+from stager.sim.checkers import all_checkers
+from stager.sim.simulate import simulate
+from stager.sim.world import SimWorld
+from tests.sim.cases import check_replay, watch_invariants
+
+LAB, CLOUD = "sftp://lab/data", "sftp://cloud/data"
+NAMES = ("home", "lab", "here")
+
+
+def origin(name: str, url: str, credentials: str = "", **options: str) -> Origin:
+    return Origin(name, OriginKind.SFTP, url, credentials, tuple(sorted(options.items())))
+
+
+def external(lfn: str, *names: str, path: str = "", token: str = "") -> File:
+    where = [Location(name, path or f"in/{lfn}") for name in names]
+    return File(lfn, size_bytes=100, sources=tuple(Source(place, 100, token or f"token-{lfn}") for place in where))
+
+
+def workflow(name: str, origins: list[Origin], files: list[File], final_at: str, reads: list[list[str]]) -> Workflow:
+    """Each job reads its inputs and the output of the one before, for a second; the last makes the final `NAME.end`."""
+    jobs: dict[str, Job] = {}
+    made: list[str] = []
+    for index, lfns in enumerate(reads):
+        out = f"{name}.end" if index == len(reads) - 1 else f"{name}.{index}"
+        inputs = tuple(JobInput(lfn, lfn) for lfn in (*lfns, *made[-1:]))
+        jobs[f"j{index}"] = Job(f"j{index}", "work", ("work",), inputs=inputs, outputs=(JobOutput(out, out),), compute_s=1.0, retries=0)
+        made.append(out)
+    produced = [File(lfn, size_bytes=10) for lfn in made[:-1]]
+    produced.append(File(made[-1], size_bytes=10, destination=Destination(Location(final_at, f"out/{made[-1]}"))))
+    return Workflow(name, {file.lfn: file for file in (*files, *produced)}, jobs, {entry.name: entry for entry in origins})
+
+
+class Stage:
+    """One node of this capacity, and what the Machine decided."""
+
+    def __init__(self, policy: Policy | None = None, capacity: int = 10_000, cores: int = 4) -> None:
+        links = tuple(OriginLink(name, 100.0, 100.0, 0.0) for name in NAMES)
+        self.topology = Topology((Node("node0", capacity, cores),), links)
+        self.world = SimWorld(self.topology, policy, checkers=all_checkers(), keep_journal=True)
+        self.commands: list[cmd.Command] = []
+
+    def submit(self, run: str, what: Workflow, at: float = 0.0, spill: str | None = None) -> None:
+        self.world.submit(run, what, make_plan(what, self.topology, spill_origin=spill), at)
+
+    def denied(self, url: str, at: float = 0.0, until: float = 1e6) -> None:
+        for time, code in ((at, "denied"), (until, "")):
+            self.world.clock.at(time, lambda code=code: setattr(self.world.origins[url], "fault_code", code))
+
+    def resume(self, run: str, at: float) -> None:
+        self.world.tell_at(at, lambda now: ev.RunResumed(at=now, run=run))
+
+    def play(self) -> Machine:
+        def watch(machine: Machine, events: object, commands: list[cmd.Command]) -> None:
+            watch_invariants(machine, events, commands)
+            self.commands += commands
+
+        machine = simulate(self.world, watch)
+        check_replay(self.world, machine)
+        return machine
+
+    def outcome(self, run: str) -> str:
+        outcome = self.world.runs[run].outcome
+        return outcome.value if outcome else "none"
+
+    def fetches(self, run: str) -> list[tuple[str, str, float]]:
+        """(file, origin's name, when)."""
+        return [(each.lfn, each.origin, each.at) for each in self.commands if isinstance(each, cmd.Fetch) and each.run == run]
+
+
+def small(name: str, where: Origin) -> Workflow:
+    return workflow(name, [where], [external(f"{name}.in", where.name)], where.name, [[f"{name}.in"]])
+
+
+def test_a_denial_at_one_runs_home_is_none_at_anothers() -> None:
+    stage = Stage()
+    stage.submit("r0", small("a", origin("home", LAB)))
+    stage.submit("r1", small("b", origin("home", CLOUD)), at=0.5)
+    stage.denied(LAB)
+    stage.play()
+    assert (stage.outcome("r0"), stage.outcome("r1")) == ("failed", "succeeded")
+
+
+def test_one_server_that_denies_is_paused_under_each_of_its_names() -> None:
+    """Nothing more is asked of it: the second job's input is never tried."""
+    stage = Stage(Policy(lookahead=False))
+    stage.submit("r0", small("a", origin("home", LAB)), at=0.1)
+    stage.submit("r1", workflow("b", [origin("lab", LAB), origin("here", CLOUD)], [external("b.late", "lab")], "here", [[], ["b.late"]]))
+    stage.denied(LAB)
+    stage.play()
+    assert (stage.outcome("r0"), stage.outcome("r1")) == ("failed", "failed")
+    assert stage.fetches("r1") == []
+
+
+def test_other_credentials_at_one_server_are_another_matter() -> None:
+    """How fast it may be asked is not."""
+    ours, theirs = origin("home", LAB, "key:/ours"), origin("lab", LAB, "key:/theirs", bandwidth="5")
+    assert ours.identity != theirs.identity and ours.place == theirs.place
+    assert theirs.identity == origin("here", LAB, "key:/theirs").identity
+    assert origin("a", LAB, host_key_alias="x").identity != origin("a", LAB).identity
+
+
+def test_a_resume_opens_the_origins_of_its_run_and_no_other() -> None:
+    stage = Stage()
+    stage.submit("r0", small("a", origin("home", LAB)))
+    stage.submit("r1", small("b", origin("home", CLOUD)))
+    stage.denied(LAB)
+    stage.denied(CLOUD, until=5.0)
+    stage.resume("r1", at=10.0)
+    machine = stage.play()
+    assert (stage.outcome("r0"), stage.outcome("r1")) == ("failed", "succeeded")
+    assert list(machine.state.paused_origins) == [origin("home", LAB).identity]
+
+
+def test_a_new_run_brings_credentials_of_its_own_and_is_tried() -> None:
+    """Whoever mends a key and submits again, instead of resuming, is not told what was true yesterday."""
+    stage = Stage()
+    stage.submit("r0", small("a", origin("home", LAB)))
+    stage.denied(LAB, until=5.0)
+    stage.submit("r1", small("b", origin("lab", LAB)), at=10.0)
+    machine = stage.play()
+    assert (stage.outcome("r0"), stage.outcome("r1")) == ("failed", "succeeded")
+    assert not machine.state.paused_origins
+
+
+def test_only_the_source_that_denied_is_paused() -> None:
+    """The first source lacks the file, the second denies: what else the first has is still to be had."""
+    stage = Stage(Policy(lookahead=False))
+    both = external("a.in", "home", "lab")
+    stage.submit("r0", workflow("a", [origin("home", CLOUD), origin("lab", LAB)], [both], "home", [["a.in"]]))
+    del stage.world.origins[CLOUD].files["in/a.in"]
+    stage.submit("r1", workflow("b", [origin("home", CLOUD)], [external("b.in", "home")], "home", [[], ["b.in"]]))
+    stage.denied(LAB)
+    machine = stage.play()
+    assert (stage.outcome("r0"), stage.outcome("r1")) == ("failed", "succeeded")
+    assert list(machine.state.paused_origins) == [origin("lab", LAB).identity]
+
+
+def test_a_run_is_told_of_the_pauses_of_its_own_origins() -> None:
+    stage = Stage()
+    stage.submit("r0", small("a", origin("home", LAB)))
+    stage.submit("r1", small("b", origin("home", CLOUD)), at=0.5)
+    stage.submit("r2", workflow("c", [origin("here", LAB), origin("lab", CLOUD)], [], "lab", [[]]))
+    stage.denied(LAB)
+    state = stage.play().state
+    told = {run: [problem.code for problem in problems_of(state, entry, [])] for run, entry in state.runs.items()}
+    assert told == {"r0": ["denied"], "r1": [], "r2": ["denied"]}
