@@ -1,6 +1,7 @@
 """Places: where data lies, in one spelling, so that two names of one directory can be seen to be one.
 
-May know: URLs as text. One rule: equal places are one place for certain; different ones may still be (a link, another name of the host), which only the origin could tell.
+May know: URLs as text. One rule: equal places are one place for certain; different ones may still be (a link, another name of the host),
+which only the origin could tell.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ ESCAPED = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 def place_of_url(url: str, endpoint: str = "") -> str:
-    """`sshfs` moves its bytes over sftp; a user matters only below a login directory (`/~/`); a bucket's name means something at its endpoint."""
+    """`sshfs` moves its bytes over sftp; a user matters only below a login directory (`/~/`); a bucket means something at its endpoint."""
     scheme, server, path = parts_of_url(url)
     path = unescaped(path)
     if scheme == "s3":

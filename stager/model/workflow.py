@@ -43,12 +43,12 @@ class Origin:
 
     @property
     def place(self) -> str:
-        """Its directory in one spelling, whoever asks. Two origins of one place hold the same files; of two places they may still (a link, another name of the host)."""
+        """Its directory in one spelling, whoever asks: two origins of one place hold the same files."""
         return place_of_url(self.url, dict(self.options).get("endpoint", ""))
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What a denial is about: the place, who asks, and how. Names are a workflow's own: one origin may have several, and one name may stand for several."""
+        """What a denial is about: the place, who asks, and how. A name means something only within its workflow."""
         access = (f"{name}={value}" for name, value in sorted(self.options) if name not in TUNING)
         return (self.place, user_of_url(self.url), self.credentials, *access)
 

@@ -14,7 +14,8 @@ from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import inputs_of
 from stager.scheduler.room import make_room
-from stager.scheduler.state import NEVER, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State
+from stager.scheduler.sources import fetching_run, give_up_fetch, is_too_early, own_fault, place_for, runs_waiting
+from stager.scheduler.state import NEVER, FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 from stager.scheduler.turn import Turn
 
@@ -120,9 +121,9 @@ def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
 def obtainable(turn: Turn, run: RunEntry, job: JobEntry, file: FileEntry) -> bool:
     """A missing input: from an origin, else its producer runs again, else this job fails."""
     state = turn.state
-    fault = file.fetch.fault if file.fetch is not None else None
+    fault = own_fault(file, run.id)
     if fault is None and state.can_be_had(file):
-        fault = state.paused(file.run, place_of(state, file)[0])
+        fault = place_for(state, file, run.id).fault
     if fault is not None:
         turn.give(cmd.FailJob, run=run.id, job=job.id, fault=fault)
         return False
@@ -180,33 +181,24 @@ def hasten_inputs(turn: Turn, node: NodeEntry, files: list[FileEntry]) -> None:
             turn.give(cmd.Hasten, node=node.id, transfer=transfer.id, priority=DEMAND)
 
 
-def place_of(state: State, file: FileEntry) -> tuple[str, str, str]:
-    """Origin, path and token it is fetched from."""
-    held: HeldAt | None = file.spilled or file.durable
-    if held is not None:
-        return held.origin, held.path, held.token
-    source = file.sources[file.source_at]
-    return source.location.origin, source.location.path, source.token or ""
-
-
 def give_fetch(turn: Turn, node: NodeEntry, file: FileEntry, run: str, purpose: cmd.Purpose, priority: int) -> None:
-    state = turn.state
-    origin, path, token = place_of(state, file)
+    place = place_for(turn.state, file, run)
     own = file.spilled is not None or file.durable is not None
+    earlier = file.fetch.failures if file.fetch is not None and file.run == run else 0
     turn.give(
         cmd.Fetch,
         node=node.id,
         transfer=turn.new_transfer(),
         file=file.id,
-        lfn=file.lfn,
+        lfn=place.lfn,
         run=run,
-        origin=origin,
-        path=path,
+        origin=place.origin,
+        path=place.path,
         size_bytes=file.size_bytes,
-        token=token,
+        token=place.token,
         purpose=purpose,
         priority=priority,
-        attempt_number=(file.fetch.failures if file.fetch else 0) + 1,
+        attempt_number=earlier + 1,
         blake3=file.blake3 if own else "",
         sha256=file.sha256,
         executable=file.executable,
@@ -222,18 +214,24 @@ def send_wanted(turn: Turn, node: NodeEntry) -> None:
     state.to_fetch = [entry for entry in state.to_fetch if entry[0] != node.id]
     for _, file_id in mine:
         file = state.files[file_id]
+        if state.can_be_had(file):
+            fetch_wanted(turn, node, file)
+
+
+def fetch_wanted(turn: Turn, node: NodeEntry, file: FileEntry) -> None:
+    """For the first run that waits for it and has a way to it; the readers of those that have none fail."""
+    state = turn.state
+    for run in list(runs_waiting(state, file)):
         copy = file.copies.get(node.id)
-        tries = file.fetch
-        if copy is None or copy.state is not CopyState.WANTED or (tries is not None and (tries.not_before > state.now or tries.fault)):
+        if copy is None or copy.state is not CopyState.WANTED or is_too_early(state, file, run):
+            return
+        if own_fault(file, run) is not None:
             continue
-        if not state.can_be_had(file):
-            continue
-        give_fetch(turn, node, file, run_of(state, file), cmd.Purpose.DEMAND, DEMAND)
-
-
-def run_of(state: State, file: FileEntry) -> str:
-    state.next_use(file)
-    return file.uses[file.use_at][1] if file.use_at < len(file.uses) else file.run
+        place = place_for(state, file, run)
+        if place.fault is None:
+            give_fetch(turn, node, file, run, cmd.Purpose.DEMAND, DEMAND)
+            return
+        give_up_fetch(turn, file, run, place.origin, place.fault)
 
 
 def start(turn: Turn, node: NodeEntry) -> None:
@@ -296,14 +294,13 @@ def prefetch(turn: Turn, node: NodeEntry) -> None:
         if too_far or not make_room(turn, node, file.size_bytes, frozenset((file_id,)), horizon=key):
             return
         heappop(node.candidates)
-        give_fetch(turn, node, file, run_id, cmd.Purpose.PREFETCH, min(FIRST_PREFETCH + order, LAST_PRIORITY))
+        give_fetch(turn, node, file, fetching_run(state, file) or run_id, cmd.Purpose.PREFETCH, min(FIRST_PREFETCH + order, LAST_PRIORITY))
 
 
 def wants_prefetch(state: State, node: NodeEntry, file: FileEntry) -> bool:
     if file.use_at >= len(file.uses) or node.id in file.copies or not state.can_be_had(file):
         return False
     run = state.runs[file.uses[file.use_at][1]]
-    tries = file.fetch
-    if tries is not None and (tries.fault is not None or tries.not_before > state.now):
+    if own_fault(file, run.id) is not None or is_too_early(state, file, run.id):
         return False
-    return run.may_start and state.paused(file.run, place_of(state, file)[0]) is None
+    return run.may_start and place_for(state, file, run.id).fault is None

@@ -23,6 +23,7 @@ from stager.scheduler.books import (
     promise,
     settle,
     skip_with_descendants,
+    take_over,
 )
 from stager.scheduler.profiles import begin_early_span
 from stager.scheduler.state import OVER, AttemptEntry, Copy, FileEntry, RunEntry, State, TransferEntry, Tries
@@ -36,6 +37,9 @@ def apply_command(state: State, command: cmd.Command) -> None:
 
 def fetch(state: State, command: cmd.Fetch) -> None:
     file, node = state.files[command.file], state.nodes[command.node]
+    take_over(state, file, state.runs[command.run])
+    places = [(source.location.origin, source.location.path) for source in file.sources]
+    file.source_at = places.index(place) if (place := (command.origin, command.path)) in places else file.source_at
     if command.node in file.copies:
         copy = move_copy(state, file, command.node, CopyState.FETCHING)
         copy.generation = command.transfer
@@ -117,6 +121,7 @@ def give_up_transfer(state: State, command: cmd.GiveUpTransfer) -> None:
         run.finals_open.pop(file.id, None)
         run.finals_given_up[file.id] = command.fault
     else:
+        take_over(state, file, run)
         file.fetch = Tries(fault=command.fault)
     if command.fault.error_class is ErrorClass.DENIED:
         for origin in [command.origin] if command.origin else origins_of(file, command.upload):

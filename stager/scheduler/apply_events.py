@@ -181,7 +181,7 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
         return
     file = state.files[transfer.file]
     tries = file.fetch if transfer.is_fetch else file.upload
-    if not transfer.cancelled and tries is not None:
+    if not transfer.cancelled and tries is not None and transfer.run == file.run:
         tries.failures += 1
     end_transfer(state, transfer)
 

@@ -8,7 +8,7 @@ from stager.model.files import FileKind
 from stager.model.ids import external_file_id, produced_file_id
 from stager.model.workflow import graph_of
 from stager.scheduler import events as ev
-from stager.scheduler.books import count_parents, due_upload, inputs_of, make_ready_or_wait, move_job, offer_for_prefetch, settle
+from stager.scheduler.books import count_parents, due_upload, inputs_of, make_ready_or_wait, move_job, offer_for_prefetch, settle, take_over
 from stager.scheduler.profiles import profile_if_tight
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import JobState, RunState
@@ -52,8 +52,12 @@ def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
     entry = state.files.get(file_id)
     if entry is None:
         entry = state.files[file_id] = FileEntry(file_id, lfn, run.id, size_bytes, FileKind.FILE, file.executable, file.sha256 or "")
-    if entry.run not in state.active or not entry.sources:
+    if not entry.sources:
         entry.run, entry.lfn, entry.sources, entry.source_at, entry.fetch = run.id, lfn, file.sources, 0, None
+    if entry.run != run.id:
+        run.shared[file_id] = lfn
+    if entry.run not in state.active:
+        take_over(state, entry, run)
     return file_id
 
 
@@ -103,9 +107,10 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
     run.finals_open.clear()
     for file_id in run.file_ids.values():
         file = state.files[file_id]
-        file.fetch = None if file.fetch and file.fetch.fault else file.fetch
-        if file.is_external:
+        if file.run == run.id:
+            file.fetch = None if file.fetch and file.fetch.fault else file.fetch
             file.source_at = 0
+        if file.is_external:
             for node in state.nodes.values():
                 if node.id not in file.copies:
                     offer_for_prefetch(state, file, node)

@@ -213,6 +213,17 @@ def drop_garbage(node: NodeEntry, file_id: str, generation: str) -> bool:
     return True
 
 
+def take_over(state: State, file: FileEntry, run: RunEntry) -> None:
+    """From now on an external file is fetched from where this run says. Both runs have the same first source, so it is the same content."""
+    if file.run == run.id or not file.is_external:
+        return
+    before = state.runs.get(file.run)
+    if before is not None:
+        before.shared[file.id] = file.lfn
+    file.run, file.lfn = run.id, run.shared.pop(file.id)
+    file.sources, file.source_at, file.fetch = run.workflow.files[file.lfn].sources, 0, None
+
+
 def due_upload(state: State, run: RunEntry, file: FileEntry) -> None:
     """A final exists and has to go home. One whose copy is gone is noted as lost."""
     run.finals_open[file.id] = None

@@ -10,8 +10,9 @@ from stager.model.workflow import Job
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.remade import conflict_of
+from stager.scheduler.sources import give_up_fetch
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
-from stager.scheduler.states import ENDED, CopyState, JobState, RunState
+from stager.scheduler.states import CopyState, JobState, RunState
 from stager.scheduler.turn import Turn
 
 
@@ -53,7 +54,9 @@ def transfer_failed(turn: Turn, transfer: TransferEntry, fault: Fault) -> None:
 
 
 def fetch_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
-    """Next source at once; else again later if that can help; else the readers fail."""
+    """Next source at once; else again later if that can help; else the readers fail. If another run took the file over meanwhile, its tries go on."""
+    if transfer.run != file.run:
+        return
     tries = file.fetch
     failures = tries.failures if tries is not None else 1
     more_sources = file.durable is None and file.spilled is None and file.source_at + 1 < len(file.sources)
@@ -61,20 +64,10 @@ def fetch_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fa
     if hopeless and more_sources:
         turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=False, not_before=turn.state.now, next_source=True)
     elif hopeless:
-        give_up_fetch(turn, file, transfer, fault)
+        give_up_fetch(turn, file, transfer.run, transfer.origin, fault)
     else:
         not_before = turn.retry_at(failures, file.id)
         turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=False, not_before=not_before)
-
-
-def give_up_fetch(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
-    """Whoever reads it and has not begun cannot run."""
-    state = turn.state
-    turn.give(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=False, fault=fault, origin=transfer.origin)
-    for _, run_id, job_id in list(file.uses[file.use_at :]):
-        reader = state.job(run_id, job_id) if run_id in state.active else None
-        if reader is not None and reader.state not in ENDED and reader.state is not JobState.RUNNING:
-            turn.give(cmd.FailJob, run=run_id, job=job_id, fault=fault)
 
 
 def upload_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:

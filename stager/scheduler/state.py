@@ -54,7 +54,11 @@ class HeldAt:
 
 @dataclass(slots=True)
 class FileEntry:
-    """`uses` are (order key, run, job) of its readers, sorted; `use_at` skips those that are done. A produced file is remembered by content: `blake3` of its first making."""
+    """`run` makes it. An external file may be shared by many runs: `run` is the one whose `lfn`, `sources` and tries (`fetch`) these are.
+
+    `uses` are (order key, run, job) of its readers, sorted; `use_at` skips those that are done. A produced file is remembered by content:
+    `blake3` of its first making.
+    """
 
     id: str
     lfn: str
@@ -137,7 +141,7 @@ class TransferEntry:
 
 @dataclass(slots=True)
 class RunEntry:
-    """`head` is the first order whose job has not ended; `live_bytes` what its produced files hold that nothing else could give back, `promised_bytes` what its admitted and running jobs may add."""
+    """`shared`: its names of external files that are another run's now (`FileEntry.run`). `head` is the first order whose job has not ended; `live_bytes` what its produced files hold that nothing else could give back, `promised_bytes` what its admitted and running jobs may add."""
 
     id: str
     sequence: int
@@ -149,6 +153,7 @@ class RunEntry:
     jobs: dict[str, JobEntry]
     by_order: list[str]
     planned: dict[str, FilePlan]
+    shared: dict[str, str] = field(default_factory=dict)
     state: RunState = RunState.ACTIVE
     outcome: RunOutcome | None = None
     fault: Fault | None = None
@@ -245,7 +250,7 @@ class State:
         return self.files[self.runs[run].file_ids[lfn]]
 
     def paused(self, run: str, origin: str) -> Fault | None:
-        """The denial for which an origin of this run is left alone. It counts for the origin, whatever this run or another calls it."""
+        """The denial for which an origin of this run is left alone, whichever run met it and whatever that calls the origin."""
         return self.paused_origins.get(self.runs[run].workflow.origins[origin].identity) if self.paused_origins else None
 
     def reopen_origins(self, run: RunEntry) -> None:

@@ -79,6 +79,19 @@ def draw_workflow(random: Random, name: str, shared: list[File], jobs_max: int =
     return Workflow(name, files, jobs, {"home": HOME, "archive": ARCHIVE}, random.choice((OnFailure.CONTINUE, OnFailure.STOP)))
 
 
+def renamed(workflow: Workflow) -> Workflow:
+    """The same files at the same places, and each of the two origins called as the other is elsewhere."""
+    other = {"home": "archive", "archive": "home"}
+
+    def moved(file: File) -> File:
+        sources = tuple(replace(source, location=replace(source.location, origin=other[source.location.origin])) for source in file.sources)
+        where = file.destination and replace(file.destination.location, origin=other[file.destination.location.origin])
+        return replace(file, sources=sources, destination=Destination(where) if where else None)
+
+    origins = {other[name]: replace(origin, name=other[name]) for name, origin in workflow.origins.items()}
+    return replace(workflow, origins=origins, files={lfn: moved(file) for lfn, file in workflow.files.items()})
+
+
 def draw_job(random: Random, index: int, reads: dict[str, None], outputs: list[str]) -> Job:
     after = (f"j{random.randrange(index)}",) if index and random.random() < 0.1 else ()
     return Job(
@@ -177,6 +190,7 @@ def runs_case(seed: int) -> Case:
     random = Random(f"runs/{seed}")
     shared = draw_shared(random) + draw_shared(random)[:0]
     workflows = [draw_workflow(random, f"w{number}", shared, jobs_max=8) for number in range(random.randint(2, 3))]
+    workflows = [renamed(workflow) if number % 2 and seed % 3 else workflow for number, workflow in enumerate(workflows)]
     spill = random.choice((None, "home"))
     capacity = tight_capacity(random, max(smallest(workflow, spill).smallest_capacity_bytes for workflow in workflows))
     topology = topology_of(capacity, random.choice((1, 2, 4)))
@@ -185,14 +199,15 @@ def runs_case(seed: int) -> Case:
     return Case(seed, workflows, plans_for(workflows, topology, spill), topology, spread, starts_s=starts)
 
 
-def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES) -> Case:
+def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES, counts: tuple[int, ...] = (1, 1, 2), names: bool = False) -> Case:
     """Everything goes wrong for a while. Somebody resumes a run that ended badly; once nothing goes wrong any more, it succeeds.
 
     Without a spill origin that needs room for all files: what was lost has to be made again beside what was made from it.
     """
     random = Random(f"faults/{seed}")
     shared = draw_shared(random)
-    workflows = [draw_workflow(random, f"w{number}", shared, jobs_max=10) for number in range(random.choice((1, 1, 2)))]
+    workflows = [draw_workflow(random, f"w{number}", shared, jobs_max=10) for number in range(random.choice(counts))]
+    workflows = [renamed(workflow) if names and number % 2 else workflow for number, workflow in enumerate(workflows)]
     spread = Spread(seed, sizes=random.choice((1.0, 1.0, 10.0)), durations=2.0)
     spill = "home" if spread.sizes > 1 else random.choice((None, "home"))
     enough = max(smallest(workflow, spill).smallest_capacity_bytes for workflow in workflows)
@@ -205,6 +220,11 @@ def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES) -> Case:
     faults = drawn_faults(seed, horizon_s, kinds)
     starts = tuple(random.random() * horizon_s / 4 for _ in workflows)
     return Case(seed, workflows, plans, topology, spread, faults, int(horizon_s) + 30, must_succeed, starts_s=starts)
+
+
+def names_case(seed: int) -> Case:
+    """Everything goes wrong for several runs that call their origins differently: what one is denied or loses is no other's matter."""
+    return faults_case(seed, counts=(2, 3), names=True)
 
 
 def varies_case(seed: int) -> Case:
@@ -235,6 +255,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "faults": faults_case,
     "wishes": wishes_case,
     "varies": varies_case,
+    "names": names_case,
 }
 WISHES = {"drain": ev.RunDrained, "stop": ev.RunStopped, "resume": ev.RunResumed, "cancel": ev.RunCancelled}
 

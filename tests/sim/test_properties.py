@@ -14,7 +14,7 @@ from tests.sim.cases import KINDS, check
 
 SEEDS = int(os.environ.get("STAGER_SIM_SEEDS", "0"))
 # A few seconds each.
-SHORT = {"plain": 300, "sizes": 300, "runs": 200, "faults": 200, "wishes": 200, "varies": 150}
+SHORT = {"plain": 300, "sizes": 300, "runs": 200, "faults": 200, "wishes": 200, "varies": 150, "names": 150}
 PART = 10
 
 

@@ -13,6 +13,7 @@ from stager.scheduler.machine import Machine
 from stager.service.views import problems_of
 from stager.sim.checkers import all_checkers
 from stager.sim.simulate import simulate
+from stager.sim.troubles import DAMAGE
 from stager.sim.world import SimWorld
 from tests.sim.cases import check_replay, watch_invariants
 
@@ -157,3 +158,72 @@ def test_a_run_is_told_of_the_pauses_of_its_own_origins() -> None:
     state = stage.play().state
     told = {run: [problem.code for problem in problems_of(state, entry, [])] for run, entry in state.runs.items()}
     assert told == {"r0": ["denied"], "r1": [], "r2": ["denied"]}
+
+
+def lose(stage: Stage, at: float) -> None:
+    """The scrubber finds the external replica damaged."""
+
+    def happen(now: float) -> ev.ReplicaCorrupt:
+        node = stage.world.nodes["node0"]
+        file, generation = next(key for key in node.replicas if key[0].startswith("x"))
+        node.replicas[file, generation].quarantined = True
+        return ev.ReplicaCorrupt(at=now, node=node.id, file=file, generation=generation, fault=DAMAGE)
+
+    stage.world.tell_at(at, happen)
+
+
+def test_a_shared_file_is_fetched_by_the_name_that_its_run_has_for_the_origin() -> None:
+    """The first run ended and the file is lost: the second, for which `home` is another server, fetches it from where it knows it."""
+    stage = Stage()
+    stage.submit("r0", workflow("a", [origin("home", LAB)], [external("x", "home")], "home", [["x"]]))
+    theirs = [origin("lab", LAB), origin("home", CLOUD)]
+    stage.submit("r1", workflow("b", theirs, [external("y", "lab", path="in/x", token="token-x")], "home", [[]] * 6 + [["y"]]))
+    lose(stage, at=4.0)
+    stage.play()
+    assert (stage.outcome("r0"), stage.outcome("r1")) == ("succeeded", "succeeded")
+    assert [each[:2] for each in stage.fetches("r0")] == [("x", "home")]
+    assert [each[:2] for each in stage.fetches("r1")] == [("y", "lab")]
+
+
+def test_a_run_with_a_second_source_does_not_fail_with_one_that_has_none() -> None:
+    stage = Stage(Policy(lookahead=False))
+    stage.submit("r0", workflow("a", [origin("home", LAB)], [external("x", "home")], "home", [["x"]]))
+    theirs = [origin("lab", LAB), origin("home", CLOUD)]
+    stage.submit("r1", workflow("b", theirs, [external("x", "lab", "home")], "home", [["x"]]))
+    del stage.world.origins[LAB].files["in/x"]
+    stage.play()
+    assert (stage.outcome("r0"), stage.outcome("r1")) == ("failed", "succeeded")
+    assert [each[:2] for each in stage.fetches("r1")] == [("x", "lab"), ("x", "home")]
+
+
+def test_a_paused_source_is_passed_over_while_there_is_another() -> None:
+    stage = Stage(Policy(lookahead=False))
+    stage.submit("r0", small("a", origin("home", LAB)))
+    theirs = [origin("lab", LAB), origin("home", CLOUD)]
+    stage.submit("r1", workflow("b", theirs, [external("x", "lab", "home")], "home", [[], ["x"]]))
+    stage.denied(LAB)
+    stage.play()
+    assert (stage.outcome("r0"), stage.outcome("r1")) == ("failed", "succeeded")
+    assert [each[:2] for each in stage.fetches("r1")] == [("x", "home")]
+
+
+def test_readers_of_all_runs_fail_by_name_when_their_only_source_denies() -> None:
+    """Both were admitted and wait for the same transfer; none of them is left waiting."""
+    stage = Stage(Policy(lookahead=False))
+    for run, name in (("r0", "home"), ("r1", "lab")):
+        stage.submit(run, workflow(run, [origin(name, LAB)], [external("x", name)], name, [["x"]]))
+    stage.denied(LAB)
+    stage.play()
+    assert (stage.outcome("r0"), stage.outcome("r1")) == ("failed", "failed")
+    assert stage.fetches("r1") == [] and len(stage.fetches("r0")) == 1
+
+
+def test_a_run_that_joins_a_file_given_up_by_another_tries_with_its_own_credentials() -> None:
+    stage = Stage(Policy(lookahead=False))
+    ours = [external("x", "home"), external("other", "here")]
+    stage.submit("r0", workflow("a", [origin("home", LAB, "key:/bad"), origin("here", CLOUD)], ours, "here", [["other"], *[[]] * 5, []]))
+    stage.submit("r2", workflow("c", [origin("home", LAB, "key:/bad")], [external("x", "home")], "home", [["x"]]))
+    stage.denied(LAB, until=2.0)
+    stage.submit("r1", workflow("b", [origin("lab", LAB, "key:/good")], [external("x", "lab")], "lab", [["x"]]), at=3.0)
+    stage.play()
+    assert [stage.outcome(run) for run in ("r0", "r1", "r2")] == ["succeeded", "succeeded", "failed"]

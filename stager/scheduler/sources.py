@@ -1,0 +1,87 @@
+"""Where a file is fetched from, and for which run. An external file is shared by all runs that declare it; each has its own names for where
+it is.
+
+May know: the state. One rule: a fetch is for one run and goes where that run says, by the name it has for the origin; a denial or a failure
+counts for the run that met it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stager.model.errors import Fault
+from stager.model.files import Source
+from stager.scheduler import commands as cmd
+from stager.scheduler.state import FileEntry, HeldAt, State
+from stager.scheduler.states import ENDED, JobState
+from stager.scheduler.turn import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPlace:
+    """`origin` is the run's name for it. With a fault, nothing is to be asked of it now."""
+
+    lfn: str
+    origin: str
+    path: str
+    token: str
+    fault: Fault | None = None
+
+
+def place_for(state: State, file: FileEntry, run: str) -> FetchPlace:
+    """Where this run would fetch it from: the first source left to try whose origin is not paused."""
+    held: HeldAt | None = file.spilled or file.durable
+    if held is not None:
+        return FetchPlace(file.lfn, held.origin, held.path, held.token, state.paused(run, held.origin))
+    lfn, sources = sources_left(state, file, run)
+    paused = [state.paused(run, source.location.origin) for source in sources]
+    at = paused.index(None) if None in paused else 0
+    location = sources[at].location
+    return FetchPlace(lfn, location.origin, location.path, sources[at].token or "", paused[at])
+
+
+def sources_left(state: State, file: FileEntry, run: str) -> tuple[str, tuple[Source, ...]]:
+    """What this run calls an external file, and where it has not yet tried to get it."""
+    if file.run == run:
+        return file.lfn, file.sources[file.source_at :]
+    lfn = state.runs[run].shared[file.id]
+    return lfn, state.runs[run].workflow.files[lfn].sources
+
+
+def own_fault(file: FileEntry, run: str) -> Fault | None:
+    """Why this run gave up fetching it. What another run met is not held against it."""
+    return file.fetch.fault if file.fetch is not None and file.run == run else None
+
+
+def is_too_early(state: State, file: FileEntry, run: str) -> bool:
+    return file.fetch is not None and file.run == run and file.fetch.not_before > state.now
+
+
+def fetching_run(state: State, file: FileEntry) -> str:
+    """The run that a fetch of it is under way for, if that run lives: then it is better not asked for by another. Empty: none."""
+    under_way = file.fetch is not None and file.fetch.transfer in state.transfers
+    return file.run if under_way and file.run in state.active else ""
+
+
+def runs_waiting(state: State, file: FileEntry) -> Iterator[str]:
+    """Runs with a reader that has not ended, each once, in the order of use; one whose fetch is under way comes first."""
+    first = fetching_run(state, file)
+    if first:
+        yield first
+    state.next_use(file)
+    told = {first: None}
+    for _, run, job in file.uses[file.use_at :]:
+        if run not in told and run in state.active and state.runs[run].jobs[job].state not in ENDED:
+            told[run] = None
+            yield run
+
+
+def give_up_fetch(turn: Turn, file: FileEntry, run: str, origin: str, fault: Fault) -> None:
+    """Whoever reads it in this run and has not begun cannot run. Another run may have a way of its own."""
+    state = turn.state
+    turn.give(cmd.GiveUpTransfer, file=file.id, run=run, upload=False, fault=fault, origin=origin)
+    for _, run_id, job_id in list(file.uses[file.use_at :]):
+        reader = state.job(run_id, job_id) if run_id == run and run_id in state.active else None
+        if reader is not None and reader.state not in ENDED and reader.state is not JobState.RUNNING:
+            turn.give(cmd.FailJob, run=run_id, job=job_id, fault=fault)
