@@ -119,9 +119,8 @@ class NodeCalls:
 
     async def erase_spill(self, command: cmd.EraseSpill) -> None:
         """What cannot be erased now is tried again at the next contact, and named in the log."""
-        run = self.outstanding.spill_runs.get(command.file, "")
         try:
-            origin_id = await self._origin(run, command.origin)
+            origin_id = await self._origin(command.run, command.origin)
             await self.client.erase(origin_id, command.path, command.token or None, command_id=command.id)
         except StagerError as problem:
             if not self._is_lost(problem):

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from stager.model.workflow import Workflow
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -19,7 +21,6 @@ class Outstanding:
         self.transfers: dict[str, cmd.Fetch | cmd.Upload] = {}
         self.cancels: dict[str, cmd.CancelTransfer] = {}
         self.erases: dict[tuple[str, str], cmd.EraseSpill] = {}
-        self.spill_runs: dict[str, str] = {}
         self.attempts: dict[str, cmd.StartAttempt] = {}
         self.grants: dict[str, cmd.GrantSpace] = {}
         self.kills: dict[str, cmd.KillAttempt] = {}
@@ -56,10 +57,10 @@ class Outstanding:
     def woken(self, event: ev.Woken) -> None:
         self.wakes = {wake for wake in self.wakes if wake > event.at}
 
-    def spilled(self, command: cmd.Upload) -> None:
-        self.transfers[command.transfer] = command
-        if command.purpose is cmd.Purpose.SPILL:
-            self.spill_runs[command.file] = command.run
+    def erase(self, command: cmd.EraseSpill) -> None:
+        """An older journal does not say the run; the path does."""
+        known = command if command.run else replace(command, run=command.path.split("/")[1])
+        self.erases[command.origin, command.path] = known
 
 
 SEEN: dict[type, Any] = {
@@ -76,9 +77,9 @@ SEEN: dict[type, Any] = {
 }
 GIVEN: dict[type, Any] = {
     cmd.Fetch: lambda self, command: self.transfers.__setitem__(command.transfer, command),
-    cmd.Upload: Outstanding.spilled,
+    cmd.Upload: lambda self, command: self.transfers.__setitem__(command.transfer, command),
     cmd.CancelTransfer: lambda self, command: self.cancels.__setitem__(command.transfer, command),
-    cmd.EraseSpill: lambda self, command: self.erases.__setitem__((command.origin, command.path), command),
+    cmd.EraseSpill: Outstanding.erase,
     cmd.StartAttempt: lambda self, command: self.attempts.__setitem__(command.attempt, command),
     cmd.GrantSpace: lambda self, command: self.grants.__setitem__(command.attempt, command),
     cmd.KillAttempt: lambda self, command: self.kills.__setitem__(command.attempt, command),

@@ -126,6 +126,8 @@ class DeleteReplica(Record, kw_only=True):
 
 
 class EraseSpill(Record, kw_only=True):
+    """`run`: whose origin of that name is meant; older journals do not tell."""
+
     id: str
     at: float
     cause: str
@@ -134,6 +136,7 @@ class EraseSpill(Record, kw_only=True):
     origin: str
     path: str
     token: str
+    run: str = ""
 
 
 class AdmitJob(Record, kw_only=True):

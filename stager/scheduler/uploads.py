@@ -94,6 +94,7 @@ def erase_spills(turn: Turn) -> None:
     state = turn.state
     entries, state.spills_to_erase = state.spills_to_erase, []
     for file_id, held, node_id in entries:
-        if state.files[file_id].spilled is held:
-            facts = {"node": node_id, "file": file_id, "origin": held.origin, "path": held.path, "token": held.token}
+        file = state.files[file_id]
+        if file.spilled is held:
+            facts = {"node": node_id, "run": file.run, "file": file_id, "origin": held.origin, "path": held.path, "token": held.token}
             turn.give(cmd.EraseSpill, **facts)

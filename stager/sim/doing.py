@@ -18,14 +18,11 @@ RESUME_AFTER_S = 1.0
 def fetch(world: SimWorld, command: cmd.Fetch) -> None:
     node = world.nodes[command.node]
     if node.answers:
-        spilled = world.spilled_to.get(command.path)
-        world.desk.accept(command, node, spilled or world.origin_of(command.run, command.origin))
+        world.desk.accept(command, node, world.origin_of(command.run, command.origin))
 
 
 def upload(world: SimWorld, command: cmd.Upload) -> None:
     node, origin = world.nodes[command.node], world.origin_of(command.run, command.origin)
-    if command.purpose is cmd.Purpose.SPILL:
-        world.spilled_to[command.path] = origin
     if node.answers:
         world.desk.accept(command, node, origin)
 
@@ -54,9 +51,9 @@ def delete_replica(world: SimWorld, command: cmd.DeleteReplica) -> None:
 
 
 def erase_spill(world: SimWorld, command: cmd.EraseSpill) -> None:
-    origin = world.spilled_to.get(command.path)
-    stored = origin.files.get(command.path) if origin is not None else None
-    if origin is not None and stored is not None and stored.token == command.token:
+    origin = world.origin_of(command.run, command.origin)
+    stored = origin.files.get(command.path)
+    if stored is not None and stored.token == command.token:
         del origin.files[command.path]
     world.answer(world.nodes[command.node], ev.SpillErased, origin=command.origin, path=command.path)
 

@@ -117,7 +117,6 @@ class SimWorld:
         self._held: list[Any] = []
         self._unheard: dict[str, list[Any]] = {node: [] for node in self.nodes}
         self._attempts_open: dict[str, cmd.StartAttempt] = {}
-        self.spilled_to: dict[str, SimOrigin] = {}
         # What a node refused in this batch for want of space; empty when nothing.
         self.overfull = ""
         self.say(None, ev.SchedulerStarted(at=0.0, epoch=self.epoch, version=VERSION))

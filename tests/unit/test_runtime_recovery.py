@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from stager.adapters.journal_sqlite import Codec
 from stager.model.files import Destination, File, Location, Source
 from stager.model.ids import produced_file_id
-from stager.model.topology import embedded
+from stager.model.topology import Node, OriginLink, Topology, embedded
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
 from stager.planning.policy import Limits, Policy
+from stager.runtime.credentials import CredentialBook
+from stager.runtime.node_calls import NodeCalls
 from stager.runtime.outstanding import Outstanding
 from stager.runtime.recovery import recover
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
 from stager.scheduler.states import JobState
+from stager.sim.checkers import all_checkers
+from stager.sim.simulate import simulate
+from stager.sim.world import SimWorld
 
 LIMITS = Limits(cores=2)
 FILES = {
@@ -180,3 +190,85 @@ def test_wakes_that_have_come_are_forgotten() -> None:
     outstanding.gave([cmd.WakeAt(id="c1", at=0.0, cause="", wake_at=5.0), cmd.WakeAt(id="c2", at=0.0, cause="", wake_at=9.0)])
     outstanding.saw([ev.Woken(at=6.0)])
     assert outstanding.wakes == {9.0}
+
+
+def erase(run: str) -> cmd.EraseSpill:
+    facts = {"node": "node0", "file": "p1", "origin": "store", "path": ".stager-spill/b-1/p1", "token": "t"}
+    return cmd.EraseSpill(id="c9", at=0.0, cause="e1", run=run, **facts)
+
+
+class Asked:
+    """A node that does all it is asked."""
+
+    def __init__(self) -> None:
+        self.origins: dict[str, Any] = {}
+        self.erased: list[tuple[str, str]] = []
+
+    async def put_origin(self, origin_id: str, config: Any) -> None:
+        self.origins[origin_id] = config
+
+    async def erase(self, origin_id: str, path: str, token: str | None, *, command_id: str) -> bool:
+        self.erased.append((self.origins[origin_id]["url"], path))
+        return True
+
+
+@pytest.mark.parametrize("run", ["b-1", ""])
+def test_a_spill_is_erased_at_the_origin_of_its_run_in_an_older_journal_too(run: str) -> None:
+    """Two runs call different servers `store`. An older journal does not say the run; the path does."""
+    outstanding, told, asked = Outstanding(), [], Asked()
+    for name, url in (("a-1", "file:///a"), ("b-1", "file:///b")):
+        outstanding.workflows[name] = dataclasses.replace(WORKFLOW, origins={"store": Origin("store", OriginKind.FILE, url)})
+    outstanding.gave([erase(run)])
+    [command] = outstanding.erases.values()
+    book = CredentialBook(lambda origin: {"kind": "file", "url": origin.url}, frozenset())
+    calls = NodeCalls("node0", asked, lambda event, *_: told.append(event), outstanding, book, lambda problem: None)  # type: ignore[arg-type]
+    asyncio.run(calls.erase_spill(command))
+    assert asked.erased == [("file:///b", ".stager-spill/b-1/p1")]
+    outstanding.saw(told)
+    assert outstanding.erases == {}
+
+
+LATER_FIELDS = {"EraseSpill": "run", "GiveUpTransfer": "origin"}
+
+
+def as_written_before(events: Sequence[Any], commands: Sequence[Any], met: Counter[str]) -> bytes:
+    """A batch as versions wrote it that did not know some fields."""
+    values = msgspec.msgpack.decode(Codec(ev.Event, cmd.Command).encode(events, commands))
+    for name, value in values[1]:
+        if name in LATER_FIELDS:
+            del value[LATER_FIELDS[name]]
+            met[name] += 1
+    return msgspec.msgpack.encode(values)
+
+
+def test_a_journal_from_before_commands_named_runs_and_origins_is_read_and_applied() -> None:
+    """A run spills and erases it; another is denied at its only source."""
+    topology = Topology((Node("node0", 1000),), (OriginLink("lab", 1000, 1000),))
+    files = {lfn: File(lfn, size_bytes=size) for lfn, size in (("keep", 450), ("go", 10), ("other", 300), ("end", 10))}
+    files["in"] = File("in", size_bytes=400, sources=(Source(Location("lab", "in"), 400, "t"),))
+    reads = {"a": ([], ["keep", "go"]), "b": (["go", "in"], ["other"]), "c": (["keep", "other"], ["end"])}
+    jobs = {
+        job: Job(
+            job,
+            "work",
+            shell="x",
+            inputs=tuple(JobInput(lfn, lfn) for lfn in ins),
+            outputs=tuple(JobOutput(lfn, lfn) for lfn in outs),
+            compute_s=1.0,
+        )
+        for job, (ins, outs) in reads.items()
+    }
+    spilling = Workflow("s", files, jobs, {"lab": Origin("lab", OriginKind.SFTP, "sftp://lab/data")})
+    denied = dataclasses.replace(WORKFLOW, origins={"lab": Origin("lab", OriginKind.SFTP, "sftp://other/data")})
+    world = SimWorld(topology, checkers=all_checkers(), keep_journal=True)
+    world.submit("s-1", spilling, make_plan(spilling, topology, spill_origin="lab"))
+    world.submit("w-1", denied, make_plan(denied, topology))
+    world.origins["sftp://other/data"].fault_code = "denied"
+    machine, journal, met = simulate(world), Recorded("old"), Counter[str]()
+    for events, commands in world.journal:
+        journal.append(*Codec(ev.Event, cmd.Command).decode(as_written_before(events, commands, met)))
+    assert set(met) == set(LATER_FIELDS)
+    found, outstanding = recover(journal, "new", lambda: Machine(world.policy, world.limits), lambda: nothing)
+    assert picture(found) == picture(machine)
+    assert {run: entry.outcome for run, entry in found.state.runs.items()} == {"s-1": "succeeded", "w-1": "failed"}
+    assert list(found.state.paused_origins) == list(machine.state.paused_origins) and outstanding.erases == {}

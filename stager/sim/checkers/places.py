@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 class PlaceChecker(QuietChecker):
     def about_to(self, world: SimWorld, command: Any) -> None:
-        if not isinstance(command, cmd.Fetch | cmd.Upload):
+        if not isinstance(command, cmd.Fetch | cmd.Upload | cmd.EraseSpill):
             return
         run = world.runs.get(command.run)
         if run is None or command.origin not in run.workflow.origins:
@@ -28,9 +28,9 @@ class PlaceChecker(QuietChecker):
             raise Violation(f"{type(command).__name__} of run {command.run} goes to {where}, where it has no such file")
 
 
-def said_places(run: Submitted, command: cmd.Fetch | cmd.Upload) -> list[tuple[str, str]]:
+def said_places(run: Submitted, command: cmd.Fetch | cmd.Upload | cmd.EraseSpill) -> list[tuple[str, str]]:
     """Where the run's workflow says that this file is, or is to go."""
-    file = run.workflow.files.get(command.lfn)
+    file = run.workflow.files.get(command.lfn) if not isinstance(command, cmd.EraseSpill) else None
     if file is None:
         return []
     if file.is_external:
