@@ -7,6 +7,7 @@ which only the origin could tell.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 
 PORTS = {"sftp": "22", "http": "80", "https": "443"}
 ESCAPED = re.compile(rb"%([0-9A-Fa-f]{2})")
@@ -24,6 +25,28 @@ def place_of_url(url: str, endpoint: str = "") -> str:
     host = "" if scheme == "file" else host.lower() + (f":{port}" if port else "")
     user = user_of_url(url) if names[:1] == ["~"] else ""
     return "/".join((f"{scheme}://{user}@{host}" if user else f"{scheme}://{host}", *names))
+
+
+def ancestors(path: str) -> Iterable[str]:
+    """`a/b/c` -> `a/b`, `a`."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def overlaps(mine: Iterable[str], theirs: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Pairs (of mine, of theirs) that are one place or lie one inside the other; one pair for each of theirs."""
+    own = dict.fromkeys(mine)
+    above = {directory: place for place in own for directory in ancestors(place)}
+    for place in theirs:
+        if place in own:
+            yield place, place
+        elif place in above:
+            yield above[place], place
+        else:
+            inside = next((directory for directory in ancestors(place) if directory in own), None)
+            if inside is not None:
+                yield inside, place
 
 
 def user_of_url(url: str) -> str:

@@ -5,6 +5,7 @@ May know: files, units. One rule: a Workflow that exists is valid as a graph: bu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -133,6 +134,15 @@ class CycleFound(ValueError):
     def __init__(self, jobs: list[str]) -> None:
         super().__init__("jobs wait for each other: " + " -> ".join(jobs))
         self.jobs = jobs
+
+
+def final_places(workflow: Workflow) -> Iterator[tuple[str, str]]:
+    """(lfn, place of its destination) of each final, in the order of writing."""
+    roots = {name: origin.place for name, origin in workflow.origins.items()}
+    for lfn, file in workflow.files.items():
+        if file.destination is not None:
+            location = file.destination.location
+            yield lfn, f"{roots.get(location.origin, location.origin)}/{location.path}"
 
 
 def graph_of(workflow: Workflow) -> Graph:

@@ -1,6 +1,6 @@
 """What a workflow's graph must be, whatever it was written in.
 
-May know: model, paths. One rule: it gives all findings, each with the job and file it is about; whoever read the file knows where that
+May know: the model. One rule: it gives all findings, each with the job and file it is about; whoever read the file knows where that
 stands.
 """
 
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote
 
-from stager.model.workflow import CycleFound, Job, Workflow, graph_of
-from stager.readers.paths import ancestors
+from stager.model.places import ancestors
+from stager.model.workflow import CycleFound, Job, Workflow, final_places, graph_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,49 +94,44 @@ def check_cycles(workflow: Workflow) -> Iterator[GraphFinding]:
 
 
 def check_destinations(workflow: Workflow) -> Iterator[GraphFinding]:
-    """Finals land beside each other and beside what the run reads, never on it. Places are compared as URLs, so two origins over one
-    directory are seen."""
-    bases = {name: unquote(origin.url).rstrip("/") for name, origin in workflow.origins.items()}
+    """Finals land beside each other and beside what the run reads, never on it, also where two origins stand for one directory."""
     finals: dict[str, str] = {}
-    for lfn, file in workflow.files.items():
-        if file.destination is None:
-            continue
-        location = file.destination.location
-        url = f"{bases.get(location.origin, location.origin)}/{location.path}"
-        other = finals.setdefault(url, lfn)
+    for lfn, place in final_places(workflow):
+        other = finals.setdefault(place, lfn)
         if other != lfn:
-            yield GraphFinding(
-                f"{lfn!r} and {other!r} have the same destination {location.origin}:{location.path}; give each its own", lfn=lfn
-            )
-    yield from check_beside(finals, workflow)
+            destination = workflow.files[lfn].destination
+            shown = f"{destination.location.origin}:{destination.location.path}" if destination is not None else place
+            yield GraphFinding(f"{lfn!r} and {other!r} have the same destination {shown}; give each its own", lfn=lfn)
+    yield from check_beside(finals)
     if finals:
-        yield from check_sources(finals, bases, workflow)
+        yield from check_sources(finals, workflow)
 
 
-def check_beside(finals: Mapping[str, str], workflow: Workflow) -> Iterator[GraphFinding]:
-    for url, lfn in finals.items():
-        for above in ancestors(url):
+def check_beside(finals: Mapping[str, str]) -> Iterator[GraphFinding]:
+    for place, lfn in finals.items():
+        for above in ancestors(place):
             if above in finals:
                 yield GraphFinding(f"the destination of {lfn!r} lies inside that of {finals[above]!r}; give it another directory", lfn=lfn)
                 break
 
 
-def check_sources(finals: Mapping[str, str], bases: Mapping[str, str], workflow: Workflow) -> Iterator[GraphFinding]:
-    above_finals = {above: url for url in finals for above in ancestors(url)}
+def check_sources(finals: Mapping[str, str], workflow: Workflow) -> Iterator[GraphFinding]:
+    roots = {name: origin.place for name, origin in workflow.origins.items()}
+    above_finals = {above: place for place in finals for above in ancestors(place)}
     for file in workflow.files.values():
         for source in file.sources:
-            url = f"{bases.get(source.location.origin, source.location.origin)}/{source.location.path}"
+            place = f"{roots.get(source.location.origin, source.location.origin)}/{source.location.path}"
             shown = f"{source.location.origin}:{source.location.path}"
-            if url in finals:
+            if place in finals:
                 yield GraphFinding(
-                    f"final {finals[url]!r} would overwrite {shown}, which this run reads; choose another destination", lfn=finals[url]
+                    f"final {finals[place]!r} would overwrite {shown}, which this run reads; choose another destination", lfn=finals[place]
                 )
-            elif url in above_finals:
-                lfn = finals[above_finals[url]]
+            elif place in above_finals:
+                lfn = finals[above_finals[place]]
                 yield GraphFinding(
                     f"the destination of {lfn!r} lies below {shown}, which is a file that this run reads; choose another", lfn=lfn
                 )
-            for above in ancestors(url):
+            for above in ancestors(place):
                 if above in finals and workflow.files[finals[above]].kind == "directory":
                     message = f"directory {finals[above]!r} would be written over {shown}, which this run reads; choose another destination"
                     yield GraphFinding(message, lfn=finals[above])

@@ -9,11 +9,12 @@ from collections.abc import Iterable
 
 from stager.model.errors import InvalidInput
 from stager.model.files import Destination, File, FileKind, Location, OnExists, Source
+from stager.model.places import ancestors
 from stager.model.workflow import Origin
 from stager.ports import Entry, OriginAccess
 from stager.readers.lines import Findings, Place, nearest
 from stager.readers.native_spec import FileSpec, WorkflowSpec
-from stager.readers.paths import RESERVED_PREFIX, NameIndex, ancestors, clean_path, fixed_directory, pattern_of
+from stager.readers.paths import RESERVED_PREFIX, NameIndex, clean_path, fixed_directory, pattern_of
 
 SUGGESTIONS_MAX = 10
 SUGGESTION_POOL = 2_000

@@ -43,13 +43,6 @@ def clean_path(text: str) -> str:
     return "/".join(names)
 
 
-def ancestors(path: str) -> Iterable[str]:
-    """`a/b/c` -> `a/b`, `a`."""
-    while "/" in path:
-        path = path.rpartition("/")[0]
-        yield path
-
-
 def has_wildcard(text: str) -> bool:
     return any(sign in text for sign in "*?[")
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from stager import wire
 from stager.adapters.run_records import RunRecord, RunRecords
 from stager.model.errors import InvalidInput, Refused
+from stager.model.places import overlaps
 from stager.model.units import format_size
-from stager.model.workflow import CycleFound, OriginKind, Workflow, graph_of
+from stager.model.workflow import CycleFound, Workflow, final_places, graph_of
 from stager.planning.plan import Plan
 from stager.runtime.credentials import CredentialBook
 from stager.scheduler import events as ev
@@ -34,6 +35,8 @@ class RunDesk:
         self.archive = Archive(records)
         # Taken, but the Machine has not seen it yet.
         self.accepted: dict[str, Workflow] = {}
+        # Of active runs, so that each is worked out once.
+        self.finals: dict[str, list[str]] = {}
 
     def submit(self, request: wire.SubmitRequest, now: float, on_durable: Callable[[], None]) -> str:
         """The run's id; `on_durable` is called once it is in the journal. Raises InvalidInput or Refused, and nothing has begun then."""
@@ -72,15 +75,16 @@ class RunDesk:
 
     def _check_destinations(self, workflow: Workflow, run: str = "") -> None:
         """Two runs that write to one place would take turns to destroy each other's work."""
-        mine = destinations_of(workflow)
+        mine = {place: lfn for lfn, place in final_places(workflow)}
         others = {other: self.machine.state.runs[other].workflow for other in self.machine.state.active} | self.accepted
-        for other, theirs in others.items():
-            if other == run:
-                continue
-            shared = sorted(mine.keys() & destinations_of(theirs).keys())
+        self.finals = {other: self.finals.get(other) or [place for _, place in final_places(theirs)] for other, theirs in others.items()}
+        for other, theirs in self.finals.items():
+            shared = sorted(overlaps(mine, theirs)) if other != run else []
             if shared:
-                text = f"the active run {other} writes to {shared[0]} too ({mine[shared[0]]!r} of this workflow)"
-                more = f", and to {len(shared) - 1} more of its destinations" if len(shared) > 1 else ""
+                own, place = shared[0]
+                how = "too" if own == place else f"and this workflow to {own}, one inside the other"
+                text = f"the active run {other} writes to {place} {how} ({mine[own]!r} of this workflow)"
+                more = f", and likewise for {len(shared) - 1} more of its destinations" if len(shared) > 1 else ""
                 advice = f"wait for it (stager wait {other}), cancel it, or write elsewhere"
                 raise Refused(f"{text}{more}; {advice}", code="destination_shared", subject=other)
 
@@ -152,15 +156,3 @@ def check_whole(workflow: Workflow, plan: Plan) -> None:
 def slug_of(name: str) -> str:
     """Part of a run's id: also a directory's name and a word on a command line."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower())[:NAME_LENGTH_MAX].strip("-") or "run"
-
-
-def destinations_of(workflow: Workflow) -> dict[str, str]:
-    """Where finals and spilled files go, as one name per place whatever the origin is called, and the lfn."""
-    places = {}
-    for lfn, file in workflow.files.items():
-        if file.destination is not None:
-            location = file.destination.location
-            origin = workflow.origins[location.origin]
-            url = origin.url.replace("sshfs://", "sftp://", 1) if origin.kind is OriginKind.SSHFS else origin.url
-            places[f"{url.rstrip('/')}/{location.path}"] = lfn
-    return places

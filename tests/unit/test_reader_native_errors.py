@@ -27,6 +27,11 @@ def job(line: str) -> str:
     return f"stager: 1\njobs:\n  a: {{{line}}}\n"
 
 
+def two(one: str, other: str, outputs: str) -> str:
+    """Two origins, `o` and `p`."""
+    return f"stager: 1\norigins: {{o: '{one}', p: '{other}'}}\njobs: {{a: {{run: x, outputs: {outputs}}}}}\n"
+
+
 ONE_FINDING = [
     # keys and values
     ("stager: 1\nnaem: x\njobs: {a: {run: x}}\n", "2:1: naem: unknown key; did you mean 'name'?"),
@@ -100,6 +105,10 @@ ONE_FINDING = [
     (job("run: x, outputs: {b: 'here:z', c: 'here:z'}"), "'c' and 'b' have the same destination here:z"),
     ("stager: 1\norigins: {o: 'file:d'}\njobs: {a: {run: x, outputs: {b: 'o:z', c: 'here:d/z'}}}\n", "have the same destination"),
     (job("run: x, outputs: {b/: 'here:z', c: 'here:z/y'}"), "the destination of 'c' lies inside that of 'b'"),
+    (two("file:d", "file:d/z", "{b/: 'o:z', c: 'p:y'}"), "the destination of 'c' lies inside that of 'b'"),
+    (two("sftp://h/d", "sftp://me@H:22/d", "{b: 'o:z', c: 'p:z'}"), "'c' and 'b' have the same destination p:z"),
+    (two("sshfs://h/d", "sftp://h/d/z", "{b/: 'o:z', c: 'p:y'}"), "the destination of 'c' lies inside that of 'b'"),
+    (two("file:///", "file:///d", "{b: 'o:d/z', c: 'p:z'}"), "'c' and 'b' have the same destination p:z"),
     (job("run: x, outputs: [b], inputs: [b]"), "'b' is an input and an output"),
     (job("run: x, outputs: [b]") + "finals: {c: 'here:c'}\n", "4:10: finals.c: no job makes 'c'"),
     (job("run: x, outputs: {b: 'here:b'}") + "finals: {b: 'here:c'}\n", "'b' has a destination already"),

@@ -1,0 +1,103 @@
+"""Two active runs never write to one place: whatever they call the origin, however its URL is spelled, and also not one inside the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stager import wire
+from stager.adapters.run_records import RunRecords
+from stager.model.errors import Refused
+from stager.model.files import Destination, File, FileKind, Location
+from stager.model.topology import embedded
+from stager.model.workflow import Job, JobOutput, Origin, OriginKind, Workflow
+from stager.planning.make_plan import make_plan
+from stager.planning.policy import Limits, Policy
+from stager.runtime.credentials import CredentialBook
+from stager.scheduler import events as ev
+from stager.scheduler.machine import Machine
+from stager.service.desk import RunDesk
+
+LIMITS = Limits(cores=2)
+CAPACITY = 1_000_000
+
+
+def writing(url: str, path: str, name: str = "store", endpoint: str = "") -> Workflow:
+    """One job with one final; a directory if its path ends with `/`."""
+    origin = Origin(name, OriginKind(url.partition(":")[0]), url, "", (("endpoint", endpoint),) if endpoint else ())
+    kind = FileKind.DIRECTORY if path.endswith("/") else FileKind.FILE
+    final = File("final", kind, size_bytes=1, destination=Destination(Location(name, path.rstrip("/"))))
+    return Workflow("w", {"final": final}, {"make": Job("make", "make", shell="x", outputs=(JobOutput("final", "final"),))}, {name: origin})
+
+
+class Desk:
+    """A desk before a Machine that takes what was accepted at once, or (`slow`) not yet."""
+
+    def __init__(self, place: Path, slow: bool = False) -> None:
+        machine = Machine(Policy(), LIMITS)
+        machine.step(ev.PolicySet(at=0.0, policy=Policy(), limits=LIMITS))
+        machine.step(ev.NodeReported(at=0.0, node="node0", incarnation="i", capacity_bytes=CAPACITY, can_link=True, replicas=(), transfers=()))
+        self.machine, self.slow = machine, slow
+        book = CredentialBook(lambda origin: {}, frozenset())
+        self.desk = RunDesk(machine, RunRecords(place / "runs.sqlite"), book, self.put)
+
+    def put(self, event: ev.Event, *_: object) -> None:
+        if not self.slow:
+            self.machine.step(event)
+            if isinstance(event, ev.RunSubmitted):
+                self.desk.took(event.run)
+
+    def submit(self, workflow: Workflow) -> str:
+        plan = make_plan(workflow, embedded(CAPACITY, cores=2), limits=LIMITS)
+        return self.desk.submit(wire.SubmitRequest(workflow, plan), 0.0, lambda: None)
+
+
+ONE_PLACE = [
+    (writing("sftp://lab/data", "out/x"), writing("sftp://lab/data", "out/x", "other")),
+    (writing("sftp://lab/data", "out/x"), writing("sftp://ana@LAB:22/data/out/", "x", "other")),
+    (writing("sftp://lab/data", "out/x"), writing("sshfs://lab/", "data/out/x")),
+    (writing("file:///a%20b", "x"), writing("file:///", "a b/x")),
+    (writing("s3://bucket/pre", "x"), writing("s3://bucket", "pre/x")),
+    (writing("sftp://lab/data", "results/"), writing("sftp://lab/data", "results/x")),
+    (writing("sftp://lab/data", "results/"), writing("sftp://lab/data", "results/deep/er/")),
+    (writing("sftp://lab/data", "results/"), writing("sftp://bob@lab/data/results", "x", "other")),
+    (writing("file:///data", "results/"), writing("file:///data", "results")),
+]
+TWO_PLACES = [
+    (writing("sftp://lab/data", "out/x"), writing("sftp://lab/data", "out/y")),
+    (writing("sftp://lab/data", "out/x"), writing("sftp://other/data", "out/x")),
+    (writing("sftp://lab/data", "out/x"), writing("sftp://lab:2022/data", "out/x")),
+    (writing("sftp://lab/data", "results/"), writing("sftp://lab/data", "results2/")),
+    (writing("sftp://ana@lab/~", "x"), writing("sftp://bob@lab/~", "x")),
+    (writing("s3://bucket", "x", endpoint="https://one"), writing("s3://bucket", "x", endpoint="https://two")),
+]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("pair", ONE_PLACE)
+def test_one_place_is_refused_to_the_second_whichever_comes_first(pair: tuple[Workflow, Workflow], slow: bool, tmp_path: Path) -> None:
+    for number, (first, second) in enumerate((pair, pair[::-1])):
+        (tmp_path / str(number)).mkdir()
+        desk = Desk(tmp_path / str(number), slow)
+        run = desk.submit(first)
+        with pytest.raises(Refused, match=f"the active run {run} writes to .*'final'.*stager wait {run}"):
+            desk.submit(second)
+
+
+@pytest.mark.parametrize("pair", TWO_PLACES)
+def test_two_places_are_given_side_by_side(pair: tuple[Workflow, Workflow], tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    assert [desk.submit(workflow) for workflow in pair] == ["w-1", "w-2"]
+
+
+def test_a_place_is_free_again_when_its_run_is_over_and_taken_when_it_would_be_resumed(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    first = desk.submit(writing("sftp://lab/data", "results/"))
+    desk.machine.step(ev.RunDrained(at=1.0, run=first))
+    [attempt] = desk.machine.state.attempts
+    desk.machine.step(ev.AttemptEnded(at=2.0, run=first, job="make", attempt=attempt, outcome=ev.Outcome.LOST))
+    assert desk.machine.state.runs[first].outcome == "interrupted"
+    second = desk.submit(writing("sftp://lab/data/results", "x"))
+    with pytest.raises(Refused, match=f"the active run {second} writes to"):
+        desk.desk.resume(first, wire.Credentials(), lambda: None)
