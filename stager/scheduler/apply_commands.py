@@ -84,11 +84,11 @@ def upload(state: State, command: cmd.Upload) -> None:
     transfer = state.transfers[command.transfer] = transfer_of(command)
     transfer.copy = pin(state, file, command.node)
     state.uploads_live += 1
+    file.upload = file.upload or Tries()
     if command.purpose is cmd.Purpose.SPILL:
         file.spilling = command.transfer
         state.nodes[command.node].spilling_bytes += command.size_bytes
         return
-    file.upload = file.upload or Tries()
     file.upload.transfer = command.transfer
     state.runs[command.run].uploads_live += 1
 
@@ -107,8 +107,11 @@ def retry_transfer_at(state: State, command: cmd.RetryTransferAt) -> None:
         tries.not_before = command.not_before
         if command.next_source:
             file.source_at, tries.failures = file.source_at + 1, 0
-    if command.upload:
+    if command.upload and file.destination is not None:
         heappush(state.timers, (command.not_before, "upload", "", file.id))
+    elif command.upload:
+        for node in file.copies:
+            heappush(state.timers, (command.not_before, "settle", node, file.id))
     else:
         for node in state.nodes:
             heappush(state.timers, (command.not_before, "fetch", node, file.id))
@@ -119,7 +122,8 @@ def give_up_transfer(state: State, command: cmd.GiveUpTransfer) -> None:
     if command.upload:
         file.upload = Tries(fault=command.fault)
         run.finals_open.pop(file.id, None)
-        run.finals_given_up[file.id] = command.fault
+        if file.destination is not None:
+            run.finals_given_up[file.id] = command.fault
     else:
         take_over(state, file, run)
         file.fetch = Tries(fault=command.fault)

@@ -144,7 +144,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
     state.uploads_live -= 1
     if transfer.purpose is Purpose.SPILL:
         state.nodes[transfer.node].spilling_bytes -= transfer.size_bytes
-        file.spilling, file.spilled = "", held
+        file.spilling, file.spilled, file.upload = "", held, None
     else:
         file.durable, file.upload = held, None
         if run is not None:

@@ -114,7 +114,11 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
             for node in state.nodes.values():
                 if node.id not in file.copies:
                     offer_for_prefetch(state, file, node)
-        elif (file.copies or run.jobs[file.producer].state is JobState.DONE) and file.destination is not None and file.durable is None:
+        elif file.destination is None:
+            file.upload = None
+            for node_id in file.copies:
+                settle(state, file, node_id)
+        elif (file.copies or run.jobs[file.producer].state is JobState.DONE) and file.durable is None:
             due_upload(state, run, file)
     profile_if_tight(state, run.plan.capacity_bytes)
     state.finish_checks[run.id] = None

@@ -46,9 +46,7 @@ def transfer_failed(turn: Turn, transfer: TransferEntry, fault: Fault) -> None:
     if transfer.is_fetch:
         fetch_failed(turn, file, transfer, fault)
     elif transfer.purpose is cmd.Purpose.SPILL:
-        if not is_permanent(fault):
-            not_before = turn.retry_at(2, transfer.id)
-            turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=not_before)
+        spill_failed(turn, file, transfer, fault)
     else:
         upload_failed(turn, file, transfer, fault)
 
@@ -77,6 +75,16 @@ def upload_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: F
         turn.give(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=fault, origin=transfer.origin)
     else:
         turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=turn.retry_at(failures, file.id))
+
+
+def spill_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
+    """However long it takes: the run may have no other way. What cannot help is not tried again until the run is resumed."""
+    if is_permanent(fault):
+        turn.give(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=fault, origin=transfer.origin)
+    else:
+        failures = file.upload.failures if file.upload is not None else 1
+        not_before = turn.retry_at(failures, file.id)
+        turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=not_before)
 
 
 def attempt_ended(turn: Turn, attempt: AttemptEntry, event: ev.AttemptEnded) -> None:

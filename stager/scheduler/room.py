@@ -105,6 +105,9 @@ def spill(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str]) -> Non
         run = state.runs[file.run]
         if not is_current(turn, node, entry) or file.spilling or not state.holds_only_copy(file) or state.owes_upload(file):
             continue
+        tries = file.upload
+        if tries is not None and (tries.fault is not None or tries.not_before > state.now):
+            continue
         if run.plan.spill_origin is None or state.paused(run.id, run.plan.spill_origin) is not None:
             continue
         if file.id in protect:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stager.model.files import Destination, File, Location, Source
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
@@ -227,3 +229,59 @@ def test_a_run_that_joins_a_file_given_up_by_another_tries_with_its_own_credenti
     stage.submit("r1", workflow("b", [origin("lab", LAB, "key:/good")], [external("x", "lab")], "lab", [["x"]]), at=3.0)
     stage.play()
     assert [stage.outcome(run) for run in ("r0", "r1", "r2")] == ["succeeded", "succeeded", "failed"]
+
+
+def test_sources_are_tried_in_turn_from_the_one_that_was_taken() -> None:
+    """The first is paused and passed over, the second lacks the file: the third is next, and nothing is asked twice."""
+    stage = Stage(Policy(lookahead=False))
+    stage.submit("r0", small("a", origin("home", LAB)))
+    theirs = [origin("lab", LAB), origin("home", CLOUD), origin("here", "sftp://mirror/data")]
+    stage.submit("r1", workflow("b", theirs, [external("x", "lab", "home", "here")], "home", [[], ["x"]]))
+    del stage.world.origins[CLOUD].files["in/x"]
+    stage.denied(LAB)
+    stage.play()
+    assert stage.outcome("r1") == "succeeded"
+    assert [each[1] for each in stage.fetches("r1")] == ["home", "here"]
+
+
+def spilling(stage: Stage) -> None:
+    """`a.0` has to be put elsewhere while the two jobs between it and its reader run."""
+    made = {"keep": 450, "go": 10, "other": 300, "end": 10}
+    files = {lfn: File(lfn, size_bytes=size) for lfn, size in made.items()} | {"in": external("in", "home")}
+    files["in"] = replace(files["in"], size_bytes=400, sources=tuple(replace(source, size_bytes=400) for source in files["in"].sources))
+    reads = {"a": ([], ["keep", "go"]), "b": (["go", "in"], ["other"]), "c": (["keep", "other"], ["end"])}
+    jobs = {
+        job: Job(
+            job,
+            "work",
+            ("work",),
+            inputs=tuple(JobInput(lfn, lfn) for lfn in ins),
+            outputs=tuple(JobOutput(lfn, lfn) for lfn in outs),
+            compute_s=1.0,
+        )
+        for job, (ins, outs) in reads.items()
+    }
+    stage.submit("r0", Workflow("s", files, jobs, {"home": origin("home", CLOUD), "lab": origin("lab", LAB)}), spill="lab")
+
+
+def test_a_spill_that_is_denied_pauses_its_origin_and_goes_on_when_the_run_is_resumed() -> None:
+    stage = Stage(capacity=1000)
+    spilling(stage)
+    stage.denied(LAB, until=50.0)
+    stage.resume("r0", at=100.0)
+    stage.play()
+    asked = [each.at for each in stage.commands if isinstance(each, cmd.Upload)]
+    assert len([at for at in asked if at < 100]) == 1
+    outcomes = [each.outcome.value for each in stage.commands if isinstance(each, cmd.FinishRun)]
+    assert outcomes == ["refused", "succeeded"]
+
+
+def test_a_spill_that_fails_is_tried_again_with_growing_pauses() -> None:
+    stage = Stage(capacity=1000)
+    spilling(stage)
+    stage.world.clock.at(0.0, lambda: setattr(stage.world.origins[LAB], "fault_code", "origin_unreachable"))
+    stage.world.clock.at(60.0, lambda: setattr(stage.world.origins[LAB], "fault_code", ""))
+    stage.play()
+    asked = [each.at for each in stage.commands if isinstance(each, cmd.Upload)]
+    pauses = [later - sooner for sooner, later in zip(asked, asked[1:], strict=False)]
+    assert stage.outcome("r0") == "succeeded" and 3 <= len(pauses) <= 10 and max(pauses) > 4 * pauses[0]
