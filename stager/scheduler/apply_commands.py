@@ -38,8 +38,9 @@ def apply_command(state: State, command: cmd.Command) -> None:
 def fetch(state: State, command: cmd.Fetch) -> None:
     file, node = state.files[command.file], state.nodes[command.node]
     take_over(state, file, state.runs[command.run])
-    places = [(source.location.origin, source.location.path) for source in file.sources]
-    file.source_at = places.index(place) if (place := (command.origin, command.path)) in places else file.source_at
+    if len(file.sources) > 1:
+        places = [(source.location.origin, source.location.path) for source in file.sources]
+        file.source_at = places.index(place) if (place := (command.origin, command.path)) in places else file.source_at
     if command.node in file.copies:
         copy = move_copy(state, file, command.node, CopyState.FETCHING)
         copy.generation = command.transfer

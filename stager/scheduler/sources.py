@@ -35,7 +35,7 @@ def place_for(state: State, file: FileEntry, run: str) -> FetchPlace:
     if held is not None:
         return FetchPlace(file.lfn, held.origin, held.path, held.token, state.paused(run, held.origin))
     lfn, sources = sources_left(state, file, run)
-    paused = [state.paused(run, source.location.origin) for source in sources]
+    paused = [state.paused(run, source.location.origin) for source in sources] if state.paused_origins else [None]
     at = paused.index(None) if None in paused else 0
     location = sources[at].location
     return FetchPlace(lfn, location.origin, location.path, sources[at].token or "", paused[at])
