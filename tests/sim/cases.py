@@ -202,7 +202,8 @@ def runs_case(seed: int) -> Case:
 def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES, counts: tuple[int, ...] = (1, 1, 2), names: bool = False) -> Case:
     """Everything goes wrong for a while. Somebody resumes a run that ended badly; once nothing goes wrong any more, it succeeds.
 
-    Without a spill origin that needs room for all files: what was lost has to be made again beside what was made from it.
+    Without a spill origin that needs room for all files, what was lost has to be made again beside what was made from it, and for the
+    outputs of one job more: it makes all of them again, also those that were not lost.
     """
     random = Random(f"faults/{seed}")
     shared = draw_shared(random)
@@ -213,9 +214,10 @@ def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES, counts: tuple[
     enough = max(smallest(workflow, spill).smallest_capacity_bytes for workflow in workflows)
     enough = max(enough, *(true_footprint(workflow, f"r{number}", spread) for number, workflow in enumerate(workflows)))
     everything = sum(file.size_bytes or 0 for workflow in workflows for file in workflow.files.values())
+    again = max((job.reserve_bytes for workflow in workflows for job in smallest(workflow, spill).jobs), default=0)
     topology = topology_of(tight_capacity(random, enough), random.choice((1, 2, 4)))
     plans = plans_for(workflows, topology, spill)
-    must_succeed = spill is not None or topology.capacity_bytes >= everything
+    must_succeed = spill is not None or topology.capacity_bytes >= everything + again
     horizon_s = 2.0 * sum(plan.makespan_s for plan in plans) + 1.0
     faults = drawn_faults(seed, horizon_s, kinds)
     starts = tuple(random.random() * horizon_s / 4 for _ in workflows)
