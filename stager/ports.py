@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from stager.model.errors import Fault
 from stager.model.workflow import Origin
@@ -56,13 +56,45 @@ class World(Protocol):
         """Journal both as one fact, then do the commands. Never calls the Machine."""
 
 
+class Batch(NamedTuple):
+    """Numbers grow; `version` is of the code that wrote it."""
+
+    number: int
+    version: str
+    events: Sequence[Any]
+    commands: Sequence[Any]
+
+
+class Snapshot(NamedTuple):
+    """What a replay may begin with instead of the batches up to `number`."""
+
+    number: int
+    parts: dict[str, Any]
+
+
 class Journal(Protocol):
-    """Batches of events and the commands they led to, in order, durable when `append` returns. Formats carry a version: newer is refused by name."""
+    """Batches of events and the commands they led to, in order, durable when `append` returns. Formats carry a version: newer is refused by name.
 
-    def append(self, events: Sequence[Any], commands: Sequence[Any]) -> None: ...
+    A snapshot is a short cut and never the truth: no batch is dropped because of one.
+    """
 
-    def batches(self) -> Iterable[tuple[str, list[Any], list[Any]]]:
-        """(code version, events, commands) of each batch, oldest first."""
+    def append(self, events: Sequence[Any], commands: Sequence[Any]) -> int:
+        """The batch's number."""
+
+    def batches(self, after: int = 0) -> Iterable[Batch]:
+        """Those with larger numbers, oldest first."""
+
+    def batch(self, number: int) -> Batch:
+        """Raises KeyError if there is none."""
+
+    def snapshot(self, parts: Mapping[str, Any]) -> None:
+        """Keeps these dataclasses, as of the last batch, in the place of any snapshot before. They may change once it returned.
+
+        What cannot be stored is logged.
+        """
+
+    def newest_snapshot(self, kinds: Mapping[str, type]) -> Snapshot | None:
+        """Its parts as these classes. None: there is none that this code wrote and that is sound; why one is not taken is logged."""
 
     def close(self) -> None: ...
 

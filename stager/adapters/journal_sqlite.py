@@ -2,13 +2,17 @@
 
 May know: the classes of events and commands, msgspec, sqlite3. One rule: one transaction a batch (WAL, synchronous=FULL), each with
 the version of the code that wrote it and a checksum; values are stored by the names of their classes and fields.
+
+Beside the batches lies at most one snapshot. It is for the very code that wrote it (its version, and the shape of the classes in it): any
+other starts from the batches, which are all still there.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args
@@ -16,20 +20,29 @@ from typing import Any, get_args
 import msgspec
 
 from stager.model.errors import Corrupt, Refused
+from stager.ports import Batch, Snapshot
 from stager.scheduler.commands import Command
 from stager.scheduler.events import Event
 
-FORMAT = 1
+log = logging.getLogger(__name__)
+FORMAT = 2
 PACK_OVER_BYTES = 4096
-SCHEMA = """
+SNAPSHOT_TABLE = """
+CREATE TABLE snapshot (
+    only INTEGER PRIMARY KEY CHECK (only = 1), seq INTEGER NOT NULL, version TEXT NOT NULL, shape INTEGER NOT NULL,
+    checksum INTEGER NOT NULL, body BLOB NOT NULL
+)
+"""
+SCHEMA = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE batches (
     seq INTEGER PRIMARY KEY, version TEXT NOT NULL, checksum INTEGER NOT NULL, packed INTEGER NOT NULL, body BLOB NOT NULL
 );
+{SNAPSHOT_TABLE};
 """
 
 # From each older format to the next: statements run in one transaction, after a copy of the file was made.
-UPGRADES: dict[int, Callable[[sqlite3.Connection], None]] = {}
+UPGRADES: dict[int, Callable[[sqlite3.Connection], object]] = {1: lambda db: db.execute(SNAPSHOT_TABLE)}
 
 
 class Codec:
@@ -95,7 +108,7 @@ class SqliteJournal:
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'format'", (str(FORMAT),))
         self.db.execute("COMMIT")
 
-    def append(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+    def append(self, events: Sequence[Any], commands: Sequence[Any]) -> int:
         body = self.codec.encode(events, commands)
         packed = len(body) > PACK_OVER_BYTES
         stored = zlib.compress(body, 1) if packed else body
@@ -103,30 +116,77 @@ class SqliteJournal:
         row = (self.next_seq, self.version, zlib.crc32(stored), int(packed), stored)
         self.db.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?)", row)
         self.next_seq += 1
+        return self.next_seq - 1
 
-    def batches(self) -> Iterable[tuple[str, list[Any], list[Any]]]:
-        return self._batches(self.db)
+    def batches(self, after: int = 0) -> Iterable[Batch]:
+        return self._batches(self.db, after)
 
-    def read_beside(self) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    def batch(self, number: int) -> Batch:
+        row = self.db.execute("SELECT * FROM batches WHERE seq = ?", (number,)).fetchone()
+        if row is None:
+            raise KeyError(number)
+        return self._batch(*row)
+
+    def read_beside(self) -> Iterator[Batch]:
         """As `batches`, from any thread, while the writer goes on."""
         db = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)
         try:
-            yield from self._batches(db)
+            yield from self._batches(db, 0)
         finally:
             db.close()
 
-    def _batches(self, db: sqlite3.Connection) -> Iterator[tuple[str, list[Any], list[Any]]]:
-        for seq, version, checksum, packed, stored in db.execute("SELECT * FROM batches ORDER BY seq"):
-            if zlib.crc32(stored) != checksum:
-                text = f"batch {seq} of the journal {self.path} is damaged; restore the file from a backup"
-                raise Corrupt(f"{text}, or move it away to start anew (finals at the origins are not touched)", code="checksum_mismatch")
-            events, commands = self.codec.decode(zlib.decompress(stored) if packed else stored)
-            yield version, events, commands
+    def _batches(self, db: sqlite3.Connection, after: int) -> Iterator[Batch]:
+        for row in db.execute("SELECT * FROM batches WHERE seq > ? ORDER BY seq", (after,)):
+            yield self._batch(*row)
+
+    def _batch(self, seq: int, version: str, checksum: int, packed: int, stored: bytes) -> Batch:
+        if zlib.crc32(stored) != checksum:
+            text = f"batch {seq} of the journal {self.path} is damaged; restore the file from a backup"
+            raise Corrupt(f"{text}, or move it away to start anew (finals at the origins are not touched)", code="checksum_mismatch")
+        return Batch(seq, version, *self.codec.decode(zlib.decompress(stored) if packed else stored))
+
+    def snapshot(self, parts: Mapping[str, Any]) -> None:
+        stored = zlib.compress(self.codec.encoder.encode(parts), 1)
+        shape = shape_of({name: type(part) for name, part in parts.items()})
+        row = (self.next_seq - 1, self.version, shape, zlib.crc32(stored), stored)
+        try:
+            self.db.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?, ?, ?, ?)", row)
+        except sqlite3.Error as problem:
+            log.warning("no snapshot of the journal %s could be stored: %s", self.path, problem)
+
+    def newest_snapshot(self, kinds: Mapping[str, type]) -> Snapshot | None:
+        try:
+            row = self.db.execute("SELECT seq, version, shape, checksum, body FROM snapshot").fetchone()
+        except sqlite3.DatabaseError as problem:
+            return self._unused(f"it cannot be read ({problem})")
+        if row is None:
+            return None
+        seq, version, shape, checksum, stored = row
+        if version != self.version:
+            return self._unused(f"stager {version} wrote it, and this is {self.version}")
+        if shape != shape_of(kinds):
+            return self._unused(f"other code than this {self.version} wrote it")
+        if zlib.crc32(stored) != checksum:
+            return self._unused("it is damaged")
+        if seq >= self.next_seq:
+            return self._unused(f"it is of batch {seq}, and the last one is {self.next_seq - 1}")
+        raw = msgspec.msgpack.decode(zlib.decompress(stored), type=dict[str, msgspec.Raw])
+        return Snapshot(seq, {name: msgspec.msgpack.decode(raw[name], type=kind) for name, kind in kinds.items()})
+
+    def _unused(self, why: str) -> None:
+        log.warning("the snapshot in the journal %s is not used: %s; all batches are replayed", self.path, why)
 
     def clear(self) -> None:
         """Forgets everything; only for a journal whose runs are all removed."""
+        self.db.execute("DELETE FROM snapshot")
         self.db.execute("DELETE FROM batches")
         self.db.execute("VACUUM")
 
     def close(self) -> None:
         self.db.close()
+
+
+def shape_of(kinds: Mapping[str, type]) -> int:
+    """Differs when a class of the parts, or of anything in them, has other fields: what such code wrote may mean something else."""
+    names = sorted(kinds)
+    return zlib.crc32(repr((names, msgspec.inspect.multi_type_info(kinds[name] for name in names))).encode())

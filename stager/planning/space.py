@@ -36,6 +36,15 @@ class SpaceProfile:
             top[index] = left if left > right else right
         self._top = top
 
+    def values(self) -> list[int]:
+        """Of every position, in order: a profile made of them is this one."""
+        # What was added above a leaf counts below it, from the root down.
+        above = [0] * (2 * self._size)
+        for index in range(1, self._size):
+            above[2 * index] = above[2 * index + 1] = above[index] + self._extra[index]
+        first = self._size + 1
+        return [self._top[leaf] + above[leaf] for leaf in range(first, first + self.length)]
+
     def add(self, lo: int, hi: int, delta: int) -> None:
         """Adds delta to every position of [lo, hi); an empty range changes nothing."""
         if lo >= hi or not delta:

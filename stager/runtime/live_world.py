@@ -48,6 +48,7 @@ class LiveWorld:
         self.attempts: Attempts | None = None
         self.callbacks: list[Callable[[], None]] = []
         self.tasks: list[asyncio.Task[None]] = []
+        self.last_batch = 0
         self.failure: BaseException | None = None
 
     def events(self) -> Iterable[Sequence[Any]]:
@@ -56,7 +57,7 @@ class LiveWorld:
             yield events
 
     def perform(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
-        self.journal.append(events, commands)
+        self.last_batch = self.journal.append(events, commands)
         for command in commands:
             if type(command) is cmd.WakeAt:
                 self.inbox.wake_at(command.wake_at)

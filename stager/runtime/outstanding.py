@@ -1,11 +1,13 @@
 """Which journaled commands have no answering event yet: what must be done again after a crash, and what is needed to say a transfer anew.
 
-May know: events and commands. One rule: fed by the same batches live and in replay, so a restart knows what a living world would.
+May know: events and commands. One rule: fed by the same batches live and in replay, or begun with what was kept, so a restart knows what a
+living world would.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,6 +15,21 @@ from msgspec.structs import replace
 from stager.model.workflow import Workflow
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+
+
+@dataclass(frozen=True, slots=True)
+class KeptOutstanding:
+    """Without the workflows: they stand in the events that submitted them."""
+
+    epoch: int
+    fetches: list[cmd.Fetch]
+    uploads: list[cmd.Upload]
+    cancels: list[cmd.CancelTransfer]
+    erases: list[cmd.EraseSpill]
+    attempts: list[cmd.StartAttempt]
+    grants: list[cmd.GrantSpace]
+    kills: list[cmd.KillAttempt]
+    wakes: list[float]
 
 
 class Outstanding:
@@ -26,6 +43,33 @@ class Outstanding:
         self.kills: dict[str, cmd.KillAttempt] = {}
         self.wakes: set[float] = set()
         self.epoch = 0
+
+    def kept(self) -> KeptOutstanding:
+        transfers = self.transfers.values()
+        return KeptOutstanding(
+            self.epoch,
+            [command for command in transfers if isinstance(command, cmd.Fetch)],
+            [command for command in transfers if isinstance(command, cmd.Upload)],
+            list(self.cancels.values()),
+            list(self.erases.values()),
+            list(self.attempts.values()),
+            list(self.grants.values()),
+            list(self.kills.values()),
+            sorted(self.wakes),
+        )
+
+    def twin(self) -> Outstanding:
+        """For another thread: equal, and nothing of it is shared."""
+        other = Outstanding()
+        other.take_up(self.kept(), {})
+        other.workflows = dict(self.workflows)
+        return other
+
+    def take_up(self, kept: KeptOutstanding, submitted: Mapping[str, ev.RunSubmitted]) -> None:
+        self.workflows = {run: event.workflow for run, event in submitted.items()}
+        for commands in (kept.fetches, kept.uploads, kept.cancels, kept.erases, kept.attempts, kept.grants, kept.kills):
+            self.gave(commands)
+        self.epoch, self.wakes = kept.epoch, set(kept.wakes)
 
     def saw(self, events: Sequence[Any]) -> None:
         for event in events:

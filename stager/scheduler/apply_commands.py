@@ -164,6 +164,7 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
     if job.order > run.head and (run.safety is not None or run.ahead is not None):
         begin_early_span(run, job, command.reserve_bytes)
     job.inputs_missing = 0
+    pinned = run.pinned[job.id] = []
     for file in inputs_of(state, run, command.job):
         copy = file.copies.get(command.node)
         if copy is None:
@@ -171,7 +172,7 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
             state.to_fetch.append((command.node, file.id))
         elif copy.state is CopyState.PRESENT:
             run.hit_bytes += copy.size_bytes
-        job.pinned.append((file, pin(state, file, command.node)))
+        pinned.append((file, pin(state, file, command.node)))
         end_span(state, file.copies[command.node])
         job.inputs_missing += file.copies[command.node].state is not CopyState.PRESENT
     if job.inputs_missing == 0:

@@ -7,6 +7,7 @@ from heapq import heapify
 from stager.model.files import FileKind
 from stager.model.ids import external_file_id, produced_file_id
 from stager.model.workflow import graph_of
+from stager.planning.plan import FilePlan, Plan
 from stager.scheduler import events as ev
 from stager.scheduler.books import count_parents, due_upload, inputs_of, make_ready_or_wait, move_job, offer_for_prefetch, settle, take_over
 from stager.scheduler.profiles import profile_if_tight
@@ -18,9 +19,9 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
     workflow, plan = event.workflow, event.plan
     graph = graph_of(workflow)
     state.runs_seen += 1
-    planned = {entry.lfn: entry for entry in plan.files}
+    planned = planned_files(plan)
     jobs = {p.job: JobEntry(p.job, event.run, p.order, p.node, p.reserve_bytes) for p in plan.jobs}
-    by_order = [entry.job for entry in sorted(plan.jobs, key=lambda entry: entry.order)]
+    by_order = serial_order(plan)
     run = RunEntry(event.run, state.runs_seen, workflow, plan, graph, event.at, {}, jobs, by_order, planned, unended=len(jobs))
     state.runs[event.run] = run
     for entry in plan.jobs:
@@ -36,6 +37,14 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
         jobs[job_id].waits_for = count_parents(state, run, job_id)
         make_ready_or_wait(state, jobs[job_id], event.at)
     state.finish_checks[run.id] = None
+
+
+def serial_order(plan: Plan) -> list[str]:
+    return [entry.job for entry in sorted(plan.jobs, key=lambda entry: entry.order)]
+
+
+def planned_files(plan: Plan) -> dict[str, FilePlan]:
+    return {entry.lfn: entry for entry in plan.files}
 
 
 def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:

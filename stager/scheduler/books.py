@@ -180,18 +180,17 @@ def count_parents(state: State, run: RunEntry, job_id: str) -> int:
 
 def inputs_of(state: State, run: RunEntry, job_id: str) -> list[FileEntry]:
     """Each file once, in the order of writing."""
-    job = run.jobs[job_id]
-    if job.inputs is None:
+    inputs = run.inputs.get(job_id)
+    if inputs is None:
         lfns = dict.fromkeys([entry.lfn for entry in run.workflow.jobs[job_id].inputs])
-        job.inputs = [state.files[run.file_ids[lfn]] for lfn in lfns]
-    return job.inputs
+        inputs = run.inputs[job_id] = [state.files[run.file_ids[lfn]] for lfn in lfns]
+    return inputs
 
 
 def release_admission(state: State, job: JobEntry, reserve_bytes: int) -> None:
     """Gives back the promise and the pins of an admitted or running job."""
     promise(state, job, -reserve_bytes)
-    pinned, job.pinned = job.pinned, []
-    for file, copy in pinned:
+    for file, copy in state.runs[job.run].pinned.pop(job.id, ()):
         unpin(state, file, job.node, copy)
 
 

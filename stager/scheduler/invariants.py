@@ -48,9 +48,10 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
     found = [f"node {node.id}: {name} is {getattr(node, name)}, should be {value}" for name, value in sums.items() if getattr(node, name) != value]
     pins: dict[int, int] = {}
     for job in jobs:
-        for _, copy in job.pinned:
+        pinned = state.runs[job.run].pinned.get(job.id, ())
+        for _, copy in pinned:
             pins[id(copy)] = pins.get(id(copy), 0) + 1
-        if bool(job.pinned) and job.state not in WITH_PROMISE and not job.attempt:
+        if pinned and job.state not in WITH_PROMISE and not job.attempt:
             found.append(f"job {job.id} is {job.state} and holds pins")
     for transfer in state.transfers.values():
         if transfer.copy is not None:
@@ -80,7 +81,7 @@ def broken_in_run(state: State, run: RunEntry) -> list[str]:
         if job.state in (JobState.WAITING, JobState.READY, JobState.BACKOFF) and job.waits_for != waits:
             found.append(f"job {job.id}: waits_for is {job.waits_for}, should be {waits}")
         if job.state is JobState.ADMITTED:
-            missing = sum(copy.state is not CopyState.PRESENT for _, copy in job.pinned)
+            missing = sum(copy.state is not CopyState.PRESENT for _, copy in run.pinned[job.id])
             if missing != job.inputs_missing:
                 found.append(f"job {job.id}: inputs_missing is {job.inputs_missing}, should be {missing}")
     return found

@@ -28,6 +28,13 @@ class Machine:
     def __init__(self, policy: Policy, limits: Limits) -> None:
         self.state = State(policy, limits)
 
+    @classmethod
+    def of(cls, state: State) -> Machine:
+        """One that goes on from a restored state, which is its own from now on."""
+        machine = cls(state.policy, state.limits)
+        machine.state = state
+        return machine
+
     def step(self, event: Event) -> list[Command]:
         """Applies the event, decides, applies what was decided and returns it."""
         state = self.state

@@ -160,7 +160,7 @@ def void_readers(turn: Turn, file: FileEntry, node_id: str) -> None:
     """A job that is reading damaged content must not be believed."""
     state = turn.state
     for attempt_id, attempt in list(state.attempts.items()):
-        pinned = state.job(attempt.run, attempt.job).pinned
+        pinned = state.runs[attempt.run].pinned.get(attempt.job, ())
         reads = any(entry is file and copy is not file.copies.get(node_id) for entry, copy in pinned)
         if reads and attempt.node == node_id and not attempt.void:
             turn.give(cmd.KillAttempt, node=attempt.node, run=attempt.run, job=attempt.job, attempt=attempt_id, void=True)

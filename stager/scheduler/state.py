@@ -103,8 +103,6 @@ class JobEntry:
     not_before: float = 0.0
     fault: Fault | None = None
     early_span: tuple[int, int, int] | None = None
-    inputs: list[FileEntry] | None = None
-    pinned: list[tuple[FileEntry, Copy]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -141,7 +139,10 @@ class TransferEntry:
 
 @dataclass(slots=True)
 class RunEntry:
-    """`shared`: its names of external files that are another run's now (`FileEntry.run`). `head` is the first order whose job has not ended; `live_bytes` what its produced files hold that nothing else could give back, `promised_bytes` what its admitted and running jobs may add."""
+    """`shared`: its names of external files that are another run's now (`FileEntry.run`). `head` is the first order whose job has not ended; `live_bytes` what its produced files hold that nothing else could give back, `promised_bytes` what its admitted and running jobs may add.
+
+    `inputs` (looked up once) and `pinned` (of admitted and running jobs) are by job, here and not with it: a job names others, it never holds them.
+    """
 
     id: str
     sequence: int
@@ -154,6 +155,8 @@ class RunEntry:
     by_order: list[str]
     planned: dict[str, FilePlan]
     shared: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, list[FileEntry]] = field(default_factory=dict)
+    pinned: dict[str, list[tuple[FileEntry, Copy]]] = field(default_factory=dict)
     state: RunState = RunState.ACTIVE
     outcome: RunOutcome | None = None
     fault: Fault | None = None

@@ -27,6 +27,7 @@ from stager.driver import drive
 from stager.model.errors import Transient
 from stager.model.workflow import Workflow
 from stager.planning.policy import Limits, Policy
+from stager.ports import Batch
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.inbox import Inbox
 from stager.runtime.live_world import LiveWorld
@@ -97,7 +98,8 @@ class Scheduler:
     def replay(self) -> None:
         """The Machine as it was when the last scheduler ended. Long for a long journal."""
         self._fold_away()
-        self.machine, self.outstanding = recover(self.journal, __version__, lambda: Machine(Policy(), self.limits), self._start_tally)
+        self.past = recover(self.journal, __version__, lambda: Machine(Policy(), self.limits), self._start_tally)
+        self.machine, self.outstanding = self.past.machine, self.past.outstanding.twin()
         self.epoch = self._next_epoch(self.outstanding.epoch)
 
     def open(self) -> None:
@@ -121,9 +123,9 @@ class Scheduler:
         self.world.open([self.link], self.executor)
         threading.Thread(target=self._drive, name="drive", daemon=True).start()
 
-    def _start_tally(self) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+    def _start_tally(self) -> Tally:
         self.tally = Tally()
-        return self.tally.saw
+        return self.tally
 
     def _fold_away(self) -> None:
         """A journal that tells only of runs that are over, or that were removed, need not be replayed for ever: their records are kept."""
@@ -164,7 +166,7 @@ class Scheduler:
 
     def _watch(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
         """On the driving thread, after each batch."""
-        self.tally.saw(events, commands)
+        self.past.saw(Batch(self.world.last_batch, __version__, events, commands))
         self.measuring.saw(events, commands)
         for event in events:
             if type(event) is ev.RunSubmitted:
@@ -172,6 +174,7 @@ class Scheduler:
         for command in commands:
             if type(command) is cmd.FinishRun:
                 self._write_summary(command.run)
+        self.past.keep_if_due(self.journal)
 
     def _carried_out(self, events: Sequence[Any]) -> None:
         """On the loop's thread. Whoever is woken here asks the driving thread, which first ends its own watch over this batch."""
@@ -236,7 +239,10 @@ class Scheduler:
             end = time.monotonic() + STOP_DEADLINE_S if now else None
             while await self.has_active() and (end is None or time.monotonic() < end):
                 await self.happening(self.changed, 1.0)
-            self.ended.set()
+            try:
+                await self.ask(lambda: self.past.keep_at_end(self.journal))
+            finally:
+                self.ended.set()
 
     async def has_active(self) -> bool:
         return not self.ended.is_set() and bool(await self.ask(lambda: list(self.machine.state.active)))

@@ -8,20 +8,39 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from stager import wire
 from stager.model.units import format_duration, format_size
+from stager.ports import Batch
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.service.tally import Step
 
 LINES_MAX = 10_000
 
 
-def kind_of(value: Any) -> str:
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event or command of a run, in words: what it was made of need not be kept."""
+
+    seq: int
+    run: str
+    at: float
+    kind: str
+    subject: str
+    text: str
+
+
+def step_of(seq: int, run: str, value: Any) -> Step:
+    return Step(seq, run, value.at, kind_of(type(value)), subject_of(value), text_of(value))
+
+
+@cache
+def kind_of(kind: type) -> str:
     """`TransferDone` -> `transfer_done`."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(value).__name__).lower()
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def subject_of(value: Any) -> str:
@@ -29,13 +48,12 @@ def subject_of(value: Any) -> str:
 
 
 def progress_event(step: Step) -> wire.ProgressEvent:
-    value = step.value
-    return wire.ProgressEvent(seq=step.seq, at=value.at, run=step.run, kind=kind_of(value), subject=subject_of(value), text=text_of(value))
+    return wire.ProgressEvent(seq=step.seq, at=step.at, run=step.run, kind=step.kind, subject=step.subject, text=step.text)
 
 
 def text_of(value: Any) -> str:
     teller = TELL.get(type(value))
-    return teller(value) if teller is not None else kind_of(value).replace("_", " ")
+    return teller(value) if teller is not None else kind_of(type(value)).replace("_", " ")
 
 
 def done_text(event: ev.TransferDone) -> str:
@@ -84,12 +102,12 @@ TELL: dict[type, Callable[[Any], str]] = {
 }
 
 
-def story(batches: Iterable[tuple[str, list[Any], list[Any]]], run: str, file_id: str, job: str) -> Iterator[str]:
+def story(batches: Iterable[Batch], run: str, file_id: str, job: str) -> Iterator[str]:
     """Each fact and decision about one file (by id) or one job of the run, from the journal."""
     ids: set[str] = set()
     count = 0
-    for _, events, commands in batches:
-        for value in (*events, *commands):
+    for batch in batches:
+        for value in (*batch.events, *batch.commands):
             if not concerns(value, run, file_id, job, ids):
                 continue
             if count == LINES_MAX:

@@ -1,6 +1,6 @@
 """Sums that views and summaries need and the Machine does not: what attempts measured, what moved when, the story of a run in steps.
 
-May know: events and commands. One rule: fed by the same batches live and in replay; it decides nothing.
+May know: events and commands. One rule: fed by the same batches live and in replay, or begun with what it kept; it decides nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.service.story import Step, step_of
 
 STEPS_KEPT = 50_000
 
@@ -27,22 +28,30 @@ class RunTally:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One event or command of a run, as it was."""
-
-    seq: int
-    run: str
-    value: Any
+class KeptTally:
+    runs: dict[str, RunTally]
+    transfers: dict[str, tuple[str, bool]]
+    steps: list[Step]
+    next_seq: int
 
 
 class Tally:
     """On the driving thread only."""
+
+    KEPT = KeptTally
 
     def __init__(self) -> None:
         self.runs: dict[str, RunTally] = {}
         self.transfers: dict[str, tuple[str, bool]] = {}
         self.steps: deque[Step] = deque(maxlen=STEPS_KEPT)
         self.next_seq = 1
+
+    def kept(self) -> KeptTally:
+        return KeptTally(self.runs, self.transfers, list(self.steps), self.next_seq)
+
+    def take_up(self, kept: KeptTally) -> None:
+        self.runs, self.transfers, self.next_seq = kept.runs, kept.transfers, kept.next_seq
+        self.steps.extend(kept.steps)
 
     def saw(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
         for event in events:
@@ -75,7 +84,7 @@ class Tally:
             yield step
 
     def _step(self, run: str, value: Any) -> None:
-        self.steps.append(Step(self.next_seq, run, value))
+        self.steps.append(step_of(self.next_seq, run, value))
         self.next_seq += 1
 
     def _transfer_ended(self, event: ev.TransferDone | ev.TransferFailed | ev.TransferCancelled) -> None:

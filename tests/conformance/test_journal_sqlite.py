@@ -8,6 +8,8 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,6 +23,7 @@ from stager.model.errors import Corrupt, Refused
 from stager.model.files import Destination, File, Location, Source
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.plan import Access, Basis, FilePlan, JobPlan, Plan
+from stager.ports import Snapshot
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from tests.testbed.places import PROJECT
@@ -43,7 +46,7 @@ def wake(number: int) -> cmd.WakeAt:
 def read(path: Path, version: str = "1") -> list[tuple[str, list[Any], list[Any]]]:
     journal = SqliteJournal(path, version)
     try:
-        return list(journal.batches())
+        return [tuple(batch[1:]) for batch in journal.batches()]
     finally:
         journal.close()
 
@@ -173,8 +176,8 @@ def test_it_can_be_read_from_another_thread_while_it_is_written(tmp_path: Path) 
     found: list[float] = []
 
     def reader() -> None:
-        for _, events, _ in journal.read_beside():
-            found.append(events[0].at)
+        for batch in journal.read_beside():
+            found.append(batch.events[0].at)
 
     thread = threading.Thread(target=reader)
     thread.start()
@@ -193,6 +196,142 @@ def test_a_cleared_journal_starts_anew(tmp_path: Path) -> None:
     journal.append([woken(2.0)], [])
     journal.close()
     assert [events for _, events, _ in read(path)] == [[woken(2.0)]]
+
+
+@dataclass(frozen=True)
+class Sums:
+    by_name: dict[str, int]
+
+
+@dataclass(frozen=True)
+class OtherSums:
+    by_name: dict[str, int]
+    more: int = 0
+
+
+def with_snapshot(path: Path, version: str = "1") -> None:
+    """Three batches, the snapshot after the second."""
+    journal = SqliteJournal(path, version)
+    for number in range(3):
+        journal.append([woken(float(number))], [])
+        if number < 2:
+            journal.snapshot({"sums": Sums({"batches": number + 1})})
+    journal.close()
+
+
+def newest(path: Path, version: str = "1", kind: type = Sums) -> Snapshot | None:
+    journal = SqliteJournal(path, version)
+    try:
+        return journal.newest_snapshot({"sums": kind})
+    finally:
+        journal.close()
+
+
+def change(path: Path, statement: str, *values: Any) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute(statement, values)
+    db.close()
+
+
+def test_the_newest_snapshot_is_kept_and_no_batch_is_dropped_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    with_snapshot(path)
+    assert newest(path) == Snapshot(2, {"sums": Sums({"batches": 2})})
+    assert [events for _, events, _ in read(path)] == [[woken(0.0)], [woken(1.0)], [woken(2.0)]]
+    journal = SqliteJournal(path, "1")
+    assert [batch.number for batch in journal.batches(2)] == [3] and journal.batch(1).events == [woken(0.0)]
+    with pytest.raises(KeyError):
+        journal.batch(4)
+    journal.close()
+
+
+def test_without_a_snapshot_there_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert newest(tmp_path / "journal.sqlite") is None and not caplog.records
+
+
+def test_a_damaged_snapshot_is_not_used_and_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "journal.sqlite"
+    with_snapshot(path)
+    with sqlite3.connect(path) as db:
+        body = bytearray(db.execute("SELECT body FROM snapshot").fetchone()[0])
+    db.close()
+    body[-1] ^= 1
+    change(path, "UPDATE snapshot SET body = ?", bytes(body))
+    assert newest(path) is None
+    assert "it is damaged; all batches are replayed" in caplog.text
+
+
+def test_a_snapshot_of_another_version_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "journal.sqlite"
+    with_snapshot(path, "1")
+    assert newest(path, "2") is None
+    assert "stager 1 wrote it, and this is 2" in caplog.text
+
+
+def test_a_snapshot_of_classes_with_other_fields_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The version says nothing of code that is being worked on; a new field with a default would read as if it had been there."""
+    path = tmp_path / "journal.sqlite"
+    with_snapshot(path)
+    assert newest(path, kind=OtherSums) is None
+    assert "other code than this 1 wrote it" in caplog.text
+
+
+def test_a_snapshot_of_batches_that_are_not_there_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "journal.sqlite"
+    with_snapshot(path)
+    change(path, "DELETE FROM batches WHERE seq > 1")
+    assert newest(path) is None
+    assert "it is of batch 2, and the last one is 1" in caplog.text
+
+
+def test_a_snapshot_that_cannot_be_stored_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "journal.sqlite"
+    with_snapshot(path)
+    journal = SqliteJournal(path, "1")
+    # As a full disk does.
+    journal.db.execute("PRAGMA max_page_count = 1")
+    journal.snapshot({"sums": Sums({str(number): number for number in range(100_000)})})
+    assert "no snapshot of the journal" in caplog.text
+    assert journal.newest_snapshot({"sums": Sums}) == Snapshot(2, {"sums": Sums({"batches": 2})})
+    journal.close()
+
+
+def test_a_cleared_journal_has_no_snapshot(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    with_snapshot(path)
+    journal = SqliteJournal(path, "1")
+    journal.clear()
+    for number in range(5):
+        journal.append([woken(float(number))], [])
+    assert journal.newest_snapshot({"sums": Sums}) is None
+    journal.close()
+
+
+FORMAT_1 = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE batches (
+    seq INTEGER PRIMARY KEY, version TEXT NOT NULL, checksum INTEGER NOT NULL, packed INTEGER NOT NULL, body BLOB NOT NULL
+);
+INSERT INTO meta VALUES ('format', '1');
+"""
+
+
+def test_a_journal_of_format_1_is_upgraded_and_can_keep_snapshots(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    body = Codec(ev.Event, cmd.Command).encode([woken(1.0)], [wake(1)])
+    with sqlite3.connect(path) as db:
+        db.executescript(FORMAT_1)
+        db.execute("INSERT INTO batches VALUES (1, '0.1', ?, 0, ?)", (zlib.crc32(body), body))
+    db.close()
+    journal = SqliteJournal(path, "1")
+    assert journal.newest_snapshot({"sums": Sums}) is None
+    journal.snapshot({"sums": Sums({})})
+    journal.close()
+    assert newest(path) == Snapshot(1, {"sums": Sums({})})
+    assert read(path) == [("0.1", [woken(1.0)], [wake(1)])]
+    with sqlite3.connect(tmp_path / "journal.format1.backup") as db:
+        assert db.execute("SELECT body FROM batches").fetchall() == [(body,)]
+    db.close()
 
 
 def big_run(jobs: int) -> ev.RunSubmitted:

@@ -64,7 +64,7 @@ def journaled(rig: Rig, kind: type) -> list[Any]:
     """Of that kind, from the journal as it lies there."""
     journal = SqliteJournal(rig.stager.state_dir / "journal.sqlite", "test")
     try:
-        return [value for _, events, commands in journal.read_beside() for value in (*events, *commands) if type(value) is kind]
+        return [value for batch in journal.read_beside() for value in (*batch.events, *batch.commands) if type(value) is kind]
     finally:
         journal.close()
 

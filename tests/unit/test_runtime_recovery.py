@@ -6,7 +6,8 @@ import asyncio
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from stager.model.topology import Node, OriginLink, Topology, embedded
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
 from stager.planning.policy import Limits, Policy
+from stager.ports import Batch, Snapshot
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.node_calls import NodeCalls
 from stager.runtime.outstanding import Outstanding
@@ -50,13 +52,23 @@ class Recorded:
 
     def __init__(self, version: str) -> None:
         self.version = version
-        self.kept: list[tuple[str, list[Any], list[Any]]] = []
+        self.kept: list[Batch] = []
 
-    def append(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
-        self.kept.append((self.version, list(events), list(commands)))
+    def append(self, events: Sequence[Any], commands: Sequence[Any]) -> int:
+        self.kept.append(Batch(len(self.kept) + 1, self.version, list(events), list(commands)))
+        return len(self.kept)
 
-    def batches(self) -> Iterable[tuple[str, list[Any], list[Any]]]:
-        return list(self.kept)
+    def batches(self, after: int = 0) -> Iterable[Batch]:
+        return list(self.kept[after:])
+
+    def batch(self, number: int) -> Batch:
+        return self.kept[number - 1]
+
+    def snapshot(self, parts: Mapping[str, Any]) -> None:
+        raise AssertionError("nothing here is worth a snapshot")
+
+    def newest_snapshot(self, kinds: Mapping[str, type]) -> Snapshot | None:
+        return None
 
     def close(self) -> None: ...
 
@@ -92,7 +104,27 @@ def lived(version: str = "1") -> tuple[Machine, Recorded]:
     return machine, journal
 
 
-def nothing(events: Sequence[Any], commands: Sequence[Any]) -> None: ...
+@dataclass
+class Sizes:
+    """A watch."""
+
+    seen: list[int] = field(default_factory=list)
+
+
+class Watching:
+    KEPT = Sizes
+
+    def __init__(self) -> None:
+        self.sizes = Sizes()
+
+    def saw(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        self.sizes.seen.append(len(events))
+
+    def kept(self) -> Sizes:
+        return self.sizes
+
+    def take_up(self, kept: Sizes) -> None:
+        self.sizes = kept
 
 
 def picture(machine: Machine) -> dict[str, Any]:
@@ -117,25 +149,25 @@ def picture(machine: Machine) -> dict[str, Any]:
 def test_the_machine_is_as_it_was(version: str, caplog: pytest.LogCaptureFixture) -> None:
     """Decided anew by the version that wrote the journal, applied by another."""
     machine, journal = lived("1")
-    found, _ = recover(journal, version, make, lambda: nothing)
+    found = recover(journal, version, make, Watching).machine
     assert picture(found) == picture(machine)
     assert not caplog.records
 
 
 def test_a_disagreement_is_logged_loudly_and_the_record_wins(caplog: pytest.LogCaptureFixture) -> None:
     machine, journal = lived("1")
-    [batch] = [
+    [place] = [
         number
-        for number, (_, _, commands) in enumerate(journal.kept)
-        if any(type(command) is cmd.StartAttempt and command.job == "last" for command in commands)
+        for number, batch in enumerate(journal.kept)
+        if any(type(command) is cmd.StartAttempt and command.job == "last" for command in batch.commands)
     ]
-    version, events, commands = journal.kept[batch]
     recorded = [
-        replace(command, reserve_bytes=command.reserve_bytes + 1) if type(command) is cmd.StartAttempt else command for command in commands
+        replace(command, reserve_bytes=command.reserve_bytes + 1) if type(command) is cmd.StartAttempt else command
+        for command in journal.kept[place].commands
     ]
-    journal.kept[batch] = (version, events, recorded)
+    journal.kept[place] = journal.kept[place]._replace(commands=recorded)
     with caplog.at_level(logging.ERROR):
-        found, _ = recover(journal, "1", make, lambda: nothing)
+        found = recover(journal, "1", make, Watching).machine
     assert "the recorded decisions are taken" in caplog.text
     [attempt] = found.state.attempts.values()
     [decided] = machine.state.attempts.values()
@@ -144,14 +176,12 @@ def test_a_disagreement_is_logged_loudly_and_the_record_wins(caplog: pytest.LogC
 
 def test_every_batch_is_watched_once() -> None:
     _, journal = lived()
-    seen: list[int] = []
-    recover(journal, "1", make, lambda: lambda events, commands: seen.append(len(events)))
-    assert len(seen) == len(journal.kept)
+    assert recover(journal, "1", make, Watching).watch.kept().seen == [len(batch.events) for batch in journal.kept]
 
 
 def test_what_has_no_answer_yet_is_outstanding() -> None:
     machine, journal = lived()
-    _, outstanding = recover(journal, "1", make, lambda: nothing)
+    outstanding = recover(journal, "1", make, Watching).outstanding
     assert [command.job for command in outstanding.attempts.values()] == ["last"]
     assert outstanding.transfers == {} and outstanding.epoch == 1
     assert outstanding.workflows == {"w-1": WORKFLOW}
@@ -268,7 +298,8 @@ def test_a_journal_from_before_commands_named_runs_and_origins_is_read_and_appli
     for events, commands in world.journal:
         journal.append(*Codec(ev.Event, cmd.Command).decode(as_written_before(events, commands, met)))
     assert set(met) == set(LATER_FIELDS)
-    found, outstanding = recover(journal, "new", lambda: Machine(world.policy, world.limits), lambda: nothing)
+    past = recover(journal, "new", lambda: Machine(world.policy, world.limits), Watching)
+    found, outstanding = past.machine, past.outstanding
     assert picture(found) == picture(machine)
     assert {run: entry.outcome for run, entry in found.state.runs.items()} == {"s-1": "succeeded", "w-1": "failed"}
     assert list(found.state.paused_origins) == list(machine.state.paused_origins) and outstanding.erases == {}

@@ -14,8 +14,7 @@ from stager.scheduler.ledger import ledger_of
 from stager.scheduler.states import RunState
 from stager.service.app import Scheduler
 from stager.service.rates import under_way
-from stager.service.story import progress_event, story
-from stager.service.tally import Step
+from stager.service.story import Step, progress_event, story
 from stager.service.views import job_view, ledger_entry, losses, problems_of, run_info, run_status, run_sums
 from stager.worker.place import safe_name
 

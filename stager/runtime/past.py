@@ -1,0 +1,94 @@
+"""The Machine, and all that is fed by the batches it lives through: what a restart has to bring back, by replay or from a snapshot.
+
+May know: the journal port, the Machine. One rule: a snapshot is taken between two batches, of everything at once, on the thread that steps
+the Machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from stager.ports import Batch, Journal
+from stager.runtime.outstanding import KeptOutstanding, Outstanding
+from stager.scheduler import events as ev
+from stager.scheduler.machine import Machine
+from stager.scheduler.snapshot import KeptState, kept_state, restored
+
+# A replay of fewer events is not worth a snapshot.
+EVENTS_MIN = 500
+# A snapshot costs what the replay of a tenth as many events does as there are jobs and files; one in a quarter as many keeps both small.
+ENTRIES_PER_EVENT = 4
+
+
+class Watch(Protocol):
+    """Sums over all batches, live and in replay. What it `kept`, of the class KEPT, is taken up by a new one; it is written down at once."""
+
+    KEPT: type
+
+    def saw(self, events: Sequence[Any], commands: Sequence[Any]) -> None: ...
+    def kept(self) -> Any: ...
+    def take_up(self, kept: Any) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The number of the batch that submitted each run: a snapshot does not repeat its workflow and plan."""
+
+    submitted: dict[str, int]
+
+
+@dataclass(slots=True)
+class Past:
+    machine: Machine
+    watch: Watch
+    outstanding: Outstanding = field(default_factory=Outstanding)
+    submitted: dict[str, int] = field(default_factory=dict)
+    events_since: int = 0
+
+    def saw(self, batch: Batch) -> None:
+        self.outstanding.saw(batch.events)
+        self.outstanding.gave(batch.commands)
+        self.watch.saw(batch.events, batch.commands)
+        self.events_since += len(batch.events)
+        for event in batch.events:
+            if type(event) is ev.RunSubmitted:
+                self.submitted[event.run] = batch.number
+
+    def keep_if_due(self, journal: Journal) -> None:
+        if self.events_since >= EVENTS_MIN and self.events_since >= self._entries() // ENTRIES_PER_EVENT:
+            self.keep(journal)
+
+    def keep_at_end(self, journal: Journal) -> None:
+        if self.events_since >= EVENTS_MIN:
+            self.keep(journal)
+
+    def _entries(self) -> int:
+        state = self.machine.state
+        return len(state.files) + sum(len(run.jobs) for run in state.runs.values())
+
+    def keep(self, journal: Journal) -> None:
+        self.events_since = 0
+        parts = {"machine": kept_state(self.machine.state), "outstanding": self.outstanding.kept(), "watch": self.watch.kept()}
+        journal.snapshot({**parts, "places": Places(self.submitted)})
+
+
+def from_snapshot(journal: Journal, start_watch: Callable[[], Watch]) -> tuple[Past, int] | None:
+    """The past as they were, and the number of the last batch in them. None: there is no snapshot to begin with."""
+    watch = start_watch()
+    kinds = {"machine": KeptState, "outstanding": KeptOutstanding, "watch": watch.KEPT, "places": Places}
+    snapshot = journal.newest_snapshot(kinds)
+    if snapshot is None:
+        return None
+    parts = snapshot.parts
+    places = parts["places"].submitted
+    submitted = {run: submission(journal.batch(number), run) for run, number in places.items()}
+    past = Past(Machine.of(restored(parts["machine"], submitted)), watch, submitted=places)
+    past.outstanding.take_up(parts["outstanding"], submitted)
+    watch.take_up(parts["watch"])
+    return past, snapshot.number
+
+
+def submission(batch: Batch, run: str) -> ev.RunSubmitted:
+    return next(event for event in reversed(batch.events) if isinstance(event, ev.RunSubmitted) and event.run == run)

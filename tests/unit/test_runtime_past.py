@@ -1,0 +1,177 @@
+"""Past brought back from a snapshot and the batches after it are those that a replay of all batches makes, and hold what was lived."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from msgspec.structs import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stager.adapters.journal_sqlite import SqliteJournal
+from stager.planning.policy import Limits, Policy
+from stager.ports import Batch
+from stager.runtime import past as past_module
+from stager.runtime.past import Past
+from stager.runtime.outstanding import Outstanding
+from stager.runtime.recovery import recover
+from stager.scheduler import commands as cmd
+from stager.scheduler.machine import Machine
+from stager.scheduler.snapshot import kept_state
+from stager.service.tally import Tally
+from stager.sim.simulate import simulate
+from stager.sim.world import SimWorld
+from tests.sim.cases import KINDS, Case, world_of
+
+CASES = [("runs", 3), ("sizes", 2), ("faults", 17), ("faults", 28), ("wishes", 6)]
+
+
+def lived_world(case: Case) -> SimWorld:
+    world = world_of(case)
+    simulate(world)
+    return world
+
+
+def make() -> Machine:
+    return Machine(Policy(), Limits())
+
+
+def live(path: Path, world: SimWorld, snapshots_at: tuple[int, ...] = (), version: str = "1") -> Past:
+    """All of the world's journal, with snapshots after these batches."""
+    journal = SqliteJournal(path, version)
+    past = Past(make(), Tally())
+    for events, commands in world.journal:
+        decided = [command for event in events for command in past.machine.step(event)]
+        assert decided == list(commands)
+        number = journal.append(events, commands)
+        past.saw(Batch(number, version, events, commands))
+        if number in snapshots_at:
+            past.keep(journal)
+    journal.close()
+    return past
+
+
+def recovered(path: Path, version: str = "1") -> Past:
+    journal = SqliteJournal(path, version)
+    try:
+        return recover(journal, version, make, Tally)
+    finally:
+        journal.close()
+
+
+def written(past: Past) -> dict[str, Any]:
+    encode = msgspec.msgpack.encode
+    tally, outstanding = past.watch.kept(), past.outstanding
+    return {
+        "machine": encode(kept_state(past.machine.state)),
+        "outstanding": encode(dataclasses.replace(outstanding.kept(), spill_runs={})),
+        "spill runs": outstanding.spill_runs,
+        "workflows": outstanding.workflows,
+        "tally": encode(tally),
+        "submitted": past.submitted,
+    }
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    with caplog.at_level(logging.INFO):
+        yield caplog
+
+
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+@pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
+def test_they_come_back_as_they_were(path: Path, said: pytest.LogCaptureFixture, kind: str, seed: int, share: float) -> None:
+    world = lived_world(KINDS[kind](seed))
+    cut = max(1, int(len(world.journal) * share))
+    lived = live(path, world, (max(1, cut // 2), cut))
+    found = recovered(path)
+    assert written(found) == written(lived)
+    assert found.events_since == sum(len(events) for events, _ in world.journal[cut:])
+    assert f"replayed {len(world.journal) - cut} batches after the snapshot of batch {cut} in" in said.text
+
+
+def test_what_is_outstanding_has_a_twin_that_shares_nothing() -> None:
+    """The driving thread has one, for snapshots, the loop's thread another, to act by."""
+    world = lived_world(KINDS["faults"](17))
+    outstanding = Outstanding()
+    for events, commands in world.journal:
+        outstanding.saw(events)
+        outstanding.gave(commands)
+        if outstanding.attempts and outstanding.transfers and outstanding.wakes:
+            break
+    else:
+        raise AssertionError("nothing was outstanding: this proves nothing")
+    twin = outstanding.twin()
+    before = vars(twin).copy()
+    assert before == vars(outstanding)
+    assert all(value is not vars(outstanding)[name] for name, value in before.items() if isinstance(value, (dict, set)))
+
+
+def test_another_version_replays_all_batches(path: Path, said: pytest.LogCaptureFixture) -> None:
+    world = lived_world(KINDS["runs"](3))
+    lived = live(path, world, (len(world.journal) // 2,))
+    found = recovered(path, "2")
+    assert f"replayed {len(world.journal)} batches from the first on in" in said.text
+    states = [{job.id: job.state for run in past.machine.state.runs.values() for job in run.jobs.values()} for past in (found, lived)]
+    assert states[0] == states[1] and found.watch.kept() == lived.watch.kept()
+
+
+def test_a_disagreement_after_a_snapshot_makes_the_snapshot_suspect(path: Path, said: pytest.LogCaptureFixture) -> None:
+    world = lived_world(KINDS["plain"](3))
+    [place] = [number for number, (_, commands) in enumerate(world.journal) if any(type(each) is cmd.StartAttempt for each in commands)][-1:]
+    live(path, world, (place,))
+    events, commands = world.journal[place]
+    recorded = [replace(each, number=each.number + 5) if type(each) is cmd.StartAttempt else each for each in commands]
+    journal = SqliteJournal(path, "1")
+    body = journal.codec.encode(events, recorded)
+    journal.close()
+    with sqlite3.connect(path) as db:
+        row = (zlib.crc32(body), body, place + 1)
+        assert db.execute("UPDATE batches SET checksum = ?, packed = 0, body = ? WHERE seq = ?", row).rowcount == 1
+    db.close()
+    found = recovered(path)
+    assert "the recorded decisions are taken" in said.text and "batches from the first on" in said.text
+    assert max(job.attempts for run in found.machine.state.runs.values() for job in run.jobs.values()) == 6
+
+
+class Counted:
+    """A journal that only counts snapshots."""
+
+    def __init__(self) -> None:
+        self.parts: list[dict[str, Any]] = []
+
+    def snapshot(self, parts: dict[str, Any]) -> None:
+        self.parts.append(parts)
+
+
+def test_one_is_due_when_a_replay_would_cost_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few events are not worth one; with many jobs and files a snapshot costs more, and there is one in as many more events."""
+    past, journal = Past(make(), Tally()), Counted()
+    past.events_since = past_module.EVENTS_MIN - 1
+    past.keep_if_due(journal)
+    past.keep_at_end(journal)
+    assert journal.parts == []
+    past.events_since += 1
+    past.keep_if_due(journal)
+    assert len(journal.parts) == 1 and past.events_since == 0
+    monkeypatch.setattr(Past, "_entries", lambda self: 40_000)
+    past.events_since = 9_999
+    past.keep_if_due(journal)
+    assert len(journal.parts) == 1
+    past.events_since = 10_000
+    past.keep_if_due(journal)
+    assert len(journal.parts) == 2
+    past.events_since = past_module.EVENTS_MIN
+    past.keep_at_end(journal)
+    assert len(journal.parts) == 3
