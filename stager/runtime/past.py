@@ -6,6 +6,8 @@ the Machine.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,10 +18,12 @@ from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
 from stager.scheduler.snapshot import KeptState, kept_state, restored
 
+log = logging.getLogger(__name__)
 # A replay of fewer events is not worth a snapshot.
 EVENTS_MIN = 500
-# A snapshot costs what the replay of a tenth as many events does as there are jobs and files; one in a quarter as many keeps both small.
-ENTRIES_PER_EVENT = 4
+# A snapshot costs what the replay of a tenth as many events does as there are jobs and files. One in a quarter as many keeps both small;
+# at an end, when nobody waits, it is taken as soon as it pays.
+SHARE_LIVE, SHARE_AT_END = 4, 10
 
 
 class Watch(Protocol):
@@ -57,11 +61,11 @@ class Past:
                 self.submitted[event.run] = batch.number
 
     def keep_if_due(self, journal: Journal) -> None:
-        if self.events_since >= EVENTS_MIN and self.events_since >= self._entries() // ENTRIES_PER_EVENT:
+        if self.events_since >= EVENTS_MIN and self.events_since >= self._entries() // SHARE_LIVE:
             self.keep(journal)
 
     def keep_at_end(self, journal: Journal) -> None:
-        if self.events_since >= EVENTS_MIN:
+        if self.events_since > self._entries() // SHARE_AT_END:
             self.keep(journal)
 
     def _entries(self) -> int:
@@ -69,9 +73,10 @@ class Past:
         return len(state.files) + sum(len(run.jobs) for run in state.runs.values())
 
     def keep(self, journal: Journal) -> None:
-        self.events_since = 0
+        started, events, self.events_since = time.monotonic(), self.events_since, 0
         parts = {"machine": kept_state(self.machine.state), "outstanding": self.outstanding.kept(), "watch": self.watch.kept()}
         journal.snapshot({**parts, "places": Places(self.submitted)})
+        log.info("a snapshot was taken %d events after the last one, in %.3f s", events, time.monotonic() - started)
 
 
 def from_snapshot(journal: Journal, start_watch: Callable[[], Watch]) -> tuple[Past, int] | None:

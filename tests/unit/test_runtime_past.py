@@ -155,23 +155,18 @@ class Counted:
         self.parts.append(parts)
 
 
-def test_one_is_due_when_a_replay_would_cost_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few events are not worth one; with many jobs and files a snapshot costs more, and there is one in as many more events."""
+def test_one_is_due_when_a_replay_would_cost_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few events are not worth one; where jobs and files are many, a snapshot costs more, and comes after more events."""
     past, journal = Past(make(), Tally()), Counted()
-    past.events_since = past_module.EVENTS_MIN - 1
-    past.keep_if_due(journal)
-    past.keep_at_end(journal)
-    assert journal.parts == []
-    past.events_since += 1
-    past.keep_if_due(journal)
-    assert len(journal.parts) == 1 and past.events_since == 0
+
+    def taken(events: int, *, at_end: bool = False) -> bool:
+        before, past.events_since = len(journal.parts), events
+        (past.keep_at_end if at_end else past.keep_if_due)(journal)
+        assert past.events_since == (0 if len(journal.parts) > before else events)
+        return len(journal.parts) > before
+
+    assert not taken(past_module.EVENTS_MIN - 1) and taken(past_module.EVENTS_MIN)
+    assert not taken(0, at_end=True) and taken(1, at_end=True)
     monkeypatch.setattr(Past, "_entries", lambda self: 40_000)
-    past.events_since = 9_999
-    past.keep_if_due(journal)
-    assert len(journal.parts) == 1
-    past.events_since = 10_000
-    past.keep_if_due(journal)
-    assert len(journal.parts) == 2
-    past.events_since = past_module.EVENTS_MIN
-    past.keep_at_end(journal)
-    assert len(journal.parts) == 3
+    assert not taken(9_999) and taken(10_000)
+    assert not taken(4_000, at_end=True) and taken(4_001, at_end=True)
