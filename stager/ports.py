@@ -73,7 +73,7 @@ class Snapshot(NamedTuple):
 
 
 class Journal(Protocol):
-    """Batches of events and the commands they led to, in order, durable when `append` returns. Formats carry a version: newer is refused by name.
+    """Batches of events and the commands they led to, in order, durable when `append` returns. Formats carry a version: newer is refused.
 
     A snapshot is a short cut and never the truth: no batch is dropped because of one.
     """

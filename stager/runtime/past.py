@@ -27,7 +27,7 @@ SHARE_LIVE, SHARE_AT_END = 4, 10
 
 
 class Watch(Protocol):
-    """Sums over all batches, live and in replay. What it `kept`, of the class KEPT, is taken up by a new one; it is written down at once."""
+    """Sums over all batches, live and in replay. What it `kept`, of the class KEPT, is written down at once and taken up by a new one."""
 
     KEPT: type
 
@@ -45,6 +45,8 @@ class Places:
 
 @dataclass(slots=True)
 class Past:
+    """On the driving thread. `submitted` are the numbers of batches, as in Places; `events_since` the newest snapshot, or the beginning."""
+
     machine: Machine
     watch: Watch
     outstanding: Outstanding = field(default_factory=Outstanding)
@@ -73,6 +75,7 @@ class Past:
         return len(state.files) + sum(len(run.jobs) for run in state.runs.values())
 
     def keep(self, journal: Journal) -> None:
+        """What is handed over shares its parts with what goes on: the journal has written it down when it returns."""
         started, events, self.events_since = time.monotonic(), self.events_since, 0
         parts = {"machine": kept_state(self.machine.state), "outstanding": self.outstanding.kept(), "watch": self.watch.kept()}
         journal.snapshot({**parts, "places": Places(self.submitted)})
@@ -80,7 +83,7 @@ class Past:
 
 
 def from_snapshot(journal: Journal, start_watch: Callable[[], Watch]) -> tuple[Past, int] | None:
-    """The past as they were, and the number of the last batch in them. None: there is no snapshot to begin with."""
+    """The past as it was, and the number of the last batch in it. None: there is no snapshot to begin with."""
     watch = start_watch()
     kinds = {"machine": KeptState, "outstanding": KeptOutstanding, "watch": watch.KEPT, "places": Places}
     snapshot = journal.newest_snapshot(kinds)

@@ -2,9 +2,9 @@
 
 May know: the state. One rule: a restored state answers all later events as the one it was taken of would have, command by command.
 
-What other books repeat is left out: a run's workflow and plan stand in the event that submitted it, and its graph and order follow from those.
-Where the state holds one object in two places, the value names it: a file by its id, a copy as its file's own or, once it was replaced there, by its number among
-the `detached`.
+What stands elsewhere is left out: a run's workflow and plan are in the event that submitted it, its graph and order follow from those.
+Where the state holds one object in two places, the value names it: a file by its id, a copy as its file's own or, once it was replaced
+there, by its number among the `detached`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class KeptRun:
 
 @dataclass(slots=True)
 class KeptState:
-    """Shares its parts with the state it was made of, so it is written down before the next event. `uploads`: by transfer, which copy it reads.
+    """Shares its parts with the state it was made of, so it is written down before the next event.
 
-    `erasing`: of each spill to erase, whether it is still its file's.
+    `uploads`: by transfer, which copy it reads. `erasing`: of each spill to erase, whether it is still its file's.
     """
 
     state: State

@@ -141,7 +141,7 @@ class TransferEntry:
 class RunEntry:
     """`shared`: its names of external files that are another run's now (`FileEntry.run`). `head` is the first order whose job has not ended; `live_bytes` what its produced files hold that nothing else could give back, `promised_bytes` what its admitted and running jobs may add.
 
-    `inputs` (looked up once) and `pinned` (of admitted and running jobs) are by job, here and not with it: a job names others, it never holds them.
+    `inputs` (looked up once) and `pinned` (of admitted and running jobs) are by job, and not in it: a job names others, it holds none.
     """
 
     id: str

@@ -240,7 +240,8 @@ class Scheduler:
             while await self.has_active() and (end is None or time.monotonic() < end):
                 await self.happening(self.changed, 1.0)
             try:
-                await self.ask(lambda: self.past.keep_at_end(self.journal))
+                with contextlib.suppress(Transient):
+                    await self.ask(lambda: self.past.keep_at_end(self.journal))
             finally:
                 self.ended.set()
 

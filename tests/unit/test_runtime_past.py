@@ -7,19 +7,19 @@ import logging
 import sqlite3
 import zlib
 from collections.abc import Iterator
-from msgspec.structs import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from stager.adapters.journal_sqlite import SqliteJournal
 from stager.planning.policy import Limits, Policy
 from stager.ports import Batch
 from stager.runtime import past as past_module
-from stager.runtime.past import Past
 from stager.runtime.outstanding import Outstanding
+from stager.runtime.past import Past
 from stager.runtime.recovery import recover
 from stager.scheduler import commands as cmd
 from stager.scheduler.machine import Machine
@@ -129,7 +129,8 @@ def test_another_version_replays_all_batches(path: Path, said: pytest.LogCapture
 
 def test_a_disagreement_after_a_snapshot_makes_the_snapshot_suspect(path: Path, said: pytest.LogCaptureFixture) -> None:
     world = lived_world(KINDS["plain"](3))
-    [place] = [number for number, (_, commands) in enumerate(world.journal) if any(type(each) is cmd.StartAttempt for each in commands)][-1:]
+    starts = [number for number, (_, commands) in enumerate(world.journal) if any(type(each) is cmd.StartAttempt for each in commands)]
+    place = starts[-1]
     live(path, world, (place,))
     events, commands = world.journal[place]
     recorded = [replace(each, number=each.number + 5) if type(each) is cmd.StartAttempt else each for each in commands]
