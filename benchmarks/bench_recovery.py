@@ -55,10 +55,10 @@ def live(path: Path, batches: list[tuple[Sequence[Any], Sequence[Any]]], *, snap
             past.machine.step(event)
         past.saw(Batch(journal.append(events, commands), VERSION, events, commands))
         if snapshots:
-            waiting, begun = past.events_since, time.process_time()
+            waiting, begun = past.events_since, time.thread_time()
             past.keep_if_due(journal)
             if past.events_since < waiting:
-                stalls.append(time.process_time() - begun)
+                stalls.append(time.thread_time() - begun)
     journal.close()
     return stalls
 

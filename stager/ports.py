@@ -90,7 +90,7 @@ class Journal(Protocol):
     def snapshot(self, parts: Mapping[str, Any]) -> None:
         """Keeps these dataclasses, as of the last batch, in the place of any snapshot before. They may change once it returned.
 
-        What cannot be stored is logged.
+        It is stored when the journal is closed, or before; what cannot be stored is logged.
         """
 
     def newest_snapshot(self, kinds: Mapping[str, type]) -> Snapshot | None:

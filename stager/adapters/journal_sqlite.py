@@ -4,13 +4,15 @@ May know: the classes of events and commands, msgspec, sqlite3. One rule: one tr
 the version of the code that wrote it and a checksum; values are stored by the names of their classes and fields.
 
 Beside the batches lies at most one snapshot. It is for the very code that wrote it (its version, and the shape of the classes in it): any
-other starts from the batches, which are all still there.
+other starts from the batches, which are all still there. It is encoded at once, and packed and stored by a thread of its own: only the
+encoding holds up the caller, and a batch that comes meanwhile waits no longer than the storing takes.
 """
 
 from __future__ import annotations
 
 import logging
 import sqlite3
+import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -74,6 +76,8 @@ class SqliteJournal:
     def __init__(self, path: Path, version: str) -> None:
         self.path, self.version = path, version
         self.codec = Codec(Event, Command)
+        self.writing = threading.Lock()
+        self.storing: threading.Thread | None = None
         fresh = not path.exists()
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         path.chmod(0o600)
@@ -114,7 +118,8 @@ class SqliteJournal:
         stored = zlib.compress(body, 1) if packed else body
         # Outside a transaction of our own a single INSERT is one: it is on disk when execute returns.
         row = (self.next_seq, self.version, zlib.crc32(stored), int(packed), stored)
-        self.db.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?)", row)
+        with self.writing:
+            self.db.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?)", row)
         self.next_seq += 1
         return self.next_seq - 1
 
@@ -146,15 +151,28 @@ class SqliteJournal:
         return Batch(seq, version, *self.codec.decode(zlib.decompress(stored) if packed else stored))
 
     def snapshot(self, parts: Mapping[str, Any]) -> None:
-        stored = zlib.compress(self.codec.encoder.encode(parts), 1)
+        body = self.codec.encoder.encode(parts)
         shape = shape_of({name: type(part) for name, part in parts.items()})
-        row = (self.next_seq - 1, self.version, shape, zlib.crc32(stored), stored)
+        self._end_storing()
+        self.storing = threading.Thread(target=self._store, args=(self.next_seq - 1, shape, body), name="snapshot")
+        self.storing.start()
+
+    def _store(self, seq: int, shape: int, body: bytes) -> None:
+        stored = zlib.compress(body, 1)
+        row = (seq, self.version, shape, zlib.crc32(stored), stored)
         try:
-            self.db.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?, ?, ?, ?)", row)
+            with self.writing:
+                self.db.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?, ?, ?, ?)", row)
         except sqlite3.Error as problem:
             log.warning("no snapshot of the journal %s could be stored: %s", self.path, problem)
 
+    def _end_storing(self) -> None:
+        if self.storing is not None:
+            self.storing.join()
+            self.storing = None
+
     def newest_snapshot(self, kinds: Mapping[str, type]) -> Snapshot | None:
+        self._end_storing()
         try:
             row = self.db.execute("SELECT seq, version, shape, checksum, body FROM snapshot").fetchone()
         except sqlite3.DatabaseError as problem:
@@ -178,11 +196,13 @@ class SqliteJournal:
 
     def clear(self) -> None:
         """Forgets everything; only for a journal whose runs are all removed."""
+        self._end_storing()
         self.db.execute("DELETE FROM snapshot")
         self.db.execute("DELETE FROM batches")
         self.db.execute("VACUUM")
 
     def close(self) -> None:
+        self._end_storing()
         self.db.close()
 
 

@@ -79,7 +79,7 @@ class Past:
         started, events, self.events_since = time.monotonic(), self.events_since, 0
         parts = {"machine": kept_state(self.machine.state), "outstanding": self.outstanding.kept(), "watch": self.watch.kept()}
         journal.snapshot({**parts, "places": Places(self.submitted)})
-        log.info("a snapshot was taken %d events after the last one, in %.3f s", events, time.monotonic() - started)
+        log.info("a snapshot was taken, of %d more events; it held up the scheduler for %.3f s", events, time.monotonic() - started)
 
 
 def from_snapshot(journal: Journal, start_watch: Callable[[], Watch]) -> tuple[Past, int] | None:

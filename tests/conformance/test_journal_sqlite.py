@@ -245,6 +245,23 @@ def test_the_newest_snapshot_is_kept_and_no_batch_is_dropped_for_it(tmp_path: Pa
     journal.close()
 
 
+def test_a_snapshot_holds_what_was_when_it_was_taken(tmp_path: Path) -> None:
+    """It is stored while the scheduler goes on: values change and batches are added meanwhile."""
+    path = tmp_path / "journal.sqlite"
+    journal = SqliteJournal(path, "1")
+    sums = Sums({str(number): number for number in range(100_000)})
+    for number in range(1, 6):
+        journal.append([woken(float(number))], [])
+        sums.by_name["batches"] = number
+        journal.snapshot({"sums": sums})
+        sums.by_name["batches"] = -1
+        journal.append([woken(number + 0.5)], [])
+    journal.close()
+    found = newest(path)
+    assert found is not None and (found.number, found.parts["sums"].by_name["batches"]) == (9, 5)
+    assert len(read(path)) == 10
+
+
 def test_without_a_snapshot_there_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert newest(tmp_path / "journal.sqlite") is None and not caplog.records
 
@@ -291,8 +308,8 @@ def test_a_snapshot_that_cannot_be_stored_does_no_harm(tmp_path: Path, caplog: p
     # As a full disk does.
     journal.db.execute("PRAGMA max_page_count = 1")
     journal.snapshot({"sums": Sums({str(number): number for number in range(100_000)})})
-    assert "no snapshot of the journal" in caplog.text
     assert journal.newest_snapshot({"sums": Sums}) == Snapshot(2, {"sums": Sums({"batches": 2})})
+    assert "no snapshot of the journal" in caplog.text
     journal.close()
 
 
