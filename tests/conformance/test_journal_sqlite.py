@@ -245,21 +245,27 @@ def test_the_newest_snapshot_is_kept_and_no_batch_is_dropped_for_it(tmp_path: Pa
     journal.close()
 
 
-def test_a_snapshot_holds_what_was_when_it_was_taken(tmp_path: Path) -> None:
-    """It is stored while the scheduler goes on: values change and batches are added meanwhile."""
+def test_a_snapshot_holds_what_was_when_it_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is packed and stored while the scheduler goes on: values change and batches are added meanwhile."""
     path = tmp_path / "journal.sqlite"
+    went_on, pack = threading.Event(), zlib.compress
+
+    def pack_late(body: bytes, level: int) -> bytes:
+        assert went_on.wait(30)
+        return pack(body, level)
+
     journal = SqliteJournal(path, "1")
-    sums = Sums({str(number): number for number in range(100_000)})
-    for number in range(1, 6):
-        journal.append([woken(float(number))], [])
-        sums.by_name["batches"] = number
+    journal.append([woken(1.0)], [])
+    sums = Sums({"batches": 1})
+    with monkeypatch.context() as patched:
+        patched.setattr(journal_sqlite.zlib, "compress", pack_late)
         journal.snapshot({"sums": sums})
-        sums.by_name["batches"] = -1
-        journal.append([woken(number + 0.5)], [])
-    journal.close()
-    found = newest(path)
-    assert found is not None and (found.number, found.parts["sums"].by_name["batches"]) == (9, 5)
-    assert len(read(path)) == 10
+        sums.by_name["batches"] = 2
+        journal.append([woken(2.0)], [])
+        went_on.set()
+        journal.close()
+    assert newest(path) == Snapshot(1, {"sums": Sums({"batches": 1})})
+    assert len(read(path)) == 2
 
 
 def test_without_a_snapshot_there_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
