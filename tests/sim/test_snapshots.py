@@ -26,8 +26,7 @@ from stager.sim.world import SimWorld, Violation
 from tests.sim.cases import KINDS, Case, world_of
 from tests.sim.test_properties import SEEDS
 
-SHORT = {"plain": 60, "sizes": 100, "runs": 100, "faults": 150, "wishes": 120, "varies": 60}
-PART = 10
+SHORT, PART = 100, 10
 ENCODER, DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(KeptState)
 
 
@@ -141,7 +140,7 @@ def lived_all(kind: str, seeds: Sequence[int]) -> Counter[str]:
 
 
 def parts() -> list[tuple[str, int]]:
-    return [(kind, first) for kind in KINDS for first in range(0, SEEDS or SHORT[kind], PART)]
+    return [(kind, first) for kind in KINDS for first in range(0, SEEDS or SHORT, PART)]
 
 
 @pytest.mark.parametrize(("kind", "first"), parts())

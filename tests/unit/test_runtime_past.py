@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import sqlite3
 import zlib
@@ -70,8 +69,7 @@ def written(past: Past) -> dict[str, Any]:
     tally, outstanding = past.watch.kept(), past.outstanding
     return {
         "machine": encode(kept_state(past.machine.state)),
-        "outstanding": encode(dataclasses.replace(outstanding.kept(), spill_runs={})),
-        "spill runs": outstanding.spill_runs,
+        "outstanding": encode(outstanding.kept()),
         "workflows": outstanding.workflows,
         "tally": encode(tally),
         "submitted": past.submitted,
