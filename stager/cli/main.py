@@ -22,6 +22,7 @@ COMMANDS = {
     "runs": "list the runs of this state directory",
     "status": "how far a run is, and which bytes are durable",
     "wait": "wait for a run, or for one final to be durable",
+    "jobs": "the jobs of a run: ids, states, tries",
     "logs": "what a job printed",
     "explain": "the story of a file or a job in a run",
     "ledger": "each produced file: at risk, safe, written or durable",

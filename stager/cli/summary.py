@@ -64,7 +64,7 @@ def tell_trouble(run: RunClient, summary: wire.RunSummary) -> None:
 def tell_job(run: RunClient, job: wire.JobView) -> None:
     message = job.fault.message if job.fault is not None else f"exit {job.exit_code}"
     tries = f" (after {job.attempts} attempts)" if job.attempts > 1 else ""
-    name = "" if job.job in message else f"job {job.job!r}: "
+    name = "" if repr(job.job) in message else f"job {job.job!r}: "
     click.echo(f"stager: {name}{message}{tries}", err=True)
     try:
         logs = run.logs(job.job, tail_bytes=2000).logs

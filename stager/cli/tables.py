@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from stager.estimate import Report
 from stager.model.units import format_duration, format_size
@@ -22,12 +23,12 @@ def console() -> Console:
 
 
 def print_table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> None:
-    """Columns are (name, justify)."""
+    """Columns are (name, justify). Cells are text as it is: names of jobs hold `[…]`, which rich would take for markup."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in columns:
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     console().print(table)
 
 

@@ -98,7 +98,8 @@ def attempt_ended(turn: Turn, attempt: AttemptEntry, event: ev.AttemptEnded) -> 
         return
     fault = event.fault or Fault(ErrorClass.TRANSIENT, event.outcome.value, f"job {job.id!r} ended as {event.outcome.value}", job.id)
     known = attempt.needed_bytes if attempt.needed_bytes is not None and attempt.needed_bytes > job.reserve_bytes else None
-    began = event.outcome is not ev.Outcome.FAILED or event.exit_code is not None
+    # A job that a signal or its timeout ended has no exit code; only one that ran has a wall time.
+    began = event.outcome is not ev.Outcome.FAILED or event.exit_code is not None or event.measures.wall_s is not None
     if event.outcome in (ev.Outcome.KILLED, ev.Outcome.OK):
         turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=turn.state.now, counts=False, why=fault.message, reserve_bytes=known)
     elif met_damage(turn.state, attempt, job, spec, fault, began):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stager import wire
@@ -174,12 +174,17 @@ def running_of(state: State, run: RunEntry) -> list[wire.RunningJob]:
 
 def problems_of(state: State, run: RunEntry, others: list[Fault]) -> list[wire.ErrorBody]:
     faults = [run.fault] if run.fault is not None else []
-    faults += [job.fault for job in run.jobs.values() if job.fault is not None]
+    faults += [naming(job.id, job.fault) for job in run.jobs.values() if job.fault is not None]
     faults += run.finals_given_up.values()
     identities = {origin.identity for origin in run.workflow.origins.values()}
     faults += [fault for identity, fault in state.paused_origins.items() if identity in identities]
     unique = dict.fromkeys([*others, *faults])
     return [wire.ErrorBody.of(fault) for fault in unique]
+
+
+def naming(job_id: str, fault: Fault) -> Fault:
+    """The I/O node does not know whose outputs it looked for."""
+    return fault if repr(job_id) in fault.message else replace(fault, message=f"job {job_id!r}: {fault.message}")
 
 
 def ledger_totals(state: State, run: RunEntry) -> wire.LedgerTotals:

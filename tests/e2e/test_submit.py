@@ -92,6 +92,9 @@ def test_a_job_that_fails_for_good_is_named_with_its_last_words(stager: Stager, 
     assert (short_dir / "g.txt").read_text() == "fine\n", "what does not depend on the failed job must still run"
     status = stager.json("status")
     assert status["jobs"]["done"] == 1 and status["jobs"]["failed"] == 1 and status["jobs"]["skipped"] == 1
+    assert [(job["job"], job["attempts"], job["exit_code"]) for job in stager.json("jobs", "--state", "failed")] == [("bad", 2, 3)]
+    told = {tuple(line.split()[:2]) for line in stager.run("jobs").stdout.splitlines()[1:]}
+    assert told >= {("good", "done"), ("bad", "failed"), ("after", "skipped")}
     logs = stager.run("logs", status["info"]["run"], "bad").stdout
     assert logs.count("the detector is cold") == 2
 
@@ -101,6 +104,22 @@ def test_missing_outputs_fail_the_job_and_are_named(stager: Stager, short_dir: P
     workflow.write_text(f"stager: 1\nname: w\norigins:\n  o: file:{short_dir}\njobs:\n  a: {{run: 'true', outputs: {{x.txt: 'o:x.txt', y.txt: 'o:y.txt'}}}}\n")
     done = stager.run("submit", workflow, code=1)
     assert "x.txt" in done.stderr and "y.txt" in done.stderr
+
+
+@pytest.mark.parametrize("end", ["run: 'echo x >> {trace}; exit 3'", "run: 'echo x >> {trace}; kill -9 $$'", "run: 'echo x >> {trace}; sleep 60', timeout: 1"])
+def test_a_job_that_must_not_run_twice_is_not_tried_again_however_it_ended(stager: Stager, short_dir: Path, end: str) -> None:
+    workflow, trace = short_dir / "w.yml", short_dir / "trace"
+    workflow.write_text(f"stager: 1\nname: once\njobs:\n  pay: {{{end.format(trace=trace)}, idempotent: false}}\n")
+    done = stager.run("submit", workflow, code=1)
+    assert trace.read_text() == "x\n" and "idempotent" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["a", "job"])
+def test_a_failed_job_is_named_even_if_its_name_is_part_of_a_word(stager: Stager, short_dir: Path, name: str) -> None:
+    workflow = short_dir / "w.yml"
+    workflow.write_text(f"stager: 1\nname: w\njobs:\n  {name}: {{run: 'true', outputs: [x.txt]}}\n")
+    said = f"job {name!r}: the job did not write x.txt"
+    assert said in stager.run("submit", workflow, code=1).stderr and said in stager.run("status").stdout
 
 
 def test_a_linked_input_cannot_be_written_even_by_root(stager: Stager, short_dir: Path) -> None:

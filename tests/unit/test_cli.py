@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from stager.cli import main as program
 from stager.cli.exits import BY_CLASS, BY_STATE, Exit
+from stager.cli.tables import print_table
 from stager.model.errors import BY_CLASS as ERRORS
 from stager.model.errors import ErrorClass
 from stager.scheduler.commands import RunOutcome
@@ -57,6 +58,11 @@ def test_errors_become_one_message_and_their_exit_code(error_class: ErrorClass, 
         program.main()
     assert caught.value.code == BY_CLASS[error_class]
     assert capsys.readouterr().err == "stager: mosaic.fits cannot be had: do this\n"
+
+
+def test_tables_print_names_with_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([("job", "left"), ("file", "left")], [("project[raw/a.fits]", "o/[br].txt"), ("fit[2,red]", "[bold]x[/bold]")])
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [["project[raw/a.fits]", "o/[br].txt"], ["fit[2,red]", "[bold]x[/bold]"]]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
