@@ -10,7 +10,7 @@ from stager.adapters.binary import find_ionode
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.exits import Exit
 from stager.cli.options import capacity_option, cores_option, settings_of, state_dir_option
-from stager.cli.prepare import credentials_of, origin_from_url, plan_of, replacing
+from stager.cli.prepare import credentials_of, origin_from_url, plan_of, replacing, require_destinations
 from stager.cli.running import run_to_end
 from stager.model.errors import InvalidInput
 from stager.model.units import format_size
@@ -90,7 +90,11 @@ def fill(settings: Settings, access: IonodeOriginAccess, name: str, inputs: tupl
         make_inputs(program, base, seed, inputs)
         return
     missing = not_at_origin(access, origin, inputs)
-    if missing and run_one(settings, fill_workflow(name, missing, origin, seed=seed, program=program), quiet=quiet) != Exit.OK:
+    if not missing:
+        return
+    workflow = fill_workflow(name, missing, origin, seed=seed, program=program)
+    require_destinations(workflow, access)
+    if run_one(settings, workflow, quiet=quiet) != Exit.OK:
         raise InvalidInput(f"the replay's inputs could not be put at {origin.url}")
 
 

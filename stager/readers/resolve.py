@@ -15,8 +15,10 @@ from stager.model.workflow import Origin, Workflow
 from stager.ports import Entry, OriginAccess
 from stager.readers.lines import Findings, Place
 
-STAT_CHUNK = 2_000
+STAT_CHUNK = 10_000
 LIST_WORTH = 64
+# Each call is a process and, over ssh, a login: hundreds of directories are asked by name, many questions at once in one call.
+LISTS_MAX = 4
 LIST_SLACK = 16
 
 Answers = dict[tuple[str, str], Entry | Fault]
@@ -129,9 +131,9 @@ def ask(workflow: Workflow, access: OriginAccess) -> Answers:
 
 
 def ask_origin(origin: Origin, paths: list[str], access: OriginAccess) -> dict[str, Entry | Fault]:
-    """Directories with many wanted files are listed, the rest is asked for by name, in chunks."""
+    """The directories with the most wanted files are listed, the rest is asked for by name, in chunks."""
     found: dict[str, Entry | Fault] = {}
-    for directory, count in Counter(path.rpartition("/")[0] for path in paths).items():
+    for directory, count in Counter(path.rpartition("/")[0] for path in paths).most_common(LISTS_MAX):
         if count >= LIST_WORTH:
             found.update((entry.path, entry) for entry in list_if_small(origin, directory, count, access))
     answers = {path: found[path] for path in paths if path in found}

@@ -13,7 +13,7 @@ from stager.scheduler.states import CopyState, JobState
 
 
 class Standing(StrEnum):
-    """NOT_MADE: its job is not done. AT_RISK: made, and fewer than k nodes hold it. SAFE: k nodes hold it on disk, verified. WRITTEN: at the origin, its size checked. DURABLE: at the origin, its content verified.
+    """NOT_MADE: its job is not done, or left it out, as it may an optional output. AT_RISK: made, and fewer than k nodes hold it. SAFE: k nodes hold it on disk, verified. WRITTEN: at the origin, its size checked. DURABLE: at the origin, its content verified.
 
     RELEASED: an intermediate whose last reader is done.
     """
@@ -58,7 +58,7 @@ def entry_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: int)
 def standing_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: int) -> Standing:
     if file.durable is not None:
         return Standing.WRITTEN if file.durable.verified in ("", "size") else Standing.DURABLE
-    if run.jobs[file.producer].state is not JobState.DONE:
+    if run.jobs[file.producer].state is not JobState.DONE or not file.blake3:
         return Standing.NOT_MADE
     held = sum(copy.state is CopyState.PRESENT for copy in file.copies.values()) + (file.spilled is not None)
     if held >= copies_for_safe:

@@ -56,7 +56,9 @@ def run_info(record: RunRecord, run: RunEntry | None) -> wire.RunInfo:
 
 
 def finals_of(state: State, run: RunEntry) -> list[FileEntry]:
-    return [state.files[run.file_ids[lfn]] for lfn, file in run.workflow.files.items() if file.destination is not None]
+    """Without those that never will be: optional outputs that their job did not make."""
+    finals = [state.files[run.file_ids[lfn]] for lfn, file in run.workflow.files.items() if file.destination is not None]
+    return [file for file in finals if file.blake3 or run.jobs[file.producer].state is not JobState.DONE]
 
 
 def is_durable(file: FileEntry) -> bool:

@@ -114,6 +114,17 @@ def test_a_job_that_must_not_run_twice_is_not_tried_again_however_it_ended(stage
     assert trace.read_text() == "x\n" and "idempotent" in done.stderr
 
 
+def test_an_optional_final_that_was_not_made_is_not_missing(stager: Stager, short_dir: Path) -> None:
+    workflow = short_dir / "w.yml"
+    outputs = "[{file: made.txt, to: 'o:out/'}, {file: core.dump, optional: true, to: 'o:out/'}, {dir: figures/, optional: true, to: 'o:out/'}]"
+    workflow.write_text(f"stager: 1\nname: w\norigins:\n  o: file:{short_dir}\njobs:\n  a: {{run: 'echo made > made.txt', outputs: {outputs}}}\n")
+    done = stager.run("submit", workflow)
+    assert "1 of 1 finals" in done.stdout and "missing" not in done.stderr
+    status = stager.json("status")
+    assert (status["finals_durable"], status["finals_total"]) == (1, 1)
+    assert {entry["lfn"]: entry["state"] for entry in stager.json("ledger")} == {"made.txt": "durable", "core.dump": "not_made", "figures": "not_made"}
+
+
 @pytest.mark.parametrize("name", ["a", "job"])
 def test_a_failed_job_is_named_even_if_its_name_is_part_of_a_word(stager: Stager, short_dir: Path, name: str) -> None:
     workflow = short_dir / "w.yml"
