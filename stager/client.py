@@ -23,6 +23,7 @@ from pydantic import BaseModel
 
 from stager import wire
 from stager.model.errors import Refused, StagerError, Transient, error_from
+from stager.model.units import format_size
 from stager.model.workflow import Workflow
 from stager.planning.plan import Plan
 
@@ -34,6 +35,7 @@ START_AGAIN_S = 0.5
 START_DEADLINE_S = 120.0
 POLL_S = 20.0
 ALREADY_HELD_EXIT = 3
+DISK_FULL_BYTES = 100_000
 B = TypeVar("B", bound=BaseModel)
 
 
@@ -263,7 +265,17 @@ def is_ready(client: Client) -> bool:
 
 def start_failed(state_dir: Path, what: str) -> Refused:
     log = state_dir / LOG_NAME
-    return Refused(f"the scheduler of {state_dir} {what}; its log {log} ends with:\n{last_lines(log)}", code="scheduler_start")
+    return Refused(f"{disk_full(state_dir)}the scheduler of {state_dir} {what}; its log {log} ends with:\n{last_lines(log)}", code="scheduler_start")
+
+
+def disk_full(state_dir: Path) -> str:
+    """On a full disk the log breaks off before it says so."""
+    try:
+        disk = os.statvfs(state_dir)
+    except OSError:
+        return ""
+    free_bytes = disk.f_bavail * disk.f_frsize
+    return f"the disk of {state_dir} is full ({format_size(free_bytes)} free); make room, then run the command again\n" if free_bytes < DISK_FULL_BYTES else ""
 
 
 def start_detached(state_dir: Path, arguments: Sequence[str]) -> subprocess.Popen[bytes]:

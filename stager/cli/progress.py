@@ -17,6 +17,7 @@ from rich.text import Text
 from stager import wire
 from stager.cli.tables import console
 from stager.client import RunClient
+from stager.model.errors import Transient
 from stager.model.units import format_duration, format_size
 
 REFRESH_S = 0.4
@@ -43,6 +44,9 @@ def follow(run: RunClient, *, quiet: bool = False) -> wire.WaitResponse:
                 run.stop()
             else:
                 raise click.exceptions.Abort() from None
+        except Transient:
+            click.echo(f"\nthe scheduler is gone; go on with: stager resume {run.name}", err=True)
+            raise
 
 
 def watch(run: RunClient, begun: float, *, quiet: bool) -> wire.WaitResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -9,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +278,16 @@ def test_a_scheduler_that_cannot_start_says_why(rig: Rig) -> None:
     (rig.stager.state_dir / "journal.sqlite").write_bytes(b"this is no database, it is a letter to you" * 100)
     with pytest.raises(Refused, match=r"did not start(.|\n)*not a database"):
         connect_or_start(rig.stager.state_dir, ["--capacity", "1000000"])
+
+
+def test_a_full_disk_under_the_state_directory_is_named_though_the_log_cannot_say_it(tiny_disk: Callable[[int], Path]) -> None:
+    state_dir = tiny_disk(1) / "s"
+    state_dir.mkdir(mode=0o700)
+    with contextlib.suppress(OSError), (state_dir / "full").open("wb", buffering=0) as filler:
+        while True:
+            filler.write(b"x" * 4096)
+    with pytest.raises(Refused, match=r"the disk of .* is full \(0 B free\); make room(.|\n)*did not start"):
+        connect_or_start(state_dir, ["--capacity", "1000000"])
 
 
 def test_a_node_that_cannot_start_is_said_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

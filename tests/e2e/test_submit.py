@@ -171,6 +171,20 @@ def test_ctrl_c_drains_and_resume_goes_on_without_running_anything_twice(stager:
     assert set(letters.ended().values()) == {1}
 
 
+def test_a_scheduler_that_dies_under_its_client_leaves_the_way_to_go_on(stager: Stager, short_dir: Path) -> None:
+    letters = Letters(short_dir / "wf", count=2, pause_s=2)
+    letters.make(short_dir / "data", f"file:{short_dir / 'data'}")
+    submit = stager.start("submit", letters.workflow)
+    wait_until(lambda: letters.trace.exists(), "a job to begin")
+    pid = stager.scheduler_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    _, said = submit.communicate(timeout=60)
+    assert submit.returncode == 5 and "go on with: stager resume letters-1" in said
+    stager.run("resume", "letters-1")
+    letters.check(short_dir / "data")
+
+
 def test_ctrl_c_twice_stops_at_once_and_can_be_resumed(stager: Stager, short_dir: Path) -> None:
     letters = Letters(short_dir / "wf", count=2, pause_s=3)
     letters.make(short_dir / "data", f"file:{short_dir / 'data'}")
