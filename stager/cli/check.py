@@ -81,20 +81,20 @@ def read_or_note(file: Path, access: IonodeOriginAccess, options: dict[str, Orig
 
 
 def check_origin(workflow: Workflow, origin: Origin, access: IonodeOriginAccess) -> list[Finding]:
-    """Reads are probed at the base, writes in the directory of a final, with room for all of them."""
+    """Reads are probed at the base, writes in the directories of finals, with room for all of them."""
     finals = [file for file in workflow.files.values() if file.destination is not None and file.destination.location.origin == origin.name]
-    directory = destination_directories(workflow).get(origin.name, "")
     about = f"origin {origin.name}"
     try:
-        probe = access.probe(origin, directory, write=bool(finals))
+        probes = [access.probe(origin, directory, write=bool(finals)) for directory in destination_directories(workflow).get(origin.name, [""])]
     except StagerError as error:
         return [Finding(about, False, error.message)]
-    found = [Finding(about, False, fault.message) for fault in probe.findings]
+    found = [Finding(about, False, message) for message in dict.fromkeys(fault.message for probe in probes for fault in probe.findings)]
     need = sum(file.size_bytes or 0 for file in finals if file.kind is FileKind.FILE)
-    if probe.free_bytes is not None and need > probe.free_bytes:
-        found.append(Finding(about, False, f"{origin.url} has {format_size(probe.free_bytes)} free, the finals need {format_size(need)}: make room or choose another destination"))
+    free_bytes = min((probe.free_bytes for probe in probes if probe.free_bytes is not None), default=None)
+    if free_bytes is not None and need > free_bytes:
+        found.append(Finding(about, False, f"{origin.url} has {format_size(free_bytes)} free, the finals need {format_size(need)}: make room or choose another destination"))
     if not found:
-        room = f", {format_size(probe.free_bytes)} free" if probe.free_bytes is not None else ""
+        room = f", {format_size(free_bytes)} free" if free_bytes is not None else ""
         found.append(Finding(about, True, f"{origin.url} can be {'read and written' if finals else 'read'}{room}"))
     return found
 

@@ -27,6 +27,9 @@ from stager.service.settings import Settings
 from stager.wire import Credentials
 
 
+DIRECTORIES_PROBED = 8
+
+
 def origin_from_url(url: str, name: str) -> Origin:
     """`/dir`, `file:dir`, `sftp://…`, `s3://…`. What else an S3 origin needs comes from the usual AWS variables."""
     text = url if ":" in url.split("/")[0] else f"file:{url}"
@@ -82,23 +85,24 @@ def ready_to_run(workflow: Workflow, settings: Settings, profiles: Profiles, spi
     return approved_plan(plan_file, plan) if plan_file is not None else plan
 
 
-def destination_directories(workflow: Workflow) -> dict[str, str]:
-    """By origin that finals go to: the directory of the first of them."""
-    found: dict[str, str] = {}
+def destination_directories(workflow: Workflow) -> dict[str, list[str]]:
+    """By origin that finals go to: their directories, the first DIRECTORIES_PROBED of them, since each costs a call and, over ssh, a login."""
+    found: dict[str, dict[str, None]] = {}
     for file in workflow.files.values():
         if file.destination is not None:
-            found.setdefault(file.destination.location.origin, file.destination.location.path.rpartition("/")[0])
-    return found
+            found.setdefault(file.destination.location.origin, {})[file.destination.location.path.rpartition("/")[0]] = None
+    return {origin: list(directories)[:DIRECTORIES_PROBED] for origin, directories in found.items()}
 
 
 def require_destinations(workflow: Workflow, access: OriginAccess) -> None:
     """Raises what would keep finals from their origin for ever, before hours are spent on making them. What may pass is left to the run's retries."""
     faults: list[Fault] = []
-    for name, directory in sorted(destination_directories(workflow).items()):
-        probe = access.probe(workflow.origins[name], directory, write=True)
-        faults += [replace(fault, message=f"finals cannot go to the origin {name!r}: {fault.message}") for fault in probe.findings if is_permanent(fault)]
+    for name, directories in sorted(destination_directories(workflow).items()):
+        for directory in directories:
+            probe = access.probe(workflow.origins[name], directory, write=True)
+            faults += [replace(fault, message=f"finals cannot go to the origin {name!r}: {fault.message}") for fault in probe.findings if is_permanent(fault)]
     if faults:
-        raise error_from(replace(faults[0], message="\n".join(fault.message for fault in faults)))
+        raise error_from(replace(faults[0], message="\n".join(dict.fromkeys(fault.message for fault in faults))))
 
 
 def credentials_of(settings: Settings, workflow: Workflow) -> Credentials:

@@ -194,6 +194,16 @@ def test_check_says_all_that_would_stop_a_run_at_once(
     assert list(full.iterdir()) == [] and not (sshd.data / "out").exists(), "check left something behind"
 
 
+def test_every_directory_of_the_finals_is_looked_at_not_the_first_alone(stager: Stager, short_dir: Path, tiny_disk: Callable[[int], Path]) -> None:
+    frozen = tiny_disk(1)
+    subprocess.run(["mount", "-o", "remount,ro", str(frozen)], check=True)
+    workflow = short_dir / "w.yml"
+    outputs = f"{{x: 'o:good/x', y: 'o:{frozen.relative_to(short_dir)}/y'}}"
+    workflow.write_text(f"stager: 1\norigins:\n  o: file:{short_dir}\njobs:\n  a: {{run: echo hello, outputs: {outputs}}}\n")
+    assert "read-only" in stager.run("check", workflow, code=3).stdout
+    assert "read-only" in stager.run("submit", workflow, code=7).stderr and not stager.living()
+
+
 # What files may be like.
 
 
