@@ -121,7 +121,7 @@ def test_an_optional_final_that_was_not_made_is_not_missing(stager: Stager, shor
     done = stager.run("submit", workflow)
     assert "1 of 1 finals" in done.stdout and "missing" not in done.stderr
     status = stager.json("status")
-    assert (status["finals_durable"], status["finals_total"]) == (1, 1)
+    assert (status["finals_durable"], status["finals_total"]) == (1, 1) and status["uploaded_bytes"] == status["upload_bytes_planned"] == 5
     assert {entry["lfn"]: entry["state"] for entry in stager.json("ledger")} == {"made.txt": "durable", "core.dump": "not_made", "figures": "not_made"}
 
 
