@@ -91,3 +91,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(Exit.OK)
+    except OSError as error:
+        # Of a file that the caller named and that cannot be used; one without a name is a defect, and its traceback is wanted.
+        if error.filename is None:
+            raise
+        click.echo(f"stager: {error.filename}: {error.strerror}", err=True)
+        sys.exit(Exit.INVALID_INPUT)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stager.model.units import parse_size_bytes
+from stager.model.units import parse_duration_s, parse_size_bytes
 from stager.service.settings import Settings, read_settings
 
 
@@ -20,6 +20,18 @@ class Size(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
             return parse_size_bytes(value)
+        except ValueError as problem:
+            self.fail(str(problem), param, ctx)
+
+
+class Duration(click.ParamType):
+    """`90`, `20 min`, `1.5h`; in seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return parse_duration_s(value)
         except ValueError as problem:
             self.fail(str(problem), param, ctx)
 

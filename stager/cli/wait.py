@@ -8,9 +8,8 @@ from pathlib import Path
 import click
 
 from stager.cli.exits import Exit, exit_of
-from stager.cli.options import state_dir_option
+from stager.cli.options import Duration, state_dir_option
 from stager.cli.reach import find_run, reach
-from stager.model.units import parse_duration_s
 
 POLL_S = 20.0
 
@@ -23,11 +22,11 @@ Example:
 )
 @click.argument("run", required=False)
 @click.option("--durable", metavar="LFN", help="return as soon as this final is durable at its origin")
-@click.option("--timeout", metavar="TIME", help="give up after this time (exit 9); default: never")
+@click.option("--timeout", "timeout_s", type=Duration(), metavar="TIME", help="give up after this time (exit 9); default: never")
 @state_dir_option
-def command(run: str | None, durable: str | None, timeout: str | None, state_dir: Path | None) -> int:
+def command(run: str | None, durable: str | None, timeout_s: float | None, state_dir: Path | None) -> int:
     """Wait until RUN (default: the newest) has finished, or one of its finals is durable; exits as `submit` would."""
-    end = time.monotonic() + parse_duration_s(timeout) if timeout is not None else float("inf")
+    end = time.monotonic() + timeout_s if timeout_s is not None else float("inf")
     with reach(state_dir) as client:
         found = find_run(client, run)
         while True:

@@ -177,11 +177,12 @@ def running_of(state: State, run: RunEntry) -> list[wire.RunningJob]:
 
 def problems_of(state: State, run: RunEntry, others: list[Fault]) -> list[wire.ErrorBody]:
     faults = [run.fault] if run.fault is not None else []
-    faults += [naming(job.id, job.fault) for job in run.jobs.values() if job.fault is not None]
     faults += run.finals_given_up.values()
     identities = {origin.identity for origin in run.workflow.origins.values()}
     faults += [fault for identity, fault in state.paused_origins.items() if identity in identities]
-    unique = dict.fromkeys([*others, *faults])
+    # What is an origin's trouble is said once, not again for each job that met it.
+    jobs = [naming(job.id, job.fault) for job in run.jobs.values() if job.fault is not None and job.fault not in faults]
+    unique = dict.fromkeys([*others, *jobs, *faults])
     return [wire.ErrorBody.of(fault) for fault in unique]
 
 

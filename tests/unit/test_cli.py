@@ -60,6 +60,19 @@ def test_errors_become_one_message_and_their_exit_code(error_class: ErrorClass, 
     assert capsys.readouterr().err == "stager: mosaic.fits cannot be had: do this\n"
 
 
+def test_a_file_that_cannot_be_used_is_named_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(program.stager, "main", lambda **_: Path("/nonexistent/plan.json").write_text(""))
+    with pytest.raises(SystemExit) as caught:
+        program.main()
+    assert caught.value.code == Exit.INVALID_INPUT
+    assert capsys.readouterr().err == "stager: /nonexistent/plan.json: No such file or directory\n"
+
+
+def test_a_time_that_is_none_is_said_as_every_other_wrong_option() -> None:
+    result = CliRunner().invoke(program.stager, ["wait", "--timeout", "soon"])
+    assert result.exit_code == 2 and "'soon' is not a duration" in result.output
+
+
 def test_tables_print_names_with_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     print_table([("job", "left"), ("file", "left")], [("project[raw/a.fits]", "o/[br].txt"), ("fit[2,red]", "[bold]x[/bold]")])
     assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [["project[raw/a.fits]", "o/[br].txt"], ["fit[2,red]", "[bold]x[/bold]"]]
