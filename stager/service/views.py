@@ -176,13 +176,14 @@ def running_of(state: State, run: RunEntry) -> list[wire.RunningJob]:
 
 
 def problems_of(state: State, run: RunEntry, others: list[Fault]) -> list[wire.ErrorBody]:
-    faults = [run.fault] if run.fault is not None else []
-    faults += run.finals_given_up.values()
+    """Each once: an origin's trouble not again for each job that met it, a job's not again as its run's."""
     identities = {origin.identity for origin in run.workflow.origins.values()}
+    faults = list(run.finals_given_up.values())
     faults += [fault for identity, fault in state.paused_origins.items() if identity in identities]
-    # What is an origin's trouble is said once, not again for each job that met it.
-    jobs = [naming(job.id, job.fault) for job in run.jobs.values() if job.fault is not None and job.fault not in faults]
-    unique = dict.fromkeys([*others, *jobs, *faults])
+    jobs = {job.id: job.fault for job in run.jobs.values() if job.fault is not None and job.fault not in faults}
+    faults += [naming(job_id, fault) for job_id, fault in jobs.items()]
+    of_run = [run.fault] if run.fault is not None and run.fault not in jobs.values() else []
+    unique = dict.fromkeys([*others, *of_run, *faults])
     return [wire.ErrorBody.of(fault) for fault in unique]
 
 
