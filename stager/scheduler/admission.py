@@ -26,8 +26,9 @@ def work_node(turn: Turn, node: NodeEntry) -> None:
     """Everything that can begin on this node now."""
     if not node.reachable:
         return
-    make_room(turn, node, 0)
-    granted = grant(turn, node)
+    if node.free_bytes < 0:
+        make_room(turn, node, 0)
+    granted = not node.waiting_attempts or grant(turn, node)
     blocked = not granted or not admit(turn, node)
     send_wanted(turn, node)
     start(turn, node)

@@ -33,9 +33,10 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
     for lfn in workflow.files:
         run.file_ids[lfn] = enter_file(state, run, lfn, planned[lfn].size_bytes if lfn in planned else 0)
     enter_uses(state, run)
-    for job_id in by_order:
-        jobs[job_id].waits_for = count_parents(state, run, job_id)
-        make_ready_or_wait(state, jobs[job_id], event.at)
+    for job in jobs.values():
+        job.waits_for = len(graph.parents[job.id])
+        if not job.waits_for:
+            make_ready_or_wait(state, job, event.at)
     state.finish_checks[run.id] = None
 
 

@@ -14,7 +14,7 @@ from stager.scheduler.apply_events import apply_event
 from stager.scheduler.commands import Command, WakeAt
 from stager.scheduler.endings import end_runs, refuse_if_stuck
 from stager.scheduler.events import Event
-from stager.scheduler.reactions import Before, react
+from stager.scheduler.reactions import react, subject_of
 from stager.scheduler.state import State
 from stager.scheduler.turn import Turn
 from stager.scheduler.uploads import send_finals, tidy_up
@@ -38,10 +38,10 @@ class Machine:
     def step(self, event: Event) -> list[Command]:
         """Applies the event, decides, applies what was decided and returns it."""
         state = self.state
-        before = Before(state, event)
+        subject = subject_of(state, event)
         apply_event(state, event)
         turn = Turn(state, f"e{state.events_seen}")
-        react(turn, event, before)
+        react(turn, event, subject)
         self._work(turn)
         while refuse_if_stuck(turn):
             # The room that the refused run no longer claims may be what another waits for.

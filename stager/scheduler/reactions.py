@@ -16,33 +16,26 @@ from stager.scheduler.states import CopyState, JobState, RunState
 from stager.scheduler.turn import Turn
 
 
-class Before:
+def subject_of(state: State, event: ev.Event) -> AttemptEntry | TransferEntry | None:
     """What the reaction must know of the state as it was before the event was applied."""
-
-    __slots__ = ("attempt", "transfer")
-
-    def __init__(self, state: State, event: ev.Event) -> None:
-        self.attempt: AttemptEntry | None = state.attempts.get(event.attempt) if isinstance(event, ev.AttemptEnded) else None
-        self.transfer: TransferEntry | None = state.transfers.get(event.transfer) if isinstance(event, ev.TransferFailed) else None
+    kind = type(event)
+    if kind is ev.AttemptEnded:
+        return state.attempts.get(event.attempt)
+    return state.transfers.get(event.transfer) if kind is ev.TransferFailed else None
 
 
-def react(turn: Turn, event: ev.Event, before: Before) -> None:
-    if isinstance(event, ev.TransferFailed):
-        if before.transfer is not None and not before.transfer.cancelled:
-            transfer_failed(turn, before.transfer, event.fault)
-    elif isinstance(event, ev.AttemptEnded):
-        if before.attempt is not None:
-            attempt_ended(turn, before.attempt, event)
-    elif isinstance(event, (ev.RunDrained, ev.RunStopped, ev.RunCancelled)):
-        end_run_early(turn, event.run)
-    elif isinstance(event, ev.NodeReported):
-        delete_again(turn, event)
+def react(turn: Turn, event: ev.Event, subject: AttemptEntry | TransferEntry | None) -> None:
+    reaction = REACTIONS.get(type(event))
+    if reaction is not None:
+        reaction(turn, event, subject)
     if turn.state.lost:
         remake_lost(turn)
 
 
-def transfer_failed(turn: Turn, transfer: TransferEntry, fault: Fault) -> None:
-    file = turn.state.files[transfer.file]
+def transfer_failed(turn: Turn, event: ev.TransferFailed, transfer: TransferEntry | None) -> None:
+    if transfer is None or transfer.cancelled:
+        return
+    file, fault = turn.state.files[transfer.file], event.fault
     if transfer.is_fetch:
         fetch_failed(turn, file, transfer, fault)
     elif transfer.purpose is cmd.Purpose.SPILL:
@@ -87,7 +80,9 @@ def spill_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fa
         turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=not_before)
 
 
-def attempt_ended(turn: Turn, attempt: AttemptEntry, event: ev.AttemptEnded) -> None:
+def attempt_ended(turn: Turn, event: ev.AttemptEnded, attempt: AttemptEntry | None) -> None:
+    if attempt is None:
+        return
     run = turn.state.runs[attempt.run]
     job, spec = run.jobs[attempt.job], run.workflow.jobs[attempt.job]
     if job.state is not JobState.RUNNING:
@@ -127,9 +122,9 @@ def not_again(job: str, fault: Fault) -> Fault:
     return Fault(fault.error_class, fault.code, message, fault.subject)
 
 
-def end_run_early(turn: Turn, run_id: str) -> None:
+def end_run_early(turn: Turn, event: ev.RunDrained | ev.RunStopped | ev.RunCancelled, _: None) -> None:
     """Admitted jobs go back; for a stop or a cancel attempts are killed and transfers called off as well."""
-    state = turn.state
+    state, run_id = turn.state, event.run
     run = state.runs.get(run_id)
     if run is None or run.state in (RunState.ACTIVE, RunState.FINISHED):
         return
@@ -167,7 +162,7 @@ def void_readers(turn: Turn, file: FileEntry, node_id: str) -> None:
             turn.give(cmd.KillAttempt, node=attempt.node, run=attempt.run, job=attempt.job, attempt=attempt_id, void=True)
 
 
-def delete_again(turn: Turn, event: ev.NodeReported) -> None:
+def delete_again(turn: Turn, event: ev.NodeReported, _: None) -> None:
     """Replicas that do not count, and deletes whose word was lost."""
     state, node = turn.state, turn.state.nodes[event.node]
     for replica in event.replicas:
@@ -192,3 +187,13 @@ def remake_lost(turn: Turn) -> None:
         wanted = state.owes_upload(file) or state.next_use(file) != NEVER
         if wanted and run.id in state.active and run.jobs[file.producer].state is JobState.DONE:
             turn.give(cmd.RemakeFile, run=run.id, file=file.id, job=file.producer)
+
+
+REACTIONS = {
+    ev.TransferFailed: transfer_failed,
+    ev.AttemptEnded: attempt_ended,
+    ev.RunDrained: end_run_early,
+    ev.RunStopped: end_run_early,
+    ev.RunCancelled: end_run_early,
+    ev.NodeReported: delete_again,
+}
