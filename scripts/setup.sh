@@ -12,25 +12,22 @@ export PATH="$PATH:$HOME/.cargo/bin:/usr/local/go/bin:/usr/sbin:/sbin"
 say() { printf 'setup: %s\n' "$*" >&2; }
 stop() { say "$*"; exit 1; }
 
-# A package is asked for by the program it brings; without root its absence is told and the tests that need it say so when they skip.
-need_programs() {
-    local missing=() pair
-    for pair in "$@"; do
-        command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair#*:}")
-    done
-    [ ${#missing[@]} -eq 0 ] && return 0
-    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
-        say "not installed: ${missing[*]}; install them to run everything (here they are installed only as root on Debian)"
-        return 0
-    fi
-    install_packages "${missing[@]}"
-}
+can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; }
 
 install_packages() {
     say "installing $*"
     apt-get update -qq
     # Nothing of the machine's own services may start because of us: the tests run their own ssh server.
     DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# A program was really linked: Debian's gcc can be there without the headers and the start files of the C library.
+can_link() {
+    local program status=0
+    program="$(mktemp)"
+    cc -x c -o "$program" - <<<'int main(void) { return 0; }' 2>/dev/null || status=1
+    rm -f "$program"
+    return $status
 }
 
 find_python() {
@@ -44,14 +41,57 @@ find_python() {
     return 1
 }
 
-make_venv() {
-    [ -x "$venv/bin/python" ] && "$venv/bin/python" -m pip --version >/dev/null 2>&1 && return 0
+venv_is_made() { [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import pip' >/dev/null 2>&1; }
+
+rust_is_new_enough() { printf '%s\n' 1.85 "$(cargo --version 2>/dev/null | cut -d' ' -f2)" | sort -VC; }
+
+# What is missing to build stager, by the names of Debian.
+missing_packages() {
     local python
-    python="$(find_python)" || stop "no Python >= 3.11 found; on Debian 12: apt-get install python3 python3-venv"
-    if ! "$python" -c 'import ensurepip' >/dev/null 2>&1; then
-        [ "$(id -u)" -eq 0 ] || stop "python3-venv is missing; install it: apt-get install python3-venv"
-        install_packages python3-venv
+    can_link || echo gcc libc6-dev
+    venv_is_made && return 0
+    python="$(find_python)" || { command -v python3 >/dev/null || echo python3 python3-venv; return 0; }
+    "$python" -c 'import ensurepip' >/dev/null 2>&1 || case "$python" in
+        python3.*) echo "$python-venv" ;;
+        *) echo python3-venv ;;
+    esac
+}
+
+# Brought where we may; else all of it is told at once, before anything is made.
+need_to_build() {
+    local packages told=()
+    read -ra packages <<<"$(missing_packages | tr '\n' ' ')"
+    rust_is_new_enough || told+=("Rust 1.85 or newer: https://rustup.rs")
+    venv_is_made || find_python >/dev/null || ! command -v python3 >/dev/null || told+=("Python 3.11 or newer")
+    if [ ${#told[@]} -eq 0 ] && can_install; then
+        [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
+        return 0
     fi
+    [ ${#packages[@]} -eq 0 ] || told+=("apt-get install ${packages[*]}   (as root; the names are those of Debian and Ubuntu)")
+    [ ${#told[@]} -eq 0 ] && return 0
+    say "this machine lacks what stager is built with; install it and call again:"
+    printf 'setup:   %s\n' "${told[@]}" >&2
+    exit 1
+}
+
+# A package is asked for by the program it brings; without root its absence is told and the tests that need it say so when they skip.
+need_to_test() {
+    local missing=() pair
+    for pair in "$@"; do
+        command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair#*:}")
+    done
+    [ ${#missing[@]} -eq 0 ] && return 0
+    if can_install; then
+        install_packages "${missing[@]}"
+    else
+        say "not installed: ${missing[*]}; install them to run everything (here they are installed only as root on Debian)"
+    fi
+}
+
+make_venv() {
+    venv_is_made && return 0
+    local python
+    python="$(find_python)" || stop "the python3 of this system is older than 3.11; install a newer one and call again"
     say "making the virtual environment $venv"
     "$python" -m venv "$venv"
 }
@@ -67,6 +107,7 @@ install_package() {
 
 # Before pip, which would hide what the compiler says; pip then finds all of it built.
 build_ionode() {
+    [ -x "$CARGO_TARGET_DIR/release/stager-ionode" ] || say "building the I/O node; this takes minutes the first time"
     cargo build --release --locked --quiet -p stager-node --bin stager-ionode
 }
 
@@ -91,13 +132,12 @@ need_s3_server() {
     "$cache/moto/bin/python" -m pip install -q --disable-pip-version-check 'moto[s3,server]>=5.1'
 }
 
-command -v cargo >/dev/null 2>&1 || stop "cargo is missing; install Rust 1.85 or newer: https://rustup.rs"
-need_programs cc:gcc
+need_to_build
 make_venv
 build_ionode
 install_package
 refresh_ionode
 if [ "$level" = test ]; then
-    need_programs sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps
+    need_to_test sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps
     need_s3_server
 fi
