@@ -14,12 +14,19 @@ stop() { say "$*"; exit 1; }
 
 can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; }
 
-install_packages() {
+# Nothing of the machine's own services may start because of us, now or at the next boot: the tests run their own ssh server.
+install_packages() (
+    policy=/usr/sbin/policy-rc.d
     say "installing $*"
     apt-get update -qq
-    # Nothing of the machine's own services may start because of us: the tests run their own ssh server.
-    DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "$@" >/dev/null
-}
+    if [ ! -e "$policy" ]; then
+        trap 'rm -f "$policy"' EXIT
+        printf '#!/bin/sh\n# Here only while scripts/setup.sh of stager installs packages.\nexit 101\n' >"$policy"
+        chmod 0755 "$policy"
+    fi
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    [[ " $* " != *" openssh-server "* ]] || update-rc.d ssh disable
+)
 
 # A program was really linked: Debian's gcc can be there without the headers and the start files of the C library.
 can_link() {
