@@ -26,6 +26,14 @@ def make_key(path: Path, kind: str = "ed25519") -> Path:
     return path
 
 
+def is_locked(user: str, shadow: Path = Path("/etc/shadow")) -> bool:
+    """Without PAM sshd lets nobody into an account whose password is locked, as root's is where the installer was told none."""
+    try:
+        return any(line.startswith(f"{user}:!") for line in shadow.read_text().splitlines())
+    except OSError:  # then sshd, which runs as we do, cannot see it either
+        return False
+
+
 @dataclass
 class Sshd:
     """`directory` holds keys and logs, `data` is what it serves. `sftp_only`: ForceCommand internal-sftp, so no shell."""
@@ -63,7 +71,7 @@ class Sshd:
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
             "StrictModes no",
-            "UsePAM no",
+            f"UsePAM {'yes' if is_locked(self.user) else 'no'}",
             "LogLevel VERBOSE",
             f"Subsystem sftp {subsystem}",
         ]

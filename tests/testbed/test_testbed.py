@@ -19,7 +19,7 @@ from tests.testbed.ionode import IoNode
 from tests.testbed.link import Link
 from tests.testbed.processes import Server, answers, descendants, free_port, is_alive
 from tests.testbed.s3 import S3
-from tests.testbed.sshd import Sshd, make_key, running_agent
+from tests.testbed.sshd import Sshd, is_locked, make_key, running_agent
 from tests.testbed.waiting import wait_until
 
 
@@ -87,6 +87,12 @@ def shell_answer(server: Sshd, command: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(
         ["ssh", "-F", config, "-oBatchMode=yes", "lab", command], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
     )
+
+
+def test_a_locked_account_is_let_in_by_pam(short_dir: Path) -> None:
+    shadow = short_dir / "shadow"
+    shadow.write_text("root:!*:20778:0:99999:7:::\nann:$y$j9T:20778:0:99999:7:::\nlab:!:20778::::::\n")
+    assert [user for user in ("root", "ann", "lab", "nobody") if is_locked(user, shadow)] == ["root", "lab"]
 
 
 def test_one_sshd_gives_a_shell_and_the_other_does_not(sshd: Sshd, sftp_only: Sshd) -> None:
