@@ -126,15 +126,17 @@ refresh_ionode() {
     mv "$target.new.$$" "$target"
 }
 
+# Said each time: a suite that leaves tests out must not look like one that ran them.
 need_s3_server() {
     [ -x "$cache/bin/versitygw" ] && return 0
-    [ -x "$cache/moto/bin/moto_server" ] && return 0
     if command -v go >/dev/null 2>&1; then
         say "building the S3 server of the tests (versitygw)"
         GOBIN="$cache/bin" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0 && return 0
-        say "versitygw could not be built; taking moto instead"
+        say "versitygw could not be built"
     fi
-    say "installing the S3 server of the tests (moto)"
+    say "without versitygw (built where there is Go 1.21 or newer) moto is the S3 server of the tests; those of cargo that need S3 are left out"
+    [ -x "$cache/moto/bin/moto_server" ] && return 0
+    say "installing moto"
     "$venv/bin/python" -m venv "$cache/moto"
     "$cache/moto/bin/python" -m pip install -q --disable-pip-version-check 'moto[s3,server]>=5.1'
 }

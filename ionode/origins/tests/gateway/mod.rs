@@ -18,14 +18,14 @@ pub struct Gateway {
 }
 
 pub const BUCKET: &str = "lab-data";
-const CACHED: &str = "/root/.cache/stager/bin/versitygw";
 
-/// STAGER_TEST_S3, the build cache, or the PATH.
+/// STAGER_TEST_S3, where `make setup` put it, or the PATH.
 fn binary() -> Option<PathBuf> {
-    let on_path = std::env::var_os("PATH")
-        .and_then(|path| std::env::split_paths(&path).map(|directory| directory.join("versitygw")).find(|file| file.is_file()));
-    let named = std::env::var_os("STAGER_TEST_S3").map(PathBuf::from);
-    named.or_else(|| Some(PathBuf::from(CACHED)).filter(|file| file.is_file())).or(on_path)
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let tools = variable("STAGER_TEST_TOOLS").or_else(|| variable("HOME").map(|home| home.join(".cache/stager")));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = tools.map(|tools| tools.join("bin")).into_iter().chain(std::env::split_paths(&path));
+    variable("STAGER_TEST_S3").or_else(|| places.map(|place| place.join("versitygw")).find(|file| file.is_file()))
 }
 
 impl Gateway {
