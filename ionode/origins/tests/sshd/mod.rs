@@ -1,6 +1,7 @@
 //! A real sshd of the test's own: free loopback port, own keys, own configuration, gone when dropped.
 #![allow(dead_code)]
 
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -30,6 +31,21 @@ pub fn keygen_of(kind: &str, path: &Path, passphrase: &str) {
     assert!(made.success());
 }
 
+const SSHD: &str = "/usr/sbin/sshd";
+
+/// Without a server none of the tests of a file runs, which is said past the harness: it shows nothing of what passes.
+fn needed() {
+    if !Path::new(SSHD).exists() {
+        writeln!(std::io::stderr(), "NOT RUN: these tests need {SSHD} (Debian: apt-get install openssh-server openssh-client)").ok();
+        std::process::exit(0);
+    }
+}
+
+/// Without PAM sshd lets nobody into an account whose password is locked, as root's is where the installer was told none.
+fn is_locked(user: &str) -> bool {
+    std::fs::read_to_string("/etc/shadow").is_ok_and(|shadow| shadow.lines().any(|line| line.starts_with(&format!("{user}:!"))))
+}
+
 impl Sshd {
     /// `extra`: lines of sshd_config, such as a ForceCommand.
     pub fn start(extra: &str) -> Self {
@@ -38,6 +54,7 @@ impl Sshd {
 
     /// Under `wrapper` (a program and its arguments) where the server needs a world of its own.
     pub fn start_as(user: &str, extra: &str, wrapper: &[&str]) -> Self {
+        needed();
         let directory = tempfile::tempdir().unwrap();
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::create_dir_all("/run/sshd").ok();
@@ -53,16 +70,17 @@ impl Sshd {
         }
         let port = free_port();
         let shown = directory.path().display();
+        let pam = if is_locked(user) { "yes" } else { "no" };
         let config = format!(
             "Port {port}\nListenAddress 127.0.0.1\nHostKey {shown}/host_key\nAuthorizedKeysFile {shown}/authorized_keys\n\
-             PidFile none\nStrictModes no\nUsePAM no\n\
+             PidFile none\nStrictModes no\nUsePAM {pam}\n\
              PermitRootLogin prohibit-password\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
              Subsystem sftp internal-sftp\n{extra}\n"
         );
         std::fs::write(path("sshd_config"), config).unwrap();
         let log = std::fs::File::create(path("log")).unwrap();
         let mut words: Vec<String> = wrapper.iter().map(|word| word.to_string()).collect();
-        words.extend(["/usr/sbin/sshd", "-D", "-e", "-f"].map(str::to_owned));
+        words.extend([SSHD, "-D", "-e", "-f"].map(str::to_owned));
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).arg(path("sshd_config")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
         let child = command.env("BASE", &base).spawn().unwrap();
