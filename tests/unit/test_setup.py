@@ -1,0 +1,49 @@
+"""What scripts/setup.sh says on a machine that lacks things. One rule: no apt-get is within its reach, so nothing can be installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.testbed.places import PROJECT
+
+STOCK = ("bash", "cut", "dirname", "id", "mktemp", "rm", "sort", "tr")
+GCC_WITHOUT_LIBC = "exit 1"
+PYTHON_WITHOUT_VENV = f'case "$*" in *ensurepip*) exit 1 ;; esac\nexec {sys.executable} "$@"'
+
+
+def setup(place: Path, **programs: str) -> str:
+    """What it says when these scripts are all that the machine has besides the stock."""
+    tools = place / "bin"
+    tools.mkdir()
+    for name in STOCK:
+        found = shutil.which(name)
+        assert found is not None
+        (tools / name).symlink_to(found)
+    for name, text in programs.items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    env = {"PATH": str(tools), "HOME": str(place), "VENV": str(place / "venv"), "TMPDIR": str(place), "LANG": os.environ.get("LANG", "C")}
+    command = [str(tools / "bash"), str(PROJECT / "scripts" / "setup.sh"), "run"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and [path.name for path in place.iterdir()] == ["bin"], f"something was made: {done.stderr}"
+    return done.stderr
+
+
+@pytest.mark.parametrize(("version", "told"), [(None, True), ("1.65.0", True), ("1.84.1", True), ("1.85.0", False), ("1.100.0", False)])
+def test_all_that_is_missing_is_told_at_once(tmp_path: Path, version: str | None, told: bool) -> None:
+    cargo = {} if version is None else {"cargo": f"echo 'cargo {version} (0000000 2026-01-01)'"}
+    said = setup(tmp_path, cc=GCC_WITHOUT_LIBC, python3=PYTHON_WITHOUT_VENV, **cargo)
+    assert "apt-get install gcc libc6-dev python3-venv" in said
+    assert ("Rust 1.85 or newer" in said) == told
+    assert len(said.strip().splitlines()) == 2 + told
+
+
+def test_a_machine_that_can_link_is_not_told_of_a_compiler(tmp_path: Path) -> None:
+    said = setup(tmp_path, cc="exit 0", python3=PYTHON_WITHOUT_VENV)
+    assert "python3-venv" in said and "gcc" not in said
