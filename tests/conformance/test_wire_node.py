@@ -16,6 +16,7 @@ from stager.runtime.node_calls import transfer_body
 from stager.runtime.wire_events import node_event, node_reported
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from tests.testbed.places import needed_program
 
 WIRE = Path(__file__).parent / "wire"
 HASH = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
@@ -142,6 +143,7 @@ def test_the_configuration_of_a_file_origin_is_the_golden_one() -> None:
 
 @pytest.mark.parametrize("kind", [OriginKind.SFTP, OriginKind.SSHFS])
 def test_the_configuration_of_an_ssh_origin_has_the_golden_keys(kind: OriginKind, tmp_path: Path) -> None:
+    needed_program("ssh", "openssh-client")
     config = tmp_path / "config"
     config.write_text("Host lab.example.org\n  User ana\n")
     said = resolve(

@@ -55,7 +55,9 @@ def test_a_job_cannot_change_what_it_reads_by_link(rig: Rig) -> None:
     )
     result = run(rig, attempt(script, inputs=(linked,)), PATH=os.environ["PATH"])
     assert result.outcome is Outcome.OK, result
-    assert Path(result.stdout_path).read_text() == "EROFS\nEROFS\nEROFS\n"
+    refusals = Path(result.stdout_path).read_text().split()
+    # Mode bits come before the mount, but do not bind root.
+    assert len(refusals) == 3 and set(refusals) <= ({"EROFS"} if os.geteuid() == 0 else {"EROFS", "EACCES"})
     assert rig.content(linked) == b"precious\n"
 
 

@@ -10,6 +10,7 @@ from stager.adapters.origin_config import resolve
 from stager.model.errors import Denied, InvalidInput, Refused
 from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.runtime.credentials import CredentialBook
+from tests.testbed.places import needed_program
 
 
 def sftp(url: str = "sftp://lab/data", credentials: str = "", **options: str) -> Origin:
@@ -22,6 +23,7 @@ def s3(credentials: str = "", **options: str) -> Origin:
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
+    needed_program("ssh", "openssh-client")
     config = tmp_path / "ssh_config"
     key = tmp_path / "key"
     key.write_text("")
