@@ -13,6 +13,7 @@ from typing import Any
 
 # Flows that would end within this many bytes of each other end together: less than what a float can tell apart in a long run.
 CLOSE_BYTES = 1e-3
+SHARES_KEPT = 10_000
 
 
 class Flow:
@@ -49,6 +50,7 @@ class Links:
         self._groups: dict[tuple[str, ...], Group] = {}
         self._active: list[Group] = []
         self._users: dict[str, int] = {}
+        self._shares: dict[tuple[int, ...], list[float]] = {}
         self._now, self._count = now, 0
         self._stale = False
         self._next: tuple[float, Group | None] = (inf, None)
@@ -59,6 +61,7 @@ class Links:
         group = self._groups.get(path)
         if group is None:
             group = self._groups[path] = Group(tuple(link for link in path if link in self.bytes_per_s))
+            self._shares.clear()
         if not group.count:
             group.served = 0.0
             group.ends.clear()
@@ -132,6 +135,19 @@ class Links:
         self._now = now
 
     def _share(self) -> None:
+        """The same numbers of flows get the same rates: a run comes back to few of them again and again."""
+        groups = self._groups.values()
+        counts = tuple([group.count for group in groups])
+        rates = self._shares.get(counts)
+        if rates is not None:
+            for group, rate in zip(groups, rates, strict=True):
+                group.rate = rate
+            return
+        self._fill()
+        if len(self._shares) < SHARES_KEPT:
+            self._shares[counts] = [group.rate for group in groups]
+
+    def _fill(self) -> None:
         """Water filling: the link that gives its flows least settles their rate, and so on with what is left."""
         users = {link: count for link, count in self._users.items() if count}
         left = {link: self.bytes_per_s[link] for link in users}
