@@ -72,6 +72,7 @@ class Executor:
         self.runs: dict[str, Expected] = {}
         self.open: dict[str, Trying] = {}
         self.results: dict[str, ev.AttemptEnded] = {}
+        self.remembers = False
         self.begun: set[str] = set()
         self.read_bytes = 0
         self.answers_due = 0
@@ -187,7 +188,7 @@ class Executor:
         event = ev.AttemptEnded(
             at=self._clock.now, run=command.run, job=command.job, attempt=command.attempt, outcome=ev.Outcome.FAILED, fault=fault
         )
-        self.results[command.attempt] = event
+        self._remember(event)
         self.answers_due += 1
         self._clock.after(UNREACHABLE_AFTER_S, self._say_again, event)
 
@@ -217,8 +218,13 @@ class Executor:
             outputs=outputs,
             measures=ev.Measures(wall_s=now - trying.begun_at),
         )
-        self.results[command.attempt] = event
+        self._remember(event)
         self._tell(None, event)
+
+    def _remember(self, event: ev.AttemptEnded) -> None:
+        """Only for a scheduler that may die and ask again: a long run has many."""
+        if self.remembers:
+            self.results[event.attempt] = event
 
     def _end_leases(self, trying: Trying) -> None:
         if self._faults.strikes(self._clock.now, self._faults.busy_share, "lease", trying.command.attempt):

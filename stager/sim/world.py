@@ -102,8 +102,8 @@ class SimWorld:
         self.desk = TransferDesk(self.clock, self.links, faults, self.say, self._note_overfull)
         spread = spread or Spread()
         self.contents_vary = spread.contents_vary
-        self.desk.remembers = keep_journal
         self.executor = Executor(self.clock, self.links, faults, spread, self.say, self._note_overfull)
+        self.desk.remembers = self.executor.remembers = keep_journal
         # Where nobody checks contents, a file's name will do for its content.
         self.executor.traces = bool(self.checkers)
         self.troubles = Troubles(self)
