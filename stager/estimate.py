@@ -14,7 +14,7 @@ from stager.model.errors import Fault
 from stager.model.files import Destination
 from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
-from stager.model.workflow import Workflow
+from stager.model.workflow import Workflow, bandwidths_of
 from stager.planning.clairvoyant import belady_hit_bytes, clairvoyant_bound_bytes
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
@@ -68,6 +68,7 @@ def estimate(
     """Simulates one run on empty nodes. With a plan given, that one is run. A run that cannot end says so in `outcome` and `fault`; nothing
     is raised for it.
     """
+    topology = topology.bounded_by(bandwidths_of(workflow))
     plan = plan or make_plan(workflow, topology, profiles, policy, limits, spill_origin)
     world = SimWorld(topology, policy, limits, spread=spread)
     world.submit(RUN, workflow, plan)

@@ -6,7 +6,8 @@ of one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 DEFAULT_WAN_BYTES_PER_S = 50e6
 DEFAULT_DISK_BYTES_PER_S = 500e6
@@ -28,13 +29,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class OriginLink:
-    """The way to one origin, shared by all nodes. `latency_s` is paid once per transfer."""
+    """The way to one origin, shared by all nodes. `latency_s` is paid once per transfer. `bounded`: by its declared bandwidth."""
 
     origin: str
     fetch_bytes_per_s: float = DEFAULT_WAN_BYTES_PER_S
     upload_bytes_per_s: float = DEFAULT_WAN_BYTES_PER_S
     latency_s: float = DEFAULT_LATENCY_S
     measured: bool = False
+    bounded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,18 @@ class Topology:
             if entry.origin == origin:
                 return entry
         return OriginLink(origin)
+
+    def bounded_by(self, bytes_per_s_max: Mapping[str, float]) -> Topology:
+        """With no link faster than what is declared for its origin."""
+        bounded = [link for name in sorted(bytes_per_s_max) if (link := bounded_link(self.link(name), bytes_per_s_max[name])).bounded]
+        others = [link for link in self.links if link.origin not in {entry.origin for entry in bounded}]
+        return replace(self, links=(*others, *bounded))
+
+
+def bounded_link(link: OriginLink, most: float) -> OriginLink:
+    fetch, upload = min(link.fetch_bytes_per_s, most), min(link.upload_bytes_per_s, most)
+    slower = fetch < link.fetch_bytes_per_s or upload < link.upload_bytes_per_s
+    return replace(link, fetch_bytes_per_s=fetch, upload_bytes_per_s=upload, bounded=True) if slower else link
 
 
 def embedded(

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from stager.model.files import File, FileKind
 from stager.model.places import place_of_url, user_of_url
+from stager.model.units import parse_size_bytes
 
 
 class OriginKind(StrEnum):
@@ -52,6 +53,12 @@ class Origin:
         """What a denial is about: the place, who asks, and how. A name means something only within its workflow."""
         access = (f"{name}={value}" for name, value in sorted(self.options) if name not in TUNING)
         return (self.place, user_of_url(self.url), self.credentials, *access)
+
+    @property
+    def bytes_per_s_max(self) -> float | None:
+        """What `bandwidth` allows; None: nobody said."""
+        text = dict(self.options).get("bandwidth")
+        return float(parse_size_bytes(text)) if text else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +198,11 @@ def find_cycle(stuck: set[str], parents: dict[str, tuple[str, ...]]) -> list[str
         path.append(job)
         job = min(parent for parent in parents[job] if parent in stuck)
     return list(reversed(path[seen[job] :] + [job])) if len(path) > seen[job] else [job, job]
+
+
+def bandwidths_of(workflow: Workflow) -> dict[str, float]:
+    """By origin that has one."""
+    return {name: most for name, origin in workflow.origins.items() if (most := origin.bytes_per_s_max) is not None}
 
 
 def is_directory(workflow: Workflow, lfn: str) -> bool:

@@ -11,7 +11,7 @@ from stager.model.errors import InvalidInput
 from stager.model.files import File
 from stager.model.topology import Topology
 from stager.model.units import format_duration, format_size
-from stager.model.workflow import Graph, Workflow
+from stager.model.workflow import Graph, Workflow, bandwidths_of
 from stager.planning.access import why_access
 from stager.planning.plan import Basis, FilePlan, JobPlan, Plan
 
@@ -35,6 +35,7 @@ def explain_file(workflow: Workflow, graph: Graph, plan: Plan, topology: Topolog
     planned = next(entry for entry in plan.files if entry.lfn == lfn)
     jobs = {entry.job: entry for entry in plan.jobs}
     lines = [f"{lfn}: {planned.size_bytes} bytes ({format_size(planned.size_bytes)}), {BASIS_WORDS[planned.size_basis]}"]
+    topology = topology.bounded_by(bandwidths_of(workflow))
     lines += origin_lines(file, planned, topology) if file.is_external else producer_lines(graph, jobs, lfn)
     lines += reader_lines(graph, jobs, lfn)
     if graph.readers.get(lfn):
@@ -52,7 +53,7 @@ def origin_lines(file: File, planned: FilePlan, topology: Topology) -> list[str]
         lines.append(f"{word} origin {source.location.origin!r}, path {source.location.path!r}{token}")
     link = topology.link(file.sources[0].location.origin)
     took = planned.size_bytes / link.fetch_bytes_per_s + link.latency_s
-    basis = "measured" if link.measured else "assumed"
+    basis = "the most that its origin's bandwidth allows" if link.bounded else "measured" if link.measured else "assumed"
     lines.append(f"fetching it alone takes about {format_duration(took)} at {format_size(link.fetch_bytes_per_s)}/s ({basis})")
     return lines
 

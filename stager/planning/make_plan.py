@@ -15,7 +15,7 @@ from stager.model.ids import digest_of
 from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
 from stager.model.units import format_size
-from stager.model.workflow import Graph, OriginKind, Workflow, graph_of
+from stager.model.workflow import Graph, OriginKind, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
 from stager.planning.iomodel import replicas_that_pay
 from stager.planning.plan import PLAN_VERSION, Access, FilePlan, JobPlan, Plan
@@ -52,6 +52,7 @@ def make_plan(
 ) -> Plan:
     """Raises Refused only for counts above the limits; too little capacity is the caller's `check_capacity`."""
     limits = limits or Limits()
+    topology = topology.bounded_by(bandwidths_of(workflow))
     check_counts(workflow, limits)
     spill = spill_origin if spill_origin is not None else workflow.spill_origin
     graph = graph or graph_of(workflow)
@@ -211,6 +212,14 @@ def notes_of(workflow: Workflow, shape: Shape, sized: Sized, chosen: Chosen, top
     if wide:
         notes.append(
             f"{len(wide)} jobs ask for more than the {cores} cores of a node, {wide[0]!r} the first: each runs alone on all of them"
+        )
+    watched = [node.memory_bytes for node in topology.nodes if node.memory_bytes is not None]
+    most = max(watched) if len(watched) == len(topology.nodes) else None
+    large = [job for job in shape.jobs if most is not None and (workflow.jobs[job].memory_bytes or 0) > most]
+    if large:
+        notes.append(
+            f"{len(large)} jobs ask for more than the {format_size(most or 0)} of memory of a node, {large[0]!r} the first: "
+            "each runs alone, and may be short of it"
         )
     return tuple(notes)
 
