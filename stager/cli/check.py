@@ -13,23 +13,32 @@ from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.exits import Exit
 from stager.cli.options import capacity_option, cores_option, json_option, output_origin_option, print_json, settings_of, spill_option, state_dir_option
 from stager.cli.prepare import destination_directories, plan_of, reader_options
-from stager.model.errors import StagerError
-from stager.model.files import FileKind
+from stager.model.errors import Fault, StagerError
+from stager.model.files import FileKind, OnExists
 from stager.model.units import format_size
 from stager.model.workflow import Job, Origin, Workflow
 from stager.planning.make_plan import check_capacity
+from stager.readers.resolve import ask_origin
+from stager.readers.shell_programs import programs_of
 from stager.readers.sniff import read_workflow
 from stager.service.profiles import load_profiles
+from stager.service.settings import Settings
 from stager.worker.environment import DEFAULT
+
+EXISTING = {
+    OnExists.FAIL: "the same content is taken as it is, other content is not overwritten and the run ends not_durable",
+    OnExists.REPLACE: "other content is replaced",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`good` False stops a run."""
+    """`good` False stops a run; a `note` does not, and its reader may want to know before it."""
 
     about: str
     good: bool
     message: str
+    note: bool = False
 
 
 @click.command(
@@ -46,7 +55,7 @@ Example:
 @state_dir_option
 @json_option
 def command(file: Path, output_origin: str | None, capacity: int | None, cores: int | None, spill: str | None, state_dir: Path | None, as_json: bool) -> int:
-    """Look for all that would stop a run of FILE and say it at once: credentials, host keys, missing inputs, destinations that cannot be written or have no room, programs that are not on PATH, too little capacity."""
+    """Look for all that would stop a run of FILE and say it at once: credentials, host keys, missing inputs, destinations that cannot be written or have no room, programs that are not on PATH, too little capacity. Notes stop nothing: destinations that are there already, variables that are not set, jobs that want more than the machine has."""
     settings = settings_of(state_dir, capacity, cores)
     access = IonodeOriginAccess(settings.environ)
     findings: list[Finding] = []
@@ -55,13 +64,10 @@ def command(file: Path, output_origin: str | None, capacity: int | None, cores: 
     if workflow is not None:
         for origin in workflow.origins.values():
             findings += check_origin(workflow, origin, access)
+        findings += check_destinations(workflow, access)
         findings += check_programs(workflow, settings.environ)
-        try:
-            plan = plan_of(workflow, settings, load_profiles(settings), spill)
-            check_capacity(plan)
-            findings.append(Finding("capacity", True, f"{format_size(plan.capacity_bytes)} of at least {format_size(plan.smallest_capacity_bytes)}"))
-        except StagerError as error:
-            findings.append(Finding("capacity", False, error.message))
+        findings += check_variables(workflow, settings.environ)
+        findings += check_plan(workflow, settings, spill)
     report(findings, as_json)
     return Exit.OK if all(finding.good for finding in findings) else Exit.REFUSED
 
@@ -99,19 +105,73 @@ def check_origin(workflow: Workflow, origin: Origin, access: IonodeOriginAccess)
     return found
 
 
-def check_programs(workflow: Workflow, environ: Mapping[str, str]) -> list[Finding]:
-    """First words of argv that are neither inputs nor paths; what a shell command calls cannot be known before it runs."""
-    wanted: dict[tuple[str, str], str] = {}
+def check_plan(workflow: Workflow, settings: Settings, spill: str | None) -> list[Finding]:
+    """Capacity, and what the plan notes."""
+    try:
+        plan = plan_of(workflow, settings, load_profiles(settings), spill)
+    except StagerError as error:
+        return [Finding("plan", False, error.message)]
+    notes = [Finding("plan", True, note, note=True) for note in plan.notes]
+    try:
+        check_capacity(plan)
+    except StagerError as error:
+        return [Finding("capacity", False, error.message), *notes]
+    return [Finding("capacity", True, f"{format_size(plan.capacity_bytes)} of at least {format_size(plan.smallest_capacity_bytes)}"), *notes]
+
+
+def check_destinations(workflow: Workflow, access: IonodeOriginAccess) -> list[Finding]:
+    """Those that exist already, asked in one call for each origin; an origin that cannot be asked is told of elsewhere."""
+    rules: dict[str, dict[str, OnExists]] = {}
+    for file in workflow.files.values():
+        if file.destination is not None and file.kind is FileKind.FILE:
+            rules.setdefault(file.destination.location.origin, {})[file.destination.location.path] = file.destination.on_exists
+    found = []
+    for name, paths in rules.items():
+        try:
+            answers = ask_origin(workflow.origins[name], list(paths), access)
+        except StagerError:
+            continue
+        for rule in OnExists:
+            there = [path for path, own in paths.items() if own is rule and not isinstance(answers[path], Fault)]
+            if there:
+                count = f"{len(there)} destinations are there already, the first is" if len(there) > 1 else "there is already"
+                found.append(Finding("destinations", True, f"{count} {name}:{there[0]}; on_exists is {rule.value}: {EXISTING[rule]}", note=True))
+    return found
+
+
+def check_variables(workflow: Workflow, environ: Mapping[str, str]) -> list[Finding]:
+    wanted: dict[str, str] = {}
     for job in workflow.jobs.values():
-        if job.argv:
-            wanted.setdefault((job.argv[0], path_of(job, environ)), job.id)
+        for name in job.env_pass:
+            if name not in environ:
+                wanted.setdefault(name, job.id)
+    return [
+        Finding("env_pass", True, f"{name} is not set here; job {job_id!r} passes it and would run without it", note=True)
+        for name, job_id in sorted(wanted.items())
+    ]
+
+
+def check_programs(workflow: Workflow, environ: Mapping[str, str]) -> list[Finding]:
+    """First words of argv that are neither inputs nor paths, and those of simple commands in shell texts."""
+    wanted: dict[tuple[str, str], str] = {}
+    read: dict[str, tuple[tuple[str, ...], int]] = {}
+    for job in workflow.jobs.values():
+        programs = job.argv[:1]
+        if job.shell:
+            # Jobs of one `foreach` share their text.
+            programs, _ = read.setdefault(job.shell, read.get(job.shell) or programs_of(job.shell))
+        for program in programs:
+            wanted.setdefault((program, path_of(job, environ)), job.id)
     found = []
     for (program, path), job_id in wanted.items():
         inside = {entry.path for entry in workflow.jobs[job_id].inputs}
         local = program.removeprefix("./") in inside
         if not local and shutil.which(program, path=path) is None:
             found.append(Finding("programs", False, f"job {job_id!r} calls {program!r}, which is not on its PATH ({path}): install it, or name it by its path"))
-    return found or [Finding("programs", True, f"{len(wanted)} found")]
+    left_alone = sum(count for _, count in read.values())
+    what = "command of shell texts was" if left_alone == 1 else "commands of shell texts were"
+    rest = f"; {left_alone} {what} not looked at: known only when they run" if left_alone else ""
+    return [*found, Finding("programs", True, f"{len(wanted) - len(found)} found{rest}")]
 
 
 def path_of(job: Job, environ: Mapping[str, str]) -> str:
@@ -121,9 +181,13 @@ def path_of(job: Job, environ: Mapping[str, str]) -> str:
     return environ.get("PATH", DEFAULT["PATH"]) if "PATH" in job.env_pass else DEFAULT["PATH"]
 
 
+def word_of(finding: Finding) -> str:
+    return "STOP " if not finding.good else "note " if finding.note else "ok   "
+
+
 def report(findings: list[Finding], as_json: bool) -> None:
     if as_json:
-        print_json([{"about": finding.about, "good": finding.good, "message": finding.message} for finding in findings])
+        print_json([{"about": finding.about, "good": finding.good, "message": finding.message, "note": finding.note} for finding in findings])
         return
     for finding in findings:
-        click.echo(f"{'ok   ' if finding.good else 'STOP '} {finding.about}: {finding.message}")
+        click.echo(f"{word_of(finding)} {finding.about}: {finding.message}")

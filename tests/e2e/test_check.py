@@ -1,0 +1,68 @@
+"""`stager check`: what stops a run, and what its author may want to know before it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testbed.stager import Stager
+
+HEAD = "stager: 1\nname: w\norigins:\n  o: file:data\n"
+
+
+@pytest.fixture
+def stager(short_dir: Path) -> Stager:
+    return Stager(short_dir / "s", short_dir / "home")
+
+
+def checked(stager: Stager, place: Path, body: str, code: int = 0) -> list[dict[str, Any]]:
+    """Findings of a workflow whose origin `o` is the directory `data` beside it."""
+    (place / "data").mkdir(exist_ok=True)
+    workflow = place / "w.yml"
+    workflow.write_text(HEAD + body)
+    found: list[dict[str, Any]] = json.loads(stager.run("check", workflow, "--json", code=code).stdout)
+    return found
+
+
+def said(found: list[dict[str, Any]], about: str) -> str:
+    return "\n".join(each["message"] for each in found if each["about"] == about)
+
+
+def test_programs_in_shell_texts_are_looked_for_and_the_rest_is_counted(stager: Stager, short_dir: Path) -> None:
+    found = checked(stager, short_dir, "jobs:\n  a: {run: 'nosuchprog2 | sort'}\n  b: {run: '$X y; cd z'}\n", code=3)
+    assert "'nosuchprog2'" in said(found, "programs") and "'a'" in said(found, "programs")
+    assert "1 found" in said(found, "programs") and "1 command of shell texts was not looked at" in said(found, "programs")
+
+
+def test_a_shell_text_that_is_in_order_is_good(stager: Stager, short_dir: Path) -> None:
+    found = checked(stager, short_dir, "jobs:\n  a: {run: 'set -e; sort x | uniq'}\n  b: {run: 'nosuch || true'}\n")
+    assert said(found, "programs").startswith("2 found")
+
+
+def test_variables_to_pass_that_are_not_set_are_named(stager: Stager, short_dir: Path) -> None:
+    stager.env = {"SET_ONE": "1"}
+    found = checked(stager, short_dir, "jobs:\n  a: {run: 'true', env_pass: [SET_ONE, MISSING_ONE]}\n")
+    assert "MISSING_ONE" in said(found, "env_pass") and "SET_ONE" not in said(found, "env_pass")
+    assert [each["note"] for each in found if each["about"] == "env_pass"] == [True]
+
+
+@pytest.mark.parametrize(("rule", "words"), [("fail", "not overwritten"), ("replace", "replaced")])
+def test_destinations_that_exist_are_noted_with_what_will_happen(stager: Stager, short_dir: Path, rule: str, words: str) -> None:
+    (short_dir / "data").mkdir()
+    (short_dir / "data" / "x.txt").write_text("months of work")
+    body = f"on_exists: {rule}\njobs:\n  a: {{run: 'true', outputs: {{x.txt: 'o:x.txt', y.txt: 'o:y.txt'}}}}\n"
+    (note,) = [each for each in checked(stager, short_dir, body) if each["about"] == "destinations"]
+    assert note["note"] and note["good"] and "o:x.txt" in note["message"] and words in note["message"]
+    assert "y.txt" not in note["message"]
+
+
+def test_notes_of_the_plan_are_listed(stager: Stager, short_dir: Path) -> None:
+    stager.env = {"STAGER_MEMORY": "1 GB"}
+    found = checked(stager, short_dir, "jobs:\n  a: {run: 'true', memory: 500 GB, cores: 64}\n")
+    told = said(found, "plan")
+    assert "1 GB of memory" in told and "2 cores" in told
+    printed = stager.run("check", short_dir / "w.yml").stdout.splitlines()
+    assert sum(line.startswith("note  plan: ") for line in printed) == 2
