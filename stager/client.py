@@ -175,7 +175,7 @@ class RunClient:
         self.client.post(f"{self.path}/cancel")
 
     def wait(self, *, timeout_s: float = POLL_S, lfn: str | None = None) -> wire.WaitResponse:
-        """Until the run finishes, or `lfn` is durable, or the timeout: look at `finished` and `durable`. Refused if `lfn` is no final."""
+        """Until the run finishes, or `lfn` is durable, or the timeout: look at `finished` and `durable`. InvalidInput if `lfn` is no final."""
         timeout_s = min(timeout_s, self.client.timeout_s / 2)
         return self.client.get(wire.WaitResponse, f"{self.path}/wait", timeout_s=timeout_s, lfn=lfn)
 

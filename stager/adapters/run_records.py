@@ -99,5 +99,17 @@ class RunRecords:
         self.db.close()
 
 
+def names_in(path: Path) -> list[str]:
+    """The runs in a file of records, the newest first, without a scheduler and without changing anything; none where it cannot be read."""
+    try:
+        db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+        try:
+            return [row[0] for row in db.execute("SELECT run FROM runs WHERE NOT removed ORDER BY submitted_at DESC, run")]
+        finally:
+            db.close()
+    except sqlite3.Error:
+        return []
+
+
 def record_of(row: tuple[object, ...]) -> RunRecord:
     return RunRecord(*row[:-1], removed=bool(row[-1]))  # type: ignore[arg-type]

@@ -7,11 +7,13 @@ from pathlib import Path
 import click
 
 from stager.cli.exits import Exit
-from stager.cli.options import state_dir_option
+from stager.cli.options import RunName, state_dir_option
 from stager.cli.reach import find_run, reach
+from stager.model.errors import Refused
 from stager.model.units import format_size
 
 FILES_SHOWN = 20
+FOR_GOOD = ("succeeded", "cancelled")
 
 
 @click.command(
@@ -20,13 +22,16 @@ Example:
   stager cancel montage-3f2a
   stager cancel montage-3f2a --yes"""
 )
-@click.argument("run")
+@click.argument("run", type=RunName())
 @click.option("--yes", is_flag=True, help="do not ask")
 @state_dir_option
 def command(run: str, yes: bool, state_dir: Path | None) -> int:
     """End RUN for good: kill its jobs, call off its transfers, drop what it made that is not durable. Names those bytes and asks first. To go on later use Ctrl-C and `stager resume`."""
     with reach(state_dir) as client:
         found = find_run(client, run)
+        now = found.wait(timeout_s=0)
+        if now.finished and now.state in FOR_GOOD:
+            raise Refused(f"run {found.name} has ended already: it is {now.state}", code="run_over", subject=found.name)
         losses = found.losses()
         if losses.files:
             click.echo(f"{format_size(losses.size_bytes)} in {len(losses.files)} files would be lost, made and not durable anywhere:", err=True)

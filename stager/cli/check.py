@@ -11,7 +11,16 @@ import click
 
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.exits import Exit
-from stager.cli.options import capacity_option, cores_option, json_option, output_origin_option, print_json, settings_of, spill_option, state_dir_option
+from stager.cli.options import (
+    capacity_option,
+    cores_option,
+    json_option,
+    output_origin_option,
+    print_json,
+    settings_of,
+    spill_option,
+    state_dir_option,
+)
 from stager.cli.prepare import destination_directories, plan_of, reader_options
 from stager.model.errors import Fault, StagerError
 from stager.model.files import FileKind, OnExists

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from stager.cli.options import state_dir_option
+from stager.cli.options import RunName, json_option, print_json, state_dir_option
 from stager.cli.reach import find_run, reach
 
 
@@ -16,13 +16,18 @@ Example:
   stager explain montage-3f2a --file mosaic.fits
   stager explain montage-3f2a --job project_07"""
 )
-@click.argument("run")
+@click.argument("run", type=RunName())
 @click.option("--file", "lfn", metavar="LFN", help="a file of the workflow")
 @click.option("--job", metavar="JOB", help="a job of the workflow")
 @state_dir_option
-def command(run: str, lfn: str | None, job: str | None, state_dir: Path | None) -> None:
+@json_option
+def command(run: str, lfn: str | None, job: str | None, state_dir: Path | None, as_json: bool) -> None:
     """What happened to a file or a job of RUN, in order, each step with its cause."""
     if (lfn is None) == (job is None):
         raise click.UsageError("name one thing: --file LFN or --job JOB")
     with reach(state_dir) as client:
-        click.echo("\n".join(find_run(client, run).explain(lfn=lfn, job=job).lines))
+        told = find_run(client, run).explain(lfn=lfn, job=job)
+    if as_json:
+        print_json(told.model_dump(mode="json"))
+    else:
+        click.echo("\n".join(told.lines))

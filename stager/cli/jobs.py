@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from stager.cli.options import json_option, print_json, state_dir_option
+from stager.cli.options import RunName, json_option, print_json, state_dir_option
 from stager.cli.reach import find_run, reach
 from stager.cli.tables import print_table
 from stager.scheduler.states import JobState
@@ -21,7 +21,7 @@ Example:
   stager jobs montage-3f2a --state failed
   stager jobs montage-3f2a --json | jq -r '.[].job'"""
 )
-@click.argument("run", required=False)
+@click.argument("run", required=False, type=RunName())
 @click.option("--state", type=click.Choice([state.value for state in JobState]), help="only jobs that are in this state")
 @state_dir_option
 @json_option

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from stager.cli.options import json_option, print_json, state_dir_option
+from stager.cli.options import RunName, json_option, print_json, state_dir_option
 from stager.cli.reach import find_run, reach
 from stager.cli.tables import print_table
 from stager.model.units import format_size
@@ -18,7 +18,7 @@ Example:
   stager ledger
   stager ledger montage-3f2a --finals --json"""
 )
-@click.argument("run", required=False)
+@click.argument("run", required=False, type=RunName())
 @click.option("--finals", is_flag=True, help="only files that have a destination")
 @state_dir_option
 @json_option

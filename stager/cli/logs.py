@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from stager.cli.options import json_option, print_json, state_dir_option
+from stager.cli.options import RunName, json_option, print_json, state_dir_option
 from stager.cli.reach import find_run, reach
 
 
@@ -16,7 +16,7 @@ Example:
   stager logs montage-3f2a project_07
   stager logs montage-3f2a project_07 --json"""
 )
-@click.argument("run")
+@click.argument("run", type=RunName())
 @click.argument("job")
 @click.option("--bytes", "tail_bytes", default=65_536, show_default=True, help="of the end of each stream")
 @state_dir_option

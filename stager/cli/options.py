@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from stager.adapters.run_records import names_in
 from stager.model.units import parse_duration_s, parse_size_bytes
-from stager.service.settings import Settings, read_settings
+from stager.service.settings import Settings, read_settings, state_dir_of
+from stager.service.state_dir import StateDir
 
 
 class Size(click.ParamType):
@@ -34,6 +37,16 @@ class Duration(click.ParamType):
             return parse_duration_s(value)
         except ValueError as problem:
             self.fail(str(problem), param, ctx)
+
+
+class RunName(click.ParamType):
+    """A run's id or the beginning of one; completed from the records of the state directory, which no scheduler need serve for that."""
+
+    name = "run"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        records = StateDir(state_dir_of(ctx.params.get("state_dir"))).runs
+        return [CompletionItem(run) for run in names_in(records) if run.startswith(incomplete)]
 
 
 state_dir_option = click.option(

@@ -5,7 +5,7 @@ One rule: nothing is started here; every error is said before anything is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,6 @@ from stager.readers.native_origins import parse_url
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
 from stager.service.settings import Settings
 from stager.wire import Credentials
-
 
 DIRECTORIES_PROBED = 8
 
@@ -64,14 +63,19 @@ def plan_of(workflow: Workflow, settings: Settings, profiles: Profiles, spill: s
     return make_plan(workflow, topology_of(settings), profiles, limits=limits, spill_origin=spill)
 
 
-def approved_plan(path: Path, fresh: Plan) -> Plan:
-    """The plan in a file, if nothing it rests on has changed since. Raises Refused with what did."""
+def approved_plan(path: Path, fresh: Plan, plan_at: Callable[[int], Plan] | None) -> Plan:
+    """The plan in a file, if nothing it rests on has changed since. Raises Refused with what did. `plan_at` plans again for a capacity, where
+    nobody asked for the one there is: free disk may have moved it.
+    """
     approved = from_json(path.read_bytes(), str(path))
-    changes = diff(approved, fresh)
+    moved = approved.capacity_bytes != fresh.capacity_bytes
+    changes = diff(approved, plan_at(approved.capacity_bytes) if moved and plan_at is not None else fresh)
     if changes:
         listed = "\n  ".join(changes)
         raise Refused(f"{path} is not the plan of what is there now:\n  {listed}\nlook at it and write it again with `stager plan --output {path}`", code="plan_changed")
-    return approved
+    same_order = [job.job for job in approved.jobs] == [job.job for job in fresh.jobs]
+    # An order that was chosen for more room may not fit in less; the one for what there is does.
+    return approved if same_order or fresh.capacity_bytes >= approved.peak_live_bytes else fresh
 
 
 def require_runnable(file: Path) -> None:
@@ -82,7 +86,13 @@ def require_runnable(file: Path) -> None:
 def ready_to_run(workflow: Workflow, settings: Settings, profiles: Profiles, spill: str | None, plan_file: Path | None) -> Plan:
     plan = plan_of(workflow, settings, profiles, spill)
     check_capacity(plan)
-    return approved_plan(plan_file, plan) if plan_file is not None else plan
+    if plan_file is None:
+        return plan
+
+    def plan_at(capacity_bytes: int) -> Plan:
+        return plan_of(workflow, replace(settings, capacity_bytes=capacity_bytes), profiles, spill)
+
+    return approved_plan(plan_file, plan, None if settings.capacity_given else plan_at)
 
 
 def destination_directories(workflow: Workflow) -> dict[str, list[str]]:

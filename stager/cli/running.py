@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import click
 
+from stager.cli.options import print_json
 from stager.cli.progress import follow
 from stager.cli.summary import print_summary
-from stager.client import connect_or_start
+from stager.client import Client, connect_or_start
+from stager.model.units import format_size
 from stager.model.workflow import Workflow
 from stager.planning.plan import Plan
 from stager.service.settings import Settings
 from stager.wire import Credentials
 
 
-def run_to_end(settings: Settings, workflow: Workflow, plan: Plan, credentials: Credentials, *, detach: bool = False, quiet: bool = False) -> int:
+def run_to_end(settings: Settings, workflow: Workflow, plan: Plan, credentials: Credentials, *, detach: bool = False, quiet: bool = False, as_json: bool = False) -> int:
     """Starts the scheduler of the state directory where none runs. Returns the exit code."""
     with connect_or_start(settings.state_dir, settings.scheduler_arguments()) as client:
+        tell_capacity(client, settings)
         name = client.submit(workflow, plan, credentials)
         if detach:
-            click.echo(name)
+            if as_json:
+                print_json({"run": name, "state": client.run(name).wait(timeout_s=0).state})
+            else:
+                click.echo(name)
             return 0
         click.echo(f"run {name}: {workflow.name}, {len(workflow.jobs)} jobs", err=True)
         run = client.run(name)
-        follow(run, quiet=quiet)
-        return int(print_summary(run))
+        follow(run, quiet=quiet or as_json)
+        return int(print_summary(run, as_json=as_json))
+
+
+def tell_capacity(client: Client, settings: Settings) -> None:
+    """A scheduler that lives has the capacity it was started with, whatever this command was told."""
+    for node in client.health().nodes if settings.capacity_given else []:
+        if node.capacity_bytes not in (0, settings.capacity_bytes):
+            told = f"the scheduler that runs has {format_size(node.capacity_bytes)} of capacity and keeps it"
+            advice = f"to give it {format_size(settings.capacity_bytes)}, end it with `stager shutdown` first"
+            click.echo(f"note: {told}; {advice}", err=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from stager import wire
-from stager.cli.options import json_option, print_json, state_dir_option
+from stager.cli.options import RunName, json_option, print_json, state_dir_option
 from stager.cli.progress import one_line
 from stager.cli.reach import find_run, reach
 from stager.model.units import format_size
@@ -19,7 +19,7 @@ Example:
   stager status
   stager status montage-3f2a --json"""
 )
-@click.argument("run", required=False)
+@click.argument("run", required=False, type=RunName())
 @state_dir_option
 @json_option
 def command(run: str | None, state_dir: Path | None, as_json: bool) -> None:

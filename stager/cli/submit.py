@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from stager.adapters.origin_access import IonodeOriginAccess
-from stager.cli.options import capacity_option, cores_option, output_origin_option, settings_of, spill_option, state_dir_option
+from stager.cli.options import capacity_option, cores_option, json_option, output_origin_option, settings_of, spill_option, state_dir_option
 from stager.cli.prepare import credentials_of, read_only, ready_to_run, require_destinations, require_runnable
 from stager.cli.running import run_to_end
 from stager.service.profiles import load_profiles
@@ -18,7 +18,8 @@ from stager.service.profiles import load_profiles
 Example:
   stager submit workflow.yml
   stager submit pegasus/workflow.yml --output-origin sftp://me@lab/results
-  stager submit workflow.yml --plan plan.json --detach"""
+  stager submit workflow.yml --plan plan.json --detach
+  stager submit workflow.yml --detach --json | jq -r .run"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @output_origin_option
@@ -29,8 +30,9 @@ Example:
 @cores_option
 @spill_option
 @state_dir_option
+@json_option
 def command(
-    file: Path, output_origin: str | None, plan_file: Path | None, detach: bool, quiet: bool, capacity: int | None, cores: int | None, spill: str | None, state_dir: Path | None
+    file: Path, output_origin: str | None, plan_file: Path | None, detach: bool, quiet: bool, capacity: int | None, cores: int | None, spill: str | None, state_dir: Path | None, as_json: bool
 ) -> int:
     """Run the workflow in FILE: fetch its inputs ahead of the jobs, keep intermediates on the I/O node, write finals back and verify them.
 
@@ -42,4 +44,4 @@ def command(
     workflow = read_only(settings, file, output_origin, access)
     require_destinations(workflow, access)
     plan = ready_to_run(workflow, settings, load_profiles(settings), spill, plan_file)
-    return run_to_end(settings, workflow, plan, credentials_of(settings, workflow), detach=detach, quiet=quiet)
+    return run_to_end(settings, workflow, plan, credentials_of(settings, workflow), detach=detach, quiet=quiet, as_json=as_json)

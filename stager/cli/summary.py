@@ -6,6 +6,7 @@ import click
 
 from stager import wire
 from stager.cli.exits import Exit, exit_of
+from stager.cli.options import print_json
 from stager.client import RunClient
 from stager.model.errors import StagerError
 from stager.model.units import format_duration, format_size
@@ -18,11 +19,21 @@ METHODS = {
     "size": "size only: written, not durable",
 }
 MISSING_SHOWN, JOBS_TOLD = 5, 3
+NO_ROOM = "no_space_node"
 
 
-def print_summary(run: RunClient) -> Exit:
+def print_summary(run: RunClient, *, as_json: bool = False) -> Exit:
     """Prints, and says how to exit."""
     summary = run.summary()
+    if as_json:
+        print_json(summary.model_dump(mode="json", by_alias=True))
+    else:
+        tell_figures(summary)
+    tell_trouble(run, summary)
+    return exit_of(summary.outcome)
+
+
+def tell_figures(summary: wire.RunSummary) -> None:
     click.echo(f"run {summary.run}: {summary.outcome} after {format_duration(summary.wall_s)}{predicted(summary)}")
     not_run = summary.jobs_total - summary.jobs_done - summary.jobs_failed
     failed = f"{summary.jobs_failed} failed" + (f", {not_run} not run" if not_run else "")
@@ -39,8 +50,6 @@ def print_summary(run: RunClient) -> Exit:
         click.echo(f"  missing  {lfn}", err=True)
     if len(summary.finals_missing) > MISSING_SHOWN:
         click.echo(f"  missing  and {len(summary.finals_missing) - MISSING_SHOWN} more (stager ledger {summary.run})", err=True)
-    tell_trouble(run, summary)
-    return exit_of(summary.outcome)
 
 
 def predicted(summary: wire.RunSummary) -> str:
@@ -58,7 +67,11 @@ def tell_trouble(run: RunClient, summary: wire.RunSummary) -> None:
     for job in failed:
         tell_job(run, job)
     if summary.outcome in ("failed", "not_durable", "refused", "interrupted"):
-        click.echo(f"go on with: stager resume {summary.run}", err=True)
+        faults = [summary.fault, *(job.fault for job in failed)]
+        if any(fault is not None and fault.code == NO_ROOM for fault in faults):
+            click.echo(f"go on with more capacity: stager shutdown, then STAGER_CAPACITY=SIZE stager resume {summary.run}", err=True)
+        else:
+            click.echo(f"go on with: stager resume {summary.run}", err=True)
 
 
 def tell_job(run: RunClient, job: wire.JobView) -> None:

@@ -27,6 +27,7 @@ from stager.planning.sizes import GUESS_BYTES_MAX, Sized, expected
 # Guesses are lowered to these, in turn, before a workflow is called too large because of them.
 GUESSES_BYTES_MAX = (GUESS_BYTES_MAX, 1024 * 1024, 4096)
 TIGHTEST_FILES_MAX = 5
+HOW_TO_GIVE = "end a scheduler that runs with `stager shutdown`, then --capacity or STAGER_CAPACITY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +251,7 @@ def check_capacity(plan: Plan) -> None:
     raise Refused(
         f"workflow {plan.workflow!r} needs at least {need} bytes ({format_size(need)}) of capacity, "
         f"there are {have} ({format_size(have)}): "
-        f"job {plan.tightest_job!r} holds {names} at once; give that much capacity{way_out}",
+        f"job {plan.tightest_job!r} holds {names} at once; give that much capacity ({HOW_TO_GIVE}){way_out}",
         code="capacity_too_small",
         subject=plan.tightest_job,
     )

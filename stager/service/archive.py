@@ -9,7 +9,7 @@ import json
 
 from stager import wire
 from stager.adapters.run_records import RunRecord, RunRecords
-from stager.model.errors import InvalidInput, Refused
+from stager.model.errors import InvalidInput
 from stager.service.views import run_info
 
 
@@ -74,6 +74,6 @@ class Archive:
         if lfn is not None:
             found = self.ledger(run, lfn)
             if not found:
-                raise Refused(f"{lfn!r} is no final of run {run}; `stager ledger {run}` lists what it makes", code="not_final", subject=lfn)
+                raise InvalidInput(f"{lfn!r} is no final of run {run}; `stager ledger {run}` lists what it makes", code="not_final", subject=lfn)
             durable = found[0].state == "durable"
         return wire.WaitResponse(run=run, finished=True, state=summary.outcome, fault=summary.fault, durable=durable)

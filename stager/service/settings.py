@@ -23,7 +23,7 @@ CONFIG_KEYS = frozenset({"state_dir", "capacity", "cores", "memory", "idle_exit"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Of one scheduler. `memory_bytes` None: jobs' memory is not watched."""
+    """Of one scheduler. `memory_bytes` None: jobs' memory is not watched. `capacity_given` False: it is what is free on the disk just now."""
 
     state_dir: Path
     capacity_bytes: int
@@ -32,6 +32,7 @@ class Settings:
     idle_exit_s: float = IDLE_EXIT_S
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     umask: int = 0o022
+    capacity_given: bool = False
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
@@ -51,18 +52,30 @@ def read_settings(
     """What is given wins. Raises InvalidInput that names the variable or the key."""
     env = os.environ if environ is None else environ
     config = read_config(env)
-    place = state_dir or path_of(env.get("STAGER_STATE_DIR") or config.get("state_dir"), env) or default_state_dir(env)
-    place = Path(os.path.abspath(place))
+    place = chosen_state_dir(state_dir, env, config)
     if cores is None:
         cores = number("cores", env.get("STAGER_CORES") or config.get("cores")) or len(os.sched_getaffinity(0))
     if capacity_bytes is None:
-        capacity_bytes = size("capacity", env.get("STAGER_CAPACITY") or config.get("capacity")) or default_capacity(place)
+        capacity_bytes = size("capacity", env.get("STAGER_CAPACITY") or config.get("capacity"))
+    given = bool(capacity_bytes)
+    capacity_bytes = capacity_bytes or default_capacity(place)
     if memory_bytes is None:
         memory_bytes = size("memory", env.get("STAGER_MEMORY") or config.get("memory"))
     if idle_exit_s is None:
         idle_exit_s = duration("idle_exit", env.get("STAGER_IDLE_EXIT") or config.get("idle_exit"))
     idle_exit_s = IDLE_EXIT_S if idle_exit_s is None else idle_exit_s
-    return Settings(place, capacity_bytes, cores, memory_bytes, idle_exit_s, dict(env), current_umask())
+    return Settings(place, capacity_bytes, cores, memory_bytes, idle_exit_s, dict(env), current_umask(), capacity_given=given)
+
+
+def state_dir_of(state_dir: Path | None, environ: Mapping[str, str] | None = None) -> Path:
+    """Only that: the rest asks the disk, and completion must be quick."""
+    env = os.environ if environ is None else environ
+    return chosen_state_dir(state_dir, env, {} if state_dir or env.get("STAGER_STATE_DIR") else read_config(env))
+
+
+def chosen_state_dir(given: Path | None, env: Mapping[str, str], config: Mapping[str, Any]) -> Path:
+    chosen = given or path_of(env.get("STAGER_STATE_DIR") or config.get("state_dir"), env) or default_state_dir(env)
+    return Path(os.path.abspath(chosen))
 
 
 def current_umask() -> int:
