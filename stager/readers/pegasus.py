@@ -1,28 +1,31 @@
 """Reads Pegasus 5 workflows with their catalogs as workflows of ours (docs/formats/pegasus.md).
 
-May know: the model, Pegasus' YAML.
+May know: the model, Pegasus' YAML, the OriginAccess port.
 One rule: it runs as written or not at all; what stager does not do is refused by name, all findings at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stager.model.files import Destination, File, Location, Source
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
+from stager.ports import OriginAccess
 from stager.readers.graph_check import check_graph
-from stager.readers.lines import Place, compose, read_text
+from stager.readers.lines import Place, WorkflowInvalid, compose, read_text
 from stager.readers.pegasus_catalogs import Catalogs, name_of, profiles_of, read_catalogs
-from stager.readers.pegasus_form import Entry, Reports, collection_paused
+from stager.readers.pegasus_form import Entry, Reports, collection_paused, in_order
 from stager.readers.pegasus_jobs import Jobs, PegasusJob, Use, read_jobs
 from stager.readers.pegasus_places import NotServed, Pfn, Places, parse_pfn
 from stager.readers.pegasus_profiles import settings_of
 from stager.readers.pegasus_programs import Program, Programs
+from stager.readers.resolve import resolve
 
 KNOWN_KEYS = frozenset(
     "pegasus name version siteCatalog replicaCatalog transformationCatalog jobs jobDependencies profiles hooks metadata".split()
 )
+CATALOG_WORDS = {"replicas": "replica", "transformations": "transformation", "sites": "site"}
 
 
 @dataclass(slots=True)
@@ -38,8 +41,12 @@ class External:
     executable: bool = False
 
 
-def read(path: Path | str, *, output_origin: Origin | None = None, site: str | None = None) -> Workflow:
-    """`site` is the execution site whose programs and profiles count. Raises PegasusRefused or WorkflowInvalid with all findings."""
+def read(
+    path: Path | str, *, access: OriginAccess | None = None, output_origin: Origin | None = None, site: str | None = None
+) -> Workflow:
+    """With access, every external file has size and token. `site` is the execution site whose programs and profiles count. Raises
+    PegasusRefused or WorkflowInvalid with all findings.
+    """
     path = Path(path)
     with collection_paused():
         reports = Reports(str(path))
@@ -47,10 +54,28 @@ def read(path: Path | str, *, output_origin: Origin | None = None, site: str | N
         check_head(reports, workflow)
         catalogs = read_catalogs(reports, workflow, path)
         jobs = read_jobs(reports, workflow)
-        return Assembly(reports, catalogs, jobs, path, output_origin, site).build(workflow)
+        assembly = Assembly(reports, catalogs, jobs, path, output_origin, site)
+        found = assembly.build(workflow)
+    return found if access is None else located(found, access, assembly.externals)
+
+
+def located(workflow: Workflow, access: OriginAccess, externals: dict[str, External]) -> Workflow:
+    """What is missing is told with its place in the catalog that names it, which may be another file."""
+    where = {lfn: (external.place, f"pfn of {lfn!r}") for lfn, external in externals.items()}
+    try:
+        return resolve(workflow, access, where=where)
+    except WorkflowInvalid as error:
+        files = {where[lfn][1]: external.file for lfn, external in externals.items()}
+        findings = [replace(finding, file=files.get(finding.key, finding.file)) for finding in error.findings]
+        raise WorkflowInvalid(workflow.source_path, in_order(findings)) from None
 
 
 def check_head(reports: Reports, workflow: Entry) -> None:
+    for word, what in CATALOG_WORDS.items():
+        if word in workflow.members and "jobs" not in workflow.members:
+            message = f"this is a {what} catalog, not a workflow; name the file that has 'jobs', and it is found beside that"
+            reports.wrong(workflow.file, workflow.members[word].place, word, message)
+            reports.raise_if_any()
     version = workflow.text("pegasus", required=True)
     if version and version.split(".")[0] != "5":
         reports.wrong(workflow.file, workflow.members["pegasus"].place, "pegasus", f"format {version} is not read; Pegasus 5 is")

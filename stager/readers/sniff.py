@@ -60,10 +60,8 @@ def read_workflow(path: Path | str, *, access: OriginAccess | None, options: Map
         return native.read(path, access=access, **options)
     if found is WorkflowFormat.PEGASUS:
         from stager.readers import pegasus
-        from stager.readers.resolve import resolve
 
-        workflow = pegasus.read(path, **options)
-        return workflow if access is None else resolve(workflow, access)
+        return pegasus.read(path, access=access, **options)
     from stager.readers import wfcommons
 
     return wfcommons.read(path, **options)
