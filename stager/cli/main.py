@@ -6,6 +6,7 @@ One rule: a command's module is imported only when it is called, so that help an
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 
 import click
@@ -80,6 +81,8 @@ def main() -> None:
         code = stager.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else Exit.OK)
     except click.exceptions.Abort:
+        # Another one must not kill the program while it ends.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         click.echo("interrupted", err=True)
         sys.exit(Exit.INTERRUPTED)
     except click.ClickException as error:

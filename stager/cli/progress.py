@@ -5,7 +5,10 @@ One rule: it only watches and forwards the user's wish; the run does not depend 
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 from rich.console import Group
@@ -17,35 +20,74 @@ from rich.text import Text
 from stager import wire
 from stager.cli.tables import console
 from stager.client import RunClient
-from stager.model.errors import Transient
+from stager.model.errors import Refused, Transient
 from stager.model.units import format_duration, format_size
 
 REFRESH_S = 0.4
 LINE_EVERY_S = 5.0
 TRANSFERS_SHOWN = 6
 PROBLEMS_SHOWN = 3
+GIVES_UP = 3
 NAME_WIDTH, BAR_WIDTH_MAX = 8, 32
 DRAINING = "draining: running jobs and uploads end, nothing new starts; Ctrl-C again stops at once. `stager resume` goes on later."
 
 
-def follow(run: RunClient, *, quiet: bool = False) -> wire.WaitResponse:
-    """Until the run has finished. KeyboardInterrupt drains, a second one stops."""
-    begun, wishes = time.monotonic(), 0
-    while True:
+class Wishes:
+    """Ctrl-C, counted. It breaks into nothing but the watching, so that none is lost in between; one too many breaks into anything."""
+
+    def __init__(self) -> None:
+        self.count, self.breaks = 0, False
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Where Ctrl-C is heard at all. After the first the program is ending: another must not kill it while it says how it went."""
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self.hear)
         try:
-            return watch(run, begun, quiet=quiet)
-        except KeyboardInterrupt:
-            wishes += 1
-            if wishes == 1:
-                click.echo(f"\n{DRAINING}", err=True)
-                run.drain()
-            elif wishes == 2:
-                click.echo("\nstopping", err=True)
-                run.stop()
-            else:
-                raise click.exceptions.Abort() from None
-        except Transient:
-            click.echo(f"\nthe scheduler is gone; go on with: stager resume {run.name}", err=True)
+            yield
+        finally:
+            self.breaks = False
+            if self.count:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+            elif signal.getsignal(signal.SIGINT) == self.hear:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def hear(self, *_: object) -> None:
+        self.count += 1
+        if self.breaks or self.count >= GIVES_UP:
+            self.breaks = False
+            raise KeyboardInterrupt
+
+
+def follow(run: RunClient, *, quiet: bool = False) -> wire.WaitResponse:
+    """Until the run has finished. Ctrl-C drains it, a second one stops it."""
+    begun, passed_on = time.monotonic(), 0
+    wishes = Wishes()
+    with wishes.heard():
+        while True:
+            try:
+                wishes.breaks = True
+                if wishes.count == passed_on:
+                    return watch(run, begun, quiet=quiet)
+            except KeyboardInterrupt:
+                if wishes.count >= GIVES_UP:
+                    raise click.exceptions.Abort() from None
+            except Transient:
+                click.echo(f"\nthe scheduler is gone; go on with: stager resume {run.name}", err=True)
+                raise
+            finally:
+                wishes.breaks = False
+            passed_on += 1
+            pass_on(run, passed_on)
+
+
+def pass_on(run: RunClient, wish: int) -> None:
+    click.echo(f"\n{DRAINING}" if wish == 1 else "\nstopping", err=True)
+    try:
+        run.drain() if wish == 1 else run.stop()
+    except Refused as problem:
+        # It ended in between, which is what was wished for.
+        if problem.code != "run_over":
             raise
 
 

@@ -186,8 +186,9 @@ def test_a_scheduler_that_dies_under_its_client_leaves_the_way_to_go_on(stager: 
 
 
 def test_ctrl_c_twice_stops_at_once_and_can_be_resumed(stager: Stager, short_dir: Path) -> None:
-    letters = Letters(short_dir / "wf", count=2, pause_s=3)
+    letters = Letters(short_dir / "wf", count=2, pause_s=0.02)
     letters.make(short_dir / "data", f"file:{short_dir / 'data'}")
+    gate = letters.hold("digest")
     process = stager.start("submit", letters.workflow)
     wait_until(lambda: letters.trace.exists(), "a job to begin")
     process.send_signal(signal.SIGINT)
@@ -196,14 +197,15 @@ def test_ctrl_c_twice_stops_at_once_and_can_be_resumed(stager: Stager, short_dir
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130, err
     assert not letters.ended() and not stager.reaper_pids()
-    letters.workflow.write_text(letters.workflow.read_text())
+    gate.touch()
     stager.run("resume", deadline_s=60)
     letters.check(short_dir / "data")
 
 
 def test_cancel_names_what_is_lost_and_leaves_no_process_and_no_bytes(stager: Stager, short_dir: Path) -> None:
-    letters = Letters(short_dir / "wf", count=2, pause_s=2)
+    letters = Letters(short_dir / "wf", count=2, pause_s=0.02)
     letters.make(short_dir / "data", f"file:{short_dir / 'data'}")
+    letters.hold("stamp")
     run = stager.submit(letters.workflow)
     wait_until(lambda: stager.json("status", run)["jobs"].get("done", 0) >= 1, "an intermediate to be made")
     refused = stager.run("cancel", run, code=None)

@@ -75,6 +75,15 @@ class Letters:
         numbers = "[" + ", ".join(str(number) for number in range(self.count)) + "]"
         self.workflow.write_text(TEMPLATE.format(origin=origin, numbers=numbers, pause=f"{self.pause_s:g}", trace=self.trace))
 
+    def hold(self, jobs: str) -> Path:
+        """Jobs of this type wait for the file that is returned, instead of for a time."""
+        gate = self.directory / f"go-{jobs}"
+        before, name, after = self.workflow.read_text().partition(f"  {jobs}:\n")
+        held = after.replace(f"sleep {self.pause_s:g}\n", f"until test -e {gate}; do sleep 0.05; done\n", 1)
+        assert name and held != after, f"no {jobs!r} that waits"
+        self.workflow.write_text(before + name + held)
+        return gate
+
     def finals(self) -> dict[str, bytes]:
         """Path below the origin -> content."""
         mids = [f"{hashlib.sha256(self.content(n)).hexdigest()}  -\n".encode() + self.content(n) for n in range(self.count)]
