@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import click
 from rich.console import Group
+from rich.constrain import Constrain
 from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -28,6 +28,8 @@ LINE_EVERY_S = 5.0
 TRANSFERS_SHOWN = 6
 PROBLEMS_SHOWN = 3
 GIVES_UP = 3
+ECHO = "^C^C"
+FILLED, EMPTY = "━", "╌"
 NAME_WIDTH, BAR_WIDTH_MAX = 8, 32
 DRAINING = "draining: running jobs and uploads end, nothing new starts; Ctrl-C again stops at once. `stager resume` goes on later."
 
@@ -99,7 +101,7 @@ def watch(run: RunClient, begun: float, *, quiet: bool) -> wire.WaitResponse:
         return watch_lines(run)
     with Live(console=out, refresh_per_second=4, transient=True) as live:
         while True:
-            live.update(panel(run.status(), time.monotonic() - begun, out.width))
+            live.update(live_panel(run.status(), time.monotonic() - begun, out.width))
             answer = run.wait(timeout_s=REFRESH_S)
             if answer.finished:
                 return answer
@@ -130,6 +132,12 @@ def one_line(status: wire.RunStatus) -> str:
     return "; ".join(parts) + eta
 
 
+def live_panel(status: wire.RunStatus, spent_s: float, width: int) -> Constrain:
+    """With room for what the terminal echoes of Ctrl-C behind the last line: an echo that wraps moves the cursor where we do not know of it."""
+    inside = max(1, width - len(ECHO))
+    return Constrain(panel(status, spent_s, inside), inside)
+
+
 def panel(status: wire.RunStatus, spent_s: float, width: int) -> Group:
     """At most one terminal line for each thing, however long names are."""
     grid = Table.grid(padding=(0, 1))
@@ -137,7 +145,7 @@ def panel(status: wire.RunStatus, spent_s: float, width: int) -> Group:
     for column_width in (NAME_WIDTH, bar_width, max(1, width - NAME_WIDTH - bar_width - 3)):
         grid.add_column(width=column_width, no_wrap=True, overflow="ellipsis")
     for name, done, total, text in rows_of(status):
-        grid.add_row(name, bar(done, total), Text(text))
+        grid.add_row(name, bar(done, total, bar_width), Text(text))
     words = [f"run {status.info.run}", status.info.workflow, status.info.state, whole_duration(spent_s)]
     words += [eta_of(status)] if status.eta_s is not None else []
     lines: list[Table | Text] = [one_row(" · ".join(words), "bold"), grid]
@@ -169,8 +177,10 @@ def rows_of(status: wire.RunStatus) -> list[tuple[str, int, int, str]]:
     return rows
 
 
-def bar(done: float, total: float) -> ProgressBar:
-    return ProgressBar(total=max(total, 1), completed=min(done, max(total, 1)) if total else 1)
+def bar(done: float, total: float, width: int) -> Text:
+    """Two signs, not two colours of one: not every terminal, and not everybody, tells colours apart. Of nothing, all is done."""
+    filled = int(width * min(1.0, done / total)) if total else width
+    return Text.assemble((FILLED * filled, "bar.finished" if filled == width else "bar.complete"), (EMPTY * (width - filled), "bar.back"))
 
 
 def one_row(text: str, style: str) -> Text:

@@ -216,11 +216,13 @@ def test_cancel_names_what_is_lost_and_leaves_no_process_and_no_bytes(stager: St
 
 
 def test_a_second_active_run_with_the_same_destinations_is_refused_by_name(stager: Stager, short_dir: Path) -> None:
-    letters = Letters(short_dir / "wf", count=2, pause_s=1)
+    letters = Letters(short_dir / "wf", count=2, pause_s=0.02)
     letters.make(short_dir / "data", f"file:{short_dir / 'data'}")
+    gate = letters.hold("join")
     run = stager.submit(letters.workflow)
     done = stager.run("submit", letters.workflow, code=3)
     assert run in done.stderr and "all.txt" in done.stderr
+    gate.touch()
     stager.run("wait", run)
 
 

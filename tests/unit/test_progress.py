@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from stager import wire
-from stager.cli.progress import one_line, panel, whole_duration
+from stager.cli.progress import live_panel, one_line, panel, whole_duration
 
 LONG = "out/" + "a-final-product-of-the-survey-" * 4
 EMPTY = wire.LedgerTotals(**{name: wire.FileCounts(files=0, size_bytes=0) for name in ("at_risk", "safe", "written", "durable")})
@@ -89,3 +89,16 @@ def test_one_line_says_the_same() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(0.2, "1 s"), (8.19, "8 s"), (9.6, "10 s"), (10.2, "10 s"), (125.0, "2 min 05 s")])
 def test_moving_durations_are_whole(seconds: float, text: str) -> None:
     assert whole_duration(seconds) == text
+
+
+def test_bars_differ_without_colour() -> None:
+    full, half, empty = (row(shown(status(finals_total=4, finals_durable=count)), "durable")[9:34] for count in (4, 2, 0))
+    assert full == "━" * 25 and empty == "╌" * 25 and half == "━" * 12 + "╌" * 13
+
+
+@pytest.mark.parametrize("width", [60, 80, 110])
+def test_what_the_terminal_echoes_of_ctrl_c_has_room_behind_the_last_line(width: int) -> None:
+    """Else the cursor is a line further down than we know, and a line of the panel stays."""
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False).print(live_panel(status(transfers=[]), 65.4, width))
+    assert max(map(len, out.getvalue().splitlines())) <= width - len("^C^C")
