@@ -175,7 +175,9 @@ class RunClient:
         self.client.post(f"{self.path}/cancel")
 
     def wait(self, *, timeout_s: float = POLL_S, lfn: str | None = None) -> wire.WaitResponse:
-        """Until the run finishes, or `lfn` is durable, or the timeout: look at `finished` and `durable`. InvalidInput if `lfn` is no final."""
+        """Until the run finishes, or `lfn` is durable, or the timeout: look at `finished` and `durable`. InvalidInput if `lfn` is
+        no final.
+        """
         timeout_s = min(timeout_s, self.client.timeout_s / 2)
         return self.client.get(wire.WaitResponse, f"{self.path}/wait", timeout_s=timeout_s, lfn=lfn)
 
@@ -265,7 +267,9 @@ def is_ready(client: Client) -> bool:
 
 def start_failed(state_dir: Path, what: str) -> Refused:
     log = state_dir / LOG_NAME
-    return Refused(f"{disk_full(state_dir)}the scheduler of {state_dir} {what}; its log {log} ends with:\n{last_lines(log)}", code="scheduler_start")
+    return Refused(
+        f"{disk_full(state_dir)}the scheduler of {state_dir} {what}; its log {log} ends with:\n{last_lines(log)}", code="scheduler_start"
+    )
 
 
 def disk_full(state_dir: Path) -> str:
@@ -275,7 +279,11 @@ def disk_full(state_dir: Path) -> str:
     except OSError:
         return ""
     free_bytes = disk.f_bavail * disk.f_frsize
-    return f"the disk of {state_dir} is full ({format_size(free_bytes)} free); make room, then run the command again\n" if free_bytes < DISK_FULL_BYTES else ""
+    return (
+        f"the disk of {state_dir} is full ({format_size(free_bytes)} free); make room, then run the command again\n"
+        if free_bytes < DISK_FULL_BYTES
+        else ""
+    )
 
 
 def start_detached(state_dir: Path, arguments: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -1,4 +1,5 @@
-"""The ports: what the house needs from outside, as Protocols. The contract is in the docstrings; adapters satisfy them, conformance suites check that they do.
+"""The ports: what the house needs from outside, as Protocols. The contract is in the docstrings; adapters satisfy them, conformance suites
+check that they do.
 
 May know: the pure rooms. One rule: ports take values and return values; an adapter never sees the Machine.
 """
@@ -15,7 +16,9 @@ from stager.model.workflow import Origin
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file or directory seen at an origin. `token` tells two contents at one path apart; `settled` is False when it was written less than 2 s ago."""
+    """One file or directory seen at an origin. `token` tells two contents at one path apart; `settled` is False when it was written less
+    than 2 s ago.
+    """
 
     path: str
     size_bytes: int
@@ -40,7 +43,9 @@ class OriginAccess(Protocol):
         """In the order asked, one answer a path. Raises only if the origin as a whole cannot be asked."""
 
     def list(self, origin: Origin, prefix: str, *, recursive: bool = True, limit: int = 1_000_000) -> list[Entry]:
-        """All files below the prefix (a directory, not a string prefix), sorted by path. More than `limit` is InvalidInput, an unknown directory an empty list."""
+        """All files below the prefix (a directory, not a string prefix), sorted by path. More than `limit` is InvalidInput, an unknown
+        directory an empty list.
+        """
 
     def probe(self, origin: Origin, path: str, *, write: bool) -> Probe:
         """Reachable, writable, room; leaves nothing behind."""
@@ -50,7 +55,9 @@ class World(Protocol):
     """What a Machine lives in. LiveWorld and SimWorld are the only two."""
 
     def events(self) -> Iterable[Sequence[Any]]:
-        """Batches of events, in order, `at` never going back; ends when there is nothing left to wait for. Blocks (live) or moves the virtual clock (sim)."""
+        """Batches of events, in order, `at` never going back; ends when there is nothing left to wait for. Blocks (live) or moves the
+        virtual clock (sim).
+        """
 
     def perform(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
         """Journal both as one fact, then do the commands. Never calls the Machine."""
@@ -100,7 +107,9 @@ class Journal(Protocol):
 
 
 class NodeClient(Protocol):
-    """Control of one I/O node (docs/formats/ionode-api.md). Plain dicts as on the wire; errors are raised as StagerError with the node's class and code."""
+    """Control of one I/O node (docs/formats/ionode-api.md). Plain dicts as on the wire; errors are raised as StagerError with the node's
+    class and code.
+    """
 
     async def node(self) -> dict[str, Any]: ...
     async def state(self) -> dict[str, Any]: ...

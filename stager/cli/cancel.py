@@ -26,7 +26,9 @@ Example:
 @click.option("--yes", is_flag=True, help="do not ask")
 @state_dir_option
 def command(run: str, yes: bool, state_dir: Path | None) -> int:
-    """End RUN for good: kill its jobs, call off its transfers, drop what it made that is not durable. Names those bytes and asks first. To go on later use Ctrl-C and `stager resume`."""
+    """End RUN for good: kill its jobs, call off its transfers, drop what it made that is not durable. Names those bytes and asks first. To
+    go on later use Ctrl-C and `stager resume`.
+    """
     with reach(state_dir) as client:
         found = find_run(client, run)
         now = found.wait(timeout_s=0)
@@ -34,7 +36,9 @@ def command(run: str, yes: bool, state_dir: Path | None) -> int:
             raise Refused(f"run {found.name} has ended already: it is {now.state}", code="run_over", subject=found.name)
         losses = found.losses()
         if losses.files:
-            click.echo(f"{format_size(losses.size_bytes)} in {len(losses.files)} files would be lost, made and not durable anywhere:", err=True)
+            click.echo(
+                f"{format_size(losses.size_bytes)} in {len(losses.files)} files would be lost, made and not durable anywhere:", err=True
+            )
             for lfn in losses.files[:FILES_SHOWN]:
                 click.echo(f"  {lfn}", err=True)
             if len(losses.files) > FILES_SHOWN:

@@ -63,8 +63,13 @@ Example:
 @spill_option
 @state_dir_option
 @json_option
-def command(file: Path, output_origin: str | None, capacity: int | None, cores: int | None, spill: str | None, state_dir: Path | None, as_json: bool) -> int:
-    """Look for all that would stop a run of FILE and say it at once: credentials, host keys, missing inputs, destinations that cannot be written or have no room, programs that are not on PATH, too little capacity. Notes stop nothing: destinations that are there already, variables that are not set, jobs that want more than the machine has."""
+def command(
+    file: Path, output_origin: str | None, capacity: int | None, cores: int | None, spill: str | None, state_dir: Path | None, as_json: bool
+) -> int:
+    """Look for all that would stop a run of FILE and say it at once: credentials, host keys, missing inputs, destinations that cannot be
+    written or have no room, programs that are not on PATH, too little capacity. Notes stop nothing: destinations that are there already,
+    variables that are not set, jobs that want more than the machine has.
+    """
     settings = settings_of(state_dir, capacity, cores)
     access = IonodeOriginAccess(settings.environ)
     findings: list[Finding] = []
@@ -100,14 +105,23 @@ def check_origin(workflow: Workflow, origin: Origin, access: IonodeOriginAccess)
     finals = [file for file in workflow.files.values() if file.destination is not None and file.destination.location.origin == origin.name]
     about = f"origin {origin.name}"
     try:
-        probes = [access.probe(origin, directory, write=bool(finals)) for directory in destination_directories(workflow).get(origin.name, [""])]
+        probes = [
+            access.probe(origin, directory, write=bool(finals)) for directory in destination_directories(workflow).get(origin.name, [""])
+        ]
     except StagerError as error:
         return [Finding(about, False, error.message)]
     found = [Finding(about, False, message) for message in dict.fromkeys(fault.message for probe in probes for fault in probe.findings)]
     need = sum(file.size_bytes or 0 for file in finals if file.kind is FileKind.FILE)
     free_bytes = min((probe.free_bytes for probe in probes if probe.free_bytes is not None), default=None)
     if free_bytes is not None and need > free_bytes:
-        found.append(Finding(about, False, f"{origin.url} has {format_size(free_bytes)} free, the finals need {format_size(need)}: make room or choose another destination"))
+        found.append(
+            Finding(
+                about,
+                False,
+                f"{origin.url} has {format_size(free_bytes)} free, the finals need {format_size(need)}: "
+                "make room or choose another destination",
+            )
+        )
     if not found:
         room = f", {format_size(free_bytes)} free" if free_bytes is not None else ""
         found.append(Finding(about, True, f"{origin.url} can be {'read and written' if finals else 'read'}{room}"))
@@ -125,7 +139,10 @@ def check_plan(workflow: Workflow, settings: Settings, spill: str | None) -> lis
         check_capacity(plan)
     except StagerError as error:
         return [Finding("capacity", False, error.message), *notes]
-    return [Finding("capacity", True, f"{format_size(plan.capacity_bytes)} of at least {format_size(plan.smallest_capacity_bytes)}"), *notes]
+    return [
+        Finding("capacity", True, f"{format_size(plan.capacity_bytes)} of at least {format_size(plan.smallest_capacity_bytes)}"),
+        *notes,
+    ]
 
 
 def check_destinations(workflow: Workflow, access: IonodeOriginAccess) -> list[Finding]:
@@ -144,7 +161,9 @@ def check_destinations(workflow: Workflow, access: IonodeOriginAccess) -> list[F
             there = [path for path, own in paths.items() if own is rule and not isinstance(answers[path], Fault)]
             if there:
                 count = f"{len(there)} destinations are there already, the first is" if len(there) > 1 else "there is already"
-                found.append(Finding("destinations", True, f"{count} {name}:{there[0]}; on_exists is {rule.value}: {EXISTING[rule]}", note=True))
+                found.append(
+                    Finding("destinations", True, f"{count} {name}:{there[0]}; on_exists is {rule.value}: {EXISTING[rule]}", note=True)
+                )
     return found
 
 
@@ -176,7 +195,13 @@ def check_programs(workflow: Workflow, environ: Mapping[str, str]) -> list[Findi
         inside = {entry.path for entry in workflow.jobs[job_id].inputs}
         local = program.removeprefix("./") in inside
         if not local and shutil.which(program, path=path) is None:
-            found.append(Finding("programs", False, f"job {job_id!r} calls {program!r}, which is not on its PATH ({path}): install it, or name it by its path"))
+            found.append(
+                Finding(
+                    "programs",
+                    False,
+                    f"job {job_id!r} calls {program!r}, which is not on its PATH ({path}): install it, or name it by its path",
+                )
+            )
     left_alone = sum(count for _, count in read.values())
     what = "command of shell texts was" if left_alone == 1 else "commands of shell texts were"
     rest = f"; {left_alone} {what} not looked at: known only when they run" if left_alone else ""
@@ -196,7 +221,9 @@ def word_of(finding: Finding) -> str:
 
 def report(findings: list[Finding], as_json: bool) -> None:
     if as_json:
-        print_json([{"about": finding.about, "good": finding.good, "message": finding.message, "note": finding.note} for finding in findings])
+        print_json(
+            [{"about": finding.about, "good": finding.good, "message": finding.message, "note": finding.note} for finding in findings]
+        )
         return
     for finding in findings:
         click.echo(f"{word_of(finding)} {finding.about}: {finding.message}")

@@ -1,4 +1,6 @@
-"""Exit codes, the same for every command; docs/operating/exit-codes.md lists them. One rule: a program can tell who must act without reading text."""
+"""Exit codes, the same for every command; docs/operating/exit-codes.md lists them. One rule: a program can tell who must act without
+reading text.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ Example:
 @state_dir_option
 @json_option
 def command(runs: tuple[str, ...], cache: bool, dry_run: bool, state_dir: Path | None, as_json: bool) -> None:
-    """Remove logs, journal entries and left-over replicas of RUNS (default: all that finished for good). Never touches an origin, nor a byte that is not durable."""
+    """Remove logs, journal entries and left-over replicas of RUNS (default: all that finished for good). Never touches an origin, nor a
+    byte that is not durable.
+    """
     with reach(state_dir) as client:
         report = client.gc(GcRequest(runs=list(runs), cache=cache, dry_run=dry_run))
     if as_json:

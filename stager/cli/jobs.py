@@ -26,7 +26,9 @@ Example:
 @state_dir_option
 @json_option
 def command(run: str | None, state: str | None, state_dir: Path | None, as_json: bool) -> None:
-    """The jobs of RUN (default: the newest) by their ids, which `stager logs` and `stager explain` take: state, tries, and why one failed."""
+    """The jobs of RUN (default: the newest) by their ids, which `stager logs` and `stager explain` take: state, tries, and why one
+    failed.
+    """
     with reach(state_dir) as client:
         jobs = find_run(client, run).jobs(state=state, limit=ALL_OF_THEM)
     if as_json:
@@ -35,5 +37,14 @@ def command(run: str | None, state: str | None, state_dir: Path | None, as_json:
     columns = [("job", "left"), ("state", "left"), ("tries", "right"), ("exit", "right"), ("why", "left")]
     print_table(
         columns,
-        [(job.job, job.state, str(job.attempts), "" if job.exit_code is None else str(job.exit_code), job.fault.message if job.fault is not None else "") for job in jobs],
+        [
+            (
+                job.job,
+                job.state,
+                str(job.attempts),
+                "" if job.exit_code is None else str(job.exit_code),
+                job.fault.message if job.fault is not None else "",
+            )
+            for job in jobs
+        ],
     )

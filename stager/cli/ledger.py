@@ -31,7 +31,14 @@ def command(run: str | None, finals: bool, state_dir: Path | None, as_json: bool
         return
     columns = [("file", "left"), ("state", "left"), ("size", "right"), ("verified", "left"), ("at", "left"), ("blake3", "left")]
     rows = [
-        (entry.lfn, entry.state, format_size(entry.size_bytes) if entry.size_bytes is not None else "", entry.verified, f"{entry.origin}:{entry.path}" if entry.path else "", entry.blake3[:16])
+        (
+            entry.lfn,
+            entry.state,
+            format_size(entry.size_bytes) if entry.size_bytes is not None else "",
+            entry.verified,
+            f"{entry.origin}:{entry.path}" if entry.path else "",
+            entry.blake3[:16],
+        )
         for entry in entries
     ]
     print_table(columns, rows)

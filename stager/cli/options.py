@@ -50,12 +50,20 @@ class RunName(click.ParamType):
 
 
 state_dir_option = click.option(
-    "--state-dir", type=click.Path(file_okay=False, path_type=Path), envvar="STAGER_STATE_DIR", show_envvar=True, help="where runs, cache and journal live; one scheduler each"
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="STAGER_STATE_DIR",
+    show_envvar=True,
+    help="where runs, cache and journal live; one scheduler each",
 )
-capacity_option = click.option("--capacity", type=Size(), help="space of the embedded I/O node, as in '20 GB'; default: 80 % of what is free")
+capacity_option = click.option(
+    "--capacity", type=Size(), help="space of the embedded I/O node, as in '20 GB'; default: 80 % of what is free"
+)
 cores_option = click.option("--cores", type=click.IntRange(1), help="jobs' cores on this machine; default: all")
 spill_option = click.option("--spill", metavar="ORIGIN", help="name of an origin where intermediates may go when space is short")
-output_origin_option = click.option("--output-origin", metavar="URL", help="where the outputs of a Pegasus workflow go, as in file:///data/out or s3://bucket/prefix")
+output_origin_option = click.option(
+    "--output-origin", metavar="URL", help="where the outputs of a Pegasus workflow go, as in file:///data/out or s3://bucket/prefix"
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON for programs")
 
 

@@ -36,11 +36,27 @@ Example:
 @click.option("--json", "as_json", is_flag=True, help="print the plan as JSON, the same bytes for the same inputs")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="write the plan's JSON there, for `submit --plan`")
 @click.option("--explain", metavar="LFN", help="why this file is treated as it is")
-@click.option("--simulate", "simulated", is_flag=True, help="run the plan in a simulated world with the scheduler that real runs use, and say what came out")
+@click.option(
+    "--simulate",
+    "simulated",
+    is_flag=True,
+    help="run the plan in a simulated world with the scheduler that real runs use, and say what came out",
+)
 def command(
-    file: Path, output_origin: str | None, capacity: int | None, cores: int | None, spill: str | None, state_dir: Path | None, as_json: bool, output: Path | None, explain: str | None, simulated: bool
+    file: Path,
+    output_origin: str | None,
+    capacity: int | None,
+    cores: int | None,
+    spill: str | None,
+    state_dir: Path | None,
+    as_json: bool,
+    output: Path | None,
+    explain: str | None,
+    simulated: bool,
 ) -> None:
-    """Print what a run of FILE would do: order, access, bytes over the wide area, the smallest capacity it needs, and a prediction of its time. Nothing is started."""
+    """Print what a run of FILE would do: order, access, bytes over the wide area, the smallest capacity it needs, and a prediction of its
+    time. Nothing is started.
+    """
     settings = settings_of(state_dir, capacity, cores)
     workflow = read_only(settings, file, output_origin)
     plan = plan_of(workflow, settings, load_profiles(settings), spill)

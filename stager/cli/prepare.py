@@ -64,7 +64,8 @@ def plan_of(workflow: Workflow, settings: Settings, profiles: Profiles, spill: s
 
 
 def approved_plan(path: Path, fresh: Plan, plan_at: Callable[[int], Plan] | None) -> Plan:
-    """The plan in a file, if nothing it rests on has changed since. Raises Refused with what did. `plan_at` plans again for a capacity, where
+    """The plan in a file, if nothing it rests on has changed since. Raises Refused with what did. `plan_at` plans again for a capacity,
+    where
     nobody asked for the one there is: free disk may have moved it.
     """
     approved = from_json(path.read_bytes(), str(path))
@@ -72,7 +73,10 @@ def approved_plan(path: Path, fresh: Plan, plan_at: Callable[[int], Plan] | None
     changes = diff(approved, plan_at(approved.capacity_bytes) if moved and plan_at is not None else fresh)
     if changes:
         listed = "\n  ".join(changes)
-        raise Refused(f"{path} is not the plan of what is there now:\n  {listed}\nlook at it and write it again with `stager plan --output {path}`", code="plan_changed")
+        raise Refused(
+            f"{path} is not the plan of what is there now:\n  {listed}\nlook at it and write it again with `stager plan --output {path}`",
+            code="plan_changed",
+        )
     same_order = [job.job for job in approved.jobs] == [job.job for job in fresh.jobs]
     # An order that was chosen for more room may not fit in less; the one for what there is does.
     return approved if same_order or fresh.capacity_bytes >= approved.peak_live_bytes else fresh
@@ -96,7 +100,9 @@ def ready_to_run(workflow: Workflow, settings: Settings, profiles: Profiles, spi
 
 
 def destination_directories(workflow: Workflow) -> dict[str, list[str]]:
-    """By origin that finals go to: their directories, the first DIRECTORIES_PROBED of them, since each costs a call and, over ssh, a login."""
+    """By origin that finals go to: their directories, the first DIRECTORIES_PROBED of them, since each costs a call and, over ssh,
+    a login.
+    """
     found: dict[str, dict[str, None]] = {}
     for file in workflow.files.values():
         if file.destination is not None:
@@ -105,12 +111,18 @@ def destination_directories(workflow: Workflow) -> dict[str, list[str]]:
 
 
 def require_destinations(workflow: Workflow, access: OriginAccess) -> None:
-    """Raises what would keep finals from their origin for ever, before hours are spent on making them. What may pass is left to the run's retries."""
+    """Raises what would keep finals from their origin for ever, before hours are spent on making them. What may pass is left to the run's
+    retries.
+    """
     faults: list[Fault] = []
     for name, directories in sorted(destination_directories(workflow).items()):
         for directory in directories:
             probe = access.probe(workflow.origins[name], directory, write=True)
-            faults += [replace(fault, message=f"finals cannot go to the origin {name!r}: {fault.message}") for fault in probe.findings if is_permanent(fault)]
+            faults += [
+                replace(fault, message=f"finals cannot go to the origin {name!r}: {fault.message}")
+                for fault in probe.findings
+                if is_permanent(fault)
+            ]
     if faults:
         raise error_from(replace(faults[0], message="\n".join(dict.fromkeys(fault.message for fault in faults))))
 

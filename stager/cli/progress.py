@@ -133,7 +133,9 @@ def one_line(status: wire.RunStatus) -> str:
 
 
 def live_panel(status: wire.RunStatus, spent_s: float, width: int) -> Constrain:
-    """With room for what the terminal echoes of Ctrl-C behind the last line: an echo that wraps moves the cursor where we do not know of it."""
+    """With room for what the terminal echoes of Ctrl-C behind the last line: an echo that wraps moves the cursor where we do not know of
+    it.
+    """
     inside = max(1, width - len(ECHO))
     return Constrain(panel(status, spent_s, inside), inside)
 

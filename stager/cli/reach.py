@@ -1,4 +1,6 @@
-"""Reaching the scheduler of a state directory for commands that ask it something: one that lives, or one started for the question, since the journal knows the runs."""
+"""Reaching the scheduler of a state directory for commands that ask it something: one that lives, or one started for the question, since
+the journal knows the runs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ def reach(state_dir: Path | None) -> Client:
     """Raises InvalidInput where there is no state directory: nothing was ever submitted there."""
     settings = settings_of(state_dir)
     if not settings.state_dir.is_dir():
-        raise InvalidInput(f"there is no state directory {settings.state_dir}: nothing was submitted with it yet (--state-dir or STAGER_STATE_DIR names another)")
+        raise InvalidInput(
+            f"there is no state directory {settings.state_dir}: nothing was submitted with it yet "
+            "(--state-dir or STAGER_STATE_DIR names another)"
+        )
     return connect_or_start(settings.state_dir, settings.scheduler_arguments())
 
 

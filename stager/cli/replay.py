@@ -37,16 +37,29 @@ Example:
 @click.option("--time-scale", default="0.01", show_default=True, help="time of every job, as a share of the recorded one")
 @click.option("--seed", default=1, show_default=True, help="what the content is made from")
 @click.option("--spin", is_flag=True, help="jobs compute instead of sleeping")
-@click.option("--origin", "origin_url", metavar="URL", help="where inputs are made and finals go; default: a directory in the state directory")
+@click.option(
+    "--origin", "origin_url", metavar="URL", help="where inputs are made and finals go; default: a directory in the state directory"
+)
 @click.option("--spill", "with_spill", is_flag=True, help="let intermediates go to the origin when space is short")
 @click.option("--quiet", "-q", is_flag=True, help="no progress, only the summary")
 @capacity_option
 @cores_option
 @state_dir_option
 def command(
-    instance: Path, bytes_scale: str, time_scale: str, seed: int, spin: bool, origin_url: str | None, with_spill: bool, quiet: bool, capacity: int | None, cores: int | None, state_dir: Path | None
+    instance: Path,
+    bytes_scale: str,
+    time_scale: str,
+    seed: int,
+    spin: bool,
+    origin_url: str | None,
+    with_spill: bool,
+    quiet: bool,
+    capacity: int | None,
+    cores: int | None,
+    state_dir: Path | None,
 ) -> int:
-    """Make the recorded WfCommons run in INSTANCE really happen: inputs of the recorded sizes at an origin, each job reads its inputs, works for its time, writes its outputs.
+    """Make the recorded WfCommons run in INSTANCE really happen: inputs of the recorded sizes at an origin, each job reads its inputs,
+    works for its time, writes its outputs.
 
     Content is a function of the seed, so jobs check every byte they read, and every final is checked at the end.
     """
@@ -81,7 +94,16 @@ def base_of(origin: Origin, access: IonodeOriginAccess) -> Path | None:
     return Path(access.config(origin)["base_path"]) if origin.kind is OriginKind.FILE else None
 
 
-def fill(settings: Settings, access: IonodeOriginAccess, name: str, inputs: tuple[ReplayFile, ...], origin: Origin, seed: int, program: str, quiet: bool) -> None:
+def fill(
+    settings: Settings,
+    access: IonodeOriginAccess,
+    name: str,
+    inputs: tuple[ReplayFile, ...],
+    origin: Origin,
+    seed: int,
+    program: str,
+    quiet: bool,
+) -> None:
     """Inputs are made once: what is there already stays."""
     click.echo(f"{len(inputs)} inputs, {format_size(total_bytes(inputs))}, at {origin.url}", err=True)
     base = base_of(origin, access)

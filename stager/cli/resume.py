@@ -24,7 +24,9 @@ Example:
 @click.option("--quiet", "-q", is_flag=True, help="no progress, only the summary")
 @state_dir_option
 def command(run: str | None, detach: bool, quiet: bool, state_dir: Path | None) -> int:
-    """Go on with RUN (default: the newest): after an interruption, a crash, or a failure whose cause was mended. Finished jobs do not run again; credentials are read anew."""
+    """Go on with RUN (default: the newest): after an interruption, a crash, or a failure whose cause was mended. Finished jobs do not run
+    again; credentials are read anew.
+    """
     with reach(state_dir) as client:
         found = find_run(client, run)
         now = found.wait(timeout_s=0)

@@ -15,7 +15,16 @@ from stager.service.settings import Settings
 from stager.wire import Credentials
 
 
-def run_to_end(settings: Settings, workflow: Workflow, plan: Plan, credentials: Credentials, *, detach: bool = False, quiet: bool = False, as_json: bool = False) -> int:
+def run_to_end(
+    settings: Settings,
+    workflow: Workflow,
+    plan: Plan,
+    credentials: Credentials,
+    *,
+    detach: bool = False,
+    quiet: bool = False,
+    as_json: bool = False,
+) -> int:
     """Starts the scheduler of the state directory where none runs. Returns the exit code."""
     with connect_or_start(settings.state_dir, settings.scheduler_arguments()) as client:
         tell_capacity(client, settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -31,7 +31,7 @@ def command(state_dir: Path | None, as_json: bool) -> None:
     columns = [("run", "left"), ("workflow", "left"), ("state", "left"), ("jobs", "right"), ("submitted", "left"), ("took", "right")]
     rows = []
     for info in runs:
-        when = datetime.fromtimestamp(info.submitted_at).strftime("%Y-%m-%d %H:%M:%S")
+        when = datetime.fromtimestamp(info.submitted_at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         took = format_duration(info.finished_at - info.submitted_at) if info.finished_at is not None else ""
         rows.append((info.run, info.workflow, info.state, f"{info.jobs_done}/{info.jobs_total}", when, took))
     print_table(columns, rows)

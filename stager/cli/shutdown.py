@@ -19,7 +19,9 @@ Example:
 @click.option("--now", is_flag=True, help="kill running jobs instead of letting them end")
 @state_dir_option
 def command(now: bool, state_dir: Path | None) -> None:
-    """End the scheduler of this state directory and its I/O node. Runs that go on are interrupted and can be resumed. It ends by itself soon after its last run."""
+    """End the scheduler of this state directory and its I/O node. Runs that go on are interrupted and can be resumed. It ends by itself
+    soon after its last run.
+    """
     settings = settings_of(state_dir)
     client = connect(settings.state_dir)
     if client is None:

@@ -34,13 +34,20 @@ def command(run: str | None, state_dir: Path | None, as_json: bool) -> None:
     click.echo("jobs: " + ", ".join(f"{count} {state}" for state, count in status.jobs.items() if count))
     ledger = status.ledger
     click.echo(
-        f"produced bytes: {amount(ledger.at_risk)} at risk, {amount(ledger.safe)} safe on the node, {amount(ledger.written)} written (size checked), {amount(ledger.durable)} durable"
+        f"produced bytes: {amount(ledger.at_risk)} at risk, {amount(ledger.safe)} safe on the node, "
+        f"{amount(ledger.written)} written (size checked), {amount(ledger.durable)} durable"
     )
     for node in status.nodes:
         state = "" if node.connected else " (does not answer)"
-        click.echo(f"node {node.node}: {format_size(node.used_bytes)} used, {format_size(node.reserved_bytes)} reserved of {format_size(node.capacity_bytes)}{state}")
+        click.echo(
+            f"node {node.node}: {format_size(node.used_bytes)} used, "
+            f"{format_size(node.reserved_bytes)} reserved of {format_size(node.capacity_bytes)}{state}"
+        )
     for transfer in status.transfers:
-        click.echo(f"{transfer.direction} {transfer.lfn}: {format_size(transfer.bytes_done)} of {format_size(transfer.bytes_total)}, {transfer.state} {transfer.purpose}")
+        click.echo(
+            f"{transfer.direction} {transfer.lfn}: {format_size(transfer.bytes_done)} of {format_size(transfer.bytes_total)}, "
+            f"{transfer.state} {transfer.purpose}"
+        )
     for problem in status.problems:
         click.echo(f"! {problem.message}")
 

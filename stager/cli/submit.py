@@ -23,7 +23,12 @@ Example:
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @output_origin_option
-@click.option("--plan", "plan_file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="run this plan; refused, with the differences, if it no longer fits")
+@click.option(
+    "--plan",
+    "plan_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="run this plan; refused, with the differences, if it no longer fits",
+)
 @click.option("--detach", is_flag=True, help="print the run's id and return; `stager status` and `stager wait` follow it")
 @click.option("--quiet", "-q", is_flag=True, help="no progress, only the summary")
 @capacity_option
@@ -32,11 +37,21 @@ Example:
 @state_dir_option
 @json_option
 def command(
-    file: Path, output_origin: str | None, plan_file: Path | None, detach: bool, quiet: bool, capacity: int | None, cores: int | None, spill: str | None, state_dir: Path | None, as_json: bool
+    file: Path,
+    output_origin: str | None,
+    plan_file: Path | None,
+    detach: bool,
+    quiet: bool,
+    capacity: int | None,
+    cores: int | None,
+    spill: str | None,
+    state_dir: Path | None,
+    as_json: bool,
 ) -> int:
     """Run the workflow in FILE: fetch its inputs ahead of the jobs, keep intermediates on the I/O node, write finals back and verify them.
 
-    The run goes on in the scheduler of the state directory, whatever happens to this command. Ctrl-C drains it, twice stops it; `stager resume` goes on.
+    The run goes on in the scheduler of the state directory, whatever happens to this command. Ctrl-C drains it, twice stops it; `stager
+    resume` goes on.
     """
     settings = settings_of(state_dir, capacity, cores)
     require_runnable(file)

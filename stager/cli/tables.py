@@ -40,14 +40,33 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
         f"capacity            {format_size(plan.capacity_bytes)} ({plan.capacity_bytes} bytes), {spill}",
         f"smallest capacity   {format_size(plan.smallest_capacity_bytes)} ({plan.smallest_capacity_bytes} bytes)",
         f"nothing given up at {format_size(plan.peak_live_bytes)} ({plan.peak_live_bytes} bytes)",
-        f"over the wide area  {format_size(plan.fetch_bytes)} fetched, {format_size(plan.upload_bytes)} uploaded, {format_size(plan.readback_bytes)} read back to verify",
+        f"over the wide area  {format_size(plan.fetch_bytes)} fetched, {format_size(plan.upload_bytes)} uploaded, "
+        f"{format_size(plan.readback_bytes)} read back to verify",
         f"predicted time      {format_duration(plan.makespan_s)}",
     ]
     for line in facts:
         out.print(line, markup=False)
-    columns = [("order", "right"), ("job", "left"), ("start", "right"), ("end", "right"), ("compute", "right"), ("basis", "left"), ("inputs+outputs", "right"), ("outputs", "right")]
+    columns = [
+        ("order", "right"),
+        ("job", "left"),
+        ("start", "right"),
+        ("end", "right"),
+        ("compute", "right"),
+        ("basis", "left"),
+        ("inputs+outputs", "right"),
+        ("outputs", "right"),
+    ]
     rows = [
-        (str(p.order), p.job, format_duration(p.start_s), format_duration(p.finish_s), format_duration(p.compute_s), p.compute_basis.value, format_size(p.footprint_bytes), format_size(p.reserve_bytes))
+        (
+            str(p.order),
+            p.job,
+            format_duration(p.start_s),
+            format_duration(p.finish_s),
+            format_duration(p.compute_s),
+            p.compute_basis.value,
+            format_size(p.footprint_bytes),
+            format_size(p.reserve_bytes),
+        )
         for p in plan.jobs[:JOBS_SHOWN]
     ]
     out.print()
@@ -61,10 +80,15 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
 def simulation_report(report: Report) -> None:
     """Links and disks at the topology's rates, measured or assumed: compare plans by it, do not promise by it."""
     out = console()
-    out.print(f"simulated: {report.outcome.value} after {format_duration(report.wall_s)}, {report.attempts} attempts of {report.jobs} jobs", markup=False)
+    out.print(
+        f"simulated: {report.outcome.value} after {format_duration(report.wall_s)}, {report.attempts} attempts of {report.jobs} jobs",
+        markup=False,
+    )
     again = f", {format_size(report.refetched_bytes)} of it again for want of space" if report.refetched_bytes else ""
     spilled = f", {format_size(report.spilled_bytes)} of it spilled" if report.spilled_bytes else ""
-    out.print(f"  fetched  {format_size(report.fetched_bytes)}{again}; uploaded {format_size(report.uploaded_bytes)}{spilled}", markup=False)
+    out.print(
+        f"  fetched  {format_size(report.fetched_bytes)}{again}; uploaded {format_size(report.uploaded_bytes)}{spilled}", markup=False
+    )
     known = f"knowing the future, {report.belady_hit_rate:.0%} by Belady's rule and never more than {report.best_hit_rate:.0%}"
     out.print(f"  staged   {format_size(report.read_bytes)} to jobs, hit rate {report.hit_rate:.0%} ({known})", markup=False)
     if report.fault is not None:

@@ -21,14 +21,26 @@ Example:
 @output_origin_option
 @click.option("--json", "as_json", is_flag=True, help="print the counts as JSON")
 def command(file: Path, output_origin: str | None, as_json: bool) -> None:
-    """Read FILE (native, Pegasus 5 or WfCommons, told apart by content) and say all that is wrong with it. Globs are listed at their origins; nothing is started."""
+    """Read FILE (native, Pegasus 5 or WfCommons, told apart by content) and say all that is wrong with it. Globs are listed at their
+    origins; nothing is started.
+    """
     workflow = read_only(settings_of(None), file, output_origin)
     finals = sum(each.is_final for each in workflow.files.values())
     external = sum(each.is_external for each in workflow.files.values())
-    counts = {"format": sniff(file).value, "name": workflow.name, "jobs": len(workflow.jobs), "files": len(workflow.files), "external": external, "finals": finals}
+    counts = {
+        "format": sniff(file).value,
+        "name": workflow.name,
+        "jobs": len(workflow.jobs),
+        "files": len(workflow.files),
+        "external": external,
+        "finals": finals,
+    }
     if as_json:
         print_json(counts | {"notes": list(workflow.notes)})
         return
-    click.echo(f"{file}: {counts['format']} workflow {workflow.name!r} is valid: {counts['jobs']} jobs, {counts['files']} files ({external} inputs, {finals} finals)")
+    click.echo(
+        f"{file}: {counts['format']} workflow {workflow.name!r} is valid: "
+        f"{counts['jobs']} jobs, {counts['files']} files ({external} inputs, {finals} finals)"
+    )
     for note in workflow.notes:
         click.echo(f"note: {note}")

@@ -1,7 +1,8 @@
 """Errors by who must act.
 
 One rule: every error says what happened to which file and what to do, and belongs to exactly one class.
-InvalidInput: the caller mends the input. Refused: policy or capacity says no. Transient: trying again may help. Corrupt: a check failed, stop using it. Denied: rights or keys.
+InvalidInput: the caller mends the input. Refused: policy or capacity says no. Transient: trying again may help. Corrupt: a check failed,
+stop using it. Denied: rights or keys.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A workflow as a value: origins, files, jobs, and the edges that follow from who makes and who reads what.
 
-May know: files, units. One rule: a Workflow that exists is valid as a graph: built by a reader through `validate`, expanded (no globs, no foreach left).
+May know: files, units. One rule: a Workflow that exists is valid as a graph: built by a reader through `validate`, expanded (no globs, no
+foreach left).
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class OnFailure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where data lives. `url` holds no secret; `credentials` is a reference: `env:PREFIX`, `profile:NAME`, `agent`, `key:PATH`, or empty for the kind's default."""
+    """Where data lives. `url` holds no secret; `credentials` is a reference: `env:PREFIX`, `profile:NAME`, `agent`, `key:PATH`, or empty
+    for the kind's default.
+    """
 
     name: str
     kind: OriginKind

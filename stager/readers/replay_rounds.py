@@ -52,6 +52,14 @@ def rounds(
     for start in range(0, len(files), FILES_PER_JOB):
         part = files[start : start + FILES_PER_JOB]
         job_id = f"part{start // FILES_PER_JOB:05d}"
-        argv = (program, "replay-job", "--seed", str(seed), "--time-s", "0", *(f"{letter}:{entry.size_bytes}:{entry.path}" for entry in part))
+        argv = (
+            program,
+            "replay-job",
+            "--seed",
+            str(seed),
+            "--time-s",
+            "0",
+            *(f"{letter}:{entry.size_bytes}:{entry.path}" for entry in part),
+        )
         jobs[job_id] = job_of(job_id, argv, part)
     return Workflow(name, {entry.path: file_of(entry) for entry in files}, jobs, {origin.name: origin})

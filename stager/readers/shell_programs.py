@@ -1,6 +1,7 @@
 """The programs that a shell text calls for certain, without running it: what `check` may look for on PATH.
 
-May know: as much of sh's grammar as tells a simple command. One rule: what is not certain is left alone and counted; a program is named only
+May know: as much of sh's grammar as tells a simple command. One rule: what is not certain is left alone and counted; a program is named
+only
 if a run of the text that goes well calls it by just this word.
 """
 
@@ -18,7 +19,8 @@ BUILTINS = frozenset(
 QUESTIONS = frozenset("[ command false hash test type which".split())
 # What comes behind them is known only when they run, or may never run.
 TRACK_ENDS = frozenset(
-    ". source eval exec alias exit return enable module ml conda mamba micromamba spack { } ! [[ if for while until case select function time".split()
+    ". source eval exec alias exit return enable module ml conda mamba micromamba spack { } ! [["
+    " if for while until case select function time".split()
 )
 PLAIN = r"\\.|\$\{\w+\}|\$(?![{(])"
 TOKEN = re.compile(

@@ -1,4 +1,5 @@
-"""What each command changes in the state at the moment it is given. Applying never decides: a journal of events and commands rebuilds the state without a single choice.
+"""What each command changes in the state at the moment it is given. Applying never decides: a journal of events and commands rebuilds the
+state without a single choice.
 
 One rule: a command's effect on the books comes when it is given, its effect on the world when an event says so.
 """
@@ -71,7 +72,15 @@ def lay_ahead(state: State, file: FileEntry, copy: Copy) -> None:
 
 def transfer_of(command: cmd.Fetch | cmd.Upload) -> TransferEntry:
     return TransferEntry(
-        command.transfer, command.node, command.file, command.run, command.purpose, command.origin, command.path, command.size_bytes, command.at
+        command.transfer,
+        command.node,
+        command.file,
+        command.run,
+        command.purpose,
+        command.origin,
+        command.path,
+        command.size_bytes,
+        command.at,
     )
 
 

@@ -1,4 +1,5 @@
-"""What each event changes in the state, and nothing it decides. Events about unknown or superseded transfers, attempts and runs are counted as stale and change nothing.
+"""What each event changes in the state, and nothing it decides. Events about unknown or superseded transfers, attempts and runs are counted
+as stale and change nothing.
 
 One rule: the same state and event give the same state, whoever replays it.
 """
@@ -116,7 +117,9 @@ def adopt_unknown(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen,
 
 
 def count_foreign(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen, ...]) -> None:
-    """What is on the node and not ours holds space too, until it is deleted: damaged replicas, and those of transfers and attempts that do not count any more."""
+    """What is on the node and not ours holds space too, until it is deleted: damaged replicas, and those of transfers and attempts that do
+    not count any more.
+    """
     reported = {(replica.file, replica.generation) for replica in replicas}
     for file_id, generation in [key for key in node.garbage if key not in reported]:
         drop_garbage(node, file_id, generation)
@@ -261,7 +264,9 @@ def replica_corrupt(state: State, event: ev.ReplicaCorrupt) -> None:
 
 
 def copy_lost(state: State, file: FileEntry, node_id: str) -> None:
-    """Gone or damaged. Jobs that were admitted on it go back; running ones meet the error themselves. Whether it is made again is for the reactions."""
+    """Gone or damaged. Jobs that were admitted on it go back; running ones meet the error themselves. Whether it is made again is for the
+    reactions.
+    """
     copy = file.copies[node_id]
     for _, run_id, job_id in file.uses[file.use_at :]:
         job = state.job(run_id, job_id) if run_id in state.active else None

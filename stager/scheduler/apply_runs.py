@@ -53,7 +53,9 @@ def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
     if not file.is_external:
         file_id = produced_file_id(run.id, lfn)
         producer = run.graph.producer[lfn]
-        state.files[file_id] = FileEntry(file_id, lfn, run.id, size_bytes, file.kind, file.executable, producer=producer, destination=file.destination)
+        state.files[file_id] = FileEntry(
+            file_id, lfn, run.id, size_bytes, file.kind, file.executable, producer=producer, destination=file.destination
+        )
         return file_id
     first = file.sources[0]
     origin = run.workflow.origins[first.location.origin]

@@ -1,4 +1,5 @@
-"""What the Machine wants done or records as decided: one frozen class per command. `id` names its effect, so that doing it twice is doing it once; `cause` is the event it follows from.
+"""What the Machine wants done or records as decided: one frozen class per command. `id` names its effect, so that doing it twice is doing
+it once; `cause` is the event it follows from.
 
 One rule: applying a command to the state never decides anything; a journal of events and commands is enough to rebuild the state.
 """
@@ -199,7 +200,9 @@ class KillAttempt(Record, kw_only=True):
 
 
 class RequeueJob(Record, kw_only=True):
-    """Recorded decision: the job goes back to waiting, not to start before `not_before`; `counts` says whether this used up one of its retries."""
+    """Recorded decision: the job goes back to waiting, not to start before `not_before`; `counts` says whether this used up one of its
+    retries.
+    """
 
     id: str
     at: float
@@ -235,7 +238,9 @@ class RemakeFile(Record, kw_only=True):
 
 
 class RunOutcome(StrEnum):
-    """SUCCEEDED: every job done, every final durable. NOT_DURABLE: jobs done, finals missing at the origin. The rest as named; all but SUCCEEDED and CANCELLED can be resumed."""
+    """SUCCEEDED: every job done, every final durable. NOT_DURABLE: jobs done, finals missing at the origin. The rest as named; all but
+    SUCCEEDED and CANCELLED can be resumed.
+    """
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"

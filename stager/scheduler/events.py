@@ -1,4 +1,5 @@
-"""Facts that reach the Machine: one frozen class per fact. `at` is seconds since 1970 and never goes back; `cause` is the id of the command that led to it, or who asked.
+"""Facts that reach the Machine: one frozen class per fact. `at` is seconds since 1970 and never goes back; `cause` is the id of the command
+that led to it, or who asked.
 
 One rule: an event that exists is well-formed; the Machine decides what it means, and ignores and counts what is stale.
 """
@@ -15,7 +16,9 @@ from stager.scheduler.record import Record
 
 
 class SchedulerStarted(Record, kw_only=True):
-    """First event of every epoch. After a crash the journal is replayed first, then this arrives, then what the nodes and executors report."""
+    """First event of every epoch. After a crash the journal is replayed first, then this arrives, then what the nodes and executors
+    report.
+    """
 
     at: float
     cause: str = ""
@@ -39,7 +42,8 @@ class ReplicaSeen(Record):
 
 
 class NodeReported(Record, kw_only=True):
-    """All of one node's state: at its first contact, after its restart (new incarnation), and after a gap in its events. Where numbers disagree the node's win.
+    """All of one node's state: at its first contact, after its restart (new incarnation), and after a gap in its events. Where numbers
+    disagree the node's win.
 
     `transfers` are those it knows and has not ended; what the Machine believes under way and is not listed has to be asked for again.
     """
@@ -112,7 +116,9 @@ class RunCancelled(Record, kw_only=True):
 
 
 class TransferDone(Record, kw_only=True):
-    """A fetch is committed and verified on the node's disk; an upload is verified at the origin. `verified` says how (docs/formats/ionode-api.md), `""` for a fetch."""
+    """A fetch is committed and verified on the node's disk; an upload is verified at the origin. `verified` says how
+    (docs/formats/ionode-api.md), `""` for a fetch.
+    """
 
     at: float
     cause: str = ""

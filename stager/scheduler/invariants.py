@@ -1,4 +1,6 @@
-"""What must hold after every step, derived from scratch. On in tests and simulation, sampled in production. One rule: checks only, and says which number is off."""
+"""What must hold after every step, derived from scratch. On in tests and simulation, sampled in production. One rule: checks only, and says
+which number is off.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,11 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
         "spilling_bytes": spilling,
         "admitted_waiting": admitted,
     }
-    found = [f"node {node.id}: {name} is {getattr(node, name)}, should be {value}" for name, value in sums.items() if getattr(node, name) != value]
+    found = [
+        f"node {node.id}: {name} is {getattr(node, name)}, should be {value}"
+        for name, value in sums.items()
+        if getattr(node, name) != value
+    ]
     pins: dict[int, int] = {}
     for job in jobs:
         pinned = state.runs[job.run].pinned.get(job.id, ())
@@ -56,7 +62,11 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
     for transfer in state.transfers.values():
         if transfer.copy is not None:
             pins[id(transfer.copy)] = pins.get(id(transfer.copy), 0) + 1
-    found += [f"a copy of generation {copy.generation} has {copy.pins} pins, should have {pins.get(id(copy), 0)}" for copy in copies if copy.pins != pins.get(id(copy), 0)]
+    found += [
+        f"a copy of generation {copy.generation} has {copy.pins} pins, should have {pins.get(id(copy), 0)}"
+        for copy in copies
+        if copy.pins != pins.get(id(copy), 0)
+    ]
     if node.free_bytes < 0:
         found.append(f"node {node.id}: over its capacity by {-node.free_bytes} bytes")
     return found

@@ -1,4 +1,5 @@
-"""The ledger: of each byte that a run made, whether it is at risk, safe on nodes, written at the origin (checked by size only), or durable there (content verified), and how.
+"""The ledger: of each byte that a run made, whether it is at risk, safe on nodes, written at the origin (checked by size only), or durable
+there (content verified), and how.
 
 One rule: derived from the state, never kept beside it.
 """
@@ -13,7 +14,8 @@ from stager.scheduler.states import CopyState, JobState
 
 
 class Standing(StrEnum):
-    """NOT_MADE: its job is not done, or left it out, as it may an optional output. AT_RISK: made, and fewer than k nodes hold it. SAFE: k nodes hold it on disk, verified. WRITTEN: at the origin, its size checked. DURABLE: at the origin, its content verified.
+    """NOT_MADE: its job is not done, or left it out, as it may an optional output. AT_RISK: made, and fewer than k nodes hold it. SAFE: k
+    nodes hold it on disk, verified. WRITTEN: at the origin, its size checked. DURABLE: at the origin, its content verified.
 
     RELEASED: an intermediate whose last reader is done.
     """
@@ -52,7 +54,9 @@ def entry_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: int)
     held = file.durable
     where = f"{held.origin}:{held.path}" if held is not None else ", ".join(sorted(file.copies))
     verified, token = (held.verified, held.token) if held is not None else ("", "")
-    return Entry(file.lfn, standing_of(state, run, file, copies_for_safe), file.size_bytes, final, where, verified, token, file.blake3, fault)
+    return Entry(
+        file.lfn, standing_of(state, run, file, copies_for_safe), file.size_bytes, final, where, verified, token, file.blake3, fault
+    )
 
 
 def standing_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: int) -> Standing:

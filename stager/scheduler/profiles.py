@@ -29,7 +29,9 @@ def begin_early_span(run: RunEntry, job: JobEntry, size_bytes: int) -> None:
 
 
 def profile_if_tight(state: State, capacity_bytes: int) -> None:
-    """Where all files of all active runs fit at once, nothing can go wrong and nothing is watched. Else each run's space is, also that of one begun before."""
+    """Where all files of all active runs fit at once, nothing can go wrong and nothing is watched. Else each run's space is, also that of
+    one begun before.
+    """
     everything = sum(entry.size_bytes for run_id in state.active for entry in state.runs[run_id].plan.files)
     if everything <= capacity_bytes:
         return

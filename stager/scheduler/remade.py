@@ -1,7 +1,9 @@
 """Files that had to be made again. One rule: what a run hands over never comes from two different makings of one file.
 
-A job that runs again may make something else (a time stamp, another order of sums). That does not matter while nothing rests on what it made before:
-no job has read it, no copy or origin holds it. If something does and the new making would be needed beside it, the job is not believed and the run says which file.
+A job that runs again may make something else (a time stamp, another order of sums). That does not matter while nothing rests on what it
+made before:
+no job has read it, no copy or origin holds it. If something does and the new making would be needed beside it, the job is not believed and
+the run says which file.
 """
 
 from __future__ import annotations

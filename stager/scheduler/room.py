@@ -1,4 +1,5 @@
-"""Making room on a node: evict what is clean and next used farthest away, call off prefetches, spill intermediates. Space counts as free only when the node has said so.
+"""Making room on a node: evict what is clean and next used farthest away, call off prefetches, spill intermediates. Space counts as free
+only when the node has said so.
 
 One rule: nothing pinned, nothing dirty, nothing the asking job itself needs is ever given away.
 """

@@ -1,4 +1,6 @@
-"""States and the table of their transitions. One rule: a transition that is not in the table is a bug; docs/architecture.md draws its diagrams from here."""
+"""States and the table of their transitions. One rule: a transition that is not in the table is a bug; docs/architecture.md draws its
+diagrams from here.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,11 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """WAITING: a parent is not done. READY: could be admitted. BACKOFF: will be ready at a time. ADMITTED: space is set aside, inputs pinned, some still on their way.
+    """WAITING: a parent is not done. READY: could be admitted. BACKOFF: will be ready at a time. ADMITTED: space is set aside, inputs
+    pinned, some still on their way.
 
-    RUNNING: an attempt is under way (stage-in to commit). DONE: outputs committed. FAILED: no more tries. SKIPPED: something above it failed.
+    RUNNING: an attempt is under way (stage-in to commit). DONE: outputs committed. FAILED: no more tries. SKIPPED: something above it
+    failed.
     """
 
     WAITING = "waiting"
@@ -22,7 +26,9 @@ class JobState(StrEnum):
 
 
 class CopyState(StrEnum):
-    """One file on one node. Every state holds its space. WANTED: pinned, its fetch is tried again later. FETCHING, PRESENT, DELETING as named; CANCELLING: a fetch being called off."""
+    """One file on one node. Every state holds its space. WANTED: pinned, its fetch is tried again later. FETCHING, PRESENT, DELETING as
+    named; CANCELLING: a fetch being called off.
+    """
 
     WANTED = "wanted"
     FETCHING = "fetching"
@@ -32,7 +38,9 @@ class CopyState(StrEnum):
 
 
 class RunState(StrEnum):
-    """ACTIVE: starts jobs. DRAINING: starts none, lets attempts and uploads end. STOPPING: ends attempts and transfers. CANCELLING: the same, for good. FINISHED: has an outcome."""
+    """ACTIVE: starts jobs. DRAINING: starts none, lets attempts and uploads end. STOPPING: ends attempts and transfers. CANCELLING: the
+    same, for good. FINISHED: has an outcome.
+    """
 
     ACTIVE = "active"
     DRAINING = "draining"

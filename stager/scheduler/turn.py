@@ -1,4 +1,6 @@
-"""One turn: the event that is being answered and the commands given so far. One rule: a command is applied the moment it is given, so that the next decision sees it."""
+"""One turn: the event that is being answered and the commands given so far. One rule: a command is applied the moment it is given, so that
+the next decision sees it.
+"""
 
 from __future__ import annotations
 

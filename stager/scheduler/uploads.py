@@ -1,4 +1,6 @@
-"""Write-back and tidying: finals go home as soon as they exist, what nobody wants goes away, spills are erased. One rule: deletes name a generation."""
+"""Write-back and tidying: finals go home as soon as they exist, what nobody wants goes away, spills are erased. One rule: deletes name a
+generation.
+"""
 
 from __future__ import annotations
 

@@ -74,6 +74,8 @@ class Archive:
         if lfn is not None:
             found = self.ledger(run, lfn)
             if not found:
-                raise InvalidInput(f"{lfn!r} is no final of run {run}; `stager ledger {run}` lists what it makes", code="not_final", subject=lfn)
+                raise InvalidInput(
+                    f"{lfn!r} is no final of run {run}; `stager ledger {run}` lists what it makes", code="not_final", subject=lfn
+                )
             durable = found[0].state == "durable"
         return wire.WaitResponse(run=run, finished=True, state=summary.outcome, fault=summary.fault, durable=durable)

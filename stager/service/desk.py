@@ -70,7 +70,9 @@ class RunDesk:
                 raise InvalidInput(f"the plan places jobs on {node_id!r}, which is no node here; plan again", subject=node_id)
             if plan.smallest_capacity_bytes > node.capacity_bytes:
                 text = f"the workflow needs at least {format_size(plan.smallest_capacity_bytes)} and the node {node_id!r} has"
-                advice = "end the scheduler (stager shutdown) and submit with a larger --capacity or STAGER_CAPACITY, or name a spill origin"
+                advice = (
+                    "end the scheduler (stager shutdown) and submit with a larger --capacity or STAGER_CAPACITY, or name a spill origin"
+                )
                 raise Refused(f"{text} {format_size(node.capacity_bytes)}; {advice}", code="no_space_node", subject=node_id)
 
     def _check_destinations(self, workflow: Workflow, run: str = "") -> None:

@@ -23,7 +23,9 @@ CONFIG_KEYS = frozenset({"state_dir", "capacity", "cores", "memory", "idle_exit"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Of one scheduler. `memory_bytes` None: jobs' memory is not watched. `capacity_given` False: it is what is free on the disk just now."""
+    """Of one scheduler. `memory_bytes` None: jobs' memory is not watched. `capacity_given` False: it is what is free on the disk
+    just now.
+    """
 
     state_dir: Path
     capacity_bytes: int

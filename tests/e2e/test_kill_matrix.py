@@ -42,9 +42,8 @@ def slow_lab(short_dir: Path, sshd: Sshd, link: Callable[..., Link]) -> Iterator
     (short_dir / "known_hosts").write_text(known)
     data = sshd.data / "letters"
     letters = Letters(short_dir / "wf", count=3, size_bytes=1_500_000, pause_s=0.5)
-    origin = (
-        f'{{url: "sftp://{sshd.user}@127.0.0.1:{line.port}{data}", credentials: "key:{sshd.identity_file}", known_hosts: "{short_dir / "known_hosts"}"}}'
-    )
+    origin = f'{{url: "sftp://{sshd.user}@127.0.0.1:{line.port}{data}", '
+    origin += f'credentials: "key:{sshd.identity_file}", known_hosts: "{short_dir / "known_hosts"}"}}'
     letters.make(data, origin)
     program = Stager(short_dir / "s", short_dir / "home")
     yield program, letters, line, data
@@ -55,8 +54,14 @@ def phase_is(client: Client, run: str, phase: str, stager: Stager) -> bool:
     """Asked of the scheduler while it can be asked."""
     with contextlib.suppress(StagerError):
         status = client.run(run).status()
-        moving = {transfer.direction for transfer in status.transfers if transfer.state == "running" and transfer.bytes_done < transfer.bytes_total}
-        return {"fetching": "fetch" in moving, "running": bool(status.running and stager.reaper_pids()), "uploading": "upload" in moving}[phase]
+        moving = {
+            transfer.direction
+            for transfer in status.transfers
+            if transfer.state == "running" and transfer.bytes_done < transfer.bytes_total
+        }
+        return {"fetching": "fetch" in moving, "running": bool(status.running and stager.reaper_pids()), "uploading": "upload" in moving}[
+            phase
+        ]
     return False
 
 
@@ -70,7 +75,9 @@ def victim_pid(victim: str, command: subprocess.Popen[str], stager: Stager) -> i
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("victim", "phase", "number"), CELLS)
-def test_killed_at_any_instant_the_run_ends_right(slow_lab: tuple[Stager, Letters, Link, Path], victim: str, phase: str, number: int) -> None:
+def test_killed_at_any_instant_the_run_ends_right(
+    slow_lab: tuple[Stager, Letters, Link, Path], victim: str, phase: str, number: int
+) -> None:
     stager, letters, line, data = slow_lab
     command = stager.start("submit", letters.workflow)
     client = wait_until(lambda: connect(stager.state_dir), "the scheduler to answer")

@@ -198,7 +198,9 @@ def test_check_says_all_that_would_stop_a_run_at_once(
     assert list(full.iterdir()) == [] and not (sshd.data / "out").exists(), "check left something behind"
 
 
-def test_every_directory_of_the_finals_is_looked_at_not_the_first_alone(stager: Stager, short_dir: Path, tiny_disk: Callable[[int], Path]) -> None:
+def test_every_directory_of_the_finals_is_looked_at_not_the_first_alone(
+    stager: Stager, short_dir: Path, tiny_disk: Callable[[int], Path]
+) -> None:
     frozen = tiny_disk(1)
     subprocess.run(["mount", "-o", "remount,ro", str(frozen)], check=True)
     workflow = short_dir / "w.yml"

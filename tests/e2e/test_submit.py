@@ -40,7 +40,11 @@ def test_submit_runs_a_workflow_and_every_final_is_right_and_durable(stager: Sta
     assert "succeeded" in done.stdout and f"durable  {letters.count + 1} of {letters.count + 1} finals" in done.stdout
     assert set(letters.ended().values()) == {1}
     ledger = stager.json("ledger", "--finals")
-    assert {entry["state"] for entry in ledger} == {"durable"} and {entry["verified"] for entry in ledger} <= {"readback", "origin_checksum", "remote_checksum"}
+    assert {entry["state"] for entry in ledger} == {"durable"} and {entry["verified"] for entry in ledger} <= {
+        "readback",
+        "origin_checksum",
+        "remote_checksum",
+    }
 
 
 def test_finals_have_the_rights_that_the_submitters_umask_gives(stager: Stager, letters: Letters) -> None:
@@ -101,12 +105,17 @@ def test_a_job_that_fails_for_good_is_named_with_its_last_words(stager: Stager, 
 
 def test_missing_outputs_fail_the_job_and_are_named(stager: Stager, short_dir: Path) -> None:
     workflow = short_dir / "w.yml"
-    workflow.write_text(f"stager: 1\nname: w\norigins:\n  o: file:{short_dir}\njobs:\n  a: {{run: 'true', outputs: {{x.txt: 'o:x.txt', y.txt: 'o:y.txt'}}}}\n")
+    workflow.write_text(
+        f"stager: 1\nname: w\norigins:\n  o: file:{short_dir}\njobs:\n"
+        f"  a: {{run: 'true', outputs: {{x.txt: 'o:x.txt', y.txt: 'o:y.txt'}}}}\n"
+    )
     done = stager.run("submit", workflow, code=1)
     assert "x.txt" in done.stderr and "y.txt" in done.stderr
 
 
-@pytest.mark.parametrize("end", ["run: 'echo x >> {trace}; exit 3'", "run: 'echo x >> {trace}; kill -9 $$'", "run: 'echo x >> {trace}; sleep 60', timeout: 1"])
+@pytest.mark.parametrize(
+    "end", ["run: 'echo x >> {trace}; exit 3'", "run: 'echo x >> {trace}; kill -9 $$'", "run: 'echo x >> {trace}; sleep 60', timeout: 1"]
+)
 def test_a_job_that_must_not_run_twice_is_not_tried_again_however_it_ended(stager: Stager, short_dir: Path, end: str) -> None:
     workflow, trace = short_dir / "w.yml", short_dir / "trace"
     workflow.write_text(f"stager: 1\nname: once\njobs:\n  pay: {{{end.format(trace=trace)}, idempotent: false}}\n")
@@ -116,13 +125,21 @@ def test_a_job_that_must_not_run_twice_is_not_tried_again_however_it_ended(stage
 
 def test_an_optional_final_that_was_not_made_is_not_missing(stager: Stager, short_dir: Path) -> None:
     workflow = short_dir / "w.yml"
-    outputs = "[{file: made.txt, to: 'o:out/'}, {file: core.dump, optional: true, to: 'o:out/'}, {dir: figures/, optional: true, to: 'o:out/'}]"
-    workflow.write_text(f"stager: 1\nname: w\norigins:\n  o: file:{short_dir}\njobs:\n  a: {{run: 'echo made > made.txt', outputs: {outputs}}}\n")
+    outputs = (
+        "[{file: made.txt, to: 'o:out/'}, {file: core.dump, optional: true, to: 'o:out/'}, {dir: figures/, optional: true, to: 'o:out/'}]"
+    )
+    workflow.write_text(
+        f"stager: 1\nname: w\norigins:\n  o: file:{short_dir}\njobs:\n  a: {{run: 'echo made > made.txt', outputs: {outputs}}}\n"
+    )
     done = stager.run("submit", workflow)
     assert "1 of 1 finals" in done.stdout and "missing" not in done.stderr
     status = stager.json("status")
     assert (status["finals_durable"], status["finals_total"]) == (1, 1) and status["uploaded_bytes"] == status["upload_bytes_planned"] == 5
-    assert {entry["lfn"]: entry["state"] for entry in stager.json("ledger")} == {"made.txt": "durable", "core.dump": "not_made", "figures": "not_made"}
+    assert {entry["lfn"]: entry["state"] for entry in stager.json("ledger")} == {
+        "made.txt": "durable",
+        "core.dump": "not_made",
+        "figures": "not_made",
+    }
 
 
 @pytest.mark.parametrize("name", ["a", "job"])
@@ -139,7 +156,8 @@ def test_a_linked_input_cannot_be_written_even_by_root(stager: Stager, short_dir
     program = "import errno\\ntry: open('big.bin','r+').write('z')\\nexcept OSError as e: print(errno.errorcode[e.errno])"
     workflow.write_text(
         f"stager: 1\nname: w\norigins:\n  o: file:{short_dir}\njobs:\n"
-        f"  touch:\n    run: [python3, -c, \"{program}\"]\n    env_pass: [PATH]\n    inputs: ['o:big.bin']\n    stdout: said.txt\n    outputs: {{said.txt: 'o:said.txt'}}\n"
+        f"  touch:\n    run: [python3, -c, \"{program}\"]\n    env_pass: [PATH]\n    inputs: ['o:big.bin']\n"
+        f"    stdout: said.txt\n    outputs: {{said.txt: 'o:said.txt'}}\n"
     )
     stager.run("submit", workflow)
     assert (short_dir / "said.txt").read_text().strip() in {"EROFS", "EACCES"}
@@ -283,7 +301,7 @@ def test_gc_removes_finished_runs_and_the_cache(stager: Stager, letters: Letters
 
 def test_no_secret_is_in_any_file_of_the_state_directory(stager: Stager, letters: Letters) -> None:
     text = letters.workflow.read_text()
-    letters.workflow.write_text(text.replace('env: {TRACE', 'env_pass: [LETTER_TOKEN]\n    env: {TRACE', 1))
+    letters.workflow.write_text(text.replace("env: {TRACE", "env_pass: [LETTER_TOKEN]\n    env: {TRACE", 1))
     stager.env = {"LETTER_TOKEN": "hush-5f1c9e"}
     stager.run("submit", letters.workflow)
     found = subprocess.run(["grep", "-rl", "hush-5f1c9e", str(stager.state_dir)], capture_output=True, text=True, check=False).stdout

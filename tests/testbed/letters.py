@@ -1,6 +1,7 @@
 """A small workflow whose every final is known beforehand: each input is read twice, summed up in between, and joined at the end.
 
-May know: the native format. One rule: a job leaves one line in a log outside its sandbox per time it ran to the end, so that nothing can run twice unseen.
+May know: the native format. One rule: a job leaves one line in a log outside its sandbox per time it ran to the end, so that nothing can
+run twice unseen.
 """
 
 from __future__ import annotations

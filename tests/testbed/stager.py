@@ -57,7 +57,9 @@ class Stager:
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, env=self.environment(), cwd=cwd or self.home, text=True, preexec_fn=hear_ctrl_c, **streams)
 
-    def run(self, *words: str | Path, code: int | None = 0, deadline_s: float = 120.0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str | Path, code: int | None = 0, deadline_s: float = 120.0, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Fails with all that was printed unless it exits with `code` (None: any)."""
         process = self.start(*words, cwd=cwd)
         try:
@@ -65,10 +67,14 @@ class Stager:
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
-            raise AssertionError(f"stager {' '.join(map(str, words))} did not end in {deadline_s:g} s\n{out}\n{err}\n{self.log_tail()}") from None
+            raise AssertionError(
+                f"stager {' '.join(map(str, words))} did not end in {deadline_s:g} s\n{out}\n{err}\n{self.log_tail()}"
+            ) from None
         done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
         if code is not None:
-            assert done.returncode == code, f"stager {' '.join(map(str, words))}: exit {done.returncode}, not {code}\n{out}\n{err}\n{self.log_tail()}"
+            assert done.returncode == code, (
+                f"stager {' '.join(map(str, words))}: exit {done.returncode}, not {code}\n{out}\n{err}\n{self.log_tail()}"
+            )
         return done
 
     def json(self, *words: str | Path) -> Any:

@@ -26,7 +26,9 @@ def chains(count: int = 4) -> Workflow:
         files |= {f"big{n}": File(f"big{n}", size_bytes=30 * MB), f"small{n}": File(f"small{n}", size_bytes=MB)}
         jobs[f"make{n}"] = Job(f"make{n}", "make", ("true",), outputs=(JobOutput(f"big{n}", "b"),))
         jobs[f"fold{n}"] = Job(f"fold{n}", "fold", ("true",), inputs=(JobInput(f"big{n}", "b"),), outputs=(JobOutput(f"small{n}", "s"),))
-    jobs["end"] = Job("end", "end", ("true",), inputs=tuple(JobInput(f"small{n}", f"s{n}") for n in range(count)), outputs=(JobOutput("end", "e"),))
+    jobs["end"] = Job(
+        "end", "end", ("true",), inputs=tuple(JobInput(f"small{n}", f"s{n}") for n in range(count)), outputs=(JobOutput("end", "e"),)
+    )
     return Workflow("w", files, jobs, {"lab": Origin("lab", OriginKind.FILE, "file:///data")})
 
 

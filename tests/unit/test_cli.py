@@ -49,7 +49,9 @@ def test_a_mistyped_command_is_told_the_near_one() -> None:
 
 
 @pytest.mark.parametrize("error_class", list(ErrorClass))
-def test_errors_become_one_message_and_their_exit_code(error_class: ErrorClass, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_become_one_message_and_their_exit_code(
+    error_class: ErrorClass, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fail(**_: object) -> None:
         raise ERRORS[error_class]("mosaic.fits cannot be had: do this")
 
@@ -60,7 +62,9 @@ def test_errors_become_one_message_and_their_exit_code(error_class: ErrorClass, 
     assert capsys.readouterr().err == "stager: mosaic.fits cannot be had: do this\n"
 
 
-def test_a_file_that_cannot_be_used_is_named_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_cannot_be_used_is_named_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(program.stager, "main", lambda **_: Path("/nonexistent/plan.json").write_text(""))
     with pytest.raises(SystemExit) as caught:
         program.main()
@@ -75,7 +79,10 @@ def test_a_time_that_is_none_is_said_as_every_other_wrong_option() -> None:
 
 def test_tables_print_names_with_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     print_table([("job", "left"), ("file", "left")], [("project[raw/a.fits]", "o/[br].txt"), ("fit[2,red]", "[bold]x[/bold]")])
-    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [["project[raw/a.fits]", "o/[br].txt"], ["fit[2,red]", "[bold]x[/bold]"]]
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
+        ["project[raw/a.fits]", "o/[br].txt"],
+        ["fit[2,red]", "[bold]x[/bold]"],
+    ]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -15,7 +15,7 @@ GLOSSARY = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text()
 
 def rows_below(heading: str) -> set[str]:
     section = GLOSSARY.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    return {word for word in re.findall(r"^\| ([a-z_]+) \|", section, re.MULTILINE)} - {"state"}
+    return set(re.findall(r"^\| ([a-z_]+) \|", section, re.MULTILINE)) - {"state"}
 
 
 @pytest.mark.parametrize(("heading", "states"), [("States of a job", JobState), ("States of a copy", CopyState)])

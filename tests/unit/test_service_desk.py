@@ -1,4 +1,6 @@
-"""Two active runs never write to one place: whatever they call the origin, however its URL is spelled, and also not one inside the other."""
+"""Two active runs never write to one place: whatever they call the origin, however its URL is spelled, and also not one inside the
+other.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Desk:
     def __init__(self, place: Path, slow: bool = False) -> None:
         machine = Machine(Policy(), LIMITS)
         machine.step(ev.PolicySet(at=0.0, policy=Policy(), limits=LIMITS))
-        machine.step(ev.NodeReported(at=0.0, node="node0", incarnation="i", capacity_bytes=CAPACITY, can_link=True, replicas=(), transfers=()))
+        machine.step(
+            ev.NodeReported(at=0.0, node="node0", incarnation="i", capacity_bytes=CAPACITY, can_link=True, replicas=(), transfers=())
+        )
         self.machine, self.slow = machine, slow
         book = CredentialBook(lambda origin: {}, frozenset())
         self.desk = RunDesk(machine, RunRecords(place / "runs.sqlite"), book, self.put)

@@ -122,7 +122,9 @@ def looked(scheduler: Scheduler, run: str, lfn: str | None) -> wire.WaitResponse
     if lfn is not None:
         file = entry.workflow.files.get(lfn)
         if file is None or file.destination is None:
-            raise InvalidInput(f"{lfn!r} is no final of run {run}; `stager ledger {run}` lists what it makes", code="not_final", subject=lfn)
+            raise InvalidInput(
+                f"{lfn!r} is no final of run {run}; `stager ledger {run}` lists what it makes", code="not_final", subject=lfn
+            )
         durable = is_durable(scheduler.machine.state.files[entry.file_ids[lfn]])
     return wire.WaitResponse(
         run=run,
