@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 BUILTINS = frozenset(
     ": [ bg break cd command continue declare echo export false fc fg getopts hash jobs kill let local printf pushd popd pwd read readonly"
-    " set shift shopt test times trap true type typeset ulimit umask unalias unset wait".split()
+    " set shift shopt test times trap true type typeset ulimit umask unalias unset wait"
+    " builtin caller compgen complete compopt dirs disown logout mapfile readarray suspend".split()
 )
 # Whether what comes behind their `&&` is called at all is what they tell.
 QUESTIONS = frozenset("[ command false hash test type which".split())

@@ -13,7 +13,7 @@ CERTAIN = [
     ("LC_ALL=C sort a \\\n  | uniq # not | this\nwc -l", ("sort", "uniq", "wc")),
     ("set -e\n/opt/tool/bin/fit x", ("/opt/tool/bin/fit",)),
     ("'quoted prog' x", ("quoted prog",)),
-    ("echo a; printf b; true", ()),
+    ("echo a; printf b; true; mapfile lines < x", ()),
     ("find . -exec rm {} ';'  \\; ; tr '\\n' ';' && sort", ("find", "tr", "sort")),
     ("a |\n b &&\n c", ("a", "b", "c")),
     ("echo ${x} \"$y; nosuch\" # don't; nosuch", ()),
