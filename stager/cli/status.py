@@ -41,6 +41,8 @@ def command(run: str | None, state_dir: Path | None, as_json: bool) -> None:
         click.echo(f"node {node.node}: {format_size(node.used_bytes)} used, {format_size(node.reserved_bytes)} reserved of {format_size(node.capacity_bytes)}{state}")
     for transfer in status.transfers:
         click.echo(f"{transfer.direction} {transfer.lfn}: {format_size(transfer.bytes_done)} of {format_size(transfer.bytes_total)}, {transfer.state} {transfer.purpose}")
+    for waiting in status.waiting:
+        click.echo(waiting.message)
     for problem in status.problems:
         click.echo(f"! {problem.message}")
 

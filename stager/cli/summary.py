@@ -7,7 +7,7 @@ import click
 from stager import wire
 from stager.cli.exits import Exit, exit_of
 from stager.client import RunClient
-from stager.model.errors import StagerError
+from stager.model.errors import AWAY_CODE, StagerError
 from stager.model.units import format_duration, format_size
 
 METHODS = {
@@ -23,7 +23,7 @@ MISSING_SHOWN, JOBS_TOLD = 5, 3
 def print_summary(run: RunClient) -> Exit:
     """Prints, and says how to exit."""
     summary = run.summary()
-    click.echo(f"run {summary.run}: {summary.outcome} after {format_duration(summary.wall_s)}{predicted(summary)}")
+    click.echo(f"run {summary.run}: {summary.outcome} after {format_duration(summary.wall_s)}{interrupted(summary)}{predicted(summary)}")
     not_run = summary.jobs_total - summary.jobs_done - summary.jobs_failed
     failed = f"{summary.jobs_failed} failed" + (f", {not_run} not run" if not_run else "")
     click.echo(f"  jobs     {summary.jobs_done} of {summary.jobs_total} done, {failed}, {summary.attempts} attempts")
@@ -40,7 +40,11 @@ def print_summary(run: RunClient) -> Exit:
     if len(summary.finals_missing) > MISSING_SHOWN:
         click.echo(f"  missing  and {len(summary.finals_missing) - MISSING_SHOWN} more (stager ledger {summary.run})", err=True)
     tell_trouble(run, summary)
-    return exit_of(summary.outcome)
+    return exit_of(summary.outcome, summary.fault)
+
+
+def interrupted(summary: wire.RunSummary) -> str:
+    return f", {format_duration(summary.interrupted_s)} of it interrupted" if summary.interrupted_s >= 1 else ""
 
 
 def predicted(summary: wire.RunSummary) -> str:
@@ -53,10 +57,12 @@ def ratio(summary: wire.RunSummary) -> str:
 
 def tell_trouble(run: RunClient, summary: wire.RunSummary) -> None:
     failed = run.jobs(state="failed", limit=JOBS_TOLD) if summary.outcome == "failed" else []
-    if summary.fault is not None and all(job.fault is None or job.fault.message != summary.fault.message for job in failed):
+    told = [job.fault.message for job in failed if job.fault is not None and job.fault.code != AWAY_CODE]
+    if summary.fault is not None and summary.fault.message not in told:
         click.echo(f"stager: {summary.fault.message}", err=True)
     for job in failed:
-        tell_job(run, job)
+        if job.fault is None or job.fault.code != AWAY_CODE:
+            tell_job(run, job)
     if summary.outcome in ("failed", "not_durable", "refused", "interrupted"):
         click.echo(f"go on with: stager resume {summary.run}", err=True)
 

@@ -38,7 +38,7 @@ def command(run: str | None, durable: str | None, timeout_s: float | None, state
                 click.echo(f"run {answer.run}: {answer.state}")
                 if answer.fault is not None:
                     click.echo(f"stager: {answer.fault.message}", err=True)
-                return exit_of(answer.state) if durable is None else Exit.NOT_DURABLE
+                return exit_of(answer.state, answer.fault) if durable is None else Exit.NOT_DURABLE
             if time.monotonic() >= end:
                 click.echo(f"run {answer.run} is still {answer.state}", err=True)
                 return Exit.NOT_YET
