@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,10 @@ from rich.console import Console
 
 from stager import wire
 from stager.cli.progress import one_line, panel, whole_duration
+from stager.cli.summary import interrupted
+from stager.scheduler.states import RunState
+from stager.service.rates import Moved
+from stager.service.views import eta_s
 
 LONG = "out/" + "a-final-product-of-the-survey-" * 4
 EMPTY = wire.LedgerTotals(**{name: wire.FileCounts(files=0, size_bytes=0) for name in ("at_risk", "safe", "written", "durable")})
@@ -89,3 +94,22 @@ def test_one_line_says_the_same() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(0.2, "1 s"), (8.19, "8 s"), (9.6, "10 s"), (10.2, "10 s"), (125.0, "2 min 05 s")])
 def test_moving_durations_are_whole(seconds: float, text: str) -> None:
     assert whole_duration(seconds) == text
+
+
+def test_what_is_waited_for_is_told_once_below_the_figures_and_in_the_line() -> None:
+    message = "origin lab: unreachable for 42 s (Connection refused), 3 transfers wait, next try in 12 s"
+    facts = {"origin": "lab", "code": "origin_unreachable", "reason": "Connection refused", "fetches": 3, "uploads": 0}
+    waiting = wire.WaitingView(since_s=42.0, next_try_s=12.0, message=message, **facts)
+    assert sum(message in line for line in shown(status(waiting=[waiting]), 120)) == 1
+    assert message in one_line(status(waiting=[waiting]))
+
+
+def test_time_spent_interrupted_is_no_time_that_work_took() -> None:
+    run: Any = SimpleNamespace(state=RunState.ACTIVE, submitted_at=100.0, interrupted_s=60.0)
+    sums: Any = SimpleNamespace(work_s=10.0, work_left_s=5.0)
+    assert eta_s(run, 100.0 + 60.0 + 20.0, Moved(0, 0), sums, 0) == pytest.approx(20.0)
+
+
+def test_a_summary_says_how_much_of_its_time_a_run_was_interrupted() -> None:
+    said: Any = SimpleNamespace(interrupted_s=60.0)
+    assert interrupted(said) == ", 1 min 00 s of it interrupted" and interrupted(SimpleNamespace(interrupted_s=0.0)) == ""  # type: ignore[arg-type]
