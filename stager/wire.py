@@ -187,7 +187,7 @@ class LedgerTotals(Body):
 
 
 class WaitingView(Body):
-    """Transfers that failed for one reason at one origin and are tried again. `since_s`: how long it could not be reached; None: it answers.
+    """Transfers that failed for one reason at one origin and are tried again. `since_s`: how long it could not be reached; None: it is.
 
     `next_try_s`: until the next of them is tried, 0 while one is.
     """

@@ -14,7 +14,18 @@ from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import inputs_of
 from stager.scheduler.room import make_room
-from stager.scheduler.sources import fetching_run, give_up_fetch, is_for_another, is_long_away, is_too_early, must_wait, own_fault, place_for, runs_waiting, waits_for
+from stager.scheduler.sources import (
+    fetching_run,
+    give_up_fetch,
+    is_for_another,
+    is_long_away,
+    is_too_early,
+    must_wait,
+    own_fault,
+    place_for,
+    runs_waiting,
+    waits_for,
+)
 from stager.scheduler.state import NEVER, FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 from stager.scheduler.turn import Turn

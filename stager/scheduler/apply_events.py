@@ -388,7 +388,10 @@ def spill_erased(state: State, event: ev.SpillErased) -> None:
 
 
 def woken(state: State, event: ev.Woken) -> None:
-    """Timers that are due put what they stand for back into its queue. A waking asked for before an earlier one comes when it is asked for again: it does not count."""
+    """Timers that are due put what they stand for back into its queue.
+
+    A waking before the one that is waited for was asked for twice and does not count, or there would be ever more of them.
+    """
     if state.wake_at is not None and state.wake_at <= state.now:
         state.wake_at = None
     while state.timers and state.timers[0][0] <= state.now:

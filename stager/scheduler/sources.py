@@ -72,7 +72,9 @@ def has_other_way(state: State, file: FileEntry, run: str) -> bool:
 
 
 def is_for_another(state: State, file: FileEntry, run: str) -> bool:
-    """Another run waits for it at an origin that is away. It is left to that one, unless this run has a way of its own that was not tried yet."""
+    """Another run waits for it at an origin that is away. It is left to that one, unless this run has a way of its own that was not
+    tried yet.
+    """
     tries = file.fetch
     if file.run == run or tries is None or tries.fault is not None or tries.away_since is None or not still_reads(state, file, file.run):
         return False
@@ -85,7 +87,9 @@ def must_wait(state: State, file: FileEntry, run: str) -> bool:
 
 
 def still_reads(state: State, file: FileEntry, run: str) -> bool:
-    return run in state.active and any(state.runs[run].jobs[job].state not in ENDED for _, reader, job in file.uses[file.use_at :] if reader == run)
+    return run in state.active and any(
+        state.runs[run].jobs[job].state not in ENDED for _, reader, job in file.uses[file.use_at :] if reader == run
+    )
 
 
 def fetching_run(state: State, file: FileEntry) -> str:

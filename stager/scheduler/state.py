@@ -36,8 +36,8 @@ class Copy:
 class Tries:
     """Tries of one direction of one file. `fault`: given up for it.
 
-    `failures` are those of this source that answered; `outages` those in a row of sources that could not be reached, `outages_here` of this one,
-    since `away_since`. `hopeless`: numbers of the sources not to be tried again, `rounds`: how often all others were. `had_by`: runs
+    `failures` are those of this source that answered; `outages` those in a row of sources that could not be reached, `outages_here` of
+    this one, since `away_since`. `hopeless`: numbers of the sources not to be tried again, `rounds`: how often all others were. `had_by`: runs
     that waited for it before this one, in the same row. `last`: what `origin` met.
     """
 

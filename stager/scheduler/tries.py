@@ -56,16 +56,18 @@ def fetch_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fa
 
 
 def sources_open(state: State, file: FileEntry, tries: Tries) -> list[int]:
-    """Numbers of the sources that may be asked: neither found hopeless nor at an origin that denies. The only one of a file that we wrote ourselves is 0."""
+    """Numbers of the sources that may be asked: neither found hopeless nor at an origin that denies. A file that we wrote has but one."""
     if file.durable is not None or file.spilled is not None:
         return [file.source_at]
     return [
-        number for number, source in enumerate(file.sources) if number not in tries.hopeless and state.paused(file.run, source.location.origin) is None
+        number
+        for number, source in enumerate(file.sources)
+        if number not in tries.hopeless and state.paused(file.run, source.location.origin) is None
     ]
 
 
 def is_spent_here(state: State, file: FileEntry, tries: Tries, fault: Fault, others: bool) -> bool:
-    """Whether to ask elsewhere. An origin that is away is left only for another source: at first after some tries, in later rounds at once."""
+    """Whether to ask elsewhere. An origin that is away is left only for another source: at first after some tries, later at once."""
     if is_unreachable(fault):
         return others and (tries.rounds > 0 or tries.outages_here >= state.policy.transfer_attempts_max)
     return is_permanent(fault) or tries.failures >= state.policy.transfer_attempts_max
@@ -86,7 +88,14 @@ def upload_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: F
     draining = state.runs[transfer.run].state is not RunState.ACTIVE and tries.outages >= state.policy.transfer_attempts_max
     spent = is_permanent(fault) or tries.failures >= state.policy.transfer_attempts_max
     if spent or is_overdue(state, tries) or draining:
-        turn.give(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=ending(state, transfer, tries, fault), origin=transfer.origin)
+        turn.give(
+            cmd.GiveUpTransfer,
+            file=file.id,
+            run=transfer.run,
+            upload=True,
+            fault=ending(state, transfer, tries, fault),
+            origin=transfer.origin,
+        )
     else:
         turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=next_try(turn, file, tries))
 
@@ -113,7 +122,9 @@ def ending(state: State, transfer: TransferEntry, tries: Tries, fault: Fault) ->
     if not is_unreachable(fault):
         return fault
     long = f" for {format_duration(state.policy.outage_s_max)}" if is_overdue(state, tries) else ""
-    message = f"origin {transfer.origin!r} could not be reached{long} ({reason(fault)}); when it answers again: stager resume {transfer.run}"
+    message = (
+        f"origin {transfer.origin!r} could not be reached{long} ({reason(fault)}); when it answers again: stager resume {transfer.run}"
+    )
     return Fault(ErrorClass.TRANSIENT, AWAY_CODE, message, transfer.origin)
 
 

@@ -9,7 +9,6 @@ from stager.scheduler.apply_commands import apply_command
 from stager.scheduler.commands import Command
 from stager.scheduler.state import State
 
-
 # Far beyond any longest delay; and what is tried for days must not grow beyond what a float holds.
 DOUBLINGS_MAX = 32
 

@@ -312,7 +312,8 @@ def test_an_origin_that_is_away_longer_than_its_tries_is_waited_for_and_the_stat
     content = bytes(range(256)) * 20_000
     (sshd.data / "d" / "in").write_bytes(content)
     workflow = short_dir / "w.yml"
-    jobs = "  make: {run: head -c 4000000 /dev/urandom > made, outputs: {made: 'far:made'}}\n  use: {run: cat in > out, inputs: ['far:in'], outputs: {out: 'far:out'}}\n"
+    jobs = "  make: {run: head -c 4000000 /dev/urandom > made, outputs: {made: 'far:made'}}\n"
+    jobs += "  use: {run: cat in > out, inputs: ['far:in'], outputs: {out: 'far:out'}}\n"
     workflow.write_text(f"stager: 1\nname: away\norigins:\n  far: {far}\njobs:\n{jobs}")
     run = stager.submit(workflow)
     wait_for_bytes(stager, run, "fetch", "upload")

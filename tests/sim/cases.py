@@ -227,7 +227,7 @@ def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES, counts: tuple[
 
 
 def with_long_outage(case: Case, horizon_s: float) -> Case:
-    """In one case of three an origin is away for much longer than all else takes: waited for to its end, or given up and resumed again and again."""
+    """In one case of three an origin is away for much longer than all else takes: waited for to its end, or given up and resumed."""
     random = Random(f"away/{case.seed}")
     if random.random() > 0.33:
         return case
