@@ -187,9 +187,9 @@ class LedgerTotals(Body):
 
 
 class WaitingView(Body):
-    """Transfers that failed for one reason at one origin and are tried again. `since_s`: how long it could not be reached; None: it is.
+    """Transfers that failed for one reason at one origin and are tried again.
 
-    `next_try_s`: until the next of them is tried, 0 while one is.
+    `since_s`: for how long it could not be reached; None: it answers. `next_try_s`: until the next of them is tried, 0 while one is.
     """
 
     origin: str

@@ -8,14 +8,15 @@ import msgspec
 import pytest
 
 from stager.model.errors import AWAY_CODE
-from stager.planning.policy import Policy
+from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.scheduler.apply_events import note_failure
 from stager.scheduler.machine import Machine
-from stager.scheduler.state import State
+from stager.scheduler.state import FileEntry, State, TransferEntry, Tries
 from stager.scheduler.turn import Turn
 from stager.service.waiting import waiting_of
-from stager.sim.faults import NO_FAULTS
+from stager.sim.faults import NO_FAULTS, TRANSFER_FAULTS
 from stager.sim.simulate import simulate
 from tests.sim.test_several_runs import CLOUD, LAB, Stage, external, origin, workflow
 
@@ -90,6 +91,8 @@ def test_if_all_sources_are_away_they_are_asked_in_turn(back: str) -> None:
     away(stage, CLOUD, 0.0, HOUR_S if back == CLOUD else 9 * HOUR_S)
     stage.play()
     assert stage.outcome("r0") == "succeeded" and stage.world.clock.now < HOUR_S + 200
+    later = [name for _, name, _ in stage.fetches("r0")][2 * Policy().transfer_attempts_max + 1 :]
+    assert later.count("lab") - later.count("here") in (-1, 0, 1) and len(later) > 60
 
 
 def test_a_source_without_the_file_does_not_end_the_wait_for_one_that_is_away() -> None:
@@ -108,13 +111,13 @@ def test_jobs_whose_inputs_are_there_pass_those_that_wait_for_an_origin() -> Non
     lab, here = origin("lab", LAB), origin("here", CLOUD)
     policy = Policy(admitted_waiting_max=2, fetches_ahead_max=2)
     stage = Stage(policy, capacity=250, cores=1)
-    inputs = [external(f"in.{number}", "lab") for number in range(6)]
-    stage.submit("r0", workflow("a", [lab, here], inputs, "here", [[file.lfn] for file in inputs]))
-    stage.submit("r1", workflow("b", [here], [external("b.in", "here")], "here", [["b.in"], []]), at=0.1)
+    for number in range(4):
+        stage.submit(f"r{number}", workflow(f"a{number}", [lab, here], [external(f"in.{number}", "lab")], "here", [[f"in.{number}"]]))
+    stage.submit("last", workflow("b", [here], [external("b.in", "here")], "here", [["b.in"], []]), at=0.1)
     away(stage, LAB, 0.0, HOUR_S)
     stage.play()
-    assert (stage.outcome("r0"), stage.outcome("r1")) == ("succeeded", "succeeded")
-    assert stage.world.runs["r1"].finished_at < 100
+    assert all(stage.outcome(run) == "succeeded" for run in stage.world.runs)
+    assert stage.world.runs["last"].finished_at < 100
 
 
 def test_another_run_with_a_way_of_its_own_does_not_wait() -> None:
@@ -126,6 +129,26 @@ def test_another_run_with_a_way_of_its_own_does_not_wait() -> None:
     stage.play()
     assert (stage.outcome("r0"), stage.outcome("r1")) == ("succeeded", "succeeded")
     assert stage.world.runs["r1"].finished_at < 200
+
+
+def test_two_runs_that_both_have_a_way_do_not_hand_it_to_and_fro() -> None:
+    stage = Stage()
+    places = [origin(name, LAB + name) for name in ("lab", "home", "here")]
+    for number, other in enumerate(("home", "here")):
+        files = [external("in", "lab", other)]
+        stage.submit(f"r{number}", workflow(f"w{number}", places, files, "here", [["in"]]), at=number / 10)
+    for name in ("lab", "home", "here"):
+        away(stage, LAB + name, 0.0, HOUR_S)
+    stage.play()
+    assert (stage.outcome("r0"), stage.outcome("r1")) == ("succeeded", "succeeded")
+    assert len(stage.fetches("r0")) + len(stage.fetches("r1")) < 2 * HOUR_S / 40 + 50
+
+
+def test_a_bad_answer_ends_the_row() -> None:
+    tries = Tries(outages=3, outages_here=3, away_since=1.0)
+    transfer = TransferEntry("t", "node0", "f", "r0", cmd.Purpose.FINAL, "lab", "out", 1, 0.0)
+    note_failure(State(Policy(), Limits(), now=9.0), FileEntry("f", "f", "r0", 1), tries, transfer, TRANSFER_FAULTS[2])
+    assert (tries.failures, tries.outages, tries.away_since) == (1, 0, None)
 
 
 def test_two_runs_without_another_way_give_up_in_time() -> None:
@@ -215,7 +238,7 @@ def test_time_between_an_end_and_a_resume_is_known() -> None:
 
 def test_pauses_stop_growing_however_often_something_is_tried() -> None:
     """A spill is tried without end."""
-    turn = Turn(State(Policy(), None), "e1")  # type: ignore[arg-type]
+    turn = Turn(State(Policy(), Limits()), "e1")
     assert 30 <= turn.retry_at(5000, "x") <= 60
 
 
