@@ -186,6 +186,22 @@ class LedgerTotals(Body):
     durable: FileCounts = FileCounts()
 
 
+class WaitingView(Body):
+    """Transfers that failed for one reason at one origin and are tried again.
+
+    `since_s`: for how long it could not be reached; None: it answers. `next_try_s`: until the next of them is tried, 0 while one is.
+    """
+
+    origin: str
+    code: str
+    reason: str
+    fetches: int
+    uploads: int
+    since_s: float | None
+    next_try_s: float
+    message: str
+
+
 class RunStatus(Body):
     info: RunInfo
     jobs: dict[str, int]
@@ -203,11 +219,13 @@ class RunStatus(Body):
     running: list[RunningJob]
     problems: list[ErrorBody]
     nodes: list[NodeView]
+    waiting: list[WaitingView] = []
 
 
 class RunSummary(Body):
     """What a run cost, written when it finishes.
 
+    `wall_s`: from submit to end; `interrupted_s` of it the run had ended and was not yet resumed.
     `hit_rate`: share of the bytes handed to jobs that needed no fetch of their own. `finals`: how many, by how they were verified.
     """
 
@@ -218,6 +236,7 @@ class RunSummary(Body):
     submitted_at: float
     finished_at: float
     wall_s: float
+    interrupted_s: float = 0.0
     jobs_total: int
     jobs_done: int
     jobs_failed: int

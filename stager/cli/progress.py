@@ -128,6 +128,7 @@ def one_line(status: wire.RunStatus) -> str:
     parts.append(f"finals durable {status.finals_durable}/{status.finals_total}")
     if status.problems:
         parts.append(f"! {status.problems[0].message}")
+    parts += [each.message for each in status.waiting[:1]]
     eta = f", {eta_of(status)}" if status.info.finished_at is None and status.eta_s is not None else ""
     return "; ".join(parts) + eta
 
@@ -154,6 +155,7 @@ def panel(status: wire.RunStatus, spent_s: float, width: int) -> Group:
     lines += [one_row(transfer_line(entry), "dim") for entry in status.transfers[:TRANSFERS_SHOWN]]
     if len(status.transfers) > TRANSFERS_SHOWN:
         lines.append(one_row(f"  and {len(status.transfers) - TRANSFERS_SHOWN} more transfers", "dim"))
+    lines += [one_row(f"  {each.message}", "yellow") for each in status.waiting[:PROBLEMS_SHOWN]]
     lines += [Text(f"  ! {problem.message}", style="red") for problem in status.problems[:PROBLEMS_SHOWN]]
     if len(status.problems) > PROBLEMS_SHOWN:
         lines.append(one_row(f"  and {len(status.problems) - PROBLEMS_SHOWN} more problems (stager status {status.info.run})", "red"))

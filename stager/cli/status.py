@@ -48,6 +48,8 @@ def command(run: str | None, state_dir: Path | None, as_json: bool) -> None:
             f"{transfer.direction} {transfer.lfn}: {format_size(transfer.bytes_done)} of {format_size(transfer.bytes_total)}, "
             f"{transfer.state} {transfer.purpose}"
         )
+    for waiting in status.waiting:
+        click.echo(waiting.message)
     for problem in status.problems:
         click.echo(f"! {problem.message}")
 

@@ -8,7 +8,7 @@ from stager import wire
 from stager.cli.exits import Exit, exit_of
 from stager.cli.options import print_json
 from stager.client import RunClient
-from stager.model.errors import StagerError
+from stager.model.errors import AWAY_CODE, StagerError
 from stager.model.units import format_duration, format_size
 
 METHODS = {
@@ -30,11 +30,12 @@ def print_summary(run: RunClient, *, as_json: bool = False) -> Exit:
     else:
         tell_figures(summary)
     tell_trouble(run, summary)
-    return exit_of(summary.outcome)
+    return exit_of(summary.outcome, summary.fault)
 
 
 def tell_figures(summary: wire.RunSummary) -> None:
-    click.echo(f"run {summary.run}: {summary.outcome} after {format_duration(summary.wall_s)}{predicted(summary)}")
+    took = f"{format_duration(summary.wall_s)}{interrupted(summary)}{predicted(summary)}"
+    click.echo(f"run {summary.run}: {summary.outcome} after {took}")
     not_run = summary.jobs_total - summary.jobs_done - summary.jobs_failed
     failed = f"{summary.jobs_failed} failed" + (f", {not_run} not run" if not_run else "")
     click.echo(f"  jobs     {summary.jobs_done} of {summary.jobs_total} done, {failed}, {summary.attempts} attempts")
@@ -52,6 +53,10 @@ def tell_figures(summary: wire.RunSummary) -> None:
         click.echo(f"  missing  and {len(summary.finals_missing) - MISSING_SHOWN} more (stager ledger {summary.run})", err=True)
 
 
+def interrupted(summary: wire.RunSummary) -> str:
+    return f", {format_duration(summary.interrupted_s)} of it interrupted" if summary.interrupted_s >= 1 else ""
+
+
 def predicted(summary: wire.RunSummary) -> str:
     return f" (predicted {format_duration(summary.predicted_wall_s)})" if summary.predicted_wall_s is not None else ""
 
@@ -62,10 +67,12 @@ def ratio(summary: wire.RunSummary) -> str:
 
 def tell_trouble(run: RunClient, summary: wire.RunSummary) -> None:
     failed = run.jobs(state="failed", limit=JOBS_TOLD) if summary.outcome == "failed" else []
-    if summary.fault is not None and all(job.fault is None or job.fault.message != summary.fault.message for job in failed):
+    told = [job.fault.message for job in failed if job.fault is not None and job.fault.code != AWAY_CODE]
+    if summary.fault is not None and summary.fault.message not in told:
         click.echo(f"stager: {summary.fault.message}", err=True)
     for job in failed:
-        tell_job(run, job)
+        if job.fault is None or job.fault.code != AWAY_CODE:
+            tell_job(run, job)
     if summary.outcome in ("failed", "not_durable", "refused", "interrupted"):
         faults = [summary.fault, *(job.fault for job in failed)]
         if any(fault is not None and fault.code == NO_ROOM for fault in faults):

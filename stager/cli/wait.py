@@ -44,7 +44,7 @@ def command(run: str | None, durable: str | None, timeout_s: float | None, state
         return Exit.OK
     if not answer.finished:
         return Exit.NOT_YET
-    return exit_of(answer.state) if durable is None else Exit.NOT_DURABLE
+    return exit_of(answer.state, answer.fault) if durable is None else Exit.NOT_DURABLE
 
 
 def tell(answer: wire.WaitResponse, durable: str | None) -> None:

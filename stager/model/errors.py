@@ -48,6 +48,16 @@ PERMANENT_CODES = frozenset(
 )
 
 
+UNREACHABLE_CODES = frozenset({"origin_unreachable", "connection_lost", "timeout"})
+"""Of a transfer that failed because its origin could not be asked: nobody said no, and it mostly comes back by itself, but no number of tries says when. So time is what is counted."""
+AWAY_CODE = "origin_away"
+"""Of the fault that ends such waiting."""
+
+
+def is_unreachable(fault: Fault) -> bool:
+    return fault.code in UNREACHABLE_CODES
+
+
 def is_permanent(fault: Fault) -> bool:
     """True when trying the same thing again cannot help (docs/formats/ionode-api.md)."""
     return fault.code in PERMANENT_CODES or fault.error_class in (ErrorClass.DENIED, ErrorClass.INVALID_INPUT)

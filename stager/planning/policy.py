@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How to decide. Times in seconds, counts per node."""
+    """How to decide. Times in seconds, counts per node.
+
+    `transfer_attempts_max`: of one source, where it answers. One that cannot be reached is waited for, at most `outage_s_max`.
+    """
 
     fetches_ahead_max: int = 64
     uploads_max: int = 64
@@ -15,6 +18,7 @@ class Policy:
     retry_delay_s: float = 1.0
     retry_delay_s_max: float = 60.0
     transfer_attempts_max: int = 5
+    outage_s_max: float = 6 * 3600.0
     lookahead: bool = True
 
 

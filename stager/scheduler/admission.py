@@ -14,7 +14,18 @@ from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import inputs_of
 from stager.scheduler.room import make_room
-from stager.scheduler.sources import fetching_run, give_up_fetch, is_too_early, own_fault, place_for, runs_waiting
+from stager.scheduler.sources import (
+    fetching_run,
+    give_up_fetch,
+    is_for_another,
+    is_long_away,
+    is_too_early,
+    must_wait,
+    own_fault,
+    place_for,
+    runs_waiting,
+    waits_for,
+)
 from stager.scheduler.state import NEVER, FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 from stager.scheduler.turn import Turn
@@ -104,6 +115,9 @@ def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
             return False
         if copy is None and not obtainable(turn, run, job, file):
             return True
+        if (copy is None or copy.state is CopyState.WANTED) and file.fetch is not None and must_wait(state, file, run.id):
+            turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=file.fetch.not_before, counts=False, why=waits_for(file.fetch.origin))
+            return True
         missing += 0 if copy is not None else file.size_bytes
     footprint = sum(file.size_bytes for file in files) + job.reserve_bytes
     if footprint > node.capacity_bytes:
@@ -185,7 +199,7 @@ def hasten_inputs(turn: Turn, node: NodeEntry, files: list[FileEntry]) -> None:
 def give_fetch(turn: Turn, node: NodeEntry, file: FileEntry, run: str, purpose: cmd.Purpose, priority: int) -> None:
     place = place_for(turn.state, file, run)
     own = file.spilled is not None or file.durable is not None
-    earlier = file.fetch.failures if file.fetch is not None and file.run == run else 0
+    earlier = file.fetch.failures + file.fetch.outages if file.fetch is not None and file.run == run else 0
     turn.give(
         cmd.Fetch,
         node=node.id,
@@ -224,9 +238,13 @@ def fetch_wanted(turn: Turn, node: NodeEntry, file: FileEntry) -> None:
     state = turn.state
     for run in list(runs_waiting(state, file)):
         copy = file.copies.get(node.id)
-        if copy is None or copy.state is not CopyState.WANTED or is_too_early(state, file, run):
+        if copy is None or copy.state is not CopyState.WANTED:
             return
-        if own_fault(file, run) is not None:
+        if is_too_early(state, file, run):
+            if is_long_away(state, file):
+                continue
+            return
+        if is_for_another(state, file, run) or own_fault(file, run) is not None:
             continue
         place = place_for(state, file, run)
         if place.fault is None:
@@ -302,6 +320,6 @@ def wants_prefetch(state: State, node: NodeEntry, file: FileEntry) -> bool:
     if file.use_at >= len(file.uses) or node.id in file.copies or not state.can_be_had(file):
         return False
     run = state.runs[file.uses[file.use_at][1]]
-    if own_fault(file, run.id) is not None or is_too_early(state, file, run.id):
+    if own_fault(file, run.id) is not None or is_too_early(state, file, run.id) or is_for_another(state, file, run.id):
         return False
     return run.may_start and place_for(state, file, run.id).fault is None

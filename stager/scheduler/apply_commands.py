@@ -115,8 +115,11 @@ def retry_transfer_at(state: State, command: cmd.RetryTransferAt) -> None:
     tries = file.upload if command.upload else file.fetch
     if tries is not None:
         tries.not_before = command.not_before
-        if command.next_source:
-            file.source_at, tries.failures = file.source_at + 1, 0
+        source_at = file.source_at + 1 if command.next_source else command.source_at
+        if source_at is not None:
+            tries.rounds += source_at <= file.source_at
+            file.source_at, tries.failures, tries.outages_here = source_at, 0, 0
+        state.retrying[file.id, command.upload] = None
     if command.upload and file.destination is not None:
         heappush(state.timers, (command.not_before, "upload", "", file.id))
     elif command.upload:
@@ -129,6 +132,7 @@ def retry_transfer_at(state: State, command: cmd.RetryTransferAt) -> None:
 
 def give_up_transfer(state: State, command: cmd.GiveUpTransfer) -> None:
     file, run = state.files[command.file], state.runs[command.run]
+    state.retrying.pop((file.id, command.upload), None)
     if command.upload:
         file.upload = Tries(fault=command.fault)
         run.finals_open.pop(file.id, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
+from stager.model.errors import Fault, is_permanent, is_unreachable
 from stager.scheduler import events as ev
 from stager.scheduler.apply_runs import run_cancelled, run_drained, run_resumed, run_stopped, run_submitted
 from stager.scheduler.books import (
@@ -30,7 +31,7 @@ from stager.scheduler.books import (
 from stager.scheduler.commands import Purpose
 from stager.scheduler.profiles import adjust_profile, end_early_span
 from stager.scheduler.remade import conflict_of, differs, is_kept
-from stager.scheduler.state import NEVER, AttemptEntry, Copy, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State, TransferEntry
+from stager.scheduler.state import NEVER, AttemptEntry, Copy, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
 from stager.scheduler.states import CopyState, JobState
 
 
@@ -145,6 +146,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
         return
     held = HeldAt(transfer.origin, transfer.path, event.token, event.verified)
     state.uploads_live -= 1
+    state.retrying.pop((file.id, True), None)
     if transfer.purpose is Purpose.SPILL:
         state.nodes[transfer.node].spilling_bytes -= transfer.size_bytes
         file.spilling, file.spilled, file.upload = "", held, None
@@ -165,6 +167,7 @@ def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes
     copy = move_copy(state, file, node_id, CopyState.PRESENT, size_bytes)
     state.transfers.pop(copy.generation, None)
     file.fetch = None
+    state.retrying.pop((file.id, False), None)
     file.blake3 = file.blake3 or blake3
     if size_bytes is not None:
         file.size_bytes = size_bytes
@@ -185,8 +188,22 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
     file = state.files[transfer.file]
     tries = file.fetch if transfer.is_fetch else file.upload
     if not transfer.cancelled and tries is not None and transfer.run == file.run:
-        tries.failures += 1
+        note_failure(state, file, tries, transfer, event.fault)
     end_transfer(state, transfer)
+
+
+def note_failure(state: State, file: FileEntry, tries: Tries, transfer: TransferEntry, fault: Fault) -> None:
+    """An answer, even a bad one, ends a row of tries that met nobody, unless it is another source that gave it."""
+    tries.last, tries.origin = fault, transfer.origin
+    if is_unreachable(fault):
+        tries.outages, tries.outages_here = tries.outages + 1, tries.outages_here + 1
+        tries.away_since = state.now if tries.away_since is None else tries.away_since
+        return
+    tries.failures += 1
+    if is_permanent(fault) or tries.failures >= state.policy.transfer_attempts_max:
+        tries.hopeless.append(file.source_at)
+    if len(file.sources) < 2:
+        tries.outages, tries.away_since = 0, None
 
 
 def transfer_cancelled(state: State, event: ev.TransferCancelled) -> None:
@@ -376,8 +393,12 @@ def spill_erased(state: State, event: ev.SpillErased) -> None:
 
 
 def woken(state: State, event: ev.Woken) -> None:
-    """Timers that are due put what they stand for back into its queue."""
-    state.wake_at = None
+    """Timers that are due put what they stand for back into its queue.
+
+    A waking before the one that is waited for was asked for twice and does not count, or there would be ever more of them.
+    """
+    if state.wake_at is not None and state.wake_at <= state.now:
+        state.wake_at = None
     while state.timers and state.timers[0][0] <= state.now:
         _, what, first, second = heappop(state.timers)
         if what == "job":

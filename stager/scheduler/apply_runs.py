@@ -12,7 +12,7 @@ from stager.scheduler import events as ev
 from stager.scheduler.books import count_parents, due_upload, inputs_of, make_ready_or_wait, move_job, offer_for_prefetch, settle, take_over
 from stager.scheduler.profiles import profile_if_tight
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
-from stager.scheduler.states import JobState, RunState
+from stager.scheduler.states import CopyState, JobState, RunState
 
 
 def run_submitted(state: State, event: ev.RunSubmitted) -> None:
@@ -104,6 +104,7 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
         return
     if run.state is RunState.FINISHED:
         queue_last(state, run)
+        run.interrupted_s += max(0.0, state.now - run.finished_at)
     run.state, run.outcome, run.fault = RunState.ACTIVE, None, None
     state.reopen_origins(run)
     for job in run.jobs.values():
@@ -120,8 +121,7 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
     for file_id in run.file_ids.values():
         file = state.files[file_id]
         if file.run == run.id:
-            file.fetch = None if file.fetch and file.fetch.fault else file.fetch
-            file.source_at = 0
+            begin_tries_anew(state, file)
         if file.is_external:
             for node in state.nodes.values():
                 if node.id not in file.copies:
@@ -134,6 +134,14 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
             due_upload(state, run, file)
     profile_if_tight(state, run.plan.capacity_bytes)
     state.finish_checks[run.id] = None
+
+
+def begin_tries_anew(state: State, file: FileEntry) -> None:
+    """Who resumes a run that waits for an origin may know that it is back."""
+    if file.fetch is not None and file.fetch.transfer not in state.transfers:
+        file.fetch = None
+        state.to_fetch.extend((node, file.id) for node, copy in file.copies.items() if copy.state is CopyState.WANTED)
+    file.source_at = 0
 
 
 def queue_last(state: State, run: RunEntry) -> None:

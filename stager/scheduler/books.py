@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from heapq import heappush
 
-from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, RunEntry, State
+from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, RunEntry, State, Tries
 from stager.scheduler.states import ENDED, JOB_TRANSITIONS, CopyState, JobState
 
 IN_FETCHING = (CopyState.WANTED, CopyState.FETCHING, CopyState.CANCELLING)
@@ -147,7 +147,7 @@ def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
         return
     if job.state is JobState.WAITING:
         move_job(state, job, JobState.READY)
-    elif job.state is not JobState.READY:
+    elif job.state is not JobState.READY or not_before > state.now:
         move_job(state, job, JobState.BACKOFF if not_before > state.now else JobState.READY)
     if job.state is JobState.BACKOFF:
         job.not_before = not_before
@@ -219,8 +219,12 @@ def take_over(state: State, file: FileEntry, run: RunEntry) -> None:
     before = state.runs.get(file.run)
     if before is not None:
         before.shared[file.id] = file.lfn
+    tries = file.fetch
     file.run, file.lfn = run.id, run.shared.pop(file.id)
     file.sources, file.source_at, file.fetch = run.workflow.files[file.lfn].sources, 0, None
+    if before is not None and before.id in state.active and tries is not None and tries.fault is None and tries.away_since is not None:
+        # The wait goes on, and the first source was tried enough.
+        file.fetch = Tries(outages=tries.outages, away_since=tries.away_since, rounds=1, had_by=[*tries.had_by, before.id])
 
 
 def due_upload(state: State, run: RunEntry, file: FileEntry) -> None:

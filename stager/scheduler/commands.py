@@ -87,7 +87,10 @@ class CancelTransfer(Record, kw_only=True):
 
 
 class RetryTransferAt(Record, kw_only=True):
-    """Recorded decision: this file's transfer is tried again, not before `not_before`. `upload` tells the direction."""
+    """Recorded decision: this file's transfer is tried again, not before `not_before`. `upload` tells the direction.
+
+    From the next of its sources, or from that of number `source_at`; else from the same.
+    """
 
     id: str
     at: float
@@ -97,6 +100,7 @@ class RetryTransferAt(Record, kw_only=True):
     upload: bool
     not_before: float
     next_source: bool = False
+    source_at: int | None = None
 
 
 class GiveUpTransfer(Record, kw_only=True):

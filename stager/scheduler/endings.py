@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stager.model.errors import ErrorClass, Fault
+from stager.model.errors import AWAY_CODE, ErrorClass, Fault
 from stager.model.units import format_size
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import inputs_of
@@ -10,6 +10,8 @@ from stager.scheduler.reactions import withdraw_admitted
 from stager.scheduler.state import NodeEntry, RunEntry, State
 from stager.scheduler.states import JobState, RunState
 from stager.scheduler.turn import Turn
+
+NO_ROOM_CODE = "no_space_node"
 
 
 def end_runs(turn: Turn) -> bool:
@@ -23,9 +25,17 @@ def end_runs(turn: Turn) -> bool:
             withdraw_admitted(turn, run)
         outcome = outcome_of(run)
         if outcome is not None:
-            turn.give(cmd.FinishRun, run=run_id, outcome=outcome, fault=run.fault or next(iter(run.finals_given_up.values()), None))
+            turn.give(cmd.FinishRun, run=run_id, outcome=outcome, fault=reason_of(run))
             ended = True
     return ended
+
+
+def reason_of(run: RunEntry) -> Fault | None:
+    """Of all that went wrong, what somebody must mend: room or an origin that was away are the reason only where there is no other."""
+    failed = [job.fault for job in run.jobs.values() if job.state is JobState.FAILED] if run.failed else []
+    faults = [fault for fault in (run.fault, *failed, *run.finals_given_up.values()) if fault is not None]
+    lesser = (NO_ROOM_CODE, AWAY_CODE)
+    return min(faults, key=lambda fault: lesser.index(fault.code) + 1 if fault.code in lesser else 0, default=None)
 
 
 def outcome_of(run: RunEntry) -> cmd.RunOutcome | None:

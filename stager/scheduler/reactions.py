@@ -1,4 +1,4 @@
-"""What is decided because of one event in particular: retries by error class, what to do about lost content, ends of runs that were asked for.
+"""What is decided because of one event in particular: tries of jobs by error class, what to do about lost content, ends of runs that were asked for.
 
 One rule: only what this event makes necessary; the queues are worked in admission.py, uploads.py and room.py after every event.
 """
@@ -10,9 +10,9 @@ from stager.model.workflow import Job
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.remade import conflict_of
-from stager.scheduler.sources import give_up_fetch
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState
+from stager.scheduler.tries import transfer_failed
 from stager.scheduler.turn import Turn
 
 
@@ -30,54 +30,6 @@ def react(turn: Turn, event: ev.Event, subject: AttemptEntry | TransferEntry | N
         reaction(turn, event, subject)
     if turn.state.lost:
         remake_lost(turn)
-
-
-def transfer_failed(turn: Turn, event: ev.TransferFailed, transfer: TransferEntry | None) -> None:
-    if transfer is None or transfer.cancelled:
-        return
-    file, fault = turn.state.files[transfer.file], event.fault
-    if transfer.is_fetch:
-        fetch_failed(turn, file, transfer, fault)
-    elif transfer.purpose is cmd.Purpose.SPILL:
-        spill_failed(turn, file, transfer, fault)
-    else:
-        upload_failed(turn, file, transfer, fault)
-
-
-def fetch_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
-    """Next source at once; else again later if that can help; else the readers fail. If another run took the file over meanwhile, its tries go on."""
-    if transfer.run != file.run:
-        return
-    tries = file.fetch
-    failures = tries.failures if tries is not None else 1
-    more_sources = file.durable is None and file.spilled is None and file.source_at + 1 < len(file.sources)
-    hopeless = is_permanent(fault) or failures >= turn.state.policy.transfer_attempts_max
-    if hopeless and more_sources:
-        turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=False, not_before=turn.state.now, next_source=True)
-    elif hopeless:
-        give_up_fetch(turn, file, transfer.run, transfer.origin, fault)
-    else:
-        not_before = turn.retry_at(failures, file.id)
-        turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=False, not_before=not_before)
-
-
-def upload_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
-    tries = file.upload
-    failures = tries.failures if tries is not None else 1
-    if is_permanent(fault) or failures >= turn.state.policy.transfer_attempts_max:
-        turn.give(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=fault, origin=transfer.origin)
-    else:
-        turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=turn.retry_at(failures, file.id))
-
-
-def spill_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
-    """However long it takes: the run may have no other way. What cannot help is not tried again until the run is resumed."""
-    if is_permanent(fault):
-        turn.give(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=fault, origin=transfer.origin)
-    else:
-        failures = file.upload.failures if file.upload is not None else 1
-        not_before = turn.retry_at(failures, file.id)
-        turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=not_before)
 
 
 def attempt_ended(turn: Turn, event: ev.AttemptEnded, attempt: AttemptEntry | None) -> None:

@@ -58,6 +58,40 @@ def is_too_early(state: State, file: FileEntry, run: str) -> bool:
     return file.fetch is not None and file.run == run and file.fetch.not_before > state.now
 
 
+def is_long_away(state: State, file: FileEntry) -> bool:
+    """Its origin has not been reached for so long that nobody should hold space, or stand in another's way, until it is tried again."""
+    tries = file.fetch
+    return tries is not None and tries.outages >= state.policy.transfer_attempts_max and tries.not_before > state.now
+
+
+def has_other_way(state: State, file: FileEntry, run: str) -> bool:
+    """Whether this run can ask an origin for it that the run which waits for its own cannot."""
+    origins, tried = state.runs[run].workflow.origins, state.runs[file.run].workflow.origins
+    mine = {origins[source.location.origin].identity for source in sources_left(state, file, run)[1]}
+    return bool(mine - {tried[source.location.origin].identity for source in file.sources})
+
+
+def is_for_another(state: State, file: FileEntry, run: str) -> bool:
+    """Another run waits for it at an origin that is away. It is left to that one, unless this run has a way of its own that was not
+    tried yet.
+    """
+    tries = file.fetch
+    if file.run == run or tries is None or tries.fault is not None or tries.away_since is None or not still_reads(state, file, file.run):
+        return False
+    return not (is_long_away(state, file) and run not in tries.had_by and has_other_way(state, file, run))
+
+
+def must_wait(state: State, file: FileEntry, run: str) -> bool:
+    """A job of this run that needs it is better not admitted now."""
+    return is_long_away(state, file) and (file.run == run or is_for_another(state, file, run))
+
+
+def still_reads(state: State, file: FileEntry, run: str) -> bool:
+    return run in state.active and any(
+        state.runs[run].jobs[job].state not in ENDED for _, reader, job in file.uses[file.use_at :] if reader == run
+    )
+
+
 def fetching_run(state: State, file: FileEntry) -> str:
     """The run that a fetch of it is under way for, if that run lives: then it is better not asked for by another. Empty: none."""
     under_way = file.fetch is not None and file.fetch.transfer in state.transfers
@@ -85,3 +119,7 @@ def give_up_fetch(turn: Turn, file: FileEntry, run: str, origin: str, fault: Fau
         reader = state.job(run_id, job_id) if run_id == run and run_id in state.active else None
         if reader is not None and reader.state not in ENDED and reader.state is not JobState.RUNNING:
             turn.give(cmd.FailJob, run=run_id, job=job_id, fault=fault)
+
+
+def waits_for(origin: str) -> str:
+    return f"origin {origin!r} cannot be reached"

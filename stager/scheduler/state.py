@@ -34,12 +34,25 @@ class Copy:
 
 @dataclass(slots=True)
 class Tries:
-    """Tries of one direction of one file."""
+    """Tries of one direction of one file. `fault`: given up for it.
+
+    `failures` are those of this source that answered; `outages` those in a row of sources that could not be reached, `outages_here` of
+    this one, since `away_since`. `hopeless`: numbers of the sources not to be tried again, `rounds`: how often all others were. `had_by`: runs
+    that waited for it before this one, in the same row. `last`: what `origin` met.
+    """
 
     failures: int = 0
     not_before: float = 0.0
     fault: Fault | None = None
     transfer: str = ""
+    outages: int = 0
+    outages_here: int = 0
+    away_since: float | None = None
+    hopeless: list[int] = field(default_factory=list)
+    rounds: int = 0
+    had_by: list[str] = field(default_factory=list)
+    last: Fault | None = None
+    origin: str = ""
 
 
 @dataclass(slots=True)
@@ -172,6 +185,7 @@ class RunEntry:
     safety: SpaceProfile | None = None
     ahead: SpaceProfile | None = None
     uploads_live: int = 0
+    interrupted_s: float = 0.0
     fetched_bytes: int = 0
     fetches: int = 0
     uploaded_bytes: int = 0
@@ -245,6 +259,8 @@ class State:
     lost: list[tuple[str, str]] = field(default_factory=list)
     timers: list[tuple[float, str, str, str]] = field(default_factory=list)
     finish_checks: dict[str, None] = field(default_factory=dict)
+    # (file, whether its upload) of transfers that failed and are tried again; an entry may be out of date.
+    retrying: dict[tuple[str, bool], None] = field(default_factory=dict)
 
     def job(self, run: str, job: str) -> JobEntry:
         return self.runs[run].jobs[job]

@@ -11,6 +11,9 @@ from stager.scheduler.apply_commands import apply_command
 from stager.scheduler.commands import Command
 from stager.scheduler.state import State
 
+# Far beyond any longest delay; and what is tried for days must not grow beyond what a float holds.
+DOUBLINGS_MAX = 32
+
 
 class Turn:
     __slots__ = ("cause", "commands", "state")
@@ -32,6 +35,7 @@ class Turn:
     def retry_at(self, failures: int, subject: str) -> float:
         """Doubling delay with jitter from what is retried, so that a replay waits the same."""
         policy = self.state.policy
-        delay_s = min(policy.retry_delay_s * 2 ** max(0, failures - 1), policy.retry_delay_s_max)
+        doublings = min(max(0, failures - 1), DOUBLINGS_MAX)
+        delay_s = min(policy.retry_delay_s * 2**doublings, policy.retry_delay_s_max)
         fraction = int.from_bytes(hashlib.blake2b(f"{subject}/{failures}".encode(), digest_size=4).digest(), "big") / 2**32
         return self.state.now + delay_s * (0.5 + fraction / 2)

@@ -65,7 +65,7 @@ def send_final(turn: Turn, file: FileEntry) -> bool:
         priority=WRITE_BACK,
         replace=destination.on_exists is OnExists.REPLACE,
         executable=file.executable,
-        attempt_number=(file.upload.failures if file.upload else 0) + 1,
+        attempt_number=(file.upload.failures + file.upload.outages if file.upload else 0) + 1,
     )
     return True
 

@@ -102,6 +102,7 @@ def run_status(
     telemetry: Mapping[str, Mapping[str, Any]],
     problems: list[wire.ErrorBody],
     nodes: list[wire.NodeView],
+    waiting: list[wire.WaitingView],
 ) -> wire.RunStatus:
     fetch_bytes = run.fetched_bytes + sums.missing_bytes
     return wire.RunStatus(
@@ -122,6 +123,7 @@ def run_status(
         running=running_of(state, run)[:RUNNING_MAX],
         problems=problems[:PROBLEMS_MAX],
         nodes=nodes,
+        waiting=waiting,
     )
 
 
@@ -142,7 +144,7 @@ def eta_s(run: RunEntry, now: float, moved: Moved, sums: RunSums, bytes_total: i
         return None
     bytes_left = max(0, bytes_total - moved.fetched_bytes - moved.uploaded_bytes)
     total, left = sums.work_s + bytes_total / WAN_BYTES_PER_S, sums.work_left_s + bytes_left / WAN_BYTES_PER_S
-    spent = max(0.0, now - run.submitted_at)
+    spent = max(0.0, now - run.submitted_at - run.interrupted_s)
     done_share = 1 - left / total if total > 0 else 0.0
     return spent * (1 - done_share) / done_share if done_share > 0.01 and spent > 0.5 else None
 
@@ -249,6 +251,7 @@ def run_summary(state: State, run: RunEntry, tally: Tally) -> wire.RunSummary:
         submitted_at=run.submitted_at,
         finished_at=run.finished_at,
         wall_s=max(0.0, run.finished_at - run.submitted_at),
+        interrupted_s=run.interrupted_s,
         jobs_total=len(run.jobs),
         jobs_done=sum(job.state is JobState.DONE for job in run.jobs.values()),
         jobs_failed=sum(job.state is JobState.FAILED for job in run.jobs.values()),

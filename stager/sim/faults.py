@@ -21,6 +21,8 @@ TRANSFER_FAULTS = (
 JOB_FAULT = Fault(ErrorClass.TRANSIENT, "exit_code", "the job ended with exit code 1")
 ORIGIN_FAULTS = {
     "origin_unreachable": Fault(ErrorClass.TRANSIENT, "origin_unreachable", "the origin does not answer"),
+    "connection_lost": Fault(ErrorClass.TRANSIENT, "connection_lost", "the origin ends every connection"),
+    "timeout": Fault(ErrorClass.TRANSIENT, "timeout", "the origin takes connections and says nothing"),
     "denied": Fault(ErrorClass.DENIED, "denied", "the origin refuses these credentials"),
 }
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stager.client import connect
+from stager.wire import WaitingView
 from tests.testbed.letters import Letters
 from tests.testbed.s3 import S3
 from tests.testbed.sshd import Sshd
@@ -107,16 +108,27 @@ def methods(ledger: list[Mapping[str, Any]]) -> set[str]:
     return {one["verified"] for one in ledger}
 
 
-def wait_for_bytes(stager: Stager, run: str) -> None:
-    """Until a fetch is on its way and not yet at its end."""
+def wait_for_bytes(stager: Stager, run: str, *directions: str) -> None:
+    """Until a transfer of each direction (a fetch) is on its way and not yet at its end."""
+    wanted = set(directions or ("fetch",))
     with wait_until(lambda: connect(stager.state_dir), "the scheduler to answer") as client:
         found = client.run(run)
 
         def moving() -> bool:
-            fetches = [each for each in found.status().transfers if each.direction == "fetch"]
-            return any(0 < each.bytes_done < each.bytes_total for each in fetches)
+            return wanted <= {each.direction for each in found.status().transfers if 0 < each.bytes_done < each.bytes_total}
 
-        wait_until(moving, "a fetch to be under way")
+        wait_until(moving, f"{sorted(wanted)} to be under way")
+
+
+def wait_for_waiting(stager: Stager, run: str, since_s: float, deadline_s: float = 100.0) -> WaitingView:
+    """Until the run has waited this long for an origin, and says so."""
+    with wait_until(lambda: connect(stager.state_dir), "the scheduler to answer") as client:
+        found = client.run(run)
+
+        def waited() -> WaitingView | None:
+            return next((each for each in found.status().waiting if (each.since_s or 0) >= since_s), None)
+
+        return wait_until(waited, f"the run to wait {since_s} s for an origin", deadline_s, pause_s=0.2)
 
 
 def wait_for_line(stager: Stager, run: str, lfns: list[str], words: str, deadline_s: float = 30.0) -> None:

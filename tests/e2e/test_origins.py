@@ -19,6 +19,7 @@ from tests.e2e.origin_rig import (
     ssh_origin,
     wait_for_bytes,
     wait_for_line,
+    wait_for_waiting,
 )
 from tests.testbed.letters import Letters
 from tests.testbed.link import Link
@@ -303,6 +304,31 @@ def test_a_line_that_goes_down_and_comes_back_costs_time_only(stager: Stager, ss
     stager.run("wait", run)
     letters.check(sshd.data / "d")
     assert set(letters.ended().values()) == {1}
+
+
+def test_an_origin_that_is_away_longer_than_its_tries_is_waited_for_and_the_status_says_so(
+    stager: Stager, sshd: Sshd, line: Link, far: str, short_dir: Path
+) -> None:
+    """A fetch and an upload are under way when it goes."""
+    (sshd.data / "d").mkdir()
+    content = bytes(range(256)) * 20_000
+    (sshd.data / "d" / "in").write_bytes(content)
+    workflow = short_dir / "w.yml"
+    jobs = "  make: {run: head -c 4000000 /dev/urandom > made, outputs: {made: 'far:made'}}\n"
+    jobs += "  use: {run: cat in > out, inputs: ['far:in'], outputs: {out: 'far:out'}}\n"
+    workflow.write_text(f"stager: 1\nname: away\norigins:\n  far: {far}\njobs:\n{jobs}")
+    run = stager.submit(workflow)
+    wait_for_bytes(stager, run, "fetch", "upload")
+    line.go_down()
+    told = wait_for_waiting(stager, run, since_s=20.0)
+    assert (told.origin, told.fetches, told.uploads) == ("far", 1, 1)
+    assert "unreachable for" in told.message and "2 transfers wait" in told.message
+    assert "origin far: unreachable for" in stager.run("status", run).stdout
+    line.come_up()
+    line.bytes_per_s = None
+    stager.run("wait", run)
+    assert (sshd.data / "d" / "out").read_bytes() == content and (sshd.data / "d" / "made").stat().st_size == 4_000_000
+    assert stager.json("status", run)["waiting"] == []
 
 
 @pytest.mark.slow

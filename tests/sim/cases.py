@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from stager.model.errors import UNREACHABLE_CODES
 from stager.model.files import Destination, File, Location, Source
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Graph, Job, JobInput, JobOutput, OnFailure, Origin, OriginKind, Workflow, graph_of
@@ -24,7 +25,7 @@ from stager.scheduler.invariants import broken_invariants
 from stager.scheduler.machine import Machine
 from stager.sim.checkers import all_checkers
 from stager.sim.draws import Spread
-from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, Faults, drawn_faults
+from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, Faults, Trouble, drawn_faults
 from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
 
@@ -221,7 +222,21 @@ def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES, counts: tuple[
     horizon_s = 2.0 * sum(plan.makespan_s for plan in plans) + 1.0
     faults = drawn_faults(seed, horizon_s, kinds)
     starts = tuple(random.random() * horizon_s / 4 for _ in workflows)
-    return Case(seed, workflows, plans, topology, spread, faults, int(horizon_s) + 30, must_succeed, starts_s=starts)
+    case = Case(seed, workflows, plans, topology, spread, faults, int(horizon_s) + 30, must_succeed, starts_s=starts)
+    return with_long_outage(case, horizon_s) if "origin" in kinds else case
+
+
+def with_long_outage(case: Case, horizon_s: float) -> Case:
+    """In one case of three an origin is away for much longer than all else takes: waited for to its end, or given up and resumed."""
+    random = Random(f"away/{case.seed}")
+    if random.random() > 0.33:
+        return case
+    lasts_s, code = random.choice((60.0, 300.0, 1200.0)), random.choice(sorted(UNREACHABLE_CODES))
+    trouble = Trouble(random.random() * horizon_s, "origin", lasts_s, random.random(), code)
+    troubles = tuple(sorted((*case.faults.troubles, trouble), key=lambda each: (each.at, each.what)))
+    faults = replace(case.faults, until_s=max(horizon_s, trouble.at + lasts_s), troubles=troubles)
+    policy = random.choice((Policy(), Policy(), Policy(outage_s_max=20.0)))
+    return replace(case, faults=faults, policy=policy, resumes_max=case.resumes_max + int(lasts_s))
 
 
 def names_case(seed: int) -> Case:

@@ -27,6 +27,7 @@ from tests.sim.cases import KINDS, Case, world_of
 from tests.sim.test_properties import SEEDS
 
 SHORT, PART = 100, 10
+OFTEN_UNTIL = 300
 ENCODER, DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(KeptState)
 
 
@@ -59,7 +60,8 @@ class Pair:
         return decided
 
     def watch(self, events: Sequence[Any], commands: Sequence[Any], number: int) -> None:
-        if self.random.random() < 0.5:
+        # What is tried again for an hour is much alike.
+        if self.random.random() < (0.5 if number < OFTEN_UNTIL else 0.02):
             note(self.met, self.follows.state)
             shared = set(shared_in(kept_state(self.follows.state), {})) - {HeldAt.__name__}
             if shared:

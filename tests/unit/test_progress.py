@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,10 @@ from rich.console import Console
 
 from stager import wire
 from stager.cli.progress import live_panel, one_line, panel, whole_duration
+from stager.cli.summary import interrupted
+from stager.scheduler.states import RunState
+from stager.service.rates import Moved
+from stager.service.views import eta_s
 
 LONG = "out/" + "a-final-product-of-the-survey-" * 4
 EMPTY = wire.LedgerTotals(**{name: wire.FileCounts(files=0, size_bytes=0) for name in ("at_risk", "safe", "written", "durable")})
@@ -102,3 +107,22 @@ def test_what_the_terminal_echoes_of_ctrl_c_has_room_behind_the_last_line(width:
     out = io.StringIO()
     Console(file=out, width=width, highlight=False).print(live_panel(status(transfers=[]), 65.4, width))
     assert max(map(len, out.getvalue().splitlines())) <= width - len("^C^C")
+
+
+def test_what_is_waited_for_is_told_once_below_the_figures_and_in_the_line() -> None:
+    message = "origin lab: unreachable for 42 s (Connection refused), 3 transfers wait, next try in 12 s"
+    facts = {"origin": "lab", "code": "origin_unreachable", "reason": "Connection refused", "fetches": 3, "uploads": 0}
+    waiting = wire.WaitingView(since_s=42.0, next_try_s=12.0, message=message, **facts)
+    assert sum(message in line for line in shown(status(waiting=[waiting]), 120)) == 1
+    assert message in one_line(status(waiting=[waiting]))
+
+
+def test_time_spent_interrupted_is_no_time_that_work_took() -> None:
+    run: Any = SimpleNamespace(state=RunState.ACTIVE, submitted_at=100.0, interrupted_s=60.0)
+    sums: Any = SimpleNamespace(work_s=10.0, work_left_s=5.0)
+    assert eta_s(run, 100.0 + 60.0 + 20.0, Moved(0, 0), sums, 0) == pytest.approx(20.0)
+
+
+def test_a_summary_says_how_much_of_its_time_a_run_was_interrupted() -> None:
+    said: Any = SimpleNamespace(interrupted_s=60.0)
+    assert interrupted(said) == ", 1 min 00 s of it interrupted" and interrupted(SimpleNamespace(interrupted_s=0.0)) == ""  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from stager.service.app import Scheduler
 from stager.service.rates import under_way
 from stager.service.story import Step, progress_event, story
 from stager.service.views import job_view, ledger_entry, losses, problems_of, run_info, run_status, run_sums
+from stager.service.waiting import waiting_of
 from stager.worker.place import safe_name
 
 EVENTS_A_PAGE = 1000
@@ -40,7 +41,8 @@ def inspect_router(scheduler: Scheduler) -> APIRouter:
             uploading = under_way(telemetry, (transfer.id for transfer in mine if not transfer.is_fetch))
             moved = scheduler.rates.look(run, entry.fetched_bytes + fetching, entry.uploaded_bytes + uploading)
             sums = run_sums(state, entry) if entry.state is RunState.FINISHED else scheduler.totals.of(run, lambda: run_sums(state, entry))
-            return run_status(state, entry, run_info(record, entry), sums, moved, telemetry, problems_of(state, entry, troubles), nodes)
+            problems, waiting = problems_of(state, entry, troubles), waiting_of(state, entry, time.time())
+            return run_status(state, entry, run_info(record, entry), sums, moved, telemetry, problems, nodes, waiting)
 
         return await scheduler.ask(look)
 

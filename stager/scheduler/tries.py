@@ -1,0 +1,136 @@
+"""What a transfer that failed makes necessary: another try, another source, waiting for an origin that is away, or giving up.
+
+May know: the state. One rule: an origin that answers gets a number of tries, one that cannot be reached gets time; nobody who could go on
+stands behind those who wait.
+"""
+
+from __future__ import annotations
+
+from stager.model.errors import AWAY_CODE, ErrorClass, Fault, is_permanent, is_unreachable
+from stager.model.units import format_duration
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.scheduler.sources import give_up_fetch, is_long_away, must_wait, waits_for
+from stager.scheduler.state import FileEntry, State, TransferEntry, Tries
+from stager.scheduler.states import JobState, RunState
+from stager.scheduler.turn import Turn
+
+
+def transfer_failed(turn: Turn, event: ev.TransferFailed, transfer: TransferEntry | None) -> None:
+    if transfer is None or transfer.cancelled:
+        return
+    file, fault = turn.state.files[transfer.file], event.fault
+    if transfer.is_fetch:
+        fetch_failed(turn, file, transfer, fault)
+    elif transfer.purpose is cmd.Purpose.SPILL:
+        spill_failed(turn, file, transfer, fault)
+    else:
+        upload_failed(turn, file, transfer, fault)
+
+
+def fetch_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
+    """Here again, from the next source, or once more from the first of those that are only away; else the readers fail.
+
+    If another run took the file over meanwhile, its tries go on.
+    """
+    if transfer.run != file.run:
+        return
+    state, tries = turn.state, file.fetch or Tries(failures=1)
+    facts = {"file": file.id, "run": transfer.run, "upload": False}
+    left = sources_open(state, file, tries)
+    after = next((number for number in left if number > file.source_at), None)
+    others = [number for number in left if number != file.source_at]
+    overdue = is_overdue(state, tries)
+    if is_spent_here(state, file, tries, fault, bool(others)) or (overdue and is_unreachable(fault)):
+        if after is not None:
+            moved = {"next_source": True} if after == file.source_at + 1 else {"source_at": after}
+            turn.give(cmd.RetryTransferAt, not_before=state.now, **moved, **facts)
+        elif others and not overdue and tries.away_since is not None:
+            turn.give(cmd.RetryTransferAt, not_before=next_try(turn, file, tries), source_at=left[0], **facts)
+        else:
+            give_up_fetch(turn, file, transfer.run, transfer.origin, ending(state, transfer, tries, fault))
+    else:
+        turn.give(cmd.RetryTransferAt, not_before=next_try(turn, file, tries), **facts)
+    if is_long_away(state, file):
+        step_aside(turn, file, transfer.node)
+
+
+def sources_open(state: State, file: FileEntry, tries: Tries) -> list[int]:
+    """Numbers of the sources that may be asked: neither found hopeless nor at an origin that denies. A file that we wrote has but one."""
+    if file.durable is not None or file.spilled is not None:
+        return [file.source_at]
+    return [
+        number
+        for number, source in enumerate(file.sources)
+        if number not in tries.hopeless and state.paused(file.run, source.location.origin) is None
+    ]
+
+
+def is_spent_here(state: State, file: FileEntry, tries: Tries, fault: Fault, others: bool) -> bool:
+    """Whether to ask elsewhere. An origin that is away is left only for another source: at first after some tries, later at once."""
+    if is_unreachable(fault):
+        return others and (tries.rounds > 0 or tries.outages_here >= state.policy.transfer_attempts_max)
+    return is_permanent(fault) or tries.failures >= state.policy.transfer_attempts_max
+
+
+def step_aside(turn: Turn, file: FileEntry, node: str) -> None:
+    """Jobs that were admitted and wait for it give back what was set aside, until it is tried again: the room is for those that can run."""
+    state, tries = turn.state, file.fetch
+    for _, run_id, job_id in list(file.uses[file.use_at :]):
+        job = state.job(run_id, job_id) if run_id in state.active and must_wait(state, file, run_id) else None
+        if tries is not None and job is not None and job.state is JobState.ADMITTED and job.node == node:
+            turn.give(cmd.RequeueJob, run=run_id, job=job_id, not_before=tries.not_before, counts=False, why=waits_for(tries.origin))
+
+
+def upload_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
+    """A run that is to end soon does not wait for an origin that is away."""
+    state, tries = turn.state, file.upload or Tries(failures=1)
+    draining = state.runs[transfer.run].state is not RunState.ACTIVE and tries.outages >= state.policy.transfer_attempts_max
+    spent = is_permanent(fault) or tries.failures >= state.policy.transfer_attempts_max
+    if spent or is_overdue(state, tries) or draining:
+        turn.give(
+            cmd.GiveUpTransfer,
+            file=file.id,
+            run=transfer.run,
+            upload=True,
+            fault=ending(state, transfer, tries, fault),
+            origin=transfer.origin,
+        )
+    else:
+        turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=next_try(turn, file, tries))
+
+
+def spill_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
+    """However long it takes: the run may have no other way. What cannot help is not tried again until the run is resumed."""
+    if is_permanent(fault):
+        turn.give(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=fault, origin=transfer.origin)
+    else:
+        not_before = next_try(turn, file, file.upload or Tries(failures=1))
+        turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=not_before)
+
+
+def next_try(turn: Turn, file: FileEntry, tries: Tries) -> float:
+    return turn.retry_at(tries.failures + tries.outages, file.id)
+
+
+def is_overdue(state: State, tries: Tries) -> bool:
+    return tries.away_since is not None and state.now - tries.away_since >= state.policy.outage_s_max
+
+
+def ending(state: State, transfer: TransferEntry, tries: Tries, fault: Fault) -> Fault:
+    """Of waiting in vain; the same for all files of a run that waited for this origin, so that it is told once."""
+    if not is_unreachable(fault):
+        return fault
+    long = f" for {format_duration(state.policy.outage_s_max)}" if is_overdue(state, tries) else ""
+    message = (
+        f"origin {transfer.origin!r} could not be reached{long} ({reason(fault)}); when it answers again: stager resume {transfer.run}"
+    )
+    return Fault(ErrorClass.TRANSIENT, AWAY_CODE, message, transfer.origin)
+
+
+def reason(fault: Fault) -> str:
+    """What the node said of the origin, without the advice; of what it said of one file the kind alone."""
+    if fault.code != "origin_unreachable":
+        return fault.code.replace("_", " ")
+    said = fault.message.partition(";")[0].rstrip(".")
+    return said.partition(" cannot be reached (")[2].removesuffix(")") or said

@@ -1,0 +1,72 @@
+"""What a run's transfers wait for: those that failed and are tried again, by origin and reason.
+
+May know: the Machine's state (read only), wire.py. One rule: it walks what is being retried, never all files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from stager import wire
+from stager.model.errors import Fault, is_unreachable
+from stager.model.units import format_duration
+from stager.scheduler.sources import is_for_another
+from stager.scheduler.state import RunEntry, State, Tries
+from stager.scheduler.states import RunState
+from stager.scheduler.tries import reason
+
+
+@dataclass(slots=True)
+class Group:
+    fault: Fault
+    fetches: int = 0
+    uploads: int = 0
+    since: list[float] = field(default_factory=list)
+    next_at: list[float] = field(default_factory=list)
+
+
+def waiting_of(state: State, run: RunEntry, now: float) -> list[wire.WaitingView]:
+    """Of one origin the reason told is the newest of those that keep it from being reached."""
+    groups: dict[tuple[str, str], Group] = {}
+    for tries, upload in retried(state, run):
+        if tries.last is None:
+            continue
+        key = (tries.origin, "" if tries.away_since is not None else tries.last.code)
+        group = groups.setdefault(key, Group(tries.last))
+        group.fault = tries.last
+        group.fetches, group.uploads = group.fetches + (not upload), group.uploads + upload
+        group.next_at.append(now if tries.transfer in state.transfers else tries.not_before)
+        if tries.away_since is not None:
+            group.since.append(tries.away_since)
+    return [view(origin, group, now) for (origin, _), group in groups.items()]
+
+
+def retried(state: State, run: RunEntry) -> Iterator[tuple[Tries, bool]]:
+    """What has been given up, is no longer wanted or another run's has no next try in this one."""
+    if run.state is RunState.FINISHED:
+        return
+    for file_id, upload in state.retrying:
+        file = state.files[file_id]
+        tries = file.upload if upload else file.fetch
+        if tries is None or tries.fault is not None or (tries.transfer not in state.transfers and tries.not_before < state.now):
+            continue
+        mine = file.run == run.id
+        if mine or (any(reader == run.id for _, reader, _ in file.uses) and is_for_another(state, file, run.id)):
+            yield tries, upload
+
+
+def view(origin: str, group: Group, now: float) -> wire.WaitingView:
+    since_s = max(0.0, now - min(group.since)) if group.since else None
+    next_try_s = max(0.0, min(group.next_at) - now)
+    count = group.fetches + group.uploads
+    what = f"{count} transfer{'s wait' if count > 1 else ' waits'}"
+    state = f"unreachable for {round_duration(since_s)}" if since_s is not None and is_unreachable(group.fault) else "trouble"
+    again = f"next try in {round_duration(next_try_s)}" if next_try_s >= 1 else "tried again now"
+    message = f"origin {origin}: {state} ({reason(group.fault)}), {what}, {again}"
+    facts = {"origin": origin, "code": group.fault.code, "reason": reason(group.fault), "fetches": group.fetches, "uploads": group.uploads}
+    return wire.WaitingView(since_s=since_s, next_try_s=next_try_s, message=message, **facts)
+
+
+def round_duration(seconds: float) -> str:
+    return format_duration(seconds) if seconds >= 10 else f"{round(seconds)} s"
