@@ -45,7 +45,9 @@ BY_REASON = {AWAY_CODE: Exit.TRANSIENT, "no_space_node": Exit.REFUSED}
 
 
 def exit_of(state: str, fault: ErrorBody | None = None) -> Exit:
-    """Of a run's state, and of what it ended for: no author can mend an origin that was away or a node that is too small. One that goes on is NOT_YET."""
+    """Of a run's state, and of what it ended for: no author can mend an origin that was away or a node that is too small. One that goes on
+    is NOT_YET.
+    """
     if state == "failed" and fault is not None and fault.code in BY_REASON:
         return BY_REASON[fault.code]
     return BY_STATE.get(state, Exit.NOT_YET)

@@ -49,7 +49,9 @@ PERMANENT_CODES = frozenset(
 
 
 UNREACHABLE_CODES = frozenset({"origin_unreachable", "connection_lost", "timeout"})
-"""Of a transfer that failed because its origin could not be asked: nobody said no, and it mostly comes back by itself, but no number of tries says when. So time is what is counted."""
+"""Of a transfer that failed because its origin could not be asked: nobody said no, and it mostly comes back by itself, but no number of
+tries says when. So time is what is counted.
+"""
 AWAY_CODE = "origin_away"
 """Of the fault that ends such waiting."""
 

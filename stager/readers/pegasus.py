@@ -41,9 +41,7 @@ class External:
     executable: bool = False
 
 
-def read(
-    path: Path | str, *, access: OriginAccess | None = None, output_origin: Origin | None = None, site: str | None = None
-) -> Workflow:
+def read(path: Path | str, *, access: OriginAccess | None = None, output_origin: Origin | None = None, site: str | None = None) -> Workflow:
     """With access, every external file has size and token. `site` is the execution site whose programs and profiles count. Raises
     PegasusRefused or WorkflowInvalid with all findings.
     """

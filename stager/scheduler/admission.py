@@ -75,7 +75,8 @@ def break_deadlock(turn: Turn, node: NodeEntry) -> None:
     attempt = state.attempts[key]
     if len(waiting) == 1:
         message = (
-            f"job {attempt.job!r} made {format_size(attempt.needed_bytes or 0)}, and node {node.id!r} of {format_size(node.capacity_bytes)} cannot hold that beside its inputs; "
+            f"job {attempt.job!r} made {format_size(attempt.needed_bytes or 0)}, and node {node.id!r} of "
+            f"{format_size(node.capacity_bytes)} cannot hold that beside its inputs; "
             "give more capacity, or a spill origin"
         )
         turn.give(cmd.FailJob, run=attempt.run, job=attempt.job, fault=Fault(ErrorClass.REFUSED, "no_space_node", message, attempt.job))
@@ -84,9 +85,11 @@ def break_deadlock(turn: Turn, node: NodeEntry) -> None:
 
 def give_back_admitted(turn: Turn, node: NodeEntry) -> bool:
     """Jobs that were admitted and have not started hand back what was set aside for them."""
-    admitted = [job for run in turn.state.active for job in turn.state.runs[run].jobs.values() if job.state is JobState.ADMITTED and job.node == node.id]
+    jobs = (job for run in turn.state.active for job in turn.state.runs[run].jobs.values())
+    admitted = [job for job in jobs if job.state is JobState.ADMITTED and job.node == node.id]
+    why = "outputs that wait for space come first"
     for job in admitted:
-        turn.give(cmd.RequeueJob, run=job.run, job=job.id, not_before=turn.state.now, counts=False, why="outputs that wait for space come first")
+        turn.give(cmd.RequeueJob, run=job.run, job=job.id, not_before=turn.state.now, counts=False, why=why)
     return bool(admitted)
 
 
@@ -116,7 +119,8 @@ def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
         if copy is None and not obtainable(turn, run, job, file):
             return True
         if (copy is None or copy.state is CopyState.WANTED) and file.fetch is not None and must_wait(state, file, run.id):
-            turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=file.fetch.not_before, counts=False, why=waits_for(file.fetch.origin))
+            why = waits_for(file.fetch.origin)
+            turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=file.fetch.not_before, counts=False, why=why)
             return True
         missing += 0 if copy is not None else file.size_bytes
     footprint = sum(file.size_bytes for file in files) + job.reserve_bytes
@@ -291,7 +295,7 @@ def give_start(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> Non
 
 
 def prefetch(turn: Turn, node: NodeEntry) -> None:
-    """Files that can be had, in the order of their first reader, as far ahead as space allows without taking it from anything used sooner."""
+    """Files that can be had, in the order of their first reader, as far ahead as space allows: none is taken from what is used sooner."""
     state = turn.state
     while node.candidates and len(node.prefetching) < state.policy.fetches_ahead_max:
         key, file_id = node.candidates[0]

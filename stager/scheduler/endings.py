@@ -56,7 +56,9 @@ def outcome_of(run: RunEntry) -> cmd.RunOutcome | None:
 
 
 def refuse_if_stuck(turn: Turn) -> bool:
-    """Nothing runs, moves, is being freed or is due later, and yet the next job does not fit: more room is the only help. True if a run was refused."""
+    """Nothing runs, moves, is being freed or is due later, and yet the next job does not fit: more room is the only help. True if a run was
+    refused.
+    """
     state = turn.state
     if state.attempts or state.transfers or state.timers or not state.active:
         return False
@@ -81,7 +83,8 @@ def no_room(state: State, node: NodeEntry, run: RunEntry, job_id: str) -> Fault:
     job = run.jobs[job_id]
     need = job.reserve_bytes + sum(file.size_bytes for file in inputs_of(state, run, job_id) if node.id not in file.copies)
     message = (
-        f"job {job_id!r} needs {format_size(need)} more on node {node.id!r}, where {format_size(max(0, node.free_bytes))} of {format_size(node.capacity_bytes)} are free "
-        "and nothing else may go (intermediates that are still wanted and finals that could not be written back stay): give it more capacity or a spill origin, then resume"
+        f"job {job_id!r} needs {format_size(need)} more on node {node.id!r}, where {format_size(max(0, node.free_bytes))} of "
+        f"{format_size(node.capacity_bytes)} are free and nothing else may go (intermediates that are still wanted and finals that "
+        "could not be written back stay): give it more capacity or a spill origin, then resume"
     )
     return Fault(ErrorClass.REFUSED, "no_space_node", message, job_id)

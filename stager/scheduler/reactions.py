@@ -1,4 +1,5 @@
-"""What is decided because of one event in particular: tries of jobs by error class, what to do about lost content, ends of runs that were asked for.
+"""What is decided because of one event in particular: tries of jobs by error class, what to do about lost content, ends of runs that were
+asked for.
 
 One rule: only what this event makes necessary; the queues are worked in admission.py, uploads.py and room.py after every event.
 """
@@ -70,7 +71,8 @@ def met_damage(state: State, attempt: AttemptEntry, job: JobEntry, spec: Job, fa
 
 
 def not_again(job: str, fault: Fault) -> Fault:
-    message = f"{fault.message}; job {job!r} is declared `idempotent: false`, so it is not run again by itself: look at what it did, then `stager resume`"
+    reason = f"job {job!r} is declared `idempotent: false`, so it is not run again by itself"
+    message = f"{fault.message}; {reason}: look at what it did, then `stager resume`"
     return Fault(fault.error_class, fault.code, message, fault.subject)
 
 
@@ -85,7 +87,8 @@ def end_run_early(turn: Turn, event: ev.RunDrained | ev.RunStopped | ev.RunCance
         return
     for attempt_id, attempt in list(state.attempts.items()):
         if attempt.run == run_id and not attempt.killed:
-            turn.give(cmd.KillAttempt, node=attempt.node, run=run_id, job=attempt.job, attempt=attempt_id, void=run.state is RunState.CANCELLING)
+            void = run.state is RunState.CANCELLING
+            turn.give(cmd.KillAttempt, node=attempt.node, run=run_id, job=attempt.job, attempt=attempt_id, void=void)
     for transfer in list(state.transfers.values()):
         if transfer.run == run_id and not transfer.cancelled and not shared_with_others(state, transfer):
             turn.give(cmd.CancelTransfer, node=transfer.node, transfer=transfer.id)

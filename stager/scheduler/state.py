@@ -1,6 +1,8 @@
-"""The Machine's memory: nodes, files and their copies, runs and their jobs, transfers, attempts, and the queues that make each decision O(log n).
+"""The Machine's memory: nodes, files and their copies, runs and their jobs, transfers, attempts, and the queues that make each decision
+O(log n).
 
-May know: the model and planning. One rule: only apply.py changes it; queues are lazy: an entry may be out of date and is checked when it is taken.
+May know: the model and planning. One rule: only books.py and the apply modules change it; queues are lazy: an entry may be out of date
+and is checked when it is taken.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ RUN_STRIDE = 1 << 32
 
 @dataclass(slots=True)
 class Copy:
-    """One file on one node. `pins` counts admitted jobs and uploads that need it; `span` is what it adds to the run's space profile while it is ahead of its use."""
+    """One file on one node. `pins` counts admitted jobs and uploads that need it; `span` is what it adds to the run's space profile while
+    it is ahead of its use.
+    """
 
     state: CopyState
     generation: str
@@ -37,8 +41,8 @@ class Tries:
     """Tries of one direction of one file. `fault`: given up for it.
 
     `failures` are those of this source that answered; `outages` those in a row of sources that could not be reached, `outages_here` of
-    this one, since `away_since`. `hopeless`: numbers of the sources not to be tried again, `rounds`: how often all others were. `had_by`: runs
-    that waited for it before this one, in the same row. `last`: what `origin` met.
+    this one, since `away_since`. `hopeless`: numbers of the sources not to be tried again, `rounds`: how often all others were. `had_by`:
+    runs that waited for it before this one, in the same row. `last`: what `origin` met.
     """
 
     failures: int = 0
@@ -152,7 +156,9 @@ class TransferEntry:
 
 @dataclass(slots=True)
 class RunEntry:
-    """`shared`: its names of external files that are another run's now (`FileEntry.run`). `head` is the first order whose job has not ended; `live_bytes` what its produced files hold that nothing else could give back, `promised_bytes` what its admitted and running jobs may add.
+    """`shared`: its names of external files that are another run's now (`FileEntry.run`). `head` is the first order whose job has not
+    ended; `live_bytes` what its produced files hold that nothing else could give back, `promised_bytes` what its admitted and running jobs
+    may add.
 
     `inputs` (looked up once) and `pinned` (of admitted and running jobs) are by job, and not in it: a job names others, it holds none.
     """
@@ -203,7 +209,9 @@ class RunEntry:
 
 @dataclass(slots=True)
 class NodeEntry:
-    """One I/O node with its compute node. `garbage` are replicas nobody wants that it still holds. present + fetching + promised <= capacity, always; `deleting` and `cancelling` are the parts of present and fetching about to be free."""
+    """One I/O node with its compute node. `garbage` are replicas nobody wants that it still holds. present + fetching + promised <=
+    capacity, always; `deleting` and `cancelling` are the parts of present and fetching about to be free.
+    """
 
     id: str
     capacity_bytes: int = 0
@@ -278,7 +286,9 @@ class State:
             self.paused_origins.pop(origin.identity, None)
 
     def next_use(self, file: FileEntry) -> int:
-        """Order key of the first reader that still has to run in an active run; NEVER if there is none. Amortised O(1): `use_at` only moves over ended uses."""
+        """Order key of the first reader that still has to run in an active run; NEVER if there is none. Amortised O(1): `use_at` only moves
+        over ended uses.
+        """
         uses, at = file.uses, file.use_at
         while at < len(uses) and self.use_is_over(uses[at]):
             at += 1
@@ -294,7 +304,9 @@ class State:
         return file.spilled is not None or file.durable is not None or file.source_at < len(file.sources)
 
     def holds_only_copy(self, file: FileEntry) -> bool:
-        """Deleting its copy would lose content. Work of a run that has ended can be made again if it is resumed; its unflushed finals cannot be counted on."""
+        """Deleting its copy would lose content. Work of a run that has ended can be made again if it is resumed; its unflushed finals
+        cannot be counted on.
+        """
         if file.is_external or file.durable is not None or file.spilled is not None:
             return False
         run = self.runs.get(file.run)

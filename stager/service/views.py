@@ -115,7 +115,9 @@ def run_status(
         fetch_bytes_planned=fetch_bytes,
         uploaded_bytes=moved.uploaded_bytes,
         # The plan's is an estimate: what was sent is never more than what there is to send, and all of it once nothing is left.
-        upload_bytes_planned=moved.uploaded_bytes if sums.finals_durable == sums.finals_total else max(run.plan.upload_bytes, moved.uploaded_bytes),
+        upload_bytes_planned=(
+            moved.uploaded_bytes if sums.finals_durable == sums.finals_total else max(run.plan.upload_bytes, moved.uploaded_bytes)
+        ),
         fetch_bytes_per_s=moved.fetch_bytes_per_s,
         upload_bytes_per_s=moved.upload_bytes_per_s,
         eta_s=eta_s(run, state.now, moved, sums, fetch_bytes + run.plan.upload_bytes),

@@ -179,10 +179,7 @@ class Executor:
     def still_waiting(self) -> list[ev.AttemptWaits]:
         """What an executor says again to a scheduler that has come back."""
         waiting = [trying for trying in self.open.values() if trying.state == "waiting"]
-        return [
-            ev.AttemptWaits(at=self._clock.now, attempt=trying.command.attempt, needed_bytes=trying.made_bytes)
-            for trying in waiting
-        ]
+        return [ev.AttemptWaits(at=self._clock.now, attempt=trying.command.attempt, needed_bytes=trying.made_bytes) for trying in waiting]
 
     def _refuse(self, command: cmd.StartAttempt, fault: Fault) -> None:
         event = ev.AttemptEnded(

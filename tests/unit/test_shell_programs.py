@@ -16,7 +16,7 @@ CERTAIN = [
     ("echo a; printf b; true; mapfile lines < x", ()),
     ("find . -exec rm {} ';'  \\; ; tr '\\n' ';' && sort", ("find", "tr", "sort")),
     ("a |\n b &&\n c", ("a", "b", "c")),
-    ("echo ${x} \"$y; nosuch\" # don't; nosuch", ()),
+    ('echo ${x} "$y; nosuch" # don\'t; nosuch', ()),
     ("2>err a <in", ("a",)),
 ]
 NOT_CERTAIN = [
