@@ -30,7 +30,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What a listing saw and cannot give as a file; `why` is a word of the wire. `directory`: files may lie below it, and none was looked at."""
+    """What a listing saw and cannot give as a file; `why` is a word of the wire. `directory`: files may lie below it, unseen."""
 
     path: str
     why: str

@@ -82,7 +82,7 @@ def left_out_text(shown: str, origin: str, left: list[LeftOut]) -> str:
     told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in by_reason.items())
     more = f" and {len(left) - LEFT_OUT_SHOWN} more" if len(left) > LEFT_OUT_SHOWN else ""
     advice = "make each a file, name an origin where the links lead to, or write a pattern that leaves them out"
-    return f"{shown!r} means what cannot be read as files there: {told}{more}; {advice}"
+    return f"{shown!r} takes in what cannot be read as files: {told}{more}; {advice}"
 
 
 def is_ours(path: str) -> bool:

@@ -286,7 +286,7 @@ def test_over_sftp_links_are_followed_and_what_cannot_be_is_named(stager: Stager
     os.mkfifo(place / "pipe.dat")
     (place / os.fsdecode(b"latin\xff.dat")).write_text("x")
     said = stager.run("submit", workflow, code=2).stderr
-    reasons = {"gone.dat": "leads nowhere", "dir.dat": "to a directory", "pipe.dat": "pipe", "latin\N{REPLACEMENT CHARACTER}.dat": "not UTF-8"}
+    reasons = {"gone.dat": "leads nowhere", "dir.dat": "to a directory", "pipe.dat": "pipe", "latin\ufffd.dat": "not UTF-8"}
     assert all(f"'o:{name}'" in said and reason in said for name, reason in reasons.items()), said
 
 
@@ -306,7 +306,8 @@ def test_a_destination_behind_a_link_is_called_so(stager: Stager, short_dir: Pat
     (short_dir / "data" / "real").mkdir(parents=True)
     (short_dir / "data" / "dirlink").symlink_to("real")
     workflow = short_dir / "w.yml"
-    workflow.write_text(f"stager: 1\norigins: {{o: 'file:{short_dir}/data'}}\njobs: {{a: {{run: echo x, outputs: {{x: 'o:dirlink/x'}}}}}}\n")
+    job = "{run: echo x, outputs: {x: 'o:dirlink/x'}}"
+    workflow.write_text(f"stager: 1\norigins: {{o: 'file:{short_dir}/data'}}\njobs: {{a: {job}}}\n")
     said = stager.run("submit", workflow, code=2).stderr
     assert '"dirlink"' in said and "symbolic link" in said and "does not exist" not in said and not stager.living(), said
 
