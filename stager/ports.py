@@ -29,6 +29,22 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a listing saw and cannot give as a file; `why` is a word of the wire. `directory`: files may lie below it, unseen."""
+
+    path: str
+    why: str
+    directory: bool = False
+
+
+class DirectoryListing(NamedTuple):
+    """Both sorted by path."""
+
+    files: list[Entry]
+    left_out: list[LeftOut]
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
     reachable: bool
     writable: bool | None
@@ -42,9 +58,9 @@ class OriginAccess(Protocol):
     def stat(self, origin: Origin, paths: Sequence[str]) -> list[Entry | Fault]:
         """In the order asked, one answer a path. Raises only if the origin as a whole cannot be asked."""
 
-    def list(self, origin: Origin, prefix: str, *, recursive: bool = True, limit: int = 1_000_000) -> list[Entry]:
-        """All files below the prefix (a directory, not a string prefix), sorted by path. More than `limit` is InvalidInput, an unknown
-        directory an empty list.
+    def list(self, origin: Origin, prefix: str, *, recursive: bool = True, limit: int = 1_000_000) -> DirectoryListing:
+        """All files below the prefix (a directory, not a string prefix), and what else is there and cannot be read as one. More than
+        `limit` is InvalidInput, an unknown directory an empty list.
         """
 
     def probe(self, origin: Origin, path: str, *, write: bool) -> Probe:

@@ -16,7 +16,7 @@ from stager.adapters.ionode import fault_of
 from stager.adapters.origin_config import resolve
 from stager.model.errors import Fault, InvalidInput, Transient, error_from
 from stager.model.workflow import Origin
-from stager.ports import Entry, Probe
+from stager.ports import DirectoryListing, Entry, LeftOut, Probe
 
 CALL_DEADLINE_S = 600.0
 
@@ -41,12 +41,13 @@ class IonodeOriginAccess:
         answer = self._ask("stat", origin, {"paths": list(paths)})
         return [fault_of(entry["error"]) if "error" in entry else entry_of(entry) for entry in answer["entries"]]
 
-    def list(self, origin: Origin, prefix: str, *, recursive: bool = True, limit: int = 1_000_000) -> list[Entry]:
+    def list(self, origin: Origin, prefix: str, *, recursive: bool = True, limit: int = 1_000_000) -> DirectoryListing:
         answer = self._ask("list", origin, {"prefix": prefix, "recursive": recursive, "limit": limit})
         if answer["truncated"]:
             text = f"more than {limit} files are below {prefix or '/'!r} at the origin {origin.name!r}; name a narrower prefix"
             raise InvalidInput(text, code="bad_request", subject=prefix)
-        return [entry_of(entry) for entry in answer["entries"] if entry["kind"] == "file"]
+        files = [entry_of(entry) for entry in answer["entries"] if entry["kind"] == "file"]
+        return DirectoryListing(files, [LeftOut(left["path"], left["why"], left["directory"]) for left in answer["left_out"]])
 
     def probe(self, origin: Origin, path: str, *, write: bool) -> Probe:
         answer = self._ask("probe", origin, {"path": path, "write": write})

@@ -40,6 +40,8 @@ PERMANENT_CODES = frozenset(
         "source_changed",
         "destination_exists",
         "destination_is_directory",
+        "link_leads_out",
+        "link_not_followed",
         "outputs_missing",
         "output_escapes",
         "unsupported",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from stager.model.places import ancestors
-from stager.model.workflow import CycleFound, Job, Workflow, final_places, graph_of
+from stager.model.workflow import CycleFound, Job, OriginKind, Workflow, final_places, graph_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,21 @@ def check_destinations(workflow: Workflow) -> Iterator[GraphFinding]:
             shown = f"{destination.location.origin}:{destination.location.path}" if destination is not None else place
             yield GraphFinding(f"{lfn!r} and {other!r} have the same destination {shown}; give each its own", lfn=lfn)
     yield from check_beside(finals)
+    yield from check_names(workflow)
     if finals:
         yield from check_sources(finals, workflow)
+
+
+def check_names(workflow: Workflow) -> Iterator[GraphFinding]:
+    """What an origin of the kind cannot hold at all (ionode/origins: object_store's PathPart refuses ASCII control characters)."""
+    for lfn, file in workflow.files.items():
+        if file.destination is None or (path := file.destination.location.path).isprintable():
+            continue
+        origin = workflow.origins.get(file.destination.location.origin)
+        if origin is not None and origin.kind is OriginKind.S3 and any(sign < " " or sign == "\x7f" for sign in path):
+            shown = f"{origin.name}:{path}"
+            message = f"{shown!r} holds a control character, as a newline is one, and no name at an s3 origin may; choose another name"
+            yield GraphFinding(message, lfn=lfn)
 
 
 def check_beside(finals: Mapping[str, str]) -> Iterator[GraphFinding]:

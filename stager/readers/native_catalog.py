@@ -11,13 +11,23 @@ from stager.model.errors import InvalidInput
 from stager.model.files import Destination, File, FileKind, Location, OnExists, Source
 from stager.model.places import ancestors
 from stager.model.workflow import Origin
-from stager.ports import Entry, OriginAccess
+from stager.ports import DirectoryListing, Entry, LeftOut, OriginAccess
 from stager.readers.lines import Findings, Place, nearest
 from stager.readers.native_spec import FileSpec, WorkflowSpec
-from stager.readers.paths import RESERVED_PREFIX, NameIndex, clean_path, fixed_directory, pattern_of
+from stager.readers.paths import RESERVED_PREFIX, NameIndex, clean_path, fixed_directory, may_match_below, pattern_of
 
 SUGGESTIONS_MAX = 10
 SUGGESTION_POOL = 2_000
+LEFT_OUT_SHOWN = 100
+WHY_LEFT_OUT = {
+    "link_leads_out": "a link that leads out of the origin",
+    "link_leads_nowhere": "a link that leads nowhere",
+    "link_to_directory": "a link to a directory, which is not followed",
+    "link_denied": "a link to what may not be looked at",
+    "link_not_followed": "a link, and this kernel cannot follow it safely",
+    "not_utf8": "a name that is not UTF-8",
+    "special_file": "a pipe, socket or device",
+}
 
 
 class Listing:
@@ -25,7 +35,7 @@ class Listing:
 
     def __init__(self, access: OriginAccess | None, origins: dict[str, Origin], findings: Findings) -> None:
         self.access, self.origins, self.findings = access, origins, findings
-        self.seen: dict[tuple[str, str, bool], list[Entry]] = {}
+        self.seen: dict[tuple[str, str, bool], DirectoryListing] = {}
 
     def match(self, origin: str, path: str, *, glob: bool, place: Place, key: str) -> list[Entry]:
         """Files that a pattern matches, or all below a directory; nothing found is a finding."""
@@ -37,22 +47,42 @@ class Listing:
             directory = fixed_directory(path) if glob else path
             recursive = not glob or "/" in path[len(directory) :].strip("/") or path.endswith("**")
             pattern = pattern_of(path) if glob else None
-            entries = self.below(origin, directory, recursive)
+            listed = self.below(origin, directory, recursive)
         except (ValueError, InvalidInput) as error:
             self.findings.note(place, key, str(error))
             return []
-        found = [entry for entry in entries if pattern is None or pattern.fullmatch(entry.path)]
-        if not found:
+        found = [entry for entry in listed.files if pattern is None or pattern.fullmatch(entry.path)]
+        left = [each for each in listed.left_out if pattern is None or touches(path, each)]
+        if left:
+            self.findings.note(place, key, left_out_text(shown, origin, left))
+        elif not found:
             what = "matches no file" if glob else "holds no file"
             self.findings.note(place, key, f"{shown!r} {what}; looked at {self.origins[origin].url}/{directory}")
         return found
 
-    def below(self, origin: str, directory: str, recursive: bool) -> list[Entry]:
+    def below(self, origin: str, directory: str, recursive: bool) -> DirectoryListing:
         key = (origin, directory, recursive)
         if key not in self.seen:
-            listed = self.access.list(self.origins[origin], directory, recursive=recursive)
-            self.seen[key] = [entry for entry in listed if entry.kind == "file" and not is_ours(entry.path)]
+            files, left_out = self.access.list(self.origins[origin], directory, recursive=recursive)
+            files = [entry for entry in files if entry.kind == "file" and not is_ours(entry.path)]
+            self.seen[key] = DirectoryListing(files, [each for each in left_out if not is_ours(each.path)])
         return self.seen[key]
+
+
+def touches(glob: str, left: LeftOut) -> bool:
+    """The pattern matches it, or could match files below it. A directory is nothing that a pattern takes, however one gets there."""
+    return may_match_below(glob, left.path) if left.directory else bool(pattern_of(glob).fullmatch(left.path))
+
+
+def left_out_text(shown: str, origin: str, left: list[LeftOut]) -> str:
+    """A file that a pattern means and that is not taken would be missing from a result without a word."""
+    by_reason: dict[str, list[str]] = {}
+    for each in left[:LEFT_OUT_SHOWN]:
+        by_reason.setdefault(WHY_LEFT_OUT.get(each.why, each.why), []).append(f"'{origin}:{each.path}'")
+    told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in by_reason.items())
+    more = f" and {len(left) - LEFT_OUT_SHOWN} more" if len(left) > LEFT_OUT_SHOWN else ""
+    advice = "make each a file, name an origin where the links lead to, or write a pattern that leaves them out"
+    return f"{shown!r} takes in what cannot be read as files: {told}{more}; {advice}"
 
 
 def is_ours(path: str) -> bool:

@@ -65,6 +65,12 @@ def pattern_of(glob: str) -> re.Pattern[str]:
     return re.compile("".join(parts), re.DOTALL)
 
 
+def may_match_below(glob: str, directory: str) -> bool:
+    """Whether files below a directory could match."""
+    names = glob.split("/")
+    return any(pattern_of("/".join(names[:end])).fullmatch(directory) for end in range(1, len(names)))
+
+
 def name_pattern(name: str) -> str:
     out, position = ["(?=[^/.])" if name[:1] in ("*", "?", "[") and name[:3] != "[.]" else ""], 0
     while position < len(name):

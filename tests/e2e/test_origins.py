@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -244,6 +245,83 @@ def test_odd_names_and_empty_files_over_s3(stager: Stager, s3: S3, store: Bucket
         store.put(f"in dir/{name}", content)
     stager.run("submit", odd_workflow(short_dir, s3_origin(s3, store.name, "a%20b")))
     assert {name.removeprefix("out dir/"): store.get(name) for name in store.names("out dir/")} == odd_contents()
+
+
+def reading(directory: Path, origin: str, inputs: str) -> Path:
+    """A workflow that would show in its final which inputs it was given."""
+    workflow = directory / "w.yml"
+    (directory / "out").mkdir()
+    workflow.write_text(
+        f"stager: 1\nname: reading\norigins:\n  o: {origin}\n  out: file:{directory}/out\njobs:\n"
+        f"  a:\n    run: find . -type f,l -name '*.dat' | sort > seen\n    inputs: {inputs}\n    outputs: {{seen: 'out:seen'}}\n"
+    )
+    return workflow
+
+
+def links_out(directory: Path) -> Path:
+    """`d` with one file and three links to files beside it."""
+    for number in range(3):
+        (directory / "real").mkdir(parents=True, exist_ok=True)
+        (directory / "d").mkdir(exist_ok=True)
+        (directory / "real" / f"{number}.dat").write_text(f"{number}")
+        (directory / "d" / f"{number}.dat").symlink_to(f"../real/{number}.dat")
+    (directory / "d" / "3.dat").write_text("3")
+    return directory / "d"
+
+
+def test_a_pattern_never_leaves_a_link_out_of_its_origin_without_a_word(stager: Stager, short_dir: Path) -> None:
+    place = links_out(short_dir / "data")
+    workflow = reading(short_dir, f"file:{place}", "['o:*.dat']")
+    said = stager.run("submit", workflow, code=2).stderr
+    assert f"{workflow}:9:14: jobs.a.inputs[0]: " in said and all(f"'o:{number}.dat'" in said for number in range(3)), said
+    assert "leads out of the origin" in said and "'o:3.dat'" not in said and not stager.living()
+
+
+def test_over_sftp_links_are_followed_and_what_cannot_be_is_named(stager: Stager, sshd: Sshd, short_dir: Path) -> None:
+    place = links_out(sshd.data)
+    workflow = reading(short_dir, ssh_origin(sshd, place), "['o:*.dat']")
+    stager.run("submit", workflow)
+    assert (short_dir / "out" / "seen").read_text().split() == [f"./{number}.dat" for number in range(4)]
+    (place / "gone.dat").symlink_to("nowhere")
+    (place / "dir.dat").symlink_to("../real")
+    os.mkfifo(place / "pipe.dat")
+    (place / os.fsdecode(b"latin\xff.dat")).write_text("x")
+    said = stager.run("submit", workflow, code=2).stderr
+    reasons = {"gone.dat": "leads nowhere", "dir.dat": "to a directory", "pipe.dat": "pipe", "latin\ufffd.dat": "not UTF-8"}
+    assert all(f"'o:{name}'" in said and reason in said for name, reason in reasons.items()), said
+
+
+def test_every_link_that_is_named_as_an_input_and_leads_out_is_told_at_once(stager: Stager, short_dir: Path) -> None:
+    place = links_out(short_dir / "data")
+    (place / "link").symlink_to("/etc/passwd")
+    workflow = reading(short_dir, f"file:{place}", "['o:link', 'o:0.dat', 'o:3.dat']")
+    said = stager.run("submit", workflow, code=2).stderr.splitlines()
+    assert [line.partition(" input ")[0].removeprefix("stager: ") for line in said if "leads out of" in line] == [
+        f"{workflow}:9:14: jobs.a.inputs[0]:",
+        f"{workflow}:9:24: jobs.a.inputs[1]:",
+    ], said
+    assert not any("credentials" in line for line in said) and not stager.living()
+
+
+def test_a_destination_behind_a_link_is_called_so(stager: Stager, short_dir: Path) -> None:
+    (short_dir / "data" / "real").mkdir(parents=True)
+    (short_dir / "data" / "dirlink").symlink_to("real")
+    workflow = short_dir / "w.yml"
+    job = "{run: echo x, outputs: {x: 'o:dirlink/x'}}"
+    workflow.write_text(f"stager: 1\norigins: {{o: 'file:{short_dir}/data'}}\njobs: {{a: {job}}}\n")
+    said = stager.run("submit", workflow, code=2).stderr
+    assert '"dirlink"' in said and "symbolic link" in said and "does not exist" not in said and not stager.living(), said
+
+
+def test_a_name_that_s3_cannot_hold_is_refused_before_anything_starts(stager: Stager, s3: S3, store: Bucket, short_dir: Path) -> None:
+    workflow = short_dir / "w.yml"
+    outputs = '{"o new\\nline": "cloud:"}'
+    workflow.write_text(
+        f"stager: 1\norigins:\n  cloud: {s3_origin(s3, store.name)}\njobs:\n  a: {{run: 'touch {short_dir}/ran', outputs: {outputs}}}\n"
+    )
+    assert "control character" in stager.run("validate", workflow, code=2).stderr
+    assert "control character" in stager.run("submit", workflow, code=2).stderr
+    assert not (short_dir / "ran").exists() and not stager.living()
 
 
 TREE = (

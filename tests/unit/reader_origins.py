@@ -12,7 +12,18 @@ from urllib.parse import unquote, urlsplit
 
 from stager.model.errors import ErrorClass, Fault, InvalidInput
 from stager.model.workflow import Origin, OriginKind
-from stager.ports import Entry, Probe
+from stager.ports import DirectoryListing, Entry, LeftOut, Probe
+
+
+def why_left_out(base: Path, path: Path) -> str:
+    """As the data plane says it."""
+    if not path.is_symlink():
+        return "" if path.is_file() or path.is_dir() else "special_file"
+    if not path.resolve().is_relative_to(base.resolve()):
+        return "link_leads_out"
+    if path.is_dir():
+        return "link_to_directory"
+    return "" if path.exists() else "link_leads_nowhere"
 
 
 class DirectoryAccess:
@@ -38,14 +49,20 @@ class DirectoryAccess:
         kind = "directory" if (base / path).is_dir() else "file"
         return Entry(path, seen.st_size, f"m={seen.st_mtime_ns};s={seen.st_size}", kind, mtime_ns=seen.st_mtime_ns)
 
-    def list(self, origin: Origin, prefix: str, *, recursive: bool = True, limit: int = 1_000_000) -> list[Entry]:
+    def list(self, origin: Origin, prefix: str, *, recursive: bool = True, limit: int = 1_000_000) -> DirectoryListing:
         self.lists.append(f"{origin.name}:{prefix}")
         base = self.base(origin)
         found = (base / prefix).rglob("*") if recursive else (base / prefix).glob("*")
-        entries = [self.one(base, str(path.relative_to(base))) for path in found if path.is_file()]
+        entries, left_out = [], []
+        for path in sorted(found, key=str):
+            name, why = str(path.relative_to(base)), why_left_out(base, path)
+            if why:
+                left_out.append(LeftOut(name, why, path.is_dir()))
+            elif path.is_file():
+                entries.append(self.one(base, name))
         if len(entries) > limit:
             raise InvalidInput(f"more than {limit} files below {prefix!r}")
-        return sorted(entries, key=lambda entry: entry.path)
+        return DirectoryListing(entries, left_out)
 
     def probe(self, origin: Origin, path: str, *, write: bool) -> Probe:
         return Probe(True, True, None, ())

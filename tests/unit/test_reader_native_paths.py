@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stager.readers.paths import NameIndex, clean_path, escape_wildcards, fixed_directory, pattern_of
+from stager.readers.paths import NameIndex, clean_path, escape_wildcards, fixed_directory, may_match_below, pattern_of
 
 
 @settings(max_examples=500, deadline=None)
@@ -46,6 +46,20 @@ def test_a_clean_path_stays_below_where_it_is_joined(text):
 def test_globs(glob, matches, others):
     pattern = pattern_of(glob)
     assert [name for name in [*matches, *others] if pattern.fullmatch(name)] == matches
+
+
+@pytest.mark.parametrize(
+    ("glob", "below", "others"),
+    [
+        ("raw/*/*.x", ["raw", "raw/n1"], ["raw/n1/m", "other", "raw/.n"]),
+        ("**/*.x", ["raw", "raw/n1/m"], [".git", "raw/.n"]),
+        ("a/**/z/*", ["a", "a/b", "a/b/c/z"], ["b", "ab"]),
+        ("d/**", ["d"], ["e"]),
+        ("*.x", [], ["raw", "a.x"]),
+    ],
+)
+def test_where_a_glob_could_match_below(glob, below, others):
+    assert [name for name in [*below, *others] if may_match_below(glob, name)] == below
 
 
 def test_a_bracket_without_an_end_says_how_to_write_it():

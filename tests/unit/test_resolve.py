@@ -11,7 +11,8 @@ import pytest
 from stager.model.errors import Denied, ErrorClass, Fault, InvalidInput, Transient
 from stager.model.files import File, Location, Source
 from stager.model.workflow import Job, JobInput, Origin, OriginKind, Workflow
-from stager.ports import Entry
+from stager.ports import DirectoryListing, Entry
+from stager.readers.lines import Place
 from stager.readers.resolve import resolve, unsettled
 from tests.unit.reader_origins import DirectoryAccess
 
@@ -115,6 +116,17 @@ def test_what_an_origin_says_keeps_its_class(tmp_path):
         resolve(workflow_of(tmp_path, *files, File("y", sources=at("a:y"))), Scripted({"x": denied, "y": missing}))
 
 
+def test_every_input_that_is_a_link_out_of_its_origin_is_named_at_once(tmp_path):
+    answers = {name: Fault(ErrorClass.INVALID_INPUT, "link_leads_out", f"{name} leads out", name) for name in "xyz"}
+    files = [File(name, sources=at(f"a:{name}")) for name in "xyz"]
+    where = {name: (Place(7, column), f"jobs.j.inputs[{column}]") for column, name in enumerate("xyz")}
+    with pytest.raises(InvalidInput) as caught:
+        resolve(workflow_of(tmp_path, *files), Scripted(answers), where=where)
+    assert str(caught.value).splitlines() == [
+        f"w:7:{column}: jobs.j.inputs[{column}]: input {name!r}: {name} leads out" for column, name in enumerate("xyz")
+    ]
+
+
 def test_an_origin_that_is_down_is_no_trouble_where_another_has_the_file(tmp_path):
     down = Transient("origin a does not answer", code="origin_unreachable")
     entry = Entry("x", 3, "t", settled=False)
@@ -153,7 +165,7 @@ class Counted:
 
     def list(self, origin, prefix, *, recursive=True, limit=0):
         self.calls += 1
-        return [Entry(name, 1, "t") for name in self.names if name.startswith(prefix + "/")]
+        return DirectoryListing([Entry(name, 1, "t") for name in self.names if name.startswith(prefix + "/")], [])
 
 
 @pytest.mark.parametrize(("directories", "calls"), [(3, 3), (100, 5), (10_000, 1)])

@@ -92,12 +92,6 @@ pub struct ListRequest {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ListAnswer {
-    pub entries: Vec<Entry>,
-    pub truncated: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeRequest {
     pub path: String,

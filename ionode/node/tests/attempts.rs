@@ -281,7 +281,7 @@ fn only_the_sandbox_of_the_attempt_is_removed_and_nothing_through_a_link() {
     }
     symlink(root.path().join("precious"), path.join("way_out")).unwrap();
     std::fs::create_dir_all(path.join("locked/inner")).unwrap();
-    std::fs::set_permissions(path.join("locked"), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(path.join("locked"), std::fs::Permissions::from_mode(0o000)).unwrap();
     release(&node, "a1");
     assert!(!path.exists());
     assert!(root.path().join("precious/file").exists());

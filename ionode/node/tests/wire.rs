@@ -95,7 +95,7 @@ const ANSWERS: &[(&str, Check)] = &[
     ("events.response.json", whole::<EventsAnswer>),
     ("node.response.json", whole::<NodeStatus>),
     ("origin_erase.response.json", whole::<EraseAnswer>),
-    ("origin_list.response.json", whole::<ListAnswer>),
+    ("origin_list.response.json", whole::<stager_origins::Listing>),
     ("origin_probe.response.json", whole::<Probe>),
     ("origin_stat.response.json", whole::<StatAnswer>),
     ("origin_verify.response.json", parsed::<Value>),

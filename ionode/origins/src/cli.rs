@@ -131,8 +131,7 @@ async fn answer(action: &str, origin: Arc<dyn Origin>, value: Value) -> Result<V
         }
         "list" => {
             let list: List = request(action, value)?;
-            let (entries, truncated) = origin.list(&list.prefix, list.recursive, list.limit).await?;
-            Ok(json!({ "entries": entries, "truncated": truncated }))
+            Ok(json!(origin.list(&list.prefix, list.recursive, list.limit).await?))
         }
         "probe" => {
             let probe: ProbeRequest = request(action, value)?;

@@ -50,6 +50,47 @@ pub enum EntryKind {
     Directory,
 }
 
+/// What a listing saw and cannot give as a file.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LeftOut {
+    /// With the replacement character where the name is no UTF-8.
+    pub path: String,
+    pub why: Why,
+    /// Files may lie below it; none of those was looked at.
+    pub directory: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    LinkLeadsOut,
+    LinkLeadsNowhere,
+    LinkToDirectory,
+    LinkDenied,
+    LinkNotFollowed,
+    NotUtf8,
+    SpecialFile,
+}
+
+/// Both lists are sorted by path.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Listing {
+    pub entries: Vec<Entry>,
+    pub left_out: Vec<LeftOut>,
+    pub truncated: bool,
+}
+
+impl Listing {
+    fn cut(mut entries: Vec<Entry>, mut left_out: Vec<LeftOut>, limit: usize) -> Self {
+        let truncated = entries.len() + left_out.len() > limit;
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        left_out.sort_by(|a, b| a.path.cmp(&b.path));
+        entries.truncate(limit);
+        left_out.truncate(limit - entries.len());
+        Self { entries, left_out, truncated }
+    }
+}
+
 /// Where fetched bytes go. Chunks may arrive in any order, from several tasks; each byte of the range exactly once.
 #[async_trait]
 pub trait Sink: Send + Sync {
@@ -104,9 +145,9 @@ pub trait Origin: Send + Sync {
     async fn stat(&self, path: &str) -> Result<Entry, ApiError>;
     /// In the order asked; batched and parallel inside.
     async fn stat_many(&self, paths: &[String]) -> Vec<Result<Entry, ApiError>>;
-    /// Sorted by path, files (and, if not recursive, directories); at most `limit`. The flag says whether more are there; which of them are
-    /// given then is the origin's choice. A prefix that names a file gives that file; one that names nothing is `not_found`.
-    async fn list(&self, prefix: &str, recursive: bool, limit: usize) -> Result<(Vec<Entry>, bool), ApiError>;
+    /// Files (and, if not recursive, directories) and what else is there, at most `limit` of all. `truncated`: more are there; which of
+    /// them are given then is the origin's choice. A prefix that names a file gives that file; one that names nothing is `not_found`.
+    async fn list(&self, prefix: &str, recursive: bool, limit: usize) -> Result<Listing, ApiError>;
     /// Reads `ranges` of the content that has `expected.token` into the sink. A changed token is `source_changed`; fewer bytes than asked
     /// is `short_read`.
     async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError>;

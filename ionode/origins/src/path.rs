@@ -31,7 +31,7 @@ pub fn checked_file(path: &str) -> Result<String, ApiError> {
         return Err(ApiError::invalid(
             "destination_is_directory",
             path,
-            format!("The path {path:?} names the origin's base directory, not a file."),
+            "The origin's own directory is named where a file is needed; name a file in it.".to_owned(),
         ));
     }
     Ok(clean)

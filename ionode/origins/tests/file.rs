@@ -7,8 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use place::DirectoryPlace;
+use stager_core::error::Class;
 use stager_origins::conformance::{self, content, get, local, put, upload, How};
-use stager_origins::{open, FileConfig, Origin, OriginConfig};
+use stager_origins::{open, FileConfig, Origin, OriginConfig, Why};
 
 fn origin(base: &Path) -> Arc<dyn Origin> {
     open(&OriginConfig::File(FileConfig { base_path: base.to_owned(), bandwidth_bytes_per_s_max: None })).unwrap()
@@ -43,15 +44,31 @@ async fn links_are_followed_inside_and_never_out() {
     assert_eq!(get(&**origin, &entry).await.unwrap(), b"inside");
     assert_eq!(origin.stat("directory link/file").await.unwrap().size_bytes, 6);
     for path in ["stolen", "out/secret", "out"] {
-        assert_eq!(origin.stat(path).await.unwrap_err().code, "denied", "{path}");
+        let error = origin.stat(path).await.unwrap_err();
+        assert_eq!((error.code.as_str(), error.class), ("link_leads_out", Class::InvalidInput), "{path}");
     }
     assert_eq!(origin.stat("dangling").await.unwrap_err().code, "not_found");
-    let listed: Vec<String> = origin.list("", true, 100).await.unwrap().0.into_iter().map(|entry| entry.path).collect();
-    assert_eq!(listed, ["link", "real/file"]);
+    let listing = origin.list("", true, 100).await.unwrap();
+    assert_eq!(listing.entries.into_iter().map(|entry| entry.path).collect::<Vec<_>>(), ["link", "real/file"]);
+    let left: Vec<_> = listing.left_out.iter().map(|left| (left.path.as_str(), left.why, left.directory)).collect();
+    let expected = [
+        ("dangling", Why::LinkLeadsNowhere, false),
+        ("directory link", Why::LinkToDirectory, true),
+        ("out", Why::LinkLeadsOut, true),
+        ("stolen", Why::LinkLeadsOut, false),
+    ];
+    assert_eq!(left, expected);
     let file = local(&place, b"new");
-    for path in ["out/new", "directory link/new"] {
-        assert_eq!(upload(&place, &file, path, How::default()).await.unwrap_err().code, "denied", "{path}");
+    for path in ["out/new", "directory link/new", "directory link/deeper/new"] {
+        let error = upload(&place, &file, path, How::default()).await.unwrap_err();
+        assert_eq!((error.code.as_str(), error.class), ("link_not_followed", Class::InvalidInput), "{path}");
+        let link = path.split('/').next().unwrap();
+        assert!(error.message.contains(&format!("{link:?} at")), "{}", error.message);
+        let (directory, _) = path.rsplit_once('/').unwrap();
+        assert_eq!(origin.probe(directory, true).await.findings[0].code, "link_not_followed", "{directory}");
+        assert_eq!(origin.make_directory(path).await.unwrap_err().code, "link_not_followed", "{path}");
     }
+    assert_eq!(origin.erase("directory link/file", None).await.unwrap_err().code, "link_not_followed");
     assert_eq!(upload(&place, &file, "dangling", How::default()).await.unwrap_err().code, "destination_exists");
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
 }
@@ -63,6 +80,8 @@ async fn a_missing_base_and_special_files_are_named() {
     let error = missing.stat("file").await.unwrap_err();
     assert_eq!(error.code, "not_found");
     assert!(error.message.contains("base directory"), "{}", error.message);
+    let itself = missing.probe("", true).await.findings.remove(0);
+    assert!(!itself.message.contains("\"\""), "{}", itself.message);
     nix::unistd::mkfifo(&base.path().join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     assert_eq!(origin(base.path()).stat("fifo").await.unwrap_err().code, "unsupported");
     let relative = OriginConfig::File(FileConfig { base_path: "relative".into(), bandwidth_bytes_per_s_max: None });

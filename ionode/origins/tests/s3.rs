@@ -12,7 +12,7 @@ use relay::{Mischief, Relay, Way};
 use sshd::free_port;
 use stager_core::error::Class;
 use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
-use stager_origins::{verify_content, S3Config, Secret, Verified};
+use stager_origins::{verify_content, Listing, S3Config, Secret, Verified};
 
 fn place(gateway: &Gateway) -> BucketPlace {
     BucketPlace::new(gateway, origin(gateway.config()))
@@ -92,13 +92,13 @@ async fn listings_go_beyond_a_page() {
         async move { place.write_behind(&format!("pages/{i:04}"), b"x").await }
     });
     futures::StreamExt::collect::<Vec<()>>(futures::StreamExt::buffer_unordered(futures::stream::iter(puts), 16)).await;
-    let (entries, truncated) = place.origin.list("pages", true, 100_000).await.unwrap();
+    let Listing { entries, truncated, .. } = place.origin.list("pages", true, 100_000).await.unwrap();
     assert_eq!((entries.len(), truncated), (1203, false));
-    let (entries, truncated) = place.origin.list("pages", true, 1100).await.unwrap();
+    let Listing { entries, truncated, .. } = place.origin.list("pages", true, 1100).await.unwrap();
     assert_eq!((entries.len(), truncated, entries[1099].path.as_str()), (1100, true, "pages/1099"));
-    let (entries, truncated) = place.origin.list("pages", true, 1203).await.unwrap();
+    let Listing { entries, truncated, .. } = place.origin.list("pages", true, 1203).await.unwrap();
     assert_eq!((entries.len(), truncated), (1203, false));
-    let (flat, _) = place.origin.list("", false, 10).await.unwrap();
+    let flat = place.origin.list("", false, 10).await.unwrap().entries;
     assert_eq!(flat.iter().map(|entry| entry.path.as_str()).collect::<Vec<_>>(), ["pages"]);
 }
 

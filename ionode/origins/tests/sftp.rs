@@ -12,7 +12,7 @@ use place::DirectoryPlace;
 use relay::{Mischief, Relay, Way};
 use sshd::{keygen, keygen_of, Sshd};
 use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
-use stager_origins::{open, Origin, OriginConfig, SftpConfig, SftpOrigin, SshfsConfig, Timing, Verified};
+use stager_origins::{open, LeftOut, Listing, Origin, OriginConfig, SftpConfig, SftpOrigin, SshfsConfig, Timing, Verified, Why};
 
 fn origin(config: SftpConfig) -> Arc<dyn Origin> {
     open(&OriginConfig::Sftp(config)).unwrap()
@@ -288,6 +288,33 @@ async fn a_long_way_is_worth_several_connections() {
     assert_eq!(relay.connections(), 6);
 }
 
+/// Who may read what is the server's to say, and no client can keep a link from being changed between two requests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn links_are_followed_as_the_server_follows_them() {
+    let sshd = Sshd::start("");
+    let place = place(&sshd);
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("file"), b"outside").unwrap();
+    std::os::unix::fs::symlink(outside.path().join("file"), sshd.base().join("link")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), sshd.base().join("out")).unwrap();
+    let listing = place.origin.list("", true, 10).await.unwrap();
+    assert_eq!(listing.entries, [place.origin.stat("link").await.unwrap()]);
+    assert_eq!(get(&*place.origin, &listing.entries[0]).await.unwrap(), b"outside");
+    assert_eq!(listing.left_out, [LeftOut { path: "out".into(), why: Why::LinkToDirectory, directory: true }]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_that_cannot_be_written_is_called_by_its_name() {
+    if !nix::unistd::geteuid().is_root() {
+        return eprintln!("not run: a read-only file system needs root to mount one");
+    }
+    let script = "mount -t tmpfs -o ro tmpfs \"$BASE\" && exec \"$@\"";
+    let sshd = Sshd::start_as(&sshd::user_name(), "", &["unshare", "-m", "sh", "-c", script, "sh"]);
+    let finding = place(&sshd).origin.probe("", true).await.findings.remove(0);
+    assert!(finding.message.contains("read-only") && !finding.message.contains("\"\""), "{}", finding.message);
+    assert_eq!(finding.code, "denied");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_files_take_seconds() {
     let sshd = Sshd::start("");
@@ -300,7 +327,7 @@ async fn ten_thousand_files_take_seconds() {
     }
     place.origin.stat("d0").await.unwrap();
     let started = Instant::now();
-    let (entries, truncated) = place.origin.list("", true, 100_000).await.unwrap();
+    let Listing { entries, truncated, .. } = place.origin.list("", true, 100_000).await.unwrap();
     let listed = started.elapsed();
     assert_eq!((entries.len(), truncated), (10_000, false));
     let paths: Vec<String> = entries.into_iter().map(|entry| entry.path).collect();
@@ -323,7 +350,7 @@ async fn a_full_disk_is_called_so() {
     let place = place(&sshd);
     let large = local(&place, &content(1, 3 << 20));
     assert_eq!(upload(&place, &large, "large", How::default()).await.unwrap_err().code, "no_space_origin");
-    assert!(place.origin.list("", true, 10).await.unwrap().0.is_empty());
+    assert!(place.origin.list("", true, 10).await.unwrap().entries.is_empty());
     assert!(place.origin.probe("", false).await.free_bytes.unwrap() > 500_000, "the temporary file is left on a full disk");
     put(&place, "small", &content(2, 1000)).await;
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use serde_json::Value;
 use stager_core::error::ApiError;
 use stager_core::ids::check_relative_path;
-use stager_origins::{OriginConfig, Probe, VerifyAnswer};
+use stager_origins::{Listing, OriginConfig, Probe, VerifyAnswer};
 
 use crate::failure::bad_request;
 use crate::node::{Node, OpenOrigin};
 use crate::replicas::blocking;
-use crate::wire::{EraseAnswer, EraseRequest, ListAnswer, ListRequest, ProbeRequest, StatAnswer, StatEntry, StatRequest, VerifyRequest};
+use crate::wire::{EraseAnswer, EraseRequest, ListRequest, ProbeRequest, StatAnswer, StatEntry, StatRequest, VerifyRequest};
 
 /// What makes two descriptions the same place.
 const PLACE: [&str; 8] = ["kind", "host", "port", "user", "base_path", "bucket", "prefix", "endpoint"];
@@ -62,10 +62,9 @@ pub async fn stat(node: &Node, origin_id: &str, request: StatRequest) -> Result<
     Ok(StatAnswer { entries: request.paths.into_iter().map(entry).collect() })
 }
 
-pub async fn list(node: &Node, origin_id: &str, request: ListRequest) -> Result<ListAnswer, ApiError> {
+pub async fn list(node: &Node, origin_id: &str, request: ListRequest) -> Result<Listing, ApiError> {
     check_place(&request.prefix)?;
-    let (entries, truncated) = node.origin(origin_id)?.origin.list(&request.prefix, request.recursive, request.limit).await?;
-    Ok(ListAnswer { entries, truncated })
+    node.origin(origin_id)?.origin.list(&request.prefix, request.recursive, request.limit).await
 }
 
 /// The origin's base itself is a fine place.

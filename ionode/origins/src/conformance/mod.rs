@@ -38,6 +38,8 @@ pub trait Place: Send + Sync {
     fn corrupt_unfinished(&self) -> bool;
     /// A directory that the origin may not read or write; None where the tests may do everything.
     fn denied_directory(&self) -> Option<String>;
+    /// The base as a directory of this host, where links and pipes can be made; None for object stores.
+    fn far_directory(&self) -> Option<&Path>;
     /// Object stores have none.
     fn has_directories(&self) -> bool;
     fn allows_newlines(&self) -> bool;
@@ -63,6 +65,8 @@ pub async fn all(place: &dyn Place) {
     names::missing_files_are_named(place).await;
     names::many_stats_keep_their_order(place).await;
     names::lists_are_sorted_and_limited(place).await;
+    names::what_is_left_out_is_said(place).await;
+    names::the_base_itself_is_named(place).await;
     names::erasing_minds_the_token(place).await;
     names::probing_leaves_nothing(place).await;
     names::directories_are_no_files(place).await;

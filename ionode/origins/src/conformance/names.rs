@@ -1,7 +1,13 @@
 //! Promises about names: listing, stat, erasing, and what must never be reached.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+
+use nix::sys::stat::Mode;
+
 use super::{code, content, get, local, nothing_but_finals, put, upload, How, Place};
-use crate::{Entry, EntryKind};
+use crate::{Entry, EntryKind, LeftOut, Listing, Why};
 
 pub async fn odd_names_are_only_names(place: &dyn Place) {
     let origin = place.origin();
@@ -26,7 +32,7 @@ pub async fn odd_names_are_only_names(place: &dyn Place) {
         let entry = origin.stat(&path).await.unwrap();
         assert!(get(&*origin, &entry).await.unwrap() == bytes, "{path:?}");
     }
-    let (entries, _) = origin.list("odd", true, 1000).await.unwrap();
+    let entries = origin.list("odd", true, 1000).await.unwrap().entries;
     let mut expected: Vec<String> = names.iter().map(|name| format!("odd/{name}/{name}")).collect();
     expected.sort();
     assert_eq!(paths(&entries), expected);
@@ -90,21 +96,74 @@ pub async fn lists_are_sorted_and_limited(place: &dyn Place) {
     }
     place.write_behind("list/a/.stager-other.part", b"unfinished").await;
     files.sort_unstable();
-    let (entries, truncated) = origin.list("list", true, files.len()).await.unwrap();
-    assert_eq!((paths(&entries), truncated), (files.iter().map(|path| path.to_string()).collect(), false));
+    let Listing { entries, left_out, truncated } = origin.list("list", true, files.len()).await.unwrap();
+    assert_eq!((paths(&entries), left_out, truncated), (files.iter().map(|path| path.to_string()).collect(), vec![], false));
     for entry in &entries {
         assert_eq!(*entry, Entry { settled: entry.settled, ..origin.stat(&entry.path).await.unwrap() }, "list and stat disagree");
     }
-    let (some, truncated) = origin.list("list", true, 4).await.unwrap();
+    let Listing { entries: some, truncated, .. } = origin.list("list", true, 4).await.unwrap();
     assert_eq!((some.len(), truncated), (4, true));
     assert!(some.windows(2).all(|pair| pair[0].path < pair[1].path));
-    let (flat, _) = origin.list("list/", false, 100).await.unwrap();
+    let flat = origin.list("list/", false, 100).await.unwrap().entries;
     let flat: Vec<(String, bool)> = flat.into_iter().map(|entry| (entry.path, entry.kind == EntryKind::Directory)).collect();
     let expected = [("list/B", false), ("list/a", true), ("list/a-b", true), ("list/a.txt", false), ("list/z", false)];
     assert_eq!(flat, expected.map(|(path, directory)| (path.to_owned(), directory)));
-    let (one, _) = origin.list("list/a.txt", true, 10).await.unwrap();
+    let one = origin.list("list/a.txt", true, 10).await.unwrap().entries;
     assert_eq!(paths(&one), ["list/a.txt"]);
     assert!(origin.erase("list/a/.stager-other.part", None).await.unwrap());
+}
+
+/// What no reader can be given is told with its reason, never passed over.
+pub async fn what_is_left_out_is_said(place: &dyn Place) {
+    let Some(base) = place.far_directory() else {
+        return;
+    };
+    let top = base.join("kinds");
+    std::fs::create_dir_all(top.join("real")).unwrap();
+    std::fs::write(top.join("real/file"), b"inside").unwrap();
+    symlink("real/file", top.join("1 file")).unwrap();
+    symlink("nowhere", top.join("2 dangling")).unwrap();
+    symlink("3 loop", top.join("3 loop")).unwrap();
+    symlink("real", top.join("4 directory")).unwrap();
+    nix::unistd::mkfifo(&top.join("5 fifo"), Mode::S_IRWXU).unwrap();
+    symlink("5 fifo", top.join("6 to a fifo")).unwrap();
+    std::fs::write(top.join(OsStr::from_bytes(b"7 \xff")), b"x").unwrap();
+    std::fs::create_dir(top.join(OsStr::from_bytes(b"8 \xff"))).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(top.join("9 socket")).unwrap());
+    let left = |recursive: bool| {
+        let mut left = vec![
+            ("2 dangling", Why::LinkLeadsNowhere, false),
+            ("3 loop", Why::LinkLeadsNowhere, false),
+            ("4 directory", Why::LinkToDirectory, true),
+            ("5 fifo", Why::SpecialFile, false),
+            ("6 to a fifo", Why::SpecialFile, false),
+            ("7 \u{FFFD}", Why::NotUtf8, false),
+            ("9 socket", Why::SpecialFile, false),
+        ];
+        if recursive {
+            left.insert(6, ("8 \u{FFFD}", Why::NotUtf8, true));
+        }
+        left.into_iter().map(|(name, why, directory)| LeftOut { path: format!("kinds/{name}"), why, directory }).collect::<Vec<_>>()
+    };
+    let origin = place.origin();
+    let all = origin.list("kinds", true, 100).await.unwrap();
+    assert_eq!((paths(&all.entries), all.left_out), (vec!["kinds/1 file".to_owned(), "kinds/real/file".to_owned()], left(true)));
+    let flat = origin.list("kinds", false, 100).await.unwrap();
+    assert_eq!((paths(&flat.entries), flat.left_out), (vec!["kinds/1 file".to_owned(), "kinds/real".to_owned()], left(false)));
+    assert!(!all.truncated && origin.list("kinds", true, 4).await.unwrap().truncated, "what is left out counts");
+    std::fs::remove_dir_all(top).unwrap();
+}
+
+/// No text names nothing at all where the origin's own directory is meant.
+pub async fn the_base_itself_is_named(place: &dyn Place) {
+    let origin = place.origin();
+    let file = local(place, b"x");
+    for said in [upload(place, &file, "", How::default()).await.unwrap_err(), origin.erase("", None).await.unwrap_err()] {
+        assert!(!said.message.contains("\"\"") && said.message.contains("origin's"), "{}", said.message);
+    }
+    put(place, "taken", b"other").await;
+    let exists = upload(place, &file, "taken", How::default()).await.unwrap_err();
+    assert!(exists.message.contains("on_exists: replace"), "{}", exists.message);
 }
 
 pub async fn erasing_minds_the_token(place: &dyn Place) {

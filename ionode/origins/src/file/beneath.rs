@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{openat, openat2, OFlag, OpenHow, ResolveFlag};
+use nix::fcntl::{openat, openat2, AtFlags, OFlag, OpenHow, ResolveFlag};
 use nix::libc;
-use nix::sys::stat::{fchmod, fstat, mkdirat, FileStat, Mode};
+use nix::sys::stat::{fchmod, fstat, fstatat, mkdirat, FileStat, Mode};
 
 use crate::rights;
 
@@ -70,6 +70,20 @@ impl Base {
             };
         }
         Ok(here)
+    }
+
+    /// The first name on the way to `path`, itself included, that is a symbolic link.
+    pub fn first_link<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+        ends.map(|end| &path[..end]).find(|part| self.ends_in_link(part))
+    }
+
+    fn ends_in_link(&self, path: &str) -> bool {
+        let (directory, name) = crate::path::split(path);
+        let Ok(parent) = self.directory_without_links(directory, false) else {
+            return false;
+        };
+        fstatat(&parent, name, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok_and(|stat| is_link(&stat))
     }
 }
 

@@ -27,7 +27,7 @@ use crate::pace::Pace;
 use crate::path::{checked, checked_file, split};
 use crate::ranges::pieces;
 use crate::turns::Turns;
-use crate::{Entry, EntryKind, Origin, Probe, Sink, Upload, Uploaded};
+use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded};
 use beneath::Base;
 
 const READ_BYTES: u64 = 1 << 20;
@@ -63,11 +63,7 @@ impl FileOrigin {
 impl Site {
     fn base(&self, path: &str) -> Result<Base, ApiError> {
         Base::open(&self.base_path).map_err(|errno| match errno {
-            Errno::ENOENT | Errno::ENOTDIR => {
-                let message =
-                    format!("The base directory of the {} does not exist; mount or create it before {path:?} can be used.", self.place);
-                ApiError::invalid("not_found", path, message)
-            }
+            Errno::ENOENT | Errno::ENOTDIR => failure::no_base(path, &self.place),
             other => self.failure(other, path),
         })
     }
@@ -76,13 +72,15 @@ impl Site {
         failure::from_errno(errno, path, &self.place)
     }
 
-    /// Of walking to, or making, the directory something is written into.
+    /// Of walking to, or making, the directory something is written into. The kernel says ENOTDIR of a link that it may not follow.
     fn parent_failure(&self, errno: Errno, path: &str) -> ApiError {
-        if matches!(errno, Errno::ENOTDIR | Errno::ELOOP) {
-            let why = "one of its parents is a file or a symbolic link, and nothing is written through those";
-            return failure::denied(path, &self.place, why);
+        if !matches!(errno, Errno::ENOTDIR | Errno::ELOOP) {
+            return self.failure(errno, path);
         }
-        self.failure(errno, path)
+        match self.base(path).ok().as_ref().and_then(|base| base.first_link(path)) {
+            Some(link) => failure::link_not_followed(path, link, &self.place),
+            None => failure::denied(path, &self.place, "one of its parents is a file where a directory is needed"),
+        }
     }
 
     fn entry(&self, path: &str, stat: &FileStat) -> Result<Entry, ApiError> {
@@ -145,7 +143,7 @@ impl Site {
             return Err(failure::source_changed(path, &self.place, token, &entry.token));
         }
         let (directory, name) = split(&clean);
-        let directory = self.base(path)?.directory_without_links(directory, false).map_err(|errno| self.failure(errno, path))?;
+        let directory = self.base(path)?.directory_without_links(directory, false).map_err(|errno| self.parent_failure(errno, &clean))?;
         match nix::unistd::unlinkat(&directory, name, UnlinkatFlags::NoRemoveDir) {
             Err(Errno::ENOENT) => return Ok(false),
             other => other.map_err(|errno| self.failure(errno, path))?,
@@ -199,7 +197,7 @@ impl Origin for FileOrigin {
             .await
     }
 
-    async fn list(&self, prefix: &str, recursive: bool, limit: usize) -> Result<(Vec<Entry>, bool), ApiError> {
+    async fn list(&self, prefix: &str, recursive: bool, limit: usize) -> Result<Listing, ApiError> {
         let (site, prefix) = (self.site.clone(), prefix.to_owned());
         blocking(move || walk::list(&site, &prefix, recursive, limit)).await
     }
@@ -239,7 +237,7 @@ impl Origin for FileOrigin {
         let (site, path) = (self.site.clone(), path.to_owned());
         blocking(move || {
             let clean = checked(&path)?;
-            site.base(&path)?.directory_without_links(&clean, true).map(|_| ()).map_err(|errno| site.parent_failure(errno, &path))
+            site.base(&path)?.directory_without_links(&clean, true).map(|_| ()).map_err(|errno| site.parent_failure(errno, &clean))
         })
         .await
     }

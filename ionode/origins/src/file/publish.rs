@@ -72,6 +72,7 @@ async fn existing(
         let entry = match site.stat(&path) {
             Ok(entry) => entry,
             Err(error) if error.code == "not_found" => return Ok(None),
+            Err(error) if error.code == "link_leads_out" => return Err(site.parent_failure(Errno::ELOOP, &path)),
             Err(error) => return Err(error),
         };
         if entry.kind == EntryKind::Directory {

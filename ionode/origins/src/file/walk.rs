@@ -2,6 +2,7 @@
 //!
 //! The one rule: the walk is in path order, so that a limit ends it early and the answer is the same whatever the directory's own order.
 
+use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
 
 use nix::dir::Dir;
@@ -15,7 +16,7 @@ use stager_core::error::ApiError;
 use super::beneath::{self, Base};
 use super::{entry_of, Site};
 use crate::path::{checked, is_temporary, join, split, temporary_name};
-use crate::{Entry, EntryKind, Probe};
+use crate::{Entry, EntryKind, LeftOut, Listing, Probe, Why};
 
 struct Walk<'a> {
     site: &'a Site,
@@ -23,6 +24,12 @@ struct Walk<'a> {
     recursive: bool,
     limit: usize,
     found: Vec<Entry>,
+    left_out: Vec<LeftOut>,
+}
+
+enum Seen {
+    Member(FileStat),
+    LeftOut(Why),
 }
 
 struct Member {
@@ -31,25 +38,23 @@ struct Member {
     descend: bool,
 }
 
-/// Names that are no UTF-8 cannot be said in the API and are left out, as are sockets, devices and links to directories (they could loop).
-pub fn list(site: &Site, prefix: &str, recursive: bool, limit: usize) -> Result<(Vec<Entry>, bool), ApiError> {
+/// Names that are no UTF-8 cannot be said in the API; links to directories could loop.
+pub fn list(site: &Site, prefix: &str, recursive: bool, limit: usize) -> Result<Listing, ApiError> {
     let clean = checked(prefix)?;
     let base = site.base(prefix)?;
     let start = site.entry(&clean, &base.stat(&clean).map_err(|errno| site.failure(errno, prefix))?)?;
     if start.kind == EntryKind::File {
-        return Ok((vec![start], false));
+        return Ok(Listing { entries: vec![start], ..Listing::default() });
     }
-    let mut walk = Walk { site, base: &base, recursive, limit, found: Vec::new() };
+    let mut walk = Walk { site, base: &base, recursive, limit, found: Vec::new(), left_out: Vec::new() };
     walk.directory(&clean)?;
-    let truncated = walk.found.len() > limit;
-    walk.found.truncate(limit);
-    Ok((walk.found, truncated))
+    Ok(Listing::cut(walk.found, walk.left_out, limit))
 }
 
 impl Walk<'_> {
     fn directory(&mut self, path: &str) -> Result<(), ApiError> {
         for member in self.members(path)? {
-            if self.found.len() > self.limit {
+            if self.found.len() + self.left_out.len() > self.limit {
                 return Ok(());
             }
             let path = join(path, &member.name);
@@ -62,31 +67,71 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn members(&self, path: &str) -> Result<Vec<Member>, ApiError> {
+    fn members(&mut self, path: &str) -> Result<Vec<Member>, ApiError> {
         let handle = self.base.open_beneath(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY).map_err(|errno| self.site.failure(errno, path))?;
         let mut directory = Dir::from_fd(handle).map_err(|errno| self.site.failure(errno, path))?;
-        let mut names = Vec::new();
+        let mut names: Vec<CString> = Vec::new();
         for item in directory.iter() {
-            let item = item.map_err(|errno| self.site.failure(errno, path))?;
-            names.extend(
-                item.file_name().to_str().ok().filter(|name| !matches!(*name, "." | "..") && !is_temporary(name)).map(str::to_owned),
-            );
+            names.push(item.map_err(|errno| self.site.failure(errno, path))?.file_name().to_owned());
         }
-        let mut members: Vec<Member> = names.into_iter().filter_map(|name| self.member(&directory, path, name)).collect();
+        names.retain(|name| !matches!(name.to_bytes(), b"." | b"..") && !name.to_str().is_ok_and(is_temporary));
+        let mut members = Vec::with_capacity(names.len());
+        for name in names {
+            members.extend(self.member(&directory, path, &name)?);
+        }
         // With the slash that follows a directory in its members' paths, or "a.txt" and "a/b" would come out of order.
         members.sort_by_cached_key(|member| if member.descend { format!("{}/", member.name) } else { member.name.clone() });
         Ok(members)
     }
 
-    /// What vanishes between readdir and stat was not there.
-    fn member(&self, directory: &Dir, parent: &str, name: String) -> Option<Member> {
-        let mut stat = fstatat(directory, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
-        if beneath::is_link(&stat) {
-            stat = self.base.stat(&join(parent, &name)).ok().filter(beneath::is_file)?;
+    /// None: it is left out, or vanished between readdir and stat and was not there.
+    fn member(&mut self, directory: &Dir, parent: &str, raw: &CStr) -> Result<Option<Member>, ApiError> {
+        let name = raw.to_string_lossy();
+        let path = join(parent, &name);
+        let stat = match fstatat(directory, raw, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(errno) => return Err(self.site.failure(errno, &path)),
+        };
+        let why = match self.seen(&path, raw, &stat)? {
+            Seen::Member(stat) => {
+                let descend = self.recursive && beneath::is_directory(&stat);
+                return Ok(Some(Member { name: name.into_owned(), stat, descend }));
+            }
+            Seen::LeftOut(why) => why,
+        };
+        let below = if beneath::is_link(&stat) { leads_to_directory(directory, raw) } else { beneath::is_directory(&stat) };
+        if self.recursive || !beneath::is_directory(&stat) {
+            self.left_out.push(LeftOut { path, why, directory: below });
         }
-        let descend = self.recursive && beneath::is_directory(&stat);
-        Some(Member { name, stat, descend })
+        Ok(None)
     }
+
+    fn seen(&self, path: &str, raw: &CStr, stat: &FileStat) -> Result<Seen, ApiError> {
+        if raw.to_str().is_err() {
+            return Ok(Seen::LeftOut(Why::NotUtf8));
+        }
+        if !beneath::is_link(stat) {
+            let known = beneath::is_file(stat) || beneath::is_directory(stat);
+            return Ok(if known { Seen::Member(*stat) } else { Seen::LeftOut(Why::SpecialFile) });
+        }
+        Ok(match self.base.stat(path) {
+            Ok(stat) if beneath::is_file(&stat) => Seen::Member(stat),
+            Ok(stat) if beneath::is_directory(&stat) => Seen::LeftOut(Why::LinkToDirectory),
+            // A kernel that cannot follow within bounds.
+            Ok(stat) if beneath::is_link(&stat) => Seen::LeftOut(Why::LinkNotFollowed),
+            Ok(_) => Seen::LeftOut(Why::SpecialFile),
+            Err(Errno::EXDEV) => Seen::LeftOut(Why::LinkLeadsOut),
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Seen::LeftOut(Why::LinkLeadsNowhere),
+            Err(Errno::EACCES | Errno::EPERM) => Seen::LeftOut(Why::LinkDenied),
+            Err(errno) => return Err(self.site.failure(errno, path)),
+        })
+    }
+}
+
+/// Also out of the base: only whether a pattern could have gone on there is asked, nothing is opened and nothing else is told.
+fn leads_to_directory(directory: &Dir, raw: &CStr) -> bool {
+    fstatat(directory, raw, AtFlags::empty()).is_ok_and(|stat| beneath::is_directory(&stat))
 }
 
 pub fn probe(site: &Site, path: &str, write: bool) -> Probe {
@@ -107,7 +152,7 @@ fn fill(site: &Site, path: &str, write: bool, probe: &mut Probe) -> Result<(), A
         return base.stat(&clean).map(|_| ()).map_err(|errno| site.failure(errno, path));
     }
     probe.writable = Some(false);
-    let directory = nearest(&base, &clean).map_err(|errno| site.failure(errno, path))?;
+    let directory = nearest(&base, &clean).map_err(|errno| site.parent_failure(errno, &clean))?;
     try_write(&directory).map_err(|errno| site.failure(errno, path))?;
     probe.writable = Some(true);
     Ok(())

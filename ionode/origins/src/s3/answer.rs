@@ -24,6 +24,7 @@ const CREDENTIAL_CODES: [&str; 9] = [
 ];
 
 pub fn failure_of(error: &Error, path: &str, place: &str) -> ApiError {
+    let named = failure::shown(path);
     let said = chain(error);
     let code = s3_code(&said);
     if CREDENTIAL_CODES.contains(&code) {
@@ -39,13 +40,13 @@ pub fn failure_of(error: &Error, path: &str, place: &str) -> ApiError {
         Error::Precondition { .. } | Error::NotModified { .. } => ApiError::refused(
             "source_changed",
             path,
-            format!("{path:?} at {place} changed while it was read; plan again with the new content."),
+            format!("{named} at {place} changed while it was read; plan again with the new content."),
         ),
         Error::InvalidPath { .. } => {
-            ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {path:?} (control characters are not allowed)."))
+            ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {named} (control characters are not allowed)."))
         }
         Error::NotImplemented { .. } | Error::NotSupported { .. } => {
-            ApiError::invalid("unsupported", path, format!("{place} does not support what {path:?} needs ({said})."))
+            ApiError::invalid("unsupported", path, format!("{place} does not support what {named} needs ({said})."))
         }
         other => by_transport(other, &said, path, place),
     }
@@ -62,6 +63,7 @@ fn auth_failed(why: &str, place: &str) -> ApiError {
 }
 
 fn by_code(code: &str, path: &str, place: &str) -> Option<ApiError> {
+    let named = failure::shown(path);
     Some(match code {
         "NoSuchBucket" => ApiError::invalid(
             "not_found",
@@ -69,20 +71,21 @@ fn by_code(code: &str, path: &str, place: &str) -> Option<ApiError> {
             format!("The bucket of {place} does not exist; create it or correct its name and endpoint."),
         ),
         "SlowDown" | "ServiceUnavailable" | "RequestLimitExceeded" => {
-            let message = format!("{place} asks to be called less often; {path:?} is tried again later.");
+            let message = format!("{place} asks to be called less often; {named} is tried again later.");
             ApiError { retry_after_s: Some(5.0), ..ApiError::transient("io_error", path, message) }
         }
         "BadDigest" | "XAmzContentSHA256Mismatch" | "InvalidDigest" => failure::written_differs(path, place),
         "EntityTooLarge" | "QuotaExceeded" | "InsufficientStorage" => failure::no_space(path, place),
         "KeyTooLongError" | "InvalidObjectName" | "InvalidURI" => {
-            ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {path:?} ({code})."))
+            ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {named} ({code})."))
         }
         _ => return None,
     })
 }
 
 fn by_transport(error: &Error, said: &str, path: &str, place: &str) -> ApiError {
-    let message = format!("{path:?} at {place} failed: {}.", shown(said));
+    let named = failure::shown(path);
+    let message = format!("{named} at {place} failed: {}.", shown(said));
     if said.contains("redirect") {
         return ApiError::invalid("bad_request", path, format!("{place} is elsewhere: the region or the endpoint is wrong."));
     }
@@ -91,9 +94,9 @@ fn by_transport(error: &Error, said: &str, path: &str, place: &str) -> ApiError 
             let message = format!("{place} cannot be reached; check the endpoint and the network.");
             ApiError::transient("origin_unreachable", path, message)
         }
-        Some(HttpErrorKind::Timeout) => ApiError::transient("timeout", path, format!("{place} did not answer in time for {path:?}.")),
+        Some(HttpErrorKind::Timeout) => ApiError::transient("timeout", path, format!("{place} did not answer in time for {named}.")),
         Some(HttpErrorKind::Request | HttpErrorKind::Interrupted | HttpErrorKind::Decode) => {
-            ApiError::transient("connection_lost", path, format!("The connection to {place} was lost while working on {path:?}."))
+            ApiError::transient("connection_lost", path, format!("The connection to {place} was lost while working on {named}."))
         }
         _ if said.contains("501 ") => ApiError::invalid("unsupported", path, message),
         _ if said.contains("507 ") => failure::no_space(path, place),

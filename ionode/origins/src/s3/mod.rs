@@ -22,7 +22,7 @@ use crate::pace::Pace;
 use crate::path::{checked, checked_file, is_temporary, join, split, temporary_name};
 use crate::ranges::pieces;
 use crate::turns::Turns;
-use crate::{Entry, EntryKind, Origin, Probe, Sink, Upload, Uploaded};
+use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded};
 use client::Clients;
 
 const READ_BYTES: u64 = 8 << 20;
@@ -250,16 +250,13 @@ impl Origin for S3Origin {
         stream::iter(paths.to_vec()).map(|path| async move { self.stat(&path).await }).buffered(STATS_IN_FLIGHT).collect().await
     }
 
-    async fn list(&self, prefix: &str, recursive: bool, limit: usize) -> Result<(Vec<Entry>, bool), ApiError> {
+    async fn list(&self, prefix: &str, recursive: bool, limit: usize) -> Result<Listing, ApiError> {
         let clean = checked(prefix)?;
-        let mut entries = if recursive { self.list_all(&clean, limit).await? } else { self.list_flat(&clean).await? };
+        let entries = if recursive { self.list_all(&clean, limit).await? } else { self.list_flat(&clean).await? };
         if entries.is_empty() && !clean.is_empty() {
-            return Ok((vec![self.head(&clean).await?], false));
+            return Ok(Listing { entries: vec![self.head(&clean).await?], ..Listing::default() });
         }
-        entries.sort_by(|a, b| a.path.cmp(&b.path));
-        let truncated = entries.len() > limit;
-        entries.truncate(limit);
-        Ok((entries, truncated))
+        Ok(Listing::cut(entries, Vec::new(), limit))
     }
 
     async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError> {

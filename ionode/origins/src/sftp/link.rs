@@ -22,7 +22,7 @@ use super::known::KnownKeys;
 use super::session::Session;
 use super::Timing;
 use crate::config::SftpConfig;
-use crate::failure;
+use crate::failure::{self, shown};
 
 /// OpenSSH's own figures, used where the server does not say.
 const IO_BYTES_DEFAULT: u64 = 32 * 1024;
@@ -232,23 +232,25 @@ fn refused(place: &str, error: LinkError) -> ApiError {
 }
 
 fn connection_lost(path: &str, place: &str, why: &str) -> ApiError {
-    ApiError::transient("connection_lost", path, format!("The connection to {place} was lost while working on {path:?} ({why})."))
+    let shown = shown(path);
+    ApiError::transient("connection_lost", path, format!("The connection to {place} was lost while working on {shown} ({why})."))
 }
 
 pub fn failure_of(error: SftpError, path: &str, place: &str) -> ApiError {
+    let shown = shown(path);
     let status = match error {
         SftpError::Status(status) => status,
-        SftpError::Timeout => return ApiError::transient("timeout", path, format!("{place} did not answer in time for {path:?}.")),
-        SftpError::Limited(what) => return ApiError::transient("io_error", path, format!("{path:?} at {place} failed: {what}.")),
+        SftpError::Timeout => return ApiError::transient("timeout", path, format!("{place} did not answer in time for {shown}.")),
+        SftpError::Limited(what) => return ApiError::transient("io_error", path, format!("{shown} at {place} failed: {what}.")),
         other => return connection_lost(path, place, &other.to_string()),
     };
     match status.status_code {
         StatusCode::NoSuchFile => failure::not_found(path, place),
         StatusCode::PermissionDenied => failure::denied(path, place, "permission denied"),
-        StatusCode::BadMessage => ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {path:?}.")),
-        StatusCode::OpUnsupported => ApiError::invalid("unsupported", path, format!("{place} does not support what {path:?} needs.")),
+        StatusCode::BadMessage => ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {shown}.")),
+        StatusCode::OpUnsupported => ApiError::invalid("unsupported", path, format!("{place} does not support what {shown} needs.")),
         StatusCode::NoConnection | StatusCode::ConnectionLost => connection_lost(path, place, "the server says so"),
-        _ => ApiError::transient("io_error", path, format!("{path:?} at {place} failed: the server says {:?}.", status.error_message)),
+        _ => ApiError::transient("io_error", path, format!("{shown} at {place} failed: the server says {:?}.", status.error_message)),
     }
 }
 

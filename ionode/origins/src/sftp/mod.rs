@@ -19,6 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use futures::{stream, StreamExt};
+use russh_sftp::extensions::Statvfs;
 use russh_sftp::protocol::{FileAttributes, FileType};
 use stager_core::error::ApiError;
 
@@ -27,13 +28,15 @@ use crate::failure;
 use crate::pace::Pace;
 use crate::path::{checked, checked_file, split};
 use crate::turns::Turns;
-use crate::{Entry, EntryKind, Origin, Probe, Sink, Upload, Uploaded};
+use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded};
 use link::Link;
 use pool::{Pool, Work};
 
 const STATS_IN_FLIGHT: usize = 64;
 /// Modification times come in whole seconds, so two seconds of age need three of difference.
 const SETTLED_AFTER_S: i64 = 3;
+/// SSH_FXE_STATVFS_ST_RDONLY of statvfs@openssh.com.
+const READ_ONLY: u64 = 1;
 
 /// How long to wait for what; the defaults suit a slow WAN.
 #[derive(Clone, Copy, Debug)]
@@ -195,7 +198,7 @@ impl Site {
             match self.stat_on(link, here).await {
                 Ok(entry) if entry.kind == EntryKind::Directory => break,
                 Ok(_) => return Err(failure::denied(directory, &self.place, &format!("{here:?} is a file where a directory is needed"))),
-                Err(error) if error.code == "not_found" && here.is_empty() => return Err(self.no_base(directory)),
+                Err(error) if error.code == "not_found" && here.is_empty() => return Err(failure::no_base(directory, &self.place)),
                 Err(error) if error.code == "not_found" => missing.push(here),
                 Err(error) => return Err(error),
             }
@@ -214,32 +217,33 @@ impl Site {
         Ok(())
     }
 
-    fn no_base(&self, path: &str) -> ApiError {
-        let message = format!("The base directory of {} does not exist; mount or create it before {path:?} can be used.", self.place);
-        ApiError::invalid("not_found", path, message)
-    }
-
-    async fn free_bytes(&self, link: &Link) -> Option<u64> {
+    async fn file_system(&self, link: &Link) -> Option<Statvfs> {
         if !link.offers.statvfs {
             return None;
         }
-        let vfs = link.sftp.statvfs(self.remote("")).await.ok()?;
-        Some(vfs.blocks_avail.saturating_mul(vfs.fragment_size))
+        link.sftp.statvfs(self.remote("")).await.ok()
     }
 
-    /// SFTP says "Failure" to a full disk as to much else: the file system is asked which it was.
+    /// SFTP says "Failure" to a full or frozen disk as to much else: the file system is asked which it was.
     async fn or_full(&self, link: &Link, error: ApiError, needed_bytes: u64) -> ApiError {
         if error.code != "io_error" {
             return error;
         }
         let said = ["space", "quota"].iter().any(|word| error.message.to_lowercase().contains(word));
-        let full = self.free_bytes(link).await.is_some_and(|free| free < needed_bytes.max(1));
-        if said || full {
+        let file_system = self.file_system(link).await;
+        if file_system.as_ref().is_some_and(|vfs| vfs.flags & READ_ONLY != 0) {
+            return failure::denied(&error.subject, &self.place, "it is mounted read-only");
+        }
+        if said || file_system.is_some_and(|vfs| free_bytes(&vfs) < needed_bytes.max(1)) {
             failure::no_space(&error.subject, &self.place)
         } else {
             error
         }
     }
+}
+
+fn free_bytes(vfs: &Statvfs) -> u64 {
+    vfs.blocks_avail.saturating_mul(vfs.fragment_size)
 }
 
 fn local_now_s() -> i64 {
@@ -257,7 +261,7 @@ impl Origin for SftpOrigin {
         stream::iter(paths.to_vec()).map(|path| async move { site.stat(&path).await }).buffered(STATS_IN_FLIGHT).collect().await
     }
 
-    async fn list(&self, prefix: &str, recursive: bool, limit: usize) -> Result<(Vec<Entry>, bool), ApiError> {
+    async fn list(&self, prefix: &str, recursive: bool, limit: usize) -> Result<Listing, ApiError> {
         walk::list(&self.site, prefix, recursive, limit).await
     }
 

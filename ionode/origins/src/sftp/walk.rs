@@ -5,38 +5,41 @@
 use std::sync::Arc;
 
 use futures::stream::FuturesUnordered;
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::protocol::{File, FileType, OpenFlags, StatusCode};
 use stager_core::error::ApiError;
 
 use super::link::{Link, Opened};
 use super::pool::Work;
-use super::Site;
+use super::{free_bytes, Site};
+use crate::failure;
 use crate::path::{checked, is_temporary, join, split, temporary_name};
-use crate::{Entry, EntryKind, Probe};
+use crate::{Entry, EntryKind, LeftOut, Listing, Probe, Why};
 
 const DIRECTORIES_IN_FLIGHT: usize = 16;
 const LINKS_IN_FLIGHT: usize = 64;
 
 struct Found {
     entries: Vec<Entry>,
+    left_out: Vec<LeftOut>,
     directories: Vec<String>,
     links: Vec<String>,
 }
 
-/// Names that are no UTF-8 cannot be said in the API and are left out, as are sockets, devices and links to directories (they could loop).
-pub async fn list(site: &Arc<Site>, prefix: &str, recursive: bool, limit: usize) -> Result<(Vec<Entry>, bool), ApiError> {
+/// Names that are no UTF-8 cannot be said in the API; links to directories could loop. Where a link leads to is the server's business: it
+/// follows them by the rights of the account, also out of the base, and a client's check would not hold until the file is opened.
+pub async fn list(site: &Arc<Site>, prefix: &str, recursive: bool, limit: usize) -> Result<Listing, ApiError> {
     let clean = checked(prefix)?;
     let lease = site.pool.lease(Work::Metadata).await?;
     let start = site.stat_on(&lease.link, &clean).await?;
     if start.kind == EntryKind::File {
-        return Ok((vec![start], false));
+        return Ok(Listing { entries: vec![start], ..Listing::default() });
     }
-    let mut entries = Vec::new();
+    let (mut entries, mut left_out) = (Vec::new(), Vec::new());
     let mut waiting = vec![clean];
     let mut reading = FuturesUnordered::new();
-    while entries.len() <= limit {
+    while entries.len() + left_out.len() <= limit {
         while reading.len() < DIRECTORIES_IN_FLIGHT {
             let Some(directory) = waiting.pop() else { break };
             reading.push(read_directory(site, &lease.link, directory, recursive));
@@ -45,18 +48,21 @@ pub async fn list(site: &Arc<Site>, prefix: &str, recursive: bool, limit: usize)
         let found = found?;
         entries.extend(found.entries);
         waiting.extend(found.directories);
-        entries.extend(follow(site, &lease.link, found.links).await);
+        left_out.extend(found.left_out);
+        for followed in follow(site, &lease.link, found.links).await? {
+            match followed {
+                Followed::File(entry) => entries.push(entry),
+                Followed::LeftOut(other) => left_out.push(other),
+            }
+        }
     }
-    entries.sort_by(|a: &Entry, b| a.path.cmp(&b.path));
-    let truncated = entries.len() > limit;
-    entries.truncate(limit);
-    Ok((entries, truncated))
+    Ok(Listing::cut(entries, left_out, limit))
 }
 
 async fn read_directory(site: &Site, link: &Arc<Link>, path: String, recursive: bool) -> Result<Found, ApiError> {
     let failed = |error| link.failure(error, &path);
     let opened = Opened::directory(link, &site.remote(&path)).await.map_err(failed)?;
-    let mut found = Found { entries: Vec::new(), directories: Vec::new(), links: Vec::new() };
+    let mut found = Found { entries: Vec::new(), left_out: Vec::new(), directories: Vec::new(), links: Vec::new() };
     loop {
         match link.sftp.readdir(opened.handle.clone()).await {
             Ok(names) => names.files.into_iter().for_each(|file| found.take(site, &path, file, recursive)),
@@ -69,23 +75,50 @@ async fn read_directory(site: &Site, link: &Arc<Link>, path: String, recursive: 
 impl Found {
     fn take(&mut self, site: &Site, parent: &str, file: File, recursive: bool) {
         let name = file.filename;
-        // The decoder puts the replacement character where a name is no UTF-8.
-        if matches!(name.as_str(), "" | "." | "..") || name.contains(['/', '\u{FFFD}']) || is_temporary(&name) {
+        if matches!(name.as_str(), "" | "." | "..") || name.contains('/') || is_temporary(&name) {
             return;
         }
         let path = join(parent, &name);
         match file.attrs.file_type() {
+            // The decoder puts it where a name is no UTF-8. Such a link cannot be followed: it may lead to a directory.
+            kind if name.contains('\u{FFFD}') => {
+                if recursive || kind != FileType::Dir {
+                    let directory = matches!(kind, FileType::Dir | FileType::Symlink);
+                    self.left_out.push(LeftOut { path, why: Why::NotUtf8, directory });
+                }
+            }
             FileType::Symlink => self.links.push(path),
             FileType::Dir if recursive => self.directories.push(path),
-            _ => self.entries.extend(site.entry(&path, &file.attrs)),
+            _ => match site.entry(&path, &file.attrs) {
+                Some(entry) => self.entries.push(entry),
+                None => self.left_out.push(LeftOut { path, why: Why::SpecialFile, directory: false }),
+            },
         }
     }
 }
 
-/// What dangles, or vanished meanwhile, is not there.
-async fn follow(site: &Site, link: &Link, paths: Vec<String>) -> Vec<Entry> {
-    let stats = futures::stream::iter(paths).map(|path| async move { site.stat_on(link, &path).await }).buffer_unordered(LINKS_IN_FLIGHT);
-    stats.filter_map(|entry| async { entry.ok().filter(|entry| entry.kind == EntryKind::File) }).collect().await
+enum Followed {
+    File(Entry),
+    LeftOut(LeftOut),
+}
+
+async fn follow(site: &Site, link: &Link, paths: Vec<String>) -> Result<Vec<Followed>, ApiError> {
+    let stats = futures::stream::iter(paths).map(|path| follow_one(site, link, path)).buffer_unordered(LINKS_IN_FLIGHT);
+    stats.try_collect().await
+}
+
+async fn follow_one(site: &Site, link: &Link, path: String) -> Result<Followed, ApiError> {
+    let why = match site.stat_on(link, &path).await {
+        Ok(entry) if entry.kind == EntryKind::File => return Ok(Followed::File(entry)),
+        Ok(_) => Why::LinkToDirectory,
+        Err(error) => match error.code.as_str() {
+            "not_found" => Why::LinkLeadsNowhere,
+            "denied" => Why::LinkDenied,
+            "unsupported" => Why::SpecialFile,
+            _ => return Err(error),
+        },
+    };
+    Ok(Followed::LeftOut(LeftOut { path, why, directory: why == Why::LinkToDirectory }))
 }
 
 pub async fn probe(site: &Arc<Site>, path: &str, write: bool) -> Probe {
@@ -101,7 +134,7 @@ async fn fill(site: &Arc<Site>, path: &str, write: bool, probe: &mut Probe) -> R
     let lease = site.pool.lease(Work::Metadata).await?;
     let link = &lease.link;
     probe.reachable = true;
-    probe.free_bytes = site.free_bytes(link).await;
+    probe.free_bytes = site.file_system(link).await.as_ref().map(free_bytes);
     if !write {
         return site.stat_on(link, &clean).await.map(|_| ());
     }
@@ -117,7 +150,7 @@ async fn nearest(site: &Site, link: &Link, path: &str) -> Result<String, ApiErro
     let mut here = path;
     loop {
         match site.stat_on(link, here).await {
-            Err(error) if error.code == "not_found" && here.is_empty() => return Err(site.no_base(path)),
+            Err(error) if error.code == "not_found" && here.is_empty() => return Err(failure::no_base(path, &site.place)),
             Err(error) if error.code == "not_found" => here = split(here).0,
             other => return other.map(|_| here.to_owned()),
         }
@@ -129,7 +162,10 @@ async fn try_write(site: &Site, link: &Arc<Link>, directory: &str) -> Result<(),
     let remote = site.remote(&path);
     let failed = |error| link.failure(error, directory);
     let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUDE;
-    let opened = Opened::file(link, &remote, flags, Some(0o600)).await.map_err(failed)?;
+    let opened = match Opened::file(link, &remote, flags, Some(0o600)).await {
+        Ok(opened) => opened,
+        Err(error) => return Err(site.or_full(link, failed(error), 1).await),
+    };
     let written = link.sftp.write(opened.handle.clone(), 0, b"x".to_vec()).await.map_err(failed);
     if let Ok(attributes) = link.sftp.fstat(opened.handle.clone()).await {
         site.learn_clock(&attributes.attrs);

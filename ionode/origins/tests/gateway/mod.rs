@@ -138,6 +138,9 @@ impl Place for BucketPlace {
     fn denied_directory(&self) -> Option<String> {
         None
     }
+    fn far_directory(&self) -> Option<&Path> {
+        None
+    }
     fn has_directories(&self) -> bool {
         false
     }

@@ -82,6 +82,9 @@ impl Place for DirectoryPlace {
     fn denied_directory(&self) -> Option<String> {
         self.denied.clone()
     }
+    fn far_directory(&self) -> Option<&Path> {
+        Some(&self.base)
+    }
     fn has_directories(&self) -> bool {
         true
     }
