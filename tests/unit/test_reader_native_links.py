@@ -74,7 +74,12 @@ def test_reasons_are_told_with_their_names(tree):
 
 @pytest.mark.parametrize(
     ("reference", "found"),
-    [("lab:raw/3*", ["raw/3.dat"]), ("lab:raw/[3a]*", ["raw/3.dat"]), ("lab:raw/*.txt", ["raw/inside.txt"]), ("lab:raw/night/*", ["raw/night/4.fits"])],
+    [
+        ("lab:raw/3*", ["raw/3.dat"]),
+        ("lab:raw/[3a]*", ["raw/3.dat"]),
+        ("lab:raw/*.txt", ["raw/inside.txt"]),
+        ("lab:raw/night/*", ["raw/night/4.fits"]),
+    ],
 )
 def test_what_a_pattern_does_not_mean_is_no_concern(tree, reference, found):
     assert [each.lfn for each in read(tree, reference).jobs["a"].inputs] == found
