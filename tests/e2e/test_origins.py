@@ -287,8 +287,12 @@ def test_over_sftp_links_are_followed_and_what_cannot_be_is_named(stager: Stager
     os.mkfifo(place / "pipe.dat")
     (place / os.fsdecode(b"latin\xff.dat")).write_text("x")
     said = stager.run("submit", workflow, code=2).stderr
-    reasons = {"gone.dat": "leads nowhere", "dir.dat": "to a directory", "pipe.dat": "pipe", "latin\ufffd.dat": "not UTF-8"}
+    reasons = {"gone.dat": "leads nowhere", "pipe.dat": "pipe", "latin\ufffd.dat": "not UTF-8"}
     assert all(f"'o:{name}'" in said and reason in said for name, reason in reasons.items()), said
+    assert "dir.dat" not in said, "a linked directory is passed over as a directory is"
+    workflow.write_text(workflow.read_text().replace("o:*.dat", "o:*.dat/1.dat"))
+    below = stager.run("submit", workflow, code=2).stderr
+    assert "'o:dir.dat'" in below and "to a directory" in below
 
 
 def test_every_link_that_is_named_as_an_input_and_leads_out_is_told_at_once(stager: Stager, short_dir: Path) -> None:

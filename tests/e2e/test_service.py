@@ -342,7 +342,7 @@ def test_what_does_not_exist_is_named(rig: Rig) -> None:
     run = rig.submit(client, rig.three())
     with pytest.raises(InvalidInput, match="no job 'nobody'"):
         client.run(run).logs("nobody")
-    with pytest.raises(Refused, match="'a.mid' is no final"):
+    with pytest.raises(InvalidInput, match="'a.mid' is no final"):
         client.run(run).wait(lfn="a.mid")
     rig.finished(client, run)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.testbed.places import needed_program, program
-from tests.testbed.processes import Server, descendants, end, free_port
+from tests.testbed.processes import Server, answers, descendants, end, free_port
 from tests.testbed.waiting import wait_until
 
 SFTP_SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
@@ -107,6 +107,8 @@ class Sshd:
         if self.server:
             self.server.stop()
             self.server = None
+            # A child that was forked as its parent was ended has the port open until it has come to close it.
+            wait_until(lambda: not answers(self.port), f"port {self.port} to be closed")
 
     def drop_sessions(self) -> None:
         """Ends every connection; new ones are welcome."""
