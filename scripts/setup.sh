@@ -50,7 +50,7 @@ find_python() {
 
 venv_is_made() { [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import pip' >/dev/null 2>&1; }
 
-rust_is_new_enough() { printf '%s\n' 1.85 "$(cargo --version 2>/dev/null | cut -d' ' -f2)" | sort -VC; }
+rust_is_new_enough() { printf '%s\n' 1.90 "$(cargo --version 2>/dev/null | cut -d' ' -f2)" | sort -VC; }
 
 # What is missing to build stager, by the names of Debian.
 missing_packages() {
@@ -68,7 +68,7 @@ missing_packages() {
 need_to_build() {
     local packages told=()
     read -ra packages <<<"$(missing_packages | tr '\n' ' ')"
-    rust_is_new_enough || told+=("Rust 1.85 or newer: https://rustup.rs")
+    rust_is_new_enough || told+=("Rust 1.90 or newer: https://rustup.rs")
     venv_is_made || find_python >/dev/null || ! command -v python3 >/dev/null || told+=("Python 3.11 or newer")
     if [ ${#told[@]} -eq 0 ] && can_install; then
         [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"

@@ -108,26 +108,26 @@ pub struct Change {
     pub segment: u32,
     /// Of its value in the segment's file.
     pub offset: u64,
+    /// What its key was in the index, where that was looked up already.
+    pub before: Option<Option<Stat>>,
 }
 
-impl Change {
-    /// What the key is afterwards.
-    pub fn after(&self, before: Option<&Stat>) -> Option<Stat> {
-        match self.entry.kind {
-            Kind::Delete => None,
-            Kind::Quarantine => before.cloned().map(|before| Stat { quarantined: true, ..before }),
-            Kind::Put => Some(Stat {
-                meta: self.entry.meta.clone(),
-                value_bytes: self.entry.value_bytes,
-                value_crc: self.entry.value_crc,
-                version: self.entry.version,
-                weight_bytes: self.entry.weight_bytes,
-                quarantined: false,
-                segment: self.segment,
-                offset: self.offset,
-                log_bytes: self.entry.log_bytes() as u32,
-            }),
-        }
+/// What a key is after an entry whose value lies at `offset` of `segment`.
+pub fn after(entry: &Entry, segment: u32, offset: u64, before: Option<&Stat>) -> Option<Stat> {
+    match entry.kind {
+        Kind::Delete => None,
+        Kind::Quarantine => before.cloned().map(|before| Stat { quarantined: true, ..before }),
+        Kind::Put => Some(Stat {
+            meta: entry.meta.clone(),
+            value_bytes: entry.value_bytes,
+            value_crc: entry.value_crc,
+            version: entry.version,
+            weight_bytes: entry.weight_bytes,
+            quarantined: false,
+            segment,
+            offset,
+            log_bytes: entry.log_bytes() as u32,
+        }),
     }
 }
 
@@ -212,19 +212,20 @@ impl Index {
     }
 
     /// Takes one frame in: all of its changes and the position behind it, or nothing.
-    pub fn apply(&self, tally: &mut Tally, changes: &[Change], applied: Applied) -> Result<(), ApiError> {
+    pub fn apply(&self, tally: &mut Tally, changes: Vec<Change>, applied: Applied) -> Result<(), ApiError> {
         let mut next = tally.clone();
         next.applied = Applied { version: tally.applied.version.max(applied.version), ..applied };
         // A batch has one state for each key, however often the frame changed it.
         let mut states: HashMap<Vec<u8>, Option<Stat>> = HashMap::with_capacity(changes.len());
-        for change in changes {
+        for mut change in changes {
             let key = full_key(change.entry.table, &change.entry.key);
-            let before = match states.remove(&key) {
-                Some(earlier) => earlier,
-                None => self.get_full(&key)?,
+            let before = match (states.remove(&key), change.before.take()) {
+                (Some(earlier), _) => earlier,
+                (None, Some(known)) => known,
+                (None, None) => self.get_full(&key)?,
             };
-            let after = change.after(before.as_ref());
-            next.change(change, before.as_ref(), after.as_ref());
+            let after = after(&change.entry, change.segment, change.offset, before.as_ref());
+            next.change(&change, before.as_ref(), after.as_ref());
             states.insert(key, after);
         }
         let mut batch = self.database.batch().durability(Some(PersistMode::Buffer));

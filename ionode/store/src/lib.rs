@@ -3,6 +3,7 @@
 //!
 //! The one rule: the log is the only truth. What was acknowledged is in it, on disk; all else (index, sums) can be built from it.
 
+pub mod bench;
 pub mod failure;
 pub mod format;
 mod index;

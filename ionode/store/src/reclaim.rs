@@ -19,6 +19,8 @@ use crate::Shared;
 const GARBAGE_SHARE: f64 = 0.5;
 /// Moved at once; foreground writes go in between.
 const MOVE_BYTES: u64 = 1 << 20;
+/// The newest segment is ended early, for its garbage, from this part of its size on.
+const ROLL_OVER_FROM_PART: u64 = 16;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Tells the collector to end, in its pause too.
@@ -62,15 +64,31 @@ pub fn start(
 
 /// Gives back every segment that is worth it.
 pub fn round(shared: &Shared, sender: &mpsc::Sender<Message>, stopping: &Stopping) -> Result<(), ApiError> {
+    if newest_is_garbage(shared)? {
+        ask(sender, |answer| Message::RollOver { answer })?;
+    }
     while let Some(segment) = victim(shared)? {
         if !empty(shared, sender, stopping, &segment)? {
             return Ok(());
         }
-        let (answer, answered) = oneshot::channel();
-        sender.send(Message::Drop { segment: segment.header.number, answer }).map_err(|_| gone())?;
-        answered.blocking_recv().map_err(|_| gone())??;
+        ask(sender, |answer| Message::Drop { segment: segment.header.number, answer })?;
     }
     Ok(())
+}
+
+fn ask(sender: &mpsc::Sender<Message>, message: impl FnOnce(oneshot::Sender<Result<(), ApiError>>) -> Message) -> Result<(), ApiError> {
+    let (answer, answered) = oneshot::channel();
+    sender.send(message(answer)).map_err(|_| gone())?;
+    answered.blocking_recv().map_err(|_| gone())?
+}
+
+/// And large enough to be worth a file of its own.
+fn newest_is_garbage(shared: &Shared) -> Result<bool, ApiError> {
+    let Some(newest) = shared.segments.newest() else { return Ok(false) };
+    let uses = shared.tally.lock().expect("nobody panics here").uses.get(&newest.header.number).copied().unwrap_or_default();
+    let total_bytes = newest.length()?;
+    let large = total_bytes >= shared.options.segment_bytes / ROLL_OVER_FROM_PART;
+    Ok(large && (uses.live_bytes + uses.mark_bytes) as f64 <= total_bytes as f64 * (1.0 - GARBAGE_SHARE))
 }
 
 /// The segment with the largest share of garbage, if it is worth the work; never the newest. The oldest one needs no marks.
@@ -129,7 +147,5 @@ fn empty(shared: &Shared, sender: &mpsc::Sender<Message>, stopping: &Stopping, s
 }
 
 fn hand_over(sender: &mpsc::Sender<Message>, moving: Vec<Moving>) -> Result<(), ApiError> {
-    let (answer, answered) = oneshot::channel();
-    sender.send(Message::Move { moving, answer }).map_err(|_| gone())?;
-    answered.blocking_recv().map_err(|_| gone())?
+    ask(sender, |answer| Message::Move { moving, answer })
 }

@@ -226,13 +226,12 @@ impl Replay<'_> {
             position.sequence = frame.sequence;
             self.recovered.entries += frame.entries.len() as u64;
             let number = segment.header.number;
-            changes.extend(frame.entries.into_iter().map(|(entry, range)| Change { entry, segment: number, offset: range.start }));
+            changes.extend(frame.entries.into_iter().map(|(entry, range)| Change { entry, segment: number, offset: range.start, before: None }));
             if changes.len() >= ENTRIES_AT_ONCE {
-                self.index.apply(&mut self.tally, &changes, position)?;
-                changes.clear();
+                self.index.apply(&mut self.tally, std::mem::take(&mut changes), position)?;
             }
         }
-        self.index.apply(&mut self.tally, &changes, position)
+        self.index.apply(&mut self.tally, changes, position)
     }
 
     /// What to do about bytes that are no whole frame: cut them off (`None`), go on behind them, or refuse.

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::failure::{at, is_full};
 use crate::format::{self, Entry, Kind, SegmentHeader, KEY_BYTES_MAX, META_BYTES_MAX};
-use crate::index::{Applied, Change, Index, Stat, Totals};
+use crate::index::{self, Applied, Change, Index, Stat, Totals};
 use crate::recovery;
 use crate::segments::Segment;
 use crate::{Done, Health, Op, Shared, Sync, When};
@@ -46,6 +46,8 @@ pub enum Message {
     Move { moving: Vec<Moving>, answer: oneshot::Sender<Result<(), ApiError>> },
     /// The segment holds nothing that counts any more.
     Drop { segment: u32, answer: oneshot::Sender<Result<(), ApiError>> },
+    /// The newest segment is mostly garbage: what comes goes into a new one.
+    RollOver { answer: oneshot::Sender<Result<(), ApiError>> },
     Stop,
 }
 
@@ -101,10 +103,17 @@ struct Writer {
 
 type Name = (u8, Vec<u8>);
 
+/// An entry to be written, with what its key is in the index.
+struct Chosen {
+    entry: Entry,
+    value: Bytes,
+    before: Option<Option<Stat>>,
+}
+
 /// Entries chosen so far, and what their keys are after them.
 #[derive(Default)]
 struct Group {
-    entries: Vec<(Entry, Bytes)>,
+    entries: Vec<Chosen>,
     states: HashMap<Name, Option<Stat>>,
     totals: HashMap<u8, Totals>,
     /// What the states were before each entry of the submission at hand; the inner `None`: not known to the group.
@@ -139,6 +148,7 @@ impl Writer {
                 Message::Write(first) => held = self.write_group(first, receiver),
                 Message::Move { moving, answer } => drop(answer.send(self.move_entries(moving))),
                 Message::Drop { segment, answer } => drop(answer.send(self.drop_segment(segment))),
+                Message::RollOver { answer } => drop(answer.send(self.roll_over())),
                 Message::Stop => break,
             }
         }
@@ -192,7 +202,7 @@ impl Writer {
             }
         }
         let written = match healthy {
-            Ok(index) if !group.entries.is_empty() => self.append(&index, &group.entries),
+            Ok(index) if !group.entries.is_empty() => self.append(&index, std::mem::take(&mut group.entries)),
             _ => Ok(()),
         };
         for (answer, decided) in answers {
@@ -220,9 +230,12 @@ impl Writer {
             Op::Quarantine { table, key, when } => (Kind::Quarantine, table, key, Vec::new(), Bytes::new(), 0, when),
         };
         let name = (table, key);
-        let before = match group.states.get(&name) {
-            Some(state) => state.clone(),
-            None => index.get(table, &name.1)?,
+        let (before, in_index) = match group.states.get(&name) {
+            Some(state) => (state.clone(), None),
+            None => {
+                let found = index.get(table, &name.1)?;
+                (found.clone(), Some(found))
+            }
         };
         let met = match when {
             When::Any => kind != Kind::Quarantine || before.is_some(),
@@ -253,11 +266,11 @@ impl Writer {
             value_bytes: value.len() as u32,
             value_crc,
         };
-        let change = Change { entry, segment: 0, offset: 0 };
-        let known = group.states.insert(name.clone(), change.after(before.as_ref()));
+        // Its place is not known yet, and nobody asks for it within the group.
+        let known = group.states.insert(name.clone(), index::after(&entry, 0, 0, before.as_ref()));
         group.undo.push((name, known));
         let version = self.position.version;
-        group.entries.push((change.entry, value));
+        group.entries.push(Chosen { entry, value, before: in_index });
         Ok(match kind {
             Kind::Put => Done::Put { version, before },
             Kind::Delete => Done::Deleted { before },
@@ -280,9 +293,9 @@ impl Writer {
     }
 
     /// One frame: on disk as the options say, then in the index.
-    fn append(&mut self, index: &Index, entries: &[(Entry, Bytes)]) -> Result<(), ApiError> {
+    fn append(&mut self, index: &Index, entries: Vec<Chosen>) -> Result<(), ApiError> {
         self.roll_over_if_full()?;
-        let borrowed: Vec<(&Entry, &[u8])> = entries.iter().map(|(entry, value)| (entry, &value[..])).collect();
+        let borrowed: Vec<(&Entry, &[u8])> = entries.iter().map(|chosen| (&chosen.entry, &chosen.value[..])).collect();
         let sequence = self.position.sequence + 1;
         let (bytes, offsets) = format::frame(self.shared.salt, sequence, &borrowed);
         let (segment, start) = (self.position.active.clone(), self.position.length);
@@ -307,13 +320,12 @@ impl Writer {
         counters.log_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.shared.set_health(Health::Ready);
         let number = segment.header.number;
-        let changes: Vec<Change> = entries
-            .iter()
-            .zip(offsets)
-            .map(|((entry, _), offset)| Change { entry: entry.clone(), segment: number, offset: start + offset })
+        let placed = entries.into_iter().zip(offsets);
+        let changes = placed
+            .map(|(Chosen { entry, before, .. }, offset)| Change { entry, segment: number, offset: start + offset, before })
             .collect();
         let applied = Applied { segment: number, offset: self.position.length, sequence, version: self.position.version };
-        let applied = index.apply(&mut self.shared.tally.lock().expect("nobody panics here"), &changes, applied);
+        let applied = index.apply(&mut self.shared.tally.lock().expect("nobody panics here"), changes, applied);
         if let Err(error) = &applied {
             // The frame is in the log: the index catches up with it when it can be opened again.
             self.fail(&format!("the index cannot be written: {error}"));
@@ -388,6 +400,10 @@ impl Writer {
         if self.position.length < self.shared.options.segment_bytes {
             return Ok(());
         }
+        self.roll_over()
+    }
+
+    fn roll_over(&mut self) -> Result<(), ApiError> {
         if self.shared.options.sync != Sync::Never {
             self.sync()?;
         }
@@ -419,7 +435,7 @@ impl Writer {
             if !keep {
                 continue;
             }
-            let mark = (entry.kind == Kind::Put && now.is_some_and(|now| now.quarantined)).then(|| Entry {
+            let mark = (entry.kind == Kind::Put && now.as_ref().is_some_and(|now| now.quarantined)).then(|| Entry {
                 kind: Kind::Quarantine,
                 meta: Vec::new(),
                 value_bytes: 0,
@@ -428,13 +444,13 @@ impl Writer {
                 ..entry.clone()
             });
             self.shared.counters.moved_bytes.fetch_add(entry.log_bytes(), Ordering::Relaxed);
-            entries.push((entry, value));
-            entries.extend(mark.map(|mark| (mark, Bytes::new())));
+            entries.push(Chosen { entry, value, before: Some(now) });
+            entries.extend(mark.map(|entry| Chosen { entry, value: Bytes::new(), before: None }));
         }
         if entries.is_empty() {
             return Ok(());
         }
-        self.append(&index, &entries)
+        self.append(&index, entries)
     }
 
     /// What it held has moved: on disk at its new place before the old one goes.

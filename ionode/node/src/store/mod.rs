@@ -16,6 +16,7 @@ use nix::fcntl::Flock;
 use stager_core::error::ApiError;
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+use stager_store::Log;
 
 use journal::{Durability, Journal};
 
@@ -26,6 +27,8 @@ pub struct Store {
     root: PathBuf,
     pub durability: Durability,
     journal: Journal,
+    /// Small files and metadata by name.
+    pub log: Log,
     token: String,
     /// Held for as long as the process lives: no second node on this directory.
     _lock: Flock<File>,

@@ -13,6 +13,7 @@ use stager_core::error::ApiError;
 use stager_core::index::Index;
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
+use stager_store::{Log, Options, Sync};
 
 use super::journal::{Durability, Journal};
 use super::{log, name, names, tree, Store, FORMAT};
@@ -68,7 +69,10 @@ pub fn open(root: &Path, capacity_bytes: u64, durability: Durability) -> Result<
         false => (log_path, readback.whole_bytes),
     };
     let journal = Journal::open(&log_path, whole_bytes, durability)?;
-    let store = Store { root, durability, journal, token, _lock: lock };
+    let sync = if durability.0 { Sync::Always } else { Sync::Never };
+    let (log, recovered) = Log::open(&root, Options { sync, ..Options::default() })?;
+    tracing::info!(?recovered, "opened the segment log");
+    let store = Store { root, durability, journal, log, token, _lock: lock };
     store.journal.write_blocking(findings)?;
     Ok(Opened { store, index, lost })
 }
