@@ -3,16 +3,20 @@
 //! The one rule: a delete is in the log before the first byte goes, so a crash in between leaves garbage, never a hole.
 
 use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use nix::sys::memfd::{memfd_create, MFdFlags};
 use stager_core::error::{ApiError, Class};
 use stager_core::record::Record;
-use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+use stager_core::replica::{Replica, ReplicaKey};
 
 use crate::failure::{at, bad_request};
 use crate::node::{Cause, Node};
-use crate::store::{digest, tree};
+use crate::store::digest::Digests;
+use crate::store::{digest, tree, Content};
 use crate::wire::Fact;
 
 pub fn get(node: &Node, key: &ReplicaKey) -> Result<Replica, ApiError> {
@@ -73,18 +77,10 @@ pub async fn verify(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Result
 pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
     let key = replica.key();
     let look = crate::seals::look(&node.store, replica);
-    let path = node.store.data_path(&key);
-    let found = match replica.kind {
-        ReplicaKind::File => match File::open(&path) {
-            Ok(file) => Some(digest::of_file(&file, &path, false)?),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(crate::failure::disk("opening", &path, &error)),
-        },
-        ReplicaKind::Directory => match tree::verify(&path, &node.store.manifest_path(&key)) {
-            Ok(found) => found,
-            Err(error) if error.class == Class::Corrupt => None,
-            Err(error) => return Err(error),
-        },
+    let found = match digests_now(node, replica) {
+        Ok(found) => found,
+        Err(error) if error.class == Class::Corrupt => None,
+        Err(error) => return Err(error),
     };
     let matches = found.is_some_and(|found| {
         (found.size_bytes, &found.blake3, &found.crc64nvme) == (replica.size_bytes, &replica.blake3, &replica.crc64nvme)
@@ -96,27 +92,51 @@ pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
     Ok(matches)
 }
 
-/// The open file of a replica or of one member, and its size.
+/// Of the content as it is now; `None` where a file of it is missing.
+fn digests_now(node: &Node, replica: &Replica) -> Result<Option<Digests>, ApiError> {
+    match node.store.content(replica)? {
+        Content::InLog(bytes) => Ok(Some(digest::of_bytes(&bytes, false))),
+        Content::File(path) => match File::open(&path) {
+            Ok(file) => digest::of_file(&file, &path, false).map(Some),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(crate::failure::disk("opening", &path, &error)),
+        },
+        Content::Tree { top, manifest } => tree::verify(&top, &manifest),
+    }
+}
+
+/// The open file of a replica or of one member, and its size. Content that lies in the log comes in a file in memory.
 pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<(File, PathBuf, u64), ApiError> {
     let replica = node.books().index.readable(key)?.clone();
-    let (path, size_bytes) = match (replica.kind, member) {
-        (ReplicaKind::File, None) => (node.store.data_path(key), replica.size_bytes),
-        (ReplicaKind::Directory, Some(member)) => {
-            let manifest = tree::Manifest::read(&node.store.manifest_path(key))?;
+    let (path, size_bytes) = match (node.store.content(&replica)?, member) {
+        (Content::InLog(bytes), None) => return in_memory(&replica, &bytes).map(|(file, path)| (file, path, replica.size_bytes)),
+        (Content::File(path), None) => (path, replica.size_bytes),
+        (Content::Tree { top, manifest }, Some(member)) => {
+            let manifest = tree::Manifest::read(&manifest)?;
             let entry = manifest.member(member).ok_or_else(|| {
                 ApiError::invalid("not_found", member, format!("the directory {key} has no member {member}; list its manifest"))
             })?;
-            (node.store.data_path(key).join(member), entry.size_bytes)
+            (top.join(member), entry.size_bytes)
         }
-        (ReplicaKind::File, Some(_)) => {
+        (Content::InLog(_) | Content::File(_), Some(_)) => {
             return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no members; leave ?member out")))
         }
-        (ReplicaKind::Directory, None) => {
+        (Content::Tree { .. }, None) => {
             return Err(bad_request(&key.file_id, format!("replica {key} is a directory; name one ?member=path")))
         }
     };
     let file = File::open(&path).map_err(at("opening", &path))?;
     Ok((file, path, size_bytes))
+}
+
+/// Small content as a file without a disk under it; the path leads to it for as long as the file is open.
+pub fn in_memory(replica: &Replica, content: &[u8]) -> Result<(File, PathBuf), ApiError> {
+    let path = PathBuf::from(&replica.file_id);
+    let made = memfd_create(c"replica", MFdFlags::MFD_CLOEXEC).map_err(at("making a file in memory for", &path))?;
+    let mut file = File::from(made);
+    file.write_all(content).map_err(at("writing in memory", &path))?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    Ok((file, path))
 }
 
 /// Disk work off the runtime's threads. A panic there is a bug and comes back as one.

@@ -6,6 +6,7 @@
 pub mod bench;
 pub mod failure;
 pub mod format;
+pub mod fsck;
 mod index;
 mod list;
 mod reclaim;
@@ -20,14 +21,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use stager_core::error::ApiError;
+use tokio::sync::oneshot;
 
 pub use index::{Stat, Totals};
 pub use list::{Listed, Page};
-pub use recovery::Recovered;
+pub use recovery::{Broken, Recovered};
 
 use index::{Index, Tally};
 use segments::Segments;
-use writer::{Message, Submission};
+use writer::{Answer, Message, Submission};
 
 /// When an acknowledged write is on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,23 +176,28 @@ impl Log {
 
     /// All in one frame; each operation is done or not by its own condition. Returns when they are acknowledged as `Options::sync` says.
     pub async fn write(&self, ops: Vec<Op>) -> Result<Vec<Done>, ApiError> {
-        self.submit(ops, false)?.await.map_err(|_| writer::gone())?
+        self.submit(ops, false, Vec::new())?.await.map_err(|_| writer::gone())?
     }
 
     /// As `write`, but all operations are done or none: nothing is if one condition does not hold.
     pub async fn write_all(&self, ops: Vec<Op>) -> Result<Vec<Done>, ApiError> {
-        self.submit(ops, true)?.await.map_err(|_| writer::gone())?
+        self.write_all_after(Vec::new(), ops).await
+    }
+
+    /// As `write_all`, after these directories, in which files that the operations name were made, were synced.
+    pub async fn write_all_after(&self, directories: Vec<PathBuf>, ops: Vec<Op>) -> Result<Vec<Done>, ApiError> {
+        self.submit(ops, true, directories)?.await.map_err(|_| writer::gone())?
     }
 
     /// As `write_all`, from a thread that may wait.
     pub fn write_all_blocking(&self, ops: Vec<Op>) -> Result<Vec<Done>, ApiError> {
-        self.submit(ops, true)?.blocking_recv().map_err(|_| writer::gone())?
+        self.submit(ops, true, Vec::new())?.blocking_recv().map_err(|_| writer::gone())?
     }
 
-    fn submit(&self, ops: Vec<Op>, whole: bool) -> Result<tokio::sync::oneshot::Receiver<Result<Vec<Done>, ApiError>>, ApiError> {
+    fn submit(&self, ops: Vec<Op>, whole: bool, directories: Vec<PathBuf>) -> Result<oneshot::Receiver<Answer>, ApiError> {
         writer::check(&ops)?;
-        let (answer, answered) = tokio::sync::oneshot::channel();
-        self.sender.send(Message::Write(Submission { ops, whole, answer })).map_err(|_| writer::gone())?;
+        let (answer, answered) = oneshot::channel();
+        self.sender.send(Message::Write(Submission { ops, whole, directories, answer })).map_err(|_| writer::gone())?;
         Ok(answered)
     }
 

@@ -4,6 +4,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::io::Write;
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock, Weak};
@@ -33,12 +34,12 @@ pub struct Recovered {
     pub took: Duration,
 }
 
-fn index_path(directory: &Path) -> PathBuf {
+pub fn index_path(directory: &Path) -> PathBuf {
     directory.join("index")
 }
 
 /// Says by which boot of the system the index is open: after another one, a power cut may have torn it.
-fn mark_path(directory: &Path) -> PathBuf {
+pub fn mark_path(directory: &Path) -> PathBuf {
     directory.join("index.open")
 }
 
@@ -46,10 +47,14 @@ pub fn open(directory: &Path, options: Options) -> Result<(Shared, Position, Rec
     let started = Instant::now();
     let below = directory.join("segments");
     DirBuilder::new().recursive(true).mode(0o700).create(&below).map_err(at("making", &below))?;
-    let segments = Segments::open(&below)?;
+    let (segments, unfinished) = Segments::open(&below)?;
+    for path in unfinished {
+        fs::remove_file(&path).map_err(at("removing", &path))?;
+    }
     let salt = common_salt(&segments)?;
     let (index, tally, index_rebuilt) = trusted_index(directory, &segments, options)?;
-    let mut replay = Replay { index: &index, tally, recovered: Recovered { index_rebuilt, ..Recovered::default() } };
+    let mut replay = Replay::new(&index, tally);
+    replay.recovered.index_rebuilt = index_rebuilt;
     replay.run(&segments)?;
     let Replay { tally, mut recovered, .. } = replay;
     let newest = segments.newest();
@@ -173,22 +178,36 @@ pub fn reopen_index(shared: &Shared) -> Result<(), ApiError> {
         Ok((tally, index)) if is_covered(&shared.segments, &tally)? => (index, tally),
         _ => empty_index(&path, shared.options)?,
     };
-    let mut replay = Replay { index: &index, tally, recovered: Recovered::default() };
+    let mut replay = Replay::new(&index, tally);
     replay.run(&shared.segments)?;
     *shared.tally.lock().expect("nobody panics here") = replay.tally;
     *shared.index.write().expect("nobody panics here") = Some(Arc::new(index));
     Ok(())
 }
 
-/// Takes frames of the log into the index, from where it stands.
-struct Replay<'a> {
-    index: &'a Index,
-    tally: Tally,
-    recovered: Recovered,
+/// Bytes of a segment that are no whole frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    pub path: PathBuf,
+    pub segment: u32,
+    pub bytes: Range<u64>,
 }
 
-impl Replay<'_> {
-    fn run(&mut self, segments: &Segments) -> Result<(), ApiError> {
+/// Takes frames of the log into the index, from where it stands.
+pub struct Replay<'a> {
+    index: &'a Index,
+    pub tally: Tally,
+    pub recovered: Recovered,
+    /// Pass over whatever is broken, change nothing, and tell it here.
+    pub lenient: Option<Vec<Broken>>,
+}
+
+impl<'a> Replay<'a> {
+    pub fn new(index: &'a Index, tally: Tally) -> Self {
+        Self { index, tally, recovered: Recovered::default(), lenient: None }
+    }
+
+    pub fn run(&mut self, segments: &Segments) -> Result<(), ApiError> {
         let from = self.tally.applied;
         let all = segments.from(from.segment);
         for (at, segment) in all.iter().enumerate() {
@@ -243,7 +262,12 @@ impl Replay<'_> {
         newest: bool,
     ) -> Result<Option<Frame>, ApiError> {
         let later = scanner.later_frame(position.offset, position.sequence)?;
-        let broken_bytes = later.as_ref().map_or(scanner.file_bytes(), |later| later.start) - position.offset;
+        let broken = position.offset..later.as_ref().map_or(scanner.file_bytes(), |later| later.start);
+        if let Some(all) = &mut self.lenient {
+            all.push(Broken { path: segment.path.clone(), segment: segment.header.number, bytes: broken });
+            return Ok(later);
+        }
+        let broken_bytes = broken.end - broken.start;
         if segment.header.synced {
             // Each frame was on disk before the next was begun: behind an unfinished one there is nothing.
             if let Some(later) = &later {

@@ -152,6 +152,13 @@ pub struct Frame {
     pub entries: Vec<(Entry, Range<u64>)>,
 }
 
+/// Says of a segment that bytes in it may be passed over, as if it had been written without syncing.
+pub fn allow_gaps(segment: &Segment) -> Result<(), ApiError> {
+    let header = SegmentHeader { synced: false, ..segment.header };
+    segment.file.write_all_at(&header.to_bytes(), 0).map_err(at("writing", &segment.path))?;
+    segment.file.sync_all().map_err(at("fsync of", &segment.path))
+}
+
 pub fn damaged(path: &Path, offset: u64, why: &str) -> ApiError {
     let subject = path.display().to_string();
     let message = format!(
@@ -176,9 +183,10 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// What is in `directory`; a last one whose header was never finished is removed.
-    pub fn open(directory: &Path) -> Result<Self, ApiError> {
+    /// What is in `directory`, and files whose header was never finished.
+    pub fn open(directory: &Path) -> Result<(Self, Vec<PathBuf>), ApiError> {
         let mut by_number = BTreeMap::new();
+        let mut unfinished = Vec::new();
         for entry in fs::read_dir(directory).map_err(at("listing", directory))? {
             let path = entry.map_err(at("listing", directory))?.path();
             if path.extension().is_none_or(|extension| extension != "seg") {
@@ -188,10 +196,10 @@ impl Segments {
                 Some(segment) => {
                     by_number.insert(segment.header.number, Arc::new(segment));
                 }
-                None => fs::remove_file(&path).map_err(at("removing", &path))?,
+                None => unfinished.push(path),
             }
         }
-        Ok(Self { directory: directory.to_owned(), by_number: RwLock::new(by_number) })
+        Ok((Self { directory: directory.to_owned(), by_number: RwLock::new(by_number) }, unfinished))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<u32, Arc<Segment>>> {

@@ -2,8 +2,9 @@
 //!
 //! The one rule: a caller is answered as done only when its frame is on disk and in the index.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use crate::failure::{at, is_full};
 use crate::format::{self, Entry, Kind, SegmentHeader, KEY_BYTES_MAX, META_BYTES_MAX};
 use crate::index::{self, Applied, Change, Index, Stat, Totals};
 use crate::recovery;
-use crate::segments::Segment;
+use crate::segments::{sync_directory, Segment};
 use crate::{Done, Health, Op, Shared, Sync, When};
 
 /// A group ends when it holds so much; a single larger submission is a group by itself.
@@ -26,11 +27,15 @@ const SUBMISSION_BYTES_MAX: usize = 64 << 20;
 /// How long a disk that fails is left alone before it is tried again.
 const MEND_EVERY: Duration = Duration::from_secs(1);
 
+pub type Answer = Result<Vec<Done>, ApiError>;
+
 pub struct Submission {
     pub ops: Vec<Op>,
     /// All or none.
     pub whole: bool,
-    pub answer: oneshot::Sender<Result<Vec<Done>, ApiError>>,
+    /// To be synced before the frame is written.
+    pub directories: Vec<PathBuf>,
+    pub answer: oneshot::Sender<Answer>,
 }
 
 /// An entry that the collector saw at this place: it is written again if it is still the newest of its key.
@@ -116,6 +121,7 @@ struct Group {
     entries: Vec<Chosen>,
     states: HashMap<Name, Option<Stat>>,
     totals: HashMap<u8, Totals>,
+    directories: BTreeSet<PathBuf>,
     /// What the states were before each entry of the submission at hand; the inner `None`: not known to the group.
     undo: Vec<(Name, Option<Option<Stat>>)>,
 }
@@ -187,6 +193,7 @@ impl Writer {
         while let Some(submission) = next.take() {
             ops += submission.ops.len();
             bytes += submission.ops.iter().map(|op| if let Op::Put { value, .. } = op { value.len() } else { 0 }).sum::<usize>();
+            group.directories.extend(submission.directories);
             let decided = match &healthy {
                 Ok(index) => self.decide(index, &mut group, submission.ops, submission.whole),
                 Err(error) => Err(error.clone()),
@@ -202,7 +209,9 @@ impl Writer {
             }
         }
         let written = match healthy {
-            Ok(index) if !group.entries.is_empty() => self.append(&index, std::mem::take(&mut group.entries)),
+            Ok(index) if !group.entries.is_empty() => {
+                self.sync_directories(&group.directories).and_then(|()| self.append(&index, std::mem::take(&mut group.entries)))
+            }
             _ => Ok(()),
         };
         for (answer, decided) in answers {
@@ -290,6 +299,13 @@ impl Writer {
         }
         now.weight_bytes = rest + weight_bytes;
         None
+    }
+
+    fn sync_directories(&self, directories: &BTreeSet<PathBuf>) -> Result<(), ApiError> {
+        if self.shared.options.sync != Sync::Always {
+            return Ok(());
+        }
+        directories.iter().try_for_each(|directory| sync_directory(directory))
     }
 
     /// One frame: on disk as the options say, then in the index.

@@ -16,7 +16,7 @@ use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_core::space::Holder;
 use stager_origins::{content_blake3, Entry, EntryKind, Origin};
 
-use super::intake;
+use super::{intake, small};
 use super::run::{watched, Job, Moved};
 use crate::failure::at;
 use crate::node::Node;
@@ -24,7 +24,7 @@ use crate::replicas::blocking;
 use crate::store::digest::{Digests, Hasher};
 use crate::wire::{Expected, FetchRequest};
 
-const STALL: Duration = Duration::from_secs(60);
+pub(super) const STALL: Duration = Duration::from_secs(60);
 /// Reading content a second time moves no byte that we could count: it gets time by its size on top.
 const READ_AGAIN_BYTES_PER_S_MIN: u64 = 8 << 20;
 /// Below this the blocks are not worth a call to reserve them.
@@ -41,6 +41,12 @@ pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, c
             return Err(error);
         }
     };
+    if entry.size_bytes <= node.store.inline_bytes_max {
+        if let Some(partial) = claimed {
+            discard(node, &partial.key).await;
+        }
+        return small::fetch(node, job, request, &entry, origin.as_ref()).await;
+    }
     let partial = adopt(node, &key, &source, request.expected.size_bytes, claimed).await?;
     let outcome = bring(node, job, request, &entry, origin.as_ref(), partial.clone()).await;
     match outcome {
@@ -140,7 +146,7 @@ async fn bring(
     origin: &dyn Origin,
     partial: Partial,
 ) -> Result<Moved, Stopped> {
-    let want = Want { sha256: request.expected.sha256.is_some(), md5: origin.content_md5(entry).is_some() };
+    let want = Want::of(request, origin, entry);
     let path = node.store.partial_path(&partial.key);
     let size_bytes = partial.size_bytes;
     let opened = blocking(move || open_partial(path, partial, want)).await;
@@ -154,11 +160,7 @@ async fn bring(
         if sink.is_complete() {
             return Ok(());
         }
-        Err(ApiError::transient(
-            "short_read",
-            &entry.path,
-            format!("the origin sent fewer bytes of {} than it has; it is tried again", entry.path),
-        ))
+        Err(short(&entry.path))
     };
     let fetched = watched(node, job, &entry.path, STALL, arrived).await;
     drop(sink);
@@ -171,20 +173,37 @@ async fn bring(
     if let Err(error) = fetched {
         return Err((error, Some(reached)));
     }
-    let replica = conclude(node, job, request, origin, entry, &file, hasher.finish()).await;
-    let replica = replica.map_err(|error| (error, Some(reached)))?;
+    let concluded = async {
+        let replica = judge(node, job, request, origin, entry, hasher.finish()).await?;
+        shelve(node, job, file, replica).await
+    };
+    let replica = concluded.await.map_err(|error| (error, Some(reached)))?;
     Ok(Moved { replica, bytes_moved: size_bytes - start, verified: None })
+}
+
+pub(super) fn short(path: &str) -> ApiError {
+    ApiError::transient("short_read", path, format!("the origin sent fewer bytes of {path} than it has; it is tried again"))
+}
+
+pub(super) fn misplaced(path: &str, offset: u64, length: u64) -> ApiError {
+    let message =
+        format!("the origin sent {length} bytes at {offset} of {path}, which were not asked for or came twice; it is fetched anew");
+    ApiError::corrupt("io_error", path, message)
 }
 
 /// Digests beside those that every content gets.
 #[derive(Clone, Copy)]
-struct Want {
+pub(super) struct Want {
     sha256: bool,
     md5: bool,
 }
 
 impl Want {
-    fn hasher(self) -> Hasher {
+    pub fn of(request: &FetchRequest, origin: &dyn Origin, entry: &Entry) -> Self {
+        Self { sha256: request.expected.sha256.is_some(), md5: origin.content_md5(entry).is_some() }
+    }
+
+    pub fn hasher(self) -> Hasher {
         Hasher::new(self.sha256).with_md5(self.md5)
     }
 }
@@ -224,13 +243,13 @@ fn allocate(file: &File, path: &std::path::Path, size_bytes: u64) -> Result<(), 
     file.set_len(size_bytes).map_err(at("extending", path))
 }
 
-async fn conclude(
+/// The replica that these digests make, if the source is still what it was and everything that is known of the content agrees.
+pub(super) async fn judge(
     node: &Arc<Node>,
     job: &Job,
     request: &FetchRequest,
     origin: &dyn Origin,
     entry: &Entry,
-    file: &Arc<File>,
     digests: Digests,
 ) -> Result<Replica, ApiError> {
     let now = watched(node, job, &entry.path, STALL, origin.stat(&entry.path)).await?;
@@ -239,7 +258,7 @@ async fn conclude(
     }
     check_arrival(node, job, origin, entry, &digests).await?;
     check_content(&request.expected, &entry.path, &digests)?;
-    let replica = Replica {
+    Ok(Replica {
         file_id: request.file_id.clone(),
         generation: request.generation.clone(),
         kind: ReplicaKind::File,
@@ -251,8 +270,7 @@ async fn conclude(
         members: None,
         token: Some(entry.token.clone()),
         state: ReplicaState::Present,
-    };
-    shelve(node, job, file.clone(), replica).await
+    })
 }
 
 /// Against what the origin says of it. Where that differs and a second reading gives the same content, what it says is no MD5.
@@ -299,11 +317,9 @@ async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica) 
         crate::seals::look(&worker.store, &sealed)
     })
     .await?;
-    let mut records = vec![Record::Commit { replicas: vec![replica.clone()] }];
-    if node.books().index.partial(&key).is_some() {
-        records.push(Record::PartialGone { key: key.clone() });
-    }
-    node.store.write(records, vec![node.store.shelf(&key)]).await?;
+    let checkpointed = node.books().index.partial(&key).is_some();
+    let records: Vec<Record> = checkpointed.then(|| Record::PartialGone { key: key.clone() }).into_iter().collect();
+    node.store.commit([(&replica, None)], &records, vec![node.store.shelf(&key)]).await?;
     let mut books = node.books();
     books.index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     books.index.drop_partial(&key);

@@ -5,6 +5,7 @@
 mod fetch;
 mod intake;
 mod run;
+mod small;
 mod upload;
 
 use std::collections::HashMap;
