@@ -14,7 +14,7 @@ stop() { say "$*"; exit 1; }
 
 can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; }
 
-# Nothing of the machine's own services may start because of us, now or at the next boot: the tests run their own ssh server.
+# Nothing of the machine's own services may start because of us, now or at the next boot: the tests run their own ssh and web servers.
 install_packages() (
     policy=/usr/sbin/policy-rc.d
     say "installing $*"
@@ -26,6 +26,7 @@ install_packages() (
     fi
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
     [[ " $* " != *" openssh-server "* ]] || update-rc.d ssh disable
+    [[ " $* " != *" nginx-light "* ]] || update-rc.d nginx disable
 )
 
 # A program was really linked: Debian's gcc can be there without the headers and the start files of the C library.
@@ -147,6 +148,7 @@ build_ionode
 install_package
 refresh_ionode
 if [ "$level" = test ]; then
-    need_to_test sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3
+    need_to_test sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3 nginx:nginx-light \
+        openssl:openssl
     need_s3_server
 fi

@@ -14,7 +14,7 @@ use stager_core::error::{ApiError, Class};
 use stager_core::record::{Partial, Record, Source};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_core::space::Holder;
-use stager_origins::{content_blake3, Entry, EntryKind, Origin};
+use stager_origins::{content_blake3, Entry, EntryKind, Origin, ToldDigest};
 
 use super::{intake, small};
 use super::run::{watched, Job, Moved};
@@ -52,6 +52,7 @@ pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, c
     match outcome {
         Ok(moved) => Ok(moved),
         Err((error, reached)) => {
+            let reached = reached.filter(|_| origin.resumes(&entry.path));
             leave(node, job, &key, reached, &error).await;
             Err(error)
         }
@@ -200,7 +201,11 @@ pub(super) struct Want {
 
 impl Want {
     pub fn of(request: &FetchRequest, origin: &dyn Origin, entry: &Entry) -> Self {
-        Self { sha256: request.expected.sha256.is_some(), md5: origin.content_md5(entry).is_some() }
+        let told = origin.told_digest(entry);
+        Self {
+            sha256: request.expected.sha256.is_some() || matches!(told, Some(ToldDigest::Sha256(_))),
+            md5: origin.content_md5(entry).is_some() || matches!(told, Some(ToldDigest::Md5(_))),
+        }
     }
 
     pub fn hasher(self) -> Hasher {
@@ -273,8 +278,13 @@ pub(super) async fn judge(
     })
 }
 
-/// Against what the origin says of it. Where that differs and a second reading gives the same content, what it says is no MD5.
+/// Against what the origin says of it. Where that is an MD5 only by its looks and a second reading gives the same content, it is none.
 async fn check_arrival(node: &Node, job: &Job, origin: &dyn Origin, entry: &Entry, digests: &Digests) -> Result<(), ApiError> {
+    match origin.told_digest(entry) {
+        Some(ToldDigest::Sha256(told)) if digests.sha256.as_deref() != Some(&hex(&told)) => return Err(damaged(entry, "SHA-256")),
+        Some(ToldDigest::Md5(told)) if digests.md5 != Some(told) => return Err(damaged(entry, "MD5")),
+        _ => {}
+    }
     let Some(said) = origin.content_md5(entry).filter(|said| digests.md5.is_some_and(|found| found != *said)) else {
         return Ok(());
     };
@@ -285,8 +295,19 @@ async fn check_arrival(node: &Node, job: &Job, origin: &dyn Origin, entry: &Entr
         origin.distrust_md5();
         return Ok(());
     }
-    let message = format!("{} was damaged on its way from the origin (its MD5 differs); its bytes were deleted, it is fetched again", entry.path);
-    Err(ApiError::corrupt("checksum_mismatch", &entry.path, message))
+    Err(damaged(entry, "MD5"))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn damaged(entry: &Entry, kind: &str) -> ApiError {
+    let message = format!(
+        "{} was damaged on its way from the origin (its {kind} differs from the one told there); its bytes were deleted, it is fetched again",
+        entry.path
+    );
+    ApiError::corrupt("checksum_mismatch", &entry.path, message)
 }
 
 fn check_content(expected: &Expected, path: &str, digests: &Digests) -> Result<(), ApiError> {
