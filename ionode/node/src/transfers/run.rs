@@ -29,6 +29,13 @@ pub(super) struct Job {
     pub cancel: CancellationToken,
 }
 
+impl Job {
+    /// A piece of an upload was taken.
+    pub fn sent(&self, bytes: u64) {
+        self.progress.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
 /// What a transfer that ended well has to tell.
 pub(super) struct Moved {
     pub replica: Replica,

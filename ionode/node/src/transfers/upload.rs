@@ -3,7 +3,6 @@
 //! The one rule: what is told is the weakest thing that was seen of any member, never the strongest.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -64,8 +63,7 @@ async fn file(node: &Node, job: &Job, request: &UploadRequest, origin: &dyn Orig
         executable: replica.executable || request.make_executable,
         id: request.file_id.clone(),
     };
-    let progress = job.progress.clone();
-    send(origin, request, &piece, &move |sent| progress.store(sent, Ordering::Relaxed)).await
+    send(origin, request, &piece, &|sent| job.sent(sent)).await
 }
 
 async fn send(
@@ -121,8 +119,6 @@ async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn
     }
     let local_top = node.store.data_path(&replica.key());
     let locals: Vec<_> = manifest.members.iter().map(|member| local_top.join(&member.path)).collect();
-    let sent: Vec<AtomicU64> = manifest.members.iter().map(|_| AtomicU64::new(0)).collect();
-    let total = Mutex::new(0u64);
     let summary = Mutex::new(Summary::default());
     let sends = manifest.members.iter().enumerate().map(|(n, member)| {
         let piece = Piece {
@@ -134,15 +130,9 @@ async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn
             executable: member.executable,
             id: format!("{}-{n}", request.file_id),
         };
-        let (sent, total, summary) = (&sent[n], &total, &summary);
+        let summary = &summary;
         async move {
-            let progress = |now: u64| {
-                let mut total = total.lock().expect("nobody panics here");
-                let before = sent.swap(now, Ordering::Relaxed);
-                *total = (*total + now).saturating_sub(before);
-                job.progress.store(*total, Ordering::Relaxed);
-            };
-            let uploaded = send(origin, request, &piece, &progress).await?;
+            let uploaded = send(origin, request, &piece, &|sent| job.sent(sent)).await?;
             summary.lock().expect("nobody panics here").add(&uploaded);
             Ok::<(), ApiError>(())
         }
