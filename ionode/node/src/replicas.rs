@@ -10,6 +10,8 @@ use stager_core::error::{ApiError, Class};
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 
+use tracing::Instrument;
+
 use crate::failure::{at, bad_request};
 use crate::node::{Cause, Node};
 use crate::store::{digest, tree};
@@ -34,12 +36,13 @@ pub fn delete(node: &Arc<Node>, cause: Cause, key: ReplicaKey) -> Result<(), Api
         return Ok(());
     }
     let node = node.clone();
-    tokio::spawn(async move {
+    let finishing = async move {
         if let Err(error) = finish_delete(&node, &cause, &key).await {
             tracing::error!(replica = %key, %error, "a delete could not be finished; the replica stays");
             node.books().index.abandon_delete(&key);
         }
-    });
+    };
+    tokio::spawn(finishing.in_current_span());
     Ok(())
 }
 
@@ -96,17 +99,24 @@ pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
     Ok(matches)
 }
 
-/// The open file of a replica or of one member, and its size.
-pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<(File, PathBuf, u64), ApiError> {
+/// The open file of a replica or of one member, and what was committed of it.
+pub struct Content {
+    pub file: File,
+    pub path: PathBuf,
+    pub size_bytes: u64,
+    pub crc64nvme: String,
+}
+
+pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<Content, ApiError> {
     let replica = node.books().index.readable(key)?.clone();
-    let (path, size_bytes) = match (replica.kind, member) {
-        (ReplicaKind::File, None) => (node.store.data_path(key), replica.size_bytes),
+    let (path, size_bytes, crc64nvme) = match (replica.kind, member) {
+        (ReplicaKind::File, None) => (node.store.data_path(key), replica.size_bytes, replica.crc64nvme),
         (ReplicaKind::Directory, Some(member)) => {
             let manifest = tree::Manifest::read(&node.store.manifest_path(key))?;
             let entry = manifest.member(member).ok_or_else(|| {
                 ApiError::invalid("not_found", member, format!("the directory {key} has no member {member}; list its manifest"))
             })?;
-            (node.store.data_path(key).join(member), entry.size_bytes)
+            (node.store.data_path(key).join(member), entry.size_bytes, entry.crc64nvme.clone())
         }
         (ReplicaKind::File, Some(_)) => {
             return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no members; leave ?member out")))
@@ -116,12 +126,13 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
         }
     };
     let file = File::open(&path).map_err(at("opening", &path))?;
-    Ok((file, path, size_bytes))
+    Ok(Content { file, path, size_bytes, crc64nvme })
 }
 
 /// Disk work off the runtime's threads. A panic there is a bug and comes back as one.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Result<T, ApiError> {
-    match tokio::task::spawn_blocking(work).await {
+    let span = tracing::Span::current();
+    match tokio::task::spawn_blocking(move || span.in_scope(work)).await {
         Ok(outcome) => outcome,
         Err(error) => {
             Err(ApiError::transient("io_error", "node", format!("a disk task of the node ended early ({error}); look at its log")))

@@ -7,7 +7,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc};
+use std::time::Instant;
 
 use stager_core::error::ApiError;
 use stager_core::record::Record;
@@ -60,6 +62,7 @@ struct Submission {
 
 pub struct Journal {
     sender: mpsc::Sender<Submission>,
+    broken: Arc<AtomicBool>,
 }
 
 impl Journal {
@@ -76,12 +79,17 @@ impl Journal {
         durability.file(&file, path)?;
         durability.directory(path.parent().expect("the log lies in a directory"))?;
         let (sender, receiver) = mpsc::channel();
-        let writer = Writer { file, path: path.to_owned(), length, durability, broken: None };
+        let broken = Arc::new(AtomicBool::new(false));
+        let writer = Writer { file, path: path.to_owned(), length, durability, broken: None, told_broken: broken.clone() };
         std::thread::Builder::new()
             .name("journal".into())
             .spawn(move || writer.run(&receiver))
             .map_err(at("starting the writer of", path))?;
-        Ok(Self { sender })
+        Ok(Self { sender, broken })
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
     }
 
     /// On disk when this returns, in the order of the calls.
@@ -112,6 +120,7 @@ struct Writer {
     durability: Durability,
     /// After a failed fsync nobody knows what is on disk: nothing more is acknowledged by this process.
     broken: Option<ApiError>,
+    told_broken: Arc<AtomicBool>,
 }
 
 impl Writer {
@@ -149,20 +158,32 @@ impl Writer {
             self.take_back();
             return Err(at::<std::io::Error>("writing", &self.path)(error));
         }
+        let synced = Instant::now();
         if let Err(error) = self.durability.file(&self.file, &self.path) {
             tracing::error!(%error, "the commit log cannot be synced; nothing more is acknowledged until a restart");
-            self.broken = Some(error.clone());
-            return Err(error);
+            return Err(self.break_down(error));
         }
         self.length += bytes.len() as u64;
+        let counts = crate::metrics::counts();
+        counts.journal_fsync.observe(synced.elapsed().as_secs_f64());
+        counts.journal_writes.inc();
+        counts.journal_records.inc_by(records.len() as u64);
+        counts.journal_bytes.inc_by(bytes.len() as u64);
         Ok(())
+    }
+
+    fn break_down(&mut self, error: ApiError) -> ApiError {
+        self.told_broken.store(true, Ordering::Relaxed);
+        self.broken.insert(error).clone()
     }
 
     /// A half-written frame would look like damage once another follows it.
     fn take_back(&mut self) {
         let cut = self.file.set_len(self.length).and_then(|()| self.file.seek(SeekFrom::Start(self.length)));
         if let Err(error) = cut {
-            self.broken = Some(at::<std::io::Error>("cutting", &self.path)(error));
+            let error = at::<std::io::Error>("cutting", &self.path)(error);
+            tracing::error!(%error, "the commit log cannot be cut back; nothing more is acknowledged until a restart");
+            self.break_down(error);
         }
     }
 }

@@ -66,6 +66,11 @@ impl Store {
         self.journal.write(records, directories).await
     }
 
+    /// Nothing more is acknowledged until a restart.
+    pub fn is_broken(&self) -> bool {
+        self.journal.is_broken()
+    }
+
     /// As `write`, from a thread that may wait.
     pub fn write_blocking(&self, records: Vec<Record>) -> Result<(), ApiError> {
         self.journal.write_blocking(records)

@@ -63,14 +63,14 @@ async fn file(node: &Node, job: &Job, request: &UploadRequest, origin: &dyn Orig
         executable: replica.executable || request.make_executable,
         id: request.file_id.clone(),
     };
-    send(origin, request, &piece, &|sent| job.sent(sent)).await
+    send(origin, job, request, &piece).await
 }
 
 async fn send(
     origin: &dyn Origin,
+    job: &Job,
     request: &UploadRequest,
     piece: &Piece<'_>,
-    progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Uploaded, ApiError> {
     let upload = Upload {
         local: piece.local,
@@ -81,11 +81,14 @@ async fn send(
         replace: request.on_exists == OnExists::Replace,
         executable: piece.executable,
         transfer_id: &piece.id,
-        progress,
+        progress: &|sent| job.sent(sent),
     };
     let mut uploaded = origin.upload(upload).await?;
+    let sent = if uploaded.verified == Verified::Adopted { 0 } else { piece.size_bytes };
+    job.arrived(uploaded.bytes_moved.saturating_sub(sent));
     if request.verify == VerifyMode::Readback && uploaded.verified != Verified::Readback {
         let answer = verify_content(origin, &piece.path, piece.size_bytes, piece.blake3).await?;
+        job.arrived(answer.size_bytes);
         if !answer.matches {
             let message = format!(
                 "{} read back from its origin differs from what was sent; look at the origin's disk, then upload it again",
@@ -132,7 +135,7 @@ async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn
         };
         let summary = &summary;
         async move {
-            let uploaded = send(origin, request, &piece, &|sent| job.sent(sent)).await?;
+            let uploaded = send(origin, job, request, &piece).await?;
             summary.lock().expect("nobody panics here").add(&uploaded);
             Ok::<(), ApiError>(())
         }
