@@ -5,8 +5,12 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 pub mod attempts;
+pub mod ending;
 pub mod failure;
+pub mod health;
 pub mod http;
+pub mod logging;
+pub mod metrics;
 pub mod node;
 pub mod replicas;
 pub mod sandbox;

@@ -13,10 +13,12 @@ use stager_core::error::{ApiError, Class};
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey};
 
+use tracing::Instrument;
+
 use crate::failure::{at, bad_request};
 use crate::node::{Cause, Node};
 use crate::store::digest::Digests;
-use crate::store::{digest, tree, Content};
+use crate::store::{digest, tree, Place};
 use crate::wire::Fact;
 
 pub fn get(node: &Node, key: &ReplicaKey) -> Result<Replica, ApiError> {
@@ -38,12 +40,13 @@ pub fn delete(node: &Arc<Node>, cause: Cause, key: ReplicaKey) -> Result<(), Api
         return Ok(());
     }
     let node = node.clone();
-    tokio::spawn(async move {
+    let finishing = async move {
         if let Err(error) = finish_delete(&node, &cause, &key).await {
             tracing::error!(replica = %key, %error, "a delete could not be finished; the replica stays");
             node.books().index.abandon_delete(&key);
         }
-    });
+    };
+    tokio::spawn(finishing.in_current_span());
     Ok(())
 }
 
@@ -95,38 +98,48 @@ pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
 /// Of the content as it is now; `None` where a file of it is missing.
 fn digests_now(node: &Node, replica: &Replica) -> Result<Option<Digests>, ApiError> {
     match node.store.content(replica)? {
-        Content::InLog(bytes) => Ok(Some(digest::of_bytes(&bytes, false))),
-        Content::File(path) => match File::open(&path) {
+        Place::InLog(bytes) => Ok(Some(digest::of_bytes(&bytes, false))),
+        Place::File(path) => match File::open(&path) {
             Ok(file) => digest::of_file(&file, &path, false).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(crate::failure::disk("opening", &path, &error)),
         },
-        Content::Tree { top, manifest } => tree::verify(&top, &manifest),
+        Place::Tree { top, manifest } => tree::verify(&top, &manifest),
     }
 }
 
-/// The open file of a replica or of one member, and its size. Content that lies in the log comes in a file in memory.
-pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<(File, PathBuf, u64), ApiError> {
+/// The open file of a replica or of one member, and what was committed of it. Content that lies in the log comes in a file in memory.
+pub struct Content {
+    pub file: File,
+    pub path: PathBuf,
+    pub size_bytes: u64,
+    pub crc64nvme: String,
+}
+
+pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<Content, ApiError> {
     let replica = node.books().index.readable(key)?.clone();
-    let (path, size_bytes) = match (node.store.content(&replica)?, member) {
-        (Content::InLog(bytes), None) => return in_memory(&replica, &bytes).map(|(file, path)| (file, path, replica.size_bytes)),
-        (Content::File(path), None) => (path, replica.size_bytes),
-        (Content::Tree { top, manifest }, Some(member)) => {
+    let (path, size_bytes, crc64nvme) = match (node.store.content(&replica)?, member) {
+        (Place::InLog(bytes), None) => {
+            let (file, path) = in_memory(&replica, &bytes)?;
+            return Ok(Content { file, path, size_bytes: replica.size_bytes, crc64nvme: replica.crc64nvme });
+        }
+        (Place::File(path), None) => (path, replica.size_bytes, replica.crc64nvme),
+        (Place::Tree { top, manifest }, Some(member)) => {
             let manifest = tree::Manifest::read(&manifest)?;
             let entry = manifest.member(member).ok_or_else(|| {
                 ApiError::invalid("not_found", member, format!("the directory {key} has no member {member}; list its manifest"))
             })?;
-            (top.join(member), entry.size_bytes)
+            (top.join(member), entry.size_bytes, entry.crc64nvme.clone())
         }
-        (Content::InLog(_) | Content::File(_), Some(_)) => {
+        (Place::InLog(_) | Place::File(_), Some(_)) => {
             return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no members; leave ?member out")))
         }
-        (Content::Tree { .. }, None) => {
+        (Place::Tree { .. }, None) => {
             return Err(bad_request(&key.file_id, format!("replica {key} is a directory; name one ?member=path")))
         }
     };
     let file = File::open(&path).map_err(at("opening", &path))?;
-    Ok((file, path, size_bytes))
+    Ok(Content { file, path, size_bytes, crc64nvme })
 }
 
 /// Small content as a file without a disk under it; the path leads to it for as long as the file is open.
@@ -141,7 +154,8 @@ pub fn in_memory(replica: &Replica, content: &[u8]) -> Result<(File, PathBuf), A
 
 /// Disk work off the runtime's threads. A panic there is a bug and comes back as one.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Result<T, ApiError> {
-    match tokio::task::spawn_blocking(work).await {
+    let span = tracing::Span::current();
+    match tokio::task::spawn_blocking(move || span.in_scope(work)).await {
         Ok(outcome) => outcome,
         Err(error) => {
             Err(ApiError::transient("io_error", "node", format!("a disk task of the node ended early ({error}); look at its log")))

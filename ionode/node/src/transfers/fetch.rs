@@ -153,7 +153,7 @@ async fn bring(
     let opened = blocking(move || open_partial(path, partial, want)).await;
     let (file, partial, hasher) = opened.map_err(|error| (error, None))?;
     let start = partial.watermark_bytes;
-    let (sink, hashing) = intake::open(node, file.clone(), partial.clone(), hasher, job.progress.clone());
+    let (sink, hashing) = intake::open(node, job, file.clone(), partial.clone(), hasher);
     let arrived = async {
         if start < size_bytes {
             origin.fetch(entry, std::slice::from_ref(&(start..size_bytes)), &sink).await?;
