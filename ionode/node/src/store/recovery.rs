@@ -214,7 +214,7 @@ fn remove_garbage(root: &Path, index: &Index) -> Result<(), ApiError> {
         removed += 1;
     }
     if removed > 0 {
-        tracing::info!(removed, "removed files that the commit log does not name");
+        tracing::info!(removed, "removed files that the log does not name");
     }
     Ok(())
 }
