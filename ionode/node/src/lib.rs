@@ -5,8 +5,10 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 pub mod attempts;
+pub mod bench;
 pub mod ending;
 pub mod failure;
+pub mod fsck;
 pub mod health;
 pub mod http;
 pub mod logging;

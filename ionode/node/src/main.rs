@@ -1,6 +1,8 @@
 //! `stager-ionode`: the command line. Parses and calls; no decisions.
 
 use clap::{Parser, Subcommand};
+use stager_node::bench::{self, BenchOptions};
+use stager_node::fsck::{self, FsckOptions};
 use stager_node::serve::{self, ServeOptions};
 
 /// The I/O node of stager: keeps and moves the bytes that workflows read and write
@@ -15,6 +17,10 @@ struct CommandLine {
 enum Action {
     /// Serve a store over a Unix socket
     Serve(ServeOptions),
+    /// Look a store through that no node serves, and repair what can be repaired
+    Fsck(FsckOptions),
+    /// Measure the store on this disk: small files made, found, read, listed, deleted
+    Bench(BenchOptions),
     /// Run one job's process tree: run --spec FILE | run --probe
     #[command(disable_help_flag = true)]
     Run {
@@ -61,6 +67,8 @@ fn main() {
         Action::ReplayMake { args } => replay("replay-make", args),
         Action::ReplayCheck { args } => replay("replay-check", args),
         Action::Serve(options) => serve::run(options),
+        Action::Fsck(options) => fsck::run(&options),
+        Action::Bench(options) => bench::run(&options),
     };
     std::process::exit(code);
 }
