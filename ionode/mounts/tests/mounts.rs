@@ -151,26 +151,3 @@ fn a_dead_link_is_an_error_for_its_readers_and_mounted_again() {
     drop(mounts);
     nothing_left(root.path());
 }
-
-#[test]
-fn what_a_killed_process_left_is_swept() {
-    if !can_mount() {
-        return;
-    }
-    let (sshd, root) = (Sshd::start(""), tempfile::tempdir().unwrap());
-    std::fs::write(sshd.base().join("file"), "x").unwrap();
-    let mounts = Mounts::new(&root.path().join("m"), TIMING);
-    let mount = mounts.put("lab", &sshd.config()).unwrap();
-    // As after kill -9 of all: the mount stays, nobody serves it.
-    std::mem::forget(mounts);
-    for line in std::fs::read_dir("/proc").unwrap().flatten() {
-        let about = std::fs::read(line.path().join("cmdline")).unwrap_or_default();
-        if String::from_utf8_lossy(&about).contains(&mount.path.display().to_string()) {
-            let pid = line.file_name().to_string_lossy().parse().unwrap();
-            nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGSTOP).ok();
-        }
-    }
-    let again = Mounts::new(&root.path().join("m"), TIMING);
-    assert_eq!(mounted_below(root.path()), 0);
-    drop(again);
-}
