@@ -14,7 +14,8 @@ use stager_core::index::{EpochCheck, Index};
 use stager_core::record::{Partial, Record};
 use stager_core::replica::ReplicaKey;
 use stager_core::space::Holder;
-use stager_origins::Origin;
+use stager_mounts::{Mounts, Timing};
+use stager_origins::{Origin, SftpConfig};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +51,8 @@ pub struct OpenOrigin {
     pub identity: String,
     /// What metrics call it.
     pub label: String,
+    /// What it is mounted by, for jobs that read in place.
+    pub mountable: Option<SftpConfig>,
 }
 
 pub struct Node {
@@ -61,6 +64,7 @@ pub struct Node {
     pub transfers: Transfers,
     pub attempts: Attempts,
     pub seals: Seals,
+    pub mounts: Arc<Mounts>,
     pub ending: CancellationToken,
     pub started: Instant,
     books: Mutex<Books>,
@@ -84,6 +88,7 @@ impl Node {
             incarnation,
             can_link,
             can_reflink,
+            mounts: Arc::new(Mounts::new(&opened.store.root().join("mounts"), Timing::default())),
             store: opened.store,
             transfers: Transfers::default(),
             attempts: Attempts::default(),

@@ -25,6 +25,7 @@ use crate::{attempts, ending, http, logging};
 pub const EXIT_LOCKED: i32 = 3;
 const EXIT_FAULT: i32 = 1;
 const SOCKET_PATH_BYTES_MAX: usize = 107;
+const LAST_MOUNTS_WITHIN: Duration = Duration::from_secs(5);
 const LAST_TRANSFERS_WITHIN: Duration = Duration::from_secs(30);
 /// Each running fetch keeps a thread that hashes, and needs others to write: more than lanes can ever run at once.
 const BLOCKING_THREADS_MAX: usize = 4096;
@@ -171,6 +172,11 @@ async fn serve(node: Arc<Node>, options: &ServeOptions) -> Result<(), ApiError> 
         if let Err(error) = std::fs::remove_file(&path) {
             tracing::warn!(path = %path.display(), %error, "could not be removed at the end");
         }
+    }
+    let mounts = node.mounts.clone();
+    let ended = tokio::task::spawn_blocking(move || mounts.end());
+    if tokio::time::timeout(LAST_MOUNTS_WITHIN, ended).await.is_err() {
+        tracing::warn!("mounts did not end in time; the next start on this store sweeps them");
     }
     if tokio::time::timeout(LAST_TRANSFERS_WITHIN, node.transfers.join()).await.is_err() {
         tracing::warn!("transfers did not end in time and are cut off; they resume from their checkpoints");

@@ -170,6 +170,14 @@ pub struct HttpConfig {
 }
 
 impl OriginConfig {
+    /// What a mount of it is made from, where it can be mounted.
+    pub fn mountable(&self) -> Option<SftpConfig> {
+        match self {
+            Self::Sshfs(c) => Some(c.sftp()),
+            _ => None,
+        }
+    }
+
     pub fn bandwidth_bytes_per_s_max(&self) -> Option<u64> {
         match self {
             Self::File(c) => c.bandwidth_bytes_per_s_max,

@@ -6,6 +6,7 @@ pub mod answer;
 mod content;
 mod front;
 mod gate;
+mod mounts;
 mod origins;
 mod routes;
 
