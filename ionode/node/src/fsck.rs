@@ -183,7 +183,7 @@ fn matches(root: &Path, replica: &Replica) -> Result<bool, ApiError> {
             let file = std::fs::File::open(&path).map_err(crate::failure::at("opening", &path))?;
             Some(digest::of_file(&file, &path, false)?)
         }
-        ReplicaKind::Directory => tree::verify(&path, &store::manifest_path(root, &replica.key()))?,
+        ReplicaKind::Directory => tree::verify(&path, &store::manifest_path(root, &replica.key()), &mut |file, path| digest::of_file(file, path, false))?,
     };
     Ok(found.is_some_and(|found| (found.size_bytes, &found.blake3) == (replica.size_bytes, &replica.blake3)))
 }

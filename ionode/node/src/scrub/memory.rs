@@ -10,7 +10,7 @@ use stager_core::replica::ReplicaKey;
 
 use super::now_s;
 use crate::node::Node;
-use crate::store::journal::Durability;
+use crate::store::durability::Durability;
 use crate::store::recovery::write_whole;
 
 const NAME: &str = "verified";
