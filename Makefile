@@ -12,7 +12,11 @@ export STAGER_TEST_TOOLS := $(CACHE)
 PYTHON := $(VENV)/bin/python
 WORKERS ?= 2
 
-.PHONY: help setup setup-run unit test rust demo replay-all kill-matrix bench lint clean
+# Coverage for libFuzzer from a stable compiler: what cargo-fuzz passes where no sanitizer is asked for.
+FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
+
+.PHONY: help setup setup-run unit test rust demo replay-all kill-matrix node-kills fuzz bench lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -33,6 +37,7 @@ unit: setup-run ## quick tests of the control plane
 test: setup ## every test
 	@status=0; \
 	cargo test --release --locked --workspace --no-fail-fast || { status=1; echo "FAILED: cargo test"; }; \
+	cargo build --release --locked -p stager-fuzz || { status=1; echo "FAILED: the fuzz targets do not build"; }; \
 	$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --durations=20 --durations-min=5 tests || status=1; \
 	[ $$status = 0 ] || echo "make test: something failed, see above"; \
 	exit $$status
@@ -45,6 +50,14 @@ replay-all: setup-run ## every WfCommons instance of a directory (INSTANCES=), a
 
 kill-matrix: setup ## kill -9 of each process in each phase, again and again (ROUNDS=)
 	STAGER_KILL_ROUNDS=$(or $(ROUNDS),10) $(PYTHON) -m pytest -n $(WORKERS) tests/e2e/test_kill_matrix.py
+
+fuzz: setup ## one parser with made-up bytes, with coverage (TARGET=frames|log|wire SECONDS=)
+	@mkdir -p $(CACHE)/fuzz/$(or $(TARGET),frames)
+	RUSTFLAGS="$(FUZZ_FLAGS)" cargo run --release --locked -p stager-fuzz --target-dir $(CACHE)/target-fuzz --bin fuzz-$(or $(TARGET),frames) -- \
+		-max_total_time=$(or $(SECONDS),60) $(CACHE)/fuzz/$(or $(TARGET),frames)
+
+node-kills: setup ## kill -9 of an I/O node that is being written to (ROUNDS=)
+	STAGER_KILL_ROUNDS=$(or $(ROUNDS),200) cargo test --release --locked -p stager-node --test killed -- --nocapture
 
 bench: setup ## the benchmarks, one after the other
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(PYTHON) "$$file"; done
