@@ -24,7 +24,7 @@ help: ## this list
 setup-run: ## what a user needs: virtual environment, package, I/O node
 	@scripts/setup.sh run
 
-setup: ## what the tests need too: ssh server, sshfs, nginx, an S3 server
+setup: ## what the tests need too: ssh server, sshfs, nginx, an S3 server, S3 clients
 	@scripts/setup.sh test
 
 rust: setup-run ## tests of the data plane

@@ -142,13 +142,28 @@ need_s3_server() {
     "$cache/moto/bin/python" -m pip install -q --disable-pip-version-check 'moto[s3,server]>=5.1'
 }
 
+# Clients that the tests of the S3 endpoint call. Apart from our own environment: they pin another botocore than ours.
+need_s3_clients() {
+    local place="$cache/s3clients" wanted="awscli>=1.44 s3fs>=2026.1 pandas>=3"
+    [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ] && return 0
+    say "installing the S3 clients of the tests (aws, s3fs, pandas: 400 MB)"
+    "$venv/bin/python" -m venv "$place"
+    # shellcheck disable=SC2086
+    if "$place/bin/python" -m pip install -q --disable-pip-version-check $wanted; then
+        echo "$wanted" >"$place/.installed"
+    else
+        say "they could not be installed; the tests that need them say so when they skip"
+    fi
+}
+
 need_to_build
 make_venv
 build_ionode
 install_package
 refresh_ionode
 if [ "$level" = test ]; then
-    need_to_test sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3 g++:g++ nginx:nginx-light \
-        openssl:openssl
+    need_to_test sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3 g++:g++ \
+        nginx:nginx-light openssl:openssl rclone:rclone curl:curl
     need_s3_server
+    need_s3_clients
 fi

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,17 @@ API_VERSION = "1"
 class IoNode:
     """One node on one store directory. `start` again after `kill` is a restart of the same node, with a new incarnation."""
 
-    def __init__(self, binary: Path, store: Path, capacity_bytes: int = 1_000_000_000, epoch: int = 1, where: Where = HERE) -> None:
+    def __init__(
+        self,
+        binary: Path,
+        store: Path,
+        capacity_bytes: int = 1_000_000_000,
+        epoch: int = 1,
+        where: Where = HERE,
+        options: Sequence[str] = (),
+    ) -> None:
         self.binary, self.store, self.capacity_bytes, self.epoch, self.where = binary, store, capacity_bytes, epoch, where
+        self.options = list(options)
         self.server: Server | None = None
         self.rendezvous: dict[str, Any] = {}
         self._commands = itertools.count(1)
@@ -32,7 +41,7 @@ class IoNode:
     def start(self, deadline_s: float = 20.0) -> None:
         self.store.parent.mkdir(parents=True, exist_ok=True)
         argv = [str(self.binary), "serve", "--store", str(self.store), "--node-id", "node0", "--capacity", str(self.capacity_bytes)]
-        argv += ["--socket", str(self.store.parent / f"{self.store.name}.sock")]
+        argv += ["--socket", str(self.store.parent / f"{self.store.name}.sock"), *self.options]
         self.server = Server(argv, self.store.parent / f"{self.store.name}.log", where=self.where)
         self.server.start()
         self.rendezvous = wait_until(self._meeting_place, f"the I/O node on {self.store}", deadline_s)

@@ -15,6 +15,7 @@ pub mod logging;
 pub mod metrics;
 pub mod node;
 pub mod replicas;
+pub mod s3;
 pub mod sandbox;
 pub mod scrub;
 pub mod seals;

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
 use stager_core::error::ApiError;
@@ -15,6 +15,7 @@ use stager_core::record::{Partial, Record};
 use stager_core::replica::ReplicaKey;
 use stager_core::space::Holder;
 use stager_mounts::{Mounts, Timing};
+use stager_objects::Objects;
 use stager_origins::{Origin, SftpConfig};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -68,6 +69,8 @@ pub struct Node {
     pub ending: CancellationToken,
     pub started: Instant,
     pub started_at_s: u64,
+    /// Of the S3 endpoint, where there is one.
+    pub objects: OnceLock<Objects>,
     books: Mutex<Books>,
     origins: RwLock<HashMap<String, OpenOrigin>>,
     newest_event: watch::Sender<u64>,
@@ -97,6 +100,7 @@ impl Node {
             ending: CancellationToken::new(),
             started: Instant::now(),
             started_at_s: crate::scrub::now_s(),
+            objects: OnceLock::new(),
             books: Mutex::new(Books { index: opened.index, events: EventBuffer::new(EVENTS_KEPT_MAX) }),
             origins: RwLock::default(),
             newest_event: watch::Sender::new(0),

@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use crate::failure::{at, bad_request};
 use crate::node::{Node, API};
+use crate::s3::{self, S3Options};
 use crate::store::durability::Durability;
 use crate::store::Settings;
 use crate::store::recovery::{self, Unopened};
@@ -49,6 +50,11 @@ pub struct ServeOptions {
     /// Loopback address to listen on as well; port 0 takes a free one
     #[arg(long, value_name = "IP:PORT")]
     tcp: Option<SocketAddr>,
+    /// Listen on other than loopback addresses too: what is sent there is signed or has a token, and is not encrypted
+    #[arg(long)]
+    trust_network: bool,
+    #[command(flatten)]
+    s3: S3Options,
     /// End when no call came for so many seconds and no transfer runs
     #[arg(long, value_name = "SECONDS")]
     idle_exit_s: Option<u64>,
@@ -101,6 +107,7 @@ pub fn run(options: ServeOptions) -> i32 {
 fn start(options: ServeOptions) -> Result<(), Unopened> {
     check_id("node id", &options.node_id)?;
     check_addresses(&options)?;
+    let s3 = options.s3.checked(options.trust_network)?;
     raise_open_files();
     let settings = Settings { durability: Durability(options.fsync == Switch::On), inline_bytes_max: options.inline_bytes_max };
     let opened = recovery::open(&options.store, options.capacity, settings)?;
@@ -109,7 +116,7 @@ fn start(options: ServeOptions) -> Result<(), Unopened> {
     attempts::adopt(&node)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .max_blocking_threads(BLOCKING_THREADS_MAX).enable_all().build().map_err(at("starting threads for", &options.store))?;
-    runtime.block_on(serve(node, &options))?;
+    runtime.block_on(serve(node, &options, s3))?;
     runtime.shutdown_timeout(Duration::from_secs(5));
     Ok(())
 }
@@ -159,13 +166,17 @@ fn can_link() -> bool {
     serde_json::from_slice::<serde_json::Value>(&printed).is_ok_and(|answer| answer["can_link"] == true)
 }
 
-async fn serve(node: Arc<Node>, options: &ServeOptions) -> Result<(), ApiError> {
+async fn serve(node: Arc<Node>, options: &ServeOptions, s3: Option<s3::Checked>) -> Result<(), ApiError> {
     let socket = listen(&options.socket).await?;
     let tcp = match options.tcp {
         Some(address) => Some(TcpListener::bind(address).await.map_err(at("listening on", Path::new(&address.to_string())))?),
         None => None,
     };
     let tcp_address = tcp.as_ref().and_then(|listener| listener.local_addr().ok()).map(|address| address.to_string());
+    let s3 = match s3 {
+        Some(s3) => Some(s3.start(&node).await?),
+        None => None,
+    };
     announce(&node, &options.socket, tcp_address.clone())?;
     let socket_path = options.socket.display().to_string();
     tracing::info!(node_id = node.node_id, incarnation = node.incarnation, socket = socket_path, tcp = tcp_address, "the node listens");
@@ -176,6 +187,9 @@ async fn serve(node: Arc<Node>, options: &ServeOptions) -> Result<(), ApiError> 
     }
     let scrubber = scrubber(&node, options)?;
     http::serve(node.clone(), socket, tcp).await;
+    if let Some(s3) = s3 {
+        let _ = s3.await;
+    }
     for path in [node.store.rendezvous_path(), options.socket.clone()] {
         if let Err(error) = std::fs::remove_file(&path) {
             tracing::warn!(path = %path.display(), %error, "could not be removed at the end");

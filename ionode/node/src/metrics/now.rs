@@ -34,6 +34,7 @@ impl Collector for Now {
         self.replicas(&mut told)?;
         self.transfers(&mut told)?;
         self.log(&mut told)?;
+        self.objects(&mut told)?;
         self.lanes(&mut told)?;
         let reasons = health::unready(&self.0);
         let of = |reason| (OfReason { reason }, f64::from(u8::from(reasons.contains(&reason))));
@@ -93,6 +94,22 @@ impl Now {
         told.bytes("log_disk", "Bytes of the log's segments on disk", segments_bytes)?;
         told.bytes("log_live", "Bytes of the log that still count", log.live_bytes())?;
         told.bytes("log_index_disk", "Bytes of the index on disk", index_bytes)
+    }
+
+    fn objects(&self, told: &mut Told<'_>) -> Result<(), Error> {
+        let Some(objects) = self.0.objects.get() else { return Ok(()) };
+        let counts = objects.counters();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        told.bytes("s3_share", "Space that the objects of the S3 endpoint may take", objects.share_bytes())?;
+        told.bytes("s3_used", "Space that they take, writes under way included", objects.used_bytes())?;
+        told.one("s3_objects", "Objects of the S3 endpoint", None, objects.count() as f64)?;
+        told.count("s3_objects_written", "Objects written through the S3 endpoint", None, count(&counts.objects_written))?;
+        told.count("s3_written", "Bytes of them", Some(Unit::Bytes), count(&counts.written_bytes))?;
+        told.count("s3_objects_read", "Objects read through the S3 endpoint", None, count(&counts.objects_read))?;
+        told.count("s3_read", "Bytes of them", Some(Unit::Bytes), count(&counts.read_bytes))?;
+        told.count("s3_objects_deleted", "Objects deleted through the S3 endpoint", None, count(&counts.objects_deleted))?;
+        told.count("s3_objects_corrupt", "Objects found damaged", None, count(&counts.objects_corrupt))?;
+        told.count("s3_refused_full", "Writes refused because the share was full", None, count(&counts.refused_full))
     }
 
     /// By the origins' names: several descriptions of one host add up.

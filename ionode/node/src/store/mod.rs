@@ -12,6 +12,7 @@ mod upgrade;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use nix::fcntl::Flock;
@@ -43,7 +44,7 @@ pub struct Store {
     pub durability: Durability,
     pub inline_bytes_max: u64,
     /// Replicas and objects by name, small ones with their content.
-    pub log: Log,
+    pub log: Arc<Log>,
     token: String,
     /// Held for as long as the process lives: no second node on this directory.
     _lock: Flock<File>,

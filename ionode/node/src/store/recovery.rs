@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use nix::fcntl::{Flock, FlockArg};
 use stager_core::error::ApiError;
@@ -68,7 +69,7 @@ pub fn open(root: &Path, capacity_bytes: u64, settings: Settings) -> Result<Open
     findings.iter().for_each(|record| index.apply(record));
     findings.extend(check_partials(&root, &mut index)?);
     remove_garbage(&root, &index)?;
-    let store = Store { root, durability, inline_bytes_max, log, token, _lock: lock };
+    let store = Store { root, durability, inline_bytes_max, log: Arc::new(log), token, _lock: lock };
     store.write_blocking(&findings)?;
     Ok(Opened { store, index, lost })
 }

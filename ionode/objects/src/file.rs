@@ -1,0 +1,225 @@
+//! Files of contents: the content, behind it a table of one crc64nvme per block. The record that names a file holds the table's checksum.
+//!
+//! The one rule: a block leaves here only after it was compared with its checksum.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use stager_core::error::ApiError;
+use stager_store::failure::at;
+
+use crate::meta::FilePart;
+
+pub const BLOCK_BYTES: u64 = 1 << 20;
+
+/// Random, so that no two files of all times share a name: a file never has to be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FileId(pub [u8; 16]);
+
+impl FileId {
+    fn new() -> Self {
+        Self(rand::random())
+    }
+
+    fn text(self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let whole = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        whole.then(|| Self(std::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).expect("two hex digits"))))
+    }
+}
+
+fn shelf(directory: &Path, id: FileId) -> PathBuf {
+    directory.join(format!("{:02x}", id.0[0]))
+}
+
+pub fn path(directory: &Path, id: FileId) -> PathBuf {
+    shelf(directory, id).join(id.text())
+}
+
+pub fn make_shelves(directory: &Path, fsync: bool) -> Result<(), ApiError> {
+    let make = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at("making", path));
+    make(directory)?;
+    for number in 0..=255u8 {
+        make(&directory.join(format!("{number:02x}")))?;
+    }
+    if fsync {
+        sync_directory(directory)?;
+        sync_directory(directory.parent().unwrap_or(directory))?;
+    }
+    Ok(())
+}
+
+fn sync_directory(path: &Path) -> Result<(), ApiError> {
+    File::open(path).and_then(|directory| directory.sync_all()).map_err(at("fsync of", path))
+}
+
+/// What is gone already is fine; what cannot go now goes at the next start.
+pub fn remove(directory: &Path, id: FileId) {
+    let path = path(directory, id);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), %error, "a file of a removed object cannot be removed; the next start tries again");
+        }
+        _ => {}
+    }
+}
+
+/// A file that no record names yet: dropped, it is removed.
+pub struct NewFile {
+    directory: PathBuf,
+    pub part: FilePart,
+    kept: bool,
+}
+
+impl NewFile {
+    /// A record names it now, or may.
+    pub fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.kept {
+            remove(&self.directory, self.part.id);
+        }
+    }
+}
+
+pub struct Writer {
+    new: NewFile,
+    file: File,
+    path: PathBuf,
+    written_bytes: u64,
+    block: crc_fast::Digest,
+    table: Vec<u8>,
+}
+
+fn block_digest() -> crc_fast::Digest {
+    crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme)
+}
+
+impl Writer {
+    /// All of its blocks are taken from the disk at once: a full disk says so before the first byte is asked for.
+    pub fn create(directory: &Path, size_bytes: u64) -> Result<Self, ApiError> {
+        let id = FileId::new();
+        let path = path(directory, id);
+        let new = NewFile { directory: directory.to_owned(), part: FilePart { id, size_bytes, table_crc: 0 }, kept: false };
+        let file = OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(&path).map_err(at("making", &path))?;
+        let together = size_bytes + size_bytes.div_ceil(BLOCK_BYTES) * 8;
+        // SAFETY: the descriptor is open for as long as `file` lives.
+        let taken = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, together.max(1) as libc::off_t) };
+        // Other errors mean that the file system cannot take space ahead: the writes tell then.
+        if matches!(taken, libc::ENOSPC | libc::EDQUOT | libc::EFBIG) {
+            return Err(at::<io::Error>("taking space for", &path)(io::Error::from_raw_os_error(taken)));
+        }
+        Ok(Self { new, file, path, written_bytes: 0, block: block_digest(), table: Vec::new() })
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), ApiError> {
+        self.file.write_all(bytes).map_err(at("writing", &self.path))?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = BLOCK_BYTES - self.written_bytes % BLOCK_BYTES;
+            let (now, later) = rest.split_at(rest.len().min(room as usize));
+            self.block.update(now);
+            self.written_bytes += now.len() as u64;
+            if self.written_bytes % BLOCK_BYTES == 0 {
+                self.end_block();
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn end_block(&mut self) {
+        let digest = std::mem::replace(&mut self.block, block_digest());
+        self.table.extend_from_slice(&digest.finalize().to_le_bytes());
+    }
+
+    /// On disk, with its name, when this returns and `fsync` is on.
+    pub fn finish(mut self, fsync: bool) -> Result<NewFile, ApiError> {
+        if self.written_bytes % BLOCK_BYTES > 0 {
+            self.end_block();
+        }
+        self.file.write_all(&self.table).map_err(at("writing", &self.path))?;
+        self.file.set_len(self.written_bytes + self.table.len() as u64).map_err(at("cutting", &self.path))?;
+        self.new.part.table_crc = crc_fast::crc64_nvme(&self.table);
+        if fsync {
+            self.file.sync_all().map_err(at("fsync of", &self.path))?;
+            sync_directory(self.path.parent().expect("a file lies on a shelf"))?;
+        }
+        Ok(self.new)
+    }
+}
+
+/// The same content under another name: one more name of the same bytes where the file system allows it, else a copy of them.
+pub fn duplicate(directory: &Path, part: &FilePart, fsync: bool) -> Result<NewFile, ApiError> {
+    let from = path(directory, part.id);
+    let new = NewFile { directory: directory.to_owned(), part: FilePart { id: FileId::new(), ..part.clone() }, kept: false };
+    let to = path(directory, new.part.id);
+    if fs::hard_link(&from, &to).is_err() {
+        fs::copy(&from, &to).map_err(at("copying", &from))?;
+        if fsync {
+            File::open(&to).and_then(|file| file.sync_all()).map_err(at("fsync of", &to))?;
+        }
+    }
+    if fsync {
+        sync_directory(&shelf(directory, new.part.id))?;
+    }
+    Ok(new)
+}
+
+/// A file open for reading, its table compared.
+pub struct Readable {
+    file: File,
+    path: PathBuf,
+    size_bytes: u64,
+    table: Vec<u8>,
+}
+
+impl Readable {
+    pub fn open(directory: &Path, part: &FilePart) -> Result<Self, ApiError> {
+        let path = path(directory, part.id);
+        let damaged = |what: &str| {
+            let subject = path.display().to_string();
+            ApiError::corrupt("checksum_mismatch", &subject, format!("the content file {subject} {what}; put the object again or delete it"))
+        };
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(damaged("is gone")),
+            opened => opened.map_err(at("opening", &path))?,
+        };
+        let mut table = vec![0; part.size_bytes.div_ceil(BLOCK_BYTES) as usize * 8];
+        match file.read_exact_at(&mut table, part.size_bytes) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(damaged("is shorter than it was")),
+            read => read.map_err(at("reading", &path))?,
+        }
+        if crc_fast::crc64_nvme(&table) != part.table_crc {
+            return Err(damaged("has a damaged table of checksums"));
+        }
+        Ok(Self { file, path, size_bytes: part.size_bytes, table })
+    }
+
+    /// The block that holds this offset, and where it begins.
+    pub fn block(&self, offset: u64) -> Result<(u64, Bytes), ApiError> {
+        let number = offset / BLOCK_BYTES;
+        let start = number * BLOCK_BYTES;
+        let mut block = vec![0; BLOCK_BYTES.min(self.size_bytes - start) as usize];
+        self.file.read_exact_at(&mut block, start).map_err(at("reading", &self.path))?;
+        let entry = &self.table[number as usize * 8..][..8];
+        if crc_fast::crc64_nvme(&block).to_le_bytes() != entry {
+            let subject = self.path.display().to_string();
+            let message = format!("block {number} of {subject} is damaged on the node's disk; it was not given out");
+            return Err(ApiError::corrupt("checksum_mismatch", subject, message));
+        }
+        Ok((start, Bytes::from(block)))
+    }
+}

@@ -1,0 +1,75 @@
+//! Conditions of requests: on what is read (RFC 9110), on what a write finds.
+//!
+//! The one rule: a condition we do not know refuses the request.
+
+use s3s::dto::{ETagCondition, Timestamp};
+use s3s::{s3_error, S3Result};
+use stager_objects::{Condition, Object};
+
+use crate::attributes::seconds;
+
+pub struct Wanted {
+    pub if_match: Option<ETagCondition>,
+    pub if_none_match: Option<ETagCondition>,
+    pub if_modified_since: Option<Timestamp>,
+    pub if_unmodified_since: Option<Timestamp>,
+}
+
+impl Wanted {
+    fn check(self, object: &Object) -> Outcome {
+        let etag = object.etag.to_string();
+        let is = |condition: &ETagCondition| condition.as_etag().is_none_or(|wanted| wanted.value() == etag);
+        let modified_s = (object.modified_ms / 1000) as i64;
+        let met = match (&self.if_match, self.if_unmodified_since) {
+            (Some(condition), _) => is(condition),
+            (None, Some(since)) => modified_s <= seconds(since),
+            (None, None) => true,
+        };
+        let changed = match (&self.if_none_match, self.if_modified_since) {
+            (Some(condition), _) => !is(condition),
+            (None, Some(since)) => modified_s > seconds(since),
+            (None, None) => true,
+        };
+        match (met, changed) {
+            (false, _) => Outcome::Failed,
+            (true, false) => Outcome::Unchanged,
+            (true, true) => Outcome::Met,
+        }
+    }
+
+    pub fn check_read(self, object: &Object) -> S3Result<()> {
+        match self.check(object) {
+            Outcome::Met => Ok(()),
+            Outcome::Unchanged => Err(s3_error!(NotModified, "the object is as the request says it was")),
+            Outcome::Failed => Err(failed()),
+        }
+    }
+
+    /// Of the source of a copy: both ways of not holding are the same.
+    pub fn check_source(self, object: &Object) -> S3Result<()> {
+        match self.check(object) {
+            Outcome::Met => Ok(()),
+            _ => Err(failed()),
+        }
+    }
+}
+
+enum Outcome {
+    Met,
+    Unchanged,
+    Failed,
+}
+
+fn failed() -> s3s::S3Error {
+    s3_error!(PreconditionFailed, "a condition of the request does not hold")
+}
+
+pub fn of_write(if_match: Option<ETagCondition>, if_none_match: Option<ETagCondition>) -> S3Result<Condition> {
+    match (if_match, if_none_match) {
+        (None, None) => Ok(Condition::Any),
+        (None, Some(ETagCondition::Any)) => Ok(Condition::Absent),
+        (Some(ETagCondition::ETag(etag)), None) => Ok(Condition::Matches(etag.value().to_string())),
+        (Some(ETagCondition::Any), None) => Ok(Condition::Present),
+        _ => Err(s3_error!(NotImplemented, "a write takes If-None-Match: * or If-Match: an ETag, not both and nothing else")),
+    }
+}

@@ -1,0 +1,148 @@
+//! Connections of the S3 endpoint. Knows sockets and requests, not operations.
+//!
+//! The one rule: a connection that misbehaves ends alone, and one that says nothing ends soon.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::header::{HeaderValue, CONNECTION, EXPECT};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{s3_error, Body, S3Error, StdError};
+use stager_objects::{Objects, UPLOADS_EXPIRE_AFTER};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::credentials::Credentials;
+use crate::{gate, Face};
+
+const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// Between two requests of a connection, too.
+const NEXT_HEADERS_WITHIN: Duration = Duration::from_secs(60);
+const EXPIRE_EVERY: Duration = Duration::from_secs(3600);
+
+/// Held for as long as a request is answered.
+pub type Guard = Box<dyn Send + Sync>;
+
+pub struct Settings {
+    pub objects: Objects,
+    pub credentials: Credentials,
+    /// Called for every request; `None`: the node takes no new work.
+    pub guard: Arc<dyn Fn() -> Option<Guard> + Send + Sync>,
+}
+
+/// Serves until `ending`; then answers what was asked and returns.
+pub async fn serve(settings: Settings, listener: TcpListener, ending: CancellationToken) {
+    let objects = settings.objects.clone();
+    let mut builder = S3ServiceBuilder::new(Face { objects: settings.objects });
+    builder.set_auth(settings.credentials);
+    let service = builder.build();
+    let connections = TaskTracker::new();
+    let expiring = tokio::spawn(expire(objects));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = ending.cancelled() => break,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                connections.spawn(connection(service.clone(), stream, settings.guard.clone(), ending.clone()));
+            }
+            Err(error) => {
+                // Too many open files, mostly: it passes when a connection ends.
+                tracing::warn!(%error, "an S3 connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+    expiring.abort();
+    connections.close();
+    let _ = tokio::time::timeout(LAST_ANSWERS_WITHIN, connections.wait()).await;
+}
+
+async fn expire(objects: Objects) {
+    let mut looks = tokio::time::interval(EXPIRE_EVERY);
+    loop {
+        looks.tick().await;
+        if let Err(error) = objects.expire_uploads(UPLOADS_EXPIRE_AFTER).await {
+            tracing::warn!(%error, "old uploads could not be aborted; the next look tries again");
+        }
+    }
+}
+
+async fn connection(service: S3Service, stream: TcpStream, guard: Arc<dyn Fn() -> Option<Guard> + Send + Sync>, ending: CancellationToken) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "an S3 connection was gone before it began");
+        return;
+    }
+    let answering = service_fn(move |request| {
+        let (service, guard) = (service.clone(), guard());
+        async move { Ok::<_, Infallible>(answer(service, request, guard).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(NEXT_HEADERS_WITHIN);
+    let serving = builder.serve_connection(TokioIo::new(stream), answering);
+    tokio::pin!(serving);
+    let outcome = tokio::select! {
+        outcome = &mut serving => outcome,
+        () = ending.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "an S3 connection broke");
+    }
+}
+
+async fn answer(service: S3Service, request: hyper::Request<Incoming>, guard: Option<Guard>) -> hyper::Response<Guarded> {
+    let closes = request.headers().contains_key(EXPECT) && request.body().is_end_stream();
+    let answer = match gate::check(&request) {
+        Ok(()) if guard.is_none() => Err(s3_error!(ServiceUnavailable, "the node is ending and takes no new work; start it again")),
+        Ok(()) => service.call(request.map(Body::from)).await.map_err(|error| {
+            tracing::error!(error = %StdError::from(error), "an S3 request could not be answered");
+            S3Error::new(s3s::S3ErrorCode::InternalError)
+        }),
+        Err(error) => Err(error),
+    };
+    let mut answer = answer.or_else(S3Error::to_http_response).unwrap_or_else(|_| {
+        let mut plain = hyper::Response::new(Body::empty());
+        *plain.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
+        plain
+    });
+    if closes {
+        // It expected 100 Continue for an empty body and got the end at once: aws of version 1 then misreads the next answer on the
+        // connection, for ever.
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer.map(|body| Guarded { body, _guard: guard })
+}
+
+/// A body that holds its request's guard.
+struct Guarded {
+    body: Body,
+    _guard: Option<Guard>,
+}
+
+impl hyper::body::Body for Guarded {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,89 @@
+//! PutObject, and how any body comes in.
+//!
+//! The one rule: a body is refused before its first byte is asked for if it cannot be stored, and leaves nothing if it does not come whole.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use s3s::dto::{PutObjectInput, PutObjectOutput, StreamingBlob};
+use s3s::{s3_error, S3Request, S3Result};
+use stager_objects::{Content, Incoming, Name};
+
+use crate::checksums::{kind, set_checksum, Fields, Given};
+use crate::conditions::of_write;
+use crate::errors::to_s3;
+use crate::reads::etag;
+use crate::{attributes, Face};
+
+const PUT_BYTES_MAX: u64 = 5 << 30;
+/// A client that sends nothing for so long is gone; what it was granted is given back.
+const NEXT_BYTES_WITHIN: Duration = Duration::from_secs(60);
+
+pub fn announced_bytes(length: Option<i64>) -> S3Result<u64> {
+    let length = length.ok_or_else(|| s3_error!(MissingContentLength, "say how long the body is: Content-Length or x-amz-decoded-content-length"))?;
+    match u64::try_from(length) {
+        Ok(length) if length <= PUT_BYTES_MAX => Ok(length),
+        Ok(_) => Err(s3_error!(EntityTooLarge, "a single body has at most 5 GiB; upload it in parts")),
+        Err(_) => Err(s3_error!(InvalidArgument, "a length below zero")),
+    }
+}
+
+pub fn check_key(key: &str) -> S3Result<()> {
+    match key.len() {
+        1..=stager_objects::KEY_BYTES_MAX => Ok(()),
+        0 => Err(s3_error!(InvalidRequest, "an object has a name")),
+        _ => Err(s3_error!(KeyTooLongError, "a name has at most 1024 bytes")),
+    }
+}
+
+/// The whole body, compared with what the request says of it.
+pub async fn take_in(mut incoming: Incoming, body: Option<StreamingBlob>, given: Given) -> S3Result<Content> {
+    if let Some(mut body) = body {
+        loop {
+            let next = tokio::time::timeout(NEXT_BYTES_WITHIN, body.next()).await;
+            match next.map_err(|_| s3_error!(RequestTimeout, "no byte of the body came for 60 s; send it again"))? {
+                Some(Ok(bytes)) => incoming.write(bytes).await.map_err(to_s3)?,
+                Some(Err(error)) => return Err(broken(&error.to_string())),
+                None => break,
+            }
+        }
+    }
+    let content = incoming.finish().await.map_err(to_s3)?;
+    given.compare(&content)?;
+    Ok(content)
+}
+
+/// The kinds of the signed streams' errors are not public: they are told apart by what they say.
+fn broken(error: &str) -> s3s::S3Error {
+    if error.contains("SignatureMismatch") {
+        return s3_error!(SignatureDoesNotMatch, "a chunk of the body does not have its signature; nothing was stored");
+    }
+    if error.contains("Sha256Mismatch") {
+        let mut answer = s3_error!(BadDigest, "the body does not have the SHA-256 that was signed; nothing was stored");
+        answer.set_code(s3s::S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into()));
+        answer.set_status_code(hyper::StatusCode::BAD_REQUEST);
+        return answer;
+    }
+    s3_error!(IncompleteBody, "the body did not come whole ({error}); nothing was stored, send it again")
+}
+
+impl Face {
+    pub async fn put(&self, request: S3Request<PutObjectInput>) -> S3Result<PutObjectOutput> {
+        let S3Request { input, headers, trailing_headers, .. } = request;
+        attributes::check_put(&input)?;
+        check_key(&input.key)?;
+        let kept = attributes::of_put(&input)?;
+        let given = Given::new(&headers, trailing_headers, input.checksum_algorithm.as_ref())?;
+        let size_bytes = announced_bytes(input.content_length)?;
+        let condition = of_write(input.if_match, input.if_none_match)?;
+        let name = Name::new(input.bucket, input.key);
+        self.objects.bucket(&name.bucket).map_err(to_s3)?;
+        let incoming = self.objects.receive(&name, size_bytes, given.algorithm).await.map_err(to_s3)?;
+        let content = take_in(incoming, input.body, given).await?;
+        let object = self.objects.put(&name, content, kept, condition).await.map_err(to_s3)?;
+        let mut output = PutObjectOutput { e_tag: Some(etag(&object)), ..PutObjectOutput::default() };
+        set_checksum!(output, Fields::of(&object.checksum));
+        output.checksum_type = Some(kind(object.checksum.of_parts));
+        Ok(output)
+    }
+}

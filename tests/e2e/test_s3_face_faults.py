@@ -1,0 +1,218 @@
+"""The S3 endpoint when things go wrong: kills, flipped bits, a full share, clients that go away, writers that race, wrong options."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import random
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tests.testbed.places import ionode_binary
+from tests.testbed.s3_face import S3Face
+from tests.testbed.waiting import wait_until
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def face(short_dir: Path) -> Iterator[S3Face]:
+    face = S3Face(short_dir / "face", share_bytes=100 * MIB)
+    face.start()
+    face.client().create_bucket(Bucket="bucket")
+    yield face
+    face.stop()
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def content_files(face: S3Face) -> list[Path]:
+    return sorted(path for path in (face.store / "objects").rglob("*") if path.is_file())
+
+
+def error_of(call: Any, **said: Any) -> tuple[str, int]:
+    with pytest.raises(ClientError) as error:
+        call(**said)
+    return error.value.response["Error"]["Code"], error.value.response["ResponseMetadata"]["HTTPStatusCode"]
+
+
+def put_until_it_dies(face: S3Face, writer: int, acked: dict[str, str], begun: dict[str, str]) -> None:
+    """Small ones, large ones and uploads in parts in turn; a name is in `acked` from the moment its answer was there."""
+    s3 = face.client(connect_timeout=2, read_timeout=10)
+    with contextlib.suppress(BotoCoreError, ClientError):
+        for turn in range(100_000):
+            key, size = f"{writer}/{turn}", (3000, 300_000, 6 * MIB)[turn % 3]
+            body = noise(size, writer * 100_000 + turn)
+            begun[key] = hashlib.sha256(body).hexdigest()
+            if size < 6 * MIB:
+                s3.put_object(Bucket="bucket", Key=key, Body=body)
+            else:
+                upload = s3.create_multipart_upload(Bucket="bucket", Key=key)["UploadId"]
+                parts = []
+                for number, part in enumerate((body[: 5 * MIB], body[5 * MIB :]), 1):
+                    done = s3.upload_part(Bucket="bucket", Key=key, UploadId=upload, PartNumber=number, Body=part)
+                    parts.append({"PartNumber": number, "ETag": done["ETag"]})
+                s3.complete_multipart_upload(Bucket="bucket", Key=key, UploadId=upload, MultipartUpload={"Parts": parts})
+            acked[key] = begun[key]
+            if turn % 4 == 3:
+                s3.delete_object(Bucket="bucket", Key=f"{writer}/{turn - 3}")
+                acked.pop(f"{writer}/{turn - 3}", None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(3))
+def test_killed_while_writing_all_that_was_acked_is_there_and_nothing_is_half(face: S3Face, number: int) -> None:
+    acked: list[dict[str, str]] = [{}, {}, {}]
+    begun: dict[str, str] = {}
+    writers = [threading.Thread(target=put_until_it_dies, args=(face, writer, acked[writer], begun)) for writer in range(3)]
+    for writer in writers:
+        writer.start()
+    wait_until(lambda: sum(map(len, acked)) >= 12 + 7 * number, "writes that were acked")
+    face.kill()
+    for writer in writers:
+        writer.join()
+    face.start()
+    s3 = face.client()
+    there = [found["Key"] for found in s3.list_objects_v2(Bucket="bucket").get("Contents", ())]
+    missing = {key for one in acked for key in one} - set(there)
+    assert not missing
+    for key in there:
+        assert hashlib.sha256(s3.get_object(Bucket="bucket", Key=key)["Body"].read()).hexdigest() == begun[key]
+    open_parts = sum(
+        len(s3.list_parts(Bucket="bucket", Key=upload["Key"], UploadId=upload["UploadId"]).get("Parts", ()))
+        for upload in s3.list_multipart_uploads(Bucket="bucket").get("Uploads", ())
+    )
+    sizes = [s3.head_object(Bucket="bucket", Key=key)["ContentLength"] for key in there]
+    named = sum({3000: 0, 300_000: 1, 6 * MIB: 2}[size] for size in sizes) + open_parts
+    wait_until(lambda: len(content_files(face)) == named, "the garbage of the killed writes to go")
+
+
+def test_a_damaged_file_is_told_before_a_wrong_byte_leaves_and_healed_by_a_new_put(face: S3Face) -> None:
+    s3, body = face.client(), noise(6 * MIB)
+    s3.put_object(Bucket="bucket", Key="k", Body=body)
+    (path,) = content_files(face)
+    with path.open("r+b") as file:
+        file.seek(3 * MIB + 17)
+        byte = file.read(1)
+        file.seek(3 * MIB + 17)
+        file.write(bytes([byte[0] ^ 1]))
+    assert s3.get_object(Bucket="bucket", Key="k", Range=f"bytes=0-{3 * MIB - 1}")["Body"].read() == body[: 3 * MIB]
+    came = bytearray()
+    with pytest.raises(BotoCoreError):
+        for piece in s3.get_object(Bucket="bucket", Key="k")["Body"].iter_chunks(100_000):
+            came += piece
+    assert bytes(came) == body[: len(came)] and len(came) <= 3 * MIB
+    assert error_of(s3.get_object, Bucket="bucket", Key="k") == ("ObjectCorrupt", 422)
+    assert error_of(s3.head_object, Bucket="bucket", Key="k")[1] == 422
+    assert "quarantined an object" in face.node.log_text()
+    s3.put_object(Bucket="bucket", Key="k", Body=body)
+    assert s3.get_object(Bucket="bucket", Key="k")["Body"].read() == body
+
+
+def test_a_full_share_says_so_at_once_and_sdks_do_not_try_again(face: S3Face) -> None:
+    s3 = face.client(retries={"max_attempts": 5, "mode": "standard"})
+    s3.put_object(Bucket="bucket", Key="one", Body=noise(60 * MIB))
+    asked: list[int] = []
+    s3.meta.events.register("before-send.s3", lambda **_: asked.append(1))
+    started = time.monotonic()
+    assert error_of(s3.put_object, Bucket="bucket", Key="two", Body=noise(60 * MIB)) == ("InsufficientStorage", 507)
+    assert len(asked) == 1 and time.monotonic() - started < 10
+    assert len(content_files(face)) == 1
+    s3.delete_object(Bucket="bucket", Key="one")
+    s3.put_object(Bucket="bucket", Key="two", Body=noise(60 * MIB))
+    assert face.node.get("/v1/node")["used_bytes"] == 0, "apart from what the scheduler manages"
+
+
+def test_clients_that_go_away_leave_nothing(face: S3Face) -> None:
+    s3 = face.client()
+    url = face.client(signature_version="s3v4").generate_presigned_url("put_object", Params={"Bucket": "bucket", "Key": "k"})
+    path = url.split(face.endpoint)[1]
+    for sent in (0, 1000, 2 * MIB):
+        with socket.create_connection(("127.0.0.1", face.port)) as line:
+            head = f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1:{face.port}\r\nContent-Length: {50 * MIB}\r\n\r\n"
+            line.sendall(head.encode() + bytes(sent))
+            wait_until(lambda: content_files(face), "the upload to begin")
+        wait_until(lambda: not content_files(face), "the upload to be given up")
+    s3.put_object(Bucket="bucket", Key="k", Body=noise(90 * MIB))
+
+
+def test_an_empty_body_that_expected_to_continue_ends_its_connection(face: S3Face) -> None:
+    """aws of version 1 keeps the status of such an answer for the next one on the connection, and waits for ever."""
+    for size, closes in ((0, True), (5, False)):
+        url = face.client(signature_version="s3v4").generate_presigned_url("put_object", Params={"Bucket": "bucket", "Key": "k"})
+        head = f"PUT {url.split(face.endpoint)[1]} HTTP/1.1\r\nHost: 127.0.0.1:{face.port}\r\nExpect: 100-continue\r\n"
+        with socket.create_connection(("127.0.0.1", face.port), timeout=20) as line:
+            line.sendall(f"{head}Content-Length: {size}\r\n\r\n".encode())
+            reader = line.makefile("rb")
+            if size:
+                assert (reader.readline(), reader.readline()) == (b"HTTP/1.1 100 Continue\r\n", b"\r\n")
+                line.sendall(bytes(size))
+            answer = b"".join(iter(reader.readline, b"\r\n"))
+            assert answer.startswith(b"HTTP/1.1 200 ") and (b"connection: close" in answer) == closes
+
+
+@pytest.mark.parametrize("size", [100, 200_000])
+def test_of_two_that_create_the_same_exactly_one_wins(face: S3Face, size: int) -> None:
+    clients = [face.client() for _ in range(4)]
+    for turn in range(10):
+        bodies = [noise(size, turn * 10 + writer) for writer in range(4)]
+
+        def create(writer: int, key: str = f"k{turn}", bodies: list[bytes] = bodies) -> bool:
+            try:
+                clients[writer].put_object(Bucket="bucket", Key=key, Body=bodies[writer], IfNoneMatch="*")
+                return True
+            except ClientError as error:
+                assert error.response["Error"]["Code"] == "PreconditionFailed"
+                return False
+
+        with ThreadPoolExecutor(4) as pool:
+            won = list(pool.map(create, range(4)))
+        assert won.count(True) == 1
+        assert clients[0].get_object(Bucket="bucket", Key=f"k{turn}")["Body"].read() == bodies[won.index(True)]
+
+
+def test_a_node_that_is_used_over_s3_alone_is_not_idle(short_dir: Path) -> None:
+    face = S3Face(short_dir / "idle", options=["--idle-exit-s", "1"])
+    face.start()
+    try:
+        s3, until = face.client(), time.monotonic() + 3
+        while time.monotonic() < until:
+            s3.list_buckets()
+            time.sleep(0.2)
+        assert face.node.server is not None
+        wait_until(face.node.server.gone, "the node to end itself when nobody calls any more")
+        assert face.node.server.returncode() == 0
+    finally:
+        face.stop()
+
+
+def started_with(directory: Path, *options: str) -> str:
+    """What it says when it refuses to start."""
+    argv = [str(ionode_binary()), "serve", "--store", str(directory / "s"), "--node-id", "n", "--capacity", "1"]
+    ended = subprocess.run([*argv, "--socket", str(directory / "n.sock"), *options], capture_output=True, text=True, timeout=20)
+    assert ended.returncode not in (0, None)
+    return ended.stderr
+
+
+def test_wrong_options_are_refused_before_anything_is_made(short_dir: Path) -> None:
+    key = short_dir / "key"
+    key.write_text(json.dumps({"access_key_id": "a", "secret_access_key": "s" * 20}))
+    key.chmod(0o644)
+    credentials = ["--s3-credentials", str(key)]
+    assert "--s3-share" in started_with(short_dir, "--s3-listen", "127.0.0.1:0", *credentials)
+    assert "chmod 600" in started_with(short_dir, "--s3-listen", "127.0.0.1:0", *credentials, "--s3-share", "1000")
+    key.chmod(0o600)
+    assert "--trust-network" in started_with(short_dir, "--s3-listen", "0.0.0.0:0", *credentials, "--s3-share", "1000")
+    assert not (short_dir / "s").exists()

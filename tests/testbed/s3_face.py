@@ -1,0 +1,99 @@
+"""The S3 endpoint of a real I/O node, and the clients of others that speak to it.
+
+May know: the node's options, where `make setup` put the clients. One rule: what is seen is seen by stock clients or on the node's own disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testbed.ionode import IoNode
+from tests.testbed.places import ionode_binary, needed_program, tool_cache
+from tests.testbed.processes import free_port
+
+ACCESS_KEY, SECRET_KEY, REGION = "stager-face-access", "stager-face-secret-Jq72ms0x", "us-east-1"
+SHARE_BYTES = 2_000_000_000
+
+
+class S3Face:
+    """A node with an S3 endpoint. `start` again after `kill` or `stop` is a restart on the same port."""
+
+    def __init__(self, directory: Path, share_bytes: int = SHARE_BYTES, options: Sequence[str] = ()) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory, self.store, self.share_bytes = directory, directory / "store", share_bytes
+        self.port, self.options = 0, list(options)
+        self.key_file = directory / "s3-key.json"
+        self.key_file.write_text(json.dumps({"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY}))
+        self.key_file.chmod(0o600)
+        self.node = IoNode(ionode_binary(), self.store)
+
+    def start(self) -> None:
+        chosen = self.port
+        for last_try in (False, False, True):
+            self.port = chosen or free_port()
+            said = ["--s3-listen", f"127.0.0.1:{self.port}", "--s3-credentials", str(self.key_file), "--s3-share", str(self.share_bytes)]
+            self.node.options = said + self.options
+            try:
+                self.node.start()
+                return
+            except AssertionError as error:
+                if last_try or "listening on" not in str(error):
+                    raise
+
+    def kill(self) -> None:
+        self.node.kill()
+
+    def stop(self) -> None:
+        self.node.stop()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self, secret: str = SECRET_KEY, access: str = ACCESS_KEY, **config: Any) -> Any:
+        import boto3
+        from botocore.config import Config
+
+        said: dict[str, Any] = {"retries": {"max_attempts": 1}, "s3": {"addressing_style": "path"}} | config
+        keys = {"aws_access_key_id": access, "aws_secret_access_key": secret}
+        return boto3.client("s3", endpoint_url=self.endpoint, region_name=REGION, config=Config(**said), **keys)
+
+    def environment(self) -> dict[str, str]:
+        """For the clients of others; nothing of the caller's own S3 settings reaches them."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "RCLONE_"))}
+        home = self.directory / "home"
+        home.mkdir(exist_ok=True)
+        mine = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_DEFAULT_REGION": REGION, "HOME": str(home)}
+        mine |= {"AWS_ENDPOINT_URL": self.endpoint, "AWS_EC2_METADATA_DISABLED": "true", "AWS_MAX_ATTEMPTS": "2"}
+        mine |= {"RCLONE_CONFIG_NODE_TYPE": "s3", "RCLONE_CONFIG_NODE_PROVIDER": "Other", "RCLONE_CONFIG_NODE_ENV_AUTH": "true"}
+        mine |= {"RCLONE_CONFIG_NODE_ENDPOINT": self.endpoint, "RCLONE_CONFIG_NODE_REGION": REGION}
+        return kept | mine
+
+    def run(self, *argv: str | Path) -> subprocess.CompletedProcess[str]:
+        """A client's program; the caller judges how it ended."""
+        return subprocess.run([str(part) for part in argv], env=self.environment(), capture_output=True, text=True, timeout=240)
+
+    def done(self, *argv: str | Path) -> str:
+        """As `run`; it must succeed."""
+        ended = self.run(*argv)
+        assert ended.returncode == 0, f"{argv}: {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
+        return ended.stdout
+
+
+def client_program(name: str) -> Path:
+    """Of the environment that `make setup` made for the S3 clients that are written in Python."""
+    found = tool_cache() / "s3clients" / "bin" / name
+    if not found.is_file():
+        pytest.skip(f"{found} is not there: `make setup` installs the S3 clients of the tests")
+    return found
+
+
+def rclone() -> Path:
+    return needed_program("rclone", "rclone")
