@@ -14,19 +14,17 @@ use stager_core::error::{ApiError, Class};
 use stager_core::record::{Partial, Record, Source};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_core::space::Holder;
-use stager_origins::{content_blake3, Entry, EntryKind, Origin, ToldDigest};
+use stager_origins::{Entry, EntryKind, Origin, Said, Verified};
 
-use super::{intake, small};
+use super::{arrival, intake, small};
 use super::run::{watched, Job, Moved};
 use crate::failure::at;
 use crate::node::Node;
 use crate::replicas::blocking;
-use crate::store::digest::{Digests, Hasher};
+use crate::store::digest::{Also, Digests, Hasher};
 use crate::wire::{Expected, FetchRequest};
 
 pub(super) const STALL: Duration = Duration::from_secs(60);
-/// Reading content a second time moves no byte that we could count: it gets time by its size on top.
-const READ_AGAIN_BYTES_PER_S_MIN: u64 = 8 << 20;
 /// Below this the blocks are not worth a call to reserve them.
 const ALLOCATE_FROM_BYTES: u64 = 1 << 20;
 
@@ -147,10 +145,11 @@ async fn bring(
     origin: &dyn Origin,
     partial: Partial,
 ) -> Result<Moved, Stopped> {
-    let want = Want::of(request, origin, entry);
+    let said = origin.said(entry);
+    let also = arrival::also(origin, &said, &request.expected);
     let path = node.store.partial_path(&partial.key);
     let size_bytes = partial.size_bytes;
-    let opened = blocking(move || open_partial(path, partial, want)).await;
+    let opened = blocking(move || open_partial(path, partial, also)).await;
     let (file, partial, hasher) = opened.map_err(|error| (error, None))?;
     let start = partial.watermark_bytes;
     let (sink, hashing) = intake::open(node, job, file.clone(), partial.clone(), hasher);
@@ -175,11 +174,11 @@ async fn bring(
         return Err((error, Some(reached)));
     }
     let concluded = async {
-        let replica = judge(node, job, request, origin, entry, hasher.finish()).await?;
-        shelve(node, job, file, replica).await
+        let (replica, verified) = judge(node, job, request, Witness { origin, entry, said }, hasher.finish()).await?;
+        Ok((shelve(node, job, file, replica).await?, verified))
     };
-    let replica = concluded.await.map_err(|error| (error, Some(reached)))?;
-    Ok(Moved { replica, bytes_moved: size_bytes - start, verified: None })
+    let (replica, verified) = concluded.await.map_err(|error| (error, Some(reached)))?;
+    Ok(Moved { replica, bytes_moved: size_bytes - start, verified })
 }
 
 pub(super) fn short(path: &str) -> ApiError {
@@ -192,29 +191,8 @@ pub(super) fn misplaced(path: &str, offset: u64, length: u64) -> ApiError {
     ApiError::corrupt("io_error", path, message)
 }
 
-/// Digests beside those that every content gets.
-#[derive(Clone, Copy)]
-pub(super) struct Want {
-    sha256: bool,
-    md5: bool,
-}
-
-impl Want {
-    pub fn of(request: &FetchRequest, origin: &dyn Origin, entry: &Entry) -> Self {
-        let told = origin.told_digest(entry);
-        Self {
-            sha256: request.expected.sha256.is_some() || matches!(told, Some(ToldDigest::Sha256(_))),
-            md5: origin.content_md5(entry).is_some() || matches!(told, Some(ToldDigest::Md5(_))),
-        }
-    }
-
-    pub fn hasher(self) -> Hasher {
-        Hasher::new(self.sha256).with_md5(self.md5)
-    }
-}
-
 /// The partial file, its prefix hashed again: what does not have the recorded hash is fetched anew.
-fn open_partial(path: PathBuf, mut partial: Partial, want: Want) -> Result<(Arc<File>, Partial, Hasher), ApiError> {
+fn open_partial(path: PathBuf, mut partial: Partial, also: Also) -> Result<(Arc<File>, Partial, Hasher), ApiError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
     if partial.watermark_bytes == 0 {
@@ -223,12 +201,12 @@ fn open_partial(path: PathBuf, mut partial: Partial, want: Want) -> Result<(Arc<
         options.create_new(true);
     }
     let file = options.open(&path).map_err(at("making", &path))?;
-    let mut hasher = want.hasher();
+    let mut hasher = Hasher::with(also);
     hasher.read_up_to(&file, &path, partial.watermark_bytes)?;
     if hasher.size_bytes() != partial.watermark_bytes || hasher.blake3_so_far() != partial.prefix_blake3 {
         tracing::warn!(partial = %partial.key, "a partial does not have its recorded hash; it is fetched anew");
         file.set_len(0).map_err(at("cutting", &path))?;
-        hasher = want.hasher();
+        hasher = Hasher::with(also);
         partial.watermark_bytes = 0;
         partial.prefix_blake3 = hasher.blake3_so_far();
     }
@@ -248,22 +226,29 @@ fn allocate(file: &File, path: &std::path::Path, size_bytes: u64) -> Result<(), 
     file.set_len(size_bytes).map_err(at("extending", path))
 }
 
+/// Who can say what the content is.
+pub(super) struct Witness<'a> {
+    pub origin: &'a dyn Origin,
+    pub entry: &'a Entry,
+    pub said: Said,
+}
+
 /// The replica that these digests make, if the source is still what it was and everything that is known of the content agrees.
 pub(super) async fn judge(
     node: &Arc<Node>,
     job: &Job,
     request: &FetchRequest,
-    origin: &dyn Origin,
-    entry: &Entry,
+    witness: Witness<'_>,
     digests: Digests,
-) -> Result<Replica, ApiError> {
+) -> Result<(Replica, Option<Verified>), ApiError> {
+    let Witness { origin, entry, said } = witness;
     let now = watched(node, job, &entry.path, STALL, origin.stat(&entry.path)).await?;
     if now.token != entry.token {
         return Err(source_changed(&entry.path, &entry.token, &now.token));
     }
-    check_arrival(node, job, origin, entry, &digests).await?;
+    let verified = arrival::check(node, job, origin, entry, &said, &digests, STALL).await?;
     check_content(&request.expected, &entry.path, &digests)?;
-    Ok(Replica {
+    let replica = Replica {
         file_id: request.file_id.clone(),
         generation: request.generation.clone(),
         kind: ReplicaKind::File,
@@ -275,39 +260,8 @@ pub(super) async fn judge(
         members: None,
         token: Some(entry.token.clone()),
         state: ReplicaState::Present,
-    })
-}
-
-/// Against what the origin says of it. Where that is an MD5 only by its looks and a second reading gives the same content, it is none.
-async fn check_arrival(node: &Node, job: &Job, origin: &dyn Origin, entry: &Entry, digests: &Digests) -> Result<(), ApiError> {
-    match origin.told_digest(entry) {
-        Some(ToldDigest::Sha256(told)) if digests.sha256.as_deref() != Some(&hex(&told)) => return Err(damaged(entry, "SHA-256")),
-        Some(ToldDigest::Md5(told)) if digests.md5 != Some(told) => return Err(damaged(entry, "MD5")),
-        _ => {}
-    }
-    let Some(said) = origin.content_md5(entry).filter(|said| digests.md5.is_some_and(|found| found != *said)) else {
-        return Ok(());
     };
-    let stall = STALL + Duration::from_secs(entry.size_bytes / READ_AGAIN_BYTES_PER_S_MIN);
-    let again = watched(node, job, &entry.path, stall, content_blake3(origin, entry)).await?;
-    if again.to_hex().as_str() == digests.blake3 {
-        tracing::info!(path = entry.path, tag = ?said, "the origin's ETags are no MD5 of the content; they are not compared any more");
-        origin.distrust_md5();
-        return Ok(());
-    }
-    Err(damaged(entry, "MD5"))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn damaged(entry: &Entry, kind: &str) -> ApiError {
-    let message = format!(
-        "{} was damaged on its way from the origin (its {kind} differs from the one told there); its bytes were deleted, it is fetched again",
-        entry.path
-    );
-    ApiError::corrupt("checksum_mismatch", &entry.path, message)
+    Ok((replica, verified))
 }
 
 fn check_content(expected: &Expected, path: &str, digests: &Digests) -> Result<(), ApiError> {

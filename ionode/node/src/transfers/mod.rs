@@ -2,6 +2,7 @@
 //!
 //! The one rule: every transfer that was accepted ends in exactly one event, and gives back what it held.
 
+mod arrival;
 mod fetch;
 mod intake;
 mod run;
@@ -179,6 +180,10 @@ impl Transfers {
     /// Id of the origin, running, waiting, limit.
     pub fn lanes(&self) -> Vec<(String, usize, usize, f64)> {
         self.desk().queue.lanes().map(|lane| (lane.origin_id.to_string(), lane.running, lane.waiting, lane.limit)).collect()
+    }
+
+    pub fn any_runs(&self) -> bool {
+        self.desk().queue.running() > 0
     }
 
     /// Until all that run have ended.
