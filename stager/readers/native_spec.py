@@ -18,7 +18,17 @@ TOP_KEYS = ("stager", "name", "origins", "files", "jobs", "defaults", "finals", 
 ORIGIN_KEYS = {
     "file": ("url", "bandwidth"),
     "sftp": ("url", "credentials", "known_hosts", "host_key_alias", "connections_max", "shell_checksum", "verify_source", "bandwidth"),
-    "sshfs": ("url", "credentials", "known_hosts", "host_key_alias", "connections_max", "shell_checksum", "verify_source", "mount_point", "bandwidth"),
+    "sshfs": (
+        "url",
+        "credentials",
+        "known_hosts",
+        "host_key_alias",
+        "connections_max",
+        "shell_checksum",
+        "verify_source",
+        "mount_point",
+        "bandwidth",
+    ),
     "s3": ("url", "credentials", "endpoint", "region", "addressing", "allow_http", "bandwidth"),
     "http": ("url", "credentials", "ca_file", "allow_http", "queries", "connections_max", "bandwidth"),
 }

@@ -51,7 +51,9 @@ class Fetching:
 
 def is_damage(event: dict[str, Any], word: str) -> bool:
     error = event.get("error", {})
-    return (event["kind"], error.get("class"), error.get("code")) == ("transfer_failed", "corrupt", "checksum_mismatch") and word in error["message"]
+    return (event["kind"], error.get("class"), error.get("code")) == ("transfer_failed", "corrupt", "checksum_mismatch") and word in error[
+        "message"
+    ]
 
 
 def put_in_parts(client: Any, bucket: str, key: str, content: bytes, **checksum: str) -> None:

@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod node;
 pub mod replicas;
 pub mod sandbox;
+pub mod scrub;
 pub mod seals;
 pub mod serve;
 pub mod store;
