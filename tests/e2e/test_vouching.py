@@ -51,7 +51,9 @@ class Fetching:
 
 def is_damage(event: dict[str, Any], word: str) -> bool:
     error = event.get("error", {})
-    return (event["kind"], error.get("class"), error.get("code")) == ("transfer_failed", "corrupt", "checksum_mismatch") and word in error["message"]
+    return (event["kind"], error.get("class"), error.get("code")) == ("transfer_failed", "corrupt", "checksum_mismatch") and word in error[
+        "message"
+    ]
 
 
 def put_in_parts(client: Any, bucket: str, key: str, content: bytes, **checksum: str) -> None:
@@ -135,14 +137,12 @@ def source(server: Sshd, content: bytes) -> Path:
     return path
 
 
-def test_a_second_look_over_ssh_is_by_the_shell_where_there_is_one(sshd: Sshd, ionode: Callable[..., IoNode]) -> None:
+@pytest.mark.parametrize(("asked", "verified"), [(True, "remote_checksum"), (False, None)])
+def test_a_second_look_over_ssh_is_by_the_shell_where_there_is_one(
+    sshd: Sshd, ionode: Callable[..., IoNode], asked: bool, verified: str | None
+) -> None:
     source(sshd, os.urandom(SIZE_BYTES))
-    node = ionode()
-    for options, verified in (({"verify_source": True}, "remote_checksum"), ({"verify_source": False}, None)):
-        assert Fetching(node, sshd.origin(**options)).fetch("in.bin")["verified"] == verified
-        node.do("DELETE", "/v1/replicas/in.bin/t1")
-        wait_until(lambda: node.call("GET", "/v1/replicas/in.bin/t1").status_code == 404, "the replica to go")
-        node.do("POST", "/v1/events/ack", {"seq": max(event["seq"] for event in node.get("/v1/events?after=0")["events"])})
+    assert Fetching(ionode(), sshd.origin(verify_source=asked)).fetch("in.bin")["verified"] == verified
 
 
 def test_a_second_look_over_ssh_reads_again_where_there_is_no_shell(sftp_only: Sshd, ionode: Callable[..., IoNode]) -> None:

@@ -14,7 +14,7 @@ def references(text: str) -> list[tuple[str, str]]:
     found = []
     for quoted in re.findall(r"`([^`]+)`", text):
         file, _, test = quoted.partition("::")
-        if file.endswith(".py") or file == "…":
+        if file.endswith((".py", ".rs")) or file == "…":
             found.append((file, test.partition("[")[0]))
         elif file.startswith("test_"):
             found.append(("", file.partition("[")[0]))
@@ -26,10 +26,11 @@ def test_every_test_that_the_semantics_name_exists() -> None:
     named = references(text)
     assert len(named) > 40
     for file, test in named:
-        places = [TESTS / file, TESTS / "e2e" / file] if file not in ("", "…") else list((TESTS / "e2e").glob("test_service*.py"))
+        of_services = list((TESTS / "e2e").glob("test_service*.py"))
+        places = of_services if file in ("", "…") else [TESTS / file, TESTS / "e2e" / file, PROJECT / file]
         there = [place for place in places if place.is_file()]
         assert there, f"{file} is no file of tests"
-        found = not test or any(f"def {test}(" in place.read_text() for place in there)
+        found = not test or any(f"def {test}(" in place.read_text() or f"fn {test}(" in place.read_text() for place in there)
         assert found, f"there is no test {test} in {file}"
 
 

@@ -50,7 +50,14 @@ def test_a_bad_file_is_named(tmp_path: Path) -> None:
 
 def test_the_scheduler_is_started_with_what_was_decided() -> None:
     words = read_settings(
-        state_dir=Path("/s"), capacity_bytes=5, cores=2, memory_bytes=7, idle_exit_s=1.5, scrub_bytes_per_s=0, scrub_every_s=60.0, environ={}
+        state_dir=Path("/s"),
+        capacity_bytes=5,
+        cores=2,
+        memory_bytes=7,
+        idle_exit_s=1.5,
+        scrub_bytes_per_s=0,
+        scrub_every_s=60.0,
+        environ={},
     ).scheduler_arguments()
     scrub = ["--scrub-bytes-per-s", "0", "--scrub-every-s", "60"]
     assert words == ["--capacity", "5", "--cores", "2", "--idle-exit-s", "1.5", *scrub, "--memory", "7"]

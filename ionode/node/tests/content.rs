@@ -78,7 +78,7 @@ fn quarantined(node: &Host, file_id: &str, generation: &str) {
 
 #[test]
 fn rot_is_never_served_to_its_end() {
-    for (length, at) in [(1000, 999u64), (5 * MIB, 10), (5 * MIB, 5 * MIB as u64 - 1)] {
+    for (length, at) in [(100_000, 99_999u64), (5 * MIB, 10), (5 * MIB, 5 * MIB as u64 - 1)] {
         let root = tempfile::tempdir().unwrap();
         let node = fetched(root.path(), &noise(1, length));
         rot(&data_file(root.path(), "f@g"), at);

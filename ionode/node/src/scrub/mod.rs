@@ -46,7 +46,8 @@ pub fn start(node: Arc<Node>, manner: Manner) -> std::io::Result<Scrubber> {
     let runtime = Handle::current();
     let work = move || {
         reading::be_humble();
-        let mut round = Round { reading: Reading::new(node.clone(), runtime.clone(), manner), node, runtime, manner, saved: Instant::now() };
+        let mut round =
+            Round { reading: Reading::new(node.clone(), runtime.clone(), manner), node, runtime, manner, saved: Instant::now() };
         round.run();
     };
     std::thread::Builder::new().name("scrub".into()).spawn(work).map(Scrubber)
@@ -165,9 +166,8 @@ impl Round {
     /// Whether it matches; and, where it cannot be told, whether the disk is why.
     fn read(&mut self, replica: &Replica) -> (Result<bool, ApiError>, bool) {
         self.reading.begin(&replica.key());
-        let outcome = replicas::is_there(&self.node, replica).and_then(|there| {
-            Ok(there && replicas::matches_by(&self.node, replica, &mut |file, path| self.reading.digests(file, path))?)
-        });
+        let outcome = replicas::is_there(&self.node, replica)
+            .and_then(|there| Ok(there && replicas::matches_by(&self.node, replica, &mut |file, path| self.reading.digests(file, path))?));
         let outcome = match outcome {
             Ok(matches) => self.reading.settle(replica.size_bytes).map(|()| matches),
             failed => failed,

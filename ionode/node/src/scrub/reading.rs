@@ -108,9 +108,8 @@ pub fn be_humble() {
     const CLASS_IDLE: libc::c_int = 3 << 13;
     const NICE: libc::c_int = 10;
     // SAFETY: both take numbers only; 0 is this thread, for Linux also where it says process.
-    let (slow, nice) = unsafe {
-        (libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE), libc::setpriority(libc::PRIO_PROCESS, 0, NICE))
-    };
+    let (slow, nice) =
+        unsafe { (libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE), libc::setpriority(libc::PRIO_PROCESS, 0, NICE)) };
     if slow != 0 || nice != 0 {
         tracing::info!("the scrubber runs at the node's own priority: the system does not let it go lower");
     }

@@ -23,7 +23,11 @@ pub fn also(origin: &dyn Origin, said: &Said, expected: &Expected) -> Also {
         (None, Some(_)) => Some(CrcAlgorithm::Crc32IsoHdlc),
         (None, None) => None,
     };
-    Also { sha256: expected.sha256.is_some() || said.sha256.is_some() || origin.confirms(), md5: said.md5.or(said.tag_md5).is_some(), crc32 }
+    Also {
+        sha256: expected.sha256.is_some() || said.sha256.is_some() || origin.confirms(),
+        md5: said.md5.or(said.tag_md5).is_some(),
+        crc32,
+    }
 }
 
 /// How the origin has vouched for it, if it does; an error where it says something else.
