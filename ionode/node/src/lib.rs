@@ -5,9 +5,12 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 pub mod attempts;
+pub mod blocks;
 pub mod failure;
+pub mod growing;
 pub mod http;
 pub mod node;
+pub mod peers;
 pub mod replicas;
 pub mod sandbox;
 pub mod seals;

@@ -5,15 +5,17 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stager_core::error::{ApiError, Class};
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 
 use crate::failure::{at, bad_request};
+use crate::growing::Growth;
 use crate::node::{Cause, Node};
 use crate::store::{digest, tree};
-use crate::wire::Fact;
+use crate::wire::{Fact, SourceAnswer};
 
 pub fn get(node: &Node, key: &ReplicaKey) -> Result<Replica, ApiError> {
     node.books().index.replica(key).cloned().ok_or_else(|| unknown(key))
@@ -96,9 +98,56 @@ pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
     Ok(matches)
 }
 
-/// The open file of a replica or of one member, and its size.
-pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<(File, PathBuf, u64), ApiError> {
-    let replica = node.books().index.readable(key)?.clone();
+/// What a peer asks before it copies. Of a replica that is being made: once it was checked, or without its BLAKE3 after `wait`.
+pub async fn source(node: &Node, key: &ReplicaKey, wait: Duration) -> Result<SourceAnswer, ApiError> {
+    let answer = |replica: Replica| SourceAnswer {
+        kind: replica.kind,
+        size_bytes: replica.size_bytes,
+        blake3: Some(replica.blake3),
+        sha256: replica.sha256,
+        token: replica.token,
+        executable: replica.executable,
+    };
+    let growth = {
+        let books = node.books();
+        match (books.index.readable(key), node.growing.get(key)) {
+            (Err(error), Some(growth)) if error.code == "replica_unknown" => growth,
+            (here, _) => return here.cloned().map(answer),
+        }
+    };
+    let (size_bytes, executable) = (growth.size_bytes, growth.executable);
+    let mut watched = growth;
+    match tokio::time::timeout(wait, watched.checked(key)).await {
+        Ok(replica) => replica.map(answer),
+        Err(_) => Ok(SourceAnswer { kind: ReplicaKind::File, size_bytes, blake3: None, sha256: None, token: None, executable }),
+    }
+}
+
+/// What can be read of a replica now.
+pub struct Content {
+    pub file: Arc<File>,
+    pub path: PathBuf,
+    pub size_bytes: u64,
+    /// It is still being made: bytes are read once they are there.
+    pub growth: Option<Growth>,
+}
+
+/// The open file of a replica or of one member.
+pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<Content, ApiError> {
+    let here = {
+        let books = node.books();
+        match (books.index.readable(key).cloned(), node.growing.get(key)) {
+            (Err(error), Some(growth)) if error.code == "replica_unknown" && member.is_none() => Err(growth),
+            (here, _) => Ok(here?),
+        }
+    };
+    let replica = match here {
+        Ok(replica) => replica,
+        Err(growth) => {
+            let (file, path, size_bytes) = (growth.file.clone(), node.store.partial_path(key), growth.size_bytes);
+            return Ok(Content { file, path, size_bytes, growth: Some(growth) });
+        }
+    };
     let (path, size_bytes) = match (replica.kind, member) {
         (ReplicaKind::File, None) => (node.store.data_path(key), replica.size_bytes),
         (ReplicaKind::Directory, Some(member)) => {
@@ -116,7 +165,15 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
         }
     };
     let file = File::open(&path).map_err(at("opening", &path))?;
-    Ok((file, path, size_bytes))
+    Ok(Content { file: Arc::new(file), path, size_bytes, growth: None })
+}
+
+pub fn read_manifest(node: &Node, key: &ReplicaKey) -> Result<Vec<u8>, ApiError> {
+    if node.books().index.readable(key)?.kind == ReplicaKind::File {
+        return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no manifest")));
+    }
+    let path = node.store.manifest_path(key);
+    std::fs::read(&path).map_err(at("reading", &path))
 }
 
 /// Disk work off the runtime's threads. A panic there is a bug and comes back as one.

@@ -44,9 +44,13 @@ pub struct ServeOptions {
     /// Unix socket to listen on (mode 0600)
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
-    /// Loopback address to listen on as well; port 0 takes a free one
+    /// Address to listen on as well, loopback unless --trust-network is given; port 0 takes a free one
     #[arg(long, value_name = "IP:PORT")]
     tcp: Option<SocketAddr>,
+    /// Let --tcp be an address that other hosts reach. Calls carry this node's token, but nothing is encrypted: whoever can listen
+    /// to that network can read tokens and files, and with a token do all that the scheduler can
+    #[arg(long, requires = "tcp")]
+    trust_network: bool,
     /// End when no call came for so many seconds and no transfer runs
     #[arg(long, value_name = "SECONDS")]
     idle_exit_s: Option<u64>,
@@ -107,10 +111,13 @@ fn check_addresses(options: &ServeOptions) -> Result<(), ApiError> {
             format!("the socket path {socket} is longer than {SOCKET_PATH_BYTES_MAX} bytes, which the system allows; name a shorter one"),
         ));
     }
-    match options.tcp.filter(|address| !address.ip().is_loopback()) {
+    match options.tcp.filter(|address| !address.ip().is_loopback() && !options.trust_network) {
         Some(address) => Err(bad_request(
             address.to_string(),
-            format!("{address} is no loopback address and calls are not encrypted; use 127.0.0.1 or [::1]"),
+            format!(
+                "{address} is no loopback address and calls are not encrypted; use 127.0.0.1 or [::1], or add --trust-network if you \
+                 trust everybody who can listen on that network"
+            ),
         )),
         None => Ok(()),
     }

@@ -122,6 +122,7 @@ pub struct VerifyRequest {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TransferRequest {
     Fetch(FetchRequest),
+    Copy(CopyRequest),
     Upload(UploadRequest),
 }
 
@@ -133,6 +134,82 @@ pub struct FetchRequest {
     pub source: Place,
     pub expected: Expected,
     pub priority: i64,
+    pub executable: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicasWanted>,
+}
+
+/// A replica of another node becomes one of this node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CopyRequest {
+    pub file_id: String,
+    pub generation: String,
+    /// Asked in this order.
+    pub sources: Vec<PeerReplica>,
+    pub expected: ExpectedCopy,
+    pub priority: i64,
+    /// Space is reserved and nothing begins before the same is asked without it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hold: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicasWanted>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PeerReplica {
+    pub node_id: String,
+    pub generation: String,
+}
+
+/// Of what is still being made nobody knows the BLAKE3: `identity` then tells one content from another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedCopy {
+    pub size_bytes: u64,
+    pub blake3: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+}
+
+/// Other nodes that are to hold the same, each getting it from the one before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicasWanted {
+    pub chain: Vec<String>,
+    pub ack: Ack,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ack {
+    Local,
+    Async,
+    Sync,
+}
+
+/// Which nodes hold it on disk, verified, and which of those wanted do not.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Replication {
+    pub held_by: Vec<String>,
+    pub missing: Vec<NotHeld>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NotHeld {
+    pub node_id: String,
+    pub error: ApiError,
+}
+
+/// What a peer asks before it copies: `blake3` is null while the replica is being made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SourceAnswer {
+    pub kind: ReplicaKind,
+    pub size_bytes: u64,
+    pub blake3: Option<String>,
+    pub sha256: Option<String>,
+    pub token: Option<String>,
     pub executable: bool,
 }
 
@@ -182,6 +259,7 @@ pub enum VerifyMode {
 #[serde(rename_all = "snake_case")]
 pub enum TransferKind {
     Fetch,
+    Copy,
     Upload,
 }
 
@@ -233,7 +311,19 @@ pub struct Event {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Fact {
     TransferDone(TransferDone),
-    TransferFailed { transfer_id: String, transfer_kind: TransferKind, error: ApiError },
+    TransferFailed {
+        transfer_id: String,
+        transfer_kind: TransferKind,
+        error: ApiError,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replication: Option<Replication>,
+    },
+    Replicated {
+        file_id: String,
+        generation: String,
+        #[serde(flatten)]
+        replication: Replication,
+    },
     TransferCancelled { transfer_id: String },
     ReplicaDeleted(ReplicaKey),
     ReplicaCorrupt { file_id: String, generation: String, error: ApiError },
@@ -254,6 +344,8 @@ pub struct TransferDone {
     pub bytes_moved: u64,
     pub duration_s: f64,
     pub verified: Option<Verified>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Replication>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -338,6 +430,8 @@ pub struct StageOutRequest {
     /// To be done once the outputs are committed.
     #[serde(default)]
     pub release: Option<ReleaseRequest>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicasWanted>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -356,6 +450,17 @@ pub struct StageOutAnswer {
     pub undeclared: Vec<String>,
     pub undeclared_count: u64,
     pub released: Option<ReleaseAnswer>,
+    /// One for each output, where a chain was waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Vec<OutputReplication>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OutputReplication {
+    pub file_id: String,
+    pub generation: String,
+    #[serde(flatten)]
+    pub replication: Replication,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,40 +4,55 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::stream;
-use hyper::header::{HeaderMap, HeaderValue, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
+use futures::stream::{self, StreamExt};
+use hyper::header::{HeaderMap, HeaderValue, ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use hyper::{Response, StatusCode};
 use stager_core::replica::ReplicaKey;
 
 use super::answer::{self, Answer};
+use crate::blocks;
 use crate::failure::Failure;
 use crate::node::Node;
-use crate::replicas::{blocking, open_content};
+use crate::replicas::{blocking, open_content, read_manifest, Content};
 
-const CHUNK_BYTES: u64 = 1 << 20;
+const CHUNK_BYTES: u64 = blocks::BLOCK_BYTES as u64;
 
 pub async fn content(node: Arc<Node>, key: ReplicaKey, member: Option<String>, headers: HeaderMap) -> Result<Answer, Failure> {
-    let (file, path, size_bytes) = blocking(move || open_content(&node, &key, member.as_deref())).await?;
+    let content = blocking(move || open_content(&node, &key, member.as_deref())).await?;
+    let size_bytes = content.size_bytes;
     let asked = headers.get(RANGE).and_then(|value| value.to_str().ok()).map(|text| range(text, size_bytes));
     let (status, start, end) = match asked {
         Some(Asked::Part(start, end)) => (StatusCode::PARTIAL_CONTENT, start, end),
         Some(Asked::Unsatisfiable) => return Ok(unsatisfiable(size_bytes)),
         Some(Asked::Ignored) | None => (StatusCode::OK, 0, size_bytes),
     };
-    let mut answer = Response::new(answer::stream(chunks(file, path, start, end)));
+    let framed = headers.get(ACCEPT).is_some_and(|value| value.as_bytes() == blocks::MEDIA_TYPE.as_bytes());
+    let (media_type, length) = match framed {
+        true => (blocks::MEDIA_TYPE, blocks::framed_bytes(end - start)),
+        false => ("application/octet-stream", end - start),
+    };
+    let mut answer = Response::new(answer::stream(chunks(content, start, end, framed)));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    headers.insert(CONTENT_LENGTH, (end - start).into());
+    headers.insert(CONTENT_LENGTH, length.into());
     if status == StatusCode::PARTIAL_CONTENT {
         let value = format!("bytes {start}-{}/{size_bytes}", end - 1);
         headers.insert(CONTENT_RANGE, HeaderValue::from_str(&value).expect("digits are plain text"));
     }
+    Ok(answer)
+}
+
+/// As it lies on disk: its hash is the identity of the directory.
+pub async fn manifest(node: &Arc<Node>, key: &ReplicaKey) -> Result<Answer, Failure> {
+    let (worker, asked) = (node.clone(), key.clone());
+    let bytes = blocking(move || read_manifest(&worker, &asked)).await?;
+    let mut answer = Response::new(answer::stream(stream::once(async move { Ok(Bytes::from(bytes)) })));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(answer)
 }
 
@@ -74,28 +89,42 @@ fn range(text: &str, size_bytes: u64) -> Asked {
     }
 }
 
-fn chunks(file: File, path: PathBuf, start: u64, end: u64) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send {
-    let file = Arc::new(file);
-    stream::try_unfold(start, move |offset| {
-        let (file, path) = (file.clone(), path.clone());
+/// `framed`: as blocks, with their end mark.
+fn chunks(content: Content, start: u64, end: u64, framed: bool) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send {
+    let Content { file, path, growth, .. } = content;
+    let body = stream::try_unfold(start, move |offset| {
+        let (file, path, mut followed) = (file.clone(), path.clone(), growth.clone());
         async move {
             if offset >= end {
                 return Ok(None);
             }
-            let length = CHUNK_BYTES.min(end - offset) as usize;
-            let read = tokio::task::spawn_blocking(move || {
-                let mut buffer = vec![0; length];
-                file.read_exact_at(&mut buffer, offset).map(|()| buffer)
-            });
+            let length = CHUNK_BYTES.min(end - offset);
+            if let Some(growth) = &mut followed {
+                let gone = || std::io::Error::other("the replica is not made any further");
+                growth.reach(offset + length).await.ok_or_else(gone)?;
+            }
+            let read = tokio::task::spawn_blocking(move || read_chunk(&file, offset, length as usize, framed));
             match read.await.map_err(std::io::Error::other).and_then(|read| read) {
-                Ok(buffer) => Ok(Some((Bytes::from(buffer), offset + length as u64))),
+                Ok(chunk) => Ok(Some((chunk, offset + length))),
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "a replica could not be read to its end");
                     Err(error)
                 }
             }
         }
-    })
+    });
+    body.chain(stream::iter(framed.then(|| Ok(blocks::end(end)))))
+}
+
+fn read_chunk(file: &File, offset: u64, length: usize, framed: bool) -> std::io::Result<Bytes> {
+    let lead = if framed { blocks::HEADER_BYTES } else { 0 };
+    let mut buffer = vec![0; lead + length];
+    file.read_exact_at(&mut buffer[lead..], offset)?;
+    if framed {
+        let header = blocks::header(offset, &buffer[lead..]);
+        buffer[..lead].copy_from_slice(&header);
+    }
+    Ok(Bytes::from(buffer))
 }
 
 #[cfg(test)]

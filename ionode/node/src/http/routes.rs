@@ -88,6 +88,10 @@ impl Call {
         let Some(text) = self.query(name) else { return Ok(default) };
         text.parse().map_err(|_| bad_request(&text, format!("{name}={text} is not a number")))
     }
+
+    fn wait(&self) -> Result<Duration, ApiError> {
+        Ok(Duration::from_secs_f64(self.number("wait_s", 0.0f64)?.clamp(0.0, WAIT_S_MAX)))
+    }
 }
 
 fn percent_decoded(text: &str) -> String {
@@ -112,7 +116,8 @@ async fn dispatch(call: Call) -> Result<Answer, Failure> {
     let segments: Vec<&str> = path.split('/').collect();
     match segments.first().copied().unwrap_or("") {
         "origins" => of_origins(&call, &segments[1..]).await,
-        "transfers" => of_transfers(&call, &segments[1..]),
+        "transfers" => of_transfers(&call, &segments[1..]).await,
+        "peers" => of_peers(&call, &segments[1..]),
         "replicas" => of_replicas(call, &segments[1..]).await,
         "attempts" => of_attempts(&call, &segments[1..]).await,
         _ => of_node(&call, &segments).await,
@@ -144,8 +149,7 @@ async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
             Ok(answer::accepted(&crate::wire::Empty {}))
         }
         ("GET", ["events"]) => {
-            let wait = Duration::from_secs_f64(call.number("wait_s", 0.0f64)?.clamp(0.0, WAIT_S_MAX));
-            Ok(answer::ok(&node.events(call.number("after", 0)?, wait).await))
+            Ok(answer::ok(&node.events(call.number("after", 0)?, call.wait()?).await))
         }
         ("POST", ["events", "ack"]) => {
             let request: AckRequest = call.body()?;
@@ -203,12 +207,22 @@ async fn of_origins(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
     }
 }
 
-fn of_transfers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
+fn of_peers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
     match (call.method.as_str(), segments) {
+        ("PUT", [node_id]) => call.node.peers.put(node_id, &call.body)?,
+        ("DELETE", [node_id]) => call.node.peers.forget(node_id),
+        _ => return Err(unknown(call).into()),
+    }
+    Ok(answer::empty())
+}
+
+async fn of_transfers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
+    match (call.method.as_str(), segments) {
+        ("GET", [id]) => Ok(answer::ok(&transfers::wait(&call.node, id, call.wait()?).await?)),
         ("GET", []) => Ok(answer::ok(&TransfersAnswer { transfers: call.node.transfers.list() })),
         ("PUT", [id]) => {
             check_id("transfer id", id)?;
-            Ok(answer::accepted(&transfers::put(&call.node, call.cause.clone(), id, call.body()?)?))
+            Ok(answer::accepted(&transfers::put(&call.node, call.cause.clone(), id, call.body()?).await?))
         }
         ("DELETE", [id]) => Ok(answer::accepted(&transfers::cancel(&call.node, id)?)),
         _ => Err(unknown(call).into()),
@@ -231,6 +245,8 @@ async fn of_replicas(call: Call, segments: &[&str]) -> Result<Answer, Failure> {
             let member = call.query("member");
             content::content(node.clone(), key, member, call.headers).await
         }
+        ("GET", ["source"]) => Ok(answer::ok(&replicas::source(node, &key, call.wait()?).await?)),
+        ("GET", ["manifest"]) => content::manifest(node, &key).await,
         ("POST", ["verify"]) => Ok(answer::ok(&MatchAnswer { matches: replicas::verify(node, &call.cause, &key).await? })),
         _ => Err(unknown(&call).into()),
     }

@@ -16,15 +16,17 @@ use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_core::space::Holder;
 use stager_origins::{content_blake3, Entry, EntryKind, Origin};
 
+use super::chain::{identity, Chain};
+use super::feed::{Feed, OriginFeed, ORIGIN_STALL as STALL};
 use super::intake;
 use super::run::{watched, Job, Moved};
 use crate::failure::at;
+use crate::growing::Grower;
 use crate::node::Node;
 use crate::replicas::blocking;
 use crate::store::digest::{Digests, Hasher};
 use crate::wire::{Expected, FetchRequest};
 
-const STALL: Duration = Duration::from_secs(60);
 /// Reading content a second time moves no byte that we could count: it gets time by its size on top.
 const READ_AGAIN_BYTES_PER_S_MIN: u64 = 8 << 20;
 /// Below this the blocks are not worth a call to reserve them.
@@ -32,6 +34,18 @@ const ALLOCATE_FROM_BYTES: u64 = 1 << 20;
 
 pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, claimed: Option<Partial>) -> Result<Moved, ApiError> {
     let key = ReplicaKey::new(&request.file_id, &request.generation);
+    let mut chain = Chain::of(node, job, &key, request.replicas.as_ref());
+    let here = node.books().index.readable(&key).cloned().ok();
+    if let Some(replica) = here {
+        // A chain that was broken off is mended: nothing else is left to be done.
+        let source = replica.token.clone().zip(node.origin(&request.source.origin_id).ok()).map(|(token, open)| Source {
+            origin: open.identity,
+            path: request.source.path.clone(),
+            token,
+        });
+        chain.tell_of(&replica, source.as_ref().map(identity)).await?;
+        return Ok(Moved { replica, bytes_moved: 0, verified: None, chain });
+    }
     let (entry, origin, source) = match before(node, job, request).await {
         Ok(found) => found,
         Err(error) => {
@@ -42,9 +56,9 @@ pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, c
         }
     };
     let partial = adopt(node, &key, &source, request.expected.size_bytes, claimed).await?;
-    let outcome = bring(node, job, request, &entry, origin.as_ref(), partial.clone()).await;
+    let outcome = bring(node, job, request, &entry, origin, partial.clone(), &mut chain).await;
     match outcome {
-        Ok(moved) => Ok(moved),
+        Ok((replica, bytes_moved)) => Ok(Moved { replica, bytes_moved, verified: None, chain }),
         Err((error, reached)) => {
             leave(node, job, &key, reached, &error).await;
             Err(error)
@@ -78,7 +92,7 @@ fn source_changed(path: &str, was: &str, is: &str) -> ApiError {
 }
 
 /// The partial to go on with under this transfer's key; a fresh one if there is none of this content.
-async fn adopt(
+pub(super) async fn adopt(
     node: &Arc<Node>,
     key: &ReplicaKey,
     source: &Source,
@@ -130,37 +144,74 @@ async fn rename(node: &Arc<Node>, key: &ReplicaKey, mut partial: Partial) -> Res
     Ok(partial)
 }
 
-type Stopped = (ApiError, Option<Partial>);
+/// What ended it, and what can be gone on with.
+pub(super) type Stopped = (ApiError, Option<Partial>);
 
 async fn bring(
     node: &Arc<Node>,
     job: &Job,
     request: &FetchRequest,
     entry: &Entry,
-    origin: &dyn Origin,
+    origin: Arc<dyn Origin>,
     partial: Partial,
-) -> Result<Moved, Stopped> {
+    chain: &mut Chain,
+) -> Result<(Replica, u64), Stopped> {
     let want = Want { sha256: request.expected.sha256.is_some(), md5: origin.content_md5(entry).is_some() };
+    let order = Order { subject: &entry.path, want, executable: request.executable };
+    let feed = OriginFeed { origin: origin.clone(), entry: entry.clone() };
+    let arrived = arrive(node, job, &order, &feed, partial, chain).await?;
+    let Arrived { file, digests, reached, bytes_moved, grower } = arrived;
+    let replica = conclude(node, job, request, origin.as_ref(), entry, digests).await;
+    let shelved = match replica {
+        Ok(replica) => shelve(node, job, file, replica, grower).await,
+        Err(error) => Err(error),
+    };
+    shelved.map(|replica| (replica, bytes_moved)).map_err(|error| (error, Some(reached)))
+}
+
+/// How a content is to be received.
+pub(super) struct Order<'a> {
+    pub subject: &'a str,
+    pub want: Want,
+    pub executable: bool,
+}
+
+/// All bytes are in the partial file and hashed; nothing was compared yet.
+pub(super) struct Arrived {
+    pub file: Arc<File>,
+    pub digests: Digests,
+    pub reached: Partial,
+    pub bytes_moved: u64,
+    pub grower: Grower,
+}
+
+pub(super) async fn arrive(
+    node: &Arc<Node>,
+    job: &Job,
+    order: &Order<'_>,
+    feed: &dyn Feed,
+    partial: Partial,
+    chain: &mut Chain,
+) -> Result<Arrived, Stopped> {
     let path = node.store.partial_path(&partial.key);
-    let size_bytes = partial.size_bytes;
+    let (size_bytes, want, identity) = (partial.size_bytes, order.want, partial.source.clone());
     let opened = blocking(move || open_partial(path, partial, want)).await;
     let (file, partial, hasher) = opened.map_err(|error| (error, None))?;
     let start = partial.watermark_bytes;
-    let (sink, hashing) = intake::open(node, file.clone(), partial.clone(), hasher, job.progress.clone());
+    let grower = node.growing.begin(&partial.key, file.clone(), size_bytes, order.executable, start);
+    chain.tell(size_bytes, &identity).await.map_err(|error| (error, Some(partial.clone())))?;
+    let (sink, hashing) = intake::open(node, file.clone(), partial.clone(), hasher, job.progress.clone(), grower.marker());
     let arrived = async {
         if start < size_bytes {
-            origin.fetch(entry, std::slice::from_ref(&(start..size_bytes)), &sink).await?;
+            feed.feed(start..size_bytes, &sink).await?;
         }
         if sink.is_complete() {
             return Ok(());
         }
-        Err(ApiError::transient(
-            "short_read",
-            &entry.path,
-            format!("the origin sent fewer bytes of {} than it has; it is tried again", entry.path),
-        ))
+        let message = format!("fewer bytes of {} came than it has; it is tried again", order.subject);
+        Err(ApiError::transient("short_read", order.subject, message))
     };
-    let fetched = watched(node, job, &entry.path, STALL, arrived).await;
+    let fetched = watched(node, job, order.subject, feed.stall(), arrived).await;
     drop(sink);
     let hasher = match (hashing.finish().await, &fetched) {
         (Ok(hasher), _) => hasher,
@@ -168,19 +219,17 @@ async fn bring(
         (Err(_), Err(error)) => return Err((error.clone(), None)),
     };
     let reached = Partial { watermark_bytes: hasher.size_bytes(), prefix_blake3: hasher.blake3_so_far(), ..partial };
-    if let Err(error) = fetched {
-        return Err((error, Some(reached)));
+    match fetched {
+        Ok(()) => Ok(Arrived { file, digests: hasher.finish(), reached, bytes_moved: size_bytes - start, grower }),
+        Err(error) => Err((error, Some(reached))),
     }
-    let replica = conclude(node, job, request, origin, entry, &file, hasher.finish()).await;
-    let replica = replica.map_err(|error| (error, Some(reached)))?;
-    Ok(Moved { replica, bytes_moved: size_bytes - start, verified: None })
 }
 
 /// Digests beside those that every content gets.
 #[derive(Clone, Copy)]
-struct Want {
-    sha256: bool,
-    md5: bool,
+pub(super) struct Want {
+    pub sha256: bool,
+    pub md5: bool,
 }
 
 impl Want {
@@ -230,7 +279,6 @@ async fn conclude(
     request: &FetchRequest,
     origin: &dyn Origin,
     entry: &Entry,
-    file: &Arc<File>,
     digests: Digests,
 ) -> Result<Replica, ApiError> {
     let now = watched(node, job, &entry.path, STALL, origin.stat(&entry.path)).await?;
@@ -239,7 +287,7 @@ async fn conclude(
     }
     check_arrival(node, job, origin, entry, &digests).await?;
     check_content(&request.expected, &entry.path, &digests)?;
-    let replica = Replica {
+    Ok(Replica {
         file_id: request.file_id.clone(),
         generation: request.generation.clone(),
         kind: ReplicaKind::File,
@@ -251,8 +299,7 @@ async fn conclude(
         members: None,
         token: Some(entry.token.clone()),
         state: ReplicaState::Present,
-    };
-    shelve(node, job, file.clone(), replica).await
+    })
 }
 
 /// Against what the origin says of it. Where that differs and a second reading gives the same content, what it says is no MD5.
@@ -286,7 +333,9 @@ fn check_content(expected: &Expected, path: &str, digests: &Digests) -> Result<(
     Err(ApiError::corrupt("checksum_mismatch", path, message))
 }
 
-async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica) -> Result<Replica, ApiError> {
+/// What was found right becomes a replica; who follows it hears so at once, and syncs while this node does.
+pub(super) async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica, grower: Grower) -> Result<Replica, ApiError> {
+    grower.verified(&replica);
     let key = replica.key();
     let (from, to, durability) = (node.store.partial_path(&key), node.store.data_path(&key), node.store.durability);
     let mode = if replica.executable { 0o500 } else { 0o400 };
@@ -312,7 +361,7 @@ async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica) 
 }
 
 /// What a fetch that did not end well leaves: bytes to resume from where that makes sense, else nothing.
-async fn leave(node: &Arc<Node>, job: &Job, key: &ReplicaKey, reached: Option<Partial>, error: &ApiError) {
+pub(super) async fn leave(node: &Arc<Node>, job: &Job, key: &ReplicaKey, reached: Option<Partial>, error: &ApiError) {
     let resumable = error.class == Class::Transient || error.code == "cancelled";
     let kept = match reached.filter(|partial| resumable && partial.watermark_bytes > 0) {
         Some(partial) => keep(node, job, partial).await,

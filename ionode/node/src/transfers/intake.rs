@@ -37,6 +37,8 @@ pub struct Intake {
     arrived: mpsc::Sender<u64>,
     hashed: watch::Receiver<u64>,
     progress: Arc<AtomicU64>,
+    /// Who follows the file while it grows.
+    grown: Arc<watch::Sender<u64>>,
 }
 
 /// The hashing side; ends when the intake is dropped.
@@ -52,7 +54,14 @@ impl Hashing {
 }
 
 /// `partial.watermark_bytes` are in the file and in `hasher` already.
-pub fn open(node: &Arc<Node>, file: Arc<File>, partial: Partial, hasher: Hasher, progress: Arc<AtomicU64>) -> (Intake, Hashing) {
+pub fn open(
+    node: &Arc<Node>,
+    file: Arc<File>,
+    partial: Partial,
+    hasher: Hasher,
+    progress: Arc<AtomicU64>,
+    grown: Arc<watch::Sender<u64>>,
+) -> (Intake, Hashing) {
     let start = partial.watermark_bytes;
     let (arrived, positions) = mpsc::channel();
     let (hashed_at, hashed) = watch::channel(start);
@@ -67,6 +76,7 @@ pub fn open(node: &Arc<Node>, file: Arc<File>, partial: Partial, hasher: Hasher,
         arrived,
         hashed,
         progress,
+        grown,
     };
     let follower = Follower { node: node.clone(), file, path, partial, hasher, hashed_at, checkpoint_at: Instant::now() };
     (intake, Hashing(tokio::task::spawn_blocking(move || follower.run(&positions))))
@@ -81,6 +91,7 @@ impl Intake {
         let mut mark = self.mark.lock().expect("nobody panics here");
         mark.arrive(offset, length).map_err(|_| self.misplaced(offset, length))?;
         self.progress.store(mark.arrived_bytes(), Ordering::Relaxed);
+        self.grown.send_if_modified(|grown| std::mem::replace(grown, mark.contiguous()) != mark.contiguous());
         // The follower is gone only after a fault that its own result tells.
         let _ = self.arrived.send(mark.contiguous());
         Ok(())

@@ -14,9 +14,10 @@ use stager_core::space::Holder;
 use stager_origins::Verified;
 use tokio_util::sync::CancellationToken;
 
-use super::{fetch, lease_name, upload};
+use super::chain::{judged, Chain};
+use super::{copy, fetch, lease_name, upload};
 use crate::node::{Cause, Node};
-use crate::wire::{Fact, TransferDone, TransferKind, TransferRequest, TransferStatus};
+use crate::wire::{Ack, Fact, Replication, TransferDone, TransferKind, TransferRequest, TransferStatus};
 
 const STALL_LOOK: Duration = Duration::from_secs(1);
 
@@ -34,6 +35,7 @@ pub(super) struct Moved {
     pub replica: Replica,
     pub bytes_moved: u64,
     pub verified: Option<Verified>,
+    pub chain: Chain,
 }
 
 pub fn start_waiting(node: &Arc<Node>) {
@@ -49,12 +51,13 @@ pub fn start_waiting(node: &Arc<Node>) {
             let started = Instant::now();
             let outcome = match &request {
                 TransferRequest::Fetch(request) => fetch::fetch(&node_of_task, &job, request, partial).await,
+                TransferRequest::Copy(request) => copy::copy(&node_of_task, &job, request, partial).await,
                 TransferRequest::Upload(request) => upload::upload(&node_of_task, &job, request).await,
             };
             if matches!(&outcome, Err(error) if error.class == Class::Corrupt && request.kind() == TransferKind::Upload) {
                 look_at_source(&node_of_task, &job, &request).await;
             }
-            end(&node_of_task, &job, &request, outcome, started.elapsed());
+            end(&node_of_task, &job, &request, outcome, started).await;
         });
     }
 }
@@ -66,27 +69,69 @@ async fn look_at_source(node: &Arc<Node>, job: &Job, request: &TransferRequest) 
     }
 }
 
-fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, outcome: Result<Moved, ApiError>, took: Duration) {
+/// The place in the lane is free before the chain is waited for: peers may wait for what is queued behind this.
+async fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, outcome: Result<Moved, ApiError>, started: Instant) {
     give_back(node, &job.id, request);
     let load = match &outcome {
         Ok(_) => Outcome::Success,
         Err(error) if error.class == Class::Transient && !job.cancel.is_cancelled() => Outcome::Overload,
         Err(_) => Outcome::Neutral,
     };
-    let (state, fact) = match outcome {
-        Ok(moved) => (
-            TransferStatus::Done,
-            fact_done(&job.id, request.kind(), &moved.replica, moved.bytes_moved, took.as_secs_f64(), moved.verified),
-        ),
-        Err(_) if job.cancel.is_cancelled() => (TransferStatus::Cancelled, Fact::TransferCancelled { transfer_id: job.id.clone() }),
+    node.transfers.desk().queue.finished(&request.lane(), load);
+    start_waiting(node);
+    if outcome.is_err() {
+        call_off_chain(node, &job.id, &job.cause, request);
+    }
+    let (outcome, replication) = match outcome {
+        Ok(moved) if moved.chain.ack() == Some(Ack::Sync) => answered_by_all(node, job, moved).await,
+        outcome => (outcome, None),
+    };
+    let (state, fact) = match &outcome {
+        Ok(moved) => (TransferStatus::Done, {
+            let done = fact_done(&job.id, request.kind(), &moved.replica, moved.bytes_moved, started.elapsed().as_secs_f64(), moved.verified);
+            Fact::TransferDone(TransferDone { replication, ..done })
+        }),
+        Err(_) if job.cancel.is_cancelled() && replication.is_none() => {
+            (TransferStatus::Cancelled, Fact::TransferCancelled { transfer_id: job.id.clone() })
+        }
         Err(error) => {
             tracing::warn!(transfer_id = job.id, code = error.code, error = %error, "a transfer failed");
-            (TransferStatus::Failed, Fact::TransferFailed { transfer_id: job.id.clone(), transfer_kind: request.kind(), error })
+            let (transfer_id, error) = (job.id.clone(), error.clone());
+            (TransferStatus::Failed, Fact::TransferFailed { transfer_id, transfer_kind: request.kind(), error, replication })
         }
     };
-    node.transfers.desk().queue.finished(&request.place().origin_id, load);
     settle(node, &job.id, &job.cause, state, fact);
-    start_waiting(node);
+    if let Ok(Moved { replica, chain, .. }) = outcome {
+        if chain.ack() == Some(Ack::Async) {
+            node.transfers.follow(tell_end(node.clone(), job.cause.clone(), replica, chain));
+        }
+    }
+}
+
+/// With `sync`: done when every node of the chain holds it, failed with the names of those that do when one does not.
+async fn answered_by_all(node: &Arc<Node>, job: &Job, moved: Moved) -> (Result<Moved, ApiError>, Option<Replication>) {
+    let key = moved.replica.key();
+    let stopped = |error: ApiError| (Err(error), Some(Replication { held_by: vec![node.node_id.clone()], missing: Vec::new() }));
+    tokio::select! {
+        replication = moved.chain.outcome(&moved.replica) => (judged(&key, &replication).map(|()| moved), Some(replication)),
+        () = job.cancel.cancelled() => {
+            let message = format!("the transfer {} was cancelled while other nodes received {key}; this node holds it", job.id);
+            stopped(ApiError::refused("cancelled", &key.file_id, message))
+        }
+        () = node.ending.cancelled() => {
+            let message = format!("the node ended while other nodes received {key}; it holds it, ask again to go on with them");
+            stopped(ApiError::transient("draining", &key.file_id, message))
+        }
+    }
+}
+
+/// The chain's end as an event: of an `async` chain.
+pub async fn tell_end(node: Arc<Node>, cause: Cause, replica: Replica, chain: Chain) {
+    let replication = tokio::select! {
+        replication = chain.outcome(&replica) => replication,
+        () = node.ending.cancelled() => return,
+    };
+    node.emit(&cause, Fact::Replicated { file_id: replica.file_id, generation: replica.generation, replication });
 }
 
 /// A transfer cancelled while it waited.
@@ -103,13 +148,43 @@ pub fn end_unstarted(node: &Arc<Node>, transfer_id: &str) {
         node.books().index.put_partial(partial, false);
     }
     give_back(node, transfer_id, &request);
+    call_off_chain(node, transfer_id, &cause, &request);
     settle(node, transfer_id, &cause, TransferStatus::Cancelled, Fact::TransferCancelled { transfer_id: transfer_id.to_string() });
+}
+
+/// One whose chain refused it: it was never accepted.
+pub fn take_back(node: &Arc<Node>, transfer_id: &str) {
+    let Some(transfer) = node.transfers.desk().table.remove(transfer_id) else { return };
+    if let Some(partial) = transfer.partial {
+        node.books().index.put_partial(partial, false);
+    }
+    give_back(node, transfer_id, &transfer.request);
+}
+
+/// Who held it may be gone: its space is not reserved for ever.
+pub fn end_if_held(node: &Arc<Node>, transfer_id: &str, within: Duration) {
+    let (node, transfer_id) = (node.clone(), transfer_id.to_string());
+    tokio::spawn(async move {
+        tokio::select! {
+            () = tokio::time::sleep(within) => {}
+            () = node.ending.cancelled() => return,
+        }
+        let held = node.transfers.desk().table.get_mut(&transfer_id).is_some_and(|transfer| std::mem::take(&mut transfer.held));
+        if held {
+            tracing::warn!(transfer_id, "a copy was held for too long by the node before it in its chain; it is given up");
+            end_unstarted(&node, &transfer_id);
+        }
+    });
+}
+
+fn call_off_chain(node: &Arc<Node>, transfer_id: &str, cause: &Cause, request: &TransferRequest) {
+    Chain::for_maker(node, cause, transfer_id, &request.key(), request.replicas()).call_off();
 }
 
 fn give_back(node: &Node, transfer_id: &str, request: &TransferRequest) {
     let mut books = node.books();
     match request.kind() {
-        TransferKind::Fetch => {
+        TransferKind::Fetch | TransferKind::Copy => {
             books.index.space.release(&Holder::Transfer(transfer_id.to_string()));
         }
         TransferKind::Upload => books.index.end_lease(&lease_name(transfer_id)),
@@ -133,8 +208,8 @@ pub fn fact_done(
     bytes_moved: u64,
     duration_s: f64,
     verified: Option<Verified>,
-) -> Fact {
-    Fact::TransferDone(TransferDone {
+) -> TransferDone {
+    TransferDone {
         transfer_id: transfer_id.to_string(),
         file_id: replica.file_id.clone(),
         generation: replica.generation.clone(),
@@ -147,7 +222,8 @@ pub fn fact_done(
         bytes_moved,
         duration_s,
         verified,
-    })
+        replication: None,
+    }
 }
 
 /// Runs work of an origin until it is done, cancelled, the node ends, or nothing has moved for `stall`.

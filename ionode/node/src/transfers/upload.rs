@@ -12,6 +12,7 @@ use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use stager_origins::{verify_content, Origin, Upload, Uploaded, Verified};
 
+use super::chain::Chain;
 use super::run::{watched, Job, Moved};
 use crate::node::Node;
 use crate::replicas::blocking;
@@ -50,7 +51,8 @@ pub(super) async fn upload(node: &Arc<Node>, job: &Job, request: &UploadRequest)
     };
     let uploaded = watched(node, job, &request.destination.path, stall, work).await?;
     let token = (replica.kind == ReplicaKind::File).then_some(uploaded.token);
-    Ok(Moved { replica: Replica { token, ..replica }, bytes_moved: uploaded.bytes_moved, verified: Some(uploaded.verified) })
+    let chain = Chain::of(node, job, &key, None);
+    Ok(Moved { replica: Replica { token, ..replica }, bytes_moved: uploaded.bytes_moved, verified: Some(uploaded.verified), chain })
 }
 
 async fn file(node: &Node, job: &Job, request: &UploadRequest, origin: &dyn Origin, replica: &Replica) -> Result<Uploaded, ApiError> {

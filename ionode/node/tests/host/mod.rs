@@ -36,7 +36,10 @@ impl Reply {
 
 pub fn command(root: &Path, capacity_bytes: u64, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stager-ionode"));
-    command.arg("serve").arg("--store").arg(root.join("store")).args(["--capacity", &capacity_bytes.to_string(), "--node-id", "node0"]);
+    command.arg("serve").arg("--store").arg(root.join("store")).args(["--capacity", &capacity_bytes.to_string()]);
+    if !more.contains(&"--node-id") {
+        command.args(["--node-id", "node0"]);
+    }
     command.arg("--socket").arg(root.join("sock")).args(more);
     command
 }
@@ -95,6 +98,11 @@ impl Host {
     pub fn call(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
         let reply = self.send(method, path, &body, &self.headers());
         (reply.status, reply.json())
+    }
+
+    /// As `call`; `None` where nobody answers.
+    pub fn try_call(&self, method: &str, path: &str, body: Value) -> Option<(u16, Value)> {
+        UnixStream::connect(self.root.join("sock")).ok().map(|_| self.call(method, path, body))
     }
 
     /// The answer of a call that has to succeed.
@@ -165,6 +173,10 @@ impl Host {
         let reply = self.send("GET", &format!("replicas/{file_id}/{generation}/content"), &Value::Null, &self.headers());
         assert_eq!(reply.status, 200, "{}", String::from_utf8_lossy(&reply.body));
         reply.body
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn kill(mut self) {
