@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKey};
+use stager_core::stripes::Layout;
 use tokio::sync::watch;
 
 #[derive(Default)]
@@ -19,8 +20,10 @@ pub struct Growing {
 #[derive(Clone)]
 pub struct Growth {
     pub file: Arc<File>,
+    /// Of the content, also where only stripes of it come.
     pub size_bytes: u64,
     pub executable: bool,
+    pub stripes: Option<Layout>,
     grown: watch::Receiver<u64>,
     verified: watch::Receiver<Option<Replica>>,
 }
@@ -33,11 +36,21 @@ pub struct Grower {
     verified: watch::Sender<Option<Replica>>,
 }
 
+/// What a reader has to know beside the bytes.
+#[derive(Clone, Copy)]
+pub struct How {
+    pub executable: bool,
+    pub stripes: Option<Layout>,
+}
+
 impl Growing {
-    pub fn begin(self: &Arc<Self>, key: &ReplicaKey, file: Arc<File>, size_bytes: u64, executable: bool, start: u64) -> Grower {
+    /// `held_bytes` are to come, the first `start` of them are there.
+    pub fn begin(self: &Arc<Self>, key: &ReplicaKey, file: Arc<File>, held_bytes: u64, start: u64, how: How) -> Grower {
         let (grown, grown_seen) = watch::channel(start);
         let (verified, verified_seen) = watch::channel(None);
-        let growth = Growth { file, size_bytes, executable, grown: grown_seen, verified: verified_seen };
+        let How { executable, stripes } = how;
+        let size_bytes = stripes.map_or(held_bytes, |layout| layout.file_bytes);
+        let growth = Growth { file, size_bytes, executable, stripes, grown: grown_seen, verified: verified_seen };
         self.known.lock().expect("nobody panics here").insert(key.clone(), growth);
         Grower { registry: self.clone(), key: key.clone(), grown: Arc::new(grown), verified }
     }
@@ -64,9 +77,13 @@ impl Drop for Grower {
 }
 
 impl Growth {
-    /// Until the first `end` bytes are there. `None`: they will not come.
+    /// Until the first `end` bytes of the file are there. `None`: they will not come.
     pub async fn reach(&mut self, end: u64) -> Option<()> {
         self.grown.wait_for(|grown| *grown >= end).await.ok().map(drop)
+    }
+
+    pub fn is_checked(&self) -> bool {
+        self.verified.borrow().is_some()
     }
 
     /// Until all is there and checked. An error: it will not be.

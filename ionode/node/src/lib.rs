@@ -6,6 +6,7 @@
 
 pub mod attempts;
 pub mod blocks;
+pub mod client;
 pub mod failure;
 pub mod growing;
 pub mod http;
@@ -16,5 +17,6 @@ pub mod sandbox;
 pub mod seals;
 pub mod serve;
 pub mod store;
+pub mod stripes;
 pub mod transfers;
 pub mod wire;

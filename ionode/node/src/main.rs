@@ -1,6 +1,7 @@
 //! `stager-ionode`: the command line. Parses and calls; no decisions.
 
 use clap::{Parser, Subcommand};
+use stager_node::client;
 use stager_node::serve::{self, ServeOptions};
 
 /// The I/O node of stager: keeps and moves the bytes that workflows read and write
@@ -15,6 +16,10 @@ struct CommandLine {
 enum Action {
     /// Serve a store over a Unix socket
     Serve(ServeOptions),
+    /// Read a replica, or the stripes of one, from all nodes that hold it
+    Fetch(client::FetchOptions),
+    /// Write a file into a node, and through it into others
+    Push(client::PushOptions),
     /// Run one job's process tree: run --spec FILE | run --probe
     #[command(disable_help_flag = true)]
     Run {
@@ -60,6 +65,8 @@ fn main() {
         Action::ReplayJob { args } => replay("replay-job", args),
         Action::ReplayMake { args } => replay("replay-make", args),
         Action::ReplayCheck { args } => replay("replay-check", args),
+        Action::Fetch(options) => client::fetch(options),
+        Action::Push(options) => client::push(options),
         Action::Serve(options) => serve::run(options),
     };
     std::process::exit(code);

@@ -2,7 +2,9 @@
 //!
 //! The one rule: a delete is in the log before the first byte goes, so a crash in between leaves garbage, never a hole.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +12,12 @@ use std::time::Duration;
 use stager_core::error::{ApiError, Class};
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+use stager_core::stripes::Layout;
 
 use crate::failure::{at, bad_request};
 use crate::growing::Growth;
 use crate::node::{Cause, Node};
-use crate::store::{digest, tree};
+use crate::store::{digest, tree, Store};
 use crate::wire::{Fact, SourceAnswer};
 
 pub fn get(node: &Node, key: &ReplicaKey) -> Result<Replica, ApiError> {
@@ -102,11 +105,12 @@ pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
 pub async fn source(node: &Node, key: &ReplicaKey, wait: Duration) -> Result<SourceAnswer, ApiError> {
     let answer = |replica: Replica| SourceAnswer {
         kind: replica.kind,
-        size_bytes: replica.size_bytes,
+        size_bytes: replica.stripes.map_or(replica.size_bytes, |layout| layout.file_bytes),
         blake3: Some(replica.blake3),
         sha256: replica.sha256,
         token: replica.token,
         executable: replica.executable,
+        stripes: replica.stripes,
     };
     let growth = {
         let books = node.books();
@@ -115,11 +119,11 @@ pub async fn source(node: &Node, key: &ReplicaKey, wait: Duration) -> Result<Sou
             (here, _) => return here.cloned().map(answer),
         }
     };
-    let (size_bytes, executable) = (growth.size_bytes, growth.executable);
+    let (size_bytes, executable, stripes) = (growth.size_bytes, growth.executable, growth.stripes);
     let mut watched = growth;
     match tokio::time::timeout(wait, watched.checked(key)).await {
         Ok(replica) => replica.map(answer),
-        Err(_) => Ok(SourceAnswer { kind: ReplicaKind::File, size_bytes, blake3: None, sha256: None, token: None, executable }),
+        Err(_) => Ok(SourceAnswer { kind: ReplicaKind::File, size_bytes, blake3: None, sha256: None, token: None, executable, stripes }),
     }
 }
 
@@ -130,6 +134,17 @@ pub struct Content {
     pub size_bytes: u64,
     /// It is still being made: bytes are read once they are there.
     pub growth: Option<Growth>,
+    /// Only these of its stripes are here.
+    pub stripes: Option<Layout>,
+}
+
+/// For those that need all of it.
+pub fn whole(replica: Replica) -> Result<Replica, ApiError> {
+    let Some(layout) = replica.stripes else { return Ok(replica) };
+    let key = replica.key();
+    let message =
+        format!("this node holds {} of {} bytes of replica {key} as stripes; fetch it whole for this", replica.size_bytes, layout.file_bytes);
+    Err(ApiError::refused("stripe_not_here", &key.file_id, message))
 }
 
 /// The open file of a replica or of one member.
@@ -144,12 +159,12 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
     let replica = match here {
         Ok(replica) => replica,
         Err(growth) => {
-            let (file, path, size_bytes) = (growth.file.clone(), node.store.partial_path(key), growth.size_bytes);
-            return Ok(Content { file, path, size_bytes, growth: Some(growth) });
+            let (file, path, size_bytes, stripes) = (growth.file.clone(), node.store.partial_path(key), growth.size_bytes, growth.stripes);
+            return Ok(Content { file, path, size_bytes, growth: Some(growth), stripes });
         }
     };
     let (path, size_bytes) = match (replica.kind, member) {
-        (ReplicaKind::File, None) => (node.store.data_path(key), replica.size_bytes),
+        (ReplicaKind::File, None) => (node.store.data_path(key), replica.stripes.map_or(replica.size_bytes, |layout| layout.file_bytes)),
         (ReplicaKind::Directory, Some(member)) => {
             let manifest = tree::Manifest::read(&node.store.manifest_path(key))?;
             let entry = manifest.member(member).ok_or_else(|| {
@@ -165,15 +180,27 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
         }
     };
     let file = File::open(&path).map_err(at("opening", &path))?;
-    Ok(Content { file: Arc::new(file), path, size_bytes, growth: None })
+    Ok(Content { file: Arc::new(file), path, size_bytes, growth: None, stripes: replica.stripes })
 }
 
 pub fn read_manifest(node: &Node, key: &ReplicaKey) -> Result<Vec<u8>, ApiError> {
-    if node.books().index.readable(key)?.kind == ReplicaKind::File {
+    // What was checked has its manifest, also in the moment before it is committed.
+    let made = node.growing.get(key).is_some_and(|growth| growth.stripes.is_some() && growth.is_checked());
+    let replica = if made { None } else { Some(node.books().index.readable(key)?.clone()) };
+    if replica.is_some_and(|replica| replica.kind == ReplicaKind::File && replica.stripes.is_none()) {
         return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no manifest")));
     }
     let path = node.store.manifest_path(key);
     std::fs::read(&path).map_err(at("reading", &path))
+}
+
+/// Beside the replica's bytes, before they are committed.
+pub fn put_manifest(store: &Store, key: &ReplicaKey, bytes: &[u8]) -> Result<(), ApiError> {
+    let path = store.manifest_path(key);
+    crate::sandbox::folder::remove_tree(&path).map_err(at("removing", &path))?;
+    let mut file = OpenOptions::new().create_new(true).write(true).mode(0o400).open(&path).map_err(at("making", &path))?;
+    file.write_all(bytes).map_err(at("writing", &path))?;
+    store.durability.file(&file, &path)
 }
 
 /// Disk work off the runtime's threads. A panic there is a bug and comes back as one.

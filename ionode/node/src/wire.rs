@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+use stager_core::stripes::{Layout, Share};
 use stager_origins::{Entry, Verified};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -123,6 +124,7 @@ pub struct VerifyRequest {
 pub enum TransferRequest {
     Fetch(FetchRequest),
     Copy(CopyRequest),
+    Push(PushRequest),
     Upload(UploadRequest),
 }
 
@@ -137,6 +139,9 @@ pub struct FetchRequest {
     pub executable: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<ReplicasWanted>,
+    /// Only these of its stripes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stripe: Option<Share>,
 }
 
 /// A replica of another node becomes one of this node.
@@ -161,6 +166,32 @@ pub struct CopyRequest {
 pub struct PeerReplica {
     pub node_id: String,
     pub generation: String,
+}
+
+/// What a client holds becomes a replica; it sends the content by a call of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PushRequest {
+    pub file_id: String,
+    pub generation: String,
+    pub expected: ExpectedPush,
+    pub priority: i64,
+    pub executable: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicasWanted>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedPush {
+    pub size_bytes: u64,
+    pub blake3: String,
+}
+
+/// From where on a push is to be sent; null when its content is not waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PushAnswer {
+    pub from_bytes: Option<u64>,
 }
 
 /// Of what is still being made nobody knows the BLAKE3: `identity` then tells one content from another.
@@ -211,6 +242,9 @@ pub struct SourceAnswer {
     pub sha256: Option<String>,
     pub token: Option<String>,
     pub executable: bool,
+    /// Only these are there, or will be; the digests are theirs, the size is that of the whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stripes: Option<Layout>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -260,6 +294,7 @@ pub enum VerifyMode {
 pub enum TransferKind {
     Fetch,
     Copy,
+    Push,
     Upload,
 }
 

@@ -70,13 +70,11 @@ fn placed_as(node: &Host, file_id: &str, bytes: &[u8]) -> Value {
     node.ended(&format!("at-{file_id}"))
 }
 
-#[test]
-fn a_copied_directory_is_the_directory_at_its_peer() {
-    let root = tempfile::tempdir().unwrap();
-    let nodes = cluster(root.path(), &["a", "b"], 1 << 30);
-    let sandbox = root.path().join("job");
-    nodes[0].ok("PUT", "reservations/r", json!({"bytes": 40 * MIB}));
-    nodes[0].ok("POST", "attempts/a1/stage-in", json!({"sandbox_dir": sandbox, "inputs": []}));
+/// A directory replica `d1 g0` at `node`, with 42 members: its size and BLAKE3, and the content of its member `large`.
+fn placed_directory(root: &std::path::Path, node: &Host) -> (Value, Vec<u8>) {
+    let sandbox = root.join("job");
+    node.ok("PUT", "reservations/r", json!({"bytes": 40 * MIB}));
+    node.ok("POST", "attempts/a1/stage-in", json!({"sandbox_dir": sandbox, "inputs": []}));
     let large = noise(3, 9 * MIB);
     for n in 0..40 {
         source(&sandbox, &format!("out/sub {}/ä{n}", n % 3), format!("member {n}").as_bytes());
@@ -85,7 +83,14 @@ fn a_copied_directory_is_the_directory_at_its_peer() {
     source(&sandbox, "out/nothing", b"");
     std::fs::create_dir_all(sandbox.join("out/empty/below")).unwrap();
     let outputs = json!([{"file_id": "d1", "generation": "g0", "path": "out", "kind": "directory", "optional": false}]);
-    let there = nodes[0].ok("POST", "attempts/a1/stage-out", stage_out(&sandbox, "r", outputs))["outputs"][0].clone();
+    (node.ok("POST", "attempts/a1/stage-out", stage_out(&sandbox, "r", outputs))["outputs"][0].clone(), large)
+}
+
+#[test]
+fn a_copied_directory_is_the_directory_at_its_peer() {
+    let root = tempfile::tempdir().unwrap();
+    let nodes = cluster(root.path(), &["a", "b"], 1 << 30);
+    let (there, large) = placed_directory(root.path(), &nodes[0]);
     let size_bytes = there["size_bytes"].as_u64().unwrap() as usize;
     let blake3 = there["blake3"].as_str().unwrap();
     nodes[1].ok("PUT", "transfers/t1", copy("d1", "g1", &["a"], size_bytes, blake3));
@@ -100,6 +105,29 @@ fn a_copied_directory_is_the_directory_at_its_peer() {
     assert_eq!(nodes[1].ended("t2")["error"]["code"], "checksum_mismatch");
     assert_eq!(nodes[1].space(), (size_bytes as u64, 0));
     assert_eq!(std::fs::read_dir(nodes[1].root.join("store/partial")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_member_that_a_peer_lies_about_is_not_taken() {
+    let root = tempfile::tempdir().unwrap();
+    let nodes = cluster(root.path(), &["a", "b"], 1 << 30);
+    let (there, _) = placed_directory(root.path(), &nodes[0]);
+    let size_bytes = there["size_bytes"].as_u64().unwrap() as usize;
+    let request = copy("d1", "g1", &["a"], size_bytes, there["blake3"].as_str().unwrap());
+    let liar = Liar::before(&nodes[0], Lie::FlipInMemory, 1);
+    tell(&nodes[1], "a", &liar.socket, &nodes[0].token);
+    nodes[1].ok("PUT", "transfers/t1", request.clone());
+    let event = nodes[1].ended("t1");
+    assert_eq!(
+        (event["error"]["code"].as_str(), event["error"]["class"].as_str()),
+        (Some("checksum_mismatch"), Some("corrupt")),
+        "{event}"
+    );
+    assert_eq!(nodes[1].space(), (0, 0));
+    assert_eq!(std::fs::read_dir(nodes[1].root.join("store/partial")).unwrap().count(), 0);
+    nodes[1].ok("PUT", "transfers/t2", request);
+    assert_eq!(nodes[1].ended("t2")["kind"], "transfer_done");
+    assert_eq!(nodes[1].ok("POST", "replicas/d1/g1/verify", Value::Null)["matches"], true);
 }
 
 fn lied_to(lie: Lie, times: usize) -> (Value, bool, Vec<u8>) {

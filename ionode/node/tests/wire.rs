@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use stager_core::replica::Replica;
 use stager_node::peers::PeerRequest;
+use stager_node::stripes::StripeManifest;
 use stager_node::wire::*;
 use stager_origins::{OriginConfig, Probe};
 
@@ -86,6 +87,8 @@ const REQUESTS: &[(&str, Check)] = &[
     ("transfer_copy.following.request.json", request::<TransferRequest>),
     ("transfer_copy.request.json", request::<TransferRequest>),
     ("transfer_fetch.replicas.request.json", request::<TransferRequest>),
+    ("transfer_fetch.stripe.request.json", request::<TransferRequest>),
+    ("transfer_push.request.json", request::<TransferRequest>),
     ("transfer_fetch.request.json", request::<TransferRequest>),
     ("transfer_upload.request.json", request::<TransferRequest>),
 ];
@@ -98,6 +101,11 @@ const ANSWERS: &[(&str, Check)] = &[
     ("error.outputs_missing.response.json", whole::<ErrorAnswer>),
     ("error.response.json", whole::<ErrorAnswer>),
     ("error.stale_epoch.response.json", whole::<ErrorAnswer>),
+    ("error.stripe_not_here.response.json", whole::<ErrorAnswer>),
+    ("push_content.response.json", whole::<PushAnswer>),
+    ("replica.stripes.response.json", whole::<Replica>),
+    ("replica_manifest.stripes.response.json", whole::<StripeManifest>),
+    ("replica_source.stripes.response.json", whole::<SourceAnswer>),
     ("event.replica_corrupt.json", whole::<Event>),
     ("event.replica_deleted.json", whole::<Event>),
     ("event.replicated.json", whole::<Event>),

@@ -116,7 +116,7 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
     let mut links: Vec<Link> = Vec::new();
     for input in &request.inputs {
         let key = ReplicaKey::new(&input.file_id, &input.generation);
-        let replica = node.books().index.readable(&key)?.clone();
+        let replica = crate::replicas::whole(node.books().index.readable(&key)?.clone())?;
         let target = Target::make_room(sandbox, &input.path)?;
         if input.access == Access::Copy {
             target.copy(node, &replica)?;

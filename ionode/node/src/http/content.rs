@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use hyper::header::{HeaderMap, HeaderValue, ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use hyper::{Response, StatusCode};
+use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
 
 use super::answer::{self, Answer};
@@ -21,7 +22,8 @@ use crate::replicas::{blocking, open_content, read_manifest, Content};
 const CHUNK_BYTES: u64 = blocks::BLOCK_BYTES as u64;
 
 pub async fn content(node: Arc<Node>, key: ReplicaKey, member: Option<String>, headers: HeaderMap) -> Result<Answer, Failure> {
-    let content = blocking(move || open_content(&node, &key, member.as_deref())).await?;
+    let asked = key.clone();
+    let content = blocking(move || open_content(&node, &asked, member.as_deref())).await?;
     let size_bytes = content.size_bytes;
     let asked = headers.get(RANGE).and_then(|value| value.to_str().ok()).map(|text| range(text, size_bytes));
     let (status, start, end) = match asked {
@@ -29,12 +31,13 @@ pub async fn content(node: Arc<Node>, key: ReplicaKey, member: Option<String>, h
         Some(Asked::Unsatisfiable) => return Ok(unsatisfiable(size_bytes)),
         Some(Asked::Ignored) | None => (StatusCode::OK, 0, size_bytes),
     };
+    let shift = shift(&content, &key, start, end)?;
     let framed = headers.get(ACCEPT).is_some_and(|value| value.as_bytes() == blocks::MEDIA_TYPE.as_bytes());
     let (media_type, length) = match framed {
         true => (blocks::MEDIA_TYPE, blocks::framed_bytes(end - start)),
         false => ("application/octet-stream", end - start),
     };
-    let mut answer = Response::new(answer::stream(chunks(content, start, end, framed)));
+    let mut answer = Response::new(answer::stream(chunks(content, start, end, shift, framed)));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
@@ -47,11 +50,31 @@ pub async fn content(node: Arc<Node>, key: ReplicaKey, member: Option<String>, h
     Ok(answer)
 }
 
+/// How far before its place in the content the file holds a range. Of stripes: one of those that are here.
+fn shift(content: &Content, key: &ReplicaKey, start: u64, end: u64) -> Result<u64, Failure> {
+    let Some(layout) = content.stripes.filter(|layout| layout.count > 1) else { return Ok(0) };
+    let one_stripe = start / layout.stripe_bytes == end.saturating_sub(1).max(start) / layout.stripe_bytes;
+    match layout.position(start).filter(|_| one_stripe && start < end) {
+        Some(position) => Ok(start - position),
+        None => {
+            let here = format!("every {}. from {} of {}", layout.count, layout.index, layout.total());
+            let message = format!(
+                "bytes {start} to {end} of replica {key} are not in one stripe of this node: of stripes of {} bytes it holds {here}; ask for \
+                 one of those, and the other nodes for theirs",
+                layout.stripe_bytes
+            );
+            Err(Failure::with(ApiError::refused("stripe_not_here", &key.file_id, message), "stripes", serde_json::json!(layout)))
+        }
+    }
+}
+
 /// As it lies on disk: its hash is the identity of the directory.
 pub async fn manifest(node: &Arc<Node>, key: &ReplicaKey) -> Result<Answer, Failure> {
     let (worker, asked) = (node.clone(), key.clone());
     let bytes = blocking(move || read_manifest(&worker, &asked)).await?;
+    let length = bytes.len();
     let mut answer = Response::new(answer::stream(stream::once(async move { Ok(Bytes::from(bytes)) })));
+    answer.headers_mut().insert(CONTENT_LENGTH, length.into());
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(answer)
 }
@@ -90,7 +113,13 @@ fn range(text: &str, size_bytes: u64) -> Asked {
 }
 
 /// `framed`: as blocks, with their end mark.
-fn chunks(content: Content, start: u64, end: u64, framed: bool) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send {
+fn chunks(
+    content: Content,
+    start: u64,
+    end: u64,
+    shift: u64,
+    framed: bool,
+) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send {
     let Content { file, path, growth, .. } = content;
     let body = stream::try_unfold(start, move |offset| {
         let (file, path, mut followed) = (file.clone(), path.clone(), growth.clone());
@@ -101,9 +130,9 @@ fn chunks(content: Content, start: u64, end: u64, framed: bool) -> impl futures:
             let length = CHUNK_BYTES.min(end - offset);
             if let Some(growth) = &mut followed {
                 let gone = || std::io::Error::other("the replica is not made any further");
-                growth.reach(offset + length).await.ok_or_else(gone)?;
+                growth.reach(offset + length - shift).await.ok_or_else(gone)?;
             }
-            let read = tokio::task::spawn_blocking(move || read_chunk(&file, offset, length as usize, framed));
+            let read = tokio::task::spawn_blocking(move || read_chunk(&file, offset, shift, length as usize, framed));
             match read.await.map_err(std::io::Error::other).and_then(|read| read) {
                 Ok(chunk) => Ok(Some((chunk, offset + length))),
                 Err(error) => {
@@ -116,10 +145,10 @@ fn chunks(content: Content, start: u64, end: u64, framed: bool) -> impl futures:
     body.chain(stream::iter(framed.then(|| Ok(blocks::end(end)))))
 }
 
-fn read_chunk(file: &File, offset: u64, length: usize, framed: bool) -> std::io::Result<Bytes> {
+fn read_chunk(file: &File, offset: u64, shift: u64, length: usize, framed: bool) -> std::io::Result<Bytes> {
     let lead = if framed { blocks::HEADER_BYTES } else { 0 };
     let mut buffer = vec![0; lead + length];
-    file.read_exact_at(&mut buffer[lead..], offset)?;
+    file.read_exact_at(&mut buffer[lead..], offset - shift)?;
     if framed {
         let header = blocks::header(offset, &buffer[lead..]);
         buffer[..lead].copy_from_slice(&header);

@@ -6,6 +6,7 @@ pub mod answer;
 mod content;
 mod gate;
 mod origins;
+mod push;
 mod routes;
 
 use std::convert::Infallible;

@@ -15,7 +15,7 @@ use stager_core::replica::ReplicaKey;
 use stager_core::space::Holder;
 
 use super::answer::{self, Answer};
-use super::{content, gate, origins};
+use super::{content, gate, origins, push};
 use crate::failure::{bad_request, Failure};
 use crate::node::{Cause, Node, OpenCall};
 use crate::wire::{
@@ -40,6 +40,9 @@ struct Call {
 }
 
 pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {
+    if let Some(transfer_id) = push::transfer_of(&request) {
+        return push::content(node, transfer_id, request).await.unwrap_or_else(answer::failure);
+    }
     let outcome = match read(node, request).await {
         Ok(call) if call.method == Method::GET => dispatch(call).await,
         Ok(call) => match tokio::spawn(dispatch(call)).await {
@@ -148,9 +151,7 @@ async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
             crate::serve::shut_down(node.clone(), Duration::from_secs(request.drain_s));
             Ok(answer::accepted(&crate::wire::Empty {}))
         }
-        ("GET", ["events"]) => {
-            Ok(answer::ok(&node.events(call.number("after", 0)?, call.wait()?).await))
-        }
+        ("GET", ["events"]) => Ok(answer::ok(&node.events(call.number("after", 0)?, call.wait()?).await)),
         ("POST", ["events", "ack"]) => {
             let request: AckRequest = call.body()?;
             node.acknowledge(request.seq);
@@ -224,6 +225,7 @@ async fn of_transfers(call: &Call, segments: &[&str]) -> Result<Answer, Failure>
             check_id("transfer id", id)?;
             Ok(answer::accepted(&transfers::put(&call.node, call.cause.clone(), id, call.body()?).await?))
         }
+        ("GET", [id, "content"]) => Ok(answer::ok(&transfers::push::from_bytes(&call.node, id, call.wait()?).await?)),
         ("DELETE", [id]) => Ok(answer::accepted(&transfers::cancel(&call.node, id)?)),
         _ => Err(unknown(call).into()),
     }

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKey};
 
-use super::link::{Link, Term, ANSWER_WITHIN};
-use crate::wire::{CopyRequest, Empty, SourceAnswer, TransferAnswer, TransferRequest};
+use super::link::{Body, Call, Link, Term, ANSWER_WITHIN};
+use crate::blocks::MEDIA_TYPE;
+use crate::wire::{CopyRequest, Empty, PushAnswer, PushRequest, SourceAnswer, TransferAnswer, TransferRequest};
 
 const WAIT_S: u64 = 20;
 
@@ -33,6 +34,23 @@ impl Link {
     pub async fn ask_copy(&self, term: Term, transfer_id: &str, request: &CopyRequest) -> Result<TransferAnswer, ApiError> {
         let body = TransferRequest::Copy(request.clone());
         self.json("PUT", &format!("/v1/transfers/{transfer_id}"), term, Some(&body), ANSWER_WITHIN).await
+    }
+
+    pub async fn ask_push(&self, transfer_id: &str, request: &PushRequest) -> Result<TransferAnswer, ApiError> {
+        let body = TransferRequest::Push(request.clone());
+        self.json("PUT", &format!("/v1/transfers/{transfer_id}"), Term::Its, Some(&body), ANSWER_WITHIN).await
+    }
+
+    /// From where on a push is to be sent, or nothing where it ended first.
+    pub async fn push_from(&self, transfer_id: &str) -> Result<PushAnswer, ApiError> {
+        let path = format!("/v1/transfers/{transfer_id}/content?wait_s={WAIT_S}");
+        self.json("GET", &path, Term::Its, None::<&Empty>, ANSWER_WITHIN + Duration::from_secs(WAIT_S)).await
+    }
+
+    pub async fn send_content(&self, transfer_id: &str, body: Body) -> Result<(), ApiError> {
+        let path = format!("/v1/transfers/{transfer_id}/content");
+        let headers = vec![("content-type", MEDIA_TYPE.to_string())];
+        self.send(Call { method: "PUT", path, headers, body, term: Term::Its }).await.map(drop)
     }
 
     pub async fn call_off(&self, term: Term, transfer_id: &str) -> Result<TransferAnswer, ApiError> {

@@ -34,6 +34,11 @@ impl Source<'_> {
         Ok(())
     }
 
+    /// As `fetch`, over one connection and in order.
+    pub async fn ordered(&self, range: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
+        self.piece(range, sink).await
+    }
+
     /// What broke on its way is asked for once more from where it broke: nothing of the bad block was kept.
     async fn piece(&self, mut piece: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
         let first = self.blocks(&mut piece, sink).await;

@@ -17,6 +17,7 @@ use super::copy_tree;
 use super::feed::Feed;
 use super::fetch::{adopt, arrive, leave, shelve, Order, Want};
 use super::run::{watched, Job, Moved};
+use crate::growing::How;
 use crate::node::Node;
 use crate::peers::link::{Link, Term};
 use crate::peers::source::Source;
@@ -89,8 +90,14 @@ async fn from(
     let term = Term::Of(job.cause.epoch);
     let answer = watched(node, job, &request.file_id, STALL, link.source(term, &key, false)).await?;
     let blake3 = answer.blake3.as_deref().or(request.expected.blake3.as_deref()).unwrap_or("");
-    check_expected(request, &link.name(), blake3, answer.size_bytes)?;
+    if answer.stripes.is_none() {
+        check_expected(request, &link.name(), blake3, answer.size_bytes)?;
+    }
     let at = At { link: &link, term, key, answer };
+    if at.answer.stripes.is_some() {
+        let message = format!("{} holds only stripes of {}; copy from a node that holds all of it, or fetch it", link.name(), at.key);
+        return Err(ApiError::refused("stripe_not_here", &request.file_id, message));
+    }
     if at.answer.kind == ReplicaKind::Directory {
         return copy_tree::copy(node, job, request, &at, chain).await;
     }
@@ -160,7 +167,8 @@ async fn file(
     let stall = if at.answer.blake3.is_some() { STALL } else { FOLLOWING_STALL };
     let feed = PeerFeed { source, stall };
     let want = Want { sha256: at.answer.sha256.is_some(), md5: false };
-    let order = Order { subject: &request.file_id, want, executable: at.answer.executable };
+    let how = How { executable: at.answer.executable, stripes: None };
+    let order = Order { subject: &request.file_id, want, how };
     let arrived = arrive(node, job, &order, &feed, partial, chain).await?;
     let said = checked(node, job, request, at).await.map_err(|error| (error, Some(arrived.reached.clone())))?;
     if arrived.digests.blake3 != said.blake3.clone().unwrap_or_default() {
@@ -185,6 +193,7 @@ async fn file(
         members: None,
         token: said.token,
         state: ReplicaState::Present,
+        stripes: None,
     };
     let shelved = shelve(node, job, arrived.file, replica, arrived.grower).await;
     shelved.map(|replica| (replica, arrived.bytes_moved)).map_err(|error| (error, Some(arrived.reached)))

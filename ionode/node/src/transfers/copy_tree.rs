@@ -25,7 +25,7 @@ use super::run::{watched, Job};
 use crate::failure::at as failed_at;
 use crate::node::Node;
 use crate::peers::source::Source;
-use crate::replicas::blocking;
+use crate::replicas::{blocking, put_manifest};
 use crate::store::digest;
 use crate::store::tree::{Manifest, Member};
 use crate::wire::CopyRequest;
@@ -63,6 +63,7 @@ pub(super) async fn copy(
         members: Some(manifest.members.len() as u64),
         token: at.answer.token.clone(),
         state: ReplicaState::Present,
+        stripes: None,
     };
     let replica = shelve(node, job, replica, bytes).await?;
     // What lies behind in the chain begins when this node can vouch for all of it: a tree has no order to be followed in.
@@ -167,7 +168,7 @@ async fn shelve(node: &Arc<Node>, job: &Job, replica: Replica, manifest: Bytes) 
             let mode = if member.executable { 0o500 } else { 0o400 };
             std::fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed_at("making read-only", &path))?;
         }
-        crate::store::recovery::write_whole(&worker.store.manifest_path(&sealed.key()), &manifest, worker.store.durability)?;
+        put_manifest(&worker.store, &sealed.key(), &manifest)?;
         std::fs::rename(&from, &to).map_err(failed_at("renaming", &from))?;
         worker.store.durability.file_system(&to)?;
         crate::seals::look(&worker.store, &sealed)

@@ -14,17 +14,19 @@ use stager_core::error::{ApiError, Class};
 use stager_core::record::{Partial, Record, Source};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_core::space::Holder;
+use stager_core::stripes::Layout;
 use stager_origins::{content_blake3, Entry, EntryKind, Origin};
 
 use super::chain::{identity, Chain};
-use super::feed::{Feed, OriginFeed, ORIGIN_STALL as STALL};
+use super::feed::{Feed, OriginFeed, StripeFeed, ORIGIN_STALL as STALL};
 use super::intake;
 use super::run::{watched, Job, Moved};
-use crate::failure::at;
-use crate::growing::Grower;
+use crate::failure::{at, bad_request};
+use crate::growing::{Grower, How};
 use crate::node::Node;
-use crate::replicas::blocking;
+use crate::replicas::{blocking, put_manifest};
 use crate::store::digest::{Digests, Hasher};
+use crate::stripes::StripeManifest;
 use crate::wire::{Expected, FetchRequest};
 
 /// Reading content a second time moves no byte that we could count: it gets time by its size on top.
@@ -38,11 +40,8 @@ pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, c
     let here = node.books().index.readable(&key).cloned().ok();
     if let Some(replica) = here {
         // A chain that was broken off is mended: nothing else is left to be done.
-        let source = replica.token.clone().zip(node.origin(&request.source.origin_id).ok()).map(|(token, open)| Source {
-            origin: open.identity,
-            path: request.source.path.clone(),
-            token,
-        });
+        let origin = node.origin(&request.source.origin_id).ok();
+        let source = replica.token.clone().zip(origin).map(|(token, open)| source(request, &open.identity, &token));
         chain.tell_of(&replica, source.as_ref().map(identity)).await?;
         return Ok(Moved { replica, bytes_moved: 0, verified: None, chain });
     }
@@ -55,7 +54,7 @@ pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, c
             return Err(error);
         }
     };
-    let partial = adopt(node, &key, &source, request.expected.size_bytes, claimed).await?;
+    let partial = adopt(node, &key, &source, held_bytes(request)?, claimed).await?;
     let outcome = bring(node, job, request, &entry, origin, partial.clone(), &mut chain).await;
     match outcome {
         Ok((replica, bytes_moved)) => Ok(Moved { replica, bytes_moved, verified: None, chain }),
@@ -79,8 +78,30 @@ async fn before(node: &Arc<Node>, job: &Job, request: &FetchRequest) -> Result<(
         let was = expected.token.clone().unwrap_or(format!("{} bytes", expected.size_bytes));
         return Err(source_changed(path, &was, &entry.token));
     }
-    let source = Source { origin: open.identity.clone(), path: path.clone(), token: entry.token.clone() };
+    let source = source(request, &open.identity, &entry.token);
     Ok((entry, open.origin, source))
+}
+
+/// What is kept of a broken-off fetch is joined by the same share only.
+pub(super) fn source(request: &FetchRequest, origin: &str, token: &str) -> Source {
+    let share = request.stripe.map(|share| format!("#stripe={}/{}/{}", share.index, share.count, share.stripe_bytes)).unwrap_or_default();
+    Source { origin: origin.to_string(), path: request.source.path.clone(), token: format!("{token}{share}") }
+}
+
+/// The stripes that are asked for, if not all of the file is. One share cannot be compared with what is known of the whole.
+pub(super) fn layout(request: &FetchRequest) -> Result<Option<Layout>, ApiError> {
+    let Some(share) = request.stripe else { return Ok(None) };
+    let expected = &request.expected;
+    if expected.blake3.is_some() || expected.sha256.is_some() || request.replicas.is_some() {
+        let message = "stripes cannot be compared with a checksum of the whole file, nor go on in a chain; leave these out, \
+                       whoever reads all stripes compares them";
+        return Err(bad_request(&request.file_id, message));
+    }
+    Layout::new(share, expected.size_bytes, &request.source.path).map(Some)
+}
+
+pub(super) fn held_bytes(request: &FetchRequest) -> Result<u64, ApiError> {
+    Ok(layout(request)?.map_or(request.expected.size_bytes, |layout| layout.held_bytes()))
 }
 
 fn source_changed(path: &str, was: &str, is: &str) -> ApiError {
@@ -156,24 +177,42 @@ async fn bring(
     partial: Partial,
     chain: &mut Chain,
 ) -> Result<(Replica, u64), Stopped> {
-    let want = Want { sha256: request.expected.sha256.is_some(), md5: origin.content_md5(entry).is_some() };
-    let order = Order { subject: &entry.path, want, executable: request.executable };
-    let feed = OriginFeed { origin: origin.clone(), entry: entry.clone() };
-    let arrived = arrive(node, job, &order, &feed, partial, chain).await?;
+    let layout = layout(request).map_err(|error| (error, None))?;
+    let md5 = layout.is_none() && origin.content_md5(entry).is_some();
+    let want = Want { sha256: request.expected.sha256.is_some(), md5 };
+    let order = Order { subject: &entry.path, want, how: How { executable: request.executable, stripes: layout } };
+    let whole = OriginFeed { origin: origin.clone(), entry: entry.clone() };
+    let feed: Box<dyn Feed> = match layout {
+        Some(layout) => Box::new(StripeFeed { whole, layout }),
+        None => Box::new(whole),
+    };
+    let arrived = arrive(node, job, &order, feed.as_ref(), partial, chain).await?;
     let Arrived { file, digests, reached, bytes_moved, grower } = arrived;
     let replica = conclude(node, job, request, origin.as_ref(), entry, digests).await;
-    let shelved = match replica {
-        Ok(replica) => shelve(node, job, file, replica, grower).await,
-        Err(error) => Err(error),
+    let shelved = async {
+        let replica = Replica { stripes: layout, ..replica? };
+        note_stripes(node, &replica, file.clone()).await?;
+        shelve(node, job, file, replica, grower).await
     };
+    let shelved = shelved.await;
     shelved.map(|replica| (replica, bytes_moved)).map_err(|error| (error, Some(reached)))
+}
+
+async fn note_stripes(node: &Arc<Node>, replica: &Replica, file: Arc<File>) -> Result<(), ApiError> {
+    let Some(layout) = replica.stripes else { return Ok(()) };
+    let (worker, key) = (node.clone(), replica.key());
+    blocking(move || {
+        let manifest = StripeManifest::of(&layout, &file, &worker.store.partial_path(&key))?;
+        put_manifest(&worker.store, &key, &manifest.to_bytes())
+    })
+    .await
 }
 
 /// How a content is to be received.
 pub(super) struct Order<'a> {
     pub subject: &'a str,
     pub want: Want,
-    pub executable: bool,
+    pub how: How,
 }
 
 /// All bytes are in the partial file and hashed; nothing was compared yet.
@@ -198,7 +237,7 @@ pub(super) async fn arrive(
     let opened = blocking(move || open_partial(path, partial, want)).await;
     let (file, partial, hasher) = opened.map_err(|error| (error, None))?;
     let start = partial.watermark_bytes;
-    let grower = node.growing.begin(&partial.key, file.clone(), size_bytes, order.executable, start);
+    let grower = node.growing.begin(&partial.key, file.clone(), size_bytes, start, order.how);
     chain.tell(size_bytes, &identity).await.map_err(|error| (error, Some(partial.clone())))?;
     let (sink, hashing) = intake::open(node, file.clone(), partial.clone(), hasher, job.progress.clone(), grower.marker());
     let arrived = async {
@@ -299,6 +338,7 @@ async fn conclude(
         members: None,
         token: Some(entry.token.clone()),
         state: ReplicaState::Present,
+        stripes: None,
     })
 }
 

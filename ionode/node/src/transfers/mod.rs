@@ -8,6 +8,7 @@ mod copy_tree;
 mod feed;
 mod fetch;
 mod intake;
+pub mod push;
 pub mod run;
 mod upload;
 
@@ -42,6 +43,7 @@ const HELD_MAX: Duration = Duration::from_secs(3600);
 pub struct Transfers {
     desk: Mutex<Desk>,
     tracker: TaskTracker,
+    pushes: push::Pushes,
 }
 
 #[derive(Default)]
@@ -70,6 +72,7 @@ impl TransferRequest {
         match self {
             Self::Fetch(_) => TransferKind::Fetch,
             Self::Copy(_) => TransferKind::Copy,
+            Self::Push(_) => TransferKind::Push,
             Self::Upload(_) => TransferKind::Upload,
         }
     }
@@ -78,6 +81,7 @@ impl TransferRequest {
         match self {
             Self::Fetch(fetch) => ReplicaKey::new(&fetch.file_id, &fetch.generation),
             Self::Copy(copy) => ReplicaKey::new(&copy.file_id, &copy.generation),
+            Self::Push(push) => ReplicaKey::new(&push.file_id, &push.generation),
             Self::Upload(upload) => ReplicaKey::new(&upload.file_id, &upload.generation),
         }
     }
@@ -86,14 +90,15 @@ impl TransferRequest {
     fn place(&self) -> Option<&Place> {
         match self {
             Self::Fetch(fetch) => Some(&fetch.source),
-            Self::Copy(_) => None,
+            Self::Copy(_) | Self::Push(_) => None,
             Self::Upload(upload) => Some(&upload.destination),
         }
     }
 
-    /// The other side: an origin's id, or of a copy the id of the node that is asked first.
+    /// The other side: an origin's id, of a copy the id of the node that is asked first, of a push nothing.
     fn other_side(&self) -> &str {
         match self {
+            Self::Push(_) => "",
             Self::Copy(copy) => copy.sources.first().map_or("", |source| source.node_id.as_str()),
             Self::Fetch(FetchRequest { source: place, .. }) | Self::Upload(UploadRequest { destination: place, .. }) => &place.origin_id,
         }
@@ -103,6 +108,7 @@ impl TransferRequest {
     fn lane(&self) -> String {
         match self {
             Self::Copy(_) => format!("node:{}", self.other_side()),
+            Self::Push(_) => "push:".to_string(),
             _ => self.other_side().to_string(),
         }
     }
@@ -111,6 +117,7 @@ impl TransferRequest {
         match self {
             Self::Fetch(fetch) => fetch.replicas.as_ref(),
             Self::Copy(copy) => copy.replicas.as_ref(),
+            Self::Push(push) => push.replicas.as_ref(),
             Self::Upload(_) => None,
         }
     }
@@ -119,6 +126,7 @@ impl TransferRequest {
         match self {
             Self::Fetch(fetch) => fetch.priority,
             Self::Copy(copy) => copy.priority,
+            Self::Push(push) => push.priority,
             Self::Upload(upload) => upload.priority,
         }
     }
@@ -244,11 +252,14 @@ fn accept(node: &Arc<Node>, cause: &Cause, transfer_id: &str, request: &Transfer
     let mut transfer = match request {
         TransferRequest::Fetch(fetch) => {
             let origin = node.origin(&fetch.source.origin_id)?.identity;
-            let source = fetch.expected.token.clone().map(|token| Source { origin, path: fetch.source.path.clone(), token });
-            accept_incoming(node, &desk, cause, transfer_id, request, fetch.expected.size_bytes, source)?
+            let source = fetch.expected.token.as_ref().map(|token| fetch::source(fetch, &origin, token));
+            accept_incoming(node, &desk, cause, transfer_id, request, fetch::held_bytes(fetch)?, source)?
         }
         TransferRequest::Copy(copy) => {
             accept_incoming(node, &desk, cause, transfer_id, request, copy.expected.size_bytes, Some(copy::place(copy)))?
+        }
+        TransferRequest::Push(push) => {
+            accept_incoming(node, &desk, cause, transfer_id, request, push.expected.size_bytes, Some(push::place(push)))?
         }
         TransferRequest::Upload(upload) => accept_upload(node, cause, transfer_id, upload)?,
     };
@@ -280,9 +291,13 @@ fn accept_incoming(
 ) -> Result<Transfer, ApiError> {
     let key = request.key();
     let mut transfer = Transfer::new(request.clone(), cause.clone(), size_bytes);
-    let here = node.books().index.readable(&key).cloned().ok();
+    let wanted = match request {
+        TransferRequest::Fetch(fetch) => fetch::layout(fetch)?,
+        _ => None,
+    };
+    let here = node.books().index.readable(&key).cloned().ok().filter(|replica| replica.stripes == wanted);
     if let Some(replica) = here {
-        if request.replicas().is_some_and(|replicas| !replicas.chain.is_empty()) || request.kind() == TransferKind::Copy {
+        if request.replicas().is_some_and(|replicas| !replicas.chain.is_empty()) || request.kind() != TransferKind::Fetch {
             return Ok(transfer);
         }
         let done = run::fact_done(transfer_id, request.kind(), &replica, 0, 0.0, None);

@@ -15,7 +15,7 @@ use stager_origins::Verified;
 use tokio_util::sync::CancellationToken;
 
 use super::chain::{judged, Chain};
-use super::{copy, fetch, lease_name, upload};
+use super::{copy, fetch, lease_name, push, upload};
 use crate::node::{Cause, Node};
 use crate::wire::{Ack, Fact, Replication, TransferDone, TransferKind, TransferRequest, TransferStatus};
 
@@ -52,6 +52,7 @@ pub fn start_waiting(node: &Arc<Node>) {
             let outcome = match &request {
                 TransferRequest::Fetch(request) => fetch::fetch(&node_of_task, &job, request, partial).await,
                 TransferRequest::Copy(request) => copy::copy(&node_of_task, &job, request, partial).await,
+                TransferRequest::Push(request) => push::push(&node_of_task, &job, request, partial).await,
                 TransferRequest::Upload(request) => upload::upload(&node_of_task, &job, request).await,
             };
             if matches!(&outcome, Err(error) if error.class == Class::Corrupt && request.kind() == TransferKind::Upload) {
@@ -87,10 +88,11 @@ async fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, outcome: Re
         outcome => (outcome, None),
     };
     let (state, fact) = match &outcome {
-        Ok(moved) => (TransferStatus::Done, {
-            let done = fact_done(&job.id, request.kind(), &moved.replica, moved.bytes_moved, started.elapsed().as_secs_f64(), moved.verified);
-            Fact::TransferDone(TransferDone { replication, ..done })
-        }),
+        Ok(moved) => {
+            let took_s = started.elapsed().as_secs_f64();
+            let done = fact_done(&job.id, request.kind(), &moved.replica, moved.bytes_moved, took_s, moved.verified);
+            (TransferStatus::Done, Fact::TransferDone(TransferDone { replication, ..done }))
+        }
         Err(_) if job.cancel.is_cancelled() && replication.is_none() => {
             (TransferStatus::Cancelled, Fact::TransferCancelled { transfer_id: job.id.clone() })
         }
@@ -184,7 +186,7 @@ fn call_off_chain(node: &Arc<Node>, transfer_id: &str, cause: &Cause, request: &
 fn give_back(node: &Node, transfer_id: &str, request: &TransferRequest) {
     let mut books = node.books();
     match request.kind() {
-        TransferKind::Fetch | TransferKind::Copy => {
+        TransferKind::Fetch | TransferKind::Copy | TransferKind::Push => {
             books.index.space.release(&Holder::Transfer(transfer_id.to_string()));
         }
         TransferKind::Upload => books.index.end_lease(&lease_name(transfer_id)),
@@ -251,7 +253,8 @@ pub(super) async fn watched<T>(
     }
 }
 
-async fn stalled(progress: &AtomicU64, stall: Duration) {
+/// Returns when the count has not changed for so long.
+pub async fn stalled(progress: &AtomicU64, stall: Duration) {
     let (mut seen, mut since) = (progress.load(Ordering::Relaxed), Instant::now());
     let mut looks = tokio::time::interval(STALL_LOOK.min(stall));
     loop {

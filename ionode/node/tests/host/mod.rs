@@ -78,21 +78,31 @@ impl Host {
     }
 
     pub fn send(&self, method: &str, path: &str, body: &Value, headers: &[(String, String)]) -> Reply {
+        let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
+        self.send_raw(method, path, &body, headers).expect("an answer has a head")
+    }
+
+    /// A body that is no JSON; a node may hang up before it has read all of it.
+    pub fn send_bytes(&self, method: &str, path: &str, body: &[u8]) -> Option<Reply> {
+        self.send_raw(method, path, body, &self.headers())
+    }
+
+    fn send_raw(&self, method: &str, path: &str, body: &[u8], headers: &[(String, String)]) -> Option<Reply> {
         let mut stream = UnixStream::connect(self.root.join("sock")).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
         let mut request = format!("{method} /v1/{path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
         for (name, value) in headers {
             request.push_str(&format!("{name}: {value}\r\n"));
         }
         stream.write_all(format!("{request}\r\n").as_bytes()).unwrap();
-        stream.write_all(&body).unwrap();
+        let sent = stream.write_all(body);
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        let split = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("an answer has a head");
+        let read = stream.read_to_end(&mut answer);
+        let split = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+        sent.and(read).unwrap();
         let head = String::from_utf8(answer[..split].to_vec()).unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Reply { status, head: head.to_lowercase(), body: answer[split + 4..].to_vec() }
+        Some(Reply { status, head: head.to_lowercase(), body: answer[split + 4..].to_vec() })
     }
 
     pub fn call(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
