@@ -108,7 +108,7 @@ mod tests {
     proptest! {
         /// Offsets around every border of stripes, against a walk over the file stripe by stripe.
         #[test]
-        fn each_byte_is_in_one_share_and_comes_back_from_its_place(count in 1u64..6, stripes in 0u64..9, more in 0u64..3, cut in 0u64..2000) {
+        fn each_byte_is_in_one_share_and_comes_back(count in 1u64..6, stripes in 0u64..9, more in 0u64..3, cut in 0u64..2000) {
             let file_bytes = (stripes * STRIPE_BYTES_MIN + more * 700_001).saturating_sub(cut);
             let shares: Vec<Layout> = (0..count).map(|index| layout(index, count, file_bytes)).collect();
             prop_assert_eq!(shares.iter().map(Layout::held_bytes).sum::<u64>(), file_bytes);

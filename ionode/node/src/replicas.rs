@@ -141,9 +141,8 @@ pub struct Content {
 /// For those that need all of it.
 pub fn whole(replica: Replica) -> Result<Replica, ApiError> {
     let Some(layout) = replica.stripes else { return Ok(replica) };
-    let key = replica.key();
-    let message =
-        format!("this node holds {} of {} bytes of replica {key} as stripes; fetch it whole for this", replica.size_bytes, layout.file_bytes);
+    let (key, held_bytes, file_bytes) = (replica.key(), replica.size_bytes, layout.file_bytes);
+    let message = format!("this node holds {held_bytes} of {file_bytes} bytes of replica {key} as stripes; fetch it whole for this");
     Err(ApiError::refused("stripe_not_here", &key.file_id, message))
 }
 

@@ -324,7 +324,8 @@ fn a_push_that_does_not_fit_or_is_changed_on_its_way_leaves_nothing() {
         ("p2", hash(b"other"), framed(&bytes), "checksum_mismatch"),
         ("p3", hash(&bytes), framed(&bytes)[..MIB].to_vec(), "connection_lost"),
     ] {
-        let request = json!({"kind": "push", "file_id": id, "generation": "g", "expected": {"size_bytes": bytes.len(), "blake3": blake3}, "priority": 0, "executable": false});
+        let expected = json!({"size_bytes": bytes.len(), "blake3": blake3});
+        let request = json!({"kind": "push", "file_id": id, "generation": "g", "expected": expected, "priority": 0, "executable": false});
         nodes[0].ok("PUT", &format!("transfers/{id}"), request);
         assert_eq!(nodes[0].ok("GET", &format!("transfers/{id}/content?wait_s=20"), Value::Null)["from_bytes"], 0);
         nodes[0].send_bytes("PUT", &format!("transfers/{id}/content"), &body);

@@ -58,7 +58,7 @@ pub struct PushOptions {
     /// Nodes that are to hold it too, each getting it from the one before; they are told to the node as its peers
     #[arg(long, value_name = "NODE_ID", value_delimiter = ',')]
     chain: Vec<String>,
-    /// When it is done: local, when the first node holds it; async, as local, and the node tells the rest as an event; sync, when all hold it
+    /// When it is done: local or async, when the first node holds it (async: it tells of the others as an event); sync, when all do
     #[arg(long, value_enum, default_value_t = AckChoice::Sync)]
     ack: AckChoice,
 }

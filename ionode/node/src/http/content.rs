@@ -59,8 +59,8 @@ fn shift(content: &Content, key: &ReplicaKey, start: u64, end: u64) -> Result<u6
         None => {
             let here = format!("every {}. from {} of {}", layout.count, layout.index, layout.total());
             let message = format!(
-                "bytes {start} to {end} of replica {key} are not in one stripe of this node: of stripes of {} bytes it holds {here}; ask for \
-                 one of those, and the other nodes for theirs",
+                "bytes {start} to {end} of replica {key} are not in one stripe of this node: of stripes of {} bytes it holds {here}; \
+                 ask for one of those, and the other nodes for theirs",
                 layout.stripe_bytes
             );
             Err(Failure::with(ApiError::refused("stripe_not_here", &key.file_id, message), "stripes", serde_json::json!(layout)))
