@@ -147,6 +147,6 @@ build_ionode
 install_package
 refresh_ionode
 if [ "$level" = test ]; then
-    need_to_test sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps
+    need_to_test sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3
     need_s3_server
 fi

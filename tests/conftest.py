@@ -11,11 +11,12 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from tests.testbed import leftovers
+from tests.testbed import leftovers, network
 from tests.testbed.ionode import IoNode
 from tests.testbed.link import Link, running_link
 from tests.testbed.places import ionode_binary, shared_data
@@ -56,7 +57,9 @@ def nothing_left_behind(session_dir: Path, tmp_path_factory: pytest.TempPathFact
     yield
     processes, mounts = leftovers.settle(str(session_dir), roots), leftovers.left_mounts(roots)
     leftovers.clean(processes, mounts)
-    found = [str(process) for process in processes] + [f"mount: {point}" for point in mounts]
+    hosts = network.namespaces_of(os.getpid())
+    network.remove_namespaces(hosts)
+    found = [str(process) for process in processes] + [f"mount: {point}" for point in mounts] + [f"host: {name}" for name in hosts]
     assert not found, "left behind by tests:\n  " + "\n  ".join(found)
 
 
@@ -141,7 +144,7 @@ def ionode(short_dir: Path) -> Iterator[Callable[..., IoNode]]:
     """`ionode(capacity_bytes=...)` starts the real I/O node on a store of its own, or again on `store=`."""
     started: list[IoNode] = []
 
-    def start(store: Path | None = None, **options: int) -> IoNode:
+    def start(store: Path | None = None, **options: Any) -> IoNode:
         node = IoNode(ionode_binary(), store or short_dir / f"store{len(started)}", **options)
         started.append(node)
         node.start()
@@ -150,6 +153,14 @@ def ionode(short_dir: Path) -> Iterator[Callable[..., IoNode]]:
     yield start
     for node in started:
         node.stop()
+
+
+@pytest.fixture
+def net() -> Iterator[network.Network]:
+    """Hosts with links of their own: `net.host("lab", wan=Wan(rtt_s=0.03, rate_mbit_s=200))`."""
+    network.needs_network()
+    with network.Network() as bed:
+        yield bed
 
 
 @pytest.fixture(scope="session")

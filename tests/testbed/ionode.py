@@ -1,4 +1,4 @@
-"""The real I/O node as a process, and a plain client for its control API.
+"""The real I/O node as a process, here or on a host of the bed, and a plain client for its control API.
 
 May know: docs/formats/ionode-api.md. One rule: it speaks as any stranger would who has read that page; nothing of stager/ is imported.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from tests.testbed.processes import Server, descendants, end
+from tests.testbed.processes import HERE, Server, Where, descendants, end
 from tests.testbed.waiting import wait_until
 
 API_VERSION = "1"
@@ -22,8 +22,8 @@ API_VERSION = "1"
 class IoNode:
     """One node on one store directory. `start` again after `kill` is a restart of the same node, with a new incarnation."""
 
-    def __init__(self, binary: Path, store: Path, capacity_bytes: int = 1_000_000_000, epoch: int = 1) -> None:
-        self.binary, self.store, self.capacity_bytes, self.epoch = binary, store, capacity_bytes, epoch
+    def __init__(self, binary: Path, store: Path, capacity_bytes: int = 1_000_000_000, epoch: int = 1, where: Where = HERE) -> None:
+        self.binary, self.store, self.capacity_bytes, self.epoch, self.where = binary, store, capacity_bytes, epoch, where
         self.server: Server | None = None
         self.rendezvous: dict[str, Any] = {}
         self._commands = itertools.count(1)
@@ -33,7 +33,7 @@ class IoNode:
         self.store.parent.mkdir(parents=True, exist_ok=True)
         argv = [str(self.binary), "serve", "--store", str(self.store), "--node-id", "node0", "--capacity", str(self.capacity_bytes)]
         argv += ["--socket", str(self.store.parent / f"{self.store.name}.sock")]
-        self.server = Server(argv, self.store.parent / f"{self.store.name}.log")
+        self.server = Server(argv, self.store.parent / f"{self.store.name}.log", where=self.where)
         self.server.start()
         self.rendezvous = wait_until(self._meeting_place, f"the I/O node on {self.store}", deadline_s)
         token = Path(self.rendezvous["token_file"]).read_text().strip()

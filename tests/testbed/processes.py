@@ -16,17 +16,29 @@ from pathlib import Path
 from tests.testbed.waiting import wait_until
 
 
-def free_port() -> int:
-    """A loopback port that was free a moment ago; whoever loses the race for it tries again (`Server.start`)."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+class Where:
+    """Where a server runs and is reached: here, on loopback. `tests.testbed.network.Host` is another place."""
+
+    address = "127.0.0.1"
+
+    def command(self, argv: Sequence[str | Path]) -> list[str]:
+        """What to start here in order to run it there."""
+        return [str(word) for word in argv]
+
+    def free_port(self) -> int:
+        """A port that was free a moment ago; whoever loses the race for it tries again (`Server.start`)."""
+        with socket.socket() as probe:
+            probe.bind((self.address, 0))
+            return int(probe.getsockname()[1])
+
+    def answers(self, port: int) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((self.address, port), timeout=1.0):
+            return True
+        return False
 
 
-def answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
-        return True
-    return False
+HERE = Where()
+free_port, answers = HERE.free_port, HERE.answers
 
 
 def parent_of(pid: int) -> int | None:
@@ -77,20 +89,28 @@ def end(pids: Sequence[int], signal_number: int = signal.SIGKILL) -> None:
 class Server:
     """One process in its own session, its output in a log file."""
 
-    def __init__(self, argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> None:
-        self.argv, self.log, self.env, self.cwd = list(argv), log, env, cwd
+    def __init__(
+        self, argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None, where: Where = HERE
+    ) -> None:
+        self.argv, self.log, self.env, self.cwd, self.where = list(argv), log, env, cwd, where
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                self.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=self.env, cwd=self.cwd
+                self.where.command(self.argv),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env=self.env,
+                cwd=self.cwd,
             )
 
     def start_on(self, port: int, deadline_s: float = 30.0) -> None:
         self.start()
         try:
-            wait_until(lambda: self.gone() or answers(port), f"{self.argv[0]} on port {port}", deadline_s)
+            wait_until(lambda: self.gone() or self.where.answers(port), f"{self.argv[0]} on port {port}", deadline_s)
             if self.gone():
                 raise AssertionError(f"{self.argv[0]} ended at its start with {self.returncode()}")
         except AssertionError as error:

@@ -1,4 +1,4 @@
-"""A real S3 server on a free loopback port: versitygw over a directory, else moto's server.
+"""A real S3 server on a free port, on loopback or on a host of the bed: versitygw over a directory, else moto's server.
 
 May know: where `make setup` put the servers. One rule: every test asks for a bucket of its own; the server may be shared.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.testbed.places import program, tool_cache
-from tests.testbed.processes import Server, free_port
+from tests.testbed.processes import HERE, Server, Where
 
 ACCESS_KEY, SECRET_KEY, REGION = "stager-test-access", "stager-test-secret-Kd83hx", "us-east-1"
 
@@ -31,13 +31,14 @@ class S3:
     access_key: str = ACCESS_KEY
     secret_key: str = SECRET_KEY
     region: str = REGION
+    where: Where = HERE
     server: Server | None = field(default=None, repr=False)
 
     def start(self) -> None:
         """On a new port the first time, on the same one after `stop`."""
         for last_try in (False, False, True):
-            self.port = self.port or free_port()
-            self.server = Server(self.command(), self.directory / "s3.log", env=self.environment())
+            self.port = self.port or self.where.free_port()
+            self.server = Server(self.command(), self.directory / "s3.log", env=self.environment(), where=self.where)
             try:
                 self.server.start_on(self.port)
                 return
@@ -54,11 +55,12 @@ class S3:
             sidecar = self.directory / "metadata"
             for place in (self.data, sidecar):
                 place.mkdir(exist_ok=True)
-            return [str(gateway), "--quiet", "--port", f"127.0.0.1:{self.port}", "posix", "--sidecar", str(sidecar), str(self.data)]
+            listening = ["--quiet", "--port", f"{self.where.address}:{self.port}"]
+            return [str(gateway), *listening, "posix", "--sidecar", str(sidecar), str(self.data)]
         moto = program("moto_server", tool_cache() / "moto" / "bin")
         if moto:
             self.kind = "moto"
-            return [str(moto), "-H", "127.0.0.1", "-p", str(self.port)]
+            return [str(moto), "-H", self.where.address, "-p", str(self.port)]
         pytest.skip("no S3 server: `make setup` builds versitygw where there is go, or installs moto")
 
     def environment(self) -> dict[str, str]:
@@ -77,7 +79,7 @@ class S3:
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.where.address}:{self.port}"
 
     def client(self, port: int | None = None) -> Any:
         """boto3 on this server: an independent witness. Another port for a way through a Link."""
@@ -85,7 +87,7 @@ class S3:
         from botocore.config import Config
 
         config = Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1})
-        endpoint = f"http://127.0.0.1:{port or self.port}"
+        endpoint = f"http://{self.where.address}:{port or self.port}"
         keys = {"aws_access_key_id": self.access_key, "aws_secret_access_key": self.secret_key}
         return boto3.client("s3", endpoint_url=endpoint, region_name=self.region, config=config, **keys)
 
@@ -115,8 +117,8 @@ class S3:
 
 
 @contextlib.contextmanager
-def running_s3(directory: Path) -> Iterator[S3]:
-    server = S3(directory)
+def running_s3(directory: Path, where: Where = HERE) -> Iterator[S3]:
+    server = S3(directory, where=where)
     server.start()
     try:
         yield server

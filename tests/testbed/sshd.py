@@ -1,4 +1,4 @@
-"""A real OpenSSH server on a free loopback port, with generated host and user keys.
+"""A real OpenSSH server on a free port, on loopback or on a host of the bed, with generated host and user keys.
 
 May know: OpenSSH's own programs. One rule: stock limits (MaxStartups and the like are Debian's), so that what works here works there.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.testbed.places import needed_program, program
-from tests.testbed.processes import Server, answers, descendants, end, free_port
+from tests.testbed.processes import HERE, Server, Where, descendants, end
 from tests.testbed.waiting import wait_until
 
 SFTP_SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
@@ -41,6 +41,7 @@ class Sshd:
     directory: Path
     data: Path
     sftp_only: bool = False
+    where: Where = HERE
 
     def __post_init__(self) -> None:
         self.user = getpass.getuser()
@@ -62,7 +63,7 @@ class Sshd:
         subsystem = next((path for path in SFTP_SERVERS if Path(path).exists()), "internal-sftp")
         lines = [
             f"Port {self.port}",
-            "ListenAddress 127.0.0.1",
+            f"ListenAddress {self.where.address}",
             f"HostKey {self.host_key}",
             f"PidFile {self.directory}/sshd.pid",
             f"AuthorizedKeysFile {self.directory}/authorized_keys",
@@ -85,10 +86,10 @@ class Sshd:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         sshd = needed_program("sshd", "openssh-server")
         for last_try in (False, False, True):
-            self.port = self.port or free_port()
+            self.port = self.port or self.where.free_port()
             config = self.directory / "sshd_config"
             config.write_text(self.config_text())
-            self.server = Server([str(sshd), "-D", "-e", "-f", str(config)], self.log)
+            self.server = Server([str(sshd), "-D", "-e", "-f", str(config)], self.log, where=self.where)
             try:
                 self.server.start_on(self.port)
                 break
@@ -100,7 +101,7 @@ class Sshd:
 
     def write_known_hosts(self, host_key: Path) -> None:
         kind, key = host_key.with_name(host_key.name + ".pub").read_text().split()[:2]
-        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {kind} {key}\n")
+        self.known_hosts.write_text(f"[{self.where.address}]:{self.port} {kind} {key}\n")
 
     def stop(self) -> None:
         """Listener and sessions, as when the machine goes down."""
@@ -108,7 +109,7 @@ class Sshd:
             self.server.stop()
             self.server = None
             # A child that was forked as its parent was ended has the port open until it has come to close it.
-            wait_until(lambda: not answers(self.port), f"port {self.port} to be closed")
+            wait_until(lambda: not self.where.answers(self.port), f"port {self.port} to be closed")
 
     def drop_sessions(self) -> None:
         """Ends every connection; new ones are welcome."""
@@ -126,13 +127,13 @@ class Sshd:
         self.known_hosts.write_text(known)
 
     def url(self, path: Path | None = None, scheme: str = "sftp") -> str:
-        return f"{scheme}://{self.user}@127.0.0.1:{self.port}{path or self.data}"
+        return f"{scheme}://{self.user}@{self.where.address}:{self.port}{path or self.data}"
 
     def origin(self, **more: object) -> dict[str, object]:
         """The body of `PUT /v1/origins/ID` for this server (docs/formats/ionode-api.md)."""
         body: dict[str, object] = {
             "kind": "sftp",
-            "host": "127.0.0.1",
+            "host": self.where.address,
             "port": self.port,
             "user": self.user,
             "base_path": str(self.data),
@@ -149,7 +150,7 @@ class Sshd:
     def ssh_config_text(self, alias: str = "lab") -> str:
         """What a user would write into ~/.ssh/config for this server."""
         return (
-            f"Host {alias}\n  HostName 127.0.0.1\n  Port {self.port}\n  User {self.user}\n  IdentityFile {self.identity_file}\n"
+            f"Host {alias}\n  HostName {self.where.address}\n  Port {self.port}\n  User {self.user}\n  IdentityFile {self.identity_file}\n"
             f"  IdentitiesOnly yes\n  UserKnownHostsFile {self.known_hosts}\n"
         )
 
@@ -157,13 +158,14 @@ class Sshd:
         """The stock sftp client on this server: an independent witness."""
         client = needed_program("sftp", "openssh-client")
         options = [f"-oUserKnownHostsFile={self.known_hosts}", "-oIdentitiesOnly=yes", "-oBatchMode=yes", "-F", "none"]
-        argv = [str(client), "-q", *options, "-i", str(self.identity_file), "-P", str(self.port), "-b", "-", f"{self.user}@127.0.0.1"]
+        there = ["-i", str(self.identity_file), "-P", str(self.port), "-b", "-", f"{self.user}@{self.where.address}"]
+        argv = [str(client), "-q", *options, *there]
         return subprocess.run(argv, input="\n".join(commands), check=True, text=True, capture_output=True, timeout=60).stdout
 
 
 @contextlib.contextmanager
-def running_sshd(directory: Path, data: Path | None = None, *, sftp_only: bool = False) -> Iterator[Sshd]:
-    server = Sshd(directory, data or directory / "data", sftp_only)
+def running_sshd(directory: Path, data: Path | None = None, *, sftp_only: bool = False, where: Where = HERE) -> Iterator[Sshd]:
+    server = Sshd(directory, data or directory / "data", sftp_only, where)
     server.start()
     try:
         yield server

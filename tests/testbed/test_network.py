@@ -1,0 +1,184 @@
+"""The bed of hosts does what it says: lines are as long and as wide as told, beds do not meet, and nothing of them stays."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.testbed import network
+from tests.testbed.ionode import IoNode
+from tests.testbed.network import Host, Network, Wan
+from tests.testbed.places import PROJECT
+from tests.testbed.processes import Server, is_alive
+from tests.testbed.s3 import running_s3
+from tests.testbed.sshd import running_sshd
+from tests.testbed.waiting import wait_until
+
+
+def round_trip_s(client: Host, server: Host) -> float:
+    """The quickest of three: the first one asks for the hardware address too."""
+    with server.inside():
+        listener = socket.create_server((server.address, 0))
+    with listener:
+        taken = []
+        for _ in range(3):
+            begin = time.monotonic()
+            client.connect(server.address, listener.getsockname()[1]).close()
+            taken.append(time.monotonic() - begin)
+    return min(taken)
+
+
+def rate_mbit_s(sender: Host, receiver: Host, streams: int = 1, warm_s: float = 1.0, seconds: float = 1.0) -> float:
+    """Of what TCP brings once it is at speed."""
+    with receiver.inside():
+        listener = socket.create_server((receiver.address, 0))
+    over = threading.Event()
+    with listener, contextlib.ExitStack() as stack:
+        pairs = []
+        for _ in range(streams):
+            out = stack.enter_context(sender.connect(receiver.address, listener.getsockname()[1]))
+            pairs.append((out, stack.enter_context(listener.accept()[0])))
+        senders = [threading.Thread(target=pour, args=(out, over), daemon=True) for out, _ in pairs]
+        for thread in senders:
+            thread.start()
+        incoming = [connection for _, connection in pairs]
+        count(incoming, warm_s)
+        begin = time.monotonic()
+        received_bytes = count(incoming, seconds)
+        taken_s = time.monotonic() - begin
+        over.set()
+        for connection in incoming:
+            connection.close()
+        for thread in senders:
+            thread.join(10)
+    return received_bytes * 8 / taken_s / 1e6
+
+
+def pour(connection: socket.socket, over: threading.Event) -> None:
+    data = bytes(1 << 16)
+    with contextlib.suppress(OSError):
+        while not over.is_set():
+            connection.sendall(data)
+
+
+def count(incoming: list[socket.socket], seconds: float) -> int:
+    end, total = time.monotonic() + seconds, 0
+    while (left := end - time.monotonic()) > 0:
+        for connection in select.select(incoming, [], [], left)[0]:
+            total += len(connection.recv(1 << 20))
+    return total
+
+
+def test_the_round_trip_is_that_of_the_line(net: Network) -> None:
+    far, near, other = net.host("far", wan=Wan(rtt_s=0.04)), net.host("near"), net.host("other", rate_mbit_s=1000)
+    assert 0.04 <= round_trip_s(near, far) < 0.05
+    assert 0.04 <= round_trip_s(far, near) < 0.05
+    assert round_trip_s(near, other) < 0.01
+
+
+@pytest.mark.parametrize("streams", [1, 8])
+def test_a_line_is_as_wide_as_told_both_ways_on_one_connection_and_on_many(net: Network, streams: int) -> None:
+    far, near = net.host("far", wan=Wan(rtt_s=0.03, rate_mbit_s=200)), net.host("near")
+    assert 180 <= rate_mbit_s(far, near, streams) <= 205
+    assert 180 <= rate_mbit_s(near, far, streams) <= 205
+
+
+def test_a_host_sends_and_receives_no_faster_than_told(net: Network) -> None:
+    slow, fast = net.host("slow", rate_mbit_s=100), net.host("fast")
+    assert 90 <= rate_mbit_s(slow, fast) <= 103
+    assert 90 <= rate_mbit_s(fast, slow) <= 103
+
+
+def test_two_beds_do_not_meet_and_a_bed_has_no_way_out(net: Network) -> None:
+    with Network() as second:
+        mine, yours = net.host("a"), second.host("a")
+        assert mine.address != yours.address
+        with yours.inside():
+            listener = socket.create_server(("0.0.0.0", 0))
+        with listener, pytest.raises(OSError, match="unreachable"):
+            mine.connect(yours.address, listener.getsockname()[1], timeout_s=2)
+        routes = mine.run(["ip", "route"]).stdout.splitlines()
+        assert [line.split()[0] for line in routes] == [f"{net.subnet}.0/24"]
+
+
+def links_outside() -> str:
+    return subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+
+
+def test_nothing_stays_of_a_bed_in_which_something_failed(short_dir: Path) -> None:
+    network.needs_network()
+    before = links_outside()
+    with pytest.raises(ZeroDivisionError), Network() as bed:
+        far = bed.host("far", wan=Wan(rtt_s=0.01))
+        forgotten = Server(["sh", "-c", "trap '' TERM; setsid sleep 600 & wait; wait"], short_dir / "log", where=far)
+        forgotten.start()
+        inside = wait_until(lambda: len(found := network.pids_in([far.namespace])) == 2 and found, "what was forgotten to start")
+        line, mine = bed.lines[0].pid, f"{bed.prefix}-"
+        assert links_outside() == before
+        assert 1 / 0
+    assert not any(is_alive(pid) for pid in [*inside, line])
+    assert not [name for name in os.listdir(network.NAMESPACES) if name.startswith(mine)]
+    assert links_outside() == before
+    forgotten.kill()
+
+
+KILLED = """
+import os, signal, sys
+from tests.testbed.network import Network, Wan
+with Network() as bed:
+    far = bed.host("far", wan=Wan(rtt_s=0.01))
+    import subprocess
+    subprocess.Popen(far.command(["sleep", "600"]), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    print(bed.prefix, bed.lines[0].pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_run_left_is_swept_and_what_lives_is_not(net: Network) -> None:
+    host = net.host("mine")
+    killed = subprocess.run([sys.executable, "-c", KILLED], cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    prefix, line = killed.stdout.split()
+    wait_until(lambda: not is_alive(int(line)), "the delay line to end with its owner")
+    left = [f"{prefix}-far", f"{prefix}-hub"]
+    assert len(network.pids_in(left)) == 1
+    assert set(left) <= set(network.sweep())
+    assert network.pids_in(left) == []
+    assert not set(left) & set(os.listdir(network.NAMESPACES))
+    assert host.run(["true"]).returncode == 0
+
+
+def test_the_servers_of_the_testbed_run_on_hosts(net: Network, short_dir: Path, ionode: Callable[..., IoNode]) -> None:
+    lab, cloud, near = (net.host(name, wan=Wan(rtt_s=0.01)) for name in ("lab", "cloud", "near"))
+    (short_dir / "ssh").mkdir(mode=0o700)
+    (short_dir / "s3").mkdir()
+    node = ionode(where=near, capacity_bytes=10_000_000)
+    with running_sshd(short_dir / "ssh", where=lab) as sshd, running_s3(short_dir / "s3", where=cloud) as s3:
+        (sshd.data / "a").write_bytes(os.urandom(100_000))
+        with near.inside():
+            s3.make_bucket("bucket")
+            s3.client().put_object(Bucket="bucket", Key="a", Body=os.urandom(100_000))
+        for number, origin in enumerate((sshd.origin(), s3.origin("bucket"))):
+            node.do("PUT", f"/v1/origins/{number}", origin)
+            wanted = {"size_bytes": 100_000, "token": None, "blake3": None, "sha256": None}
+            fetch = {"kind": "fetch", "file_id": f"f{number}", "generation": "g", "source": {"origin_id": str(number), "path": "a"}}
+            node.do("PUT", f"/v1/transfers/t{number}", fetch | {"expected": wanted, "priority": 5, "executable": False})
+            assert node.event_of(f"t{number}")["kind"] == "transfer_done"
+
+
+def test_where_there_can_be_no_bed_a_test_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    network.needs_network()
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    with pytest.raises(pytest.skip.Exception, match="the bed of hosts: .* need root"):
+        network.needs_network()
