@@ -20,7 +20,7 @@ help: ## this list
 setup-run: ## what a user needs: virtual environment, package, I/O node
 	@scripts/setup.sh run
 
-setup: ## what the tests need too: ssh server, sshfs, an S3 server
+setup: ## what the tests need too: ssh server, sshfs, nginx, an S3 server
 	@scripts/setup.sh test
 
 rust: setup-run ## tests of the data plane

@@ -14,7 +14,7 @@ stop() { say "$*"; exit 1; }
 
 can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; }
 
-# Nothing of the machine's own services may start because of us, now or at the next boot: the tests run their own ssh server.
+# Nothing of the machine's own services may start because of us, now or at the next boot: the tests run their own ssh and web servers.
 install_packages() (
     policy=/usr/sbin/policy-rc.d
     say "installing $*"
@@ -26,6 +26,7 @@ install_packages() (
     fi
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
     [[ " $* " != *" openssh-server "* ]] || update-rc.d ssh disable
+    [[ " $* " != *" nginx-light "* ]] || update-rc.d nginx disable
 )
 
 # A program was really linked: Debian's gcc can be there without the headers and the start files of the C library.
@@ -50,7 +51,7 @@ find_python() {
 
 venv_is_made() { [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import pip' >/dev/null 2>&1; }
 
-rust_is_new_enough() { printf '%s\n' 1.85 "$(cargo --version 2>/dev/null | cut -d' ' -f2)" | sort -VC; }
+rust_is_new_enough() { printf '%s\n' 1.90 "$(cargo --version 2>/dev/null | cut -d' ' -f2)" | sort -VC; }
 
 # What is missing to build stager, by the names of Debian.
 missing_packages() {
@@ -68,7 +69,7 @@ missing_packages() {
 need_to_build() {
     local packages told=()
     read -ra packages <<<"$(missing_packages | tr '\n' ' ')"
-    rust_is_new_enough || told+=("Rust 1.85 or newer: https://rustup.rs")
+    rust_is_new_enough || told+=("Rust 1.90 or newer: https://rustup.rs")
     venv_is_made || find_python >/dev/null || ! command -v python3 >/dev/null || told+=("Python 3.11 or newer")
     if [ ${#told[@]} -eq 0 ] && can_install; then
         [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
@@ -147,6 +148,7 @@ build_ionode
 install_package
 refresh_ionode
 if [ "$level" = test ]; then
-    need_to_test sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3
+    need_to_test sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3 nginx:nginx-light \
+        openssl:openssl
     need_s3_server
 fi

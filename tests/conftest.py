@@ -23,6 +23,7 @@ from tests.testbed.places import ionode_binary, shared_data
 from tests.testbed.s3 import S3, running_s3
 from tests.testbed.sshd import Sshd, running_sshd
 from tests.testbed.tiny_disk import tiny_disk as mounted_tiny_disk
+from tests.testbed.web import Web, running_web
 
 # Machines of continuous integration are slow at times: time limits are pytest's business, not hypothesis's.
 settings.register_profile("stager", deadline=None, print_blob=True)
@@ -122,6 +123,14 @@ def s3(s3_server: S3) -> S3:
 def bucket(s3_server: S3, short_dir: Path) -> str:
     """An empty bucket that no other test knows."""
     return s3_server.make_bucket(f"b{short_dir.name.lower().replace('_', '-')}".strip("-") + "x")
+
+
+@pytest.fixture
+def web(short_dir: Path) -> Iterator[Callable[..., Web]]:
+    """`web("location …")` starts nginx, `web(plain=True)` a server that gives no ranges."""
+    with contextlib.ExitStack() as stack:
+        count = iter(range(1000))
+        yield lambda locations="", **how: stack.enter_context(running_web(short_dir / f"web{next(count)}", locations, **how))
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from stager.model.units import parse_size_bytes
 from stager.model.workflow import Origin, OriginKind
 
 SSH_DEADLINE_S = 20.0
-NEED_SECRETS = frozenset({OriginKind.S3})
 TRUE = frozenset({"1", "true", "yes", "on"})
 
 
@@ -30,16 +29,23 @@ def resolve_all(origins: Iterable[Origin], environ: Mapping[str, str]) -> dict[s
 
 def resolve(origin: Origin, environ: Mapping[str, str]) -> dict[str, Any]:
     """The body of PUT /v1/origins (docs/formats/ionode-api.md). Raises InvalidInput, Refused or Denied with what to change."""
-    makers = {OriginKind.FILE: file_config, OriginKind.SFTP: sftp_config, OriginKind.SSHFS: sshfs_config, OriginKind.S3: s3_config}
-    maker = makers.get(origin.kind)
-    if maker is None:
-        text = f"origin {origin.name!r}: {origin.kind} origins are not served yet; use file, sftp, sshfs or s3"
-        raise Refused(text, code="unsupported", subject=origin.name)
+    makers = {
+        OriginKind.FILE: file_config,
+        OriginKind.SFTP: sftp_config,
+        OriginKind.SSHFS: sshfs_config,
+        OriginKind.S3: s3_config,
+        OriginKind.HTTP: http_config,
+    }
     options = dict(origin.options)
-    config = maker(origin, urlsplit(origin.url), options, environ)
+    config = makers[origin.kind](origin, urlsplit(origin.url), options, environ)
     if options.get("bandwidth"):
         config["bandwidth_bytes_per_s_max"] = size_option(origin, "bandwidth", options["bandwidth"])
     return config
+
+
+def needs_secrets(origin: Origin) -> bool:
+    """Whether only the submitter's environment can say its configuration."""
+    return origin.kind is OriginKind.S3 or (origin.kind is OriginKind.HTTP and bool(origin.credentials))
 
 
 def size_option(origin: Origin, key: str, text: str) -> int:
@@ -245,3 +251,45 @@ def profile_credentials(origin: Origin, profile: str, environ: Mapping[str, str]
     names = ("access_key_id", "secret_access_key", "session_token")
     keys = {name: found.get(f"aws_{name}", "") for name in names}
     return keys | {"region": found.get("region", ""), "endpoint": found.get("endpoint_url", "")}
+
+
+def http_config(origin: Origin, url: SplitResult, options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
+    if not url.hostname or "@" in url.netloc or url.query or url.fragment:
+        text = f"origin {origin.name!r}: write its URL as https://host/dir, without credentials, query or fragment"
+        raise InvalidInput(text, subject=origin.name)
+    keys = http_credentials(origin, environ)
+    allow_http = options.get("allow_http", "").lower() in TRUE
+    if any(keys.values()) and url.scheme == "http" and not allow_http:
+        text = f"origin {origin.name!r}: its credentials would go over http, where anyone on the way can read them"
+        raise InvalidInput(f"{text}; write https, or add allow_http: true", subject=origin.name)
+    ca_file = expanded(options["ca_file"], environ) if options.get("ca_file") else None
+    if ca_file is not None and not ca_file.startswith("/"):
+        text = f"origin {origin.name!r}, ca_file: {ca_file!r} is not absolute; write the full path, or one that starts with ~/"
+        raise InvalidInput(text, subject=origin.name)
+    return {
+        "kind": "http",
+        "base_url": origin.url,
+        **keys,
+        "ca_file": ca_file,
+        "allow_http": allow_http,
+        "queries": options.get("queries", "").lower() in TRUE,
+        "connections_max": int(options["connections_max"]) if options.get("connections_max") else None,
+    }
+
+
+def http_credentials(origin: Origin, environ: Mapping[str, str]) -> dict[str, str | None]:
+    """`env:PREFIX` for a token, or a user and a password; nobody in particular without."""
+    none: dict[str, str | None] = {"bearer_token": None, "user": None, "password": None}
+    if not origin.credentials:
+        return none
+    if not origin.credentials.startswith("env:"):
+        text = f"origin {origin.name!r}: credentials {origin.credentials!r} are not for http; write env:PREFIX, or nothing"
+        raise InvalidInput(text, subject=origin.name)
+    prefix = origin.credentials[4:]
+    token, user, password = (environ.get(f"{prefix}_{name}") for name in ("TOKEN", "USER", "PASSWORD"))
+    if token and not (user or password):
+        return none | {"bearer_token": token}
+    if user and password and not token:
+        return none | {"user": user, "password": password}
+    text = f"origin {origin.name!r}: the environment needs {prefix}_TOKEN, or {prefix}_USER and {prefix}_PASSWORD, and not both"
+    raise Denied(f"{text}; export those of an account that may read it", code="auth_failed", subject=origin.name)

@@ -15,7 +15,7 @@ from stager.model.errors import Fault, InvalidInput, Refused, error_from, is_per
 from stager.model.files import OnExists
 from stager.model.profile import Profiles
 from stager.model.topology import Topology, embedded
-from stager.model.workflow import Origin, Workflow
+from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.planning.make_plan import check_capacity, make_plan
 from stager.planning.plan import Plan
 from stager.planning.plan_json import diff, from_json
@@ -44,7 +44,13 @@ def reader_options(file: Path, output_origin: str | None) -> dict[str, Origin]:
         return {}
     if sniff(file) is not WorkflowFormat.PEGASUS:
         raise InvalidInput("--output-origin is for Pegasus workflows; a native workflow names its destinations itself")
-    return {"output_origin": origin_from_url(output_origin, "output")}
+    return {"output_origin": writable(origin_from_url(output_origin, "output"))}
+
+
+def writable(origin: Origin) -> Origin:
+    if origin.kind is OriginKind.HTTP:
+        raise InvalidInput(f"{origin.url} is http, which can only be read; name a directory, sftp://, sshfs:// or s3:// for what is made")
+    return origin
 
 
 def read_only(settings: Settings, file: Path, output_origin: str | None, access: OriginAccess | None = None) -> Workflow:
@@ -59,6 +65,8 @@ def topology_of(settings: Settings) -> Topology:
 def plan_of(workflow: Workflow, settings: Settings, profiles: Profiles, spill: str | None) -> Plan:
     if spill is not None and spill not in workflow.origins:
         raise InvalidInput(f"--spill {spill!r} is no origin of this workflow; it has {', '.join(sorted(workflow.origins))}")
+    if spill is not None:
+        writable(workflow.origins[spill])
     limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
     return make_plan(workflow, topology_of(settings), profiles, limits=limits, spill_origin=spill)
 

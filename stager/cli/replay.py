@@ -10,7 +10,7 @@ from stager.adapters.binary import find_ionode
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.exits import Exit
 from stager.cli.options import capacity_option, cores_option, settings_of, state_dir_option
-from stager.cli.prepare import credentials_of, origin_from_url, plan_of, replacing, require_destinations
+from stager.cli.prepare import credentials_of, origin_from_url, plan_of, replacing, require_destinations, writable
 from stager.cli.running import run_to_end
 from stager.model.errors import InvalidInput
 from stager.model.units import format_size
@@ -83,7 +83,7 @@ def command(
 
 def origin_of(settings: Settings, instance: Path, url: str | None) -> Origin:
     if url is not None:
-        return origin_from_url(url, "replay")
+        return writable(origin_from_url(url, "replay"))
     directory = settings.state_dir / "replay" / instance.stem
     directory.mkdir(parents=True, exist_ok=True)
     return Origin("replay", OriginKind.FILE, f"file://{directory}")

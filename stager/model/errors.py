@@ -36,6 +36,7 @@ PERMANENT_CODES = frozenset(
         "host_key_unknown",
         "host_key_changed",
         "auth_failed",
+        "certificate_refused",
         "no_space_origin",
         "source_changed",
         "destination_exists",

@@ -49,7 +49,9 @@ class Origin:
     @property
     def place(self) -> str:
         """Its directory in one spelling, whoever asks: two origins of one place hold the same files."""
-        return place_of_url(self.url, dict(self.options).get("endpoint", ""))
+        options = dict(self.options)
+        # What is a name at one is a question to a program at the other.
+        return place_of_url(self.url, options.get("endpoint", "")) + ("?" if options.get("queries") == "true" else "")
 
     @property
     def identity(self) -> tuple[str, ...]:

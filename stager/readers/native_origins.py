@@ -41,6 +41,7 @@ CREDENTIAL_KINDS = {
 SECRET_KEYS = frozenset(
     "password passwd secret token session_token private_key access_key_id secret_access_key aws_access_key_id aws_secret_access_key".split()
 )
+SECRET_WORDS = frozenset("sig signature token key apikey password passwd pwd secret credential credentials auth authorization".split())
 NO_SECRETS = "secrets do not belong in a workflow file; write credentials: env:PREFIX, profile:NAME, agent or key:PATH"
 
 
@@ -84,7 +85,12 @@ def read_origin(form: Form, name: str, node: Node, key: str, base: Path) -> Orig
         return None
     kind, url = found
     fields = form.fields(node, key, ORIGIN_KEYS[kind.value])
-    return Origin(name, kind, url, read_credentials(fields, kind), read_options(fields))
+    origin = Origin(name, kind, url, read_credentials(fields, kind), read_options(fields))
+    plain = kind is OriginKind.HTTP and url.startswith("http:") and dict(origin.options).get("allow_http") != "true"
+    if plain and origin.credentials:
+        text = "these would go over http, where anyone on the way can read them; write https, or add allow_http: true"
+        form.findings.note(fields.place("credentials"), fields.at("credentials"), text)
+    return origin
 
 
 def read_url(form: Form, node: Node, key: str, base: Path) -> tuple[OriginKind, str] | None:
@@ -131,6 +137,13 @@ def check_no_secret(kind: OriginKind, rest: str, parts: re.Match[str] | None) ->
         raise ValueError(f"the URL has a query or fragment (a signed URL is a secret); write it up to the '?'; {NO_SECRETS}")
 
 
+def check_query(query: str) -> None:
+    """Raises ValueError where it carries a secret, as that of a signed URL does; it is not repeated."""
+    names = [part.partition("=")[0].lower() for part in re.split("[&;]", query)]
+    if any(name == "awsaccesskeyid" or not SECRET_WORDS.isdisjoint(re.split(r"[^a-z]+", name)) for name in names):
+        raise ValueError(f"the query holds a key, token or signature; {NO_SECRETS}")
+
+
 def file_url(rest: str, base: Path) -> str:
     """`file:DIR`, a path as it is, relative to the workflow file; or the URL `file:///DIR`, where %20 is a space."""
     if rest.startswith("//"):
@@ -166,6 +179,8 @@ OPTION_READERS: dict[str, Callable[[str], str]] = {
     "connections_max": lambda text: str(integer_of(text, 1)),
     "shell_checksum": lambda text: str(boolean_of(text)).lower(),
     "allow_http": lambda text: str(boolean_of(text)).lower(),
+    "ca_file": str,
+    "queries": lambda text: str(boolean_of(text)).lower(),
 }
 
 

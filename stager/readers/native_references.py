@@ -14,6 +14,7 @@ from stager.model.files import OnExists
 from stager.model.workflow import Origin, OriginKind
 from stager.readers.lines import Node, nearest
 from stager.readers.native_form import Form
+from stager.readers.native_origins import check_query
 from stager.readers.native_spec import FINAL_KEYS, DestinationSpec, Reference
 from stager.readers.native_template import Template, template_of
 from stager.readers.paths import clean_path, has_wildcard
@@ -71,13 +72,31 @@ class Names:
         origin, path = parts
         directory = path.endswith("/") or (bool(origin) and not path)
         bare = path.rstrip("/")
-        if origin and bare in ("", "."):
-            return Reference(Template(("",)), origin, directory=True)
-        template = self.path(bare, node, key)
+        whole = bool(origin) and bare in ("", ".")
+        template = Template(("",)) if whole else self.path(bare, node, key)
         if template is None:
             return None
-        glob = not literal and any(isinstance(piece, str) and has_wildcard(piece) for piece in template.pieces)
-        return Reference(template, origin, glob, directory)
+        glob = not literal and not whole and any(isinstance(piece, str) and has_wildcard(piece) for piece in template.pieces)
+        reference = Reference(template, origin, glob, directory or whole)
+        return reference if self.can_be_asked(reference, path, node, key) else None
+
+    def can_be_asked(self, reference: Reference, path: str, node: Node, key: str) -> bool:
+        """Of a web server only single files can be."""
+        origin = self.origins.get(reference.origin)
+        if origin is None or origin.kind is not OriginKind.HTTP:
+            return True
+        try:
+            check_query(path.partition("?")[2])
+        except ValueError as error:
+            self.form.findings.note(node.place, key, str(error))
+            return False
+        if not reference.glob and not reference.directory:
+            return True
+        what = f"origin {origin.name!r} is http, which cannot be listed; name its files one by one"
+        sign = "" if reference.directory else "; with literal: true the characters *, ? and [ are themselves"
+        query = " (a query needs queries: true at the origin as well)" if sign and "?" in path else ""
+        self.form.findings.note(node.place, key, what + sign + query)
+        return False
 
     def path(self, text: str, node: Node, key: str) -> Template | None:
         """A path template; what is literal is checked and cleaned now, the rest when the values are in."""

@@ -20,7 +20,7 @@ ORIGIN_KEYS = {
     "sftp": ("url", "credentials", "known_hosts", "host_key_alias", "connections_max", "shell_checksum", "bandwidth"),
     "sshfs": ("url", "credentials", "known_hosts", "host_key_alias", "connections_max", "shell_checksum", "mount_point", "bandwidth"),
     "s3": ("url", "credentials", "endpoint", "region", "addressing", "allow_http", "bandwidth"),
-    "http": ("url", "credentials", "bandwidth"),
+    "http": ("url", "credentials", "ca_file", "allow_http", "queries", "connections_max", "bandwidth"),
 }
 FILE_KEYS = ("from", "as", "size", "sha256", "executable", "literal")
 SOURCE_KEYS = ("at", "site", "priority")

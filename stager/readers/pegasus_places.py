@@ -14,12 +14,13 @@ from urllib.parse import quote, unquote
 
 from stager.model.files import Location
 from stager.model.workflow import Origin, OriginKind
-from stager.readers.native_origins import REMOTE, check_no_secret
+from stager.readers.native_origins import REMOTE, check_no_secret, check_query
 from stager.readers.paths import clean_path
 
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 SERVED = "file, sftp, scp, s3, http and https are"
 AMAZON = frozenset({"amazon", "aws"})
+QUERY_MAX = 2000
 NAME_SIGN = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -29,7 +30,8 @@ class NotServed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pfn:
-    """`root` tells origins apart: a URL without path. `path` is absolute and starts with a slash."""
+    """`root` tells origins apart: a URL without path, and with a `?` where paths have queries. `path` is absolute and starts with a
+    slash."""
 
     kind: OriginKind
     root: str
@@ -63,13 +65,32 @@ def file_pfn(path: str) -> Pfn:
 
 
 def remote_pfn(scheme: str, rest: str) -> Pfn:
-    kind = OriginKind.SFTP if scheme == "sftp" else OriginKind.HTTP
+    if scheme != "sftp":
+        return web_pfn(scheme, rest)
     parts = REMOTE.fullmatch("//" + rest)
-    check_no_secret(kind, "//" + rest, parts)
+    check_no_secret(OriginKind.SFTP, "//" + rest, parts)
     if parts is None or not parts["path"]:
-        raise ValueError(f"the pfn should be {scheme}://HOST/PATH")
+        raise ValueError("the pfn should be sftp://HOST/PATH")
     host, _, path = rest.partition("/")
-    return Pfn(kind, f"{scheme}://{host}", plain("/" + unquote(path)))
+    return Pfn(OriginKind.SFTP, f"sftp://{host}", plain("/" + unquote(path)))
+
+
+def web_pfn(scheme: str, rest: str) -> Pfn:
+    """A query belongs to what is asked for, as `?v=poss2&r=10.68` of an image server does; one that holds a secret is refused."""
+    names, sign, query = rest.partition("?")
+    parts = REMOTE.fullmatch("//" + names)
+    check_no_secret(OriginKind.HTTP, "//" + names, parts)
+    if parts is None or not parts["path"] or "#" in query:
+        raise ValueError(f"the pfn should be {scheme}://HOST/PATH, or {scheme}://HOST/PATH?QUERY")
+    check_query(query)
+    host, _, path = names.partition("/")
+    path = plain("/" + unquote(path))
+    if not sign:
+        return Pfn(OriginKind.HTTP, f"{scheme}://{host}", path)
+    if "?" in path or len(query) > QUERY_MAX:
+        raise ValueError(f"the pfn has a '?' in its name besides that of its query, or a query of more than {QUERY_MAX} characters")
+    # A slash means the same encoded, and would look like a directory.
+    return Pfn(OriginKind.HTTP, f"{scheme}://{host}?", f"{path}?{query.replace('/', '%2F')}")
 
 
 def s3_pfn(rest: str) -> Pfn:
@@ -110,8 +131,9 @@ class Places:
         for root, base in self.base.items():
             name = fresh_name(root, {*taken, *self.origins})
             self.names[root] = name
-            url = root + quote(base, safe="/~") if base != "/" or kinds[root] is OriginKind.FILE else root
-            self.origins[name] = Origin(name, kinds[root], url)
+            server, queries = root.removesuffix("?"), (("queries", "true"),) if root.endswith("?") else ()
+            url = server + quote(base, safe="/~") if base != "/" or kinds[root] is OriginKind.FILE else server
+            self.origins[name] = Origin(name, kinds[root], url, options=queries)
 
     def locate(self, pfn: Pfn) -> Location:
         return Location(self.names[pfn.root], posixpath.relpath(pfn.path, self.base[pfn.root]))

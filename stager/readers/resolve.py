@@ -5,13 +5,14 @@ May know: model, the OriginAccess port. One rule: all that is missing is said at
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from stager.model.errors import ErrorClass, Fault, InvalidInput, StagerError, error_from
 from stager.model.files import File, Source
-from stager.model.workflow import Origin, Workflow
+from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.ports import Entry, OriginAccess
 from stager.readers.lines import Findings, Place
 
@@ -19,6 +20,7 @@ STAT_CHUNK = 10_000
 LIST_WORTH = 64
 # Each call is a process and, over ssh, a login: hundreds of directories are asked by name, many questions at once in one call.
 LISTS_MAX = 4
+SIZE_ONLY = re.compile(r"s=[0-9]+")
 LIST_SLACK = 16
 
 Answers = dict[tuple[str, str], Entry | Fault]
@@ -51,12 +53,23 @@ def resolve(workflow: Workflow, access: OriginAccess, *, findings: Findings | No
         more = f" ({count - 1} more files there likewise)" if count > 1 else ""
         raise error_from(replace(fault, message=fault.message + more))
     resolved = replace(workflow, files=files)
-    young = unsettled(resolved)
-    if not young:
-        return resolved
-    when = f"{len(young)} inputs were written less than 2 s before they were listed, {young[0]!r} first"
-    note = f"{when}; one that still changes fails its fetch"
-    return replace(resolved, notes=tuple(dict.fromkeys((*workflow.notes, note))))
+    return replace(resolved, notes=tuple(dict.fromkeys((*workflow.notes, *doubts(resolved)))))
+
+
+def doubts(workflow: Workflow) -> Iterator[str]:
+    """Where size and token do not tell one content from another."""
+    young = unsettled(workflow)
+    if young:
+        when = f"{len(young)} inputs were written less than 2 s before they were listed, {young[0]!r} first"
+        yield f"{when}; one that still changes fails its fetch"
+    unmarked = [
+        lfn
+        for lfn, file in workflow.files.items()
+        if not file.sha256 and any(SIZE_ONLY.fullmatch(source.token or "") for source in file.sources)
+    ]
+    if unmarked:
+        what = f"of {len(unmarked)} inputs the server tells the size and nothing else, {unmarked[0]!r} first"
+        yield f"{what}; a change that keeps the size is not noticed, unless you give their sha256"
 
 
 def unsettled(workflow: Workflow) -> list[str]:
@@ -133,7 +146,8 @@ def ask(workflow: Workflow, access: OriginAccess) -> Answers:
 def ask_origin(origin: Origin, paths: list[str], access: OriginAccess) -> dict[str, Entry | Fault]:
     """The directories with the most wanted files are listed, the rest is asked for by name, in chunks."""
     found: dict[str, Entry | Fault] = {}
-    for directory, count in Counter(path.rpartition("/")[0] for path in paths).most_common(LISTS_MAX):
+    lists_max = 0 if origin.kind is OriginKind.HTTP else LISTS_MAX
+    for directory, count in Counter(path.rpartition("/")[0] for path in paths).most_common(lists_max):
         if count >= LIST_WORTH:
             found.update((entry.path, entry) for entry in list_if_small(origin, directory, count, access))
     answers = {path: found[path] for path in paths if path in found}

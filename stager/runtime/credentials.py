@@ -25,7 +25,7 @@ class CredentialBook:
     So equal ones are shared by runs, and new credentials get a new id.
     """
 
-    def __init__(self, resolver: Resolver, needs_secrets: frozenset[str]) -> None:
+    def __init__(self, resolver: Resolver, needs_secrets: Callable[[Origin], bool]) -> None:
         self.resolver, self.needs_secrets = resolver, needs_secrets
         self.key = secrets.token_bytes(32)
         self.configs: dict[tuple[str, str], dict[str, Any]] = {}
@@ -63,7 +63,7 @@ class CredentialBook:
 
     def _work_out(self, run: str, origin: Origin) -> dict[str, Any]:
         advice = f"run `stager resume {run}` where its credentials are"
-        if origin.kind in self.needs_secrets:
+        if self.needs_secrets(origin):
             text = f"the credentials of the origin {origin.name!r} were in the memory of a scheduler that is gone; {advice}"
             raise Denied(text, code="auth_failed", subject=origin.name)
         try:

@@ -20,7 +20,7 @@ from stager.adapters.binary import find_ionode
 from stager.adapters.executor_local import LocalExecutor
 from stager.adapters.journal_sqlite import SqliteJournal
 from stager.adapters.node_process import NodeProcess, NodeSettings
-from stager.adapters.origin_config import NEED_SECRETS, resolve
+from stager.adapters.origin_config import needs_secrets, resolve
 from stager.adapters.profiles_store import ProfilesStore
 from stager.adapters.run_records import RunRecords
 from stager.driver import drive
@@ -84,7 +84,7 @@ class Scheduler:
         self.profiles = ProfilesStore(self.state_dir.profiles)
         self.journal = SqliteJournal(self.state_dir.journal, __version__)
         self.tally, self.rates = Tally(), Rates(time.monotonic)
-        self.book = CredentialBook(lambda origin: resolve(origin, settings.environ), NEED_SECRETS)
+        self.book = CredentialBook(lambda origin: resolve(origin, settings.environ), needs_secrets)
         self.inbox = Inbox(time.time)
         self.limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
         self.changed = asyncio.Event()

@@ -21,6 +21,9 @@ def rig(ionode: Callable[..., IoNode], short_dir: Path) -> Rig:
     return Rig(ionode(), short_dir / "state", short_dir / "home")
 
 
+# Large enough to have a file of its own on the node, which a link needs.
+PRECIOUS = b"precious\n" * 10_000
+
 def run(rig: Rig, spec: AttemptSpec, **inherited: str) -> AttemptResult:
     async def story() -> AttemptResult:
         return await ended(rig.worker(rig.client(), inherited).run(spec))
@@ -45,7 +48,7 @@ def test_inputs_go_in_and_outputs_come_back(rig: Rig) -> None:
 
 
 def test_a_job_cannot_change_what_it_reads_by_link(rig: Rig) -> None:
-    linked = rig.stored(b"precious\n", "in")
+    linked = rig.stored(PRECIOUS, "in")
     script = (
         "python3 - <<'END'\nimport errno\n"
         "for mode in ('r+', 'w', 'a'):\n"
@@ -58,12 +61,12 @@ def test_a_job_cannot_change_what_it_reads_by_link(rig: Rig) -> None:
     refusals = Path(result.stdout_path).read_text().split()
     # Mode bits come before the mount, but do not bind root.
     assert len(refusals) == 3 and set(refusals) <= ({"EROFS"} if os.geteuid() == 0 else {"EROFS", "EACCES"})
-    assert rig.content(linked) == b"precious\n"
+    assert rig.content(linked) == PRECIOUS
 
 
 def test_a_changed_link_fails_the_attempt_as_corrupt(rig: Rig) -> None:
     """Not by the job itself, which cannot; by whoever reaches into the store meanwhile."""
-    linked, made = rig.stored(b"precious\n", "in"), output("made")
+    linked, made = rig.stored(PRECIOUS, "in"), output("made")
 
     async def story() -> AttemptResult:
         os.mkfifo(rig.state_dir / "go")
@@ -71,9 +74,9 @@ def test_a_changed_link_fails_the_attempt_as_corrupt(rig: Rig) -> None:
             rig.worker(rig.client()).run(attempt(f"cp in made; read x < {rig.state_dir}/go", inputs=(linked,), outputs=(made,)))
         )
         await until(lambda: (rig.attempt_dir("a1") / "sandbox" / "made").exists(), running)
-        stored = next(path for path in (rig.node.store / "data").rglob("*") if path.is_file() and path.read_bytes() == b"precious\n")
+        stored = next(path for path in (rig.node.store / "data").rglob("*") if path.is_file() and path.read_bytes() == PRECIOUS)
         stored.chmod(0o600)
-        stored.write_bytes(b"spoiled!\n")
+        stored.write_bytes(b"spoiled!\n" * 10_000)
         (rig.state_dir / "go").write_text("x\n")
         return await ended(running)  # type: ignore[arg-type]
 

@@ -32,6 +32,11 @@ def two(one: str, other: str, outputs: str) -> str:
     return f"stager: 1\norigins: {{o: '{one}', p: '{other}'}}\njobs: {{a: {{run: x, outputs: {outputs}}}}}\n"
 
 
+def web(job: str) -> str:
+    """An origin `o` that is a web server."""
+    return f"stager: 1\norigins: {{o: 'https://h'}}\njobs: {{{job}}}\n"
+
+
 ONE_FINDING = [
     # keys and values
     ("stager: 1\nnaem: x\njobs: {a: {run: x}}\n", "2:1: naem: unknown key; did you mean 'name'?"),
@@ -101,6 +106,29 @@ ONE_FINDING = [
     ),
     ("stager: 1\norigins: {o: {url: 's3://b', endpoint: 'http://e'}}\njobs: {a: {run: x}}\n", "add allow_http: true"),
     ("stager: 1\norigins: {o: 'https://h'}\njobs: {a: {run: x, outputs: {p: 'o:p'}}}\n", "'o' is http, which can only be read"),
+    (
+        web("a: {run: x, inputs: ['o:*.txt']}"),
+        "3:29: jobs.a.inputs[0]: origin 'o' is http, which cannot be listed; name its files one by one",
+    ),
+    (web("a: {run: x, inputs: ['o:d/']}"), "3:29: jobs.a.inputs[0]: origin 'o' is http, which cannot be listed"),
+    (web("a: {run: x, inputs: ['o:']}"), "3:29: jobs.a.inputs[0]: origin 'o' is http, which cannot be listed"),
+    (web("a: {run: x, foreach: {i: 'o:*.txt'}}"), "jobs.a.foreach.i: origin 'o' is http, which cannot be listed"),
+    (web("a: {run: x, inputs: ['o:f?x=1']}"), "with literal: true the characters *, ? and [ are themselves (a query needs queries: true"),
+    (web("a: {run: x, inputs: [{from: 'o:f?sig=1', literal: true}]}"), "the query holds a key, token or signature"),
+    (web("a: {run: x, outputs: [p]}") + "finals: {p: 'o:p'}\n", "finals.p: origin 'o' is http, which can only be read"),
+    (web("a: {run: x, outputs: [p]}") + "spill: 'o:p'\n", "4:8: spill: origin 'o' is http, which can only be read"),
+    (
+        "stager: 1\norigins: {o: {url: 'http://h', credentials: 'env:X'}}\njobs: {a: {run: x}}\n",
+        "origins.o.credentials: these would go over http",
+    ),
+    (
+        "stager: 1\norigins: {o: {url: 'https://h', credentials: agent}}\njobs: {a: {run: x}}\n",
+        "'agent' credentials do not fit a http origin; use env",
+    ),
+    (
+        "stager: 1\norigins: {o: {url: 'https://h', queries: maybe}}\njobs: {a: {run: x}}\n",
+        "origins.o.queries: 'maybe' is neither true nor false",
+    ),
     # destinations
     (job("run: x, outputs: {b: 'here:z', c: 'here:z'}"), "'c' and 'b' have the same destination here:z"),
     ("stager: 1\norigins: {o: 'file:d'}\njobs: {a: {run: x, outputs: {b: 'o:z', c: 'here:d/z'}}}\n", "have the same destination"),

@@ -176,3 +176,19 @@ def test_ten_thousand_inputs_take_a_few_calls_and_a_second(tmp_path, directories
     resolved = resolve(workflow, access)
     assert access.calls == calls and time.process_time() - began < 6
     assert all(file.sources[0].token == "t" for file in resolved.files.values())
+
+
+def test_a_web_server_is_never_asked_for_a_listing(tmp_path):
+    names = [f"d/{i}" for i in range(100)]
+    access = Scripted({name: Entry(name, 1, 'etag:"t";s=1') for name in names})
+    workflow = workflow_of(tmp_path, *(File(name, sources=at(f"a:{name}")) for name in names))
+    workflow = replace(workflow, origins={"a": Origin("a", OriginKind.HTTP, "https://h")})
+    access.list = None
+    assert resolve(workflow, access).files["d/7"].sources[0].token == 'etag:"t";s=1'
+
+
+def test_what_is_known_by_its_size_alone_is_said_once(tmp_path):
+    entries = {"x": Entry("x", 1, "s=1"), "y": Entry("y", 2, "s=2"), "z": Entry("z", 3, "s=3;md5=" + "0" * 32), "w": Entry("w", 4, "s=4")}
+    files = [File(name, sources=at(f"a:{name}"), sha256="0" * 64 if name == "w" else None) for name in "xyzw"]
+    (note,) = resolve(workflow_of(tmp_path, *files), Scripted(entries)).notes
+    assert note.startswith("of 2 inputs the server tells the size and nothing else, 'x' first") and "sha256" in note

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stager.adapters.origin_config import resolve
+from stager.adapters.origin_config import needs_secrets, resolve
 from stager.model.errors import Denied, InvalidInput, Refused
 from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.runtime.credentials import CredentialBook
@@ -126,9 +126,49 @@ def test_a_broken_aws_file_is_named_without_its_content(tmp_path: Path) -> None:
     assert "credentials" in caught.value.message and "hush" not in str(caught.value) and caught.value.__cause__ is None
 
 
-def test_other_kinds_are_refused_by_name() -> None:
-    with pytest.raises(Refused, match="http origins are not served"):
-        resolve(Origin("web", OriginKind.HTTP, "http://example.org/"), {})
+def web(url: str = "https://example.org/dr 17", credentials: str = "", **options: str) -> Origin:
+    return Origin("web", OriginKind.HTTP, url, credentials, tuple(sorted(options.items())))
+
+
+def test_http_credentials_are_a_token_or_a_user_with_a_password() -> None:
+    def keys(environ: dict[str, str], credentials: str = "env:WEB") -> tuple[object, ...]:
+        said = resolve(web(credentials=credentials), environ)
+        return said["bearer_token"], said["user"], said["password"]
+
+    assert keys({"WEB_TOKEN": "t"}) == ("t", None, None)
+    assert keys({"WEB_USER": "u", "WEB_PASSWORD": "p"}) == (None, "u", "p")
+    assert keys({"WEB_TOKEN": "t"}, "") == (None, None, None), "nobody said to use it"
+    for half in ({}, {"WEB_USER": "u"}, {"WEB_PASSWORD": "hush"}, {"WEB_TOKEN": "hush", "WEB_USER": "u", "WEB_PASSWORD": "hush"}):
+        with pytest.raises(Denied, match="WEB_TOKEN, or WEB_USER and WEB_PASSWORD") as caught:
+            keys(half)
+        assert "hush" not in caught.value.message
+    with pytest.raises(InvalidInput, match="env:PREFIX"):
+        keys({}, "profile:x")
+
+
+def test_http_origins_are_described_as_written() -> None:
+    said = resolve(web(ca_file="~/ca.pem", queries="true", connections_max="3", bandwidth="1 MB"), {"HOME": "/home/ana"})
+    assert (said["base_url"], said["ca_file"], said["queries"], said["connections_max"]) == (
+        "https://example.org/dr 17",
+        "/home/ana/ca.pem",
+        True,
+        3,
+    )
+    assert said["bandwidth_bytes_per_s_max"] == 1_000_000
+    with pytest.raises(InvalidInput, match="not absolute"):
+        resolve(web(ca_file="ca.pem"), {})
+    for url in ("https://me:hush@h/", "https://h/?k=hush", "https://h/#hush"):
+        with pytest.raises(InvalidInput) as caught:
+            resolve(web(url), {})
+        assert "hush" not in caught.value.message
+
+
+def test_http_credentials_do_not_go_in_the_clear_unless_told() -> None:
+    environ = {"WEB_TOKEN": "t"}
+    with pytest.raises(InvalidInput, match="allow_http: true"):
+        resolve(web("http://h/d", "env:WEB"), environ)
+    assert resolve(web("http://h/d", "env:WEB", allow_http="true"), environ)["bearer_token"] == "t"
+    assert resolve(web("http://h/d"), environ)["allow_http"] is False
 
 
 @pytest.mark.parametrize("url", ["file://elsewhere/data", "data"])
@@ -137,20 +177,23 @@ def test_file_origins_are_absolute_and_here(url: str) -> None:
         resolve(Origin("lab", OriginKind.FILE, url), {})
 
 
-WORKFLOW = Workflow("w", {}, {}, {"lab": s3("env:LAB"), "disk": Origin("disk", OriginKind.FILE, "file:///d")})
+WEB = {"web": web(credentials="env:WEB"), "open": web("http://h/d")}
+WORKFLOW = Workflow("w", {}, {}, {**WEB, "lab": s3("env:LAB"), "disk": Origin("disk", OriginKind.FILE, "file:///d")})
 
 
 def test_after_a_restart_only_the_submitter_can_say_secrets() -> None:
-    book = CredentialBook(lambda origin: resolve(origin, {}), frozenset({"s3"}))
+    book = CredentialBook(lambda origin: resolve(origin, {}), needs_secrets)
     assert book.work_out("w-1", "disk", WORKFLOW)[1] == {"kind": "file", "base_path": "/d"}
-    with pytest.raises(Denied, match="stager resume w-1"):
-        book.work_out("w-1", "lab", WORKFLOW)
+    assert book.work_out("w-1", "open", WORKFLOW)[1]["bearer_token"] is None
+    for name in ("lab", "web"):
+        with pytest.raises(Denied, match="stager resume w-1"):
+            book.work_out("w-1", name, WORKFLOW)
     book.bring("w-1", {"lab": {"kind": "s3", "secret_access_key": "s"}}, {})
     assert book.known("w-1", "lab") is not None
 
 
 def test_equal_configurations_share_an_id_and_new_credentials_get_a_new_one() -> None:
-    book = CredentialBook(lambda origin: {}, frozenset())
+    book = CredentialBook(lambda origin: {}, lambda origin: False)
     book.bring("a", {"lab": {"kind": "s3", "secret_access_key": "one"}}, {})
     book.bring("b", {"store": {"secret_access_key": "one", "kind": "s3"}}, {})
     first, second = book.known("a", "lab"), book.known("b", "store")

@@ -35,12 +35,12 @@ def setup(place: Path, **programs: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize(("version", "told"), [(None, True), ("1.65.0", True), ("1.84.1", True), ("1.85.0", False), ("1.100.0", False)])
+@pytest.mark.parametrize(("version", "told"), [(None, True), ("1.65.0", True), ("1.89.1", True), ("1.90.0", False), ("1.100.0", False)])
 def test_all_that_is_missing_is_told_at_once(tmp_path: Path, version: str | None, told: bool) -> None:
     cargo = {} if version is None else {"cargo": f"echo 'cargo {version} (0000000 2026-01-01)'"}
     said = setup(tmp_path, cc=GCC_WITHOUT_LIBC, python3=PYTHON_WITHOUT_VENV, **cargo)
     assert "apt-get install gcc libc6-dev python3-venv" in said
-    assert ("Rust 1.85 or newer" in said) == told
+    assert ("Rust 1.90 or newer" in said) == told
     assert len(said.strip().splitlines()) == 2 + told
 
 

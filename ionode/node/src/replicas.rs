@@ -4,11 +4,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::memfd::{memfd_create, MFdFlags};
 use stager_core::error::{ApiError, Class};
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
@@ -17,7 +19,8 @@ use stager_core::stripes::Layout;
 use crate::failure::{at, bad_request};
 use crate::growing::Growth;
 use crate::node::{Cause, Node};
-use crate::store::{digest, tree, Store};
+use crate::store::digest::Digests;
+use crate::store::{digest, tree, Content, Store};
 use crate::wire::{Fact, SourceAnswer};
 
 pub fn get(node: &Node, key: &ReplicaKey) -> Result<Replica, ApiError> {
@@ -78,18 +81,10 @@ pub async fn verify(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Result
 pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
     let key = replica.key();
     let look = crate::seals::look(&node.store, replica);
-    let path = node.store.data_path(&key);
-    let found = match replica.kind {
-        ReplicaKind::File => match File::open(&path) {
-            Ok(file) => Some(digest::of_file(&file, &path, false)?),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(crate::failure::disk("opening", &path, &error)),
-        },
-        ReplicaKind::Directory => match tree::verify(&path, &node.store.manifest_path(&key)) {
-            Ok(found) => found,
-            Err(error) if error.class == Class::Corrupt => None,
-            Err(error) => return Err(error),
-        },
+    let found = match digests_now(node, replica) {
+        Ok(found) => found,
+        Err(error) if error.class == Class::Corrupt => None,
+        Err(error) => return Err(error),
     };
     let matches = found.is_some_and(|found| {
         (found.size_bytes, &found.blake3, &found.crc64nvme) == (replica.size_bytes, &replica.blake3, &replica.crc64nvme)
@@ -99,6 +94,19 @@ pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
         _ => node.seals.drop(&key),
     }
     Ok(matches)
+}
+
+/// Of the content as it is now; `None` where a file of it is missing.
+fn digests_now(node: &Node, replica: &Replica) -> Result<Option<Digests>, ApiError> {
+    match node.store.content(replica)? {
+        Content::InLog(bytes) => Ok(Some(digest::of_bytes(&bytes, false))),
+        Content::File(path) => match File::open(&path) {
+            Ok(file) => digest::of_file(&file, &path, false).map(Some),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(crate::failure::disk("opening", &path, &error)),
+        },
+        Content::Tree { top, manifest } => tree::verify(&top, &manifest),
+    }
 }
 
 /// What a peer asks before it copies. Of a replica that is being made: once it was checked, or without its BLAKE3 after `wait`.
@@ -128,7 +136,7 @@ pub async fn source(node: &Node, key: &ReplicaKey, wait: Duration) -> Result<Sou
 }
 
 /// What can be read of a replica now.
-pub struct Content {
+pub struct Opened {
     pub file: Arc<File>,
     pub path: PathBuf,
     pub size_bytes: u64,
@@ -146,8 +154,8 @@ pub fn whole(replica: Replica) -> Result<Replica, ApiError> {
     Err(ApiError::refused("stripe_not_here", &key.file_id, message))
 }
 
-/// The open file of a replica or of one member.
-pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<Content, ApiError> {
+/// The open file of a replica or of one member. Content that lies in the log comes in a file in memory.
+pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<Opened, ApiError> {
     let here = {
         let books = node.books();
         match (books.index.readable(key).cloned(), node.growing.get(key)) {
@@ -159,27 +167,31 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
         Ok(replica) => replica,
         Err(growth) => {
             let (file, path, size_bytes, stripes) = (growth.file.clone(), node.store.partial_path(key), growth.size_bytes, growth.stripes);
-            return Ok(Content { file, path, size_bytes, growth: Some(growth), stripes });
+            return Ok(Opened { file, path, size_bytes, growth: Some(growth), stripes });
         }
     };
-    let (path, size_bytes) = match (replica.kind, member) {
-        (ReplicaKind::File, None) => (node.store.data_path(key), replica.stripes.map_or(replica.size_bytes, |layout| layout.file_bytes)),
-        (ReplicaKind::Directory, Some(member)) => {
-            let manifest = tree::Manifest::read(&node.store.manifest_path(key))?;
+    let (path, size_bytes) = match (node.store.content(&replica)?, member) {
+        (Content::InLog(bytes), None) => {
+            let (file, path) = in_memory(&replica, &bytes)?;
+            return Ok(Opened { file: Arc::new(file), path, size_bytes: replica.size_bytes, growth: None, stripes: None });
+        }
+        (Content::File(path), None) => (path, replica.stripes.map_or(replica.size_bytes, |layout| layout.file_bytes)),
+        (Content::Tree { top, manifest }, Some(member)) => {
+            let manifest = tree::Manifest::read(&manifest)?;
             let entry = manifest.member(member).ok_or_else(|| {
                 ApiError::invalid("not_found", member, format!("the directory {key} has no member {member}; list its manifest"))
             })?;
-            (node.store.data_path(key).join(member), entry.size_bytes)
+            (top.join(member), entry.size_bytes)
         }
-        (ReplicaKind::File, Some(_)) => {
+        (Content::InLog(_) | Content::File(_), Some(_)) => {
             return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no members; leave ?member out")))
         }
-        (ReplicaKind::Directory, None) => {
+        (Content::Tree { .. }, None) => {
             return Err(bad_request(&key.file_id, format!("replica {key} is a directory; name one ?member=path")))
         }
     };
     let file = File::open(&path).map_err(at("opening", &path))?;
-    Ok(Content { file: Arc::new(file), path, size_bytes, growth: None, stripes: replica.stripes })
+    Ok(Opened { file: Arc::new(file), path, size_bytes, growth: None, stripes: replica.stripes })
 }
 
 pub fn read_manifest(node: &Node, key: &ReplicaKey) -> Result<Vec<u8>, ApiError> {
@@ -200,6 +212,16 @@ pub fn put_manifest(store: &Store, key: &ReplicaKey, bytes: &[u8]) -> Result<(),
     let mut file = OpenOptions::new().create_new(true).write(true).mode(0o400).open(&path).map_err(at("making", &path))?;
     file.write_all(bytes).map_err(at("writing", &path))?;
     store.durability.file(&file, &path)
+}
+
+/// Small content as a file without a disk under it; the path leads to it for as long as the file is open.
+pub fn in_memory(replica: &Replica, content: &[u8]) -> Result<(File, PathBuf), ApiError> {
+    let path = PathBuf::from(&replica.file_id);
+    let made = memfd_create(c"replica", MFdFlags::MFD_CLOEXEC).map_err(at("making a file in memory for", &path))?;
+    let mut file = File::from(made);
+    file.write_all(content).map_err(at("writing in memory", &path))?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    Ok((file, path))
 }
 
 /// Disk work off the runtime's threads. A panic there is a bug and comes back as one.

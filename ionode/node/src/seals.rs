@@ -44,9 +44,12 @@ impl Seals {
     }
 }
 
-/// Of a replica's files.
+/// Of a replica's files; of one in the log, which write of it.
 pub fn look(store: &Store, replica: &Replica) -> Result<String, ApiError> {
     let key = replica.key();
+    if let Some(version) = store.version_in_log(&key)? {
+        return Ok(format!("log:{version}"));
+    }
     let top = store.data_path(&key);
     if replica.kind == ReplicaKind::File {
         return one(&top);
@@ -81,10 +84,10 @@ pub async fn require_sound(node: &Arc<Node>, cause: &Cause, keys: &[ReplicaKey])
 }
 
 fn is_sound(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
-    if !crate::store::recovery::is_there(node.store.root(), replica) {
+    let key = replica.key();
+    if node.store.version_in_log(&key)?.is_none() && !crate::store::recovery::is_there(node.store.root(), replica) {
         return Ok(false);
     }
-    let key = replica.key();
     let sealed = |node: &Node| Ok::<bool, ApiError>(node.seals.holds(&key, &look(&node.store, replica)?));
     if replica.size_bytes > READ_ALWAYS_BYTES_MAX && sealed(node)? {
         return Ok(true);

@@ -17,7 +17,8 @@ use tokio::signal::unix::{signal, SignalKind};
 
 use crate::failure::{at, bad_request};
 use crate::node::{Node, API};
-use crate::store::journal::Durability;
+use crate::store::durability::Durability;
+use crate::store::Settings;
 use crate::store::recovery::{self, Unopened};
 use crate::wire::Rendezvous;
 use crate::{attempts, http};
@@ -57,6 +58,9 @@ pub struct ServeOptions {
     /// Off is for benchmarks only: a power loss may then take what was acknowledged
     #[arg(long, value_enum, default_value_t = Switch::On)]
     fsync: Switch,
+    /// Files up to this size are kept in the log itself, without a file of their own
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 10)]
+    inline_bytes_max: u64,
     /// Least severe log lines written to stderr: error, warn, info, debug
     #[arg(long, default_value = "info")]
     log: tracing::Level,
@@ -92,7 +96,8 @@ fn start(options: ServeOptions) -> Result<(), Unopened> {
     check_id("node id", &options.node_id)?;
     check_addresses(&options)?;
     raise_open_files();
-    let opened = recovery::open(&options.store, options.capacity, Durability(options.fsync == Switch::On))?;
+    let settings = Settings { durability: Durability(options.fsync == Switch::On), inline_bytes_max: options.inline_bytes_max };
+    let opened = recovery::open(&options.store, options.capacity, settings)?;
     withdraw(&opened.store.rendezvous_path())?;
     let node = Arc::new(Node::new(options.node_id.clone(), opened, can_link()));
     attempts::adopt(&node)?;

@@ -25,7 +25,7 @@ fn input(file_id: &str, path: &str, access: &str) -> Value {
 /// A node that holds `f1 t1`: "input bytes".
 fn with_input(root: &Path) -> Host {
     source(&root.join("lab"), "one", b"input bytes");
-    let node = Host::start(root, 1 << 20);
+    let node = Host::start_with(root, 1 << 20, &IN_FILES);
     node.put_file_origin(&root.join("lab"));
     assert_eq!(node.fetched("t1", "f1", "one")["kind"], "transfer_done");
     node
@@ -242,7 +242,7 @@ fn one_call_begins_an_attempt_and_one_ends_it() {
 #[test]
 fn outputs_stay_committed_when_the_release_that_follows_fails() {
     let root = tempfile::tempdir().unwrap();
-    let node = Host::start(root.path(), 1000);
+    let node = Host::start_with(root.path(), 1000, &IN_FILES);
     let path = sandbox(root.path(), "a1");
     node.ok("POST", "attempts/a1/stage-in", json!({"sandbox_dir": path, "inputs": [], "reservation": {"id": "r1", "bytes": 300}}));
     std::fs::write(path.join("out"), b"0123456789").unwrap();
@@ -347,15 +347,15 @@ fn what_changed_on_the_disk_is_found_before_a_job_reads_it() {
         for restarts in [false, true] {
             let root = tempfile::tempdir().unwrap();
             source(&root.path().join("lab"), "one", &noise(1, size));
-            let mut node = Host::start(root.path(), 1 << 22);
+            let mut node = Host::start_with(root.path(), 1 << 22, &IN_FILES);
             node.put_file_origin(&root.path().join("lab"));
             node.fetched("t1", "f1", "one");
             staged_in(&node, "a0", json!([input("f1", "x", "link")]));
             release(&node, "a0");
             if restarts {
                 node.kill();
-                flip(&Host::start(root.path(), 1 << 22));
-                node = Host::start(root.path(), 1 << 22);
+                flip(&Host::start_with(root.path(), 1 << 22, &IN_FILES));
+                node = Host::start_with(root.path(), 1 << 22, &IN_FILES);
             } else {
                 flip(&node);
             }

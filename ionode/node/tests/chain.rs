@@ -64,6 +64,33 @@ fn sync_is_answered_when_every_node_of_the_chain_holds_it_and_all_receive_at_onc
     assert_eq!((stranger["kind"].as_str(), stranger["origin_id"].as_str()), (Some("copy"), Some("a")));
 }
 
+/// They lie in the log of each node and have no file that could be followed.
+#[test]
+fn small_and_empty_files_go_through_a_chain_too() {
+    let root = tempfile::tempdir().unwrap();
+    let nodes = with_source(root.path(), b"x", None);
+    for (n, length) in [0, 1000, 64 << 10].into_iter().enumerate() {
+        let (file_id, bytes) = (format!("s{n}"), noise(n as u8, length));
+        source(&root.path().join("lab"), &file_id, &bytes);
+        let id = format!("t{n}");
+        nodes[0].ok("PUT", &format!("transfers/{id}"), chained(&file_id, &id, length, &["b", "c"], "sync"));
+        let event = nodes[0].ended(&id);
+        assert_eq!((event["kind"].as_str(), held(&event)), (Some("transfer_done"), NAMES.to_vec()), "{event}");
+        nodes.iter().for_each(|node| assert!(node.content(&file_id, &id) == bytes));
+    }
+    for node in &nodes {
+        assert_eq!(std::fs::read_dir(node.root.join("store/partial")).unwrap().count(), 0);
+        let files =
+            std::fs::read_dir(node.root.join("store/data")).unwrap().map(|shelf| std::fs::read_dir(shelf.unwrap().path()).unwrap().count());
+        assert_eq!(files.sum::<usize>(), 0, "a small replica has a file of its own");
+    }
+    nodes[2].ok("PUT", "capacity", json!({"capacity_bytes": 10}));
+    source(&root.path().join("lab"), "s9", b"does not fit there");
+    nodes[0].ok("PUT", "transfers/t9", chained("s9", "t9", 18, &["b", "c"], "sync"));
+    assert_eq!(nodes[0].ended("t9")["error"]["code"], "no_space_node");
+    nodes[0].refused("GET", "replicas/s9/t9", Value::Null, 404, "replica_unknown");
+}
+
 #[test]
 fn async_is_answered_by_this_node_alone_and_its_end_is_an_event() {
     let root = tempfile::tempdir().unwrap();
@@ -134,10 +161,8 @@ fn a_peer_that_dies_harms_no_local_copy_and_a_new_try_resumes() {
     let bytes = noise(5, 40 * MIB);
     let mut nodes = with_source(root.path(), &bytes, Some(8 << 20));
     nodes[0].ok("PUT", "transfers/t1", chained("f1", "g", bytes.len(), &["b", "c"], "sync"));
-    let log = nodes[1].root.join("store/log/00000001.log");
-    until("the peer has a checkpoint", || {
-        String::from_utf8_lossy(&std::fs::read(&log).unwrap()).contains("\"record\":\"partial\"").then_some(())
-    });
+    let log = nodes[1].root.join("store/segments/0000000001.seg");
+    until("the peer has a checkpoint", || String::from_utf8_lossy(&std::fs::read(&log).unwrap()).contains("prefix_blake3").then_some(()));
     nodes.remove(1).kill();
     let event = nodes[0].ended("t1");
     assert_eq!((event["kind"].as_str(), event["error"]["code"].as_str()), (Some("transfer_failed"), Some("replication_failed")), "{event}");

@@ -9,8 +9,9 @@ use host::*;
 use serde_json::{json, Value};
 
 fn log(root: &Path) -> PathBuf {
-    root.join("store/log/00000001.log")
+    root.join("store/segments/0000000001.seg")
 }
+
 
 /// Commits one output of `length` bytes as `o<n> a`.
 fn commit(node: &Host, n: usize, length: usize) {
@@ -38,14 +39,14 @@ fn refused_start(root: &Path) -> (Option<i32>, String) {
 #[test]
 fn replicas_survive_a_kill_and_strangers_do_not() {
     let root = tempfile::tempdir().unwrap();
-    let node = Host::start(root.path(), 1000);
+    let node = Host::start_with(root.path(), 1000, &IN_FILES);
     commit(&node, 1, 300);
     node.ok("PUT", "reservations/left", json!({"bytes": 100}));
     node.kill();
     let shelf = data_file(root.path(), "o1@a").parent().unwrap().to_owned();
     std::fs::write(shelf.join("stranger@x"), b"not in the log").unwrap();
     std::fs::write(root.path().join("store/partial/stranger@x"), b"not in the log").unwrap();
-    let node = Host::start(root.path(), 1000);
+    let node = Host::start_with(root.path(), 1000, &IN_FILES);
     assert!(node.content("o1", "a") == noise(1, 300));
     assert_eq!(node.space(), (300, 0), "reservations are the scheduler's to say again");
     assert!(!shelf.join("stranger@x").exists() && !root.path().join("store/partial/stranger@x").exists());
@@ -85,16 +86,17 @@ fn damage_in_the_middle_of_the_log_is_no_torn_end() {
     let mut bytes = std::fs::read(log(root.path())).unwrap();
     bytes[middle] ^= 1;
     std::fs::write(log(root.path()), &bytes).unwrap();
+    std::fs::remove_dir_all(root.path().join("store/index")).unwrap();
     let (code, message) = refused_start(root.path());
     assert_eq!(code, Some(1));
-    assert!(message.contains("00000001.log is damaged at byte"), "{message}");
-    assert!(data_file(root.path(), "o1@a").exists(), "nothing is removed from a store that is not understood");
+    assert!(message.contains("0000000001.seg is damaged at byte"), "{message}");
+    assert_eq!(std::fs::read(log(root.path())).unwrap(), bytes, "nothing is changed in a store that is not understood");
 }
 
 #[test]
 fn missing_and_wrong_sized_replicas_are_quarantined_at_the_start() {
     let root = tempfile::tempdir().unwrap();
-    let node = Host::start(root.path(), 1000);
+    let node = Host::start_with(root.path(), 1000, &IN_FILES);
     for n in 1..=3 {
         commit(&node, n, 10);
     }
@@ -103,7 +105,7 @@ fn missing_and_wrong_sized_replicas_are_quarantined_at_the_start() {
     let short = data_file(root.path(), "o2@a");
     std::fs::set_permissions(&short, std::fs::Permissions::from_mode(0o600)).unwrap();
     std::fs::write(&short, b"short").unwrap();
-    let node = Host::start(root.path(), 1000);
+    let node = Host::start_with(root.path(), 1000, &IN_FILES);
     for n in 1..=2 {
         node.event("the loss is told", |event| event["kind"] == "replica_corrupt" && event["file_id"] == format!("o{n}"));
         assert_eq!(node.ok("GET", &format!("replicas/o{n}/a"), Value::Null)["state"], "quarantined");
@@ -117,7 +119,7 @@ fn missing_and_wrong_sized_replicas_are_quarantined_at_the_start() {
 #[test]
 fn verify_finds_bit_rot_and_quarantines_it() {
     let root = tempfile::tempdir().unwrap();
-    let node = Host::start(root.path(), 1000);
+    let node = Host::start_with(root.path(), 1000, &IN_FILES);
     commit(&node, 1, 10);
     assert_eq!(node.ok("POST", "replicas/o1/a/verify", Value::Null), json!({"matches": true}));
     let path = data_file(root.path(), "o1@a");
@@ -128,30 +130,99 @@ fn verify_finds_bit_rot_and_quarantines_it() {
     let reply = node.send("GET", "replicas/o1/a/content", &Value::Null, &node.headers());
     assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (500, Some("checksum_mismatch")));
     node.kill();
-    let node = Host::start(root.path(), 1000);
+    let node = Host::start_with(root.path(), 1000, &IN_FILES);
     assert_eq!(node.ok("GET", "replicas/o1/a", Value::Null)["state"], "quarantined", "it stays so over a restart");
 }
 
 #[test]
-fn a_log_of_mostly_garbage_is_compacted_at_the_start() {
+fn small_replicas_lie_in_the_log_and_are_given_and_verified_from_there() {
     let root = tempfile::tempdir().unwrap();
-    let node = Host::start_with(root.path(), 1000, &["--fsync", "off"]);
-    commit(&node, 1, 10);
-    for _ in 0..600 {
-        commit(&node, 2, 10);
-        node.ok("DELETE", "replicas/o2/a", Value::Null);
-        until("the deleted replica is gone", || (node.space().0 == 10).then_some(()));
+    let node = Host::start(root.path(), 1 << 20);
+    for (n, length) in [(1, 0), (2, 10), (3, 64 << 10), (4, (64 << 10) + 1)] {
+        commit(&node, n, length);
     }
-    let before = std::fs::metadata(log(root.path())).unwrap().len();
+    let files: Vec<String> = std::fs::read_dir(root.path().join("store/data")).unwrap()
+        .flat_map(|shelf| std::fs::read_dir(shelf.unwrap().path()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap())).collect();
+    assert_eq!(files, ["o4@a"], "only what is larger has a file");
     node.kill();
-    for _ in 0..2 {
-        let node = Host::start(root.path(), 1000);
-        assert!(node.content("o1", "a") == noise(1, 10));
-        assert_eq!(node.space(), (10, 0));
+    std::fs::remove_dir_all(root.path().join("store/index")).unwrap();
+    let node = Host::start(root.path(), 1 << 20);
+    for (n, length) in [(1, 0), (2, 10), (3, 64 << 10), (4, (64 << 10) + 1)] {
+        assert!(node.content(&format!("o{n}"), "a") == noise(n as u8, length), "o{n}");
+        assert_eq!(node.ok("POST", &format!("replicas/o{n}/a/verify"), Value::Null), json!({"matches": true}));
+    }
+    let path = root.path().join("sandboxes/reader");
+    let input = |n: usize, access: &str| json!({"file_id": format!("o{n}"), "generation": "a", "path": format!("in{n}"), "access": access});
+    let staged = node.ok("POST", "attempts/reader/stage-in", json!({"sandbox_dir": path, "inputs": [input(1, "link"), input(2, "link"), input(3, "copy")]}));
+    assert_eq!((&staged["mounts"], &staged["copied_bytes"]), (&json!([]), &json!((64 << 10) + 10)), "a small link is a copy");
+    for (n, length) in [(1, 0), (2, 10), (3, 64 << 10)] {
+        assert!(std::fs::read(path.join(format!("in{n}"))).unwrap() == noise(n as u8, length));
+    }
+    assert_eq!(node.ok("POST", "attempts/reader/release", json!({"remove_sandbox": true})), json!({"changed": []}));
+    node.ok("DELETE", "replicas/o3/a", Value::Null);
+    node.event("the replica is deleted", |event| event["kind"] == "replica_deleted");
+    node.refused("GET", "replicas/o3/a", Value::Null, 404, "replica_unknown");
+}
+
+#[test]
+fn rot_in_the_log_is_found_and_never_given_out() {
+    let root = tempfile::tempdir().unwrap();
+    let node = Host::start(root.path(), 10_000);
+    commit(&node, 1, 5000);
+    commit(&node, 2, 5000);
+    let mut bytes = std::fs::read(log(root.path())).unwrap();
+    let at = bytes.windows(5000).position(|window| window == noise(1, 5000)).expect("the content is in the log");
+    bytes[at + 77] ^= 4;
+    std::fs::write(log(root.path()), &bytes).unwrap();
+    let path = root.path().join("sandboxes/reader");
+    let request = json!({"sandbox_dir": path, "inputs": [{"file_id": "o1", "generation": "a", "path": "in", "access": "copy"}]});
+    node.refused("POST", "attempts/reader/stage-in", request, 500, "checksum_mismatch");
+    node.event("the damage is told", |event| event["kind"] == "replica_corrupt" && event["file_id"] == "o1");
+    assert_eq!(node.ok("POST", "replicas/o2/a/verify", Value::Null), json!({"matches": true}));
+    let reply = node.send("GET", "replicas/o1/a/content", &Value::Null, &node.headers());
+    assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (500, Some("checksum_mismatch")));
+    node.kill();
+    let node = Host::start(root.path(), 10_000);
+    assert_eq!(node.ok("GET", "replicas/o1/a", Value::Null)["state"], "quarantined", "it stays so over a restart");
+}
+
+/// A store as version 0.1.0 of 2026-11-20 left it when it was killed: two files (one of them quarantined), a tree, a deleted file, a fetch.
+#[test]
+fn a_store_of_format_1_is_upgraded_and_its_log_kept() {
+    let root = tempfile::tempdir().unwrap();
+    let store = root.path().join("store");
+    let old = include_bytes!("format1/00000001.log");
+    let file = |path: &str, bytes: &[u8]| {
+        let path = store.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    };
+    file("VERSION", b"1\n");
+    file("log/00000001.log", old);
+    file("data/16/one@g", b"one\n");
+    file("data/7a/two@g", b"TWO\n");
+    file("data/bf/tree@g/sub/m", b"member\n");
+    file("data/bf/tree@g@m", br#"{"format":1,"members":[{"path":"sub/m","size_bytes":7,"blake3":"b","crc64nvme":"c","executable":false}],"empty_directories":[]}"#);
+    let content: Vec<u8> = (0..20 << 20).map(|at: u32| at as u8).collect();
+    file("partial/big@g", &content);
+    // An upgrade that was interrupted.
+    file("segments/0000000001.seg", b"half of something");
+    for round in 0..2 {
+        let mut node = Host::start(root.path(), 50_000_000);
+        node.epoch = 6;
+        node.refused("GET", "state", Value::Null, 409, "stale_epoch");
+        node.epoch = 7;
+        assert_eq!(node.ok("GET", "node", Value::Null)["store_format"], 2);
+        assert!(node.content("one", "g") == b"one\n");
+        let state = |id: &str| node.ok("GET", &format!("replicas/{id}/g"), Value::Null)["state"].clone();
+        assert_eq!((state("two"), state("tree")), (json!("quarantined"), json!("present")), "round {round}");
+        node.refused("GET", "replicas/three/g", Value::Null, 404, "replica_unknown");
+        assert_eq!(node.space().0, 15);
         node.kill();
     }
-    assert!(!log(root.path()).exists());
-    assert!(std::fs::metadata(root.path().join("store/log/00000002.log")).unwrap().len() < before / 100);
+    assert_eq!(std::fs::read(store.join("log.format1/00000001.log")).unwrap(), old);
+    assert!(!store.join("log").exists());
+    assert_eq!(std::fs::read(store.join("partial/big@g")).unwrap().len(), 12_582_912, "cut to its last checkpoint");
 }
 
 #[test]
@@ -162,10 +233,10 @@ fn a_store_has_one_node_and_a_format_that_is_understood() {
     assert_eq!(code, Some(3));
     assert!(message.contains("another node serves"), "{message}");
     node.kill();
-    std::fs::write(root.path().join("store/VERSION"), "2\n").unwrap();
+    std::fs::write(root.path().join("store/VERSION"), "3\n").unwrap();
     let (code, message) = refused_start(root.path());
     assert_eq!(code, Some(1));
-    assert!(message.contains("format 2") && message.contains("format 1"), "{message}");
+    assert!(message.contains("format 3") && message.contains("format 2"), "{message}");
 }
 
 #[test]

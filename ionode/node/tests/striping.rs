@@ -263,8 +263,8 @@ fn stripes_survive_a_kill_and_resume() {
     let node = member(root.path(), "a", 1 << 30);
     node.put_slow_origin(&root.path().join("lab"), 4 << 20);
     ask_share(&node, "t1", 1, 2, bytes.len());
-    let log = node.root.join("store/log/00000001.log");
-    until("a checkpoint", || String::from_utf8_lossy(&std::fs::read(&log).unwrap()).contains("\"record\":\"partial\"").then_some(()));
+    let log = node.root.join("store/segments/0000000001.seg");
+    until("a checkpoint", || String::from_utf8_lossy(&std::fs::read(&log).unwrap()).contains("prefix_blake3").then_some(()));
     node.kill();
     let node = member(root.path(), "a", 1 << 30);
     node.put_file_origin(&root.path().join("lab"));

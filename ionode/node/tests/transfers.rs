@@ -124,9 +124,9 @@ fn half_fetched(root: &std::path::Path, bytes: &[u8]) -> Host {
     let node = Host::start(root, 1 << 30);
     node.put_slow_origin(&root.join("lab"), 4 * MIB as u64);
     assert_eq!(node.ask_fetch("t1", "f1", "big").0, 202);
-    let log = root.join("store/log/00000001.log");
+    let log = root.join("store/segments/0000000001.seg");
     until("a checkpoint is logged", || {
-        String::from_utf8_lossy(&std::fs::read(&log).unwrap()).contains("\"record\":\"partial\"").then_some(())
+        String::from_utf8_lossy(&std::fs::read(&log).unwrap()).contains("prefix_blake3").then_some(())
     });
     node
 }
@@ -255,7 +255,7 @@ fn an_upload_of_a_damaged_replica_quarantines_it() {
     use std::os::unix::fs::PermissionsExt;
     let root = tempfile::tempdir().unwrap();
     source(&root.path().join("lab"), "one", b"good content");
-    let node = Host::start(root.path(), 1000);
+    let node = Host::start_with(root.path(), 1000, &IN_FILES);
     node.put_file_origin(&root.path().join("lab"));
     node.fetched("t1", "f1", "one");
     let path = data_file(root.path(), "f1@t1");

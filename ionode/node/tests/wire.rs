@@ -69,6 +69,7 @@ const REQUESTS: &[(&str, Check)] = &[
     ("capacity.request.json", request::<CapacityRequest>),
     ("events_ack.request.json", request::<AckRequest>),
     ("origin.file.request.json", origin),
+    ("origin.http.request.json", origin),
     ("origin.s3.request.json", origin),
     ("origin.sftp.request.json", origin),
     ("origin.sshfs.request.json", origin),

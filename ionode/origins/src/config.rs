@@ -10,6 +10,7 @@ use serde::Deserialize;
 use stager_core::error::ApiError;
 
 use crate::file::FileOrigin;
+use crate::http::HttpOrigin;
 use crate::s3::S3Origin;
 use crate::sftp::SftpOrigin;
 use crate::Origin;
@@ -41,6 +42,7 @@ pub enum OriginConfig {
     Sftp(SftpConfig),
     Sshfs(SshfsConfig),
     S3(S3Config),
+    Http(HttpConfig),
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -147,6 +149,26 @@ pub struct S3Config {
     pub bandwidth_bytes_per_s_max: Option<u64>,
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpConfig {
+    /// Without credentials, query or fragment.
+    pub base_url: String,
+    pub bearer_token: Option<Secret>,
+    pub user: Option<String>,
+    pub password: Option<Secret>,
+    /// Authorities to trust besides those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// Credentials may go over plain http.
+    #[serde(default)]
+    pub allow_http: bool,
+    /// What follows a `?` in a path is a query, and no part of a name.
+    #[serde(default)]
+    pub queries: bool,
+    pub connections_max: Option<usize>,
+    pub bandwidth_bytes_per_s_max: Option<u64>,
+}
+
 impl OriginConfig {
     pub fn bandwidth_bytes_per_s_max(&self) -> Option<u64> {
         match self {
@@ -154,6 +176,7 @@ impl OriginConfig {
             Self::Sftp(c) => c.bandwidth_bytes_per_s_max,
             Self::Sshfs(c) => c.bandwidth_bytes_per_s_max,
             Self::S3(c) => c.bandwidth_bytes_per_s_max,
+            Self::Http(c) => c.bandwidth_bytes_per_s_max,
         }
     }
 }
@@ -166,5 +189,6 @@ pub fn open(config: &OriginConfig) -> Result<Arc<dyn Origin>, ApiError> {
         OriginConfig::Sftp(c) => Ok(Arc::new(SftpOrigin::new(c)?)),
         OriginConfig::Sshfs(c) => Ok(Arc::new(SftpOrigin::new(&c.sftp())?)),
         OriginConfig::S3(c) => Ok(Arc::new(S3Origin::new(c)?)),
+        OriginConfig::Http(c) => Ok(Arc::new(HttpOrigin::new(c)?)),
     }
 }

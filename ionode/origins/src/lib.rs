@@ -16,6 +16,7 @@ mod config;
 pub mod conformance;
 mod failure;
 mod file;
+mod http;
 mod local;
 mod pace;
 mod path;
@@ -27,7 +28,8 @@ mod turns;
 mod verify;
 
 pub use cli::cli;
-pub use config::{open, Addressing, FileConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
+pub use config::{open, Addressing, FileConfig, HttpConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
+pub use http::{HttpOrigin, Patience};
 pub use s3::S3Origin;
 pub use sftp::{SftpOrigin, Timing};
 pub use verify::{content_blake3, verify_content, VerifyAnswer};
@@ -137,6 +139,12 @@ pub struct Probe {
     pub findings: Vec<ApiError>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToldDigest {
+    Md5([u8; 16]),
+    Sha256([u8; 32]),
+}
+
 /// The port. Errors are permanent or transient by their code (docs/formats/ionode-api.md). Every method may be cancelled by dropping its
 /// future and must leave nothing
 /// behind but a temporary name that the next try of the same transfer takes over or removes. Paths are relative, checked by the caller.
@@ -164,4 +172,12 @@ pub trait Origin: Send + Sync {
     }
     /// What its tokens say turned out to be something else (an encrypted bucket's): no more of it.
     fn distrust_md5(&self) {}
+    /// A digest that the far side calls one of the content: what differs from it is not that content.
+    fn told_digest(&self, _entry: &Entry) -> Option<ToldDigest> {
+        None
+    }
+    /// Whether a part of this file can be asked for, as far as is known: bytes kept of what cannot are of no use.
+    fn resumes(&self, _path: &str) -> bool {
+        true
+    }
 }

@@ -106,7 +106,7 @@ fn boot_id() -> String {
 /// Not synced: it has to survive the process, and after a power loss there is no job.
 fn save(path: &Path, attempt: &Attempt) -> Result<(), ApiError> {
     let bytes = serde_json::to_vec(attempt).expect("an attempt is plain values");
-    crate::store::recovery::write_whole(path, &bytes, crate::store::journal::Durability(false))
+    crate::store::recovery::write_whole(path, &bytes, crate::store::durability::Durability(false))
 }
 
 /// At the start of the node: whose jobs may still be running.

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
+use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::sandbox::folder::Folder;
 use crate::sandbox::{copy, folder};
 use crate::seals;
 use crate::store::tree::Manifest;
+use crate::store::Content;
 use crate::wire::{Access, Input, MountOrder, StageInAnswer, StageInRequest};
 
 pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, mut request: StageInRequest) -> Result<StageInAnswer, ApiError> {
@@ -118,8 +120,10 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
         let key = ReplicaKey::new(&input.file_id, &input.generation);
         let replica = crate::replicas::whole(node.books().index.readable(&key)?.clone())?;
         let target = Target::make_room(sandbox, &input.path)?;
-        if input.access == Access::Copy {
-            target.copy(node, &replica)?;
+        let content = node.store.content(&replica)?;
+        // What lies in the log has no file to be linked: a copy of so little costs less than a mount.
+        if input.access == Access::Copy || matches!(content, Content::InLog(_)) {
+            target.copy(content, &replica)?;
             answer.copied_bytes += replica.size_bytes;
             continue;
         }
@@ -159,12 +163,17 @@ impl<'a> Target<'a> {
         made.map_err(at("making", &self.path))
     }
 
-    fn copy(&self, node: &Node, replica: &Replica) -> Result<(), ApiError> {
-        let source = node.store.data_path(&replica.key());
-        if replica.kind == ReplicaKind::File {
-            return copy_file(&source, replica.size_bytes, replica.executable, &self.folder, self.name, &self.path);
-        }
-        let manifest = Manifest::read(&node.store.manifest_path(&replica.key()))?;
+    fn copy(&self, content: Content, replica: &Replica) -> Result<(), ApiError> {
+        let (source, manifest) = match content {
+            Content::InLog(bytes) => {
+                let made = self.folder.make_file(self.name, mode(replica.executable)).map_err(at("making", &self.path))?;
+                return (&made).write_all(&bytes).map_err(at("writing", &self.path));
+            }
+            Content::File(source) => {
+                return copy_file(&source, replica.size_bytes, replica.executable, &self.folder, self.name, &self.path)
+            }
+            Content::Tree { top, manifest } => (top, Manifest::read(&manifest)?),
+        };
         self.folder.make_folder(self.name, 0o700).map_err(at("making", &self.path))?;
         for below in manifest.folders() {
             let (parents, name) = folder::split(&below);
@@ -192,8 +201,16 @@ fn enter_made(top: Folder, parents: &[&str]) -> Result<Folder, Errno> {
     })
 }
 
+fn mode(executable: bool) -> u32 {
+    if executable {
+        0o700
+    } else {
+        0o600
+    }
+}
+
 fn copy_file(source: &Path, size_bytes: u64, executable: bool, parent: &Folder, name: &OsStr, path: &Path) -> Result<(), ApiError> {
     let from = File::open(source).map_err(at("opening", source))?;
-    let mut to = parent.make_file(name, if executable { 0o700 } else { 0o600 }).map_err(at("making", path))?;
+    let mut to = parent.make_file(name, mode(executable)).map_err(at("making", path))?;
     copy::content(&from, source, &mut to, size_bytes)
 }

@@ -3,13 +3,13 @@
 //! The one rule: outputs stay in the sandbox until the log names their replicas, so a crash loses neither.
 
 use std::collections::{BTreeSet, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use stager_core::error::{ApiError, Class};
 use stager_core::ids::{check_id, check_relative_path};
-use stager_core::record::Record;
-use stager_core::replica::{Replica, ReplicaKey};
+use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use stager_core::space::Holder;
 
 use crate::failure::{at, bad_request, Failure};
@@ -18,7 +18,8 @@ use crate::replicas::blocking;
 use crate::sandbox::folder::{split, Folder};
 use crate::sandbox::survey::{self, Found, Look};
 use crate::seals::look;
-use crate::store::intake::take;
+use crate::store::intake::{take, take_small, INLINE_BYTES_TOGETHER};
+use crate::store::Store;
 use crate::wire::{Output, StageOutAnswer, StageOutRequest};
 
 const UNDECLARED_NAMED_MAX: usize = 100;
@@ -165,16 +166,12 @@ async fn take_all(
     holder: &Holder,
 ) -> Result<(), ApiError> {
     let (worker, root, want_sha256) = (node.clone(), sandbox.to_owned(), request.want_sha256);
-    let (wanted, replicas, looks) = blocking(move || {
-        let mut taken: Vec<Replica> = Vec::new();
-        let mut looks = Vec::new();
+    let (wanted, taken) = blocking(move || {
+        let mut taken: Vec<Taken> = Vec::new();
+        let mut inline_bytes = INLINE_BYTES_TOGETHER;
         for wanted in &wanted {
-            let one = take(&worker.store, &root, &wanted.output.path, &wanted.key, wanted.output.kind, &wanted.found, want_sha256);
-            match one {
-                Ok(one) => {
-                    looks.push(look(&worker.store, &one).ok());
-                    taken.push(one);
-                }
+            match take_one(&worker.store, &root, wanted, want_sha256, &mut inline_bytes) {
+                Ok(one) => taken.push(one),
                 Err(error) => {
                     for key in taken_keys(&wanted.key, &taken) {
                         worker.store.remove_bytes(&key)?;
@@ -183,21 +180,43 @@ async fn take_all(
                 }
             }
         }
-        Ok((wanted, taken, looks))
+        Ok((wanted, taken))
     })
     .await?;
-    let shelves: Vec<PathBuf> = wanted.iter().map(|wanted| node.store.shelf(&wanted.key)).collect();
-    node.store.write(vec![Record::Commit { replicas: replicas.clone() }], shelves).await?;
+    let shelves = taken.iter().filter(|taken| taken.content.is_none()).map(|taken| node.store.shelf(&taken.replica.key())).collect();
+    let commits = taken.iter().map(|taken| (&taken.replica, taken.content.clone()));
+    node.store.commit(commits, &[], shelves).await?;
+    let replicas: Vec<Replica> = taken.iter().map(|taken| taken.replica.clone()).collect();
     node.books().index.commit(holder, &replicas);
-    for (replica, look) in replicas.iter().zip(looks) {
-        look.into_iter().for_each(|look| node.seals.set(&replica.key(), look));
+    for taken in taken {
+        taken.look.into_iter().for_each(|look| node.seals.set(&taken.replica.key(), look));
     }
     let root = sandbox.to_owned();
     blocking(move || clear_outputs(&root, &wanted)).await
 }
 
-fn taken_keys(failed: &ReplicaKey, taken: &[Replica]) -> Vec<ReplicaKey> {
-    taken.iter().map(Replica::key).chain([failed.clone()]).collect()
+/// An output as a replica: its content, where that goes into the log, or how its files look.
+struct Taken {
+    replica: Replica,
+    content: Option<Bytes>,
+    look: Option<String>,
+}
+
+fn take_one(store: &Store, root: &Path, wanted: &Wanted, want_sha256: bool, inline_bytes: &mut u64) -> Result<Taken, ApiError> {
+    let Wanted { output, key, found } = wanted;
+    let size_bytes = found.size_bytes();
+    if output.kind == ReplicaKind::File && size_bytes <= store.inline_bytes_max && size_bytes <= *inline_bytes {
+        *inline_bytes -= size_bytes;
+        let (replica, content) = take_small(root, &output.path, key, &found.files[0], want_sha256)?;
+        return Ok(Taken { replica, content: Some(content), look: None });
+    }
+    let replica = take(store, root, &output.path, key, output.kind, found, want_sha256)?;
+    let look = look(store, &replica).ok();
+    Ok(Taken { replica, content: None, look })
+}
+
+fn taken_keys(failed: &ReplicaKey, taken: &[Taken]) -> Vec<ReplicaKey> {
+    taken.iter().map(|taken| taken.replica.key()).chain([failed.clone()]).collect()
 }
 
 /// The sandbox must not keep a writable name of what is a replica now.

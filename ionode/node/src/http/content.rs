@@ -17,7 +17,7 @@ use super::answer::{self, Answer};
 use crate::blocks;
 use crate::failure::Failure;
 use crate::node::Node;
-use crate::replicas::{blocking, open_content, read_manifest, Content};
+use crate::replicas::{blocking, open_content, read_manifest, Opened};
 
 const CHUNK_BYTES: u64 = blocks::BLOCK_BYTES as u64;
 
@@ -51,7 +51,7 @@ pub async fn content(node: Arc<Node>, key: ReplicaKey, member: Option<String>, h
 }
 
 /// How far before its place in the content the file holds a range. Of stripes: one of those that are here.
-fn shift(content: &Content, key: &ReplicaKey, start: u64, end: u64) -> Result<u64, Failure> {
+fn shift(content: &Opened, key: &ReplicaKey, start: u64, end: u64) -> Result<u64, Failure> {
     let Some(layout) = content.stripes.filter(|layout| layout.count > 1) else { return Ok(0) };
     let one_stripe = start / layout.stripe_bytes == end.saturating_sub(1).max(start) / layout.stripe_bytes;
     match layout.position(start).filter(|_| one_stripe && start < end) {
@@ -114,13 +114,13 @@ fn range(text: &str, size_bytes: u64) -> Asked {
 
 /// `framed`: as blocks, with their end mark.
 fn chunks(
-    content: Content,
+    content: Opened,
     start: u64,
     end: u64,
     shift: u64,
     framed: bool,
 ) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send {
-    let Content { file, path, growth, .. } = content;
+    let Opened { file, path, growth, .. } = content;
     let body = stream::try_unfold(start, move |offset| {
         let (file, path, mut followed) = (file.clone(), path.clone(), growth.clone());
         async move {

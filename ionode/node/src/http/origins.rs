@@ -15,7 +15,7 @@ use crate::replicas::blocking;
 use crate::wire::{EraseAnswer, EraseRequest, ListRequest, ProbeRequest, StatAnswer, StatEntry, StatRequest, VerifyRequest};
 
 /// What makes two descriptions the same place.
-const PLACE: [&str; 8] = ["kind", "host", "port", "user", "base_path", "bucket", "prefix", "endpoint"];
+const PLACE: [&str; 10] = ["kind", "host", "port", "user", "base_path", "bucket", "prefix", "endpoint", "base_url", "queries"];
 
 pub async fn put(node: &Arc<Node>, origin_id: &str, body: &[u8]) -> Result<(), ApiError> {
     // What serde says of a wrong value may hold the value: only the place is told.

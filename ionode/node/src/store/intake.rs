@@ -4,10 +4,11 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use nix::errno::Errno;
 use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
@@ -20,6 +21,8 @@ use crate::sandbox::copy;
 use crate::sandbox::folder::{split, Folder};
 use crate::sandbox::survey::{Found, Seen};
 
+/// The content of so many bytes of small outputs goes into one record of the log; the others become files.
+pub const INLINE_BYTES_TOGETHER: u64 = 32 << 20;
 /// From this many files on, one sync of the file system is cheaper than one for each.
 const SYNC_TOGETHER_FROM: usize = 16;
 
@@ -71,6 +74,22 @@ fn take_file(
     let (file, digests) = one(&source, name, seen, &shelf, target_name, &target, want_sha256)?;
     store.durability.file(&file, &target)?;
     Ok(replica(key, ReplicaKind::File, digests, seen.executable, None))
+}
+
+/// A small output: its content goes into the log with its record, and no file is made.
+pub fn take_small(sandbox: &Path, output_path: &str, key: &ReplicaKey, seen: &Seen, want_sha256: bool) -> Result<(Replica, Bytes), ApiError> {
+    let path = sandbox.join(output_path);
+    let (parents, name) = split(output_path);
+    let source = Folder::open(sandbox).and_then(|top| top.descend(&parents)).map_err(at("opening", &path))?;
+    let mut file = source.file(name).map_err(at("opening", &path))?;
+    check_same(&file, seen, &path)?;
+    let mut content = Vec::with_capacity(seen.size_bytes as usize + 1);
+    (&mut file).take(seen.size_bytes + 1).read_to_end(&mut content).map_err(at("reading", &path))?;
+    if content.len() as u64 != seen.size_bytes {
+        return Err(changed(&path, seen));
+    }
+    let digests = digest::of_bytes(&content, want_sha256);
+    Ok((replica(key, ReplicaKind::File, digests, seen.executable, None), Bytes::from(content)))
 }
 
 /// Links or copies one file, makes it read-only and hashes it.

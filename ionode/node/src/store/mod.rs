@@ -1,34 +1,54 @@
-//! The store on disk: one directory tree, its names, its commit log. Knows files and records, nothing of HTTP, origins or jobs.
+//! The store on disk: one directory tree, its names, its log. Knows files and records, nothing of HTTP, origins or jobs.
 //!
 //! The one rule: the log is the only truth; a file that it does not name is garbage, a file that it names must be there.
 
 pub mod digest;
+pub mod durability;
 pub mod intake;
-pub mod journal;
-pub mod log;
 pub mod recovery;
+pub mod tables;
 pub mod tree;
+mod upgrade;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use nix::fcntl::Flock;
 use stager_core::error::ApiError;
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+use stager_store::{Log, Op};
 
-use journal::{Durability, Journal};
+use durability::Durability;
 
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 const NAME_BYTES_MAX: usize = 230;
+
+/// How a store is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub durability: Durability,
+    /// Files up to this size lie in the log.
+    pub inline_bytes_max: u64,
+}
 
 pub struct Store {
     root: PathBuf,
     pub durability: Durability,
-    journal: Journal,
+    pub inline_bytes_max: u64,
+    /// Replicas and objects by name, small ones with their content.
+    pub log: Log,
     token: String,
     /// Held for as long as the process lives: no second node on this directory.
     _lock: Flock<File>,
+}
+
+/// Where a replica's content lies.
+pub enum Content {
+    InLog(Bytes),
+    File(PathBuf),
+    Tree { top: PathBuf, manifest: PathBuf },
 }
 
 impl Store {
@@ -62,16 +82,52 @@ impl Store {
         shelf(&self.root, key)
     }
 
+    /// Content that lies in the log has been compared with its checksum there.
+    pub fn content(&self, replica: &Replica) -> Result<Content, ApiError> {
+        let key = replica.key();
+        if replica.kind == ReplicaKind::Directory {
+            return Ok(Content::Tree { top: self.data_path(&key), manifest: self.manifest_path(&key) });
+        }
+        match self.version_in_log(&key)? {
+            Some(_) => {
+                let found = self.log.get(tables::REPLICAS, &tables::name(&key))?;
+                Ok(found.map_or_else(|| Content::File(self.data_path(&key)), |(_, bytes)| Content::InLog(bytes)))
+            }
+            None => Ok(Content::File(self.data_path(&key))),
+        }
+    }
+
+    /// Which write of it, where a replica's content lies in the log.
+    pub fn version_in_log(&self, key: &ReplicaKey) -> Result<Option<u64>, ApiError> {
+        let name = tables::name(key);
+        let Some(stat) = self.log.stat(tables::REPLICAS, &name)? else { return Ok(None) };
+        Ok(tables::kept(&stat, &name)?.in_log.then_some(stat.version))
+    }
+
+    /// On disk when this returns, after the directories that files were renamed in.
     pub async fn write(&self, records: Vec<Record>, directories: Vec<PathBuf>) -> Result<(), ApiError> {
-        self.journal.write(records, directories).await
+        let ops = records.iter().flat_map(tables::ops).collect();
+        self.log.write_all_after(directories, ops).await.map(drop)
+    }
+
+    /// Replicas with their content where that is to lie in the log; `records` are written with them, all or none.
+    pub async fn commit(
+        &self,
+        replicas: impl IntoIterator<Item = (&Replica, Option<Bytes>)>,
+        records: &[Record],
+        directories: Vec<PathBuf>,
+    ) -> Result<(), ApiError> {
+        let commits = replicas.into_iter().map(|(replica, content)| tables::commit(replica, content));
+        let ops: Vec<Op> = commits.chain(records.iter().flat_map(tables::ops)).collect();
+        self.log.write_all_after(directories, ops).await.map(drop)
     }
 
     /// As `write`, from a thread that may wait.
-    pub fn write_blocking(&self, records: Vec<Record>) -> Result<(), ApiError> {
-        self.journal.write_blocking(records)
+    pub fn write_blocking(&self, records: &[Record]) -> Result<(), ApiError> {
+        self.log.write_all_blocking(records.iter().flat_map(tables::ops).collect()).map(drop)
     }
 
-    /// Removes the bytes of a replica that the log no longer names, or does not name yet. What is missing is fine.
+    /// Removes the files of a replica that the log no longer names, or does not name yet. What is missing is fine.
     pub fn remove_bytes(&self, key: &ReplicaKey) -> Result<(), ApiError> {
         for path in [self.data_path(key), self.manifest_path(key)] {
             crate::sandbox::folder::remove_tree(&path).map_err(crate::failure::at("removing", &path))?;

@@ -1,4 +1,4 @@
-//! Opening a store: lock, format, token, replay of the log, and what the disk says to it.
+//! Opening a store: lock, format, token, what the log says, and what the disk says to it.
 //!
 //! The one rule: nothing that the log names is removed here; what is missing or of a wrong size is quarantined and told.
 
@@ -6,16 +6,18 @@ use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::fcntl::{Flock, FlockArg};
 use stager_core::error::ApiError;
 use stager_core::index::Index;
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
+use stager_store::{Log, Options, Sync};
 
-use super::journal::{Durability, Journal};
-use super::{log, name, names, tree, Store, FORMAT};
+use super::durability::Durability;
+use super::tables::{self, Kept};
+use super::{name, names, tree, upgrade, Settings, Store, FORMAT};
 use crate::failure::{at, disk};
 use crate::sandbox::folder::remove_tree;
 
@@ -40,37 +42,53 @@ pub struct Opened {
     pub lost: Vec<ReplicaKey>,
 }
 
-pub fn open(root: &Path, capacity_bytes: u64, durability: Durability) -> Result<Opened, Unopened> {
+pub fn open(root: &Path, capacity_bytes: u64, settings: Settings) -> Result<Opened, Unopened> {
+    let Settings { durability, inline_bytes_max } = settings;
     make_directory(root)?;
     let root = root.canonicalize().map_err(at("looking for", root))?;
     let lock = lock(&root)?;
-    check_format(&root, durability)?;
-    for below in ["log", "data", "partial", "attempts"] {
+    let options = Options { sync: if durability.0 { Sync::Always } else { Sync::Never }, ..Options::default() };
+    bring_to_format(&root, options, durability)?;
+    for below in ["data", "partial", "attempts"] {
         make_directory(&root.join(below))?;
     }
     let token = token(&root, durability)?;
     make_shelves(&root, durability)?;
-    let (log_path, readback) = newest_log(&root)?;
-    if readback.whole_bytes < readback.file_bytes {
-        tracing::warn!(
-            cut_bytes = readback.file_bytes - readback.whole_bytes,
-            "the last frame of the commit log was not finished; it was never acknowledged and is cut"
-        );
-    }
+    let (log, recovered) = Log::open(&root, options)?;
+    tracing::info!(
+        frames = recovered.frames,
+        entries = recovered.entries,
+        cut_bytes = recovered.cut_bytes,
+        index_rebuilt = recovered.index_rebuilt,
+        took_s = recovered.took.as_secs_f64(),
+        "opened the log"
+    );
     let mut index = Index::new(capacity_bytes);
-    readback.records.iter().for_each(|record| index.apply(record));
-    let mut lost = Vec::new();
-    let mut findings = check_replicas(&root, &mut index, &mut lost);
+    let lost = load(&root, &log, &mut index)?;
+    let mut findings: Vec<Record> = lost.iter().map(|key| Record::Quarantine { key: key.clone() }).collect();
+    findings.iter().for_each(|record| index.apply(record));
     findings.extend(check_partials(&root, &mut index)?);
     remove_garbage(&root, &index)?;
-    let (log_path, whole_bytes) = match worth_compacting(readback.records.len(), &index) {
-        true => compact(&root, &log_path, &index, durability)?,
-        false => (log_path, readback.whole_bytes),
-    };
-    let journal = Journal::open(&log_path, whole_bytes, durability)?;
-    let store = Store { root, durability, journal, token, _lock: lock };
-    store.journal.write_blocking(findings)?;
+    let store = Store { root, durability, inline_bytes_max, log, token, _lock: lock };
+    store.write_blocking(&findings)?;
     Ok(Opened { store, index, lost })
+}
+
+/// Everything the log says of replicas, and which of them are not there.
+fn load(root: &Path, log: &Log, index: &mut Index) -> Result<Vec<ReplicaKey>, ApiError> {
+    index.apply(&Record::Epoch { epoch: tables::epoch(log)? });
+    let mut lost = Vec::new();
+    for kept in tables::replicas(log)? {
+        let Kept { replica, in_log } = kept?;
+        if !in_log && replica.state == ReplicaState::Present && !is_there(root, &replica) {
+            lost.push(replica.key());
+        }
+        index.apply(&Record::Commit { replicas: vec![replica] });
+    }
+    for partial in tables::partials(log)? {
+        index.apply(&Record::Partial(partial));
+    }
+    Ok(lost)
 }
 
 fn make_directory(path: &Path) -> Result<(), ApiError> {
@@ -88,10 +106,16 @@ fn lock(root: &Path) -> Result<Flock<File>, Unopened> {
     })
 }
 
-fn check_format(root: &Path, durability: Durability) -> Result<(), ApiError> {
+/// The format of this version: as it is, made, or upgraded from an older one; a newer one is refused.
+fn bring_to_format(root: &Path, options: Options, durability: Durability) -> Result<(), ApiError> {
     let path = root.join("VERSION");
+    let write_version = || write_whole(&path, format!("{FORMAT}\n").as_bytes(), durability);
     match fs::read_to_string(&path) {
         Ok(text) => match text.trim().parse::<u32>() {
+            Ok(1) => {
+                upgrade::from_format_1(root, options)?;
+                write_version()
+            }
             Ok(format) if format == FORMAT => Ok(()),
             Ok(format) => {
                 let message = format!(
@@ -106,9 +130,10 @@ fn check_format(root: &Path, durability: Durability) -> Result<(), ApiError> {
                 format!("{} holds no format number; it is no store of stager, or a damaged one", path.display()),
             )),
         },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => write_whole(&path, format!("{FORMAT}\n").as_bytes(), durability),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => write_version(),
         Err(error) => Err(disk("reading", &path, &error)),
-    }
+    }?;
+    upgrade::put_aside(root)
 }
 
 fn token(root: &Path, durability: Durability) -> Result<String, ApiError> {
@@ -144,56 +169,6 @@ fn make_shelves(root: &Path, durability: Durability) -> Result<(), ApiError> {
         make_directory(&data.join(format!("{shelf:02x}")))?;
     }
     durability.directory(&data)
-}
-
-/// The log with the highest number; lower ones were replaced by it and are removed, unfinished ones too.
-fn newest_log(root: &Path) -> Result<(PathBuf, log::Readback), ApiError> {
-    let directory = root.join("log");
-    let mut newest: Option<u64> = None;
-    let entries = list(&directory)?;
-    for entry in &entries {
-        let number = entry.strip_suffix(".log").and_then(|number| number.parse().ok());
-        newest = newest.max(number);
-    }
-    let Some(number) = newest else {
-        return Ok((log_path(root, 1), log::Readback { records: Vec::new(), whole_bytes: 0, file_bytes: 0 }));
-    };
-    let path = log_path(root, number);
-    let readback = log::read(&path)?;
-    for stale in entries.iter().map(|entry| directory.join(entry)).filter(|stale| *stale != path) {
-        fs::remove_file(&stale).map_err(at("removing", &stale))?;
-    }
-    Ok((path, readback))
-}
-
-fn log_path(root: &Path, number: u64) -> PathBuf {
-    root.join("log").join(format!("{number:08}.log"))
-}
-
-fn worth_compacting(records: usize, index: &Index) -> bool {
-    records > 1000 && records > 2 * (index.replicas().count() + index.partials().count())
-}
-
-/// Writes what is still true into a log of the next number; the rename makes it the truth.
-fn compact(root: &Path, old: &Path, index: &Index, durability: Durability) -> Result<(PathBuf, u64), ApiError> {
-    let number: u64 = old.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok()).expect("logs are numbered");
-    let path = log_path(root, number + 1);
-    let mut bytes = log::FILE_HEADER.to_vec();
-    for records in index.records().chunks(1000) {
-        bytes.extend(log::frame(records));
-    }
-    write_whole(&path, &bytes, durability)?;
-    let before_bytes = old.metadata().map(|found| found.len()).unwrap_or(0);
-    fs::remove_file(old).map_err(at("removing", old))?;
-    tracing::info!(before_bytes, after_bytes = bytes.len(), "compacted the commit log");
-    Ok((path, bytes.len() as u64))
-}
-
-fn check_replicas(root: &Path, index: &mut Index, lost: &mut Vec<ReplicaKey>) -> Vec<Record> {
-    lost.extend(index.replicas().filter(|replica| replica.state == ReplicaState::Present && !is_there(root, replica)).map(Replica::key));
-    let records: Vec<Record> = lost.iter().map(|key| Record::Quarantine { key: key.clone() }).collect();
-    records.iter().for_each(|record| index.apply(record));
-    records
 }
 
 /// By size only: contents are verified at commit and by `verify`, not at every start.

@@ -216,7 +216,9 @@ pub async fn replicate(
     replica: &Replica,
     wanted: &ReplicasWanted,
 ) -> Option<OutputReplication> {
-    let mut chain = Chain::for_maker(node, cause, made_by, &replica.key(), Some(wanted));
+    // Each time under another name: what failed before is not asked how it ended.
+    let made_by = format!("{made_by} {:016x}", rand::random::<u64>());
+    let mut chain = Chain::for_maker(node, cause, &made_by, &replica.key(), Some(wanted));
     if let Err(error) = chain.tell_of(replica, None).await {
         chain.refused = Some(error);
     }

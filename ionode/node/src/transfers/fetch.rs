@@ -3,7 +3,7 @@
 //! The one rule: nothing is committed whose source could have changed while it was read, or whose checksum is not the expected one.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use stager_core::record::{Partial, Record, Source};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_core::space::Holder;
 use stager_core::stripes::Layout;
-use stager_origins::{content_blake3, Entry, EntryKind, Origin};
+use stager_origins::{content_blake3, Entry, EntryKind, Origin, ToldDigest};
 
 use super::chain::{identity, Chain};
 use super::feed::{Feed, OriginFeed, StripeFeed, ORIGIN_STALL as STALL};
-use super::intake;
+use super::{intake, small};
 use super::run::{watched, Job, Moved};
 use crate::failure::{at, bad_request};
 use crate::growing::{Grower, How};
@@ -54,11 +54,18 @@ pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, c
             return Err(error);
         }
     };
+    if entry.size_bytes <= node.store.inline_bytes_max && request.stripe.is_none() {
+        if let Some(partial) = claimed {
+            discard(node, &partial.key).await;
+        }
+        return small::fetch(node, job, request, &entry, &source, origin.as_ref(), chain).await;
+    }
     let partial = adopt(node, &key, &source, held_bytes(request)?, claimed).await?;
-    let outcome = bring(node, job, request, &entry, origin, partial.clone(), &mut chain).await;
+    let outcome = bring(node, job, request, &entry, origin.clone(), partial.clone(), &mut chain).await;
     match outcome {
         Ok((replica, bytes_moved)) => Ok(Moved { replica, bytes_moved, verified: None, chain }),
         Err((error, reached)) => {
+            let reached = reached.filter(|_| origin.resumes(&entry.path));
             leave(node, job, &key, reached, &error).await;
             Err(error)
         }
@@ -178,8 +185,11 @@ async fn bring(
     chain: &mut Chain,
 ) -> Result<(Replica, u64), Stopped> {
     let layout = layout(request).map_err(|error| (error, None))?;
-    let md5 = layout.is_none() && origin.content_md5(entry).is_some();
-    let want = Want { sha256: request.expected.sha256.is_some(), md5 };
+    let want = match layout {
+        // What is told of the whole cannot be compared with a share of it.
+        Some(_) => Want { sha256: false, md5: false },
+        None => Want::of(request, origin.as_ref(), entry),
+    };
     let order = Order { subject: &entry.path, want, how: How { executable: request.executable, stripes: layout } };
     let whole = OriginFeed { origin: origin.clone(), entry: entry.clone() };
     let feed: Box<dyn Feed> = match layout {
@@ -188,7 +198,7 @@ async fn bring(
     };
     let arrived = arrive(node, job, &order, feed.as_ref(), partial, chain).await?;
     let Arrived { file, digests, reached, bytes_moved, grower } = arrived;
-    let replica = conclude(node, job, request, origin.as_ref(), entry, digests).await;
+    let replica = judge(node, job, request, origin.as_ref(), entry, digests).await;
     let shelved = async {
         let replica = Replica { stripes: layout, ..replica? };
         note_stripes(node, &replica, file.clone()).await?;
@@ -247,8 +257,7 @@ pub(super) async fn arrive(
         if sink.is_complete() {
             return Ok(());
         }
-        let message = format!("fewer bytes of {} came than it has; it is tried again", order.subject);
-        Err(ApiError::transient("short_read", order.subject, message))
+        Err(short(order.subject))
     };
     let fetched = watched(node, job, order.subject, feed.stall(), arrived).await;
     drop(sink);
@@ -264,6 +273,16 @@ pub(super) async fn arrive(
     }
 }
 
+pub(super) fn short(path: &str) -> ApiError {
+    ApiError::transient("short_read", path, format!("fewer bytes of {path} came than it has; it is tried again"))
+}
+
+pub(super) fn misplaced(path: &str, offset: u64, length: u64) -> ApiError {
+    let message =
+        format!("the origin sent {length} bytes at {offset} of {path}, which were not asked for or came twice; it is fetched anew");
+    ApiError::corrupt("io_error", path, message)
+}
+
 /// Digests beside those that every content gets.
 #[derive(Clone, Copy)]
 pub(super) struct Want {
@@ -272,7 +291,15 @@ pub(super) struct Want {
 }
 
 impl Want {
-    fn hasher(self) -> Hasher {
+    pub fn of(request: &FetchRequest, origin: &dyn Origin, entry: &Entry) -> Self {
+        let told = origin.told_digest(entry);
+        Self {
+            sha256: request.expected.sha256.is_some() || matches!(told, Some(ToldDigest::Sha256(_))),
+            md5: origin.content_md5(entry).is_some() || matches!(told, Some(ToldDigest::Md5(_))),
+        }
+    }
+
+    pub fn hasher(self) -> Hasher {
         Hasher::new(self.sha256).with_md5(self.md5)
     }
 }
@@ -312,7 +339,8 @@ fn allocate(file: &File, path: &std::path::Path, size_bytes: u64) -> Result<(), 
     file.set_len(size_bytes).map_err(at("extending", path))
 }
 
-async fn conclude(
+/// The replica that these digests make, if the source is still what it was and everything that is known of the content agrees.
+pub(super) async fn judge(
     node: &Arc<Node>,
     job: &Job,
     request: &FetchRequest,
@@ -324,7 +352,9 @@ async fn conclude(
     if now.token != entry.token {
         return Err(source_changed(&entry.path, &entry.token, &now.token));
     }
-    check_arrival(node, job, origin, entry, &digests).await?;
+    if request.stripe.is_none() {
+        check_arrival(node, job, origin, entry, &digests).await?;
+    }
     check_content(&request.expected, &entry.path, &digests)?;
     Ok(Replica {
         file_id: request.file_id.clone(),
@@ -342,8 +372,13 @@ async fn conclude(
     })
 }
 
-/// Against what the origin says of it. Where that differs and a second reading gives the same content, what it says is no MD5.
+/// Against what the origin says of it. Where that is an MD5 only by its looks and a second reading gives the same content, it is none.
 async fn check_arrival(node: &Node, job: &Job, origin: &dyn Origin, entry: &Entry, digests: &Digests) -> Result<(), ApiError> {
+    match origin.told_digest(entry) {
+        Some(ToldDigest::Sha256(told)) if digests.sha256.as_deref() != Some(&hex(&told)) => return Err(damaged(entry, "SHA-256")),
+        Some(ToldDigest::Md5(told)) if digests.md5 != Some(told) => return Err(damaged(entry, "MD5")),
+        _ => {}
+    }
     let Some(said) = origin.content_md5(entry).filter(|said| digests.md5.is_some_and(|found| found != *said)) else {
         return Ok(());
     };
@@ -354,8 +389,19 @@ async fn check_arrival(node: &Node, job: &Job, origin: &dyn Origin, entry: &Entr
         origin.distrust_md5();
         return Ok(());
     }
-    let message = format!("{} was damaged on its way from the origin (its MD5 differs); its bytes were deleted, it is fetched again", entry.path);
-    Err(ApiError::corrupt("checksum_mismatch", &entry.path, message))
+    Err(damaged(entry, "MD5"))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn damaged(entry: &Entry, kind: &str) -> ApiError {
+    let message = format!(
+        "{} was damaged on its way from the origin (its {kind} differs from the one told there); its bytes were deleted, it is fetched again",
+        entry.path
+    );
+    ApiError::corrupt("checksum_mismatch", &entry.path, message)
 }
 
 fn check_content(expected: &Expected, path: &str, digests: &Digests) -> Result<(), ApiError> {
@@ -376,6 +422,9 @@ fn check_content(expected: &Expected, path: &str, digests: &Digests) -> Result<(
 /// What was found right becomes a replica; who follows it hears so at once, and syncs while this node does.
 pub(super) async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica, grower: Grower) -> Result<Replica, ApiError> {
     grower.verified(&replica);
+    if replica.size_bytes <= node.store.inline_bytes_max && replica.stripes.is_none() {
+        return shelve_in_log(node, job, file, replica).await;
+    }
     let key = replica.key();
     let (from, to, durability) = (node.store.partial_path(&key), node.store.data_path(&key), node.store.durability);
     let mode = if replica.executable { 0o500 } else { 0o400 };
@@ -388,15 +437,29 @@ pub(super) async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica
         crate::seals::look(&worker.store, &sealed)
     })
     .await?;
-    let mut records = vec![Record::Commit { replicas: vec![replica.clone()] }];
-    if node.books().index.partial(&key).is_some() {
-        records.push(Record::PartialGone { key: key.clone() });
-    }
-    node.store.write(records, vec![node.store.shelf(&key)]).await?;
+    let checkpointed = node.books().index.partial(&key).is_some();
+    let records: Vec<Record> = checkpointed.then(|| Record::PartialGone { key: key.clone() }).into_iter().collect();
+    node.store.commit([(&replica, None)], &records, vec![node.store.shelf(&key)]).await?;
     let mut books = node.books();
     books.index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     books.index.drop_partial(&key);
     node.seals.set(&key, look);
+    Ok(replica)
+}
+
+/// A small one that came by a file all the same.
+async fn shelve_in_log(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica) -> Result<Replica, ApiError> {
+    let path = node.store.partial_path(&replica.key());
+    let (read_path, length) = (path.clone(), replica.size_bytes as usize);
+    let content = blocking(move || {
+        let mut content = vec![0; length];
+        file.read_exact_at(&mut content, 0).map_err(at("reading", &read_path))?;
+        Ok(content)
+    });
+    let content = content.await?;
+    node.store.commit([(&replica, Some(content.into()))], &[], Vec::new()).await?;
+    node.books().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
+    discard(node, &replica.key()).await;
     Ok(replica)
 }
 

@@ -17,6 +17,7 @@ use stager_core::watermark::Watermark;
 use stager_origins::Sink;
 use tokio::sync::watch;
 
+use super::fetch::misplaced;
 use crate::failure::at;
 use crate::node::Node;
 use crate::replicas::blocking;
@@ -89,7 +90,7 @@ impl Intake {
 
     fn note(&self, offset: u64, length: u64) -> Result<(), ApiError> {
         let mut mark = self.mark.lock().expect("nobody panics here");
-        mark.arrive(offset, length).map_err(|_| self.misplaced(offset, length))?;
+        mark.arrive(offset, length).map_err(|_| misplaced(&self.subject, offset, length))?;
         self.progress.store(mark.arrived_bytes(), Ordering::Relaxed);
         self.grown.send_if_modified(|grown| std::mem::replace(grown, mark.contiguous()) != mark.contiguous());
         // The follower is gone only after a fault that its own result tells.
@@ -97,13 +98,6 @@ impl Intake {
         Ok(())
     }
 
-    fn misplaced(&self, offset: u64, length: u64) -> ApiError {
-        let message = format!(
-            "the origin sent {length} bytes at {offset} of {}, which were not asked for or came twice; it is fetched anew",
-            self.subject
-        );
-        ApiError::corrupt("io_error", &self.subject, message)
-    }
 }
 
 #[async_trait]
@@ -111,7 +105,7 @@ impl Sink for Intake {
     async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError> {
         let length = chunk.len() as u64;
         if offset.checked_add(length).is_none_or(|end| end > self.size_bytes) {
-            return Err(self.misplaced(offset, length));
+            return Err(misplaced(&self.subject, offset, length));
         }
         let mut hashed = self.hashed.clone();
         let contiguous = self.mark.lock().expect("nobody panics here").contiguous();
@@ -166,7 +160,7 @@ impl Follower {
         self.partial.watermark_bytes = self.hasher.size_bytes();
         self.partial.prefix_blake3 = self.hasher.blake3_so_far();
         self.node.store.durability.file(&self.file, &self.path)?;
-        self.node.store.write_blocking(vec![Record::Partial(self.partial.clone())])?;
+        self.node.store.write_blocking(&[Record::Partial(self.partial.clone())])?;
         self.node.books().index.put_partial(self.partial.clone(), true);
         Ok(())
     }

@@ -10,6 +10,7 @@ mod fetch;
 mod intake;
 pub mod push;
 pub mod run;
+mod small;
 mod upload;
 
 use std::collections::HashMap;

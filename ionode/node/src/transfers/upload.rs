@@ -15,7 +15,7 @@ use stager_origins::{verify_content, Origin, Upload, Uploaded, Verified};
 use super::chain::Chain;
 use super::run::{watched, Job, Moved};
 use crate::node::Node;
-use crate::replicas::blocking;
+use crate::replicas::{blocking, open_content, Opened};
 use crate::store::tree::Manifest;
 use crate::wire::{OnExists, UploadRequest, VerifyMode};
 
@@ -55,8 +55,10 @@ pub(super) async fn upload(node: &Arc<Node>, job: &Job, request: &UploadRequest)
     Ok(Moved { replica: Replica { token, ..replica }, bytes_moved: uploaded.bytes_moved, verified: Some(uploaded.verified), chain })
 }
 
-async fn file(node: &Node, job: &Job, request: &UploadRequest, origin: &dyn Origin, replica: &Replica) -> Result<Uploaded, ApiError> {
-    let local = node.store.data_path(&replica.key());
+async fn file(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn Origin, replica: &Replica) -> Result<Uploaded, ApiError> {
+    let (worker, key) = (node.clone(), replica.key());
+    // Kept open: content that lies in the log is reached through it.
+    let Opened { file: _open, path: local, .. } = blocking(move || open_content(&worker, &key, None)).await?;
     let piece = Piece {
         local: &local,
         path: request.destination.path.clone(),

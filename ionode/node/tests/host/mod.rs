@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{json, Value};
 
+/// Every replica becomes a file, however small.
+pub const IN_FILES: [&str; 2] = ["--inline-bytes-max", "0"];
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 pub struct Host {

@@ -1,5 +1,5 @@
 //! What every origin must do, as code that any implementation's tests can run: `conformance::all(&place).await` panics at the first
-//! promise not kept.
+//! promise not kept; `conformance::reads` is the half of it that an origin keeps which cannot be written.
 //!
 //! The one rule: the suite speaks to an origin through the port and looks at the far side through `Place`, so a lie of the origin cannot
 //! hide itself.
@@ -43,11 +43,16 @@ pub trait Place: Send + Sync {
     /// Object stores have none.
     fn has_directories(&self) -> bool;
     fn allows_newlines(&self) -> bool;
+    /// Of an origin that cannot be written, listed or tidied: what it is to read lies there already.
+    fn is_read_only(&self) -> bool {
+        false
+    }
 }
 
 /// Runs the whole suite; each promise works in a directory of its own.
 pub async fn all(place: &dyn Place) {
     content::round_trips(place).await;
+    content::what_is_there_comes_back(place).await;
     content::ranges_are_exact(place).await;
     content::nothing_is_clobbered(place).await;
     content::replacing_is_allowed_when_asked(place).await;
@@ -59,6 +64,7 @@ pub async fn all(place: &dyn Place) {
     content::a_source_changed_meanwhile_is_noticed(place).await;
     content::a_cancelled_upload_is_taken_over(place).await;
     content::many_uploads_at_once(place).await;
+    content::many_fetches_at_once(place).await;
     content::executables_stay_so(place).await;
     names::odd_names_are_only_names(place).await;
     names::paths_stay_inside(place).await;
@@ -71,6 +77,22 @@ pub async fn all(place: &dyn Place) {
     names::probing_leaves_nothing(place).await;
     names::directories_are_no_files(place).await;
     names::denied_is_said(place).await;
+    nothing_but_finals(place);
+}
+
+/// What is promised of an origin that can only be read.
+pub async fn reads(place: &dyn Place) {
+    content::what_is_there_comes_back(place).await;
+    content::ranges_are_exact(place).await;
+    content::a_changed_source_is_noticed(place).await;
+    content::a_source_changed_meanwhile_is_noticed(place).await;
+    content::many_fetches_at_once(place).await;
+    names::odd_names_are_only_names(place).await;
+    names::paths_stay_inside(place).await;
+    names::missing_files_are_named(place).await;
+    names::many_stats_keep_their_order(place).await;
+    names::denied_is_said(place).await;
+    names::only_reading_is_said(place).await;
     nothing_but_finals(place);
 }
 
@@ -141,6 +163,15 @@ pub async fn upload_as(
 
 pub async fn put(place: &dyn Place, path: &str, content: &[u8]) -> Uploaded {
     upload(place, &local(place, content), path, How::default()).await.unwrap_or_else(|error| panic!("{path:?} cannot be put: {error:?}"))
+}
+
+/// A file to be read: uploaded where that can be done, else put there by another way.
+async fn there(place: &dyn Place, path: &str, content: &[u8]) {
+    if place.is_read_only() {
+        place.write_behind(path, content).await;
+    } else {
+        put(place, path, content).await;
+    }
 }
 
 /// Collects a file in memory and refuses a byte that comes twice.

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 
 use nix::sys::stat::Mode;
 
-use super::{code, content, get, local, nothing_but_finals, put, upload, How, Place};
+use super::{code, content, get, local, nothing_but_finals, put, there, upload, How, Place};
 use crate::{Entry, EntryKind, LeftOut, Listing, Why};
 
 pub async fn odd_names_are_only_names(place: &dyn Place) {
@@ -28,15 +28,18 @@ pub async fn odd_names_are_only_names(place: &dyn Place) {
     for (seed, name) in names.iter().enumerate() {
         let path = format!("odd/{name}/{name}");
         let bytes = content(seed as u64, 1000 + seed);
-        put(place, &path, &bytes).await;
+        there(place, &path, &bytes).await;
         let entry = origin.stat(&path).await.unwrap();
         assert!(get(&*origin, &entry).await.unwrap() == bytes, "{path:?}");
+    }
+    assert!(!place.raw_names().iter().any(|name| name.ends_with("pwned")), "a name was executed");
+    if place.is_read_only() {
+        return;
     }
     let entries = origin.list("odd", true, 1000).await.unwrap().entries;
     let mut expected: Vec<String> = names.iter().map(|name| format!("odd/{name}/{name}")).collect();
     expected.sort();
     assert_eq!(paths(&entries), expected);
-    assert!(!place.raw_names().iter().any(|name| name.ends_with("pwned")), "a name was executed");
 }
 
 pub async fn paths_stay_inside(place: &dyn Place) {
@@ -54,13 +57,13 @@ pub async fn paths_stay_inside(place: &dyn Place) {
 
 pub async fn missing_files_are_named(place: &dyn Place) {
     let origin = place.origin();
-    put(place, "missing/there", b"x").await;
+    there(place, "missing/there", b"x").await;
     for path in ["missing/not", "missing/not/deeper", "missing/there/below"] {
         let error = origin.stat(path).await.expect_err("it is not there");
         assert_eq!((error.code.as_str(), error.subject.as_str()), ("not_found", path), "{error:?}");
         assert!(error.message.contains(path), "{}", error.message);
     }
-    assert_eq!(code(origin.list("missing/not", true, 10).await), "not_found");
+    assert!(place.is_read_only() || code(origin.list("missing/not", true, 10).await) == "not_found");
     let gone =
         Entry { path: "missing/not".into(), size_bytes: 1, token: "m=1;s=1".into(), mtime_ns: None, kind: EntryKind::File, settled: true };
     assert_eq!(code(get(&*origin, &gone).await), "not_found");
@@ -69,7 +72,7 @@ pub async fn missing_files_are_named(place: &dyn Place) {
 pub async fn many_stats_keep_their_order(place: &dyn Place) {
     let origin = place.origin();
     for i in 0..20 {
-        put(place, &format!("stats/{i}"), &content(i, i as usize)).await;
+        there(place, &format!("stats/{i}"), &content(i, i as usize)).await;
     }
     let asked: Vec<String> =
         (0..700).map(|i| if i % 7 == 3 { format!("stats/missing {i}") } else { format!("stats/{}", i % 20) }).collect();
@@ -214,8 +217,34 @@ pub async fn denied_is_said(place: &dyn Place) {
     let origin = place.origin();
     let inside = format!("{directory}/file");
     assert_eq!(code(origin.stat(&inside).await), "denied");
+    if place.is_read_only() {
+        return;
+    }
     assert_eq!(code(origin.list(&directory, true, 10).await), "denied");
     assert_eq!(code(upload(place, &local(place, b"x"), &inside, How::default()).await), "denied");
     let probe = origin.probe(&directory, true).await;
     assert!(probe.reachable && probe.writable == Some(false) && probe.findings[0].code == "denied", "{probe:?}");
+}
+
+/// What cannot be done is refused as that, with what to do instead, and nothing is tried.
+pub async fn only_reading_is_said(place: &dyn Place) {
+    let (origin, file) = (place.origin(), local(place, b"x"));
+    place.write_behind("read only/file", b"theirs").await;
+    let before = place.raw_names();
+    let listed = origin.list("read only", true, 10).await.unwrap_err();
+    assert!(listed.code == "unsupported" && listed.message.contains("name the files"), "{listed:?}");
+    for path in ["read only/file", "read only/new"] {
+        let written = upload(place, &file, path, How { replace: true, ..How::default() }).await.unwrap_err();
+        assert!(written.code == "unsupported" && written.message.contains("only be read"), "{written:?}");
+        assert_eq!(code(origin.erase(path, None).await), "unsupported");
+        assert_eq!(code(origin.make_directory(path).await), "unsupported");
+    }
+    let probe = origin.probe("read only", true).await;
+    assert!(probe.reachable && probe.writable == Some(false) && probe.findings[0].code == "unsupported", "{probe:?}");
+    let reading = origin.probe("", false).await;
+    assert!(reading.reachable && reading.writable.is_none() && reading.findings.is_empty(), "{reading:?}");
+    assert_eq!(
+        (place.raw_names(), get(&*origin, &origin.stat("read only/file").await.unwrap()).await.unwrap()),
+        (before, b"theirs".to_vec())
+    );
 }

@@ -1,0 +1,72 @@
+//! Fetch of a small file: into memory, hashed there, and into the log with its record. No file is made; its fsync is shared with others.
+//!
+//! The one rule: as for every fetch, nothing is committed that was not checked against its source and its expected checksum.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use stager_core::error::ApiError;
+use stager_core::record::Source;
+use stager_core::space::Holder;
+use stager_core::watermark::Watermark;
+use stager_origins::{Entry, Origin, Sink};
+
+use super::chain::{identity, Chain};
+use super::feed::ORIGIN_STALL as STALL;
+use super::fetch::{judge, misplaced, short, Want};
+use super::run::{watched, Job, Moved};
+use crate::node::Node;
+use crate::wire::{ExpectedCopy, FetchRequest};
+
+/// The bytes that came, in their places.
+struct Gather {
+    subject: String,
+    content: Mutex<(Vec<u8>, Watermark)>,
+    progress: Arc<AtomicU64>,
+}
+
+#[async_trait]
+impl Sink for Gather {
+    async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError> {
+        let mut content = self.content.lock().expect("nobody panics here");
+        let (bytes, mark) = &mut *content;
+        let length = chunk.len() as u64;
+        mark.arrive(offset, length).map_err(|_| misplaced(&self.subject, offset, length))?;
+        bytes[offset as usize..offset as usize + chunk.len()].copy_from_slice(&chunk);
+        self.progress.store(mark.arrived_bytes(), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// The nodes of a chain reserve their space before, and get their copies when it is committed.
+pub(super) async fn fetch(
+    node: &Arc<Node>,
+    job: &Job,
+    request: &FetchRequest,
+    entry: &Entry,
+    source: &Source,
+    origin: &dyn Origin,
+    mut chain: Chain,
+) -> Result<Moved, ApiError> {
+    let size_bytes = entry.size_bytes;
+    let identity = identity(source);
+    chain.hold(&ExpectedCopy { size_bytes, blake3: None, identity: Some(identity.clone()) }).await?;
+    let content = Mutex::new((vec![0; size_bytes as usize], Watermark::new(0, size_bytes)));
+    let sink = Gather { subject: entry.path.clone(), content, progress: job.progress.clone() };
+    if size_bytes > 0 {
+        watched(node, job, &entry.path, STALL, origin.fetch(entry, std::slice::from_ref(&(0..size_bytes)), &sink)).await?;
+    }
+    let (content, mark) = sink.content.into_inner().expect("nobody panics here");
+    if !mark.is_complete() {
+        return Err(short(&entry.path));
+    }
+    let mut hasher = Want::of(request, origin, entry).hasher();
+    hasher.update(&content);
+    let replica = judge(node, job, request, origin, entry, hasher.finish()).await?;
+    node.store.commit([(&replica, Some(Bytes::from(content)))], &[], Vec::new()).await?;
+    node.books().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
+    chain.tell_of(&replica, Some(identity)).await?;
+    Ok(Moved { replica, bytes_moved: size_bytes, verified: None, chain })
+}

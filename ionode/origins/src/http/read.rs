@@ -1,0 +1,152 @@
+//! Reading files over http: ranges over several connections, or one stream where the server gives none.
+//!
+//! The one rule: bytes go on only from answers that name the content that was asked for, and each once.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use futures::{stream, StreamExt, TryStreamExt};
+use stager_core::error::ApiError;
+
+use super::answer;
+use super::site::{Answer, Site, Span};
+use crate::failure;
+use crate::path::checked_file;
+use crate::ranges::pieces;
+use crate::{Entry, Sink};
+
+const PIECE_BYTES: u64 = 8 << 20;
+const PIECES_IN_FLIGHT: usize = 6;
+/// How often a piece goes on where its connection was lost.
+const CONTINUED_MAX: usize = 3;
+
+pub async fn fetch(site: &Site, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError> {
+    let expected = &Entry { path: checked_file(&expected.path)?, ..expected.clone() };
+    let read = Reading { site, expected, sink }.all(ranges).await;
+    // A changed file explains a failed read, so it is named first; a server that is away would only be waited for again.
+    if read.as_ref().is_err_and(|error| !matches!(error.code.as_str(), "short_read" | "connection_lost" | "io_error")) {
+        return read;
+    }
+    match site.head(&expected.path).await {
+        Ok(found) if found.token != expected.token => {
+            Err(failure::source_changed(&expected.path, &site.place, &expected.token, &found.token))
+        }
+        Ok(_) => read,
+        Err(error) => Err(read.err().unwrap_or(error)),
+    }
+}
+
+struct Reading<'a> {
+    site: &'a Site,
+    expected: &'a Entry,
+    sink: &'a dyn Sink,
+}
+
+/// Why a body was not read to its end.
+enum Stopped {
+    ByServer(ApiError),
+    BySink(ApiError),
+}
+
+impl Reading<'_> {
+    async fn all(&self, ranges: &[Range<u64>]) -> Result<(), ApiError> {
+        let mut pieces = pieces(self.expected, ranges, PIECE_BYTES)?.into_iter();
+        let Some(first) = pieces.next() else { return Ok(()) };
+        self.site.pace.take(first.end - first.start).await;
+        let answer = self.site.bytes(self.expected, first.clone()).await?;
+        if answer.span == Span::Whole {
+            return self.stream(answer, ranges).await;
+        }
+        let in_flight = PIECES_IN_FLIGHT.min(self.site.connections_max).max(2) - 1;
+        let rest = stream::iter(pieces).map(|piece| async {
+            self.site.pace.take(piece.end - piece.start).await;
+            self.piece(piece, None).await
+        });
+        let rest = rest.buffer_unordered(in_flight).try_for_each(|()| std::future::ready(Ok(())));
+        futures::future::try_join(self.piece(first, Some(answer)), rest).await.map(|_| ())
+    }
+
+    /// Goes on where a connection was lost, as long as that helps.
+    async fn piece(&self, piece: Range<u64>, mut begun: Option<Answer>) -> Result<(), ApiError> {
+        let mut offset = piece.start;
+        for _ in 0..CONTINUED_MAX {
+            let mut answer = match begun.take() {
+                Some(answer) => answer,
+                None => self.site.bytes(self.expected, offset..piece.end).await?,
+            };
+            if answer.span != Span::From(offset) {
+                return Err(failure::protocol_broken(
+                    &self.expected.path,
+                    &self.site.place,
+                    "it gives ranges at one time and none at another",
+                ));
+            }
+            match self.drain(&mut answer, &mut offset, piece.end).await {
+                Err(Stopped::BySink(error)) => return Err(error),
+                Err(Stopped::ByServer(error)) if error.code != "connection_lost" => return Err(error),
+                _ if offset == piece.end => return Ok(()),
+                _ => {}
+            }
+        }
+        Err(failure::short_read(&self.expected.path, &self.site.place, offset))
+    }
+
+    async fn drain(&self, answer: &mut Answer, offset: &mut u64, end: u64) -> Result<(), Stopped> {
+        while let Some(chunk) = self.chunk(answer).await.map_err(Stopped::ByServer)? {
+            let length = chunk.len() as u64;
+            if *offset + length > end {
+                return Err(Stopped::ByServer(self.too_much()));
+            }
+            self.sink.write_at(*offset, chunk).await.map_err(Stopped::BySink)?;
+            *offset += length;
+        }
+        Ok(())
+    }
+
+    /// All of the file over one connection; what is not wanted of it is passed over.
+    async fn stream(&self, mut answer: Answer, ranges: &[Range<u64>]) -> Result<(), ApiError> {
+        let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
+        let (mut offset, path) = (0, self.expected.path.as_str());
+        // The first piece is paid for.
+        let mut paid = PIECE_BYTES;
+        while offset < end {
+            let Some(chunk) = self.chunk(&mut answer).await? else {
+                return Err(failure::short_read(path, &self.site.place, offset));
+            };
+            let length = chunk.len() as u64;
+            if length > paid {
+                self.site.pace.take(length - paid).await;
+            }
+            paid = paid.saturating_sub(length);
+            if offset + length > self.expected.size_bytes {
+                return Err(self.too_much());
+            }
+            self.keep(offset, &chunk, ranges).await?;
+            offset += length;
+        }
+        // Where the answer did not say its length, its end does.
+        if end == self.expected.size_bytes && self.chunk(&mut answer).await?.is_some() {
+            return Err(self.too_much());
+        }
+        Ok(())
+    }
+
+    async fn keep(&self, offset: u64, chunk: &Bytes, ranges: &[Range<u64>]) -> Result<(), ApiError> {
+        let span = offset..offset + chunk.len() as u64;
+        for range in ranges {
+            let (start, end) = (range.start.max(span.start), range.end.min(span.end));
+            if start < end {
+                self.sink.write_at(start, chunk.slice((start - offset) as usize..(end - offset) as usize)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn chunk(&self, answer: &mut Answer) -> Result<Option<Bytes>, ApiError> {
+        answer.response.chunk().await.map_err(|error| answer::failure_of(&error, &self.expected.path, &self.site.place))
+    }
+
+    fn too_much(&self) -> ApiError {
+        failure::protocol_broken(&self.expected.path, &self.site.place, "it sent more bytes than were asked for")
+    }
+}

@@ -1,0 +1,310 @@
+//! The http origin keeps every promise of one that can be read, against real servers, and acts on what lies in between.
+
+mod place;
+mod relay;
+mod sshd;
+mod web;
+
+use std::time::{Duration, Instant};
+
+use relay::{Mischief, Relay, Way};
+use sshd::free_port;
+use stager_core::error::Class;
+use stager_origins::conformance::{self, content, get, Memory};
+use stager_origins::{HttpConfig, HttpOrigin, Origin, Secret, ToldDigest};
+use web::{origin, Web, WebPlace};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keeps_every_promise_of_reading() {
+    let Some(web) = Web::nginx("") else { return };
+    conformance::reads(&WebPlace::new(&web, origin(web.config()))).await;
+    assert!(!web.requests("GET 412 /changed/file").is_empty(), "the condition was not said: {:?}", web.requests("/changed/file"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keeps_them_over_tls() {
+    let Some(web) = Web::nginx("") else { return };
+    conformance::reads(&WebPlace::new(&web, origin(web.tls_config()))).await;
+}
+
+/// By times of change where the server gives no tags.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keeps_them_without_tags() {
+    let Some(web) = Web::nginx("etag off;") else { return };
+    conformance::reads(&WebPlace::new(&web, origin(web.config()))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keeps_them_without_ranges() {
+    let Some(web) = Web::without_ranges() else { return };
+    // Its queue for new connections has five places.
+    let config = HttpConfig { connections_max: Some(4), ..web.config() };
+    conformance::reads(&WebPlace::new(&web, origin(config))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bandwidth_is_kept() {
+    for web in [Web::nginx(""), Web::without_ranges()].into_iter().flatten() {
+        let config = HttpConfig { bandwidth_bytes_per_s_max: Some(4 << 20), ..web.config() };
+        conformance::bandwidth_is_kept(&WebPlace::new(&web, origin(config))).await;
+    }
+}
+
+async fn behind(relay: &Relay) -> std::sync::Arc<dyn Origin> {
+    origin(HttpConfig { base_url: format!("http://127.0.0.1:{}", relay.port), ..HttpConfig::default() })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_files_come_over_several_connections() {
+    let Some(web) = Web::nginx("") else { return };
+    let (relay, bytes) = (Relay::to(web.port).await, content(1, (40 << 20) + 5));
+    web.write("large", &bytes);
+    relay.lengthen(1);
+    let origin = behind(&relay).await;
+    assert!(get(&*origin, &origin.stat("large").await.unwrap()).await.unwrap() == bytes);
+    assert!((3..=16).contains(&relay.connections()), "{} connections", relay.connections());
+    assert_eq!(web.requests("GET 206 /large").len(), 6);
+    assert!(origin.resumes("large"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_ranges_one_stream_is_read_and_nothing_resumed() {
+    let Some(web) = Web::nginx("max_ranges 0;") else { return };
+    let bytes = content(1, (20 << 20) + 5);
+    web.write("large", &bytes);
+    let origin = origin(web.config());
+    let entry = origin.stat("large").await.unwrap();
+    assert!(origin.resumes("large"), "nobody knows yet");
+    assert!(get(&*origin, &entry).await.unwrap() == bytes);
+    assert_eq!((web.requests("GET 200 /large").len(), web.requests("GET").len(), origin.resumes("large")), (1, 1, false));
+    let (memory, part) = (Memory::new(entry.size_bytes), (19 << 20)..(19 << 20) + 7);
+    origin.fetch(&entry, std::slice::from_ref(&part), &memory).await.unwrap();
+    assert!(memory.range(part.clone()) == bytes[part.start as usize..part.end as usize] && memory.count() == 7);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_connection_goes_on_where_it_was() {
+    let Some(web) = Web::nginx("location /whole/ { max_ranges 0; }") else { return };
+    let (relay, bytes) = (Relay::to(web.port).await, content(1, 20 << 20));
+    web.write("file", &bytes);
+    web.write("whole/file", &bytes);
+    let origin = behind(&relay).await;
+    let (entry, whole) = (origin.stat("file").await.unwrap(), origin.stat("whole/file").await.unwrap());
+    relay.arm(Mischief::Cut, Way::Down, 6 << 20);
+    assert!(get(&*origin, &entry).await.unwrap() == bytes);
+    relay.arm(Mischief::Cut, Way::Down, 6 << 20);
+    let error = get(&*origin, &whole).await.unwrap_err();
+    assert_eq!((error.code.as_str(), error.class, relay.struck()), ("connection_lost", Class::Transient, 2), "{error:?}");
+}
+
+/// Neither the head of an answer nor its body may be waited for without end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_server_is_an_error() {
+    let Some(web) = Web::nginx("") else { return };
+    let (relay, bytes) = (Relay::to(web.port).await, content(1, 20 << 20));
+    web.write("file", &bytes);
+    let origin = behind(&relay).await;
+    let entry = origin.stat("file").await.unwrap();
+    for after_bytes in [0, 6 << 20] {
+        relay.arm(Mischief::Stall, Way::Down, after_bytes);
+        let started = Instant::now();
+        let error = get(&*origin, &entry).await.unwrap_err();
+        assert_eq!((error.code.as_str(), error.class), ("timeout", Class::Transient), "{error:?}");
+        assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_refuse_head_are_asked_for_a_byte() {
+    let refusals = "location /405/ { if ($request_method = HEAD) { return 405; } }\n\
+                    location /501/ { if ($request_method = HEAD) { return 501; } }\n\
+                    location /403/ { if ($request_method = HEAD) { return 403; } }\n\
+                    location /whole/ { max_ranges 0; if ($request_method = HEAD) { return 405; } }";
+    let Some(web) = Web::nginx(refusals) else { return };
+    let origin = origin(web.config());
+    for place in ["405", "501", "403", "whole"] {
+        for (name, size_bytes) in [("empty", 0), ("file", 70_000)] {
+            let (path, bytes) = (format!("{place}/{name}"), content(3, size_bytes));
+            web.write(&path, &bytes);
+            let entry = origin.stat(&path).await.unwrap_or_else(|error| panic!("{path}: {error:?}"));
+            assert_eq!((entry.size_bytes, entry.token.starts_with("etag:")), (size_bytes as u64, true), "{path}: {}", entry.token);
+            assert!(get(&*origin, &entry).await.unwrap() == bytes);
+        }
+        assert_eq!(origin.stat(&format!("{place}/nothing")).await.unwrap_err().code, "not_found");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_server_says_of_the_content_is_the_token() {
+    let (md5, sha256) = ("XUFAKrxLKna5cZ2REBfFkg==", "LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=");
+    let locations = format!(
+        "location /weak/ {{ etag off; add_header ETag 'W/\"w\"'; }}\n\
+         location /nothing/ {{ etag off; add_header Last-Modified ''; }}\n\
+         location /md5/ {{ add_header Content-MD5 {md5}; }}\n\
+         location /sha256/ {{ add_header Repr-Digest 'sha-256=:{sha256}:'; add_header Digest 'MD5={md5}'; }}\n\
+         location /coded/ {{ add_header Content-Encoding gzip; }}"
+    );
+    let Some(web) = Web::nginx(&locations) else { return };
+    let origin = origin(web.config());
+    for place in ["weak", "nothing", "md5", "sha256", "coded"] {
+        web.write(&format!("{place}/file"), b"hello");
+    }
+    let weak = origin.stat("weak/file").await.unwrap();
+    assert!(weak.token.starts_with("m=") && weak.token.ends_with(";s=5"), "{}", weak.token);
+    let nothing = origin.stat("nothing/file").await.unwrap();
+    assert_eq!((nothing.token.as_str(), nothing.mtime_ns), ("s=5", None));
+    let md5 = origin.stat("md5/file").await.unwrap();
+    assert!(matches!(origin.told_digest(&md5), Some(ToldDigest::Md5([0x5d, ..]))), "{}", md5.token);
+    let sha256 = origin.stat("sha256/file").await.unwrap();
+    assert!(matches!(origin.told_digest(&sha256), Some(ToldDigest::Sha256([0x2c, ..]))), "{}", sha256.token);
+    assert_eq!((origin.told_digest(&weak), origin.content_md5(&md5)), (None, None));
+    for entry in [weak, nothing, md5, sha256] {
+        assert_eq!(get(&*origin, &entry).await.unwrap(), b"hello", "{}", entry.path);
+        web.write(&entry.path, b"hello again");
+        assert_eq!(get(&*origin, &entry).await.unwrap_err().code, "source_changed", "{}", entry.path);
+    }
+    let coded = origin.stat("coded/file").await.unwrap_err();
+    assert!(coded.code == "unsupported" && coded.message.contains("gzip"), "{coded:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_are_kept() {
+    let Some(web) = Web::nginx("location /cgi/ { default_type text/plain; return 200 \"$uri $query_string\"; }") else { return };
+    let origin = origin(HttpConfig { queries: true, base_url: format!("{}/cgi", web.config().base_url), ..web.config() });
+    let entry = origin.stat("dss search?v=a+b&u=c%2Fd&r=10 68").await.unwrap();
+    let said = String::from_utf8(get(&*origin, &entry).await.unwrap()).unwrap();
+    assert_eq!(said, "/cgi/dss search v=a+b&u=c%2Fd&r=10%2068");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_are_used_and_never_shown() {
+    let locations = "location /token/ { if ($http_authorization != 'Bearer hunter2') { return 401; } }\n\
+                     location /basic/ { if ($http_authorization != 'Basic bWU6aHVudGVyMg==') { return 401; } }";
+    let Some(web) = Web::nginx(locations) else { return };
+    web.write("token/file", b"x");
+    web.write("basic/file", b"y");
+    let token = HttpConfig { bearer_token: Some(Secret::new("hunter2")), ..web.tls_config() };
+    let basic = HttpConfig { user: Some("me".into()), password: Some(Secret::new("hunter2")), ..web.tls_config() };
+    assert!(origin(token.clone()).stat("token/file").await.is_ok() && origin(basic.clone()).stat("basic/file").await.is_ok());
+    for (config, path) in [(token.clone(), "basic/file"), (basic.clone(), "token/file"), (web.tls_config(), "token/file")] {
+        let (of, shown) = (origin(config.clone()), format!("{config:?}"));
+        let error = of.stat(path).await.unwrap_err();
+        assert_eq!((error.code.as_str(), error.class), ("auth_failed", Class::Denied));
+        assert!(!format!("{error:?}{shown}").contains("hunter2") && !format!("{error:?}").contains("aHVudGVyMg"), "{error:?} {shown}");
+    }
+    let wrong = |config: HttpConfig| HttpOrigin::new(&config).err().expect("refused");
+    let plain = wrong(HttpConfig { base_url: web.config().base_url, ..token.clone() });
+    assert!(plain.message.contains("allow_http") && !plain.message.contains("hunter2"), "{plain:?}");
+    assert!(HttpOrigin::new(&HttpConfig { base_url: web.config().base_url, allow_http: true, ..token.clone() }).is_ok());
+    for half in [
+        HttpConfig { user: None, ..basic.clone() },
+        HttpConfig { password: None, ..basic.clone() },
+        HttpConfig { user: Some("me".into()), ..token },
+    ] {
+        assert!(!wrong(half).message.contains("hunter2"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redirects_are_followed_as_far_as_is_safe() {
+    let Some(other) = Web::nginx("") else { return };
+    let locations = format!(
+        "location /near/ {{ return 302 /real/file; }} location /far/ {{ return 307 https://localhost:{}/far; }}\n\
+         location /down/ {{ return 302 http://127.0.0.1:{}/far; }} location /loop/ {{ return 302 /loop/x; }}\n\
+         location /metadata/ {{ return 302 https://169.254.169.254/latest; }}",
+        other.tls_port, other.port
+    );
+    let Some(web) = Web::nginx(&locations) else { return };
+    other.write("far", b"far");
+    web.write("real/file", b"near");
+    // Both certificates are called localhost; their authorities are two.
+    let both = std::fs::read_to_string(web.ca_file()).unwrap() + &std::fs::read_to_string(other.ca_file()).unwrap();
+    std::fs::write(web.ca_file(), both).unwrap();
+    let origin = origin(HttpConfig { bearer_token: Some(Secret::new("hunter2")), ..web.tls_config() });
+    for (path, bytes) in [("near/x", b"near".as_slice()), ("far/x", b"far")] {
+        assert_eq!(get(&*origin, &origin.stat(path).await.unwrap()).await.unwrap(), bytes);
+    }
+    assert!(!web.requests("Bearer hunter2").is_empty() && !other.requests("/far").is_empty());
+    assert!(other.requests("hunter2").is_empty(), "another host was told the credentials");
+    for (path, why) in [("down/x", "from https to http"), ("loop/x", "again and again"), ("metadata/x", "link-local")] {
+        let error = origin.stat(path).await.unwrap_err();
+        assert!(error.code == "denied" && error.message.contains(why), "{error:?}");
+    }
+    assert!(other.requests("hunter2").is_empty() && web.requests("302 /loop").len() <= 6, "{:?}", web.requests("302 /loop"));
+    let itself = HttpOrigin::new(&HttpConfig { base_url: "http://169.254.169.254/".into(), ..HttpConfig::default() }).err().unwrap();
+    assert!(itself.message.contains("link-local"), "{itself:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_say_who_must_act() {
+    let locations = "location /500/ { return 500; } location /503/ { return 503; } location /gone/ { return 410; }\n\
+                     location /teapot/ { return 418; } location /busy/ { if (-f $document_root/busy/now) { return 503; } }";
+    let Some(web) = Web::nginx(locations) else { return };
+    let of = origin(web.config());
+    let cases = [("500/x", "io_error", Class::Transient), ("503/x", "origin_unreachable", Class::Transient)];
+    let final_ones = [
+        ("gone/x", "not_found", Class::InvalidInput),
+        ("denied/x", "denied", Class::Denied),
+        ("teapot/x", "bad_request", Class::InvalidInput),
+    ];
+    for (path, code, class) in cases.into_iter().chain(final_ones) {
+        let error = of.stat(path).await.unwrap_err();
+        assert_eq!((error.code.as_str(), error.class, error.subject.as_str()), (code, class, path), "{error:?}");
+    }
+    assert_eq!((web.requests("500 /500/x").len(), web.requests("/gone/x").len()), (3, 1), "only what may pass is asked again");
+    web.write("busy/now", b"");
+    web.write("busy/file", b"x");
+    let (entry, ()) = tokio::join!(of.stat("busy/file"), async {
+        while web.requests("503 /busy").is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        std::fs::remove_file(web.data().join("busy/now")).unwrap();
+    });
+    assert_eq!(entry.unwrap().size_bytes, 1);
+    let nobody = origin(HttpConfig { base_url: format!("http://127.0.0.1:{}", free_port()), ..web.config() });
+    let error = nobody.stat("file").await.unwrap_err();
+    assert_eq!((error.code.as_str(), error.class), ("origin_unreachable", Class::Transient), "{error:?}");
+    assert!(!nobody.probe("", false).await.reachable);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_wants_to_be_left_alone_is() {
+    let locations = "location /long/ { add_header Retry-After 60 always; return 429; }\n\
+                     location /short/ { add_header Retry-After 1 always; if (-f $document_root/short/now) { return 429; } }";
+    let Some(web) = Web::nginx(locations) else { return };
+    web.write("short/now", b"");
+    web.write("short/file", b"x");
+    let of = origin(web.config());
+    let started = Instant::now();
+    let (entry, ()) = tokio::join!(of.stat("short/file"), async {
+        while web.requests("429 /short").is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        std::fs::remove_file(web.data().join("short/now")).unwrap();
+    });
+    assert!(entry.is_ok() && started.elapsed() >= Duration::from_millis(990), "{entry:?} after {:?}", started.elapsed());
+    let error = of.stat("long/file").await.unwrap_err();
+    assert_eq!((error.class, error.retry_after_s), (Class::Transient, Some(60.0)), "{error:?}");
+    let again = of.stat("short/file").await.unwrap_err();
+    assert!(again.code == "origin_unreachable" && again.retry_after_s.unwrap() > 50.0, "{again:?}");
+    assert_eq!((web.requests("/long/").len(), web.requests("/short/file").len()), (1, 2), "it was asked nevertheless");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_of_tls_are_told_apart() {
+    let Some(web) = Web::nginx("") else { return };
+    web.write("file", b"x");
+    let stranger = origin(HttpConfig { ca_file: None, ..web.tls_config() }).stat("file").await.unwrap_err();
+    assert_eq!((stranger.code.as_str(), stranger.class), ("certificate_refused", Class::Denied), "{stranger:?}");
+    assert!(stranger.message.contains("ca_file"), "{stranger:?}");
+    let other_name = HttpConfig { base_url: format!("https://127.0.0.1:{}", web.tls_port), ..web.tls_config() };
+    let error = origin(other_name).stat("file").await.unwrap_err();
+    assert!(error.code == "certificate_refused" && error.message.contains("not valid for name"), "{error:?}");
+    let no_tls = HttpConfig { base_url: format!("https://localhost:{}", web.port), ..web.tls_config() };
+    let error = origin(no_tls).stat("file").await.unwrap_err();
+    assert_eq!((error.code.as_str(), error.class), ("origin_unreachable", Class::Transient), "{error:?}");
+    for file in ["nowhere.pem".into(), web.data().join("file")] {
+        let error = HttpOrigin::new(&HttpConfig { ca_file: Some(file), ..web.tls_config() }).err().unwrap();
+        assert!(error.code == "bad_request" && error.message.contains("ca_file"), "{error:?}");
+    }
+}
