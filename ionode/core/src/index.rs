@@ -3,6 +3,7 @@
 //! The one rule: `apply` is the only way a record changes the index, at a restart as in live work.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use crate::error::ApiError;
 use crate::record::{Partial, Record, Source};
@@ -15,6 +16,24 @@ struct Slot {
     leases: u32,
     /// Deleted in the log, bytes not gone yet: they count as used and nobody may see the replica.
     leaving: bool,
+}
+
+/// How many replicas there are of each state; what is being deleted is leaving, whatever it was before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    pub present: usize,
+    pub quarantined: usize,
+    pub leaving: usize,
+}
+
+impl Census {
+    fn of(&mut self, slot: &Slot) -> &mut usize {
+        match (slot.leaving, slot.replica.state) {
+            (true, _) => &mut self.leaving,
+            (false, ReplicaState::Present) => &mut self.present,
+            (false, ReplicaState::Quarantined) => &mut self.quarantined,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -30,6 +49,8 @@ pub struct Index {
     pub space: Space,
     epoch: u64,
     slots: BTreeMap<ReplicaKey, Slot>,
+    /// Invariant: counts `slots`.
+    census: Census,
     partials: BTreeMap<ReplicaKey, PartialSlot>,
     leases: BTreeMap<String, Vec<ReplicaKey>>,
     next_age: u64,
@@ -67,11 +88,7 @@ impl Index {
                 self.insert(replica.clone());
             }),
             Record::Delete { key } => self.remove(key),
-            Record::Quarantine { key } => {
-                if let Some(slot) = self.slots.get_mut(key) {
-                    slot.replica.state = ReplicaState::Quarantined;
-                }
-            }
+            Record::Quarantine { key } => self.change(key, |slot| slot.replica.state = ReplicaState::Quarantined),
             Record::Epoch { epoch } => self.epoch = self.epoch.max(*epoch),
             Record::Partial(partial) => self.put_partial(partial.clone(), false),
             Record::PartialGone { key } => self.drop_partial(key),
@@ -95,15 +112,24 @@ impl Index {
     }
 
     fn insert(&mut self, replica: Replica) {
-        let before = self.slots.insert(replica.key(), Slot { replica, leases: 0, leaving: false });
-        if let Some(before) = before {
-            self.space.free_used(before.replica.size_bytes);
-        }
+        self.remove(&replica.key());
+        let slot = Slot { replica, leases: 0, leaving: false };
+        *self.census.of(&slot) += 1;
+        self.slots.insert(slot.replica.key(), slot);
     }
 
     fn remove(&mut self, key: &ReplicaKey) {
         if let Some(slot) = self.slots.remove(key) {
+            *self.census.of(&slot) -= 1;
             self.space.free_used(slot.replica.size_bytes);
+        }
+    }
+
+    fn change(&mut self, key: &ReplicaKey, change: impl FnOnce(&mut Slot)) {
+        if let Some(slot) = self.slots.get_mut(key) {
+            *self.census.of(slot) -= 1;
+            change(slot);
+            *self.census.of(slot) += 1;
         }
     }
 
@@ -118,6 +144,17 @@ impl Index {
 
     pub fn replicas(&self) -> impl Iterator<Item = &Replica> {
         self.slots.values().filter(|slot| !slot.leaving).map(|slot| &slot.replica)
+    }
+
+    pub fn census(&self) -> Census {
+        self.census
+    }
+
+    /// The next `limit` replicas behind a key, in the order of keys: for those who go through all of them and let others in between.
+    pub fn replicas_behind(&self, key: Option<&ReplicaKey>, limit: usize) -> impl Iterator<Item = &Replica> {
+        let behind = key.map_or(Bound::Unbounded, Bound::Excluded);
+        let slots = self.slots.range((behind, Bound::Unbounded));
+        slots.map(|(_, slot)| slot).filter(|slot| !slot.leaving).map(|slot| &slot.replica).take(limit)
     }
 
     /// The replica if it may be read.
@@ -135,7 +172,7 @@ impl Index {
 
     /// Hides a replica that is about to be deleted. `false`: there was none.
     pub fn begin_delete(&mut self, key: &ReplicaKey) -> Result<bool, ApiError> {
-        let Some(slot) = self.slots.get_mut(key) else { return Ok(false) };
+        let Some(slot) = self.slots.get(key) else { return Ok(false) };
         if slot.leases > 0 {
             let message = format!("replica {key} is open under {} leases; delete it again when they have been released", slot.leases);
             return Err(ApiError::refused("replica_busy", &key.file_id, message));
@@ -143,15 +180,13 @@ impl Index {
         if slot.leaving {
             return Ok(false);
         }
-        slot.leaving = true;
+        self.change(key, |slot| slot.leaving = true);
         Ok(true)
     }
 
     /// A delete that could not be logged: the replica is seen again.
     pub fn abandon_delete(&mut self, key: &ReplicaKey) {
-        if let Some(slot) = self.slots.get_mut(key) {
-            slot.leaving = false;
-        }
+        self.change(key, |slot| slot.leaving = false);
     }
 
     /// All or none: an attempt's leases name every replica it may read.
@@ -250,6 +285,11 @@ impl Index {
         let found = (self.space.used_bytes(), self.space.idle_bytes(), self.space.reserved_bytes());
         if found != (used, idle, reserved) {
             return Err(format!("space says {found:?}, the parts sum to {:?}", (used, idle, reserved)));
+        }
+        let mut census = Census::default();
+        self.slots.values().for_each(|slot| *census.of(slot) += 1);
+        if census != self.census {
+            return Err(format!("the census says {:?}, the slots count {census:?}", self.census));
         }
         for (key, slot) in &self.slots {
             let leases = self.leases.values().flatten().filter(|leased| *leased == key).count();

@@ -24,6 +24,15 @@ struct Lane {
     waiting: BTreeSet<(i64, u64, String)>,
 }
 
+/// How one lane stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LaneState<'a> {
+    pub origin_id: &'a str,
+    pub running: usize,
+    pub waiting: usize,
+    pub limit: f64,
+}
+
 impl Lane {
     fn new() -> Self {
         Self { limit: LIMIT_START, running: 0, waiting: BTreeSet::new() }
@@ -51,6 +60,12 @@ impl Queue {
         self.waiting.insert(transfer_id.to_string(), (origin_id.to_string(), priority, self.next_seq));
         let lane = self.lanes.entry(origin_id.to_string()).or_insert_with(Lane::new);
         lane.waiting.insert((priority, self.next_seq, transfer_id.to_string()));
+    }
+
+    /// Takes all that wait out of the queue: nothing starts any more.
+    pub fn clear(&mut self) -> Vec<String> {
+        self.lanes.values_mut().for_each(|lane| lane.waiting.clear());
+        self.waiting.drain().map(|(transfer_id, _)| transfer_id).collect()
     }
 
     /// `false`: it does not wait here (it runs, or is done).
@@ -96,6 +111,14 @@ impl Queue {
 
     pub fn running(&self) -> usize {
         self.lanes.values().map(|lane| lane.running).sum()
+    }
+    pub fn lanes(&self) -> impl Iterator<Item = LaneState<'_>> {
+        self.lanes.iter().map(|(origin_id, lane)| LaneState {
+            origin_id,
+            running: lane.running,
+            waiting: lane.waiting.len(),
+            limit: lane.limit,
+        })
     }
     pub fn limit(&self, origin_id: &str) -> Option<f64> {
         self.lanes.get(origin_id).map(|lane| lane.limit)
@@ -148,6 +171,22 @@ mod tests {
         queue.push("lab", "a", 0);
         assert!(queue.remove("a"));
         assert!(!queue.remove("a"));
+        assert!(queue.start().is_empty());
+    }
+
+    #[test]
+    fn a_cleared_queue_starts_nothing_and_goes_on() {
+        let mut queue = Queue::default();
+        for n in 0..10 {
+            queue.push("lab", &format!("t{n}"), 0);
+        }
+        queue.start();
+        let lane = |queue: &Queue| queue.lanes().map(|lane| (lane.running, lane.waiting)).collect::<Vec<_>>();
+        assert_eq!(lane(&queue), [(8, 2)]);
+        let mut cleared = queue.clear();
+        cleared.sort();
+        assert_eq!((cleared, lane(&queue)), (vec!["t8".to_string(), "t9".to_string()], vec![(8, 0)]));
+        queue.finished("lab", Outcome::Neutral);
         assert!(queue.start().is_empty());
     }
 }

@@ -7,9 +7,13 @@
 pub mod attempts;
 pub mod blocks;
 pub mod client;
+pub mod ending;
 pub mod failure;
 pub mod growing;
+pub mod health;
 pub mod http;
+pub mod logging;
+pub mod metrics;
 pub mod node;
 pub mod peers;
 pub mod replicas;

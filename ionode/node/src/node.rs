@@ -50,6 +50,8 @@ pub struct OpenOrigin {
     pub origin: Arc<dyn Origin>,
     /// Kind, host and base, hashed: what partials are joined by. Credentials are not part of it.
     pub identity: String,
+    /// What metrics call it.
+    pub label: String,
 }
 
 pub struct Node {
@@ -64,12 +66,15 @@ pub struct Node {
     pub peers: Peers,
     pub growing: Arc<Growing>,
     pub ending: CancellationToken,
+    pub started: Instant,
     books: Mutex<Books>,
     origins: RwLock<HashMap<String, OpenOrigin>>,
     newest_event: watch::Sender<u64>,
     draining: AtomicBool,
     last_call: Mutex<Instant>,
     calls_open: AtomicUsize,
+    /// Of those, calls that change something.
+    calls_working: AtomicUsize,
     /// Epochs are raised one at a time, each on disk before the first call under it is served.
     epoch_turn: tokio::sync::Mutex<()>,
 }
@@ -90,12 +95,14 @@ impl Node {
             peers: Peers::default(),
             growing: Arc::default(),
             ending: CancellationToken::new(),
+            started: Instant::now(),
             books: Mutex::new(Books { index: opened.index, events: EventBuffer::new(EVENTS_KEPT_MAX) }),
             origins: RwLock::default(),
             newest_event: watch::Sender::new(0),
             draining: AtomicBool::new(false),
             last_call: Mutex::new(Instant::now()),
             calls_open: AtomicUsize::new(0),
+            calls_working: AtomicUsize::new(0),
             epoch_turn: tokio::sync::Mutex::default(),
         };
         for key in &opened.lost {
@@ -152,9 +159,15 @@ impl Node {
     }
 
     /// To be held for as long as an authenticated call is answered.
-    pub fn open_call(self: &Arc<Self>) -> OpenCall {
+    pub fn open_call(self: &Arc<Self>, works: bool) -> OpenCall {
         self.calls_open.fetch_add(1, Ordering::Relaxed);
-        OpenCall(self.clone())
+        self.calls_working.fetch_add(usize::from(works), Ordering::Relaxed);
+        OpenCall { node: self.clone(), works }
+    }
+
+    /// Whether a call that an ordered end waits for is under way: one that changes something, or a reader of content.
+    pub fn is_working(&self) -> bool {
+        self.calls_working.load(Ordering::Relaxed) > 0
     }
 
     /// How long nobody has called; zero while a call is answered.
@@ -201,6 +214,7 @@ impl Node {
         let message = format!("replica {key} {what}; it is quarantined and has to be made again");
         let error = ApiError::corrupt("checksum_mismatch", &key.file_id, message);
         tracing::warn!(replica = %key, what, "quarantined a replica");
+        crate::metrics::counts().quarantines.inc();
         self.emit(cause, Fact::ReplicaCorrupt { file_id: key.file_id.clone(), generation: key.generation.clone(), error });
     }
 
@@ -295,12 +309,25 @@ impl Node {
     }
 }
 
-pub struct OpenCall(Arc<Node>);
+pub struct OpenCall {
+    node: Arc<Node>,
+    works: bool,
+}
+
+impl OpenCall {
+    /// From now on an ordered end waits for it.
+    pub fn works(mut self) -> Self {
+        self.node.calls_working.fetch_add(usize::from(!self.works), Ordering::Relaxed);
+        self.works = true;
+        self
+    }
+}
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        *self.0.last_call.lock().expect("nobody panics here") = Instant::now();
-        self.0.calls_open.fetch_sub(1, Ordering::Relaxed);
+        *self.node.last_call.lock().expect("nobody panics here") = Instant::now();
+        self.node.calls_open.fetch_sub(1, Ordering::Relaxed);
+        self.node.calls_working.fetch_sub(usize::from(self.works), Ordering::Relaxed);
     }
 }
 

@@ -16,11 +16,13 @@ use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use stager_core::stripes::Layout;
 
+use tracing::Instrument;
+
 use crate::failure::{at, bad_request};
 use crate::growing::Growth;
 use crate::node::{Cause, Node};
 use crate::store::digest::Digests;
-use crate::store::{digest, tree, Content, Store};
+use crate::store::{digest, tree, Place, Store};
 use crate::wire::{Fact, SourceAnswer};
 
 pub fn get(node: &Node, key: &ReplicaKey) -> Result<Replica, ApiError> {
@@ -42,12 +44,13 @@ pub fn delete(node: &Arc<Node>, cause: Cause, key: ReplicaKey) -> Result<(), Api
         return Ok(());
     }
     let node = node.clone();
-    tokio::spawn(async move {
+    let finishing = async move {
         if let Err(error) = finish_delete(&node, &cause, &key).await {
             tracing::error!(replica = %key, %error, "a delete could not be finished; the replica stays");
             node.books().index.abandon_delete(&key);
         }
-    });
+    };
+    tokio::spawn(finishing.in_current_span());
     Ok(())
 }
 
@@ -99,13 +102,13 @@ pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
 /// Of the content as it is now; `None` where a file of it is missing.
 fn digests_now(node: &Node, replica: &Replica) -> Result<Option<Digests>, ApiError> {
     match node.store.content(replica)? {
-        Content::InLog(bytes) => Ok(Some(digest::of_bytes(&bytes, false))),
-        Content::File(path) => match File::open(&path) {
+        Place::InLog(bytes) => Ok(Some(digest::of_bytes(&bytes, false))),
+        Place::File(path) => match File::open(&path) {
             Ok(file) => digest::of_file(&file, &path, false).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(crate::failure::disk("opening", &path, &error)),
         },
-        Content::Tree { top, manifest } => tree::verify(&top, &manifest),
+        Place::Tree { top, manifest } => tree::verify(&top, &manifest),
     }
 }
 
@@ -136,10 +139,12 @@ pub async fn source(node: &Node, key: &ReplicaKey, wait: Duration) -> Result<Sou
 }
 
 /// What can be read of a replica now.
-pub struct Opened {
+pub struct Content {
     pub file: Arc<File>,
     pub path: PathBuf,
     pub size_bytes: u64,
+    /// As it was committed; `None` where it is not, or not all of it.
+    pub crc64nvme: Option<String>,
     /// It is still being made: bytes are read once they are there.
     pub growth: Option<Growth>,
     /// Only these of its stripes are here.
@@ -155,7 +160,7 @@ pub fn whole(replica: Replica) -> Result<Replica, ApiError> {
 }
 
 /// The open file of a replica or of one member. Content that lies in the log comes in a file in memory.
-pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<Opened, ApiError> {
+pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<Content, ApiError> {
     let here = {
         let books = node.books();
         match (books.index.readable(key).cloned(), node.growing.get(key)) {
@@ -167,31 +172,35 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
         Ok(replica) => replica,
         Err(growth) => {
             let (file, path, size_bytes, stripes) = (growth.file.clone(), node.store.partial_path(key), growth.size_bytes, growth.stripes);
-            return Ok(Opened { file, path, size_bytes, growth: Some(growth), stripes });
+            return Ok(Content { file, path, size_bytes, crc64nvme: None, growth: Some(growth), stripes });
         }
     };
-    let (path, size_bytes) = match (node.store.content(&replica)?, member) {
-        (Content::InLog(bytes), None) => {
+    let (path, size_bytes, crc64nvme) = match (node.store.content(&replica)?, member) {
+        (Place::InLog(bytes), None) => {
             let (file, path) = in_memory(&replica, &bytes)?;
-            return Ok(Opened { file: Arc::new(file), path, size_bytes: replica.size_bytes, growth: None, stripes: None });
+            let (size_bytes, crc64nvme) = (replica.size_bytes, Some(replica.crc64nvme));
+            return Ok(Content { file: Arc::new(file), path, size_bytes, crc64nvme, growth: None, stripes: None });
         }
-        (Content::File(path), None) => (path, replica.stripes.map_or(replica.size_bytes, |layout| layout.file_bytes)),
-        (Content::Tree { top, manifest }, Some(member)) => {
+        (Place::File(path), None) => match replica.stripes {
+            Some(layout) => (path, layout.file_bytes, None),
+            None => (path, replica.size_bytes, Some(replica.crc64nvme)),
+        },
+        (Place::Tree { top, manifest }, Some(member)) => {
             let manifest = tree::Manifest::read(&manifest)?;
             let entry = manifest.member(member).ok_or_else(|| {
                 ApiError::invalid("not_found", member, format!("the directory {key} has no member {member}; list its manifest"))
             })?;
-            (top.join(member), entry.size_bytes)
+            (top.join(member), entry.size_bytes, Some(entry.crc64nvme.clone()))
         }
-        (Content::InLog(_) | Content::File(_), Some(_)) => {
+        (Place::InLog(_) | Place::File(_), Some(_)) => {
             return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no members; leave ?member out")))
         }
-        (Content::Tree { .. }, None) => {
+        (Place::Tree { .. }, None) => {
             return Err(bad_request(&key.file_id, format!("replica {key} is a directory; name one ?member=path")))
         }
     };
     let file = File::open(&path).map_err(at("opening", &path))?;
-    Ok(Opened { file: Arc::new(file), path, size_bytes, growth: None, stripes: replica.stripes })
+    Ok(Content { file: Arc::new(file), path, size_bytes, crc64nvme, growth: None, stripes: replica.stripes })
 }
 
 pub fn read_manifest(node: &Node, key: &ReplicaKey) -> Result<Vec<u8>, ApiError> {
@@ -226,7 +235,8 @@ pub fn in_memory(replica: &Replica, content: &[u8]) -> Result<(File, PathBuf), A
 
 /// Disk work off the runtime's threads. A panic there is a bug and comes back as one.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Result<T, ApiError> {
-    match tokio::task::spawn_blocking(work).await {
+    let span = tracing::Span::current();
+    match tokio::task::spawn_blocking(move || span.in_scope(work)).await {
         Ok(outcome) => outcome,
         Err(error) => {
             Err(ApiError::transient("io_error", "node", format!("a disk task of the node ended early ({error}); look at its log")))

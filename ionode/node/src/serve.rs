@@ -13,7 +13,6 @@ use clap::{Args, ValueEnum};
 use stager_core::error::ApiError;
 use stager_core::ids::check_id;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::signal::unix::{signal, SignalKind};
 
 use crate::failure::{at, bad_request};
 use crate::node::{Node, API};
@@ -21,7 +20,7 @@ use crate::store::durability::Durability;
 use crate::store::Settings;
 use crate::store::recovery::{self, Unopened};
 use crate::wire::Rendezvous;
-use crate::{attempts, http};
+use crate::{attempts, ending, http, logging};
 
 pub const EXIT_LOCKED: i32 = 3;
 const EXIT_FAULT: i32 = 1;
@@ -55,6 +54,9 @@ pub struct ServeOptions {
     /// End when no call came for so many seconds and no transfer runs
     #[arg(long, value_name = "SECONDS")]
     idle_exit_s: Option<u64>,
+    /// How long SIGTERM lets running transfers and calls go on; what is left then is cut off and can be resumed
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    drain_s: u64,
     /// Off is for benchmarks only: a power loss may then take what was acknowledged
     #[arg(long, value_enum, default_value_t = Switch::On)]
     fsync: Switch,
@@ -74,7 +76,7 @@ enum Switch {
 
 /// Returns the exit code.
 pub fn run(options: ServeOptions) -> i32 {
-    tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_max_level(options.log).with_current_span(false).init();
+    logging::start(options.log);
     // Everything this process keeps is its owner's alone; what it writes to an origin has the rights its starter's umask gives.
     let inherited = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
     stager_origins::rights::set_umask(inherited.bits());
@@ -166,7 +168,8 @@ async fn serve(node: Arc<Node>, options: &ServeOptions) -> Result<(), ApiError> 
     announce(&node, &options.socket, tcp_address.clone())?;
     let socket_path = options.socket.display().to_string();
     tracing::info!(node_id = node.node_id, incarnation = node.incarnation, socket = socket_path, tcp = tcp_address, "the node listens");
-    tokio::spawn(watch_signals(node.clone()));
+    tokio::spawn(logging::tell_left_out());
+    tokio::spawn(ending::watch_signals(node.clone(), Duration::from_secs(options.drain_s)));
     if let Some(idle_s) = options.idle_exit_s {
         tokio::spawn(watch_idleness(node.clone(), Duration::from_secs(idle_s)));
     }
@@ -218,36 +221,13 @@ fn announce(node: &Node, socket: &Path, tcp: Option<String>) -> Result<(), ApiEr
     recovery::write_whole(&node.store.rendezvous_path(), &bytes, Durability(false))
 }
 
-async fn watch_signals(node: Arc<Node>) {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else { return };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    shut_down(node, Duration::ZERO);
-}
-
-/// Takes no new work from now on; ends when no transfer runs or `drain` is over.
-pub fn shut_down(node: Arc<Node>, drain: Duration) {
-    node.start_draining();
-    tokio::spawn(async move {
-        let idle = async {
-            while !node.transfers.is_idle() {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        };
-        let _ = tokio::time::timeout(drain, idle).await;
-        node.ending.cancel();
-    });
-}
-
 async fn watch_idleness(node: Arc<Node>, idle: Duration) {
     let mut looks = tokio::time::interval(Duration::from_secs(1).min(idle.max(Duration::from_millis(100))));
     loop {
         looks.tick().await;
         if node.quiet_for() >= idle && node.transfers.is_idle() {
             tracing::info!(idle_s = idle.as_secs(), "nobody called for long enough; the node ends itself");
-            return shut_down(node, Duration::ZERO);
+            return ending::shut_down(node, Duration::ZERO);
         }
     }
 }

@@ -195,6 +195,25 @@ fn a_copy_goes_on_from_another_source_whatever_the_first_one_did() {
     }
 }
 
+#[test]
+fn a_source_whose_disk_is_wrong_quarantines_what_it_served() {
+    use std::os::unix::fs::{FileExt, PermissionsExt};
+    let root = tempfile::tempdir().unwrap();
+    let nodes = cluster(root.path(), &["a", "b", "c"], 1 << 30);
+    let bytes = noise(8, 9 * MIB);
+    placed(&nodes[0], "f1", &bytes);
+    placed(&nodes[2], "f1", &bytes);
+    let shelves = std::fs::read_dir(nodes[0].root.join("store/data")).unwrap();
+    let path = shelves.map(|shelf| shelf.unwrap().path().join("f1@g0")).find(|path| path.exists()).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().write_all_at(b"rot", 5 * MIB as u64).unwrap();
+    nodes[1].ok("PUT", "transfers/t1", copy("f1", "g1", &["a", "c"], bytes.len(), &hash(&bytes)));
+    assert_eq!(nodes[1].ended("t1")["kind"], "transfer_done");
+    assert!(nodes[1].content("f1", "g1") == bytes);
+    nodes[0].event("it tells of its damage", |event| event["kind"] == "replica_corrupt" && event["file_id"] == "f1");
+    assert_eq!(nodes[0].ok("GET", "replicas/f1/g0", Value::Null)["state"], "quarantined");
+}
+
 /// Its first range is poisoned in a way that only the hash of the whole shows, then its source is gone.
 #[test]
 fn a_poisoned_beginning_does_not_spoil_an_honest_source() {

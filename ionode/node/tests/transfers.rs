@@ -229,7 +229,7 @@ fn one_stalled_origin_holds_nobody_else() {
 #[test]
 fn an_upload_arrives_is_adopted_and_does_not_overwrite() {
     let root = tempfile::tempdir().unwrap();
-    let bytes = noise(12, 2 * MIB);
+    let bytes = noise(12, 9 * MIB + 7);
     source(&root.path().join("lab"), "one", &bytes);
     let node = Host::start(root.path(), 1 << 30);
     node.put_file_origin(&root.path().join("lab"));
@@ -238,6 +238,7 @@ fn an_upload_arrives_is_adopted_and_does_not_overwrite() {
     let event = node.ended("u1");
     assert_eq!((event["kind"].as_str(), event["transfer_kind"].as_str()), (Some("transfer_done"), Some("upload")), "{event}");
     assert!(event["verified"].is_string() && event["token"].is_string());
+    assert_eq!(node.telemetry("u1")["bytes_done"], bytes.len(), "not what was sent, but the last piece");
     assert!(std::fs::read(root.path().join("lab/out/copy")).unwrap() == bytes);
     node.ok("PUT", "transfers/u2", upload("f1", "t1", "out/copy", "fail"));
     assert_eq!(node.ended("u2")["verified"], "adopted");

@@ -110,6 +110,7 @@ pub struct Upload<'a> {
     pub executable: bool,
     /// Unique for this content's way to this path, the same for every transfer that tries it: part of the temporary name.
     pub transfer_id: &'a str,
+    /// Told of each piece the origin has taken: its bytes, not their sum.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
 }
 

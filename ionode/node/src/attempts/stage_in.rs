@@ -23,7 +23,7 @@ use crate::sandbox::folder::Folder;
 use crate::sandbox::{copy, folder};
 use crate::seals;
 use crate::store::tree::Manifest;
-use crate::store::Content;
+use crate::store::Place;
 use crate::wire::{Access, Input, MountOrder, StageInAnswer, StageInRequest};
 
 pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, mut request: StageInRequest) -> Result<StageInAnswer, ApiError> {
@@ -122,7 +122,7 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
         let target = Target::make_room(sandbox, &input.path)?;
         let content = node.store.content(&replica)?;
         // What lies in the log has no file to be linked: a copy of so little costs less than a mount.
-        if input.access == Access::Copy || matches!(content, Content::InLog(_)) {
+        if input.access == Access::Copy || matches!(content, Place::InLog(_)) {
             target.copy(content, &replica)?;
             answer.copied_bytes += replica.size_bytes;
             continue;
@@ -163,16 +163,16 @@ impl<'a> Target<'a> {
         made.map_err(at("making", &self.path))
     }
 
-    fn copy(&self, content: Content, replica: &Replica) -> Result<(), ApiError> {
+    fn copy(&self, content: Place, replica: &Replica) -> Result<(), ApiError> {
         let (source, manifest) = match content {
-            Content::InLog(bytes) => {
+            Place::InLog(bytes) => {
                 let made = self.folder.make_file(self.name, mode(replica.executable)).map_err(at("making", &self.path))?;
                 return (&made).write_all(&bytes).map_err(at("writing", &self.path));
             }
-            Content::File(source) => {
+            Place::File(source) => {
                 return copy_file(&source, replica.size_bytes, replica.executable, &self.folder, self.name, &self.path)
             }
-            Content::Tree { top, manifest } => (top, Manifest::read(&manifest)?),
+            Place::Tree { top, manifest } => (top, Manifest::read(&manifest)?),
         };
         self.folder.make_folder(self.name, 0o700).map_err(at("making", &self.path))?;
         for below in manifest.folders() {

@@ -4,7 +4,6 @@
 
 use bytes::Bytes;
 use futures::stream::Stream;
-use futures::TryStreamExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
@@ -41,8 +40,12 @@ fn full(bytes: Bytes) -> Body {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
-pub fn stream(chunks: impl Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static) -> Body {
-    StreamBody::new(chunks.map_ok(Frame::data)).boxed_unsync()
+pub fn bytes(bytes: Bytes) -> Answer {
+    Response::new(full(bytes))
+}
+
+pub fn frames(frames: impl Stream<Item = Result<Frame<Bytes>, std::io::Error>> + Send + 'static) -> Body {
+    StreamBody::new(frames).boxed_unsync()
 }
 
 pub fn failure(failure: Failure) -> Answer {

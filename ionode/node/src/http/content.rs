@@ -1,82 +1,203 @@
 //! Reading a replica over HTTP, in ranges, in bounded memory.
 //!
-//! The one rule: a body that cannot be read to its end breaks the connection; it never ends early as if it were whole.
+//! The one rule: a body that cannot be read to its end, or is not what was committed, breaks the connection; it never ends as if it were
+//! whole. A reader that checks `x-stager-crc64nvme` knows the same of the way to it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::stream::{self, StreamExt};
-use hyper::header::{HeaderMap, HeaderValue, ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
+use crc_fast::{CrcAlgorithm, Digest};
+use futures::stream;
+use hyper::body::Frame;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE, TE, TRAILER};
 use hyper::{Response, StatusCode};
 use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
 
 use super::answer::{self, Answer};
-use crate::blocks;
-use crate::failure::Failure;
-use crate::node::Node;
-use crate::replicas::{blocking, open_content, read_manifest, Opened};
+use super::framed;
+use crate::failure::{at, Failure};
+use crate::node::{Cause, Node, OpenCall};
+use crate::replicas::{blocking, open_content, read_manifest, Content};
 
-const CHUNK_BYTES: u64 = blocks::BLOCK_BYTES as u64;
+const CHUNK_BYTES: u64 = 1 << 20;
+/// Of the whole body, whatever range it is; 16 hex digits. In front where it is known by then, else behind the body.
+const CRC64NVME: HeaderName = HeaderName::from_static("x-stager-crc64nvme");
 
-pub async fn content(node: Arc<Node>, key: ReplicaKey, member: Option<String>, headers: HeaderMap) -> Result<Answer, Failure> {
-    let asked = key.clone();
-    let content = blocking(move || open_content(&node, &asked, member.as_deref())).await?;
+/// Who asks, and for what.
+pub struct Asker {
+    pub node: Arc<Node>,
+    pub cause: Cause,
+    pub headers: HeaderMap,
+    pub open: OpenCall,
+}
+
+pub async fn content(asker: Asker, key: ReplicaKey, member: Option<String>) -> Result<Answer, Failure> {
+    let (node, subject) = (asker.node.clone(), key.clone());
+    let content = blocking(move || open_content(&node, &subject, member.as_deref())).await?;
     let size_bytes = content.size_bytes;
-    let asked = headers.get(RANGE).and_then(|value| value.to_str().ok()).map(|text| range(text, size_bytes));
+    let asked = asker.headers.get(RANGE).and_then(|value| value.to_str().ok()).map(|text| range(text, size_bytes));
     let (status, start, end) = match asked {
         Some(Asked::Part(start, end)) => (StatusCode::PARTIAL_CONTENT, start, end),
         Some(Asked::Unsatisfiable) => return Ok(unsatisfiable(size_bytes)),
         Some(Asked::Ignored) | None => (StatusCode::OK, 0, size_bytes),
     };
-    let shift = shift(&content, &key, start, end)?;
-    let framed = headers.get(ACCEPT).is_some_and(|value| value.as_bytes() == blocks::MEDIA_TYPE.as_bytes());
-    let (media_type, length) = match framed {
-        true => (blocks::MEDIA_TYPE, blocks::framed_bytes(end - start)),
-        false => ("application/octet-stream", end - start),
+    let blocks = asker.headers.get(ACCEPT).is_some_and(|value| value.as_bytes() == crate::blocks::MEDIA_TYPE.as_bytes());
+    if blocks || content.growth.is_some() || content.stripes.is_some() {
+        return framed::answer(asker, &key, content, start..end, status, blocks);
+    }
+    let trailers = asker.headers.get(TE).and_then(|value| value.to_str().ok()).is_some_and(|te| te.contains("trailers"));
+    let mut answer = match (end - start == size_bytes, end - start <= CHUNK_BYTES) {
+        (true, _) => Sending::new(asker, key, content, start..end).whole(),
+        (false, true) => piece(content, start..end).await?,
+        (false, false) => Sending::new(asker, key, content, start..end).part(trailers),
     };
-    let mut answer = Response::new(answer::stream(chunks(content, start, end, shift, framed)));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    headers.insert(CONTENT_LENGTH, length.into());
+    // A trailer needs a body in chunks, which says its length by its end.
+    if !headers.contains_key(TRAILER) {
+        headers.insert(CONTENT_LENGTH, (end - start).into());
+    }
     if status == StatusCode::PARTIAL_CONTENT {
-        let value = format!("bytes {start}-{}/{size_bytes}", end - 1);
-        headers.insert(CONTENT_RANGE, HeaderValue::from_str(&value).expect("digits are plain text"));
+        headers.insert(CONTENT_RANGE, text(format!("bytes {start}-{}/{size_bytes}", end - 1)));
     }
     Ok(answer)
-}
-
-/// How far before its place in the content the file holds a range. Of stripes: one of those that are here.
-fn shift(content: &Opened, key: &ReplicaKey, start: u64, end: u64) -> Result<u64, Failure> {
-    let Some(layout) = content.stripes.filter(|layout| layout.count > 1) else { return Ok(0) };
-    let one_stripe = start / layout.stripe_bytes == end.saturating_sub(1).max(start) / layout.stripe_bytes;
-    match layout.position(start).filter(|_| one_stripe && start < end) {
-        Some(position) => Ok(start - position),
-        None => {
-            let here = format!("every {}. from {} of {}", layout.count, layout.index, layout.total());
-            let message = format!(
-                "bytes {start} to {end} of replica {key} are not in one stripe of this node: of stripes of {} bytes it holds {here}; \
-                 ask for one of those, and the other nodes for theirs",
-                layout.stripe_bytes
-            );
-            Err(Failure::with(ApiError::refused("stripe_not_here", &key.file_id, message), "stripes", serde_json::json!(layout)))
-        }
-    }
 }
 
 /// As it lies on disk: its hash is the identity of the directory.
 pub async fn manifest(node: &Arc<Node>, key: &ReplicaKey) -> Result<Answer, Failure> {
     let (worker, asked) = (node.clone(), key.clone());
     let bytes = blocking(move || read_manifest(&worker, &asked)).await?;
-    let length = bytes.len();
-    let mut answer = Response::new(answer::stream(stream::once(async move { Ok(Bytes::from(bytes)) })));
-    answer.headers_mut().insert(CONTENT_LENGTH, length.into());
+    let mut answer = answer::bytes(bytes.into());
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(answer)
+}
+
+fn text(value: String) -> HeaderValue {
+    HeaderValue::from_str(&value).expect("digits are plain text")
+}
+
+fn crc64nvme() -> Digest {
+    Digest::new(CrcAlgorithm::Crc64Nvme)
+}
+
+/// Small enough to be read before the answer begins.
+async fn piece(content: Content, range: std::ops::Range<u64>) -> Result<Answer, ApiError> {
+    let bytes = blocking(move || {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        content.file.read_exact_at(&mut bytes, range.start).map_err(at("reading", &content.path))?;
+        Ok(bytes)
+    });
+    let bytes = bytes.await?;
+    let mut crc = crc64nvme();
+    crc.update(&bytes);
+    let mut answer = answer::bytes(bytes.into());
+    answer.headers_mut().insert(CRC64NVME, text(format!("{:016x}", crc.finalize())));
+    Ok(answer)
+}
+
+/// A body on its way.
+struct Sending {
+    asker: Asker,
+    key: ReplicaKey,
+    file: Arc<File>,
+    path: PathBuf,
+    offset: u64,
+    end: u64,
+    crc: Digest,
+    /// Of the whole content, as it was committed.
+    committed: String,
+    then: Then,
+}
+
+/// What stands at the end of a body.
+#[derive(Clone, Copy, PartialEq)]
+enum Then {
+    /// Before the last chunk: is it what was committed?
+    Compare,
+    Trailer,
+    Nothing,
+}
+
+impl Sending {
+    fn new(asker: Asker, key: ReplicaKey, content: Content, range: std::ops::Range<u64>) -> Self {
+        let Content { file, path, crc64nvme: committed, .. } = content;
+        let committed = committed.unwrap_or_default();
+        let asker = Asker { open: asker.open.works(), ..asker };
+        let (offset, end) = (range.start, range.end);
+        Self { asker, key, file, path, offset, end, crc: crc64nvme(), committed, then: Then::Nothing }
+    }
+
+    fn whole(mut self) -> Answer {
+        self.then = Then::Compare;
+        let crc = text(self.committed.clone());
+        let mut answer = self.streamed();
+        answer.headers_mut().insert(CRC64NVME, crc);
+        answer
+    }
+
+    fn part(mut self, trailers: bool) -> Answer {
+        self.then = if trailers { Then::Trailer } else { Then::Nothing };
+        let mut answer = self.streamed();
+        if trailers {
+            answer.headers_mut().insert(TRAILER, CRC64NVME.into());
+        }
+        answer
+    }
+
+    fn streamed(self) -> Answer {
+        Response::new(answer::frames(stream::try_unfold(self, Self::next)))
+    }
+
+    async fn next(mut self) -> Result<Option<(Frame<Bytes>, Self)>, std::io::Error> {
+        if self.offset == self.end {
+            if self.then != Then::Trailer {
+                return Ok(None);
+            }
+            self.then = Then::Nothing;
+            let trailers = HeaderMap::from_iter([(CRC64NVME, text(format!("{:016x}", self.crc.finalize())))]);
+            return Ok(Some((Frame::trailers(trailers), self)));
+        }
+        let (file, offset, length) = (self.file.clone(), self.offset, CHUNK_BYTES.min(self.end - self.offset) as usize);
+        let read = tokio::task::spawn_blocking(move || {
+            let mut buffer = vec![0; length];
+            file.read_exact_at(&mut buffer, offset).map(|()| buffer)
+        });
+        let buffer = match read.await.map_err(std::io::Error::other).and_then(|read| read) {
+            Ok(buffer) => buffer,
+            Err(error) => return Err(self.unreadable(error).await),
+        };
+        self.crc.update(&buffer);
+        self.offset += length as u64;
+        if self.offset == self.end && self.then == Then::Compare && format!("{:016x}", self.crc.finalize()) != self.committed {
+            return Err(self.damaged("was read for a caller and is not what was committed").await);
+        }
+        Ok(Some((Frame::data(Bytes::from(buffer)), self)))
+    }
+
+    async fn unreadable(&self, error: std::io::Error) -> std::io::Error {
+        tracing::warn!(replica = %self.key, path = %self.path.display(), %error, "a replica could not be read to its end");
+        match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => self.damaged("is shorter than it was committed").await,
+            _ => error,
+        }
+    }
+
+    async fn damaged(&self, what: &str) -> std::io::Error {
+        let node = &self.asker.node;
+        let there = node.books().index.readable(&self.key).is_ok();
+        if there {
+            if let Err(error) = node.quarantine(&self.asker.cause, &self.key, what).await {
+                tracing::error!(replica = %self.key, %error, "a damaged replica could not be quarantined");
+            }
+        }
+        std::io::Error::new(std::io::ErrorKind::InvalidData, what.to_string())
+    }
 }
 
 fn unsatisfiable(size_bytes: u64) -> Answer {
@@ -110,50 +231,6 @@ fn range(text: &str, size_bytes: u64) -> Asked {
         (Some(None), Some(Some(suffix))) => Asked::Part(size_bytes.saturating_sub(suffix), size_bytes),
         _ => Asked::Ignored,
     }
-}
-
-/// `framed`: as blocks, with their end mark.
-fn chunks(
-    content: Opened,
-    start: u64,
-    end: u64,
-    shift: u64,
-    framed: bool,
-) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send {
-    let Opened { file, path, growth, .. } = content;
-    let body = stream::try_unfold(start, move |offset| {
-        let (file, path, mut followed) = (file.clone(), path.clone(), growth.clone());
-        async move {
-            if offset >= end {
-                return Ok(None);
-            }
-            let length = CHUNK_BYTES.min(end - offset);
-            if let Some(growth) = &mut followed {
-                let gone = || std::io::Error::other("the replica is not made any further");
-                growth.reach(offset + length - shift).await.ok_or_else(gone)?;
-            }
-            let read = tokio::task::spawn_blocking(move || read_chunk(&file, offset, shift, length as usize, framed));
-            match read.await.map_err(std::io::Error::other).and_then(|read| read) {
-                Ok(chunk) => Ok(Some((chunk, offset + length))),
-                Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "a replica could not be read to its end");
-                    Err(error)
-                }
-            }
-        }
-    });
-    body.chain(stream::iter(framed.then(|| Ok(blocks::end(end)))))
-}
-
-fn read_chunk(file: &File, offset: u64, shift: u64, length: usize, framed: bool) -> std::io::Result<Bytes> {
-    let lead = if framed { blocks::HEADER_BYTES } else { 0 };
-    let mut buffer = vec![0; lead + length];
-    file.read_exact_at(&mut buffer[lead..], offset - shift)?;
-    if framed {
-        let header = blocks::header(offset, &buffer[lead..]);
-        buffer[..lead].copy_from_slice(&header);
-    }
-    Ok(Bytes::from(buffer))
 }
 
 #[cfg(test)]

@@ -48,7 +48,8 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ApiEr
     headers.get(name).map(|value| value.to_str().map_err(|_| bad_request(name, format!("the header {name} is not plain text")))).transpose()
 }
 
-fn check_token(node: &Node, headers: &HeaderMap) -> Result<(), ApiError> {
+/// All that a scraper has to show.
+pub fn check_token(node: &Node, headers: &HeaderMap) -> Result<(), ApiError> {
     let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer ")).unwrap_or_default();
     if equal_in_constant_time(given, node.store.token().as_bytes()) {
         return Ok(());

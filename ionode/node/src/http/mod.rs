@@ -4,6 +4,8 @@
 
 pub mod answer;
 mod content;
+mod framed;
+mod front;
 mod gate;
 mod origins;
 mod push;
@@ -29,8 +31,8 @@ pub async fn serve(node: Arc<Node>, socket: UnixListener, tcp: Option<TcpListene
     let connections = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
-            accepted = socket.accept() => accepted.map(|(stream, _)| { connections.spawn(connection(node.clone(), stream)); }),
-            accepted = accept_tcp(tcp.as_ref()) => accepted.map(|stream| { connections.spawn(connection(node.clone(), stream)); }),
+            accepted = socket.accept() => accepted.map(|(stream, _)| { connections.spawn(connection(node.clone(), "unix", stream)); }),
+            accepted = accept_tcp(tcp.as_ref()) => accepted.map(|stream| { connections.spawn(connection(node.clone(), "tcp", stream)); }),
             () = node.ending.cancelled() => break,
         };
         if let Err(error) = accepted {
@@ -54,11 +56,12 @@ async fn accept_tcp(tcp: Option<&TcpListener>) -> std::io::Result<tokio::net::Tc
     }
 }
 
-async fn connection(node: Arc<Node>, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+async fn connection(node: Arc<Node>, listener: &'static str, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    let _connected = front::Connected::by(listener);
     let ending = node.ending.clone();
     let service = service_fn(move |request| {
         let node = node.clone();
-        async move { Ok::<_, Infallible>(routes::answer(node, request).await) }
+        async move { Ok::<_, Infallible>(front::answer(node, request).await) }
     });
     // No time limit for headers: it would end connections that wait for their next call, too.
     let serving = http1::Builder::new().keep_alive(true).serve_connection(TokioIo::new(stream), service);

@@ -2,6 +2,7 @@
 //!
 //! The one rule: a call that changes something runs to its end even when its caller hangs up.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use stager_core::error::{ApiError, Class};
 use stager_core::ids::check_id;
 use stager_core::replica::ReplicaKey;
 use stager_core::space::Holder;
+use tracing::Instrument;
 
 use super::answer::{self, Answer};
 use super::{content, gate, origins, push};
@@ -30,7 +32,7 @@ const WAIT_S_MAX: f64 = 300.0;
 /// One call, its body read.
 struct Call {
     node: Arc<Node>,
-    _open: OpenCall,
+    open: OpenCall,
     cause: Cause,
     method: Method,
     path: String,
@@ -45,7 +47,7 @@ pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {
     }
     let outcome = match read(node, request).await {
         Ok(call) if call.method == Method::GET => dispatch(call).await,
-        Ok(call) => match tokio::spawn(dispatch(call)).await {
+        Ok(call) => match tokio::spawn(call.in_its_span()).await {
             Ok(outcome) => outcome,
             Err(error) => {
                 Err(ApiError::transient("io_error", "node", format!("the call ended early ({error}); look at the node's log")).into())
@@ -70,10 +72,25 @@ async fn read(node: Arc<Node>, request: Request<Incoming>) -> Result<Call, ApiEr
         }
     };
     let (path, query) = (parts.uri.path().to_string(), parts.uri.query().unwrap_or("").to_string());
-    Ok(Call { _open: node.open_call(), node, cause, method: parts.method, path, query, headers: parts.headers, body })
+    let open = node.open_call(parts.method != Method::GET);
+    Ok(Call { open, node, cause, method: parts.method, path, query, headers: parts.headers, body })
 }
 
 impl Call {
+    /// Every line that is written for it names it.
+    fn in_its_span(self) -> impl Future<Output = Result<Answer, Failure>> {
+        let attempt_id = self.path.strip_prefix("/v1/attempts/").and_then(|rest| rest.split('/').next());
+        let span = tracing::info_span!(
+            "call",
+            method = self.method.as_str(),
+            path = self.path,
+            command_id = self.cause.command_id,
+            epoch = self.cause.epoch,
+            attempt_id
+        );
+        dispatch(self).instrument(span)
+    }
+
     fn body<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         serde_json::from_slice(&self.body).map_err(|error| {
             bad_request(
@@ -148,7 +165,7 @@ async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
         ("GET", ["state"]) => Ok(answer::ok(&state(node))),
         ("POST", ["shutdown"]) => {
             let request: ShutdownRequest = call.body()?;
-            crate::serve::shut_down(node.clone(), Duration::from_secs(request.drain_s));
+            crate::ending::shut_down(node.clone(), Duration::from_secs(request.drain_s));
             Ok(answer::accepted(&crate::wire::Empty {}))
         }
         ("GET", ["events"]) => Ok(answer::ok(&node.events(call.number("after", 0)?, call.wait()?).await)),
@@ -245,7 +262,8 @@ async fn of_replicas(call: Call, segments: &[&str]) -> Result<Answer, Failure> {
         }
         ("GET", ["content"]) => {
             let member = call.query("member");
-            content::content(node.clone(), key, member, call.headers).await
+            let asker = content::Asker { node: node.clone(), cause: call.cause, headers: call.headers, open: call.open };
+            content::content(asker, key, member).await
         }
         ("GET", ["source"]) => Ok(answer::ok(&replicas::source(node, &key, call.wait()?).await?)),
         ("GET", ["manifest"]) => content::manifest(node, &key).await,

@@ -10,9 +10,10 @@ use stager_core::replica::{Replica, ReplicaKey};
 
 use super::link::{Body, Call, Link, Term, ANSWER_WITHIN};
 use crate::blocks::MEDIA_TYPE;
-use crate::wire::{CopyRequest, Empty, PushAnswer, PushRequest, SourceAnswer, TransferAnswer, TransferRequest};
+use crate::wire::{CopyRequest, Empty, MatchAnswer, PushAnswer, PushRequest, SourceAnswer, TransferAnswer, TransferRequest};
 
 const WAIT_S: u64 = 20;
+const VERIFY_WITHIN: Duration = Duration::from_secs(600);
 
 impl Link {
     /// With `wait`: once all of it was checked, or after a while.
@@ -29,6 +30,12 @@ impl Link {
     /// Of a directory replica, as it lies there.
     pub async fn manifest(&self, term: Term, key: &ReplicaKey) -> Result<Bytes, ApiError> {
         self.bytes("GET", &format!("/v1/replicas/{}/{}/manifest", key.file_id, key.generation), term, ANSWER_WITHIN).await
+    }
+
+    /// It reads all of its own, and quarantines what is not as it was committed.
+    pub async fn ask_verify(&self, term: Term, key: &ReplicaKey) -> Result<MatchAnswer, ApiError> {
+        let path = format!("/v1/replicas/{}/{}/verify", key.file_id, key.generation);
+        self.json("POST", &path, term, None::<&Empty>, VERIFY_WITHIN).await
     }
 
     pub async fn ask_copy(&self, term: Term, transfer_id: &str, request: &CopyRequest) -> Result<TransferAnswer, ApiError> {

@@ -45,7 +45,7 @@ pub struct Store {
 }
 
 /// Where a replica's content lies.
-pub enum Content {
+pub enum Place {
     InLog(Bytes),
     File(PathBuf),
     Tree { top: PathBuf, manifest: PathBuf },
@@ -83,17 +83,17 @@ impl Store {
     }
 
     /// Content that lies in the log has been compared with its checksum there.
-    pub fn content(&self, replica: &Replica) -> Result<Content, ApiError> {
+    pub fn content(&self, replica: &Replica) -> Result<Place, ApiError> {
         let key = replica.key();
         if replica.kind == ReplicaKind::Directory {
-            return Ok(Content::Tree { top: self.data_path(&key), manifest: self.manifest_path(&key) });
+            return Ok(Place::Tree { top: self.data_path(&key), manifest: self.manifest_path(&key) });
         }
         match self.version_in_log(&key)? {
             Some(_) => {
                 let found = self.log.get(tables::REPLICAS, &tables::name(&key))?;
-                Ok(found.map_or_else(|| Content::File(self.data_path(&key)), |(_, bytes)| Content::InLog(bytes)))
+                Ok(found.map_or_else(|| Place::File(self.data_path(&key)), |(_, bytes)| Place::InLog(bytes)))
             }
-            None => Ok(Content::File(self.data_path(&key))),
+            None => Ok(Place::File(self.data_path(&key))),
         }
     }
 

@@ -15,7 +15,7 @@ use stager_origins::Sink;
 use super::chain::{Chain, PEERS};
 use super::copy_tree;
 use super::feed::Feed;
-use super::fetch::{adopt, arrive, leave, shelve, Order, Want};
+use super::partial::{adopt, arrive, leave, shelve, Order, Want};
 use super::run::{watched, Job, Moved};
 use crate::growing::How;
 use crate::node::Node;
@@ -56,6 +56,9 @@ pub(super) async fn copy(node: &Arc<Node>, job: &Job, request: &CopyRequest, cla
     let mut outcome = Err(no_source(&key));
     for source in &request.sources {
         outcome = from(node, job, request, source, &mut kept, &mut chain).await;
+        if outcome.as_ref().is_err_and(|error| error.code == "checksum_mismatch") {
+            have_verified(node, job, request, source);
+        }
         match &outcome {
             Err(error) if !job.cancel.is_cancelled() && !node.ending.is_cancelled() => {
                 tracing::warn!(transfer_id = job.id, source = source.node_id, %error, "a source of a copy failed");
@@ -70,6 +73,17 @@ pub(super) async fn copy(node: &Arc<Node>, job: &Job, request: &CopyRequest, cla
             Err(error)
         }
     }
+}
+
+/// Was it its disk? Then it quarantines the replica, and tells.
+fn have_verified(node: &Arc<Node>, job: &Job, request: &CopyRequest, source: &PeerReplica) {
+    let Ok(link) = node.peers.get(&source.node_id) else { return };
+    let (key, term) = (ReplicaKey::new(&request.file_id, &source.generation), Term::Of(job.cause.epoch));
+    tokio::spawn(async move {
+        if let Err(error) = link.ask_verify(term, &key).await {
+            tracing::warn!(replica = %key, %error, "a source of wrong content could not be asked to verify it");
+        }
+    });
 }
 
 fn no_source(key: &ReplicaKey) -> ApiError {

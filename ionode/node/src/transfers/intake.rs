@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{mpsc, Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ use stager_core::watermark::Watermark;
 use stager_origins::Sink;
 use tokio::sync::watch;
 
-use super::fetch::misplaced;
+use super::partial::misplaced;
+use super::run::Job;
 use crate::failure::at;
 use crate::node::Node;
 use crate::replicas::blocking;
@@ -37,7 +38,7 @@ pub struct Intake {
     mark: Mutex<Watermark>,
     arrived: mpsc::Sender<u64>,
     hashed: watch::Receiver<u64>,
-    progress: Arc<AtomicU64>,
+    job: Job,
     /// Who follows the file while it grows.
     grown: Arc<watch::Sender<u64>>,
 }
@@ -57,17 +58,17 @@ impl Hashing {
 /// `partial.watermark_bytes` are in the file and in `hasher` already.
 pub fn open(
     node: &Arc<Node>,
+    job: &Job,
     file: Arc<File>,
     partial: Partial,
     hasher: Hasher,
-    progress: Arc<AtomicU64>,
     grown: Arc<watch::Sender<u64>>,
 ) -> (Intake, Hashing) {
     let start = partial.watermark_bytes;
     let (arrived, positions) = mpsc::channel();
     let (hashed_at, hashed) = watch::channel(start);
     let path = node.store.partial_path(&partial.key);
-    progress.store(start, Ordering::Relaxed);
+    job.progress.store(start, Ordering::Relaxed);
     let intake = Intake {
         file: file.clone(),
         path: path.clone(),
@@ -76,11 +77,12 @@ pub fn open(
         mark: Mutex::new(Watermark::new(start, partial.size_bytes)),
         arrived,
         hashed,
-        progress,
+        job: job.clone(),
         grown,
     };
     let follower = Follower { node: node.clone(), file, path, partial, hasher, hashed_at, checkpoint_at: Instant::now() };
-    (intake, Hashing(tokio::task::spawn_blocking(move || follower.run(&positions))))
+    let span = tracing::Span::current();
+    (intake, Hashing(tokio::task::spawn_blocking(move || span.in_scope(|| follower.run(&positions)))))
 }
 
 impl Intake {
@@ -91,7 +93,8 @@ impl Intake {
     fn note(&self, offset: u64, length: u64) -> Result<(), ApiError> {
         let mut mark = self.mark.lock().expect("nobody panics here");
         mark.arrive(offset, length).map_err(|_| misplaced(&self.subject, offset, length))?;
-        self.progress.store(mark.arrived_bytes(), Ordering::Relaxed);
+        self.job.progress.store(mark.arrived_bytes(), Ordering::Relaxed);
+        self.job.arrived(length);
         self.grown.send_if_modified(|grown| std::mem::replace(grown, mark.contiguous()) != mark.contiguous());
         // The follower is gone only after a fault that its own result tells.
         let _ = self.arrived.send(mark.contiguous());

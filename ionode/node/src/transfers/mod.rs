@@ -8,12 +8,13 @@ mod copy_tree;
 mod feed;
 mod fetch;
 mod intake;
+mod partial;
 pub mod push;
 pub mod run;
 mod small;
 mod upload;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -133,6 +134,29 @@ impl TransferRequest {
     }
 }
 
+impl TransferKind {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Fetch => "fetch",
+            Self::Copy => "copy",
+            Self::Push => "push",
+            Self::Upload => "upload",
+        }
+    }
+}
+
+impl TransferStatus {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 impl Transfer {
     fn new(request: TransferRequest, cause: Cause, bytes_total: u64) -> Self {
         Self {
@@ -196,6 +220,23 @@ impl Transfers {
     /// Work behind a transfer that has ended: to be waited for at the node's end.
     fn follow(&self, work: impl std::future::Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(work);
+    }
+
+    /// By kind and state, those that nobody has acknowledged yet included.
+    pub fn census(&self) -> BTreeMap<(&'static str, &'static str), usize> {
+        let kinds = [TransferKind::Fetch, TransferKind::Copy, TransferKind::Push, TransferKind::Upload];
+        let states = ["queued", "running", "done", "failed", "cancelled"];
+        let mut census: BTreeMap<_, usize> =
+            kinds.iter().flat_map(|kind| states.iter().map(|state| ((kind.word(), *state), 0))).collect();
+        for transfer in self.desk().table.values() {
+            *census.entry((transfer.request.kind().word(), transfer.state.word())).or_default() += 1;
+        }
+        census
+    }
+
+    /// Id of the origin, running, waiting, limit.
+    pub fn lanes(&self) -> Vec<(String, usize, usize, f64)> {
+        self.desk().queue.lanes().map(|lane| (lane.origin_id.to_string(), lane.running, lane.waiting, lane.limit)).collect()
     }
 
     /// Until all that run have ended.
@@ -356,6 +397,21 @@ pub async fn wait(node: &Node, transfer_id: &str, wait: Duration) -> Result<Tran
     }
 }
 
+/// The node ends: what has not begun is for another node, or for this one when it is back.
+pub fn hand_back_waiting(node: &Arc<Node>) {
+    let waiting = {
+        let mut desk = node.transfers.desk();
+        let held = desk.table.iter_mut().filter_map(|(id, transfer)| std::mem::take(&mut transfer.held).then(|| id.clone()));
+        let held: Vec<String> = held.collect();
+        held.into_iter().chain(desk.queue.clear()).collect::<Vec<_>>()
+    };
+    for transfer_id in waiting {
+        let message = format!("the node {} ends before it began with the transfer {transfer_id}; ask for it again", node.node_id);
+        let error = ApiError::transient("draining", &transfer_id, message);
+        run::end_unstarted(node, &transfer_id, Some(error));
+    }
+}
+
 pub fn cancel(node: &Arc<Node>, transfer_id: &str) -> Result<TransferAnswer, ApiError> {
     let mut desk = node.transfers.desk();
     let Some(transfer) = desk.table.get_mut(transfer_id) else {
@@ -369,7 +425,7 @@ pub fn cancel(node: &Arc<Node>, transfer_id: &str) -> Result<TransferAnswer, Api
     let held = std::mem::take(&mut transfer.held);
     if desk.queue.remove(transfer_id) || held {
         drop(desk);
-        run::end_unstarted(node, transfer_id);
+        run::end_unstarted(node, transfer_id, None);
         let desk = node.transfers.desk();
         if let Some(transfer) = desk.table.get(transfer_id) {
             answer = transfer.answer();

@@ -18,7 +18,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::chain::{Chain, PEERS};
 use super::feed::{Feed, ORIGIN_STALL};
-use super::fetch::{adopt, arrive, leave, shelve, Order, Want};
+use super::partial::{adopt, arrive, leave, shelve, Order, Want};
 use super::run::{Job, Moved};
 use crate::blocks::{Decoder, Piece};
 use crate::failure::bad_request;

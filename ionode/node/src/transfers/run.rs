@@ -7,15 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use prometheus_client::metrics::counter::Counter;
 use stager_core::error::{ApiError, Class};
 use stager_core::queue::Outcome;
 use stager_core::replica::Replica;
 use stager_core::space::Holder;
 use stager_origins::Verified;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::chain::{judged, Chain};
-use super::{copy, fetch, lease_name, push, upload};
+use super::{copy, fetch, lease_name, push, upload, Transfer};
+use crate::metrics::{self, Failure, Moved as Bytes, OfKind, TransferEnd, OTHER};
 use crate::node::{Cause, Node};
 use crate::wire::{Ack, Fact, Replication, TransferDone, TransferKind, TransferRequest, TransferStatus};
 
@@ -28,6 +31,43 @@ pub(super) struct Job {
     pub cause: Cause,
     pub progress: Arc<AtomicU64>,
     pub cancel: CancellationToken,
+    arrived: Counter,
+    sent: Counter,
+}
+
+impl Job {
+    fn new(node: &Node, id: String, transfer: &Transfer) -> Self {
+        let place = transfer.request.place();
+        let origin = place.and_then(|place| node.origin(&place.origin_id).ok()).map_or(OTHER.to_string(), |open| open.label);
+        let moved = |direction| metrics::counts().moved.get_or_create_owned(&Bytes { origin: origin.clone(), direction });
+        let (cause, progress, cancel) = (transfer.cause.clone(), transfer.progress.clone(), transfer.cancel.clone());
+        Self { id, cause, progress, cancel, arrived: moved("in"), sent: moved("out") }
+    }
+
+    /// What each line says that is written while it runs.
+    fn span(&self, request: &TransferRequest) -> tracing::Span {
+        let key = request.key();
+        tracing::info_span!(
+            "transfer",
+            transfer_id = self.id,
+            command_id = self.cause.command_id,
+            epoch = self.cause.epoch,
+            file_id = key.file_id,
+            generation = key.generation,
+            origin_id = request.other_side()
+        )
+    }
+
+    /// From the origin; those of a fetch are also its progress.
+    pub fn arrived(&self, bytes: u64) {
+        self.arrived.inc_by(bytes);
+    }
+
+    /// A piece of an upload was taken.
+    pub fn sent(&self, bytes: u64) {
+        self.progress.fetch_add(bytes, Ordering::Relaxed);
+        self.sent.inc_by(bytes);
+    }
 }
 
 /// What a transfer that ended well has to tell.
@@ -44,10 +84,11 @@ pub fn start_waiting(node: &Arc<Node>) {
         let transfer = desk.table.get_mut(&id).expect("a queued transfer is in the table");
         transfer.state = TransferStatus::Running;
         transfer.started = Some(Instant::now());
-        let job = Job { id, cause: transfer.cause.clone(), progress: transfer.progress.clone(), cancel: transfer.cancel.clone() };
+        let job = Job::new(node, id, transfer);
         let (request, partial) = (transfer.request.clone(), transfer.partial.take());
         let node_of_task = node.clone();
-        node.transfers.tracker.spawn(async move {
+        let span = job.span(&request);
+        let running = async move {
             let started = Instant::now();
             let outcome = match &request {
                 TransferRequest::Fetch(request) => fetch::fetch(&node_of_task, &job, request, partial).await,
@@ -59,14 +100,15 @@ pub fn start_waiting(node: &Arc<Node>) {
                 look_at_source(&node_of_task, &job, &request).await;
             }
             end(&node_of_task, &job, &request, outcome, started).await;
-        });
+        };
+        node.transfers.tracker.spawn(running.instrument(span));
     }
 }
 
 /// An upload that found wrong content: was it ours?
 async fn look_at_source(node: &Arc<Node>, job: &Job, request: &TransferRequest) {
     if let Err(error) = crate::replicas::verify(node, &job.cause, &request.key()).await {
-        tracing::warn!(transfer_id = job.id, %error, "the replica of a failed upload could not be verified");
+        tracing::warn!(%error, "the replica of a failed upload could not be verified");
     }
 }
 
@@ -97,11 +139,12 @@ async fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, outcome: Re
             (TransferStatus::Cancelled, Fact::TransferCancelled { transfer_id: job.id.clone() })
         }
         Err(error) => {
-            tracing::warn!(transfer_id = job.id, code = error.code, error = %error, "a transfer failed");
+            tracing::warn!(code = error.code, error = %error, "a transfer failed");
             let (transfer_id, error) = (job.id.clone(), error.clone());
             (TransferStatus::Failed, Fact::TransferFailed { transfer_id, transfer_kind: request.kind(), error, replication })
         }
     };
+    metrics::counts().transfer_duration.get_or_create(&OfKind { kind: request.kind().word() }).observe(started.elapsed().as_secs_f64());
     settle(node, &job.id, &job.cause, state, fact);
     if let Ok(Moved { replica, chain, .. }) = outcome {
         if chain.ack() == Some(Ack::Async) {
@@ -136,8 +179,8 @@ pub async fn tell_end(node: Arc<Node>, cause: Cause, replica: Replica, chain: Ch
     node.emit(&cause, Fact::Replicated { file_id: replica.file_id, generation: replica.generation, replication });
 }
 
-/// A transfer cancelled while it waited.
-pub fn end_unstarted(node: &Arc<Node>, transfer_id: &str) {
+/// A transfer cancelled while it waited, or failed.
+pub fn end_unstarted(node: &Arc<Node>, transfer_id: &str, error: Option<ApiError>) {
     let taken = {
         node.transfers
             .desk()
@@ -151,7 +194,15 @@ pub fn end_unstarted(node: &Arc<Node>, transfer_id: &str) {
     }
     give_back(node, transfer_id, &request);
     call_off_chain(node, transfer_id, &cause, &request);
-    settle(node, transfer_id, &cause, TransferStatus::Cancelled, Fact::TransferCancelled { transfer_id: transfer_id.to_string() });
+    let transfer_id = transfer_id.to_string();
+    let (state, fact) = match error {
+        Some(error) => {
+            let transfer_kind = request.kind();
+            (TransferStatus::Failed, Fact::TransferFailed { transfer_id: transfer_id.clone(), transfer_kind, error, replication: None })
+        }
+        None => (TransferStatus::Cancelled, Fact::TransferCancelled { transfer_id: transfer_id.clone() }),
+    };
+    settle(node, &transfer_id, &cause, state, fact);
 }
 
 /// One whose chain refused it: it was never accepted.
@@ -174,7 +225,7 @@ pub fn end_if_held(node: &Arc<Node>, transfer_id: &str, within: Duration) {
         let held = node.transfers.desk().table.get_mut(&transfer_id).is_some_and(|transfer| std::mem::take(&mut transfer.held));
         if held {
             tracing::warn!(transfer_id, "a copy was held for too long by the node before it in its chain; it is given up");
-            end_unstarted(&node, &transfer_id);
+            end_unstarted(&node, &transfer_id, None);
         }
     });
 }
@@ -196,10 +247,20 @@ fn give_back(node: &Node, transfer_id: &str, request: &TransferRequest) {
 fn settle(node: &Node, transfer_id: &str, cause: &Cause, state: TransferStatus, fact: Fact) {
     // The desk is held over the event, so that an acknowledgement never overtakes the result it is for.
     let mut desk = node.transfers.desk();
+    count_end(state, &fact, desk.table.get(transfer_id));
     let event = node.emit(cause, fact);
     if let Some(transfer) = desk.table.get_mut(transfer_id) {
         transfer.state = state;
         transfer.event = Some(event);
+    }
+}
+
+fn count_end(state: TransferStatus, fact: &Fact, transfer: Option<&Transfer>) {
+    let Some(kind) = transfer.map(|transfer| transfer.request.kind().word()) else { return };
+    let counts = metrics::counts();
+    counts.transfers_ended.get_or_create(&TransferEnd { kind, outcome: state.word() }).inc();
+    if let Fact::TransferFailed { error, .. } = fact {
+        counts.transfers_failed.get_or_create(&Failure { kind, code: error.code.clone() }).inc();
     }
 }
 

@@ -15,7 +15,8 @@ use stager_origins::{Entry, Origin, Sink};
 
 use super::chain::{identity, Chain};
 use super::feed::ORIGIN_STALL as STALL;
-use super::fetch::{judge, misplaced, short, Want};
+use super::fetch::judge;
+use super::partial::{misplaced, short, Want};
 use super::run::{watched, Job, Moved};
 use crate::node::Node;
 use crate::wire::{ExpectedCopy, FetchRequest};

@@ -3,7 +3,6 @@
 //! The one rule: what is told is the weakest thing that was seen of any member, never the strongest.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use stager_origins::{verify_content, Origin, Upload, Uploaded, Verified};
 use super::chain::Chain;
 use super::run::{watched, Job, Moved};
 use crate::node::Node;
-use crate::replicas::{blocking, open_content, Opened};
+use crate::replicas::{blocking, open_content};
 use crate::store::tree::Manifest;
 use crate::wire::{OnExists, UploadRequest, VerifyMode};
 
@@ -58,9 +57,9 @@ pub(super) async fn upload(node: &Arc<Node>, job: &Job, request: &UploadRequest)
 async fn file(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn Origin, replica: &Replica) -> Result<Uploaded, ApiError> {
     let (worker, key) = (node.clone(), replica.key());
     // Kept open: content that lies in the log is reached through it.
-    let Opened { file: _open, path: local, .. } = blocking(move || open_content(&worker, &key, None)).await?;
+    let content = blocking(move || open_content(&worker, &key, None)).await?;
     let piece = Piece {
-        local: &local,
+        local: &content.path,
         path: request.destination.path.clone(),
         size_bytes: replica.size_bytes,
         blake3: &replica.blake3,
@@ -68,15 +67,14 @@ async fn file(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn
         executable: replica.executable || request.make_executable,
         id: request.file_id.clone(),
     };
-    let progress = job.progress.clone();
-    send(origin, request, &piece, &move |sent| progress.store(sent, Ordering::Relaxed)).await
+    send(origin, job, request, &piece).await
 }
 
 async fn send(
     origin: &dyn Origin,
+    job: &Job,
     request: &UploadRequest,
     piece: &Piece<'_>,
-    progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Uploaded, ApiError> {
     let upload = Upload {
         local: piece.local,
@@ -87,11 +85,14 @@ async fn send(
         replace: request.on_exists == OnExists::Replace,
         executable: piece.executable,
         transfer_id: &piece.id,
-        progress,
+        progress: &|sent| job.sent(sent),
     };
     let mut uploaded = origin.upload(upload).await?;
+    let sent = if uploaded.verified == Verified::Adopted { 0 } else { piece.size_bytes };
+    job.arrived(uploaded.bytes_moved.saturating_sub(sent));
     if request.verify == VerifyMode::Readback && uploaded.verified != Verified::Readback {
         let answer = verify_content(origin, &piece.path, piece.size_bytes, piece.blake3).await?;
+        job.arrived(answer.size_bytes);
         if !answer.matches {
             let message = format!(
                 "{} read back from its origin differs from what was sent; look at the origin's disk, then upload it again",
@@ -125,8 +126,6 @@ async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn
     }
     let local_top = node.store.data_path(&replica.key());
     let locals: Vec<_> = manifest.members.iter().map(|member| local_top.join(&member.path)).collect();
-    let sent: Vec<AtomicU64> = manifest.members.iter().map(|_| AtomicU64::new(0)).collect();
-    let total = Mutex::new(0u64);
     let summary = Mutex::new(Summary::default());
     let sends = manifest.members.iter().enumerate().map(|(n, member)| {
         let piece = Piece {
@@ -138,15 +137,9 @@ async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn
             executable: member.executable,
             id: format!("{}-{n}", request.file_id),
         };
-        let (sent, total, summary) = (&sent[n], &total, &summary);
+        let summary = &summary;
         async move {
-            let progress = |now: u64| {
-                let mut total = total.lock().expect("nobody panics here");
-                let before = sent.swap(now, Ordering::Relaxed);
-                *total = (*total + now).saturating_sub(before);
-                job.progress.store(*total, Ordering::Relaxed);
-            };
-            let uploaded = send(origin, request, &piece, &progress).await?;
+            let uploaded = send(origin, job, request, &piece).await?;
             summary.lock().expect("nobody panics here").add(&uploaded);
             Ok::<(), ApiError>(())
         }

@@ -80,19 +80,29 @@ impl Host {
     }
 
     pub fn send(&self, method: &str, path: &str, body: &Value, headers: &[(String, String)]) -> Reply {
+        self.ask(method, &format!("/v1/{path}"), body, headers)
+    }
+
+    /// Health and metrics: a path of its own, with at most the token.
+    pub fn plain(&self, path: &str, headers: &[(&str, &str)]) -> Reply {
+        let headers: Vec<(String, String)> = headers.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        self.ask("GET", path, &Value::Null, &headers)
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &Value, headers: &[(String, String)]) -> Reply {
         let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
         self.send_raw(method, path, &body, headers).expect("an answer has a head")
     }
 
     /// A body that is no JSON; a node may hang up before it has read all of it.
     pub fn send_bytes(&self, method: &str, path: &str, body: &[u8]) -> Option<Reply> {
-        self.send_raw(method, path, body, &self.headers())
+        self.send_raw(method, &format!("/v1/{path}"), body, &self.headers())
     }
 
     fn send_raw(&self, method: &str, path: &str, body: &[u8], headers: &[(String, String)]) -> Option<Reply> {
         let mut stream = UnixStream::connect(self.root.join("sock")).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        let mut request = format!("{method} /v1/{path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+        let mut request = format!("{method} {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
         for (name, value) in headers {
             request.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -197,8 +207,19 @@ impl Host {
     }
 
     pub fn terminate(mut self) -> ExitStatus {
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.child.id() as i32), nix::sys::signal::Signal::SIGTERM).unwrap();
+        self.ask_to_end();
         self.wait()
+    }
+
+    /// Sends SIGTERM and does not wait.
+    pub fn ask_to_end(&self) {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.child.id() as i32), nix::sys::signal::Signal::SIGTERM).unwrap();
+    }
+
+    /// What it wrote to stderr, line by line.
+    pub fn log_lines(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.root.join("log")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
     }
 
     pub fn wait(&mut self) -> ExitStatus {

@@ -1,0 +1,52 @@
+//! How the node ends: no new work, then what runs is finished or handed back, then nobody is answered any more. Knows signals and time.
+//!
+//! The one rule: whoever watches `/readyz` learns of the end before anything is turned away, and no end takes longer than was said.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{signal, SignalKind};
+
+use crate::node::Node;
+use crate::transfers;
+
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// What a shell shows of a process that ended by a signal.
+const EXIT_BY_SIGNAL: i32 = 128;
+
+/// The first asks for an orderly end; one more ends the process at once, as safely as a kill would.
+pub async fn watch_signals(node: Arc<Node>, drain: Duration) {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else { return };
+    let mut asked = false;
+    loop {
+        let number = tokio::select! {
+            _ = terminate.recv() => libc::SIGTERM,
+            _ = interrupt.recv() => libc::SIGINT,
+        };
+        if asked {
+            tracing::warn!(signal = number, "a second signal: the node ends at once; transfers resume from their checkpoints");
+            let _ = std::fs::remove_file(node.store.rendezvous_path());
+            std::process::exit(EXIT_BY_SIGNAL + number);
+        }
+        asked = true;
+        tracing::info!(signal = number, drain_s = drain.as_secs_f64(), "a signal: the node drains and ends; a second one ends it at once");
+        shut_down(node.clone(), drain);
+    }
+}
+
+/// Takes no new work from now on; ends when nothing runs any more or `drain` is over. What waits is handed back at once.
+pub fn shut_down(node: Arc<Node>, drain: Duration) {
+    node.start_draining();
+    transfers::hand_back_waiting(&node);
+    tokio::spawn(async move {
+        let idle = async {
+            while !node.transfers.is_idle() || node.is_working() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        if tokio::time::timeout(drain, idle).await.is_err() && !drain.is_zero() {
+            tracing::warn!(drain_s = drain.as_secs_f64(), "not everything ended in time; the rest is cut off and can be resumed");
+        }
+        node.ending.cancel();
+    });
+}
