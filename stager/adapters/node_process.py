@@ -41,8 +41,16 @@ SOCKET_PATH_BYTES_MAX = 107
 
 
 @dataclass(frozen=True, slots=True)
+class Scrub:
+    """How the node verifies what it holds. A living node that is adopted keeps to what it was started with."""
+
+    bytes_per_s: int
+    every_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """`umask` is the submitter's: finals at a file origin get their rights by it."""
+    """`umask` is the submitter's: finals at a file origin get their rights by it. `scrub` None: as the node's program does by itself."""
 
     program: str
     node_id: str
@@ -50,6 +58,7 @@ class NodeSettings:
     log_path: Path
     capacity_bytes: int
     umask: int = 0o022
+    scrub: Scrub | None = None
 
 
 class NodeProcess:
@@ -141,6 +150,8 @@ class NodeProcess:
         command = [settings.program, "serve", "--store", str(settings.store_dir), "--node-id", settings.node_id]
         command += ["--capacity", str(settings.capacity_bytes), "--socket", str(socket_path(settings.store_dir))]
         command += ["--idle-exit-s", str(ORPHAN_EXIT_S)]
+        if settings.scrub is not None:
+            command += ["--scrub-bytes-per-s", str(settings.scrub.bytes_per_s), "--scrub-every-s", f"{settings.scrub.every_s:.0f}"]
         handle = os.open(settings.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             # A session of its own: Ctrl-C and the end of the scheduler must not reach it, so that a later scheduler can adopt it.

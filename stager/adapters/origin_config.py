@@ -98,6 +98,7 @@ def sftp_config(origin: Origin, url: SplitResult, options: Mapping[str, str], en
         "agent_socket": agent,
         "connections_max": int(options["connections_max"]) if options.get("connections_max") else None,
         "shell_checksum": options.get("shell_checksum", "true").lower() in TRUE,
+        "verify_source": options.get("verify_source", "false").lower() in TRUE,
     }
 
 

@@ -24,7 +24,7 @@ class OriginKind(StrEnum):
 
 
 # Options of an origin that say how fast or by which way, not who may see what.
-TUNING = frozenset(("bandwidth", "connections_max", "mount_point", "shell_checksum"))
+TUNING = frozenset(("bandwidth", "connections_max", "mount_point", "shell_checksum", "verify_source"))
 
 
 class OnFailure(StrEnum):

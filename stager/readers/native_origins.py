@@ -178,6 +178,7 @@ OPTION_READERS: dict[str, Callable[[str], str]] = {
     "mount_point": str,
     "connections_max": lambda text: str(integer_of(text, 1)),
     "shell_checksum": lambda text: str(boolean_of(text)).lower(),
+    "verify_source": lambda text: str(boolean_of(text)).lower(),
     "allow_http": lambda text: str(boolean_of(text)).lower(),
     "ca_file": str,
     "queries": lambda text: str(boolean_of(text)).lower(),

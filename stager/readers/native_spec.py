@@ -17,8 +17,8 @@ FORMAT_VERSION = 1
 TOP_KEYS = ("stager", "name", "origins", "files", "jobs", "defaults", "finals", "io_hints", "on_failure", "on_exists", "spill")
 ORIGIN_KEYS = {
     "file": ("url", "bandwidth"),
-    "sftp": ("url", "credentials", "known_hosts", "host_key_alias", "connections_max", "shell_checksum", "bandwidth"),
-    "sshfs": ("url", "credentials", "known_hosts", "host_key_alias", "connections_max", "shell_checksum", "mount_point", "bandwidth"),
+    "sftp": ("url", "credentials", "known_hosts", "host_key_alias", "connections_max", "shell_checksum", "verify_source", "bandwidth"),
+    "sshfs": ("url", "credentials", "known_hosts", "host_key_alias", "connections_max", "shell_checksum", "verify_source", "mount_point", "bandwidth"),
     "s3": ("url", "credentials", "endpoint", "region", "addressing", "allow_http", "bandwidth"),
     "http": ("url", "credentials", "ca_file", "allow_http", "queries", "connections_max", "bandwidth"),
 }

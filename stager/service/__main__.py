@@ -65,6 +65,8 @@ def settings_of(arguments: Sequence[str] | None) -> Settings:
     parser.add_argument("--cores", type=int)
     parser.add_argument("--memory", type=parse_size_bytes)
     parser.add_argument("--idle-exit-s", type=float, help="end when no run is active and nobody called for so long")
+    parser.add_argument("--scrub-bytes-per-s", type=int, help="how fast the I/O node verifies what it holds; 0: not at all")
+    parser.add_argument("--scrub-every-s", type=float, help="the least time between two looks at one replica")
     given = parser.parse_args(arguments)
     return read_settings(
         state_dir=given.state_dir,
@@ -72,6 +74,8 @@ def settings_of(arguments: Sequence[str] | None) -> Settings:
         cores=given.cores,
         memory_bytes=given.memory,
         idle_exit_s=given.idle_exit_s,
+        scrub_bytes_per_s=given.scrub_bytes_per_s,
+        scrub_every_s=given.scrub_every_s,
     )
 
 

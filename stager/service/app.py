@@ -19,7 +19,7 @@ from stager import __version__
 from stager.adapters.binary import find_ionode
 from stager.adapters.executor_local import LocalExecutor
 from stager.adapters.journal_sqlite import SqliteJournal
-from stager.adapters.node_process import NodeProcess, NodeSettings
+from stager.adapters.node_process import NodeProcess, NodeSettings, Scrub
 from stager.adapters.origin_config import needs_secrets, resolve
 from stager.adapters.profiles_store import ProfilesStore
 from stager.adapters.run_records import RunRecords
@@ -112,7 +112,8 @@ class Scheduler:
         self._settle_records()
         program = find_ionode(self.settings.environ)
         state_dir, capacity = self.state_dir, self.settings.capacity_bytes
-        settings = NodeSettings(program, NODE_ID, state_dir.node_store, state_dir.node_log, capacity, self.settings.umask)
+        scrub = Scrub(self.settings.scrub_bytes_per_s, self.settings.scrub_every_s)
+        settings = NodeSettings(program, NODE_ID, state_dir.node_store, state_dir.node_log, capacity, self.settings.umask, scrub)
         self.node = NodeProcess(settings, self.epoch)
         self.link = NodeLink(self.node, self.inbox.put, outstanding, self.book, self.world.fatal)
         worker = Worker(state_dir.root, self.node.client, binary=program, inherited={}, epoch=self.epoch)

@@ -18,13 +18,15 @@ from stager.model.units import parse_duration_s, parse_size_bytes
 
 FREE_SHARE = 0.8
 IDLE_EXIT_S = 5.0
-CONFIG_KEYS = frozenset({"state_dir", "capacity", "cores", "memory", "idle_exit"})
+SCRUB_BYTES_PER_S = 16 * 2**20
+SCRUB_EVERY_S = 7 * 86_400.0
+CONFIG_KEYS = frozenset({"state_dir", "capacity", "cores", "memory", "idle_exit", "scrub_rate", "scrub_every"})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Of one scheduler. `memory_bytes` None: jobs' memory is not watched. `capacity_given` False: it is what is free on the disk
-    just now.
+    just now. `scrub_bytes_per_s` 0: the I/O node does not scrub.
     """
 
     state_dir: Path
@@ -35,10 +37,13 @@ class Settings:
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     umask: int = 0o022
     capacity_given: bool = False
+    scrub_bytes_per_s: int = SCRUB_BYTES_PER_S
+    scrub_every_s: float = SCRUB_EVERY_S
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
         words = ["--capacity", str(self.capacity_bytes), "--cores", str(self.cores), "--idle-exit-s", f"{self.idle_exit_s:g}"]
+        words += ["--scrub-bytes-per-s", str(self.scrub_bytes_per_s), "--scrub-every-s", f"{self.scrub_every_s:.0f}"]
         return [*words, "--memory", str(self.memory_bytes)] if self.memory_bytes is not None else words
 
 
@@ -49,6 +54,8 @@ def read_settings(
     cores: int | None = None,
     memory_bytes: int | None = None,
     idle_exit_s: float | None = None,
+    scrub_bytes_per_s: int | None = None,
+    scrub_every_s: float | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """What is given wins. Raises InvalidInput that names the variable or the key."""
@@ -66,7 +73,22 @@ def read_settings(
     if idle_exit_s is None:
         idle_exit_s = duration("idle_exit", env.get("STAGER_IDLE_EXIT") or config.get("idle_exit"))
     idle_exit_s = IDLE_EXIT_S if idle_exit_s is None else idle_exit_s
-    return Settings(place, capacity_bytes, cores, memory_bytes, idle_exit_s, dict(env), current_umask(), capacity_given=given)
+    if scrub_bytes_per_s is None:
+        scrub_bytes_per_s = size("scrub_rate", env.get("STAGER_SCRUB_RATE") or config.get("scrub_rate"))
+    if scrub_every_s is None:
+        scrub_every_s = duration("scrub_every", env.get("STAGER_SCRUB_EVERY") or config.get("scrub_every"))
+    return Settings(
+        place,
+        capacity_bytes,
+        cores,
+        memory_bytes,
+        idle_exit_s,
+        dict(env),
+        current_umask(),
+        capacity_given=given,
+        scrub_bytes_per_s=SCRUB_BYTES_PER_S if scrub_bytes_per_s is None else scrub_bytes_per_s,
+        scrub_every_s=SCRUB_EVERY_S if scrub_every_s is None else scrub_every_s,
+    )
 
 
 def state_dir_of(state_dir: Path | None, environ: Mapping[str, str] | None = None) -> Path:

@@ -37,6 +37,14 @@ def flip(path: Path, at: int = 1000) -> None:
         file.write(bytes([byte ^ 1]))
 
 
+def rot(path: Path) -> None:
+    """As `flip`, with size, mtime and mode as they were."""
+    before = path.stat()
+    flip(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.chmod(path, before.st_mode)
+
+
 def replicas(stager: Stager, content: bytes) -> list[Path]:
     """Files of the node's store with this content."""
     found = (path for path in (stager.state_dir / "node" / "data").rglob("*") if path.is_file() and path.stat().st_size == len(content))
@@ -77,6 +85,27 @@ def test_a_replica_damaged_between_jobs_is_made_again_and_never_read(stager: Sta
     assert (data / "out.bin").read_bytes() == content * 3
     assert ran(short_dir) == (["first", "second"] if which == "input" else ["first", "first", "second"]), "not what damage asks for"
     assert "is damaged" in stager.run("explain", run, "--file", lfn).stdout
+
+
+@pytest.mark.parametrize("which", ["input", "intermediate"])
+def test_the_scrubber_finds_what_rots_silently_before_a_job_links_it(stager: Stager, short_dir: Path, which: str) -> None:
+    """Size and mtime stay, so nothing but reading can tell; the large replica would be linked unread."""
+    stager.env = {"STAGER_SCRUB_RATE": "1 GB", "STAGER_SCRUB_EVERY": "0 s"}
+    data = short_dir / "data"
+    data.mkdir()
+    content = os.urandom(SIZE_BYTES)
+    (data / "in.bin").write_bytes(content)
+    run = stager.submit(gated(short_dir, f"file:{data}"))
+    wait_until(lambda: stager.json("status", run)["jobs"].get("done"), "the first job to end")
+    lfn, expected = ("in.bin", content) if which == "input" else ("mid.bin", content * 2)
+    (replica,) = replicas(stager, expected)
+    rot(replica)
+    wait_until(lambda: "is quarantined" in stager.run("explain", run, "--file", lfn).stdout, "the damage to be found", pause_s=0.2)
+    wait_until(lambda: replicas(stager, expected), "it to be made again, before anybody asks for it", pause_s=0.1)
+    (short_dir / "go").touch()
+    stager.run("wait", run)
+    assert (data / "out.bin").read_bytes() == content * 3
+    assert ran(short_dir) == (["first", "second"] if which == "input" else ["first", "first", "second"])
 
 
 def test_a_replica_damaged_while_nobody_ran_is_fetched_again(stager: Stager, short_dir: Path) -> None:

@@ -41,7 +41,9 @@ def test_inputs_go_in_and_outputs_come_back(rig: Rig) -> None:
     assert [entry["file_id"] for entry in result.outputs] == [made.file_id, tree.file_id]
     assert rig.content(made) == b"linked\ncopied\n" and rig.content(tree, "sub/member") == b"from the tool\n"
     assert (result.undeclared, result.undeclared_count, result.changed_inputs) == (("scrap",), 1, ())
-    assert result.measures.copied_bytes == 7 and result.measures.wall_s and result.measures.memory_peak_bytes
+    assert result.measures.wall_s and result.measures.memory_peak_bytes
+    # What is small enough to lie in the node's log is copied, also where a link was asked for.
+    assert result.measures.copied_bytes == 43
     assert rig.content(copied) == b"copied\n"
     assert rig.leases() == [] and rig.node.get("/v1/state")["reservations"] == []
     assert sorted(entry.name for entry in rig.attempt_dir("a1").iterdir()) == ["attempt.json", "lock", "outcome.json", "result.json"]

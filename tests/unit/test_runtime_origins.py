@@ -51,6 +51,7 @@ def test_the_ssh_configuration_is_honoured(environ: dict[str, str], tmp_path: Pa
         "agent_socket": None,
         "connections_max": None,
         "shell_checksum": True,
+        "verify_source": False,
     }
 
 

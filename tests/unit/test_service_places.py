@@ -15,10 +15,11 @@ from stager.service.state_dir import LockHeld, StateDir, file_system_of
 
 def test_what_is_given_wins_over_variables_over_the_file_over_defaults(tmp_path: Path) -> None:
     (tmp_path / "config" / "stager").mkdir(parents=True)
-    (tmp_path / "config" / "stager" / "config.toml").write_text('cores = 3\ncapacity = "3 GB"\nidle_exit = "3 s"\n')
+    (tmp_path / "config" / "stager" / "config.toml").write_text('cores = 3\ncapacity = "3 GB"\nidle_exit = "3 s"\nscrub_rate = 0\n')
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"), "STAGER_CAPACITY": "2 GB"}
     found = read_settings(cores=4, environ=environ)
     assert (found.cores, found.capacity_bytes, found.idle_exit_s) == (4, 2_000_000_000, 3.0)
+    assert (found.scrub_bytes_per_s, found.scrub_every_s) == (0, 7 * 86_400)
     assert found.state_dir == tmp_path / ".local/state/stager"
     assert read_settings(environ={**environ, "XDG_STATE_HOME": "/state"}).state_dir == Path("/state/stager")
     assert read_settings(environ={**environ, "STAGER_STATE_DIR": "~/s"}).state_dir == tmp_path / "s"
@@ -49,9 +50,10 @@ def test_a_bad_file_is_named(tmp_path: Path) -> None:
 
 def test_the_scheduler_is_started_with_what_was_decided() -> None:
     words = read_settings(
-        state_dir=Path("/s"), capacity_bytes=5, cores=2, memory_bytes=7, idle_exit_s=1.5, environ={}
+        state_dir=Path("/s"), capacity_bytes=5, cores=2, memory_bytes=7, idle_exit_s=1.5, scrub_bytes_per_s=0, scrub_every_s=60.0, environ={}
     ).scheduler_arguments()
-    assert words == ["--capacity", "5", "--cores", "2", "--idle-exit-s", "1.5", "--memory", "7"]
+    scrub = ["--scrub-bytes-per-s", "0", "--scrub-every-s", "60"]
+    assert words == ["--capacity", "5", "--cores", "2", "--idle-exit-s", "1.5", *scrub, "--memory", "7"]
 
 
 def hold(root: str, ready: object, go: object) -> None:

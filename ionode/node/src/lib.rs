@@ -5,10 +5,12 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 pub mod attempts;
+pub mod bench;
 pub mod blocks;
 pub mod client;
 pub mod ending;
 pub mod failure;
+pub mod fsck;
 pub mod growing;
 pub mod health;
 pub mod http;
@@ -18,6 +20,7 @@ pub mod node;
 pub mod peers;
 pub mod replicas;
 pub mod sandbox;
+pub mod scrub;
 pub mod seals;
 pub mod serve;
 pub mod store;

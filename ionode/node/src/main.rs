@@ -1,7 +1,9 @@
 //! `stager-ionode`: the command line. Parses and calls; no decisions.
 
 use clap::{Parser, Subcommand};
+use stager_node::bench::{self, BenchOptions};
 use stager_node::client;
+use stager_node::fsck::{self, FsckOptions};
 use stager_node::serve::{self, ServeOptions};
 
 /// The I/O node of stager: keeps and moves the bytes that workflows read and write
@@ -20,6 +22,10 @@ enum Action {
     Fetch(client::FetchOptions),
     /// Write a file into a node, and through it into others
     Push(client::PushOptions),
+    /// Look a store through that no node serves, and repair what can be repaired
+    Fsck(FsckOptions),
+    /// Measure the store on this disk: small files made, found, read, listed, deleted
+    Bench(BenchOptions),
     /// Run one job's process tree: run --spec FILE | run --probe
     #[command(disable_help_flag = true)]
     Run {
@@ -68,6 +74,8 @@ fn main() {
         Action::Fetch(options) => client::fetch(options),
         Action::Push(options) => client::push(options),
         Action::Serve(options) => serve::run(options),
+        Action::Fsck(options) => fsck::run(&options),
+        Action::Bench(options) => bench::run(&options),
     };
     std::process::exit(code);
 }

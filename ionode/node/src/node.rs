@@ -14,7 +14,8 @@ use stager_core::index::{EpochCheck, Index};
 use stager_core::record::{Partial, Record};
 use stager_core::replica::ReplicaKey;
 use stager_core::space::Holder;
-use stager_origins::Origin;
+use stager_mounts::{Mounts, Timing};
+use stager_origins::{Origin, SftpConfig};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +53,8 @@ pub struct OpenOrigin {
     pub identity: String,
     /// What metrics call it.
     pub label: String,
+    /// What it is mounted by, for jobs that read in place.
+    pub mountable: Option<SftpConfig>,
 }
 
 pub struct Node {
@@ -65,8 +68,10 @@ pub struct Node {
     pub seals: Seals,
     pub peers: Peers,
     pub growing: Arc<Growing>,
+    pub mounts: Arc<Mounts>,
     pub ending: CancellationToken,
     pub started: Instant,
+    pub started_at_s: u64,
     books: Mutex<Books>,
     origins: RwLock<HashMap<String, OpenOrigin>>,
     newest_event: watch::Sender<u64>,
@@ -88,6 +93,7 @@ impl Node {
             incarnation,
             can_link,
             can_reflink,
+            mounts: Arc::new(Mounts::new(&opened.store.root().join("mounts"), Timing::default())),
             store: opened.store,
             transfers: Transfers::default(),
             attempts: Attempts::default(),
@@ -96,6 +102,7 @@ impl Node {
             growing: Arc::default(),
             ending: CancellationToken::new(),
             started: Instant::now(),
+            started_at_s: crate::scrub::now_s(),
             books: Mutex::new(Books { index: opened.index, events: EventBuffer::new(EVENTS_KEPT_MAX) }),
             origins: RwLock::default(),
             newest_event: watch::Sender::new(0),

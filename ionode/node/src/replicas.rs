@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,9 +82,14 @@ pub async fn verify(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Result
 
 /// Reads all of it; what is right is sealed.
 pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
+    matches_by(node, replica, &mut |file, path| digest::of_file(file, path, false))
+}
+
+/// As `matches_now`, each file read by `digests`.
+pub fn matches_by(node: &Node, replica: &Replica, digests: &mut Reader<'_>) -> Result<bool, ApiError> {
     let key = replica.key();
     let look = crate::seals::look(&node.store, replica);
-    let found = match digests_now(node, replica) {
+    let found = match digests_now(node, replica, digests) {
         Ok(found) => found,
         Err(error) if error.class == Class::Corrupt => None,
         Err(error) => return Err(error),
@@ -99,16 +104,24 @@ pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
     Ok(matches)
 }
 
+/// By size where its content lies in files; what lies in the log is looked at by reading it.
+pub fn is_there(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
+    Ok(node.store.version_in_log(&replica.key())?.is_some() || crate::store::recovery::is_there(node.store.root(), replica))
+}
+
+/// How a file's content is read to be hashed.
+pub type Reader<'a> = dyn FnMut(&File, &Path) -> Result<Digests, ApiError> + 'a;
+
 /// Of the content as it is now; `None` where a file of it is missing.
-fn digests_now(node: &Node, replica: &Replica) -> Result<Option<Digests>, ApiError> {
+fn digests_now(node: &Node, replica: &Replica, digests: &mut Reader<'_>) -> Result<Option<Digests>, ApiError> {
     match node.store.content(replica)? {
         Place::InLog(bytes) => Ok(Some(digest::of_bytes(&bytes, false))),
         Place::File(path) => match File::open(&path) {
-            Ok(file) => digest::of_file(&file, &path, false).map(Some),
+            Ok(file) => digests(&file, &path).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(crate::failure::disk("opening", &path, &error)),
         },
-        Place::Tree { top, manifest } => tree::verify(&top, &manifest),
+        Place::Tree { top, manifest } => tree::verify(&top, &manifest, digests),
     }
 }
 

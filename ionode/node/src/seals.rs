@@ -14,33 +14,55 @@ use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use crate::failure::at;
 use crate::node::{Cause, Node};
 use crate::replicas::{self, blocking};
+use crate::scrub::now_s;
 use crate::store::tree::Manifest;
 use crate::store::Store;
 
 /// Read again before every job: costs less than the sandbox does.
 const READ_ALWAYS_BYTES_MAX: u64 = 256 << 10;
 
+struct Seal {
+    /// None: hashed before this incarnation, when nobody watched the files.
+    look: Option<String>,
+    hashed_at_s: u64,
+}
+
 #[derive(Default)]
 pub struct Seals {
-    known: Mutex<HashMap<ReplicaKey, String>>,
+    known: Mutex<HashMap<ReplicaKey, Seal>>,
     /// One reader at a time: the others of the same replica then find its seal, and the disk has one stream.
     reading: Mutex<()>,
 }
 
 impl Seals {
-    fn known(&self) -> MutexGuard<'_, HashMap<ReplicaKey, String>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<ReplicaKey, Seal>> {
         self.known.lock().expect("nobody panics here")
     }
 
     /// To be called by who has just hashed it, with the look it had before that.
     pub fn set(&self, key: &ReplicaKey, look: String) {
-        self.known().insert(key.clone(), look);
+        self.known().insert(key.clone(), Seal { look: Some(look), hashed_at_s: now_s() });
     }
     pub fn drop(&self, key: &ReplicaKey) {
         self.known().remove(key);
     }
     fn holds(&self, key: &ReplicaKey, look: &str) -> bool {
-        self.known().get(key).is_some_and(|known| known == look)
+        self.known().get(key).is_some_and(|known| known.look.as_deref() == Some(look))
+    }
+
+    /// Since the epoch; None: nobody knows.
+    pub fn hashed_at_s(&self, key: &ReplicaKey) -> Option<u64> {
+        self.known().get(key).map(|seal| seal.hashed_at_s)
+    }
+    pub fn times(&self) -> Vec<(ReplicaKey, u64)> {
+        self.known().iter().map(|(key, seal)| (key.clone(), seal.hashed_at_s)).collect()
+    }
+    /// What an earlier incarnation knew: when, but no look, so a job does not read by it.
+    pub fn recall(&self, times: impl Iterator<Item = (ReplicaKey, u64)>) {
+        let mut known = self.known();
+        for (key, hashed_at_s) in times {
+            known.entry(key).or_insert(Seal { look: None, hashed_at_s });
+        }
     }
 }
 
@@ -85,7 +107,7 @@ pub async fn require_sound(node: &Arc<Node>, cause: &Cause, keys: &[ReplicaKey])
 
 fn is_sound(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
     let key = replica.key();
-    if node.store.version_in_log(&key)?.is_none() && !crate::store::recovery::is_there(node.store.root(), replica) {
+    if !replicas::is_there(node, replica)? {
         return Ok(false);
     }
     let sealed = |node: &Node| Ok::<bool, ApiError>(node.seals.holds(&key, &look(&node.store, replica)?));

@@ -20,11 +20,13 @@ use crate::store::durability::Durability;
 use crate::store::Settings;
 use crate::store::recovery::{self, Unopened};
 use crate::wire::Rendezvous;
-use crate::{attempts, ending, http, logging};
+use crate::scrub::{Manner, Scrubber};
+use crate::{attempts, ending, http, logging, scrub};
 
 pub const EXIT_LOCKED: i32 = 3;
 const EXIT_FAULT: i32 = 1;
 const SOCKET_PATH_BYTES_MAX: usize = 107;
+const LAST_MOUNTS_WITHIN: Duration = Duration::from_secs(5);
 const LAST_TRANSFERS_WITHIN: Duration = Duration::from_secs(30);
 /// Each running fetch keeps a thread that hashes, and needs others to write: more than lanes can ever run at once.
 const BLOCKING_THREADS_MAX: usize = 4096;
@@ -54,6 +56,12 @@ pub struct ServeOptions {
     /// End when no call came for so many seconds and no transfer runs
     #[arg(long, value_name = "SECONDS")]
     idle_exit_s: Option<u64>,
+    /// How fast the scrubber reads all replicas again and again; 0 turns it off
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
+    scrub_bytes_per_s: u64,
+    /// The least time between two looks of the scrubber at one replica
+    #[arg(long, value_name = "SECONDS", default_value_t = 7 * 86_400)]
+    scrub_every_s: u64,
     /// How long SIGTERM lets running transfers and calls go on; what is left then is cut off and can be resumed
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     drain_s: u64,
@@ -173,17 +181,34 @@ async fn serve(node: Arc<Node>, options: &ServeOptions) -> Result<(), ApiError> 
     if let Some(idle_s) = options.idle_exit_s {
         tokio::spawn(watch_idleness(node.clone(), Duration::from_secs(idle_s)));
     }
+    let scrubber = scrubber(&node, options)?;
     http::serve(node.clone(), socket, tcp).await;
     for path in [node.store.rendezvous_path(), options.socket.clone()] {
         if let Err(error) = std::fs::remove_file(&path) {
             tracing::warn!(path = %path.display(), %error, "could not be removed at the end");
         }
     }
+    let mounts = node.mounts.clone();
+    let ended = tokio::task::spawn_blocking(move || mounts.end());
+    if tokio::time::timeout(LAST_MOUNTS_WITHIN, ended).await.is_err() {
+        tracing::warn!("mounts did not end in time; the next start on this store sweeps them");
+    }
     if tokio::time::timeout(LAST_TRANSFERS_WITHIN, node.transfers.join()).await.is_err() {
         tracing::warn!("transfers did not end in time and are cut off; they resume from their checkpoints");
     }
+    if let Some(scrubber) = scrubber {
+        scrubber.join().await;
+    }
     tracing::info!(node_id = node.node_id, "the node has ended");
     Ok(())
+}
+
+fn scrubber(node: &Arc<Node>, options: &ServeOptions) -> Result<Option<Scrubber>, ApiError> {
+    let manner = Manner { bytes_per_s: options.scrub_bytes_per_s, every_s: options.scrub_every_s };
+    match manner.bytes_per_s {
+        0 => Ok(None),
+        _ => scrub::start(node.clone(), manner).map(Some).map_err(at("starting the scrubber of", node.store.root())),
+    }
 }
 
 async fn listen(path: &Path) -> Result<UnixListener, ApiError> {

@@ -320,6 +320,9 @@ pub struct Reservation {
 pub struct StageInRequest {
     pub sandbox_dir: String,
     pub inputs: Vec<Input>,
+    /// Read in place at their origin.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub direct: Vec<DirectInput>,
     /// For what the job will write: set before anything else is done.
     #[serde(default)]
     pub reservation: Option<Reservation>,
@@ -339,6 +342,58 @@ pub struct Input {
     pub generation: String,
     pub path: String,
     pub access: Access,
+}
+
+/// A file of an origin that is mounted; it must be the one that size and token say.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirectInput {
+    pub path: String,
+    pub origin_id: String,
+    pub origin_path: String,
+    pub size_bytes: u64,
+    pub token: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DirectState {
+    Same,
+    Changed,
+    /// Its origin cannot be asked now.
+    Unknown,
+}
+
+/// How a file that was read in place looks afterwards.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DirectSeen {
+    pub path: String,
+    pub state: DirectState,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MountAnswer {
+    pub origin_id: String,
+    pub mount_path: String,
+    pub state: String,
+    /// Why it is away.
+    pub message: Option<String>,
+}
+
+impl From<stager_mounts::Mount> for MountAnswer {
+    fn from(mount: stager_mounts::Mount) -> Self {
+        Self {
+            origin_id: mount.origin_id,
+            mount_path: mount.path.display().to_string(),
+            state: mount.state.word().to_string(),
+            message: mount.message,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MountsAnswer {
+    pub mounts: Vec<MountAnswer>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -403,6 +458,9 @@ pub struct ReleaseRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReleaseAnswer {
     pub changed: Vec<ReplicaKey>,
+    /// Of inputs that were read in place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub direct: Vec<DirectSeen>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

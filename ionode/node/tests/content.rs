@@ -2,11 +2,11 @@
 
 mod host;
 
-use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use host::*;
-use serde_json::{json, Value};
+use serde_json::Value;
 
 const MIB: usize = 1 << 20;
 
@@ -30,23 +30,6 @@ fn fetched(root: &Path, bytes: &[u8]) -> Host {
     node.put_file_origin(&root.join("lab"));
     assert_eq!(node.fetched("g", "f", "one")["kind"], "transfer_done");
     node
-}
-
-fn data_file(root: &Path, name: &str) -> PathBuf {
-    let shelves = std::fs::read_dir(root.join("store/data")).unwrap();
-    shelves.map(|shelf| shelf.unwrap().path().join(name)).find(|path| path.exists()).expect("the replica is there")
-}
-
-/// One bit, with size and mtime as they were.
-fn rot(path: &Path, at: u64) {
-    let before = std::fs::metadata(path).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at).unwrap();
-    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
-    file.set_modified(before.modified().unwrap()).unwrap();
-    std::fs::set_permissions(path, before.permissions()).unwrap();
 }
 
 #[test]
@@ -84,20 +67,6 @@ fn a_member_of_a_tree_says_its_own() {
     rot(&data_file(root.path(), "o@a").join("two"), 2 * MIB as u64 - 1);
     assert!(read(&node, "o/a/content?member=two", &[]).body.len() < 2 * MIB);
     quarantined(&node, "o", "a");
-}
-
-/// Commits a directory of these members as `o a`.
-fn tree(node: &Host, members: &[(&str, &[u8])]) {
-    let path = node.root.join("sandboxes/s");
-    node.ok("POST", "attempts/s/stage-in", json!({"sandbox_dir": path, "inputs": []}));
-    node.ok("PUT", "reservations/s", json!({"bytes": 100 * MIB}));
-    for (name, bytes) in members {
-        let file = path.join("out").join(name);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(file, bytes).unwrap();
-    }
-    node.ok("POST", "attempts/s/stage-out", stage_out(&path, "s", json!([output("o", "out", "directory", false)])));
-    node.ok("POST", "attempts/s/release", json!({"sandbox_dir": path, "remove_sandbox": true}));
 }
 
 fn quarantined(node: &Host, file_id: &str, generation: &str) {

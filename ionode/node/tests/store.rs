@@ -24,11 +24,6 @@ fn commit(node: &Host, n: usize, length: usize) {
     node.ok("DELETE", &format!("reservations/s{n}"), Value::Null);
 }
 
-fn data_file(root: &Path, name: &str) -> PathBuf {
-    let shelves = std::fs::read_dir(root.join("store/data")).unwrap();
-    shelves.map(|shelf| shelf.unwrap().path().join(name)).find(|path| path.exists()).expect("the replica has a file")
-}
-
 /// What `serve` says when it cannot start, and its exit code.
 fn refused_start(root: &Path) -> (Option<i32>, String) {
     // Should it start all the same, it ends by itself and the test fails.

@@ -269,11 +269,6 @@ fn an_upload_of_a_damaged_replica_quarantines_it() {
     assert_eq!(node.ok("GET", "replicas/f1/t1", Value::Null)["state"], "quarantined");
 }
 
-fn data_file(root: &std::path::Path, name: &str) -> std::path::PathBuf {
-    let shelves = std::fs::read_dir(root.join("store/data")).unwrap();
-    shelves.map(|shelf| shelf.unwrap().path().join(name)).find(|path| path.exists()).expect("the replica has a file")
-}
-
 #[test]
 fn unknown_origins_replicas_and_paths_are_refused_by_name() {
     let root = tempfile::tempdir().unwrap();

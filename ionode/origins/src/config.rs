@@ -74,6 +74,9 @@ pub struct SftpConfig {
     pub connections_max: Option<usize>,
     #[serde(default)]
     pub shell_checksum: bool,
+    /// What was fetched is compared with what the server holds, by its shell or by reading it again.
+    #[serde(default)]
+    pub verify_source: bool,
     pub bandwidth_bytes_per_s_max: Option<u64>,
 }
 
@@ -96,6 +99,9 @@ pub struct SshfsConfig {
     pub connections_max: Option<usize>,
     #[serde(default)]
     pub shell_checksum: bool,
+    /// What was fetched is compared with what the server holds, by its shell or by reading it again.
+    #[serde(default)]
+    pub verify_source: bool,
     pub bandwidth_bytes_per_s_max: Option<u64>,
     /// Where a watched read-only mount serves direct reads; bytes of transfers never pass through it.
     pub mount_point: Option<PathBuf>,
@@ -115,6 +121,7 @@ impl SshfsConfig {
             agent_socket: self.agent_socket.clone(),
             connections_max: self.connections_max,
             shell_checksum: self.shell_checksum,
+            verify_source: self.verify_source,
             bandwidth_bytes_per_s_max: self.bandwidth_bytes_per_s_max,
         }
     }
@@ -170,6 +177,14 @@ pub struct HttpConfig {
 }
 
 impl OriginConfig {
+    /// What a mount of it is made from, where it can be mounted.
+    pub fn mountable(&self) -> Option<SftpConfig> {
+        match self {
+            Self::Sshfs(c) => Some(c.sftp()),
+            _ => None,
+        }
+    }
+
     pub fn bandwidth_bytes_per_s_max(&self) -> Option<u64> {
         match self {
             Self::File(c) => c.bandwidth_bytes_per_s_max,

@@ -74,6 +74,18 @@ pub enum Why {
     SpecialFile,
 }
 
+/// Checksums of one whole content by its origin's word: what differs from them is not that content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    pub crc64nvme: Option<u64>,
+    pub sha256: Option<[u8; 32]>,
+    pub crc32c: Option<u32>,
+    pub crc32: Option<u32>,
+    pub md5: Option<[u8; 16]>,
+    /// Only by its looks: it may be none. Told where there is nothing better.
+    pub tag_md5: Option<[u8; 16]>,
+}
+
 /// Both lists are sorted by path.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Listing {
@@ -140,12 +152,6 @@ pub struct Probe {
     pub findings: Vec<ApiError>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ToldDigest {
-    Md5([u8; 16]),
-    Sha256([u8; 32]),
-}
-
 /// The port. Errors are permanent or transient by their code (docs/formats/ionode-api.md). Every method may be cancelled by dropping its
 /// future and must leave nothing
 /// behind but a temporary name that the next try of the same transfer takes over or removes. Paths are relative, checked by the caller.
@@ -167,16 +173,21 @@ pub trait Origin: Send + Sync {
     /// Removes one file; with a token only if it still matches. `false`: was not there.
     async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError>;
     async fn probe(&self, path: &str, write: bool) -> Probe;
-    /// The MD5 of the content where its token says one: the only witness of what was sent, over a line that checks nothing itself.
-    fn content_md5(&self, _entry: &Entry) -> Option<[u8; 16]> {
-        None
+    /// What the origin says of the content with the token of `entry`, which was looked at just before: the only witness of what was
+    /// sent, over a line that checks nothing itself.
+    fn said(&self, _entry: &Entry) -> Said {
+        Said::default()
     }
-    /// What its tokens say turned out to be something else (an encrypted bucket's): no more of it.
+    /// Whether `confirm` looks again.
+    fn confirms(&self) -> bool {
+        false
+    }
+    /// Where it was asked for: what the origin holds, looked at once more after it was fetched. An error where it is another content.
+    async fn confirm(&self, _entry: &Entry, _blake3: blake3::Hash, _sha256: &str) -> Result<Option<Verified>, ApiError> {
+        Ok(None)
+    }
+    /// What its tokens say turned out to be no MD5 (an encrypted bucket's): no more of it.
     fn distrust_md5(&self) {}
-    /// A digest that the far side calls one of the content: what differs from it is not that content.
-    fn told_digest(&self, _entry: &Entry) -> Option<ToldDigest> {
-        None
-    }
     /// Whether a part of this file can be asked for, as far as is known: bytes kept of what cannot are of no use.
     fn resumes(&self, _path: &str) -> bool {
         true

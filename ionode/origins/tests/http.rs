@@ -11,7 +11,7 @@ use relay::{Mischief, Relay, Way};
 use sshd::free_port;
 use stager_core::error::Class;
 use stager_origins::conformance::{self, content, get, Memory};
-use stager_origins::{HttpConfig, HttpOrigin, Origin, Secret, ToldDigest};
+use stager_origins::{HttpConfig, HttpOrigin, Origin, Said, Secret};
 use web::{origin, Web, WebPlace};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -154,10 +154,10 @@ async fn what_the_server_says_of_the_content_is_the_token() {
     let nothing = origin.stat("nothing/file").await.unwrap();
     assert_eq!((nothing.token.as_str(), nothing.mtime_ns), ("s=5", None));
     let md5 = origin.stat("md5/file").await.unwrap();
-    assert!(matches!(origin.told_digest(&md5), Some(ToldDigest::Md5([0x5d, ..]))), "{}", md5.token);
+    assert!(matches!(origin.said(&md5).md5, Some([0x5d, ..])), "{}", md5.token);
     let sha256 = origin.stat("sha256/file").await.unwrap();
-    assert!(matches!(origin.told_digest(&sha256), Some(ToldDigest::Sha256([0x2c, ..]))), "{}", sha256.token);
-    assert_eq!((origin.told_digest(&weak), origin.content_md5(&md5)), (None, None));
+    assert!(matches!(origin.said(&sha256).sha256, Some([0x2c, ..])), "{}", sha256.token);
+    assert_eq!((origin.said(&weak), origin.said(&md5).tag_md5), (Said::default(), None));
     for entry in [weak, nothing, md5, sha256] {
         assert_eq!(get(&*origin, &entry).await.unwrap(), b"hello", "{}", entry.path);
         web.write(&entry.path, b"hello again");

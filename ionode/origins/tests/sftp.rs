@@ -89,6 +89,7 @@ async fn sshfs_moves_bytes_over_sftp() {
         agent_socket: None,
         connections_max: Some(1),
         shell_checksum: false,
+        verify_source: false,
         bandwidth_bytes_per_s_max: None,
         mount_point: Some("/nowhere".into()),
     };

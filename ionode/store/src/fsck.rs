@@ -9,7 +9,7 @@ use bytes::Bytes;
 use stager_core::error::ApiError;
 
 use crate::failure::at;
-use crate::index::{Index, Stat, Tally};
+use crate::index::{Applied, Index, Stat, Tally};
 use crate::recovery::{index_path, mark_path, Broken, Replay};
 use crate::segments::{allow_gaps, Segments};
 use crate::{Log, Op, Options, When};
@@ -74,8 +74,11 @@ fn remove_tree(path: &Path) -> Result<(), ApiError> {
 
 fn look_through(directory: &Path, scratch: &Path) -> Result<Report, ApiError> {
     let (segments, unfinished) = Segments::open(&directory.join("segments"))?;
+    let path = index_path(directory);
+    let left = path.exists().then(|| Index::open(&path, CACHE_BYTES).and_then(|index| Ok((index.tally()?.applied, index))));
+    let (acknowledged, index) = left.and_then(Result::ok).map_or((Applied::default(), None), |(applied, index)| (applied, Some(index)));
     let truth = Index::open(scratch, CACHE_BYTES)?;
-    let mut replay = Replay::new(&truth, Tally::default());
+    let mut replay = Replay::new(&truth, Tally::default(), acknowledged);
     replay.lenient = Some(Vec::new());
     replay.run(&segments)?;
     let mut report = Report {
@@ -97,11 +100,9 @@ fn look_through(directory: &Path, scratch: &Path) -> Result<Report, ApiError> {
             }
         }
     }
-    let path = index_path(directory);
-    let index = path.exists().then(|| Index::open(&path, CACHE_BYTES).and_then(|index| index.tally().map(|_| index)));
     match index {
-        Some(Ok(index)) => compare(&segments, &truth, &index, &tables, &mut report)?,
-        Some(Err(_)) | None => report.index_missing = true,
+        Some(index) => compare(&segments, &truth, &index, &tables, &mut report)?,
+        None => report.index_missing = true,
     }
     Ok(report)
 }
@@ -176,7 +177,9 @@ pub fn repair(directory: &Path, report: &Report) -> Result<(), ApiError> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(at::<std::io::Error>("removing", directory)(error)),
         _ => {}
     }
-    let (log, _) = Log::open(directory, Options { reclaim: false, ..Options::default() })?;
+    // What the check took for whole is whole, also the last frame: no start after it may call it unfinished.
+    let all = Applied { segment: u32::MAX, offset: u64::MAX, ..Applied::default() };
+    let (log, _) = Log::open_knowing(directory, Options { reclaim: false, ..Options::default() }, Some(all))?;
     for ops in again.chunks(100) {
         log.write_all_blocking(ops.to_vec())?;
     }

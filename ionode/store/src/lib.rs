@@ -27,7 +27,7 @@ pub use index::{Stat, Totals};
 pub use list::{Listed, Page};
 pub use recovery::{Broken, Recovered};
 
-use index::{Index, Tally};
+use index::{Applied, Index, Tally};
 use segments::Segments;
 use writer::{Answer, Message, Submission};
 
@@ -163,7 +163,11 @@ pub struct Log {
 impl Log {
     /// Opens what lies in `directory` (made if need be), or says what is wrong with it. One process at a time: the caller holds a lock.
     pub fn open(directory: &Path, options: Options) -> Result<(Self, Recovered), ApiError> {
-        let (shared, position, recovered) = recovery::open(directory, options)?;
+        Self::open_knowing(directory, options, None)
+    }
+
+    fn open_knowing(directory: &Path, options: Options, acknowledged: Option<Applied>) -> Result<(Self, Recovered), ApiError> {
+        let (shared, position, recovered) = recovery::open(directory, options, acknowledged)?;
         let shared = Arc::new(shared);
         let (sender, receiver) = mpsc::channel();
         let mut threads = vec![writer::start(shared.clone(), position, receiver)?];

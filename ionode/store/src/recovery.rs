@@ -43,7 +43,12 @@ pub fn mark_path(directory: &Path) -> PathBuf {
     directory.join("index.open")
 }
 
-pub fn open(directory: &Path, options: Options) -> Result<(Shared, Position, Recovered), ApiError> {
+/// `acknowledged`: up to where nothing can be an unfinished write, where the caller knows more than the index.
+pub fn open(
+    directory: &Path,
+    options: Options,
+    acknowledged: Option<Applied>,
+) -> Result<(Shared, Position, Recovered), ApiError> {
     let started = Instant::now();
     let below = directory.join("segments");
     DirBuilder::new().recursive(true).mode(0o700).create(&below).map_err(at("making", &below))?;
@@ -52,9 +57,9 @@ pub fn open(directory: &Path, options: Options) -> Result<(Shared, Position, Rec
         fs::remove_file(&path).map_err(at("removing", &path))?;
     }
     let salt = common_salt(&segments)?;
-    let (index, tally, index_rebuilt) = trusted_index(directory, &segments, options)?;
-    let mut replay = Replay::new(&index, tally);
-    replay.recovered.index_rebuilt = index_rebuilt;
+    let Found { index, tally, rebuilt, acknowledged: by_index } = trusted_index(directory, &segments, options)?;
+    let mut replay = Replay::new(&index, tally, acknowledged.unwrap_or(by_index));
+    replay.recovered.index_rebuilt = rebuilt;
     replay.run(&segments)?;
     let Replay { tally, mut recovered, .. } = replay;
     let newest = segments.newest();
@@ -109,8 +114,16 @@ fn random() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
+struct Found {
+    index: Index,
+    tally: Tally,
+    rebuilt: bool,
+    /// Up to where the index that was there had taken the log in: all of that was on disk, and acknowledged.
+    acknowledged: Applied,
+}
+
 /// The index as it was left, if nothing speaks against it; else an empty one.
-fn trusted_index(directory: &Path, segments: &Segments, options: Options) -> Result<(Index, Tally, bool), ApiError> {
+fn trusted_index(directory: &Path, segments: &Segments, options: Options) -> Result<Found, ApiError> {
     let boot = boot_id();
     let mark = mark_path(directory);
     let path = index_path(directory);
@@ -119,16 +132,22 @@ fn trusted_index(directory: &Path, segments: &Segments, options: Options) -> Res
         fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&mark).map_err(at("making", &mark))?;
     file.write_all(boot.as_bytes()).and_then(|()| file.sync_all()).map_err(at("writing", &mark))?;
     sync_directory(directory)?;
-    if !torn && path.exists() {
+    let mut acknowledged = Applied::default();
+    if path.exists() {
         let opened = Index::open(&path, options.index_cache_bytes).and_then(|index| Ok((index.tally()?, index)));
         match opened {
-            Ok((tally, index)) if is_covered(segments, &tally)? => return Ok((index, tally, false)),
-            Ok(_) => tracing::warn!("the index knows more than the log has; it is built anew"),
+            Ok((tally, index)) if !torn && is_covered(segments, &tally)? => {
+                return Ok(Found { index, acknowledged: tally.applied, tally, rebuilt: false });
+            }
+            Ok((tally, _)) => {
+                tracing::warn!(torn, "the index is of another boot, or knows more than the log has; it is built anew");
+                acknowledged = tally.applied;
+            }
             Err(error) => tracing::warn!(%error, "the index cannot be used; it is built anew"),
         }
     }
     let (index, tally) = empty_index(&path, options)?;
-    Ok((index, tally, segments.newest().is_some()))
+    Ok(Found { index, tally, rebuilt: segments.newest().is_some(), acknowledged })
 }
 
 fn empty_index(path: &Path, options: Options) -> Result<(Index, Tally), ApiError> {
@@ -178,7 +197,8 @@ pub fn reopen_index(shared: &Shared) -> Result<(), ApiError> {
         Ok((tally, index)) if is_covered(&shared.segments, &tally)? => (index, tally),
         _ => empty_index(&path, shared.options)?,
     };
-    let mut replay = Replay::new(&index, tally);
+    let acknowledged = shared.tally.lock().expect("nobody panics here").applied;
+    let mut replay = Replay::new(&index, tally, acknowledged);
     replay.run(&shared.segments)?;
     *shared.tally.lock().expect("nobody panics here") = replay.tally;
     *shared.index.write().expect("nobody panics here") = Some(Arc::new(index));
@@ -200,11 +220,16 @@ pub struct Replay<'a> {
     pub recovered: Recovered,
     /// Pass over whatever is broken, change nothing, and tell it here.
     pub lenient: Option<Vec<Broken>>,
+    acknowledged: Applied,
 }
 
 impl<'a> Replay<'a> {
-    pub fn new(index: &'a Index, tally: Tally) -> Self {
-        Self { index, tally, recovered: Recovered::default(), lenient: None }
+    pub fn new(index: &'a Index, tally: Tally, acknowledged: Applied) -> Self {
+        Self { index, tally, recovered: Recovered::default(), lenient: None, acknowledged }
+    }
+
+    fn is_acknowledged(&self, segment: &Segment, offset: u64) -> bool {
+        (segment.header.number, offset) <= (self.acknowledged.segment, self.acknowledged.offset)
     }
 
     pub fn run(&mut self, segments: &Segments) -> Result<(), ApiError> {
@@ -227,7 +252,8 @@ impl<'a> Replay<'a> {
             let found = scanner.frame_at(position.offset)?.filter(|frame| frame.sequence == position.sequence + 1);
             let last = found.as_ref().is_some_and(|frame| newest && frame.end == scanner.file_bytes());
             let whole = match &found {
-                Some(frame) if last => segment.values_are_whole(frame)?,
+                // A value that was acknowledged and has rotted is found by its reader; it takes nothing else with it.
+                Some(frame) if last && !self.is_acknowledged(segment, frame.end) => segment.values_are_whole(frame)?,
                 found => found.is_some(),
             };
             let Some(frame) = found.filter(|_| whole) else {
@@ -275,6 +301,9 @@ impl<'a> Replay<'a> {
             }
             if !newest {
                 return Err(damaged(&segment.path, position.offset, "a newer segment follows, so this one had been finished"));
+            }
+            if self.is_acknowledged(segment, position.offset + 1) {
+                return Err(damaged(&segment.path, position.offset, "the index had it, so it was acknowledged"));
             }
         }
         tracing::warn!(segment = %segment.path.display(), at = position.offset, broken_bytes, "bytes of the log that were never synced are gone");

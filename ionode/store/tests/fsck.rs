@@ -117,3 +117,29 @@ fn without_an_index_the_rest_is_kept_and_the_loss_is_told() {
     assert_eq!(found.iter().map(|(key, _)| *key).collect::<Vec<_>>(), (0..20).filter(|key| ![3, 6].contains(key)).collect::<Vec<u8>>());
     assert!(found.iter().all(|(key, read)| *read == Ok(value(*key))));
 }
+
+/// The last frame was acknowledged: rot in it is no unfinished write.
+#[test]
+fn rot_in_the_last_frame_costs_its_value_only() {
+    for head in [false, true] {
+        let root = tempfile::tempdir().unwrap();
+        filled(root.path());
+        let log = Log::open(root.path(), options()).unwrap().0;
+        let put = |key: u8| Op::Put { table: TABLE, key: vec![key], meta: vec![], value: Bytes::from(value(key)), weight_bytes: 500, when: When::Any };
+        log.write_all_blocking(vec![put(30), put(31)]).unwrap();
+        drop(log);
+        let (path, at) = place(root.path(), 31);
+        flip(&path, if head { at - 510 } else { at + 3 });
+        fs::write(root.path().join("index.open"), "another boot").unwrap();
+        if head {
+            assert!(Log::open(root.path(), options()).is_err(), "what the index had is not cut off");
+            continue;
+        }
+        let found = keys(root.path());
+        let expected = [(30, Ok(value(30))), (31, Err("checksum_mismatch".into()))];
+        assert_eq!(found.iter().filter(|(key, _)| *key >= 30).cloned().collect::<Vec<_>>(), expected);
+        let report = fsck::check(root.path()).unwrap();
+        fsck::repair(root.path(), &report).unwrap();
+        assert_eq!(keys(root.path()).iter().filter(|(key, _)| *key >= 30).cloned().collect::<Vec<_>>(), expected, "a repair takes no more");
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! The one rule: an attempt is remembered in a file of its own, so leases outlive the node's process, as the job does.
 
+mod direct;
 mod release;
 mod stage_in;
 mod stage_out;

@@ -9,7 +9,7 @@ use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
 use stager_core::space::Holder;
 
-use super::Attempt;
+use super::{direct, Attempt};
 use crate::failure::{at, bad_request};
 use crate::node::{checked_directory, Cause, Node};
 use crate::replicas::blocking;
@@ -25,6 +25,10 @@ pub async fn release(node: Arc<Node>, cause: Cause, attempt_id: String, request:
     let changed = match &attempt {
         Some(attempt) if !attempt.links.is_empty() => changed_links(&node, attempt.clone()).await?,
         _ => Vec::new(),
+    };
+    let direct = match &attempt {
+        Some(attempt) => direct::seen_after(&node, &attempt.request.direct).await,
+        None => Vec::new(),
     };
     for key in &changed {
         if node.books().index.readable(key).is_ok() {
@@ -47,7 +51,7 @@ pub async fn release(node: Arc<Node>, cause: Cause, attempt_id: String, request:
     })
     .await?;
     node.attempts.forget(&attempt_id);
-    Ok(ReleaseAnswer { changed })
+    Ok(ReleaseAnswer { changed, direct })
 }
 
 /// Which directory to remove, if any.

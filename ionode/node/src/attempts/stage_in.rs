@@ -15,7 +15,7 @@ use stager_core::error::ApiError;
 use stager_core::ids::{check_id, check_relative_path};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 
-use super::{boot_id, keys, save, Attempt, Link};
+use super::{boot_id, direct, keys, save, Attempt, Link};
 use crate::failure::{at, bad_request, disk};
 use crate::node::{checked_directory, Cause, Node};
 use crate::replicas::blocking;
@@ -24,12 +24,13 @@ use crate::sandbox::{copy, folder};
 use crate::seals;
 use crate::store::tree::Manifest;
 use crate::store::Place;
-use crate::wire::{Access, Input, MountOrder, StageInAnswer, StageInRequest};
+use crate::wire::{Access, MountOrder, StageInAnswer, StageInRequest};
 
 pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, mut request: StageInRequest) -> Result<StageInAnswer, ApiError> {
     node.refuse_if_draining(&attempt_id)?;
     let sandbox = checked_directory(&request.sandbox_dir, node.store.root())?;
-    check_inputs(&request.inputs)?;
+    direct::check(&request.direct)?;
+    check_inputs(&request)?;
     if let Some(reservation) = request.reservation.take() {
         check_id("reservation id", &reservation.id)?;
         node.set_reservation(&reservation.id, reservation.bytes)?;
@@ -47,7 +48,11 @@ pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, mut req
     }
     let keys = keys(&request);
     node.books().index.lease(&attempt_id, &keys)?;
-    let furnished = match seals::require_sound(&node, &cause, &keys).await {
+    let sound = match seals::require_sound(&node, &cause, &keys).await {
+        Ok(()) => direct::require(&node, &request.direct).await,
+        unsound => unsound,
+    };
+    let furnished = match sound {
         Ok(()) => {
             let (worker, id) = (node.clone(), attempt_id.clone());
             blocking(move || furnish(&worker, &id, &sandbox, request)).await
@@ -67,15 +72,15 @@ pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, mut req
     }
 }
 
-fn check_inputs(inputs: &[Input]) -> Result<(), ApiError> {
-    let mut paths = BTreeSet::new();
-    for input in inputs {
+fn check_inputs(request: &StageInRequest) -> Result<(), ApiError> {
+    let mut paths: BTreeSet<String> = request.direct.iter().map(|input| format!("{}/", input.path)).collect();
+    for input in &request.inputs {
         check_id("file_id", &input.file_id)?;
         check_id("generation", &input.generation)?;
         check_relative_path(&input.path)?;
         paths.insert(format!("{}/", input.path));
     }
-    if paths.len() < inputs.len() {
+    if paths.len() < request.inputs.len() + request.direct.len() {
         return Err(bad_request("inputs", "two inputs have the same path; give each its own"));
     }
     match paths.iter().zip(paths.iter().skip(1)).find(|(one, next)| next.starts_with(one.as_str())) {
@@ -136,6 +141,10 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
             target: sandbox.join(&input.path).display().to_string(),
             directory: replica.kind == ReplicaKind::Directory,
         });
+    }
+    for input in &request.direct {
+        Target::make_room(sandbox, &input.path)?.placeholder(ReplicaKind::File)?;
+        answer.mounts.push(direct::order(node, input, sandbox)?);
     }
     Ok(Attempt { boot_id: boot_id(), request, answer, links })
 }

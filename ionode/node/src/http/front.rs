@@ -27,6 +27,8 @@ const PATTERNS: &[&str] = &[
     "/v1/capacity",
     "/v1/events",
     "/v1/events/ack",
+    "/v1/mounts",
+    "/v1/mounts/*",
     "/v1/node",
     "/v1/origins/*",
     "/v1/origins/*/erase",

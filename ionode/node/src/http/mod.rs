@@ -7,6 +7,7 @@ mod content;
 mod framed;
 mod front;
 mod gate;
+mod mounts;
 mod origins;
 mod push;
 mod routes;

@@ -29,8 +29,10 @@ pub async fn put(node: &Arc<Node>, origin_id: &str, body: &[u8]) -> Result<(), A
     };
     let value: Value = serde_json::from_slice(body).map_err(hidden)?;
     let config: OriginConfig = serde_json::from_value(value.clone()).map_err(|error| named(origin_id, &error, &value))?;
+    let mountable = config.mountable();
     let origin = blocking(move || stager_origins::open(&config)).await?;
-    node.put_origin(origin_id, OpenOrigin { origin, identity: identity(&value), label: crate::metrics::origin(&value) });
+    let label = crate::metrics::origin(&value);
+    node.put_origin(origin_id, OpenOrigin { origin, identity: identity(&value), label, mountable });
     tracing::info!(origin_id, kind = value["kind"].as_str().unwrap_or(""), "an origin was described");
     Ok(())
 }

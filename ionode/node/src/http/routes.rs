@@ -17,7 +17,7 @@ use stager_core::space::Holder;
 use tracing::Instrument;
 
 use super::answer::{self, Answer};
-use super::{content, gate, origins, push};
+use super::{content, gate, mounts, origins, push};
 use crate::failure::{bad_request, Failure};
 use crate::node::{Cause, Node, OpenCall};
 use crate::wire::{
@@ -136,6 +136,7 @@ async fn dispatch(call: Call) -> Result<Answer, Failure> {
     let segments: Vec<&str> = path.split('/').collect();
     match segments.first().copied().unwrap_or("") {
         "origins" => of_origins(&call, &segments[1..]).await,
+        "mounts" => of_mounts(&call, &segments[1..]).await,
         "transfers" => of_transfers(&call, &segments[1..]).await,
         "peers" => of_peers(&call, &segments[1..]),
         "replicas" => of_replicas(call, &segments[1..]).await,
@@ -221,6 +222,22 @@ async fn of_origins(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
         ("POST", ["probe"]) => Ok(answer::ok(&origins::probe(node, origin_id, call.body()?).await?)),
         ("POST", ["erase"]) => Ok(answer::ok(&origins::erase(node, origin_id, call.body()?).await?)),
         ("POST", ["verify"]) => Ok(answer::ok(&origins::verify(node, origin_id, call.body()?).await?)),
+        _ => Err(unknown(call).into()),
+    }
+}
+
+async fn of_mounts(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
+    let node = &call.node;
+    match (call.method.as_str(), segments) {
+        ("GET", []) => Ok(answer::ok(&mounts::list(node))),
+        ("PUT", [origin_id]) => {
+            check_id("origin id", origin_id)?;
+            Ok(answer::ok(&mounts::put(node, origin_id).await?))
+        }
+        ("DELETE", [origin_id]) => {
+            mounts::remove(node, origin_id).await?;
+            Ok(answer::empty())
+        }
         _ => Err(unknown(call).into()),
     }
 }

@@ -115,6 +115,10 @@ fn origin_name(description: &Value) -> String {
             Some(host) => format!("s3://{}/{}", host.rsplit('@').next().unwrap_or(""), text("bucket")),
             None => format!("s3://{}", text("bucket")),
         },
+        "http" => {
+            let (scheme, rest) = text("base_url").split_once("://").unwrap_or(("http", ""));
+            format!("{scheme}://{}", rest.split(['/', '?', '#']).next().unwrap_or("").rsplit('@').next().unwrap_or(""))
+        }
         kind => format!("{kind}://{}:{}", text("host"), description["port"].as_u64().unwrap_or(22)),
     };
     name.chars().filter(|c| !c.is_control()).take(ORIGIN_BYTES_MAX).collect()
@@ -133,6 +137,8 @@ mod tests {
         let s3 = json!({"kind": "s3", "bucket": "lab", "prefix": "ada/x", "endpoint": endpoint, "secret_access_key": "s"});
         assert_eq!(origin_name(&s3), "s3://s3.example.org:9000/lab");
         assert_eq!(origin_name(&json!({"kind": "s3", "bucket": "lab", "endpoint": null})), "s3://lab");
+        let web = json!({"kind": "http", "base_url": "https://key:word@archive.example.org:8443/deep/er", "password": "p"});
+        assert_eq!(origin_name(&web), "https://archive.example.org:8443");
         assert_eq!(origin_name(&json!({"kind": "file", "base_path": "/home/ada"})), "file");
     }
 

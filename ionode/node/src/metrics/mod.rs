@@ -51,6 +51,8 @@ pub struct Counts {
     pub scrub_replicas: Family<Finding, Counter>,
     pub scrub_read: Counter,
     pub scrub_due: Gauge,
+    pub scrub_rounds: Counter,
+    pub scrub_oldest: Gauge,
     pub calls: Family<Call, Counter>,
     pub call_duration: Histograms<OfRoute>,
     pub connections: Family<OfListener, Gauge>,
@@ -68,6 +70,8 @@ impl Counts {
             scrub_replicas: Family::default(),
             scrub_read: Counter::default(),
             scrub_due: Gauge::default(),
+            scrub_rounds: Counter::default(),
+            scrub_oldest: Gauge::default(),
             calls: Family::default(),
             call_duration: Family::new_with_constructor(quick),
             connections: Family::default(),
@@ -89,6 +93,9 @@ impl Counts {
         to.register("quarantines", "Replicas found damaged or gone, by whomever", self.quarantines.clone());
         to.register("scrub_replicas", "Replicas the scrubber has read, by what it found", self.scrub_replicas.clone());
         to.register_with_unit("scrub_read", "Bytes the scrubber has read", Unit::Bytes, self.scrub_read.clone());
+        let help = "Since the present replica that was longest not verified was, or since the start where nobody knows";
+        to.register_with_unit("scrub_oldest", help, Unit::Seconds, self.scrub_oldest.clone());
+        to.register("scrub_rounds", "Times the scrubber went through all replicas whose turn it was", self.scrub_rounds.clone());
         to.register("scrub_due_replicas", "Replicas whose turn with the scrubber has come", self.scrub_due.clone());
     }
 

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crc_fast::CrcAlgorithm;
 use sha2::Digest as _;
 use stager_core::error::ApiError;
 
@@ -23,6 +24,16 @@ pub struct Digests {
     pub crc64nvme: String,
     pub sha256: Option<String>,
     pub md5: Option<[u8; 16]>,
+    /// As `Also` asked for.
+    pub crc32: Option<u32>,
+}
+
+/// Digests beside those that every content gets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Also {
+    pub sha256: bool,
+    pub md5: bool,
+    pub crc32: Option<CrcAlgorithm>,
 }
 
 pub struct Hasher {
@@ -31,17 +42,23 @@ pub struct Hasher {
     crc: crc_fast::Digest,
     sha256: Option<sha2::Sha256>,
     md5: Option<md5::Context>,
+    crc32: Option<crc_fast::Digest>,
 }
 
 impl Hasher {
     pub fn new(want_sha256: bool) -> Self {
-        let crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
-        Self { size_bytes: 0, blake3: blake3::Hasher::new(), crc, sha256: want_sha256.then(sha2::Sha256::new), md5: None }
+        Self::with(Also { sha256: want_sha256, ..Also::default() })
     }
 
-    /// Before the first byte.
-    pub fn with_md5(self, want: bool) -> Self {
-        Self { md5: want.then(md5::Context::new), ..self }
+    pub fn with(also: Also) -> Self {
+        Self {
+            size_bytes: 0,
+            blake3: blake3::Hasher::new(),
+            crc: crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme),
+            sha256: also.sha256.then(sha2::Sha256::new),
+            md5: also.md5.then(md5::Context::new),
+            crc32: also.crc32.map(crc_fast::Digest::new),
+        }
     }
 
     pub fn update(&mut self, bytes: &[u8]) {
@@ -58,6 +75,9 @@ impl Hasher {
         self.crc.update(bytes);
         if let Some(sha256) = &mut self.sha256 {
             sha256.update(bytes);
+        }
+        if let Some(crc32) = &mut self.crc32 {
+            crc32.update(bytes);
         }
         if let Some(md5) = &mut self.md5 {
             md5.consume(bytes);
@@ -81,6 +101,7 @@ impl Hasher {
             crc64nvme: format!("{:016x}", self.crc.finalize()),
             sha256: self.sha256.map(|sha256| sha256.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),
             md5: self.md5.map(|md5| md5.finalize().0),
+            crc32: self.crc32.map(|crc32| crc32.finalize() as u32),
         }
     }
 

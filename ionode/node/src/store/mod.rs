@@ -18,12 +18,17 @@ use nix::fcntl::Flock;
 use stager_core::error::ApiError;
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
-use stager_store::{Log, Op};
+use stager_store::{Log, Op, Options, Sync};
 
 use durability::Durability;
 
 pub const FORMAT: u32 = 2;
 const NAME_BYTES_MAX: usize = 230;
+
+/// How the log is kept under a durability.
+pub fn log_options(durability: Durability) -> Options {
+    Options { sync: if durability.0 { Sync::Always } else { Sync::Never }, ..Options::default() }
+}
 
 /// How a store is kept.
 #[derive(Clone, Copy, Debug)]

@@ -13,11 +13,11 @@ use stager_core::error::ApiError;
 use stager_core::index::Index;
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
-use stager_store::{Log, Options, Sync};
+use stager_store::Log;
 
 use super::durability::Durability;
 use super::tables::{self, Kept};
-use super::{name, names, tree, upgrade, Settings, Store, FORMAT};
+use super::{log_options, name, names, tree, upgrade, Settings, Store, FORMAT};
 use crate::failure::{at, disk};
 use crate::sandbox::folder::remove_tree;
 
@@ -47,14 +47,13 @@ pub fn open(root: &Path, capacity_bytes: u64, settings: Settings) -> Result<Open
     make_directory(root)?;
     let root = root.canonicalize().map_err(at("looking for", root))?;
     let lock = lock(&root)?;
-    let options = Options { sync: if durability.0 { Sync::Always } else { Sync::Never }, ..Options::default() };
-    bring_to_format(&root, options, durability)?;
+    bring_to_format(&root, durability)?;
     for below in ["data", "partial", "attempts"] {
         make_directory(&root.join(below))?;
     }
     let token = token(&root, durability)?;
     make_shelves(&root, durability)?;
-    let (log, recovered) = Log::open(&root, options)?;
+    let (log, recovered) = Log::open(&root, log_options(durability))?;
     tracing::info!(
         frames = recovered.frames,
         entries = recovered.entries,
@@ -95,7 +94,7 @@ fn make_directory(path: &Path) -> Result<(), ApiError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at("making", path))
 }
 
-fn lock(root: &Path) -> Result<Flock<File>, Unopened> {
+pub fn lock(root: &Path) -> Result<Flock<File>, Unopened> {
     let path = root.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(at("opening", &path))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
@@ -106,32 +105,36 @@ fn lock(root: &Path) -> Result<Flock<File>, Unopened> {
     })
 }
 
+/// Of the store in `root`.
+pub fn format_of(root: &Path) -> Result<u32, ApiError> {
+    let path = root.join("VERSION");
+    let text = fs::read_to_string(&path).map_err(at("reading", &path))?;
+    text.trim().parse().map_err(|_| {
+        let message = format!("{} holds no format number; it is no store of stager, or a damaged one", path.display());
+        ApiError::corrupt("io_error", path.display().to_string(), message)
+    })
+}
+
 /// The format of this version: as it is, made, or upgraded from an older one; a newer one is refused.
-fn bring_to_format(root: &Path, options: Options, durability: Durability) -> Result<(), ApiError> {
+fn bring_to_format(root: &Path, durability: Durability) -> Result<(), ApiError> {
     let path = root.join("VERSION");
     let write_version = || write_whole(&path, format!("{FORMAT}\n").as_bytes(), durability);
-    match fs::read_to_string(&path) {
-        Ok(text) => match text.trim().parse::<u32>() {
-            Ok(1) => {
-                upgrade::from_format_1(root, options)?;
+    match path.exists().then(|| format_of(root)) {
+        Some(format) => match format? {
+            1 => {
+                upgrade::from_format_1(root, log_options(durability))?;
                 write_version()
             }
-            Ok(format) if format == FORMAT => Ok(()),
-            Ok(format) => {
+            format if format == FORMAT => Ok(()),
+            format => {
                 let message = format!(
                     "the store {} has format {format} and this stager-ionode knows format {FORMAT}; use the version that wrote it",
                     root.display()
                 );
                 Err(ApiError::invalid("unsupported", root.display().to_string(), message))
             }
-            Err(_) => Err(ApiError::corrupt(
-                "io_error",
-                path.display().to_string(),
-                format!("{} holds no format number; it is no store of stager, or a damaged one", path.display()),
-            )),
         },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => write_version(),
-        Err(error) => Err(disk("reading", &path, &error)),
+        None => write_version(),
     }?;
     upgrade::put_aside(root)
 }
@@ -214,7 +217,7 @@ fn remove_garbage(root: &Path, index: &Index) -> Result<(), ApiError> {
         removed += 1;
     }
     if removed > 0 {
-        tracing::info!(removed, "removed files that the commit log does not name");
+        tracing::info!(removed, "removed files that the log does not name");
     }
     Ok(())
 }

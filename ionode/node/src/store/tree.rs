@@ -11,6 +11,7 @@ use stager_core::ids::is_relative_path;
 
 use super::digest::{self, Digests};
 use crate::failure::at;
+use crate::replicas::Reader;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,7 +77,7 @@ impl Manifest {
 }
 
 /// What the content of a tree is now, by its manifest: `None` where a member is missing or differs, without saying which.
-pub fn verify(top: &Path, manifest_path: &Path) -> Result<Option<Digests>, ApiError> {
+pub fn verify(top: &Path, manifest_path: &Path, digests: &mut Reader<'_>) -> Result<Option<Digests>, ApiError> {
     let manifest = Manifest::read(manifest_path)?;
     for member in &manifest.members {
         let path: PathBuf = top.join(&member.path);
@@ -85,7 +86,7 @@ pub fn verify(top: &Path, manifest_path: &Path) -> Result<Option<Digests>, ApiEr
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(crate::failure::disk("opening", &path, &error)),
         };
-        let found = digest::of_file(&file, &path, false)?;
+        let found = digests(&file, &path)?;
         if (found.size_bytes, &found.blake3) != (member.size_bytes, &member.blake3) {
             return Ok(None);
         }

@@ -15,12 +15,13 @@ use stager_origins::Sink;
 use super::chain::{Chain, PEERS};
 use super::copy_tree;
 use super::feed::Feed;
-use super::partial::{adopt, arrive, leave, shelve, Order, Want};
+use super::partial::{adopt, arrive, leave, shelve, Order};
 use super::run::{watched, Job, Moved};
 use crate::growing::How;
 use crate::node::Node;
 use crate::peers::link::{Link, Term};
 use crate::peers::source::Source;
+use crate::store::digest::Also;
 use crate::wire::{CopyRequest, PeerReplica, SourceAnswer};
 
 /// Nodes are near: one that sends nothing for so long is not worth waiting for.
@@ -180,9 +181,9 @@ async fn file(
     let source = Source { link: at.link, key: at.key.clone(), member: None, size_bytes, term: at.term };
     let stall = if at.answer.blake3.is_some() { STALL } else { FOLLOWING_STALL };
     let feed = PeerFeed { source, stall };
-    let want = Want { sha256: at.answer.sha256.is_some(), md5: false };
+    let also = Also { sha256: at.answer.sha256.is_some(), ..Also::default() };
     let how = How { executable: at.answer.executable, stripes: None };
-    let order = Order { subject: &request.file_id, want, how };
+    let order = Order { subject: &request.file_id, also, how };
     let arrived = arrive(node, job, &order, &feed, partial, chain).await?;
     let said = checked(node, job, request, at).await.map_err(|error| (error, Some(arrived.reached.clone())))?;
     if arrived.digests.blake3 != said.blake3.clone().unwrap_or_default() {

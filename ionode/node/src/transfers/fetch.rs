@@ -4,29 +4,26 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::time::Duration;
 
 use stager_core::error::ApiError;
 use stager_core::record::{Partial, Source};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_core::stripes::Layout;
-use stager_origins::{content_blake3, Entry, EntryKind, Origin, ToldDigest};
+use stager_origins::{Entry, EntryKind, Origin, Said, Verified};
 
+use super::arrival;
 use super::chain::{identity, Chain};
 use super::feed::{Feed, OriginFeed, StripeFeed, ORIGIN_STALL as STALL};
-use super::partial::{adopt, arrive, discard, leave, shelve, Arrived, Order, Stopped, Want};
+use super::partial::{adopt, arrive, discard, leave, shelve, Arrived, Order, Stopped};
 use super::run::{watched, Job, Moved};
 use super::small;
 use crate::failure::bad_request;
 use crate::growing::How;
 use crate::node::Node;
 use crate::replicas::{blocking, put_manifest};
-use crate::store::digest::Digests;
+use crate::store::digest::{Also, Digests};
 use crate::stripes::StripeManifest;
 use crate::wire::{Expected, FetchRequest};
-
-/// Reading content a second time moves no byte that we could count: it gets time by its size on top.
-const READ_AGAIN_BYTES_PER_S_MIN: u64 = 8 << 20;
 
 pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, claimed: Option<Partial>) -> Result<Moved, ApiError> {
     let key = ReplicaKey::new(&request.file_id, &request.generation);
@@ -57,7 +54,7 @@ pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, c
     let partial = adopt(node, &key, &source, held_bytes(request)?, claimed).await?;
     let outcome = bring(node, job, request, &entry, origin.clone(), partial.clone(), &mut chain).await;
     match outcome {
-        Ok((replica, bytes_moved)) => Ok(Moved { replica, bytes_moved, verified: None, chain }),
+        Ok((replica, bytes_moved, verified)) => Ok(Moved { replica, bytes_moved, verified, chain }),
         Err((error, reached)) => {
             let reached = reached.filter(|_| origin.resumes(&entry.path));
             leave(node, job, &key, reached, &error).await;
@@ -121,14 +118,15 @@ async fn bring(
     origin: Arc<dyn Origin>,
     partial: Partial,
     chain: &mut Chain,
-) -> Result<(Replica, u64), Stopped> {
+) -> Result<(Replica, u64, Option<Verified>), Stopped> {
     let layout = layout(request).map_err(|error| (error, None))?;
-    let want = match layout {
+    let said = origin.said(entry);
+    let also = match layout {
         // What is told of the whole cannot be compared with a share of it.
-        Some(_) => Want { sha256: false, md5: false },
-        None => Want::of(request, origin.as_ref(), entry),
+        Some(_) => Also::default(),
+        None => arrival::also(origin.as_ref(), &said, &request.expected),
     };
-    let order = Order { subject: &entry.path, want, how: How { executable: request.executable, stripes: layout } };
+    let order = Order { subject: &entry.path, also, how: How { executable: request.executable, stripes: layout } };
     let whole = OriginFeed { origin: origin.clone(), entry: entry.clone() };
     let feed: Box<dyn Feed> = match layout {
         Some(layout) => Box::new(StripeFeed { whole, layout }),
@@ -136,14 +134,13 @@ async fn bring(
     };
     let arrived = arrive(node, job, &order, feed.as_ref(), partial, chain).await?;
     let Arrived { file, digests, reached, bytes_moved, grower } = arrived;
-    let replica = judge(node, job, request, origin.as_ref(), entry, digests).await;
-    let shelved = async {
-        let replica = Replica { stripes: layout, ..replica? };
+    let concluded = async {
+        let (replica, verified) = judge(node, job, request, Witness { origin: origin.as_ref(), entry, said }, digests).await?;
+        let replica = Replica { stripes: layout, ..replica };
         note_stripes(node, &replica, file.clone()).await?;
-        shelve(node, job, file, replica, grower).await
+        Ok((shelve(node, job, file, replica, grower).await?, bytes_moved, verified))
     };
-    let shelved = shelved.await;
-    shelved.map(|replica| (replica, bytes_moved)).map_err(|error| (error, Some(reached)))
+    concluded.await.map_err(|error| (error, Some(reached)))
 }
 
 async fn note_stripes(node: &Arc<Node>, replica: &Replica, file: Arc<File>) -> Result<(), ApiError> {
@@ -156,24 +153,32 @@ async fn note_stripes(node: &Arc<Node>, replica: &Replica, file: Arc<File>) -> R
     .await
 }
 
+/// Who can say what the content is.
+pub(super) struct Witness<'a> {
+    pub origin: &'a dyn Origin,
+    pub entry: &'a Entry,
+    pub said: Said,
+}
+
 /// The replica that these digests make, if the source is still what it was and everything that is known of the content agrees.
 pub(super) async fn judge(
     node: &Arc<Node>,
     job: &Job,
     request: &FetchRequest,
-    origin: &dyn Origin,
-    entry: &Entry,
+    witness: Witness<'_>,
     digests: Digests,
-) -> Result<Replica, ApiError> {
+) -> Result<(Replica, Option<Verified>), ApiError> {
+    let Witness { origin, entry, said } = witness;
     let now = watched(node, job, &entry.path, STALL, origin.stat(&entry.path)).await?;
     if now.token != entry.token {
         return Err(source_changed(&entry.path, &entry.token, &now.token));
     }
-    if request.stripe.is_none() {
-        check_arrival(node, job, origin, entry, &digests).await?;
-    }
+    let verified = match request.stripe {
+        Some(_) => None,
+        None => arrival::check(node, job, origin, entry, &said, &digests, STALL).await?,
+    };
     check_content(&request.expected, &entry.path, &digests)?;
-    Ok(Replica {
+    let replica = Replica {
         file_id: request.file_id.clone(),
         generation: request.generation.clone(),
         kind: ReplicaKind::File,
@@ -186,39 +191,8 @@ pub(super) async fn judge(
         token: Some(entry.token.clone()),
         state: ReplicaState::Present,
         stripes: None,
-    })
-}
-
-/// Against what the origin says of it. Where that is an MD5 only by its looks and a second reading gives the same content, it is none.
-async fn check_arrival(node: &Node, job: &Job, origin: &dyn Origin, entry: &Entry, digests: &Digests) -> Result<(), ApiError> {
-    match origin.told_digest(entry) {
-        Some(ToldDigest::Sha256(told)) if digests.sha256.as_deref() != Some(&hex(&told)) => return Err(damaged(entry, "SHA-256")),
-        Some(ToldDigest::Md5(told)) if digests.md5 != Some(told) => return Err(damaged(entry, "MD5")),
-        _ => {}
-    }
-    let Some(said) = origin.content_md5(entry).filter(|said| digests.md5.is_some_and(|found| found != *said)) else {
-        return Ok(());
     };
-    let stall = STALL + Duration::from_secs(entry.size_bytes / READ_AGAIN_BYTES_PER_S_MIN);
-    let again = watched(node, job, &entry.path, stall, content_blake3(origin, entry)).await?;
-    if again.to_hex().as_str() == digests.blake3 {
-        tracing::info!(path = entry.path, tag = ?said, "the origin's ETags are no MD5 of the content; they are not compared any more");
-        origin.distrust_md5();
-        return Ok(());
-    }
-    Err(damaged(entry, "MD5"))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn damaged(entry: &Entry, kind: &str) -> ApiError {
-    let message = format!(
-        "{} was damaged on its way from the origin (its {kind} differs from the one told there); its bytes were deleted, it is fetched again",
-        entry.path
-    );
-    ApiError::corrupt("checksum_mismatch", &entry.path, message)
+    Ok((replica, verified))
 }
 
 fn check_content(expected: &Expected, path: &str, digests: &Digests) -> Result<(), ApiError> {

@@ -6,6 +6,7 @@ pub mod chain;
 mod copy;
 mod copy_tree;
 mod feed;
+mod arrival;
 mod fetch;
 mod intake;
 mod partial;
@@ -237,6 +238,10 @@ impl Transfers {
     /// Id of the origin, running, waiting, limit.
     pub fn lanes(&self) -> Vec<(String, usize, usize, f64)> {
         self.desk().queue.lanes().map(|lane| (lane.origin_id.to_string(), lane.running, lane.waiting, lane.limit)).collect()
+    }
+
+    pub fn any_runs(&self) -> bool {
+        self.desk().queue.running() > 0
     }
 
     /// Until all that run have ended.

@@ -13,7 +13,6 @@ use stager_core::error::{ApiError, Class};
 use stager_core::record::{Partial, Record, Source};
 use stager_core::replica::{Replica, ReplicaKey};
 use stager_core::space::Holder;
-use stager_origins::{Entry, Origin, ToldDigest};
 
 use super::chain::Chain;
 use super::feed::Feed;
@@ -23,8 +22,7 @@ use crate::failure::at;
 use crate::growing::{Grower, How};
 use crate::node::Node;
 use crate::replicas::blocking;
-use crate::store::digest::{Digests, Hasher};
-use crate::wire::FetchRequest;
+use crate::store::digest::{Also, Digests, Hasher};
 
 /// Below this the blocks are not worth a call to reserve them.
 const ALLOCATE_FROM_BYTES: u64 = 1 << 20;
@@ -88,7 +86,7 @@ pub(super) type Stopped = (ApiError, Option<Partial>);
 /// How a content is to be received.
 pub(super) struct Order<'a> {
     pub subject: &'a str,
-    pub want: Want,
+    pub also: Also,
     pub how: How,
 }
 
@@ -110,8 +108,8 @@ pub(super) async fn arrive(
     chain: &mut Chain,
 ) -> Result<Arrived, Stopped> {
     let path = node.store.partial_path(&partial.key);
-    let (size_bytes, want, identity) = (partial.size_bytes, order.want, partial.source.clone());
-    let opened = blocking(move || open_partial(path, partial, want)).await;
+    let (size_bytes, also, identity) = (partial.size_bytes, order.also, partial.source.clone());
+    let opened = blocking(move || open_partial(path, partial, also)).await;
     let (file, partial, hasher) = opened.map_err(|error| (error, None))?;
     let start = partial.watermark_bytes;
     let grower = node.growing.begin(&partial.key, file.clone(), size_bytes, start, order.how);
@@ -150,29 +148,8 @@ pub(super) fn misplaced(path: &str, offset: u64, length: u64) -> ApiError {
     ApiError::corrupt("io_error", path, message)
 }
 
-/// Digests beside those that every content gets.
-#[derive(Clone, Copy)]
-pub(super) struct Want {
-    pub sha256: bool,
-    pub md5: bool,
-}
-
-impl Want {
-    pub fn of(request: &FetchRequest, origin: &dyn Origin, entry: &Entry) -> Self {
-        let told = origin.told_digest(entry);
-        Self {
-            sha256: request.expected.sha256.is_some() || matches!(told, Some(ToldDigest::Sha256(_))),
-            md5: origin.content_md5(entry).is_some() || matches!(told, Some(ToldDigest::Md5(_))),
-        }
-    }
-
-    pub fn hasher(self) -> Hasher {
-        Hasher::new(self.sha256).with_md5(self.md5)
-    }
-}
-
 /// The partial file, its prefix hashed again: what does not have the recorded hash is fetched anew.
-fn open_partial(path: PathBuf, mut partial: Partial, want: Want) -> Result<(Arc<File>, Partial, Hasher), ApiError> {
+fn open_partial(path: PathBuf, mut partial: Partial, also: Also) -> Result<(Arc<File>, Partial, Hasher), ApiError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
     if partial.watermark_bytes == 0 {
@@ -181,12 +158,12 @@ fn open_partial(path: PathBuf, mut partial: Partial, want: Want) -> Result<(Arc<
         options.create_new(true);
     }
     let file = options.open(&path).map_err(at("making", &path))?;
-    let mut hasher = want.hasher();
+    let mut hasher = Hasher::with(also);
     hasher.read_up_to(&file, &path, partial.watermark_bytes)?;
     if hasher.size_bytes() != partial.watermark_bytes || hasher.blake3_so_far() != partial.prefix_blake3 {
         tracing::warn!(partial = %partial.key, "a partial does not have its recorded hash; it is fetched anew");
         file.set_len(0).map_err(at("cutting", &path))?;
-        hasher = want.hasher();
+        hasher = Hasher::with(also);
         partial.watermark_bytes = 0;
         partial.prefix_blake3 = hasher.blake3_so_far();
     }

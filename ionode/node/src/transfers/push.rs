@@ -18,12 +18,13 @@ use tokio::sync::{oneshot, watch};
 
 use super::chain::{Chain, PEERS};
 use super::feed::{Feed, ORIGIN_STALL};
-use super::partial::{adopt, arrive, leave, shelve, Order, Want};
+use super::partial::{adopt, arrive, leave, shelve, Order};
 use super::run::{Job, Moved};
 use crate::blocks::{Decoder, Piece};
 use crate::failure::bad_request;
 use crate::growing::How;
 use crate::node::Node;
+use crate::store::digest::Also;
 use crate::wire::{PushAnswer, PushRequest};
 
 /// Transfers that wait for their content.
@@ -110,7 +111,7 @@ pub(super) async fn push(node: &Arc<Node>, job: &Job, request: &PushRequest, cla
     let partial = adopt(node, &key, &place(request), request.expected.size_bytes, claimed).await?;
     let feed = PushFeed { node: node.clone(), transfer_id: job.id.clone(), file_id: request.file_id.clone() };
     let how = How { executable: request.executable, stripes: None };
-    let order = Order { subject: &request.file_id, want: Want { sha256: false, md5: false }, how };
+    let order = Order { subject: &request.file_id, also: Also::default(), how };
     let arrived = arrive(node, job, &order, &feed, partial, &mut chain).await;
     node.transfers.pushes.forget(&job.id);
     let arrived = match arrived {

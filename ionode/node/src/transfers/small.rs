@@ -2,7 +2,7 @@
 //!
 //! The one rule: as for every fetch, nothing is committed that was not checked against its source and its expected checksum.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -13,19 +13,21 @@ use stager_core::space::Holder;
 use stager_core::watermark::Watermark;
 use stager_origins::{Entry, Origin, Sink};
 
+use super::arrival;
 use super::chain::{identity, Chain};
 use super::feed::ORIGIN_STALL as STALL;
-use super::fetch::judge;
-use super::partial::{misplaced, short, Want};
+use super::fetch::{judge, Witness};
+use super::partial::{misplaced, short};
 use super::run::{watched, Job, Moved};
 use crate::node::Node;
+use crate::store::digest::Hasher;
 use crate::wire::{ExpectedCopy, FetchRequest};
 
 /// The bytes that came, in their places.
 struct Gather {
     subject: String,
     content: Mutex<(Vec<u8>, Watermark)>,
-    progress: Arc<AtomicU64>,
+    job: Job,
 }
 
 #[async_trait]
@@ -36,7 +38,8 @@ impl Sink for Gather {
         let length = chunk.len() as u64;
         mark.arrive(offset, length).map_err(|_| misplaced(&self.subject, offset, length))?;
         bytes[offset as usize..offset as usize + chunk.len()].copy_from_slice(&chunk);
-        self.progress.store(mark.arrived_bytes(), Ordering::Relaxed);
+        self.job.progress.store(mark.arrived_bytes(), Ordering::Relaxed);
+        self.job.arrived(length);
         Ok(())
     }
 }
@@ -55,7 +58,7 @@ pub(super) async fn fetch(
     let identity = identity(source);
     chain.hold(&ExpectedCopy { size_bytes, blake3: None, identity: Some(identity.clone()) }).await?;
     let content = Mutex::new((vec![0; size_bytes as usize], Watermark::new(0, size_bytes)));
-    let sink = Gather { subject: entry.path.clone(), content, progress: job.progress.clone() };
+    let sink = Gather { subject: entry.path.clone(), content, job: job.clone() };
     if size_bytes > 0 {
         watched(node, job, &entry.path, STALL, origin.fetch(entry, std::slice::from_ref(&(0..size_bytes)), &sink)).await?;
     }
@@ -63,11 +66,12 @@ pub(super) async fn fetch(
     if !mark.is_complete() {
         return Err(short(&entry.path));
     }
-    let mut hasher = Want::of(request, origin, entry).hasher();
+    let said = origin.said(entry);
+    let mut hasher = Hasher::with(arrival::also(origin, &said, &request.expected));
     hasher.update(&content);
-    let replica = judge(node, job, request, origin, entry, hasher.finish()).await?;
+    let (replica, verified) = judge(node, job, request, Witness { origin, entry, said }, hasher.finish()).await?;
     node.store.commit([(&replica, Some(Bytes::from(content)))], &[], Vec::new()).await?;
     node.books().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     chain.tell_of(&replica, Some(identity)).await?;
-    Ok(Moved { replica, bytes_moved: size_bytes, verified: None, chain })
+    Ok(Moved { replica, bytes_moved: size_bytes, verified, chain })
 }

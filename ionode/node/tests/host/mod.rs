@@ -52,8 +52,12 @@ impl Host {
     }
 
     pub fn start_with(root: &Path, capacity_bytes: u64, more: &[&str]) -> Self {
+        Self::start_in(root, capacity_bytes, more, &[])
+    }
+
+    pub fn start_in(root: &Path, capacity_bytes: u64, more: &[&str], environment: &[(String, String)]) -> Self {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(root.join("log")).unwrap();
-        let mut child = command(root, capacity_bytes, more).stderr(log).stdin(Stdio::null()).spawn().unwrap();
+        let mut child = command(root, capacity_bytes, more).envs(environment.iter().cloned()).stderr(log).stdin(Stdio::null()).spawn().unwrap();
         let pid = child.id();
         let rendezvous = until("the node listens", || {
             if let Some(status) = child.try_wait().unwrap() {
@@ -191,6 +195,13 @@ impl Host {
         (node["used_bytes"].as_u64().unwrap(), node["reserved_bytes"].as_u64().unwrap())
     }
 
+    /// The value of one series of `/metrics`; None: it is not there yet.
+    pub fn metric(&self, series: &str) -> Option<f64> {
+        let token = format!("Bearer {}", self.token);
+        let text = String::from_utf8(self.plain("/metrics", &[("Authorization", &token)]).body).unwrap();
+        text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+    }
+
     pub fn content(&self, file_id: &str, generation: &str) -> Vec<u8> {
         let reply = self.send("GET", &format!("replicas/{file_id}/{generation}/content"), &Value::Null, &self.headers());
         assert_eq!(reply.status, 200, "{}", String::from_utf8_lossy(&reply.body));
@@ -278,4 +289,37 @@ pub fn source(base: &Path, path: &str, bytes: &[u8]) {
     std::fs::write(&full, bytes).unwrap();
     let old = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     std::fs::File::options().write(true).open(&full).unwrap().set_modified(old).unwrap();
+}
+
+/// The file of a file replica, or the top of a tree.
+pub fn data_file(root: &Path, name: &str) -> PathBuf {
+    let shelves = std::fs::read_dir(root.join("store/data")).unwrap();
+    shelves.map(|shelf| shelf.unwrap().path().join(name)).find(|path| path.exists()).expect("the replica is there")
+}
+
+/// One bit, with size and mtime as they were: what a failing disk does, and nobody sees who does not read.
+pub fn rot(path: &Path, at: u64) {
+    use std::os::unix::fs::{FileExt, PermissionsExt};
+    let before = std::fs::metadata(path).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+    file.set_modified(before.modified().unwrap()).unwrap();
+    std::fs::set_permissions(path, before.permissions()).unwrap();
+}
+
+/// Commits a directory of these members as `o a`.
+pub fn tree(node: &Host, members: &[(&str, &[u8])]) {
+    let path = node.root.join("sandboxes/s");
+    node.ok("POST", "attempts/s/stage-in", json!({"sandbox_dir": path, "inputs": []}));
+    node.ok("PUT", "reservations/s", json!({"bytes": 100 << 20}));
+    for (name, bytes) in members {
+        let file = path.join("out").join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, bytes).unwrap();
+    }
+    node.ok("POST", "attempts/s/stage-out", stage_out(&path, "s", json!([output("o", "out", "directory", false)])));
+    node.ok("POST", "attempts/s/release", json!({"sandbox_dir": path, "remove_sandbox": true}));
 }

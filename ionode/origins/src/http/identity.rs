@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::prelude::{Engine, BASE64_STANDARD};
 use reqwest::header::{HeaderMap, HeaderName, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, LAST_MODIFIED};
 
-use crate::{Entry, EntryKind, ToldDigest};
+use crate::{Entry, EntryKind, Said};
 
 /// Times come in whole seconds, so two seconds of age need three of difference.
 const SETTLED_AFTER: Duration = Duration::from_secs(3);
@@ -80,11 +80,13 @@ pub fn condition(token: &str) -> Condition<'_> {
     ns.map_or(Condition::None, |ns| Condition::Unmodified(UNIX_EPOCH + Duration::from_nanos(ns)))
 }
 
-pub fn digest_of(token: &str) -> Option<ToldDigest> {
-    let (name, hex) = token.strip_prefix(core(token))?.strip_prefix(';')?.split_once('=')?;
-    match name {
-        "sha256" => bytes_of(hex).map(ToldDigest::Sha256),
-        _ => bytes_of(hex).map(ToldDigest::Md5),
+/// A digest in the token, which the server calls one of the content.
+pub fn said(token: &str) -> Said {
+    let told = token.strip_prefix(core(token)).and_then(|rest| rest.strip_prefix(';')?.split_once('='));
+    match told {
+        Some(("sha256", hex)) => Said { sha256: bytes_of(hex), ..Said::default() },
+        Some((_, hex)) => Said { md5: bytes_of(hex), ..Said::default() },
+        None => Said::default(),
     }
 }
 
@@ -217,13 +219,13 @@ mod tests {
         ];
         for (pairs, is_md5, is_sha256) in cases {
             let token = entry(&[pairs, &[("etag", "\"x;s=1\"")]].concat()).token;
-            let kinds = (matches!(digest_of(&token), Some(ToldDigest::Md5(_))), matches!(digest_of(&token), Some(ToldDigest::Sha256(_))));
+            let kinds = (said(&token).md5.is_some(), said(&token).sha256.is_some());
             assert_eq!(kinds, (is_md5, is_sha256), "{token}");
             assert_eq!((condition(&token), core(&token)), (Condition::Match("\"x;s=1\""), "etag:\"x;s=1\";s=5"));
         }
         let token = entry(&[("content-md5", md5)]).token;
         assert_eq!(token, "s=5;md5=5d41402abc4b2a76b9719d911017c592");
-        assert!(matches!(digest_of(&token), Some(ToldDigest::Md5([0x5d, 0x41, ..]))));
+        assert!(matches!(said(&token).md5, Some([0x5d, 0x41, ..])));
         assert!(Identity::of(&headers(&[("content-md5", md5)]), 5, false).digest.is_none(), "of a range it would be the range's");
     }
 

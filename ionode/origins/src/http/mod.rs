@@ -17,7 +17,7 @@ use stager_core::error::ApiError;
 
 use crate::config::HttpConfig;
 use crate::path::{checked, checked_file};
-use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, ToldDigest, Upload, Uploaded};
+use crate::{Entry, EntryKind, Listing, Origin, Probe, Said, Sink, Upload, Uploaded};
 pub use client::Patience;
 use site::Site;
 
@@ -98,8 +98,8 @@ impl Origin for HttpOrigin {
         probe
     }
 
-    fn told_digest(&self, entry: &Entry) -> Option<ToldDigest> {
-        identity::digest_of(&entry.token)
+    fn said(&self, entry: &Entry) -> Said {
+        identity::said(&entry.token)
     }
 
     fn resumes(&self, path: &str) -> bool {

@@ -2,14 +2,16 @@
 //!
 //! The one rule: credentials come from the configuration or not at all; environment, files and instance metadata are never looked at.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AwsCredential};
 use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector};
 use object_store::{ClientOptions, HeaderValue, RetryConfig};
 use stager_core::error::ApiError;
 
+use super::said::{AskingConnector, Signing};
 use crate::config::{Addressing, S3Config};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -31,7 +33,7 @@ pub fn clients(config: &S3Config, place: &str) -> Result<Clients, ApiError> {
     let endpoint = endpoint(config).map_err(|why| wrong(why.to_owned()))?;
     let build = |builder: AmazonS3Builder| builder.build().map_err(|error| wrong(error.to_string()));
     Ok(Clients {
-        plain: build(builder(config, endpoint.as_deref()))?,
+        plain: build(builder(config, endpoint.as_deref()).with_http_connector(AskingConnector(signing(config))))?,
         creating: build(builder(config, endpoint.as_deref()).with_http_connector(CreatingConnector))?,
     })
 }
@@ -61,6 +63,15 @@ fn builder(config: &S3Config, endpoint: Option<&str>) -> AmazonS3Builder {
         Some(token) => builder.with_token(token.reveal()),
         None => builder,
     }
+}
+
+fn signing(config: &S3Config) -> Option<Signing> {
+    let credential = AwsCredential {
+        key_id: config.access_key_id.clone(),
+        secret_key: config.secret_access_key.reveal().to_owned(),
+        token: config.session_token.as_ref().map(|token| token.reveal().to_owned()),
+    };
+    (!config.access_key_id.is_empty()).then(|| Signing { credential: Arc::new(credential), region: config.region.clone() })
 }
 
 /// object_store wants the bucket in the endpoint's host where it is addressed that way.

@@ -5,10 +5,12 @@
 mod answer;
 mod client;
 mod publish;
+mod said;
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures::{stream, StreamExt, TryStreamExt};
@@ -22,12 +24,14 @@ use crate::pace::Pace;
 use crate::path::{checked, checked_file, is_temporary, join, split, temporary_name};
 use crate::ranges::pieces;
 use crate::turns::Turns;
-use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded};
+use crate::{Entry, EntryKind, Listing, Origin, Probe, Said, Sink, Upload, Uploaded};
 use client::Clients;
 
 const READ_BYTES: u64 = 8 << 20;
 const READS_IN_FLIGHT: usize = 4;
 const STATS_IN_FLIGHT: usize = 32;
+/// Many more than fetches run at once; each looks just before it asks.
+const HEARD_MAX: usize = 4096;
 /// Without an ETag: times come in whole seconds, so two seconds of age need three of difference.
 const SETTLED_AFTER_S: u64 = 3;
 
@@ -39,6 +43,8 @@ pub struct S3Origin {
     turns: Turns,
     /// An ETag is the MD5 of what was put in one piece, unless the server encrypts by keys of its own.
     tags_are_md5: AtomicBool,
+    /// What HEADs have said of contents, by path: of its token, where it was something.
+    heard: Mutex<HashMap<String, (String, Said)>>,
 }
 
 impl S3Origin {
@@ -55,6 +61,7 @@ impl S3Origin {
             pace: Arc::new(Pace::new(config.bandwidth_bytes_per_s_max)),
             turns: Turns::default(),
             tags_are_md5: AtomicBool::new(true),
+            heard: Mutex::default(),
         })
     }
 
@@ -94,11 +101,27 @@ impl S3Origin {
 
     async fn head(&self, path: &str) -> Result<Entry, ApiError> {
         let key = self.key(path)?;
-        match self.clients.plain.head(&key).await {
-            Ok(meta) => Ok(self.entry(path, &meta)),
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        match self.clients.plain.get_opts(&key, options).await {
+            Ok(answer) => {
+                let entry = self.entry(path, &answer.meta);
+                self.hear(&entry, said::said(&answer.attributes));
+                Ok(entry)
+            }
             Err(error @ object_store::Error::PermissionDenied { .. }) => Err(self.explained(&key, path, &error).await),
             Err(error) => Err(self.failure(&error, path)),
         }
+    }
+
+    fn hear(&self, entry: &Entry, said: Said) {
+        if said == Said::default() {
+            return;
+        }
+        let mut heard = self.heard.lock().expect("no holder panics");
+        if heard.len() >= HEARD_MAX {
+            heard.clear();
+        }
+        heard.insert(entry.path.clone(), (entry.token.clone(), said));
     }
 
     /// The answer to a HEAD has no body; a GET's says whether the credentials are wrong or only the rights.
@@ -299,11 +322,13 @@ impl Origin for S3Origin {
         probe
     }
 
-    fn content_md5(&self, entry: &Entry) -> Option<[u8; 16]> {
-        if !self.tags_are_md5.load(Ordering::Relaxed) {
-            return None;
+    fn said(&self, entry: &Entry) -> Said {
+        let heard = self.heard.lock().expect("no holder panics").get(&entry.path).cloned();
+        match heard.filter(|(token, _)| *token == entry.token) {
+            Some((_, said)) => said,
+            None if self.tags_are_md5.load(Ordering::Relaxed) => Said { tag_md5: md5_of(&entry.token), ..Said::default() },
+            None => Said::default(),
         }
-        md5_of(&entry.token)
     }
 
     fn distrust_md5(&self) {

@@ -28,7 +28,7 @@ use crate::failure;
 use crate::pace::Pace;
 use crate::path::{checked, checked_file, split};
 use crate::turns::Turns;
-use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded};
+use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded, Verified};
 use link::Link;
 use pool::{Pool, Work};
 
@@ -55,6 +55,7 @@ impl Default for Timing {
 pub struct SftpOrigin {
     site: Arc<Site>,
     turns: Turns,
+    verify_source: bool,
 }
 
 /// What all calls share.
@@ -93,7 +94,7 @@ impl SftpOrigin {
             clock_ahead_s: AtomicI64::new(0),
             shell: AtomicBool::new(config.shell_checksum),
         };
-        Ok(Self { site: Arc::new(site), turns: Turns::default() })
+        Ok(Self { site: Arc::new(site), turns: Turns::default(), verify_source: config.verify_source })
     }
 }
 
@@ -287,6 +288,14 @@ impl Origin for SftpOrigin {
 
     async fn probe(&self, path: &str, write: bool) -> Probe {
         walk::probe(&self.site, path, write).await
+    }
+
+    fn confirms(&self) -> bool {
+        self.verify_source
+    }
+
+    async fn confirm(&self, entry: &Entry, blake3: blake3::Hash, sha256: &str) -> Result<Option<Verified>, ApiError> {
+        read::confirm(&self.site, entry, blake3, sha256).await.map(Some)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,11 +17,11 @@ use stager_core::error::ApiError;
 
 use super::link::{Link, Opened};
 use super::pool::{Lease, Work};
-use super::Site;
+use super::{checksum, Site};
 use crate::failure;
 use crate::path::checked_file;
 use crate::ranges::pieces;
-use crate::{Entry, Sink};
+use crate::{Entry, Sink, Verified};
 
 pub const IN_FLIGHT: usize = 32;
 /// One connection moves at most a window (2 MiB at OpenSSH) per round trip: on a long way a large file is worth several.
@@ -136,4 +137,28 @@ pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64) -> 
         hasher.update(&chunk);
     }
     Ok(hasher.finalize())
+}
+
+/// By the server's shell where that proves it, else by reading everything a second time.
+pub async fn confirm(site: &Arc<Site>, entry: &Entry, blake3: blake3::Hash, sha256: &str) -> Result<Verified, ApiError> {
+    let lease = site.pool.lease(Work::Bulk).await?;
+    let link = lease.link.clone();
+    let remote = site.remote(&checked_file(&entry.path)?);
+    if site.shell.load(Ordering::Relaxed) {
+        match checksum::sha256(&link, &remote, entry.size_bytes).await {
+            Some(found) if found.iter().map(|byte| format!("{byte:02x}")).collect::<String>() == sha256 => {
+                return Ok(Verified::RemoteChecksum);
+            }
+            Some(_) => {}
+            None => site.shell.store(false, Ordering::Relaxed),
+        }
+    }
+    let opened = open_expected(site, &link, entry, &remote).await?;
+    let found = hash(site, &opened, &entry.path, entry.size_bytes).await?;
+    site.same_token(entry, &site.stat_on(&link, &entry.path).await?)?;
+    if found == blake3 {
+        return Ok(Verified::Readback);
+    }
+    let message = format!("{:?} at {} came with other content than it has there; it is fetched again.", entry.path, site.place);
+    Err(ApiError::corrupt("checksum_mismatch", &entry.path, message))
 }

@@ -125,6 +125,7 @@ impl Sshd {
             agent_socket: None,
             connections_max: None,
             shell_checksum: false,
+            verify_source: false,
             bandwidth_bytes_per_s_max: None,
         }
     }

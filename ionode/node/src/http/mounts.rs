@@ -1,0 +1,31 @@
+//! Calls about mounts: made, told of, taken away. What a mount is knows `stager-mounts`.
+//!
+//! The one rule: no call waits for a mount on a thread that other calls need.
+
+use std::sync::Arc;
+
+use stager_core::error::ApiError;
+
+use crate::failure::bad_request;
+use crate::node::Node;
+use crate::replicas::blocking;
+use crate::wire::{MountAnswer, MountsAnswer};
+
+pub async fn put(node: &Arc<Node>, origin_id: &str) -> Result<MountAnswer, ApiError> {
+    node.refuse_if_draining(origin_id)?;
+    let Some(config) = node.origin(origin_id)?.mountable else {
+        let message = format!("the origin {origin_id} cannot be mounted: only those of kind sshfs can; fetch its files instead");
+        return Err(ApiError { code: "unsupported".into(), ..bad_request(origin_id, message) });
+    };
+    let (mounts, id) = (node.mounts.clone(), origin_id.to_string());
+    blocking(move || mounts.put(&id, &config)).await.map(MountAnswer::from)
+}
+
+pub async fn remove(node: &Arc<Node>, origin_id: &str) -> Result<(), ApiError> {
+    let (mounts, id) = (node.mounts.clone(), origin_id.to_string());
+    blocking(move || Ok(mounts.remove(&id))).await.map(drop)
+}
+
+pub fn list(node: &Node) -> MountsAnswer {
+    MountsAnswer { mounts: node.mounts.list().into_iter().map(MountAnswer::from).collect() }
+}

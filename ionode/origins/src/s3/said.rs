@@ -1,0 +1,123 @@
+//! The checksums that an S3 server keeps of an object: asked for with every HEAD, signed, and read from its answer. Knows headers.
+//!
+//! The one rule: only a checksum of the whole content says something of it; one of parts, or one that cannot be read, is as if unsaid.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use base64::prelude::{Engine, BASE64_STANDARD};
+use object_store::aws::{AwsAuthorizer, AwsCredential};
+use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector};
+use object_store::{Attribute, Attributes, ClientOptions, HeaderValue};
+
+use crate::Said;
+
+const MODE: &str = "x-amz-checksum-mode";
+const TYPE: &str = "x-amz-checksum-type";
+/// In the order they are preferred: the strongest that costs nothing first.
+const CHECKSUMS: [&str; 4] = ["x-amz-checksum-crc64nvme", "x-amz-checksum-sha256", "x-amz-checksum-crc32c", "x-amz-checksum-crc32"];
+/// object_store hands on headers of metadata only: the checksum travels to `said` under this one.
+const CARRIER: &str = "x-amz-meta-stager-said";
+const CARRIED: &str = "stager-said";
+
+/// How requests are signed; None: they are not.
+#[derive(Clone)]
+pub struct Signing {
+    pub credential: Arc<AwsCredential>,
+    pub region: String,
+}
+
+impl std::fmt::Debug for Signing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Signing")
+    }
+}
+
+#[derive(Debug)]
+pub struct AskingConnector(pub Option<Signing>);
+
+#[derive(Debug)]
+struct Asking {
+    client: HttpClient,
+    signing: Option<Signing>,
+}
+
+impl HttpConnector for AskingConnector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(Asking { client, signing: self.0.clone() }))
+    }
+}
+
+#[async_trait]
+impl HttpService for Asking {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let heads = request.method().as_str() == "HEAD";
+        if heads {
+            let plain = request.headers().clone();
+            request.headers_mut().insert(MODE, HeaderValue::from_static("ENABLED"));
+            // A header of this kind has to be under the signature. Where it cannot be, the question is left out.
+            if self.signing.as_ref().is_some_and(|signing| !signing.sign(&mut request)) {
+                *request.headers_mut() = plain;
+            }
+        }
+        let mut response = self.client.execute(request).await?;
+        if heads {
+            let headers = response.headers_mut();
+            headers.remove(CARRIER);
+            let of_parts = headers.get(TYPE).is_some_and(|kind| kind.as_bytes().eq_ignore_ascii_case(b"COMPOSITE"));
+            let named = CHECKSUMS.into_iter().find_map(|name| Some((name, headers.get(name)?.to_str().ok()?)));
+            if let Some((name, value)) = named.filter(|_| !of_parts) {
+                if let Ok(carried) = HeaderValue::from_str(&format!("{name}:{value}")) {
+                    headers.insert(CARRIER, carried);
+                }
+            }
+        }
+        Ok(response)
+    }
+}
+
+impl Signing {
+    fn sign(&self, request: &mut HttpRequest) -> bool {
+        AwsAuthorizer::new(&self.credential, "s3", &self.region).try_authorize(request, None).is_ok()
+    }
+}
+
+/// What the answer to a HEAD said.
+pub fn said(attributes: &Attributes) -> Said {
+    let carried = attributes.get(&Attribute::Metadata(CARRIED.into())).map(|value| value.as_ref());
+    carried.and_then(|text| text.split_once(':')).map_or(Said::default(), |(name, value)| parsed(name, value))
+}
+
+fn parsed(name: &str, value: &str) -> Said {
+    // What is made of parts has a dash and their number behind it, which is no base64.
+    let bytes = BASE64_STANDARD.decode(value).unwrap_or_default();
+    let mut said = Said::default();
+    match name {
+        "x-amz-checksum-crc64nvme" => said.crc64nvme = bytes.try_into().ok().map(u64::from_be_bytes),
+        "x-amz-checksum-sha256" => said.sha256 = bytes.try_into().ok(),
+        "x-amz-checksum-crc32c" => said.crc32c = bytes.try_into().ok().map(u32::from_be_bytes),
+        "x-amz-checksum-crc32" => said.crc32 = bytes.try_into().ok().map(u32::from_be_bytes),
+        _ => {}
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_checksum_of_the_whole_says_something() {
+        assert_eq!(parsed("x-amz-checksum-crc32", "y/Q5Jg==").crc32, Some(0xcbf4_3926));
+        assert_eq!(parsed("x-amz-checksum-crc64nvme", "rosUhgp5mIg=").crc64nvme, Some(0xae8b_1486_0a79_9888));
+        for (name, value) in [
+            ("x-amz-checksum-crc32", "y/Q5Jg==-3"),
+            ("x-amz-checksum-crc32", "not base64!"),
+            ("x-amz-checksum-sha256", "y/Q5Jg=="),
+            ("x-amz-checksum-md2", "y/Q5Jg=="),
+        ] {
+            assert_eq!(parsed(name, value), Said::default(), "{name} {value}");
+        }
+    }
+}
