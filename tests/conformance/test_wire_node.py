@@ -42,6 +42,18 @@ def test_the_end_of_an_upload_says_how_it_was_verified() -> None:
     assert (event.verified, event.token) == ("readback", "m=1763629300;s=20")
 
 
+def test_the_end_of_a_copy_and_of_a_chain_are_ends_of_transfers() -> None:
+    for name, transfer in [("copy", "t-30"), ("replicas", "t-31")]:
+        event = node_event("node1", golden(f"event.transfer_done.{name}"))
+        assert isinstance(event, ev.TransferDone) and (event.transfer, event.blake3, event.node) == (transfer, HASH, "node1")
+    event = node_event("node0", golden("event.transfer_failed.replicas"))
+    assert isinstance(event, ev.TransferFailed) and (event.fault.code, event.fault.error_class) == ("replication_failed", "transient")
+
+
+def test_the_end_of_an_async_chain_is_of_no_concern_to_a_scheduler_of_one_node() -> None:
+    assert node_event("node0", golden("event.replicated")) is None
+
+
 def test_a_failed_transfer() -> None:
     event = node_event("node0", golden("event.transfer_failed"))
     assert isinstance(event, ev.TransferFailed)

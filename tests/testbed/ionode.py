@@ -30,9 +30,10 @@ class IoNode:
         epoch: int = 1,
         where: Where = HERE,
         options: Sequence[str] = (),
+        node_id: str = "node0",
     ) -> None:
         self.binary, self.store, self.capacity_bytes, self.epoch, self.where = binary, store, capacity_bytes, epoch, where
-        self.options = list(options)
+        self.options, self.node_id = list(options), node_id
         self.server: Server | None = None
         self.rendezvous: dict[str, Any] = {}
         self._commands = itertools.count(1)
@@ -40,7 +41,7 @@ class IoNode:
 
     def start(self, deadline_s: float = 20.0) -> None:
         self.store.parent.mkdir(parents=True, exist_ok=True)
-        argv = [str(self.binary), "serve", "--store", str(self.store), "--node-id", "node0", "--capacity", str(self.capacity_bytes)]
+        argv = [str(self.binary), "serve", "--store", str(self.store), "--node-id", self.node_id, "--capacity", str(self.capacity_bytes)]
         argv += ["--socket", str(self.store.parent / f"{self.store.name}.sock"), *self.options]
         self.server = Server(argv, self.store.parent / f"{self.store.name}.log", where=self.where)
         self.server.start()
@@ -57,6 +58,24 @@ class IoNode:
         found = json.loads(place.read_text()) if place.exists() else {}
         # One that is left from a killed incarnation names another process.
         return found if found.get("pid") == self.server.pid else None
+
+    def listen_on_its_host(self) -> None:
+        """Before the start: for other hosts of the bed, which trust one another."""
+        self.options += ["--tcp", f"{self.where.address}:0", "--trust-network"]
+
+    @property
+    def address(self) -> str:
+        """For peers and clients: with TCP where it listens there."""
+        return str(self.rendezvous["tcp"] or self.rendezvous["socket"])
+
+    @property
+    def token_file(self) -> Path:
+        return Path(self.rendezvous["token_file"])
+
+    def introduce(self, *others: IoNode) -> None:
+        """Tells this node where the others are."""
+        for other in others:
+            self.do("PUT", f"/v1/peers/{other.node_id}", {"address": other.address, "token": other.token_file.read_text().strip()})
 
     @property
     def pid(self) -> int:

@@ -10,4 +10,5 @@ pub mod queue;
 pub mod record;
 pub mod replica;
 pub mod space;
+pub mod stripes;
 pub mod watermark;

@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::stripes::Layout;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaKey {
@@ -50,6 +52,9 @@ pub struct Replica {
     pub members: Option<u64>,
     pub token: Option<String>,
     pub state: ReplicaState,
+    /// Only these stripes of a file are here, back to back: size and digests are theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stripes: Option<Layout>,
 }
 
 impl Replica {

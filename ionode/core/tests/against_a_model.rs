@@ -118,6 +118,7 @@ fn replica(n: u8, size_bytes: u64) -> Replica {
         members: None,
         token: None,
         state: ReplicaState::Present,
+        stripes: None,
     }
 }
 

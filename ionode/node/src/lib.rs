@@ -6,14 +6,18 @@
 
 pub mod attempts;
 pub mod bench;
+pub mod blocks;
+pub mod client;
 pub mod ending;
 pub mod failure;
 pub mod fsck;
+pub mod growing;
 pub mod health;
 pub mod http;
 pub mod logging;
 pub mod metrics;
 pub mod node;
+pub mod peers;
 pub mod replicas;
 pub mod s3;
 pub mod sandbox;
@@ -21,5 +25,6 @@ pub mod scrub;
 pub mod seals;
 pub mod serve;
 pub mod store;
+pub mod stripes;
 pub mod transfers;
 pub mod wire;

@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use stager_node::bench::{self, BenchOptions};
+use stager_node::client;
 use stager_node::fsck::{self, FsckOptions};
 use stager_node::serve::{self, ServeOptions};
 
@@ -17,6 +18,10 @@ struct CommandLine {
 enum Action {
     /// Serve a store over a Unix socket
     Serve(ServeOptions),
+    /// Read a replica, or the stripes of one, from all nodes that hold it
+    Fetch(client::FetchOptions),
+    /// Write a file into a node, and through it into others
+    Push(client::PushOptions),
     /// Look a store through that no node serves, and repair what can be repaired
     Fsck(FsckOptions),
     /// Measure the store on this disk: small files made, found, read, listed, deleted
@@ -66,6 +71,8 @@ fn main() {
         Action::ReplayJob { args } => replay("replay-job", args),
         Action::ReplayMake { args } => replay("replay-make", args),
         Action::ReplayCheck { args } => replay("replay-check", args),
+        Action::Fetch(options) => client::fetch(options),
+        Action::Push(options) => client::push(options),
         Action::Serve(options) => serve::run(options),
         Action::Fsck(options) => fsck::run(&options),
         Action::Bench(options) => bench::run(&options),

@@ -22,6 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::attempts::Attempts;
 use crate::failure::{bad_request, no_space};
+use crate::growing::Growing;
+use crate::peers::Peers;
 use crate::seals::Seals;
 use crate::store::recovery::Opened;
 use crate::store::Store;
@@ -65,6 +67,8 @@ pub struct Node {
     pub transfers: Transfers,
     pub attempts: Attempts,
     pub seals: Seals,
+    pub peers: Peers,
+    pub growing: Arc<Growing>,
     pub mounts: Arc<Mounts>,
     pub ending: CancellationToken,
     pub started: Instant,
@@ -97,6 +101,8 @@ impl Node {
             transfers: Transfers::default(),
             attempts: Attempts::default(),
             seals: Seals::default(),
+            peers: Peers::default(),
+            growing: Arc::default(),
             ending: CancellationToken::new(),
             started: Instant::now(),
             started_at_s: crate::scrub::now_s(),
@@ -225,15 +231,24 @@ impl Node {
 
     /// Waits until there is an event after `after`, the time is up or the node ends.
     pub async fn events(&self, after: u64, wait: Duration) -> EventsAnswer {
+        self.event_after(after, wait).await;
+        let books = self.books();
+        let (events, gap) = books.events.after(after, EVENTS_PER_CALL_MAX);
+        EventsAnswer { incarnation: self.incarnation.clone(), events, next_seq: books.events.next_seq(), gap }
+    }
+
+    pub fn newest_event(&self) -> u64 {
+        *self.newest_event.borrow()
+    }
+
+    /// As `events` waits, without reading them.
+    pub async fn event_after(&self, after: u64, wait: Duration) {
         let mut newest = self.newest_event.subscribe();
         let wanted = newest.wait_for(|newest| *newest > after);
         tokio::select! {
             _ = tokio::time::timeout(wait, wanted) => {}
             () = self.ending.cancelled() => {}
         }
-        let books = self.books();
-        let (events, gap) = books.events.after(after, EVENTS_PER_CALL_MAX);
-        EventsAnswer { incarnation: self.incarnation.clone(), events, next_seq: books.events.next_seq(), gap }
     }
 
     pub fn acknowledge(&self, seq: u64) {

@@ -2,24 +2,28 @@
 //!
 //! The one rule: a delete is in the log before the first byte goes, so a crash in between leaves garbage, never a hole.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use stager_core::error::{ApiError, Class};
 use stager_core::record::Record;
-use stager_core::replica::{Replica, ReplicaKey};
+use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+use stager_core::stripes::Layout;
 
 use tracing::Instrument;
 
 use crate::failure::{at, bad_request};
+use crate::growing::Growth;
 use crate::node::{Cause, Node};
 use crate::store::digest::Digests;
-use crate::store::{digest, tree, Place};
-use crate::wire::Fact;
+use crate::store::{digest, tree, Place, Store};
+use crate::wire::{Fact, SourceAnswer};
 
 pub fn get(node: &Node, key: &ReplicaKey) -> Result<Replica, ApiError> {
     node.books().index.replica(key).cloned().ok_or_else(|| unknown(key))
@@ -121,28 +125,85 @@ fn digests_now(node: &Node, replica: &Replica, digests: &mut Reader<'_>) -> Resu
     }
 }
 
-/// The open file of a replica or of one member, and what was committed of it. Content that lies in the log comes in a file in memory.
-pub struct Content {
-    pub file: File,
-    pub path: PathBuf,
-    pub size_bytes: u64,
-    pub crc64nvme: String,
+/// What a peer asks before it copies. Of a replica that is being made: once it was checked, or without its BLAKE3 after `wait`.
+pub async fn source(node: &Node, key: &ReplicaKey, wait: Duration) -> Result<SourceAnswer, ApiError> {
+    let answer = |replica: Replica| SourceAnswer {
+        kind: replica.kind,
+        size_bytes: replica.stripes.map_or(replica.size_bytes, |layout| layout.file_bytes),
+        blake3: Some(replica.blake3),
+        sha256: replica.sha256,
+        token: replica.token,
+        executable: replica.executable,
+        stripes: replica.stripes,
+    };
+    let growth = {
+        let books = node.books();
+        match (books.index.readable(key), node.growing.get(key)) {
+            (Err(error), Some(growth)) if error.code == "replica_unknown" => growth,
+            (here, _) => return here.cloned().map(answer),
+        }
+    };
+    let (size_bytes, executable, stripes) = (growth.size_bytes, growth.executable, growth.stripes);
+    let mut watched = growth;
+    match tokio::time::timeout(wait, watched.checked(key)).await {
+        Ok(replica) => replica.map(answer),
+        Err(_) => Ok(SourceAnswer { kind: ReplicaKind::File, size_bytes, blake3: None, sha256: None, token: None, executable, stripes }),
+    }
 }
 
+/// What can be read of a replica now.
+pub struct Content {
+    pub file: Arc<File>,
+    pub path: PathBuf,
+    pub size_bytes: u64,
+    /// As it was committed; `None` where it is not, or not all of it.
+    pub crc64nvme: Option<String>,
+    /// It is still being made: bytes are read once they are there.
+    pub growth: Option<Growth>,
+    /// Only these of its stripes are here.
+    pub stripes: Option<Layout>,
+}
+
+/// For those that need all of it.
+pub fn whole(replica: Replica) -> Result<Replica, ApiError> {
+    let Some(layout) = replica.stripes else { return Ok(replica) };
+    let (key, held_bytes, file_bytes) = (replica.key(), replica.size_bytes, layout.file_bytes);
+    let message = format!("this node holds {held_bytes} of {file_bytes} bytes of replica {key} as stripes; fetch it whole for this");
+    Err(ApiError::refused("stripe_not_here", &key.file_id, message))
+}
+
+/// The open file of a replica or of one member. Content that lies in the log comes in a file in memory.
 pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<Content, ApiError> {
-    let replica = node.books().index.readable(key)?.clone();
+    let here = {
+        let books = node.books();
+        match (books.index.readable(key).cloned(), node.growing.get(key)) {
+            (Err(error), Some(growth)) if error.code == "replica_unknown" && member.is_none() => Err(growth),
+            (here, _) => Ok(here?),
+        }
+    };
+    let replica = match here {
+        Ok(replica) => replica,
+        Err(growth) => {
+            let (file, path, size_bytes, stripes) = (growth.file.clone(), node.store.partial_path(key), growth.size_bytes, growth.stripes);
+            return Ok(Content { file, path, size_bytes, crc64nvme: None, growth: Some(growth), stripes });
+        }
+    };
     let (path, size_bytes, crc64nvme) = match (node.store.content(&replica)?, member) {
         (Place::InLog(bytes), None) => {
             let (file, path) = in_memory(&replica, &bytes)?;
-            return Ok(Content { file, path, size_bytes: replica.size_bytes, crc64nvme: replica.crc64nvme });
+            let (size_bytes, crc64nvme) = (replica.size_bytes, Some(replica.crc64nvme));
+            return Ok(Content { file: Arc::new(file), path, size_bytes, crc64nvme, growth: None, stripes: None });
         }
-        (Place::File(path), None) => (path, replica.size_bytes, replica.crc64nvme),
+        (Place::File(path), None) => match replica.stripes {
+            Some(layout) => (path, layout.file_bytes, None),
+            None => (path, replica.size_bytes, Some(replica.crc64nvme)),
+        },
         (Place::Tree { top, manifest }, Some(member)) => {
             let manifest = tree::Manifest::read(&manifest)?;
             let entry = manifest.member(member).ok_or_else(|| {
                 ApiError::invalid("not_found", member, format!("the directory {key} has no member {member}; list its manifest"))
             })?;
-            (top.join(member), entry.size_bytes, entry.crc64nvme.clone())
+            (top.join(member), entry.size_bytes, Some(entry.crc64nvme.clone()))
         }
         (Place::InLog(_) | Place::File(_), Some(_)) => {
             return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no members; leave ?member out")))
@@ -152,7 +213,27 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
         }
     };
     let file = File::open(&path).map_err(at("opening", &path))?;
-    Ok(Content { file, path, size_bytes, crc64nvme })
+    Ok(Content { file: Arc::new(file), path, size_bytes, crc64nvme, growth: None, stripes: replica.stripes })
+}
+
+pub fn read_manifest(node: &Node, key: &ReplicaKey) -> Result<Vec<u8>, ApiError> {
+    // What was checked has its manifest, also in the moment before it is committed.
+    let made = node.growing.get(key).is_some_and(|growth| growth.stripes.is_some() && growth.is_checked());
+    let replica = if made { None } else { Some(node.books().index.readable(key)?.clone()) };
+    if replica.is_some_and(|replica| replica.kind == ReplicaKind::File && replica.stripes.is_none()) {
+        return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no manifest")));
+    }
+    let path = node.store.manifest_path(key);
+    std::fs::read(&path).map_err(at("reading", &path))
+}
+
+/// Beside the replica's bytes, before they are committed.
+pub fn put_manifest(store: &Store, key: &ReplicaKey, bytes: &[u8]) -> Result<(), ApiError> {
+    let path = store.manifest_path(key);
+    crate::sandbox::folder::remove_tree(&path).map_err(at("removing", &path))?;
+    let mut file = OpenOptions::new().create_new(true).write(true).mode(0o400).open(&path).map_err(at("making", &path))?;
+    file.write_all(bytes).map_err(at("writing", &path))?;
+    store.durability.file(&file, &path)
 }
 
 /// Small content as a file without a disk under it; the path leads to it for as long as the file is open.

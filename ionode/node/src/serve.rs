@@ -47,10 +47,11 @@ pub struct ServeOptions {
     /// Unix socket to listen on (mode 0600)
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
-    /// Loopback address to listen on as well; port 0 takes a free one
+    /// Address to listen on as well, loopback unless --trust-network is given; port 0 takes a free one
     #[arg(long, value_name = "IP:PORT")]
     tcp: Option<SocketAddr>,
-    /// Listen on other than loopback addresses too: what is sent there is signed or has a token, and is not encrypted
+    /// Let --tcp and --s3-listen be addresses that other hosts reach. Calls carry this node's token or a signature, but nothing is
+    /// encrypted: whoever can listen to that network can read tokens and files, and with a token do all that the scheduler can
     #[arg(long)]
     trust_network: bool,
     #[command(flatten)]
@@ -129,10 +130,13 @@ fn check_addresses(options: &ServeOptions) -> Result<(), ApiError> {
             format!("the socket path {socket} is longer than {SOCKET_PATH_BYTES_MAX} bytes, which the system allows; name a shorter one"),
         ));
     }
-    match options.tcp.filter(|address| !address.ip().is_loopback()) {
+    match options.tcp.filter(|address| !address.ip().is_loopback() && !options.trust_network) {
         Some(address) => Err(bad_request(
             address.to_string(),
-            format!("{address} is no loopback address and calls are not encrypted; use 127.0.0.1 or [::1]"),
+            format!(
+                "{address} is no loopback address and calls are not encrypted; use 127.0.0.1 or [::1], or add --trust-network if you \
+                 trust everybody who can listen on that network"
+            ),
         )),
         None => Ok(()),
     }

@@ -7,7 +7,12 @@ use serde_json::Value;
 
 use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+use stager_core::stripes::Share;
 use stager_origins::{Entry, Verified};
+
+mod copies;
+
+pub use copies::*;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
@@ -122,6 +127,8 @@ pub struct VerifyRequest {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TransferRequest {
     Fetch(FetchRequest),
+    Copy(CopyRequest),
+    Push(PushRequest),
     Upload(UploadRequest),
 }
 
@@ -134,6 +141,11 @@ pub struct FetchRequest {
     pub expected: Expected,
     pub priority: i64,
     pub executable: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicasWanted>,
+    /// Only these of its stripes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stripe: Option<Share>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -182,6 +194,8 @@ pub enum VerifyMode {
 #[serde(rename_all = "snake_case")]
 pub enum TransferKind {
     Fetch,
+    Copy,
+    Push,
     Upload,
 }
 
@@ -233,7 +247,19 @@ pub struct Event {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Fact {
     TransferDone(TransferDone),
-    TransferFailed { transfer_id: String, transfer_kind: TransferKind, error: ApiError },
+    TransferFailed {
+        transfer_id: String,
+        transfer_kind: TransferKind,
+        error: ApiError,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replication: Option<Replication>,
+    },
+    Replicated {
+        file_id: String,
+        generation: String,
+        #[serde(flatten)]
+        replication: Replication,
+    },
     TransferCancelled { transfer_id: String },
     ReplicaDeleted(ReplicaKey),
     ReplicaCorrupt { file_id: String, generation: String, error: ApiError },
@@ -254,6 +280,8 @@ pub struct TransferDone {
     pub bytes_moved: u64,
     pub duration_s: f64,
     pub verified: Option<Verified>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Replication>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -393,6 +421,8 @@ pub struct StageOutRequest {
     /// To be done once the outputs are committed.
     #[serde(default)]
     pub release: Option<ReleaseRequest>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicasWanted>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -411,6 +441,9 @@ pub struct StageOutAnswer {
     pub undeclared: Vec<String>,
     pub undeclared_count: u64,
     pub released: Option<ReleaseAnswer>,
+    /// One for each output, where a chain was waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Vec<OutputReplication>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,6 +9,8 @@ use serde::de::DeserializeOwned;
 use serde::Serialize;
 use serde_json::Value;
 use stager_core::replica::Replica;
+use stager_node::peers::PeerRequest;
+use stager_node::stripes::StripeManifest;
 use stager_node::wire::*;
 use stager_origins::{OriginConfig, Probe};
 
@@ -52,6 +54,13 @@ fn origin(name: &str, value: &Value) {
     refuses_more::<OriginConfig>(name, value);
 }
 
+/// So do peers.
+fn peer(name: &str, value: &Value) {
+    let request: PeerRequest = serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert!(!format!("{request:?}").contains("example-secret"), "{name} shows its secret");
+    refuses_more::<PeerRequest>(name, value);
+}
+
 fn parsed<T: DeserializeOwned>(name: &str, value: &Value) {
     serde_json::from_value::<T>(value.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
 }
@@ -69,12 +78,19 @@ const REQUESTS: &[(&str, Check)] = &[
     ("origin_probe.request.json", request::<ProbeRequest>),
     ("origin_stat.request.json", request::<StatRequest>),
     ("origin_verify.request.json", request::<VerifyRequest>),
+    ("peer.request.json", peer),
     ("release.request.json", request::<ReleaseRequest>),
     ("reservation.request.json", request::<ReservationRequest>),
     ("shutdown.request.json", request::<ShutdownRequest>),
     ("stage_in.request.json", request::<StageInRequest>),
+    ("stage_out.replicas.request.json", request::<StageOutRequest>),
     ("stage_in_direct.request.json", request::<StageInRequest>),
     ("stage_out.request.json", request::<StageOutRequest>),
+    ("transfer_copy.following.request.json", request::<TransferRequest>),
+    ("transfer_copy.request.json", request::<TransferRequest>),
+    ("transfer_fetch.replicas.request.json", request::<TransferRequest>),
+    ("transfer_fetch.stripe.request.json", request::<TransferRequest>),
+    ("transfer_push.request.json", request::<TransferRequest>),
     ("transfer_fetch.request.json", request::<TransferRequest>),
     ("transfer_upload.request.json", request::<TransferRequest>),
 ];
@@ -87,13 +103,22 @@ const ANSWERS: &[(&str, Check)] = &[
     ("error.outputs_missing.response.json", whole::<ErrorAnswer>),
     ("error.response.json", whole::<ErrorAnswer>),
     ("error.stale_epoch.response.json", whole::<ErrorAnswer>),
+    ("error.stripe_not_here.response.json", whole::<ErrorAnswer>),
+    ("push_content.response.json", whole::<PushAnswer>),
+    ("replica.stripes.response.json", whole::<Replica>),
+    ("replica_manifest.stripes.response.json", whole::<StripeManifest>),
+    ("replica_source.stripes.response.json", whole::<SourceAnswer>),
     ("event.replica_corrupt.json", whole::<Event>),
     ("event.replica_deleted.json", whole::<Event>),
+    ("event.replicated.json", whole::<Event>),
     ("event.space.json", whole::<Event>),
     ("event.transfer_cancelled.json", whole::<Event>),
+    ("event.transfer_done.copy.json", whole::<Event>),
     ("event.transfer_done.fetch.json", whole::<Event>),
+    ("event.transfer_done.replicas.json", whole::<Event>),
     ("event.transfer_done.upload.json", whole::<Event>),
     ("event.transfer_failed.json", whole::<Event>),
+    ("event.transfer_failed.replicas.json", whole::<Event>),
     ("events.response.json", whole::<EventsAnswer>),
     ("node.response.json", whole::<NodeStatus>),
     ("origin_erase.response.json", whole::<EraseAnswer>),
@@ -108,9 +133,12 @@ const ANSWERS: &[(&str, Check)] = &[
     ("rendezvous.json", whole::<Rendezvous>),
     ("replica.directory.response.json", whole::<Replica>),
     ("replica.file.response.json", whole::<Replica>),
+    ("replica_source.growing.response.json", whole::<SourceAnswer>),
+    ("replica_source.response.json", whole::<SourceAnswer>),
     ("replica_verify.response.json", whole::<MatchAnswer>),
     ("reservation.response.json", whole::<Reservation>),
     ("stage_in.response.json", whole::<StageInAnswer>),
+    ("stage_out.replicas.response.json", whole::<StageOutAnswer>),
     ("stage_out.response.json", whole::<StageOutAnswer>),
     ("state.response.json", whole::<StateAnswer>),
     ("transfer.response.json", whole::<TransferAnswer>),

@@ -27,7 +27,9 @@ impl Objects {
         let weight_bytes = meta::weight_bytes(&key, &meta, 0);
         let op = Op::Put { table: tables::BUCKETS, key, meta, value: Default::default(), weight_bytes, when: When::Absent };
         match self.log().write_all(vec![op]).await?.remove(0) {
-            Done::NotMet { .. } => Err(ApiError::refused("bucket_exists", name, format!("the bucket {name} is there already; use it or take another name"))),
+            Done::NotMet { .. } => {
+                Err(ApiError::refused("bucket_exists", name, format!("the bucket {name} is there already; use it or take another name")))
+            }
             _ => Ok(()),
         }
     }

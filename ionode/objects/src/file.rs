@@ -132,7 +132,7 @@ impl Writer {
             let (now, later) = rest.split_at(rest.len().min(room as usize));
             self.block.update(now);
             self.written_bytes += now.len() as u64;
-            if self.written_bytes % BLOCK_BYTES == 0 {
+            if self.written_bytes.is_multiple_of(BLOCK_BYTES) {
                 self.end_block();
             }
             rest = later;
@@ -147,7 +147,7 @@ impl Writer {
 
     /// On disk, with its name, when this returns and `fsync` is on.
     pub fn finish(mut self, fsync: bool) -> Result<NewFile, ApiError> {
-        if self.written_bytes % BLOCK_BYTES > 0 {
+        if !self.written_bytes.is_multiple_of(BLOCK_BYTES) {
             self.end_block();
         }
         self.file.write_all(&self.table).map_err(at("writing", &self.path))?;
@@ -191,7 +191,11 @@ impl Readable {
         let path = path(directory, part.id);
         let damaged = |what: &str| {
             let subject = path.display().to_string();
-            ApiError::corrupt("checksum_mismatch", &subject, format!("the content file {subject} {what}; put the object again or delete it"))
+            ApiError::corrupt(
+                "checksum_mismatch",
+                &subject,
+                format!("the content file {subject} {what}; put the object again or delete it"),
+            )
         };
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(damaged("is gone")),

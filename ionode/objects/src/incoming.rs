@@ -84,7 +84,13 @@ impl Objects {
         self.receive_as(name, size_bytes, named, size_bytes <= self.inner.options.inline_bytes_max).await
     }
 
-    pub(crate) async fn receive_as(&self, name: &Name, size_bytes: u64, named: Option<Algorithm>, inline: bool) -> Result<Incoming, ApiError> {
+    pub(crate) async fn receive_as(
+        &self,
+        name: &Name,
+        size_bytes: u64,
+        named: Option<Algorithm>,
+        inline: bool,
+    ) -> Result<Incoming, ApiError> {
         let subject = name.to_string();
         let grant = self.grant(&subject, size_bytes)?;
         let hasher = Hasher::new(named);

@@ -45,7 +45,13 @@ impl Objects {
     }
 
     /// Uploads under way, by key and id; the second value says whether there are more behind.
-    pub fn uploads(&self, bucket: &str, prefix: &str, after: Option<(&str, UploadId)>, limit: usize) -> Result<(Vec<Uploading>, bool), ApiError> {
+    pub fn uploads(
+        &self,
+        bucket: &str,
+        prefix: &str,
+        after: Option<(&str, UploadId)>,
+        limit: usize,
+    ) -> Result<(Vec<Uploading>, bool), ApiError> {
         self.require_bucket(bucket)?;
         let behind = after.map(|(key, id)| tables::upload(&Name::new(bucket, key), id)).unwrap_or_default();
         let page = self.log().list(tables::UPLOADS, &tables::below(bucket, prefix), None, &behind, limit)?;

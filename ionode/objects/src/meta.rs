@@ -117,10 +117,13 @@ pub fn parse<T: DeserializeOwned>(subject: &str, bytes: &[u8]) -> Result<T, ApiE
             ApiError::corrupt("checksum_mismatch", subject, message)
         }),
         Some((version, _)) => {
-            let message = format!("the metadata of {subject} has version {version} and this stager-ionode knows {VERSION}; use a newer one");
+            let message =
+                format!("the metadata of {subject} has version {version} and this stager-ionode knows {VERSION}; use a newer one");
             Err(ApiError::invalid("unsupported", subject, message))
         }
-        None => Err(ApiError::corrupt("checksum_mismatch", subject, format!("the metadata of {subject} is empty; put it again or delete it"))),
+        None => {
+            Err(ApiError::corrupt("checksum_mismatch", subject, format!("the metadata of {subject} is empty; put it again or delete it")))
+        }
     }
 }
 

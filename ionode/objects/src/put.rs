@@ -67,7 +67,8 @@ impl Objects {
             self.require_bucket(&name.bucket)?;
             loop {
                 let when = self.when(name, &condition)?;
-                let put = Op::Put { table: tables::OBJECTS, key: key.clone(), meta: meta.clone(), value: inline.clone(), weight_bytes, when };
+                let put =
+                    Op::Put { table: tables::OBJECTS, key: key.clone(), meta: meta.clone(), value: inline.clone(), weight_bytes, when };
                 let ops = std::iter::once(put).chain(more.iter().cloned()).collect();
                 match self.log().write_all(ops).await?.swap_remove(0) {
                     Done::Put { before, .. } => break before,

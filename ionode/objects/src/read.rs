@@ -130,7 +130,7 @@ impl Reader {
         }
         let bytes = match self.found.object.stored {
             Stored::Inline => self.found.inline.slice(self.at as usize..self.end as usize),
-            Stored::Files(_) => match self.from_file().await {
+            Stored::Files(_) => match self.next_of_files().await {
                 Err(error) if error.class == Class::Corrupt => {
                     return Err(self.found.objects.quarantine(&self.found.name, self.found.version, error).await);
                 }
@@ -142,7 +142,7 @@ impl Reader {
         Ok(Some(bytes))
     }
 
-    async fn from_file(&mut self) -> Result<Bytes, ApiError> {
+    async fn next_of_files(&mut self) -> Result<Bytes, ApiError> {
         let at = self.at;
         if self.open.as_ref().is_none_or(|open| at >= open.ends) {
             let mut starts = 0;

@@ -83,14 +83,17 @@ impl Objects {
         let weight_bytes = meta::weight_bytes(&key, &meta, 0);
         let _turn = self.inner.buckets_turn.read().await;
         self.require_bucket(&name.bucket)?;
-        self.log().write_all(vec![Op::Put { table: tables::UPLOADS, key, meta, value: Default::default(), weight_bytes, when: When::Absent }]).await?;
+        self.log()
+            .write_all(vec![Op::Put { table: tables::UPLOADS, key, meta, value: Default::default(), weight_bytes, when: When::Absent }])
+            .await?;
         Ok(id)
     }
 
     pub fn upload(&self, name: &Name, id: UploadId) -> Result<Upload, ApiError> {
         let stat = self.log().stat(tables::UPLOADS, &tables::upload(name, id))?;
         let unknown = || {
-            let message = format!("there is no upload {id} of {name}: it was completed, aborted, forgotten after seven days, or never began");
+            let message =
+                format!("there is no upload {id} of {name}: it was completed, aborted, forgotten after seven days, or never began");
             ApiError::invalid("upload_unknown", id.to_string(), message)
         };
         meta::parse(&name.to_string(), &stat.ok_or_else(unknown)?.meta)
@@ -260,7 +263,11 @@ fn choose(name: &Name, there: &[(u16, Part)], listed: Vec<CompletedPart>) -> Res
             return Err(wrong("part_wrong", name, message));
         };
         if at < last && part.size_bytes() < PART_BYTES_MIN {
-            let message = format!("part {} of {name} has {} bytes; all but the last have at least {PART_BYTES_MIN}", listed.number, part.size_bytes());
+            let message = format!(
+                "part {} of {name} has {} bytes; all but the last have at least {PART_BYTES_MIN}",
+                listed.number,
+                part.size_bytes()
+            );
             return Err(wrong("part_small", name, message));
         }
         chosen.push(part.clone());

@@ -35,7 +35,9 @@ pub fn encoded(value: &[u8]) -> String {
 
 pub fn named(algorithm: &ChecksumAlgorithm) -> S3Result<Algorithm> {
     let found = NAMES.iter().find(|(_, name, _)| *name == algorithm.as_str());
-    found.map(|(algorithm, ..)| *algorithm).ok_or_else(|| s3_error!(InvalidRequest, "no such checksum algorithm here; use CRC64NVME, CRC32, CRC32C, SHA1 or SHA256"))
+    found
+        .map(|(algorithm, ..)| *algorithm)
+        .ok_or_else(|| s3_error!(InvalidRequest, "no such checksum algorithm here; use CRC64NVME, CRC32, CRC32C, SHA1 or SHA256"))
 }
 
 pub fn name(algorithm: Algorithm) -> ChecksumAlgorithm {

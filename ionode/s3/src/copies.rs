@@ -59,7 +59,8 @@ impl Face {
         self.objects.bucket(&target.bucket).map_err(to_s3)?;
         let content = self.duplicate(found, &target, algorithm).await?;
         let object = self.objects.put(&target, content, kept, Condition::Any).await.map_err(to_s3)?;
-        let mut result = CopyObjectResult { e_tag: Some(etag(&object)), last_modified: Some(timestamp(object.modified_ms)), ..Default::default() };
+        let mut result =
+            CopyObjectResult { e_tag: Some(etag(&object)), last_modified: Some(timestamp(object.modified_ms)), ..Default::default() };
         set_checksum!(result, Fields::of(&object.checksum));
         result.checksum_type = Some(kind(object.checksum.of_parts));
         Ok(CopyObjectOutput { copy_object_result: Some(result), ..CopyObjectOutput::default() })

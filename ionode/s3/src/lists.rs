@@ -105,8 +105,7 @@ impl Face {
             None => input.start_after.clone().unwrap_or_default(),
         };
         let prefix = input.prefix.clone().unwrap_or_default();
-        let listing =
-            self.objects.list(&input.bucket, &prefix, input.delimiter.as_deref(), &after, limit as usize).map_err(to_s3)?;
+        let listing = self.objects.list(&input.bucket, &prefix, input.delimiter.as_deref(), &after, limit as usize).map_err(to_s3)?;
         Ok(ListObjectsV2Output {
             key_count: Some((listing.objects.len() + listing.prefixes.len()) as i32),
             contents: Some(contents(names, &listing, input.fetch_owner == Some(true))),
@@ -127,8 +126,7 @@ impl Face {
     pub fn list_v1(&self, input: ListObjectsInput) -> S3Result<ListObjectsOutput> {
         let (names, limit) = (Names::new(input.encoding_type.as_ref())?, page(input.max_keys)?);
         let (prefix, after) = (input.prefix.clone().unwrap_or_default(), input.marker.clone().unwrap_or_default());
-        let listing =
-            self.objects.list(&input.bucket, &prefix, input.delimiter.as_deref(), &after, limit as usize).map_err(to_s3)?;
+        let listing = self.objects.list(&input.bucket, &prefix, input.delimiter.as_deref(), &after, limit as usize).map_err(to_s3)?;
         Ok(ListObjectsOutput {
             contents: Some(contents(names, &listing, true)),
             common_prefixes: Some(prefixes(names, &listing)),

@@ -34,7 +34,9 @@ fn is_full(algorithm: Option<Algorithm>, asked: Option<&ChecksumType>) -> S3Resu
     match (algorithm, asked) {
         (None | Some(Algorithm::Crc64Nvme), None | Some(ChecksumType::FULL_OBJECT)) => Ok(true),
         (Some(algorithm), Some(ChecksumType::FULL_OBJECT)) if algorithm.combines() => Ok(true),
-        (Some(Algorithm::Crc32 | Algorithm::Crc32c | Algorithm::Sha1 | Algorithm::Sha256), None | Some(ChecksumType::COMPOSITE)) => Ok(false),
+        (Some(Algorithm::Crc32 | Algorithm::Crc32c | Algorithm::Sha1 | Algorithm::Sha256), None | Some(ChecksumType::COMPOSITE)) => {
+            Ok(false)
+        }
         _ => Err(s3_error!(InvalidRequest, "this checksum algorithm has no checksum of this type")),
     }
 }

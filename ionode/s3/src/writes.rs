@@ -20,7 +20,8 @@ const PUT_BYTES_MAX: u64 = 5 << 30;
 const NEXT_BYTES_WITHIN: Duration = Duration::from_secs(60);
 
 pub fn announced_bytes(length: Option<i64>) -> S3Result<u64> {
-    let length = length.ok_or_else(|| s3_error!(MissingContentLength, "say how long the body is: Content-Length or x-amz-decoded-content-length"))?;
+    let length = length
+        .ok_or_else(|| s3_error!(MissingContentLength, "say how long the body is: Content-Length or x-amz-decoded-content-length"))?;
     match u64::try_from(length) {
         Ok(length) if length <= PUT_BYTES_MAX => Ok(length),
         Ok(_) => Err(s3_error!(EntityTooLarge, "a single body has at most 5 GiB; upload it in parts")),

@@ -20,9 +20,10 @@ pub use stage_in::stage_in;
 
 use crate::failure::{at, Failure};
 use crate::node::{Cause, Node};
+use crate::transfers::chain;
 use crate::wire::{StageInAnswer, StageInRequest, StageOutAnswer, StageOutRequest};
 
-/// With the release that follows, if it was asked for. What is committed stays committed: a release that fails is left to a call of its own.
+/// With the copies and the release that follow, if they were asked for. What is committed stays committed: a release that fails is left to a call of its own.
 pub async fn stage_out(
     node: Arc<Node>,
     cause: Cause,
@@ -30,7 +31,13 @@ pub async fn stage_out(
     mut request: StageOutRequest,
 ) -> Result<StageOutAnswer, Failure> {
     let follows = request.release.take();
+    let wanted = request.replicas.take();
+    chain::check(&node, wanted.as_ref().map_or(&[], |wanted| wanted.chain.as_slice()))?;
     let mut answer = stage_out::stage_out(node.clone(), attempt_id.clone(), request).await?;
+    if let Some(wanted) = wanted.filter(|wanted| !wanted.chain.is_empty()) {
+        let all = answer.outputs.iter().map(|replica| chain::replicate(&node, &cause, &attempt_id, replica, &wanted));
+        answer.replication = futures::future::join_all(all).await.into_iter().collect();
+    }
     if let Some(request) = follows {
         let released = release(node, cause, attempt_id.clone(), request).await;
         answer.released = released.map_err(|error| tracing::warn!(attempt_id, %error, "an attempt is not released yet")).ok();

@@ -123,7 +123,7 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
     let mut links: Vec<Link> = Vec::new();
     for input in &request.inputs {
         let key = ReplicaKey::new(&input.file_id, &input.generation);
-        let replica = node.books().index.readable(&key)?.clone();
+        let replica = crate::replicas::whole(node.books().index.readable(&key)?.clone())?;
         let target = Target::make_room(sandbox, &input.path)?;
         let content = node.store.content(&replica)?;
         // What lies in the log has no file to be linked: a copy of so little costs less than a mount.

@@ -47,7 +47,7 @@ pub async fn stage_out(node: Arc<Node>, attempt_id: String, request: StageOutReq
     let books = node.books();
     let committed = |output: &Output| books.index.replica(&ReplicaKey::new(&output.file_id, &output.generation)).cloned();
     let outputs = request.outputs.iter().filter_map(committed).collect();
-    Ok(StageOutAnswer { outputs, undeclared, undeclared_count, released: None })
+    Ok(StageOutAnswer { outputs, undeclared, undeclared_count, released: None, replication: None })
 }
 
 fn check_outputs(request: &StageOutRequest) -> Result<(), ApiError> {

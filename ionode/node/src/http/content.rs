@@ -12,15 +12,16 @@ use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
 use futures::stream;
 use hyper::body::Frame;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE, TE, TRAILER};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE, TE, TRAILER};
 use hyper::{Response, StatusCode};
 use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
 
 use super::answer::{self, Answer};
+use super::framed;
 use crate::failure::{at, Failure};
 use crate::node::{Cause, Node, OpenCall};
-use crate::replicas::{blocking, open_content, Content};
+use crate::replicas::{blocking, open_content, read_manifest, Content};
 
 const CHUNK_BYTES: u64 = 1 << 20;
 /// Of the whole body, whatever range it is; 16 hex digits. In front where it is known by then, else behind the body.
@@ -44,6 +45,10 @@ pub async fn content(asker: Asker, key: ReplicaKey, member: Option<String>) -> R
         Some(Asked::Unsatisfiable) => return Ok(unsatisfiable(size_bytes)),
         Some(Asked::Ignored) | None => (StatusCode::OK, 0, size_bytes),
     };
+    let blocks = asker.headers.get(ACCEPT).is_some_and(|value| value.as_bytes() == crate::blocks::MEDIA_TYPE.as_bytes());
+    if blocks || content.growth.is_some() || content.stripes.is_some() {
+        return framed::answer(asker, &key, content, start..end, status, blocks);
+    }
     let trailers = asker.headers.get(TE).and_then(|value| value.to_str().ok()).is_some_and(|te| te.contains("trailers"));
     let mut answer = match (end - start == size_bytes, end - start <= CHUNK_BYTES) {
         (true, _) => Sending::new(asker, key, content, start..end).whole(),
@@ -61,6 +66,15 @@ pub async fn content(asker: Asker, key: ReplicaKey, member: Option<String>) -> R
     if status == StatusCode::PARTIAL_CONTENT {
         headers.insert(CONTENT_RANGE, text(format!("bytes {start}-{}/{size_bytes}", end - 1)));
     }
+    Ok(answer)
+}
+
+/// As it lies on disk: its hash is the identity of the directory.
+pub async fn manifest(node: &Arc<Node>, key: &ReplicaKey) -> Result<Answer, Failure> {
+    let (worker, asked) = (node.clone(), key.clone());
+    let bytes = blocking(move || read_manifest(&worker, &asked)).await?;
+    let mut answer = answer::bytes(bytes.into());
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(answer)
 }
 
@@ -113,9 +127,10 @@ enum Then {
 impl Sending {
     fn new(asker: Asker, key: ReplicaKey, content: Content, range: std::ops::Range<u64>) -> Self {
         let Content { file, path, crc64nvme: committed, .. } = content;
+        let committed = committed.unwrap_or_default();
         let asker = Asker { open: asker.open.works(), ..asker };
         let (offset, end) = (range.start, range.end);
-        Self { asker, key, file: Arc::new(file), path, offset, end, crc: crc64nvme(), committed, then: Then::Nothing }
+        Self { asker, key, file, path, offset, end, crc: crc64nvme(), committed, then: Then::Nothing }
     }
 
     fn whole(mut self) -> Answer {

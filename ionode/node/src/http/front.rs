@@ -36,14 +36,18 @@ const PATTERNS: &[&str] = &[
     "/v1/origins/*/probe",
     "/v1/origins/*/stat",
     "/v1/origins/*/verify",
+    "/v1/peers/*",
     "/v1/replicas/*/*",
     "/v1/replicas/*/*/content",
+    "/v1/replicas/*/*/manifest",
+    "/v1/replicas/*/*/source",
     "/v1/replicas/*/*/verify",
     "/v1/reservations/*",
     "/v1/shutdown",
     "/v1/state",
     "/v1/transfers",
     "/v1/transfers/*",
+    "/v1/transfers/*/content",
 ];
 
 pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {

@@ -4,10 +4,12 @@
 
 pub mod answer;
 mod content;
+mod framed;
 mod front;
 mod gate;
 mod mounts;
 mod origins;
+mod push;
 mod routes;
 
 use std::convert::Infallible;

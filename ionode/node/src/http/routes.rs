@@ -17,7 +17,7 @@ use stager_core::space::Holder;
 use tracing::Instrument;
 
 use super::answer::{self, Answer};
-use super::{content, gate, mounts, origins};
+use super::{content, gate, mounts, origins, push};
 use crate::failure::{bad_request, Failure};
 use crate::node::{Cause, Node, OpenCall};
 use crate::wire::{
@@ -42,6 +42,9 @@ struct Call {
 }
 
 pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {
+    if let Some(transfer_id) = push::transfer_of(&request) {
+        return push::content(node, transfer_id, request).await.unwrap_or_else(answer::failure);
+    }
     let outcome = match read(node, request).await {
         Ok(call) if call.method == Method::GET => dispatch(call).await,
         Ok(call) => match tokio::spawn(call.in_its_span()).await {
@@ -105,6 +108,10 @@ impl Call {
         let Some(text) = self.query(name) else { return Ok(default) };
         text.parse().map_err(|_| bad_request(&text, format!("{name}={text} is not a number")))
     }
+
+    fn wait(&self) -> Result<Duration, ApiError> {
+        Ok(Duration::from_secs_f64(self.number("wait_s", 0.0f64)?.clamp(0.0, WAIT_S_MAX)))
+    }
 }
 
 fn percent_decoded(text: &str) -> String {
@@ -130,7 +137,8 @@ async fn dispatch(call: Call) -> Result<Answer, Failure> {
     match segments.first().copied().unwrap_or("") {
         "origins" => of_origins(&call, &segments[1..]).await,
         "mounts" => of_mounts(&call, &segments[1..]).await,
-        "transfers" => of_transfers(&call, &segments[1..]),
+        "transfers" => of_transfers(&call, &segments[1..]).await,
+        "peers" => of_peers(&call, &segments[1..]),
         "replicas" => of_replicas(call, &segments[1..]).await,
         "attempts" => of_attempts(&call, &segments[1..]).await,
         _ => of_node(&call, &segments).await,
@@ -161,10 +169,7 @@ async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
             crate::ending::shut_down(node.clone(), Duration::from_secs(request.drain_s));
             Ok(answer::accepted(&crate::wire::Empty {}))
         }
-        ("GET", ["events"]) => {
-            let wait = Duration::from_secs_f64(call.number("wait_s", 0.0f64)?.clamp(0.0, WAIT_S_MAX));
-            Ok(answer::ok(&node.events(call.number("after", 0)?, wait).await))
-        }
+        ("GET", ["events"]) => Ok(answer::ok(&node.events(call.number("after", 0)?, call.wait()?).await)),
         ("POST", ["events", "ack"]) => {
             let request: AckRequest = call.body()?;
             node.acknowledge(request.seq);
@@ -237,13 +242,24 @@ async fn of_mounts(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
     }
 }
 
-fn of_transfers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
+fn of_peers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
     match (call.method.as_str(), segments) {
+        ("PUT", [node_id]) => call.node.peers.put(node_id, &call.body)?,
+        ("DELETE", [node_id]) => call.node.peers.forget(node_id),
+        _ => return Err(unknown(call).into()),
+    }
+    Ok(answer::empty())
+}
+
+async fn of_transfers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
+    match (call.method.as_str(), segments) {
+        ("GET", [id]) => Ok(answer::ok(&transfers::wait(&call.node, id, call.wait()?).await?)),
         ("GET", []) => Ok(answer::ok(&TransfersAnswer { transfers: call.node.transfers.list() })),
         ("PUT", [id]) => {
             check_id("transfer id", id)?;
-            Ok(answer::accepted(&transfers::put(&call.node, call.cause.clone(), id, call.body()?)?))
+            Ok(answer::accepted(&transfers::put(&call.node, call.cause.clone(), id, call.body()?).await?))
         }
+        ("GET", [id, "content"]) => Ok(answer::ok(&transfers::push::from_bytes(&call.node, id, call.wait()?).await?)),
         ("DELETE", [id]) => Ok(answer::accepted(&transfers::cancel(&call.node, id)?)),
         _ => Err(unknown(call).into()),
     }
@@ -266,6 +282,8 @@ async fn of_replicas(call: Call, segments: &[&str]) -> Result<Answer, Failure> {
             let asker = content::Asker { node: node.clone(), cause: call.cause, headers: call.headers, open: call.open };
             content::content(asker, key, member).await
         }
+        ("GET", ["source"]) => Ok(answer::ok(&replicas::source(node, &key, call.wait()?).await?)),
+        ("GET", ["manifest"]) => content::manifest(node, &key).await,
         ("POST", ["verify"]) => Ok(answer::ok(&MatchAnswer { matches: replicas::verify(node, &call.cause, &key).await? })),
         _ => Err(unknown(&call).into()),
     }

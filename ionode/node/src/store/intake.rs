@@ -54,6 +54,7 @@ fn replica(key: &ReplicaKey, kind: ReplicaKind, digests: Digests, executable: bo
         members,
         token: None,
         state: ReplicaState::Present,
+        stripes: None,
     }
 }
 

@@ -167,7 +167,8 @@ pub fn name(key: &ReplicaKey) -> String {
 fn names(replica: &Replica) -> Vec<String> {
     let name = name(&replica.key());
     match replica.kind {
-        ReplicaKind::File => vec![name],
+        ReplicaKind::File if replica.stripes.is_none() => vec![name],
+        ReplicaKind::File => vec![format!("{name}@m"), name],
         ReplicaKind::Directory => vec![format!("{name}@m"), name],
     }
 }

@@ -17,7 +17,7 @@ use stager_core::watermark::Watermark;
 use stager_origins::Sink;
 use tokio::sync::watch;
 
-use super::fetch::misplaced;
+use super::partial::misplaced;
 use super::run::Job;
 use crate::failure::at;
 use crate::node::Node;
@@ -39,6 +39,8 @@ pub struct Intake {
     arrived: mpsc::Sender<u64>,
     hashed: watch::Receiver<u64>,
     job: Job,
+    /// Who follows the file while it grows.
+    grown: Arc<watch::Sender<u64>>,
 }
 
 /// The hashing side; ends when the intake is dropped.
@@ -54,7 +56,14 @@ impl Hashing {
 }
 
 /// `partial.watermark_bytes` are in the file and in `hasher` already.
-pub fn open(node: &Arc<Node>, job: &Job, file: Arc<File>, partial: Partial, hasher: Hasher) -> (Intake, Hashing) {
+pub fn open(
+    node: &Arc<Node>,
+    job: &Job,
+    file: Arc<File>,
+    partial: Partial,
+    hasher: Hasher,
+    grown: Arc<watch::Sender<u64>>,
+) -> (Intake, Hashing) {
     let start = partial.watermark_bytes;
     let (arrived, positions) = mpsc::channel();
     let (hashed_at, hashed) = watch::channel(start);
@@ -69,6 +78,7 @@ pub fn open(node: &Arc<Node>, job: &Job, file: Arc<File>, partial: Partial, hash
         arrived,
         hashed,
         job: job.clone(),
+        grown,
     };
     let follower = Follower { node: node.clone(), file, path, partial, hasher, hashed_at, checkpoint_at: Instant::now() };
     let span = tracing::Span::current();
@@ -85,6 +95,7 @@ impl Intake {
         mark.arrive(offset, length).map_err(|_| misplaced(&self.subject, offset, length))?;
         self.job.progress.store(mark.arrived_bytes(), Ordering::Relaxed);
         self.job.arrived(length);
+        self.grown.send_if_modified(|grown| std::mem::replace(grown, mark.contiguous()) != mark.contiguous());
         // The follower is gone only after a fault that its own result tells.
         let _ = self.arrived.send(mark.contiguous());
         Ok(())

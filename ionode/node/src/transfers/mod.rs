@@ -2,17 +2,23 @@
 //!
 //! The one rule: every transfer that was accepted ends in exactly one event, and gives back what it held.
 
+pub mod chain;
+mod copy;
+mod copy_tree;
+mod feed;
 mod arrival;
 mod fetch;
 mod intake;
-mod run;
+mod partial;
+pub mod push;
+pub mod run;
 mod small;
 mod upload;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stager_core::error::ApiError;
 use stager_core::ids::{check_id, check_relative_path};
@@ -24,16 +30,23 @@ use stager_core::space::Holder;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use chain::Chain;
+
 use crate::failure::bad_request;
 use crate::node::{Cause, Node};
 use crate::wire::{
-    Event, FetchRequest, Place, TransferAnswer, TransferKind, TransferRequest, TransferState, TransferStatus, UploadRequest,
+    Event, Fact, FetchRequest, Place, ReplicasWanted, TransferAnswer, TransferKind, TransferRequest, TransferState, TransferStatus,
+    UploadRequest,
 };
+
+/// For how long a node may make those behind it in a chain wait.
+const HELD_MAX: Duration = Duration::from_secs(3600);
 
 #[derive(Default)]
 pub struct Transfers {
     desk: Mutex<Desk>,
     tracker: TaskTracker,
+    pushes: push::Pushes,
 }
 
 #[derive(Default)]
@@ -53,12 +66,16 @@ struct Transfer {
     event: Option<Event>,
     /// Claimed when the transfer was accepted, taken by the fetch when it starts.
     partial: Option<Partial>,
+    /// Not in the queue yet: the chain behind it, or who asked for it, is not ready.
+    held: bool,
 }
 
 impl TransferRequest {
     pub fn kind(&self) -> TransferKind {
         match self {
             Self::Fetch(_) => TransferKind::Fetch,
+            Self::Copy(_) => TransferKind::Copy,
+            Self::Push(_) => TransferKind::Push,
             Self::Upload(_) => TransferKind::Upload,
         }
     }
@@ -66,20 +83,53 @@ impl TransferRequest {
     pub fn key(&self) -> ReplicaKey {
         match self {
             Self::Fetch(fetch) => ReplicaKey::new(&fetch.file_id, &fetch.generation),
+            Self::Copy(copy) => ReplicaKey::new(&copy.file_id, &copy.generation),
+            Self::Push(push) => ReplicaKey::new(&push.file_id, &push.generation),
             Self::Upload(upload) => ReplicaKey::new(&upload.file_id, &upload.generation),
         }
     }
 
-    pub fn place(&self) -> &Place {
+    /// Where the bytes come from or go to, if it is an origin.
+    fn place(&self) -> Option<&Place> {
         match self {
-            Self::Fetch(fetch) => &fetch.source,
-            Self::Upload(upload) => &upload.destination,
+            Self::Fetch(fetch) => Some(&fetch.source),
+            Self::Copy(_) | Self::Push(_) => None,
+            Self::Upload(upload) => Some(&upload.destination),
+        }
+    }
+
+    /// The other side: an origin's id, of a copy the id of the node that is asked first, of a push nothing.
+    fn other_side(&self) -> &str {
+        match self {
+            Self::Push(_) => "",
+            Self::Copy(copy) => copy.sources.first().map_or("", |source| source.node_id.as_str()),
+            Self::Fetch(FetchRequest { source: place, .. }) | Self::Upload(UploadRequest { destination: place, .. }) => &place.origin_id,
+        }
+    }
+
+    /// What it queues with. A node's name is never an origin's: `:` is in no id.
+    fn lane(&self) -> String {
+        match self {
+            Self::Copy(_) => format!("node:{}", self.other_side()),
+            Self::Push(_) => "push:".to_string(),
+            _ => self.other_side().to_string(),
+        }
+    }
+
+    fn replicas(&self) -> Option<&ReplicasWanted> {
+        match self {
+            Self::Fetch(fetch) => fetch.replicas.as_ref(),
+            Self::Copy(copy) => copy.replicas.as_ref(),
+            Self::Push(push) => push.replicas.as_ref(),
+            Self::Upload(_) => None,
         }
     }
 
     fn priority(&self) -> i64 {
         match self {
             Self::Fetch(fetch) => fetch.priority,
+            Self::Copy(copy) => copy.priority,
+            Self::Push(push) => push.priority,
             Self::Upload(upload) => upload.priority,
         }
     }
@@ -89,6 +139,8 @@ impl TransferKind {
     pub fn word(self) -> &'static str {
         match self {
             Self::Fetch => "fetch",
+            Self::Copy => "copy",
+            Self::Push => "push",
             Self::Upload => "upload",
         }
     }
@@ -118,6 +170,7 @@ impl Transfer {
             cancel: CancellationToken::new(),
             event: None,
             partial: None,
+            held: false,
         }
     }
 
@@ -139,7 +192,7 @@ impl Transfer {
             bytes_total: self.bytes_total,
             file_id: key.file_id,
             generation: key.generation,
-            origin_id: self.request.place().origin_id.clone(),
+            origin_id: self.request.other_side().to_string(),
             started_s_ago: self.started.map(|started| started.elapsed().as_secs_f64()),
             event: self.event.clone(),
         }
@@ -165,9 +218,14 @@ impl Transfers {
         self.desk().table.values().all(Transfer::is_over)
     }
 
+    /// Work behind a transfer that has ended: to be waited for at the node's end.
+    fn follow(&self, work: impl std::future::Future<Output = ()> + Send + 'static) {
+        self.tracker.spawn(work);
+    }
+
     /// By kind and state, those that nobody has acknowledged yet included.
     pub fn census(&self) -> BTreeMap<(&'static str, &'static str), usize> {
-        let kinds = [TransferKind::Fetch, TransferKind::Upload];
+        let kinds = [TransferKind::Fetch, TransferKind::Copy, TransferKind::Push, TransferKind::Upload];
         let states = ["queued", "running", "done", "failed", "cancelled"];
         let mut census: BTreeMap<_, usize> =
             kinds.iter().flat_map(|kind| states.iter().map(|state| ((kind.word(), *state), 0))).collect();
@@ -193,62 +251,118 @@ impl Transfers {
     }
 }
 
-/// Accepts a transfer; the same id again only changes the priority.
-pub fn put(node: &Arc<Node>, cause: Cause, transfer_id: &str, request: TransferRequest) -> Result<TransferAnswer, ApiError> {
+/// Accepts a transfer; the same id again only changes the priority, and lets go of one that is held.
+pub async fn put(node: &Arc<Node>, cause: Cause, transfer_id: &str, request: TransferRequest) -> Result<TransferAnswer, ApiError> {
+    let hold = matches!(&request, TransferRequest::Copy(copy) if copy.hold);
+    let (answer, fresh) = accept(node, &cause, transfer_id, &request)?;
+    if let (true, TransferRequest::Copy(copy)) = (fresh, &request) {
+        let mut chain = Chain::for_maker(node, &cause, transfer_id, &request.key(), copy.replicas.as_ref());
+        if let Err(error) = chain.hold(&copy.expected).await {
+            run::take_back(node, transfer_id);
+            return Err(error);
+        }
+    }
+    match hold {
+        true if fresh => run::end_if_held(node, transfer_id, HELD_MAX),
+        true => {}
+        false => let_go(node, transfer_id),
+    }
+    Ok(answer)
+}
+
+/// It may start when its turn comes.
+fn let_go(node: &Arc<Node>, transfer_id: &str) {
+    let mut desk = node.transfers.desk();
+    let Some(transfer) = desk.table.get_mut(transfer_id).filter(|transfer| transfer.held) else { return };
+    transfer.held = false;
+    let (lane, priority) = (transfer.request.lane(), transfer.request.priority());
+    desk.queue.push(&lane, transfer_id, priority);
+    drop(desk);
+    run::start_waiting(node);
+}
+
+/// `true`: it is new here, and held.
+fn accept(node: &Arc<Node>, cause: &Cause, transfer_id: &str, request: &TransferRequest) -> Result<(TransferAnswer, bool), ApiError> {
     let key = request.key();
     check_id("file_id", &key.file_id)?;
     check_id("generation", &key.generation)?;
-    check_relative_path(&request.place().path)?;
+    request.place().map_or(Ok(()), |place| check_relative_path(&place.path))?;
     let mut desk = node.transfers.desk();
     if let Some(known) = desk.table.get(transfer_id) {
         let answer = known.answer();
         desk.queue.set_priority(transfer_id, request.priority());
-        return Ok(answer);
+        return Ok((answer, false));
     }
     node.refuse_if_draining(transfer_id)?;
-    node.origin(&request.place().origin_id)?;
-    let transfer = match &request {
-        TransferRequest::Fetch(fetch) => accept_fetch(node, &desk, &cause, transfer_id, fetch)?,
-        TransferRequest::Upload(upload) => accept_upload(node, &cause, transfer_id, upload)?,
+    check_nodes(node, request)?;
+    request.place().map_or(Ok(()), |place| node.origin(&place.origin_id).map(drop))?;
+    let mut transfer = match request {
+        TransferRequest::Fetch(fetch) => {
+            let origin = node.origin(&fetch.source.origin_id)?.identity;
+            let source = fetch.expected.token.as_ref().map(|token| fetch::source(fetch, &origin, token));
+            accept_incoming(node, &desk, cause, transfer_id, request, fetch::held_bytes(fetch)?, source)?
+        }
+        TransferRequest::Copy(copy) => {
+            accept_incoming(node, &desk, cause, transfer_id, request, copy.expected.size_bytes, Some(copy::place(copy)))?
+        }
+        TransferRequest::Push(push) => {
+            accept_incoming(node, &desk, cause, transfer_id, request, push.expected.size_bytes, Some(push::place(push)))?
+        }
+        TransferRequest::Upload(upload) => accept_upload(node, cause, transfer_id, upload)?,
     };
-    let answer = transfer.answer();
-    if transfer.state == TransferStatus::Queued {
-        desk.queue.push(&request.place().origin_id, transfer_id, request.priority());
-    }
+    transfer.held = transfer.state == TransferStatus::Queued;
+    let (answer, fresh) = (transfer.answer(), transfer.held);
     desk.table.insert(transfer_id.to_string(), transfer);
-    drop(desk);
-    run::start_waiting(node);
-    Ok(answer)
+    Ok((answer, fresh))
 }
 
-fn accept_fetch(node: &Node, desk: &Desk, cause: &Cause, transfer_id: &str, fetch: &FetchRequest) -> Result<Transfer, ApiError> {
-    let request = TransferRequest::Fetch(fetch.clone());
+fn check_nodes(node: &Node, request: &TransferRequest) -> Result<(), ApiError> {
+    if let TransferRequest::Copy(copy) = request {
+        if copy.sources.is_empty() || (copy.expected.blake3.is_none() && copy.expected.identity.is_none()) {
+            return Err(bad_request(&copy.file_id, "a copy names its sources, and the BLAKE3 or the identity of the content; name them"));
+        }
+        copy.sources.iter().try_for_each(|source| check_id("generation", &source.generation))?;
+        copy.sources.iter().try_for_each(|source| node.peers.get(&source.node_id).map(drop))?;
+    }
+    chain::check(node, request.replicas().map_or(&[], |replicas| replicas.chain.as_slice()))
+}
+
+fn accept_incoming(
+    node: &Node,
+    desk: &Desk,
+    cause: &Cause,
+    transfer_id: &str,
+    request: &TransferRequest,
+    size_bytes: u64,
+    source: Option<Source>,
+) -> Result<Transfer, ApiError> {
     let key = request.key();
-    let mut transfer = Transfer::new(request, cause.clone(), fetch.expected.size_bytes);
-    let here = {
-        let books = node.books();
-        books.index.readable(&key).cloned().ok()
+    let mut transfer = Transfer::new(request.clone(), cause.clone(), size_bytes);
+    let wanted = match request {
+        TransferRequest::Fetch(fetch) => fetch::layout(fetch)?,
+        _ => None,
     };
+    let here = node.books().index.readable(&key).cloned().ok().filter(|replica| replica.stripes == wanted);
     if let Some(replica) = here {
-        let done = run::fact_done(transfer_id, TransferKind::Fetch, &replica, 0, 0.0, None);
-        transfer.event = Some(node.emit(cause, done));
+        if request.replicas().is_some_and(|replicas| !replicas.chain.is_empty()) || request.kind() != TransferKind::Fetch {
+            return Ok(transfer);
+        }
+        let done = run::fact_done(transfer_id, request.kind(), &replica, 0, 0.0, None);
+        transfer.event = Some(node.emit(cause, Fact::TransferDone(done)));
         transfer.state = TransferStatus::Done;
         return Ok(transfer);
     }
     let taken = node.books().index.replica(&key).is_some() || node.books().index.is_leaving(&key);
     let busy =
-        desk.table.values().any(|other| !other.is_over() && other.request.kind() == TransferKind::Fetch && other.request.key() == key);
-    if taken || busy {
+        desk.table.values().any(|other| !other.is_over() && other.request.kind() != TransferKind::Upload && other.request.key() == key);
+    if taken || busy || node.growing.get(&key).is_some() {
         let message = format!("replica {key} is being made, deleted or quarantined on this node; fetch it under a new generation");
         return Err(ApiError::refused("replica_busy", &key.file_id, message));
     }
-    let origin = node.origin(&fetch.source.origin_id)?;
-    let source = fetch.expected.token.clone().map(|token| Source { origin: origin.identity, path: fetch.source.path.clone(), token });
     let holder = Holder::Transfer(transfer_id.to_string());
-    let size_bytes = fetch.expected.size_bytes;
     // Claimed before the space is asked for: an earlier try's bytes must not be given up for going on with them.
     transfer.partial = node.reserve_with(holder, &key.file_id, size_bytes, |index| {
-        source.and_then(|source| claim(index, &fetch.file_id, &source, size_bytes))
+        source.and_then(|source| claim(index, &key.file_id, &source, size_bytes))
     })?;
     Ok(transfer)
 }
@@ -271,9 +385,31 @@ fn lease_name(transfer_id: &str) -> String {
     format!("transfer:{transfer_id}")
 }
 
+/// How it stands, once it has ended or after `wait`.
+pub async fn wait(node: &Node, transfer_id: &str, wait: Duration) -> Result<TransferAnswer, ApiError> {
+    let until = Instant::now() + wait;
+    loop {
+        let seen = node.newest_event();
+        let answer = node.transfers.desk().table.get(transfer_id).map(Transfer::answer).ok_or_else(|| {
+            let message = format!("there is no transfer {transfer_id} on this node; it ended and was acknowledged, or was never asked for");
+            ApiError::invalid("not_found", transfer_id, message)
+        })?;
+        let rest = until.saturating_duration_since(Instant::now());
+        if answer.state.is_over() || rest.is_zero() || node.ending.is_cancelled() {
+            return Ok(answer);
+        }
+        node.event_after(seen, rest).await;
+    }
+}
+
 /// The node ends: what has not begun is for another node, or for this one when it is back.
 pub fn hand_back_waiting(node: &Arc<Node>) {
-    let waiting = node.transfers.desk().queue.clear();
+    let waiting = {
+        let mut desk = node.transfers.desk();
+        let held = desk.table.iter_mut().filter_map(|(id, transfer)| std::mem::take(&mut transfer.held).then(|| id.clone()));
+        let held: Vec<String> = held.collect();
+        held.into_iter().chain(desk.queue.clear()).collect::<Vec<_>>()
+    };
     for transfer_id in waiting {
         let message = format!("the node {} ends before it began with the transfer {transfer_id}; ask for it again", node.node_id);
         let error = ApiError::transient("draining", &transfer_id, message);
@@ -291,7 +427,8 @@ pub fn cancel(node: &Arc<Node>, transfer_id: &str) -> Result<TransferAnswer, Api
     };
     transfer.cancel.cancel();
     let mut answer = transfer.answer();
-    if desk.queue.remove(transfer_id) {
+    let held = std::mem::take(&mut transfer.held);
+    if desk.queue.remove(transfer_id) || held {
         drop(desk);
         run::end_unstarted(node, transfer_id, None);
         let desk = node.transfers.desk();

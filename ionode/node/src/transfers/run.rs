@@ -16,10 +16,11 @@ use stager_origins::Verified;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{fetch, lease_name, upload, Transfer};
+use super::chain::{judged, Chain};
+use super::{copy, fetch, lease_name, push, upload, Transfer};
 use crate::metrics::{self, Failure, Moved as Bytes, OfKind, TransferEnd, OTHER};
 use crate::node::{Cause, Node};
-use crate::wire::{Fact, TransferDone, TransferKind, TransferRequest, TransferStatus};
+use crate::wire::{Ack, Fact, Replication, TransferDone, TransferKind, TransferRequest, TransferStatus};
 
 const STALL_LOOK: Duration = Duration::from_secs(1);
 
@@ -36,7 +37,8 @@ pub(super) struct Job {
 
 impl Job {
     fn new(node: &Node, id: String, transfer: &Transfer) -> Self {
-        let origin = node.origin(&transfer.request.place().origin_id).map_or(OTHER.to_string(), |open| open.label);
+        let place = transfer.request.place();
+        let origin = place.and_then(|place| node.origin(&place.origin_id).ok()).map_or(OTHER.to_string(), |open| open.label);
         let moved = |direction| metrics::counts().moved.get_or_create_owned(&Bytes { origin: origin.clone(), direction });
         let (cause, progress, cancel) = (transfer.cause.clone(), transfer.progress.clone(), transfer.cancel.clone());
         Self { id, cause, progress, cancel, arrived: moved("in"), sent: moved("out") }
@@ -44,7 +46,7 @@ impl Job {
 
     /// What each line says that is written while it runs.
     fn span(&self, request: &TransferRequest) -> tracing::Span {
-        let (key, place) = (request.key(), request.place());
+        let key = request.key();
         tracing::info_span!(
             "transfer",
             transfer_id = self.id,
@@ -52,7 +54,7 @@ impl Job {
             epoch = self.cause.epoch,
             file_id = key.file_id,
             generation = key.generation,
-            origin_id = place.origin_id
+            origin_id = request.other_side()
         )
     }
 
@@ -73,6 +75,7 @@ pub(super) struct Moved {
     pub replica: Replica,
     pub bytes_moved: u64,
     pub verified: Option<Verified>,
+    pub chain: Chain,
 }
 
 pub fn start_waiting(node: &Arc<Node>) {
@@ -89,12 +92,14 @@ pub fn start_waiting(node: &Arc<Node>) {
             let started = Instant::now();
             let outcome = match &request {
                 TransferRequest::Fetch(request) => fetch::fetch(&node_of_task, &job, request, partial).await,
+                TransferRequest::Copy(request) => copy::copy(&node_of_task, &job, request, partial).await,
+                TransferRequest::Push(request) => push::push(&node_of_task, &job, request, partial).await,
                 TransferRequest::Upload(request) => upload::upload(&node_of_task, &job, request).await,
             };
             if matches!(&outcome, Err(error) if error.class == Class::Corrupt && request.kind() == TransferKind::Upload) {
                 look_at_source(&node_of_task, &job, &request).await;
             }
-            end(&node_of_task, &job, &request, outcome, started.elapsed());
+            end(&node_of_task, &job, &request, outcome, started).await;
         };
         node.transfers.tracker.spawn(running.instrument(span));
     }
@@ -107,28 +112,71 @@ async fn look_at_source(node: &Arc<Node>, job: &Job, request: &TransferRequest) 
     }
 }
 
-fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, outcome: Result<Moved, ApiError>, took: Duration) {
+/// The place in the lane is free before the chain is waited for: peers may wait for what is queued behind this.
+async fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, outcome: Result<Moved, ApiError>, started: Instant) {
     give_back(node, &job.id, request);
     let load = match &outcome {
         Ok(_) => Outcome::Success,
         Err(error) if error.class == Class::Transient && !job.cancel.is_cancelled() => Outcome::Overload,
         Err(_) => Outcome::Neutral,
     };
-    let (state, fact) = match outcome {
-        Ok(moved) => (
-            TransferStatus::Done,
-            fact_done(&job.id, request.kind(), &moved.replica, moved.bytes_moved, took.as_secs_f64(), moved.verified),
-        ),
-        Err(_) if job.cancel.is_cancelled() => (TransferStatus::Cancelled, Fact::TransferCancelled { transfer_id: job.id.clone() }),
+    node.transfers.desk().queue.finished(&request.lane(), load);
+    start_waiting(node);
+    if outcome.is_err() {
+        call_off_chain(node, &job.id, &job.cause, request);
+    }
+    let (outcome, replication) = match outcome {
+        Ok(moved) if moved.chain.ack() == Some(Ack::Sync) => answered_by_all(node, job, moved).await,
+        outcome => (outcome, None),
+    };
+    let (state, fact) = match &outcome {
+        Ok(moved) => {
+            let took_s = started.elapsed().as_secs_f64();
+            let done = fact_done(&job.id, request.kind(), &moved.replica, moved.bytes_moved, took_s, moved.verified);
+            (TransferStatus::Done, Fact::TransferDone(TransferDone { replication, ..done }))
+        }
+        Err(_) if job.cancel.is_cancelled() && replication.is_none() => {
+            (TransferStatus::Cancelled, Fact::TransferCancelled { transfer_id: job.id.clone() })
+        }
         Err(error) => {
             tracing::warn!(code = error.code, error = %error, "a transfer failed");
-            (TransferStatus::Failed, Fact::TransferFailed { transfer_id: job.id.clone(), transfer_kind: request.kind(), error })
+            let (transfer_id, error) = (job.id.clone(), error.clone());
+            (TransferStatus::Failed, Fact::TransferFailed { transfer_id, transfer_kind: request.kind(), error, replication })
         }
     };
-    metrics::counts().transfer_duration.get_or_create(&OfKind { kind: request.kind().word() }).observe(took.as_secs_f64());
-    node.transfers.desk().queue.finished(&request.place().origin_id, load);
+    metrics::counts().transfer_duration.get_or_create(&OfKind { kind: request.kind().word() }).observe(started.elapsed().as_secs_f64());
     settle(node, &job.id, &job.cause, state, fact);
-    start_waiting(node);
+    if let Ok(Moved { replica, chain, .. }) = outcome {
+        if chain.ack() == Some(Ack::Async) {
+            node.transfers.follow(tell_end(node.clone(), job.cause.clone(), replica, chain));
+        }
+    }
+}
+
+/// With `sync`: done when every node of the chain holds it, failed with the names of those that do when one does not.
+async fn answered_by_all(node: &Arc<Node>, job: &Job, moved: Moved) -> (Result<Moved, ApiError>, Option<Replication>) {
+    let key = moved.replica.key();
+    let stopped = |error: ApiError| (Err(error), Some(Replication { held_by: vec![node.node_id.clone()], missing: Vec::new() }));
+    tokio::select! {
+        replication = moved.chain.outcome(&moved.replica) => (judged(&key, &replication).map(|()| moved), Some(replication)),
+        () = job.cancel.cancelled() => {
+            let message = format!("the transfer {} was cancelled while other nodes received {key}; this node holds it", job.id);
+            stopped(ApiError::refused("cancelled", &key.file_id, message))
+        }
+        () = node.ending.cancelled() => {
+            let message = format!("the node ended while other nodes received {key}; it holds it, ask again to go on with them");
+            stopped(ApiError::transient("draining", &key.file_id, message))
+        }
+    }
+}
+
+/// The chain's end as an event: of an `async` chain.
+pub async fn tell_end(node: Arc<Node>, cause: Cause, replica: Replica, chain: Chain) {
+    let replication = tokio::select! {
+        replication = chain.outcome(&replica) => replication,
+        () = node.ending.cancelled() => return,
+    };
+    node.emit(&cause, Fact::Replicated { file_id: replica.file_id, generation: replica.generation, replication });
 }
 
 /// A transfer cancelled while it waited, or failed.
@@ -145,21 +193,51 @@ pub fn end_unstarted(node: &Arc<Node>, transfer_id: &str, error: Option<ApiError
         node.books().index.put_partial(partial, false);
     }
     give_back(node, transfer_id, &request);
+    call_off_chain(node, transfer_id, &cause, &request);
     let transfer_id = transfer_id.to_string();
     let (state, fact) = match error {
         Some(error) => {
             let transfer_kind = request.kind();
-            (TransferStatus::Failed, Fact::TransferFailed { transfer_id: transfer_id.clone(), transfer_kind, error })
+            (TransferStatus::Failed, Fact::TransferFailed { transfer_id: transfer_id.clone(), transfer_kind, error, replication: None })
         }
         None => (TransferStatus::Cancelled, Fact::TransferCancelled { transfer_id: transfer_id.clone() }),
     };
     settle(node, &transfer_id, &cause, state, fact);
 }
 
+/// One whose chain refused it: it was never accepted.
+pub fn take_back(node: &Arc<Node>, transfer_id: &str) {
+    let Some(transfer) = node.transfers.desk().table.remove(transfer_id) else { return };
+    if let Some(partial) = transfer.partial {
+        node.books().index.put_partial(partial, false);
+    }
+    give_back(node, transfer_id, &transfer.request);
+}
+
+/// Who held it may be gone: its space is not reserved for ever.
+pub fn end_if_held(node: &Arc<Node>, transfer_id: &str, within: Duration) {
+    let (node, transfer_id) = (node.clone(), transfer_id.to_string());
+    tokio::spawn(async move {
+        tokio::select! {
+            () = tokio::time::sleep(within) => {}
+            () = node.ending.cancelled() => return,
+        }
+        let held = node.transfers.desk().table.get_mut(&transfer_id).is_some_and(|transfer| std::mem::take(&mut transfer.held));
+        if held {
+            tracing::warn!(transfer_id, "a copy was held for too long by the node before it in its chain; it is given up");
+            end_unstarted(&node, &transfer_id, None);
+        }
+    });
+}
+
+fn call_off_chain(node: &Arc<Node>, transfer_id: &str, cause: &Cause, request: &TransferRequest) {
+    Chain::for_maker(node, cause, transfer_id, &request.key(), request.replicas()).call_off();
+}
+
 fn give_back(node: &Node, transfer_id: &str, request: &TransferRequest) {
     let mut books = node.books();
     match request.kind() {
-        TransferKind::Fetch => {
+        TransferKind::Fetch | TransferKind::Copy | TransferKind::Push => {
             books.index.space.release(&Holder::Transfer(transfer_id.to_string()));
         }
         TransferKind::Upload => books.index.end_lease(&lease_name(transfer_id)),
@@ -193,8 +271,8 @@ pub fn fact_done(
     bytes_moved: u64,
     duration_s: f64,
     verified: Option<Verified>,
-) -> Fact {
-    Fact::TransferDone(TransferDone {
+) -> TransferDone {
+    TransferDone {
         transfer_id: transfer_id.to_string(),
         file_id: replica.file_id.clone(),
         generation: replica.generation.clone(),
@@ -207,7 +285,8 @@ pub fn fact_done(
         bytes_moved,
         duration_s,
         verified,
-    })
+        replication: None,
+    }
 }
 
 /// Runs work of an origin until it is done, cancelled, the node ends, or nothing has moved for `stall`.
@@ -235,7 +314,8 @@ pub(super) async fn watched<T>(
     }
 }
 
-async fn stalled(progress: &AtomicU64, stall: Duration) {
+/// Returns when the count has not changed for so long.
+pub async fn stalled(progress: &AtomicU64, stall: Duration) {
     let (mut seen, mut since) = (progress.load(Ordering::Relaxed), Instant::now());
     let mut looks = tokio::time::interval(STALL_LOOK.min(stall));
     loop {

@@ -8,16 +8,20 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::ApiError;
+use stager_core::record::Source;
 use stager_core::space::Holder;
 use stager_core::watermark::Watermark;
 use stager_origins::{Entry, Origin, Sink};
 
 use super::arrival;
-use super::fetch::{judge, misplaced, short, Witness, STALL};
+use super::chain::{identity, Chain};
+use super::feed::ORIGIN_STALL as STALL;
+use super::fetch::{judge, Witness};
+use super::partial::{misplaced, short};
 use super::run::{watched, Job, Moved};
 use crate::node::Node;
 use crate::store::digest::Hasher;
-use crate::wire::FetchRequest;
+use crate::wire::{ExpectedCopy, FetchRequest};
 
 /// The bytes that came, in their places.
 struct Gather {
@@ -40,8 +44,19 @@ impl Sink for Gather {
     }
 }
 
-pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, entry: &Entry, origin: &dyn Origin) -> Result<Moved, ApiError> {
+/// The nodes of a chain reserve their space before, and get their copies when it is committed.
+pub(super) async fn fetch(
+    node: &Arc<Node>,
+    job: &Job,
+    request: &FetchRequest,
+    entry: &Entry,
+    source: &Source,
+    origin: &dyn Origin,
+    mut chain: Chain,
+) -> Result<Moved, ApiError> {
     let size_bytes = entry.size_bytes;
+    let identity = identity(source);
+    chain.hold(&ExpectedCopy { size_bytes, blake3: None, identity: Some(identity.clone()) }).await?;
     let content = Mutex::new((vec![0; size_bytes as usize], Watermark::new(0, size_bytes)));
     let sink = Gather { subject: entry.path.clone(), content, job: job.clone() };
     if size_bytes > 0 {
@@ -57,5 +72,6 @@ pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, e
     let (replica, verified) = judge(node, job, request, Witness { origin, entry, said }, hasher.finish()).await?;
     node.store.commit([(&replica, Some(Bytes::from(content)))], &[], Vec::new()).await?;
     node.books().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
-    Ok(Moved { replica, bytes_moved: size_bytes, verified })
+    chain.tell_of(&replica, Some(identity)).await?;
+    Ok(Moved { replica, bytes_moved: size_bytes, verified, chain })
 }

@@ -11,6 +11,7 @@ use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use stager_origins::{verify_content, Origin, Upload, Uploaded, Verified};
 
+use super::chain::Chain;
 use super::run::{watched, Job, Moved};
 use crate::node::Node;
 use crate::replicas::{blocking, open_content};
@@ -37,7 +38,7 @@ struct Piece<'a> {
 
 pub(super) async fn upload(node: &Arc<Node>, job: &Job, request: &UploadRequest) -> Result<Moved, ApiError> {
     let key = ReplicaKey::new(&request.file_id, &request.generation);
-    let replica = node.books().index.readable(&key)?.clone();
+    let replica = crate::replicas::whole(node.books().index.readable(&key)?.clone())?;
     let open = node.origin(&request.destination.origin_id)?;
     let largest = replica.size_bytes;
     let stall = STALL + Duration::from_secs(largest / VERIFY_BYTES_PER_S_MIN);
@@ -49,7 +50,8 @@ pub(super) async fn upload(node: &Arc<Node>, job: &Job, request: &UploadRequest)
     };
     let uploaded = watched(node, job, &request.destination.path, stall, work).await?;
     let token = (replica.kind == ReplicaKind::File).then_some(uploaded.token);
-    Ok(Moved { replica: Replica { token, ..replica }, bytes_moved: uploaded.bytes_moved, verified: Some(uploaded.verified) })
+    let chain = Chain::of(node, job, &key, None);
+    Ok(Moved { replica: Replica { token, ..replica }, bytes_moved: uploaded.bytes_moved, verified: Some(uploaded.verified), chain })
 }
 
 async fn file(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn Origin, replica: &Replica) -> Result<Uploaded, ApiError> {

@@ -38,7 +38,10 @@ impl Reply {
 
 pub fn command(root: &Path, capacity_bytes: u64, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stager-ionode"));
-    command.arg("serve").arg("--store").arg(root.join("store")).args(["--capacity", &capacity_bytes.to_string(), "--node-id", "node0"]);
+    command.arg("serve").arg("--store").arg(root.join("store")).args(["--capacity", &capacity_bytes.to_string()]);
+    if !more.contains(&"--node-id") {
+        command.args(["--node-id", "node0"]);
+    }
     command.arg("--socket").arg(root.join("sock")).args(more);
     command
 }
@@ -91,26 +94,41 @@ impl Host {
     }
 
     fn ask(&self, method: &str, path: &str, body: &Value, headers: &[(String, String)]) -> Reply {
+        let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
+        self.send_raw(method, path, &body, headers).expect("an answer has a head")
+    }
+
+    /// A body that is no JSON; a node may hang up before it has read all of it.
+    pub fn send_bytes(&self, method: &str, path: &str, body: &[u8]) -> Option<Reply> {
+        self.send_raw(method, &format!("/v1/{path}"), body, &self.headers())
+    }
+
+    fn send_raw(&self, method: &str, path: &str, body: &[u8], headers: &[(String, String)]) -> Option<Reply> {
         let mut stream = UnixStream::connect(self.root.join("sock")).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
         let mut request = format!("{method} {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
         for (name, value) in headers {
             request.push_str(&format!("{name}: {value}\r\n"));
         }
         stream.write_all(format!("{request}\r\n").as_bytes()).unwrap();
-        stream.write_all(&body).unwrap();
+        let sent = stream.write_all(body);
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        let split = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("an answer has a head");
+        let read = stream.read_to_end(&mut answer);
+        let split = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+        sent.and(read).unwrap();
         let head = String::from_utf8(answer[..split].to_vec()).unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Reply { status, head: head.to_lowercase(), body: answer[split + 4..].to_vec() }
+        Some(Reply { status, head: head.to_lowercase(), body: answer[split + 4..].to_vec() })
     }
 
     pub fn call(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
         let reply = self.send(method, path, &body, &self.headers());
         (reply.status, reply.json())
+    }
+
+    /// As `call`; `None` where nobody answers.
+    pub fn try_call(&self, method: &str, path: &str, body: Value) -> Option<(u16, Value)> {
+        UnixStream::connect(self.root.join("sock")).ok().map(|_| self.call(method, path, body))
     }
 
     /// The answer of a call that has to succeed.
@@ -188,6 +206,10 @@ impl Host {
         let reply = self.send("GET", &format!("replicas/{file_id}/{generation}/content"), &Value::Null, &self.headers());
         assert_eq!(reply.status, 200, "{}", String::from_utf8_lossy(&reply.body));
         reply.body
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn kill(mut self) {

@@ -10,14 +10,31 @@ use crate::shop::{content, name, put, whole, Shop, INLINE};
 
 #[derive(Clone, Debug)]
 enum Step {
-    Put { key: u8, size: usize, only_new: bool },
-    Delete { key: u8 },
-    DeleteMany { keys: Vec<u8> },
-    Copy { from: u8, to: u8 },
+    Put {
+        key: u8,
+        size: usize,
+        only_new: bool,
+    },
+    Delete {
+        key: u8,
+    },
+    DeleteMany {
+        keys: Vec<u8>,
+    },
+    Copy {
+        from: u8,
+        to: u8,
+    },
     /// Parts of an upload that is completed, aborted or left open.
-    Upload { key: u8, sizes: Vec<usize>, end: u8 },
+    Upload {
+        key: u8,
+        sizes: Vec<usize>,
+        end: u8,
+    },
     /// Content that came whole and never became an object.
-    Abandon { size: usize },
+    Abandon {
+        size: usize,
+    },
     Kill,
 }
 

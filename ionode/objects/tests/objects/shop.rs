@@ -47,7 +47,11 @@ pub fn name(key: &str) -> Name {
 /// In memory where there is such a place and nothing has to reach a disk.
 fn directory(fsync: bool) -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
-    if !fsync && memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+    if !fsync && memory.is_dir() {
+        tempfile::tempdir_in(memory).unwrap()
+    } else {
+        tempfile::tempdir().unwrap()
+    }
 }
 
 impl Shop {

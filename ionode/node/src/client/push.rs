@@ -1,0 +1,121 @@
+//! One file into a node. Knows the calls, not what the node does with it.
+//!
+//! The one rule: the file is hashed before it is sent, so the node can tell what it got from what was meant.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use futures::TryStreamExt;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use serde::Serialize;
+use stager_core::error::ApiError;
+use stager_core::ids::check_id;
+
+use super::{link, PushOptions};
+use crate::blocks;
+use crate::failure::{at, bad_request};
+use crate::peers::link::{Body, Link, Term};
+use crate::replicas::blocking;
+use crate::store::digest;
+use crate::wire::{ExpectedPush, Fact, PushRequest, ReplicasWanted, Replication};
+
+#[derive(Serialize)]
+pub struct Pushed {
+    file_id: String,
+    generation: String,
+    size_bytes: u64,
+    blake3: String,
+    bytes_moved: u64,
+    /// From the first call to the acknowledgement; hashing came before.
+    duration_s: f64,
+    replication: Option<Replication>,
+}
+
+pub async fn run(options: PushOptions) -> Result<Pushed, ApiError> {
+    check_id("file id", &options.file)?;
+    check_id("generation", &options.generation)?;
+    let link = link(&options.node)?;
+    let path = options.path.clone();
+    let opened = blocking(move || {
+        let file = File::open(&path)
+            .map_err(|error| bad_request(path.display().to_string(), format!("{} cannot be read ({error})", path.display())))?;
+        let found = file.metadata().map_err(at("stat of", &path))?;
+        if !found.is_file() {
+            return Err(bad_request(path.display().to_string(), format!("{} is no file; push its files one by one", path.display())));
+        }
+        let digests = digest::of_file(&file, &path, false)?;
+        Ok((Arc::new(file), digests, found.permissions().mode() & 0o100 != 0))
+    });
+    let (file, digests, executable) = opened.await?;
+    let replicas = (!options.chain.is_empty()).then(|| ReplicasWanted { chain: options.chain.clone(), ack: options.ack.into() });
+    let request = PushRequest {
+        file_id: options.file.clone(),
+        generation: options.generation.clone(),
+        expected: ExpectedPush { size_bytes: digests.size_bytes, blake3: digests.blake3.clone() },
+        priority: 0,
+        executable,
+        replicas,
+    };
+    let started = Instant::now();
+    let transfer_id = format!("push-{}", rand::random::<[u8; 8]>().iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    link.ask_push(&transfer_id, &request).await?;
+    if let Some(from_bytes) = link.push_from(&transfer_id).await?.from_bytes {
+        let sent = link.send_content(&transfer_id, content(file, options.path.clone(), from_bytes, digests.size_bytes)).await;
+        if let Err(error) = sent {
+            // What the node says of the end is nearer to the cause than a connection that broke.
+            return Err(ended(&link, &transfer_id).await.err().unwrap_or(error));
+        }
+    }
+    let (bytes_moved, replication) = ended(&link, &transfer_id).await?;
+    Ok(Pushed {
+        file_id: options.file,
+        generation: options.generation,
+        size_bytes: digests.size_bytes,
+        blake3: digests.blake3,
+        bytes_moved,
+        duration_s: started.elapsed().as_secs_f64(),
+        replication,
+    })
+}
+
+async fn ended(link: &Link, transfer_id: &str) -> Result<(u64, Option<Replication>), ApiError> {
+    loop {
+        match link.transfer(Term::Its, transfer_id).await?.event.map(|event| event.fact) {
+            None => {}
+            Some(Fact::TransferDone(done)) => return Ok((done.bytes_moved, done.replication)),
+            Some(Fact::TransferFailed { error, .. }) => return Err(error),
+            Some(_) => {
+                return Err(ApiError::refused("cancelled", transfer_id, format!("the push {transfer_id} was cancelled at the node")))
+            }
+        }
+    }
+}
+
+fn content(file: Arc<File>, path: std::path::PathBuf, start: u64, end: u64) -> Body {
+    let blocks = stream::try_unfold(start, move |offset| {
+        let (file, path) = (file.clone(), path.clone());
+        async move {
+            if offset >= end {
+                return Ok(None);
+            }
+            let length = (blocks::BLOCK_BYTES as u64).min(end - offset);
+            let read = blocking(move || block(&file, &path, offset, length as usize)).await.map_err(std::io::Error::other)?;
+            Ok::<_, std::io::Error>(Some((read, offset + length)))
+        }
+    });
+    StreamBody::new(blocks.chain(stream::iter([Ok(blocks::end(end))])).map_ok(Frame::data)).boxed_unsync()
+}
+
+fn block(file: &File, path: &Path, offset: u64, length: usize) -> Result<Bytes, ApiError> {
+    let mut buffer = vec![0; blocks::HEADER_BYTES + length];
+    file.read_exact_at(&mut buffer[blocks::HEADER_BYTES..], offset).map_err(at("reading", path))?;
+    let header = blocks::header(offset, &buffer[blocks::HEADER_BYTES..]);
+    buffer[..blocks::HEADER_BYTES].copy_from_slice(&header);
+    Ok(Bytes::from(buffer))
+}

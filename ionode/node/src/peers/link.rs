@@ -1,0 +1,376 @@
+//! Calls to another node: plain HTTP/1.1 over TCP or a Unix socket, on connections that are used again. Knows no call's meaning.
+//!
+//! The one rule: a node is asked who it is before it is believed, and once more after it could not be reached.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{AUTHORIZATION, HOST};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use serde::Serialize;
+use stager_core::error::ApiError;
+use stager_origins::Secret;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::failure::bad_request;
+use crate::wire::{ErrorAnswer, NodeStatus};
+
+pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// A call that only looks and answers.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+const IDLE_MAX: usize = 16;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    Tcp(String),
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// `host:port`, or the absolute path of a Unix socket.
+    pub fn parse(text: &str) -> Result<Self, ApiError> {
+        if text.starts_with('/') {
+            return Ok(Self::Unix(PathBuf::from(text)));
+        }
+        let good = text.rsplit_once(':').is_some_and(|(host, port)| {
+            let plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_[]:".contains(&byte));
+            !host.is_empty() && plain && port.parse::<u16>().is_ok_and(|port| port > 0)
+        });
+        match good {
+            true => Ok(Self::Tcp(text.to_string())),
+            false => {
+                Err(bad_request(text, format!("{text:?} is no address of a node; write host:port or the absolute path of its socket")))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => f.write_str(address),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// What a node said of itself.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    pub node_id: String,
+    pub incarnation: String,
+    pub epoch: u64,
+}
+
+/// In whose name a call is made: a scheduler's term, or the one that the node itself obeys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Term {
+    Of(u64),
+    Its,
+}
+
+pub struct Link {
+    /// `None`: whoever answers there.
+    expected: Option<String>,
+    pub address: Address,
+    token: Secret,
+    identity: Mutex<Option<Identity>>,
+    idle: Mutex<Vec<SendRequest<Body>>>,
+}
+
+/// A call as it is sent.
+pub struct Call<'a> {
+    pub method: &'a str,
+    pub path: String,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Body,
+    pub term: Term,
+}
+
+pub fn bytes_body(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// An answer whose body has not been read; its connection is used again if it is read to its end.
+pub struct Reply<'a> {
+    pub response: Response<Incoming>,
+    link: &'a Link,
+    sender: SendRequest<Body>,
+}
+
+impl Reply<'_> {
+    pub fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    pub async fn next(&mut self) -> Option<Result<Bytes, hyper::Error>> {
+        loop {
+            match self.response.body_mut().frame().await? {
+                Ok(frame) => match frame.into_data() {
+                    Ok(bytes) => return Some(Ok(bytes)),
+                    Err(_) => continue,
+                },
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// To be called when the body was read to its end.
+    pub fn done(self) {
+        let mut idle = self.link.idle.lock().expect("nobody panics here");
+        if idle.len() < IDLE_MAX {
+            idle.push(self.sender);
+        }
+    }
+
+    async fn collect(self) -> Result<(StatusCode, Bytes), ApiError> {
+        let Self { response, link, sender } = self;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let bytes = body.map_err(|_| link.lost("its answer broke off"))?.to_bytes();
+        let mut idle = link.idle.lock().expect("nobody panics here");
+        if idle.len() < IDLE_MAX {
+            idle.push(sender);
+        }
+        Ok((status, bytes))
+    }
+}
+
+impl Link {
+    pub fn new(expected: Option<String>, address: Address, token: Secret) -> Self {
+        Self { expected, address, token, identity: Mutex::new(None), idle: Mutex::new(Vec::new()) }
+    }
+
+    /// How sentences call it.
+    pub fn name(&self) -> String {
+        let known = self.identity.lock().expect("nobody panics here").as_ref().map(|identity| identity.node_id.clone());
+        match self.expected.clone().or(known) {
+            Some(node_id) => format!("the node {node_id}"),
+            None => format!("the node at {}", self.address),
+        }
+    }
+
+    pub fn lost(&self, why: &str) -> ApiError {
+        ApiError::transient("connection_lost", self.address.to_string(), format!("{}: {why}; it is asked again", self.name()))
+    }
+
+    fn unreachable(&self, why: &str) -> ApiError {
+        let message = format!("{} does not answer at {} ({why}); look whether it runs and is told right", self.name(), self.address);
+        ApiError::transient("peer_unreachable", self.address.to_string(), message)
+    }
+
+    /// Who answers there; asked once for each connection that had to be made anew.
+    pub async fn identity(&self) -> Result<Identity, ApiError> {
+        if let Some(known) = self.identity.lock().expect("nobody panics here").clone() {
+            return Ok(known);
+        }
+        let request = self.request("GET", "/v1/node", &[], None, bytes_body(Bytes::new()));
+        let (status, bytes) = self.within(ANSWER_WITHIN, async { self.exchange(request).await?.collect().await }).await?;
+        let said: NodeStatus = self.parsed(status, &bytes)?;
+        if self.expected.as_ref().is_some_and(|expected| *expected != said.node_id) {
+            let message =
+                format!("{} was told to be at {}, where the node {} answers; tell it anew", self.name(), self.address, said.node_id);
+            return Err(ApiError::refused("peer_unknown", &said.node_id, message));
+        }
+        let identity = Identity { node_id: said.node_id, incarnation: said.incarnation, epoch: said.epoch };
+        *self.identity.lock().expect("nobody panics here") = Some(identity.clone());
+        Ok(identity)
+    }
+
+    fn forget_identity(&self) {
+        *self.identity.lock().expect("nobody panics here") = None;
+        self.idle.lock().expect("nobody panics here").clear();
+    }
+
+    fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&'static str, String)],
+        known: Option<(&Identity, Term)>,
+        body: Body,
+    ) -> Request<Body> {
+        let host = match &self.address {
+            Address::Tcp(address) => address.as_str(),
+            Address::Unix(_) => "node",
+        };
+        let mut builder = Request::builder().method(method).uri(path).header(HOST, host);
+        builder =
+            builder.header(AUTHORIZATION, format!("Bearer {}", self.token.reveal())).header("x-stager-api", crate::node::API.to_string());
+        if let Some((identity, term)) = known {
+            let epoch = match term {
+                Term::Of(epoch) => epoch,
+                Term::Its => identity.epoch,
+            };
+            builder = builder.header("x-stager-epoch", epoch.to_string()).header("x-stager-incarnation", &identity.incarnation);
+        }
+        for (name, value) in headers {
+            builder = builder.header(*name, value);
+        }
+        builder.body(body).expect("ids and numbers make plain headers")
+    }
+
+    /// The answer of the node's incarnation of now; an error answer is an error.
+    pub async fn send(&self, call: Call<'_>) -> Result<Reply<'_>, ApiError> {
+        let identity = self.identity().await?;
+        let request = self.request(call.method, &call.path, &call.headers, Some((&identity, call.term)), call.body);
+        let reply = self.exchange(request).await?;
+        if reply.status().is_success() {
+            return Ok(reply);
+        }
+        let (status, bytes) = reply.collect().await?;
+        let error = self.error_of(status, &bytes);
+        if error.code == "stale_incarnation" {
+            self.forget_identity();
+        }
+        Err(error)
+    }
+
+    /// A JSON call. One that finds another incarnation than before, or an old connection closed, is made once more.
+    pub async fn json<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        term: Term,
+        body: Option<&impl Serialize>,
+        within: Duration,
+    ) -> Result<T, ApiError> {
+        let bytes = body.map(|body| serde_json::to_vec(body).expect("requests are plain values")).unwrap_or_default();
+        let (status, bytes) = self.asked(method, path, term, bytes.into(), within).await?;
+        self.parsed(status, &bytes)
+    }
+
+    /// As `json`; the answer as it is.
+    pub async fn bytes(&self, method: &str, path: &str, term: Term, within: Duration) -> Result<Bytes, ApiError> {
+        self.asked(method, path, term, Bytes::new(), within).await.map(|(_, bytes)| bytes)
+    }
+
+    async fn asked(&self, method: &str, path: &str, term: Term, body: Bytes, within: Duration) -> Result<(StatusCode, Bytes), ApiError> {
+        let mut again = true;
+        loop {
+            let call = Call { method, path: path.to_string(), headers: Vec::new(), body: bytes_body(body.clone()), term };
+            match self.within(within, async { self.send(call).await?.collect().await }).await {
+                Err(error) if again && matches!(error.code.as_str(), "stale_incarnation" | "connection_lost") => again = false,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn within<T>(&self, within: Duration, work: impl std::future::Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+        match tokio::time::timeout(within, work).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                self.forget_identity();
+                let message = format!("{} did not answer within {} s; it is asked again", self.name(), within.as_secs());
+                Err(ApiError::transient("timeout", self.address.to_string(), message))
+            }
+        }
+    }
+
+    fn parsed<T: DeserializeOwned>(&self, status: StatusCode, bytes: &[u8]) -> Result<T, ApiError> {
+        if !status.is_success() {
+            return Err(self.error_of(status, bytes));
+        }
+        serde_json::from_slice(bytes).map_err(|error| {
+            let message = format!("{} answered what is not understood ({error}); use stager-ionode of one release everywhere", self.name());
+            ApiError::transient("io_error", self.address.to_string(), message)
+        })
+    }
+
+    fn error_of(&self, status: StatusCode, bytes: &[u8]) -> ApiError {
+        match serde_json::from_slice::<ErrorAnswer>(bytes) {
+            Ok(answer) => ApiError { message: format!("{}: {}", self.name(), answer.error.message), ..answer.error },
+            Err(_) => {
+                let message = format!("{} answered {status} and no reason; look at its log", self.name());
+                ApiError::transient("io_error", self.address.to_string(), message)
+            }
+        }
+    }
+
+    async fn exchange(&self, request: Request<Body>) -> Result<Reply<'_>, ApiError> {
+        let mut sender = match self.pooled() {
+            Some(sender) => sender,
+            None => self.connect().await?,
+        };
+        let outcome = async {
+            sender.ready().await?;
+            sender.send_request(request).await
+        };
+        match outcome.await {
+            Ok(response) => Ok(Reply { response, link: self, sender }),
+            Err(error) => {
+                self.forget_identity();
+                Err(self.lost(&format!("the connection broke ({error})")))
+            }
+        }
+    }
+
+    fn pooled(&self) -> Option<SendRequest<Body>> {
+        let mut idle = self.idle.lock().expect("nobody panics here");
+        while let Some(sender) = idle.pop() {
+            if !sender.is_closed() {
+                return Some(sender);
+            }
+        }
+        None
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Body>, ApiError> {
+        let connected = tokio::time::timeout(CONNECT_WITHIN, async {
+            match &self.address {
+                Address::Tcp(address) => {
+                    let stream = TcpStream::connect(address).await?;
+                    stream.set_nodelay(true)?;
+                    open(stream).await
+                }
+                Address::Unix(path) => open(UnixStream::connect(path).await?).await,
+            }
+        });
+        let outcome = connected
+            .await
+            .map_err(|_| self.unreachable("no connection in time"))
+            .and_then(|outcome| outcome.map_err(|error| self.unreachable(&error.to_string())));
+        if outcome.is_err() {
+            self.forget_identity();
+        }
+        outcome
+    }
+}
+
+async fn open(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> std::io::Result<SendRequest<Body>> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(std::io::Error::other)?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to a peer broke");
+        }
+    });
+    Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_a_port_of_a_host_or_a_socket() {
+        assert_eq!(Address::parse("/run/x.sock").unwrap(), Address::Unix("/run/x.sock".into()));
+        for good in ["node1:7000", "10.0.0.1:1", "[::1]:65535", "a-b.c:80"] {
+            assert!(Address::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", "node1", ":7000", "node1:", "node1:0", "node1:70000", "no de:1", "run/x.sock", "a\r\nb:1"] {
+            assert!(Address::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Where the bytes of a fetch or copy come from, in the order of the file they become. Knows how to ask, not what is kept.
+//!
+//! The one rule: a feed gives exactly the range asked for, or an error.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use stager_core::error::ApiError;
+use stager_core::stripes::Layout;
+use stager_origins::{Entry, Origin, Sink};
+
+#[async_trait]
+pub(super) trait Feed: Send + Sync {
+    async fn feed(&self, range: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError>;
+    /// For how long nothing may move.
+    fn stall(&self) -> Duration;
+}
+
+pub(super) struct OriginFeed {
+    pub origin: Arc<dyn Origin>,
+    pub entry: Entry,
+}
+
+/// Only a share of the file, its stripes back to back.
+pub(super) struct StripeFeed {
+    pub whole: OriginFeed,
+    pub layout: Layout,
+}
+
+#[async_trait]
+impl Feed for StripeFeed {
+    async fn feed(&self, range: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
+        let places = self.layout.places(range);
+        self.whole.origin.fetch(&self.whole.entry, &places, &Packed { layout: self.layout, sink }).await
+    }
+    fn stall(&self) -> Duration {
+        ORIGIN_STALL
+    }
+}
+
+/// Puts what has a place in the file where the share has it.
+struct Packed<'a> {
+    layout: Layout,
+    sink: &'a dyn Sink,
+}
+
+#[async_trait]
+impl Sink for Packed<'_> {
+    async fn write_at(&self, offset: u64, mut chunk: Bytes) -> Result<(), ApiError> {
+        let mut offset = offset;
+        while !chunk.is_empty() {
+            let unasked =
+                || ApiError::corrupt("io_error", "stripes", format!("byte {offset} came and is in no stripe of this node; fetch it anew"));
+            let position = self.layout.position(offset).ok_or_else(unasked)?;
+            let in_stripe = (self.layout.stripe_bytes - offset % self.layout.stripe_bytes).min(chunk.len() as u64);
+            self.sink.write_at(position, chunk.split_to(in_stripe as usize)).await?;
+            offset += in_stripe;
+        }
+        Ok(())
+    }
+}
+
+pub(super) const ORIGIN_STALL: Duration = Duration::from_secs(60);
+
+#[async_trait]
+impl Feed for OriginFeed {
+    async fn feed(&self, range: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
+        self.origin.fetch(&self.entry, std::slice::from_ref(&range), sink).await
+    }
+    fn stall(&self) -> Duration {
+        ORIGIN_STALL
+    }
+}
