@@ -1,4 +1,4 @@
-//! What the commit log says: each record is one fact about the store. May know nothing of framing or files.
+//! What the log says of replicas: each record is one fact about the store. May know nothing of framing or files.
 //!
 //! The one rule: the fold of all records in order is the index; nothing else is true about the store.
 

@@ -1,6 +1,6 @@
 //! The I/O node: the only place where bytes flow. Serves docs/formats/ionode-api.md over a store on disk.
 //!
-//! The one rule: what is acknowledged is on disk, hashed and in the commit log.
+//! The one rule: what is acknowledged is on disk, hashed and in the log.
 
 #![deny(clippy::undocumented_unsafe_blocks)]
 

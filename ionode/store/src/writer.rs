@@ -165,7 +165,9 @@ impl Writer {
 
     /// The next message; `None` after a pause in which what was due was done.
     fn wait(&mut self, receiver: &mpsc::Receiver<Message>) -> Option<Message> {
+        let failing = self.is_failing();
         let due = match (self.shared.options.sync, self.unsynced_since) {
+            _ if failing => Some(MEND_EVERY),
             (Sync::Within(most), Some(since)) => Some(most.saturating_sub(since.elapsed())),
             _ => None,
         };
@@ -174,12 +176,17 @@ impl Writer {
             Ok(message) => Some(message),
             Err(mpsc::RecvTimeoutError::Disconnected) => Some(Message::Stop),
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                if let Err(error) = self.sync() {
-                    tracing::error!(%error, "the log cannot be synced");
+                let done = if failing { self.mend_if_due().map(drop) } else { self.sync() };
+                if let Err(error) = done {
+                    tracing::error!(%error, "the log cannot be written");
                 }
                 None
             }
         }
+    }
+
+    fn is_failing(&self) -> bool {
+        matches!(*self.shared.health.lock().expect("nobody panics here"), Health::Failing(_))
     }
 
     /// Returns a message that was taken and does not belong to the group.
@@ -386,8 +393,7 @@ impl Writer {
 
     /// The index to write to; an error while the disk is not back.
     fn mend_if_due(&mut self) -> Result<Arc<Index>, ApiError> {
-        let failing = matches!(*self.shared.health.lock().expect("nobody panics here"), Health::Failing(_));
-        if failing {
+        if self.is_failing() {
             if Instant::now() < self.mend_after {
                 let Health::Failing(why) = self.shared.health.lock().expect("nobody panics here").clone() else { return self.shared.index() };
                 return Err(ApiError::transient("io_error", "log", format!("{why}; it is tried again every second")));
