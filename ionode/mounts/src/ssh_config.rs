@@ -84,6 +84,7 @@ mod tests {
             agent_socket: None,
             connections_max: None,
             shell_checksum: false,
+            verify_source: false,
             bandwidth_bytes_per_s_max: None,
         }
     }
