@@ -63,7 +63,9 @@ struct Limit(Level);
 impl<S: Subscriber> Filter<S> for Limit {
     fn enabled(&self, metadata: &Metadata<'_>, _context: &Context<'_, S>) -> bool {
         // The S3 library calls an error what a client did wrong, and says more of signatures than a log should hold.
-        *metadata.level() <= self.0 && !metadata.target().starts_with("s3s")
+        // What libraries tell through the `log` crate is of use to who looks for a fault, not every day.
+        let most = if metadata.target() == "log" && self.0 <= Level::INFO { self.0.min(Level::WARN) } else { self.0 };
+        *metadata.level() <= most && !metadata.target().starts_with("s3s")
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {

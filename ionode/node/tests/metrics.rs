@@ -40,7 +40,9 @@ fn what_happened_is_counted_and_both_texts_say_the_same() {
     node.ended("t-gone");
     node.ok("PUT", "reservations/r-mine", json!({"bytes": 1000}));
     node.refused("GET", "replicas/f/g", Value::Null, 404, "replica_unknown");
-    let (text, found) = scraped(&node, true);
+    // A connection whose caller has gone is open until the node sees that.
+    let alone = |found: &Exposition| found.value("stager_node_http_connections{listener=\"unix\"}") == 1.0;
+    let (text, found) = until("the connections before have ended", || Some(scraped(&node, true)).filter(|(_, found)| alone(found)));
     for (series, value) in [
         ("stager_node_space_capacity_bytes", (1u64 << 30) as f64),
         ("stager_node_space_used_bytes", (3 * MIB) as f64),
