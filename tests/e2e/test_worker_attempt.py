@@ -24,6 +24,7 @@ def rig(ionode: Callable[..., IoNode], short_dir: Path) -> Rig:
 # Large enough to have a file of its own on the node, which a link needs.
 PRECIOUS = b"precious\n" * 10_000
 
+
 def run(rig: Rig, spec: AttemptSpec, **inherited: str) -> AttemptResult:
     async def story() -> AttemptResult:
         return await ended(rig.worker(rig.client(), inherited).run(spec))
