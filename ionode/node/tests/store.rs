@@ -199,7 +199,7 @@ fn a_store_of_format_1_is_upgraded_and_its_log_kept() {
     file("data/16/one@g", b"one\n");
     file("data/7a/two@g", b"TWO\n");
     file("data/bf/tree@g/sub/m", b"member\n");
-    file("data/bf/tree@g@m", br#"{"format":1,"members":[{"path":"sub/m","size_bytes":7,"blake3":"b","crc64nvme":"c","executable":false}],"empty_directories":[]}"#);
+    file("data/bf/tree@g@m", include_bytes!("format1/tree@g@m"));
     let content: Vec<u8> = (0..20 << 20).map(|at: u32| at as u8).collect();
     file("partial/big@g", &content);
     // An upgrade that was interrupted.
