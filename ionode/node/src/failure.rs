@@ -2,12 +2,11 @@
 //!
 //! The one rule: an error says what happened to which file and what to do; a full disk is never called anything else.
 
-use std::io;
-use std::path::Path;
-
 use serde_json::{Map, Value};
 use stager_core::error::ApiError;
 use stager_core::space::NoSpace;
+
+pub use stager_store::failure::{at, disk};
 
 /// An error with what goes beside it in the answer.
 #[derive(Clone, Debug)]
@@ -28,23 +27,6 @@ impl Failure {
         detail.insert(key.to_string(), value.into());
         Self { error, detail }
     }
-}
-
-pub fn disk(what: &str, path: &Path, error: &io::Error) -> ApiError {
-    let subject = path.display().to_string();
-    match error.raw_os_error() {
-        Some(libc::ENOSPC) | Some(libc::EDQUOT) => ApiError::refused(
-            "no_space_node",
-            &subject,
-            format!("the disk under the store is full: {what} {subject} failed; free space on it or move the store"),
-        ),
-        _ => ApiError::transient("io_error", &subject, format!("{what} {subject} failed ({error}); look at the disk and its permissions")),
-    }
-}
-
-/// For `map_err`: `std::fs::read(path).map_err(at("reading", path))`.
-pub fn at<'a, E: Into<io::Error>>(what: &'a str, path: &'a Path) -> impl FnOnce(E) -> ApiError + 'a {
-    move |error| disk(what, path, &error.into())
 }
 
 pub fn no_space(node_id: &str, subject: &str, short: NoSpace) -> ApiError {

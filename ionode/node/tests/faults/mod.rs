@@ -9,25 +9,26 @@ use std::process::Command;
 
 pub struct Faults {
     directory: PathBuf,
-    library: PathBuf,
+    shim: PathBuf,
 }
 
 impl Faults {
-    /// None, and a word about it, where it cannot be built.
+    /// None, and a word about it, where there is no C compiler.
     pub fn prepare(root: &Path) -> Option<Self> {
-        let (directory, library) = (root.join("faults"), root.join("faults.so"));
+        let (directory, shim) = (root.join("faults"), root.join("faults.so"));
         std::fs::create_dir(&directory).unwrap();
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/faults/shim.c");
-        let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).arg("-ldl").status();
-        if built.is_ok_and(|status| status.success()) {
-            return Some(Self { directory, library });
-        }
-        writeln!(std::io::stderr(), "NOT RUN: tests of a failing disk need a C compiler").ok();
-        None
+        let source = root.join("shim.c");
+        std::fs::write(&source, include_str!("shim.c")).unwrap();
+        let Ok(built) = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).args([&shim, &source]).arg("-ldl").status() else {
+            writeln!(std::io::stderr(), "NOT RUN: tests of a failing disk need a C compiler").ok();
+            return None;
+        };
+        assert!(built.success(), "the compiler refused shim.c");
+        Some(Self { directory, shim })
     }
 
     pub fn environment(&self) -> Vec<(String, String)> {
-        let pairs = [("LD_PRELOAD", &self.library), ("FAULTS_DIR", &self.directory)];
+        let pairs = [("LD_PRELOAD", &self.shim), ("FAULTS_DIR", &self.directory)];
         pairs.into_iter().map(|(name, value)| (name.to_string(), value.display().to_string())).collect()
     }
 
