@@ -42,6 +42,21 @@ def content_files(face: S3Face) -> list[Path]:
     return sorted(path for path in (face.store / "objects").rglob("*") if path.is_file())
 
 
+def flip(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def fsck(face: S3Face, *more: str) -> list[dict[str, str]]:
+    """Of a node that does not run."""
+    argv = [str(ionode_binary()), "fsck", "--store", str(face.store), "--json", *more]
+    problems: list[dict[str, str]] = json.loads(subprocess.run(argv, capture_output=True, text=True, timeout=60).stdout)["problems"]
+    return problems
+
+
 def error_of(call: Any, **said: Any) -> tuple[str, int]:
     with pytest.raises(ClientError) as error:
         call(**said)
@@ -107,11 +122,7 @@ def test_a_damaged_file_is_told_before_a_wrong_byte_leaves_and_healed_by_a_new_p
     s3, body = face.client(), noise(6 * MIB)
     s3.put_object(Bucket="bucket", Key="k", Body=body)
     (path,) = content_files(face)
-    with path.open("r+b") as file:
-        file.seek(3 * MIB + 17)
-        byte = file.read(1)
-        file.seek(3 * MIB + 17)
-        file.write(bytes([byte[0] ^ 1]))
+    flip(path, 3 * MIB + 17)
     assert s3.get_object(Bucket="bucket", Key="k", Range=f"bytes=0-{3 * MIB - 1}")["Body"].read() == body[: 3 * MIB]
     came = bytearray()
     with pytest.raises(BotoCoreError):
@@ -123,6 +134,27 @@ def test_a_damaged_file_is_told_before_a_wrong_byte_leaves_and_healed_by_a_new_p
     assert "quarantined an object" in face.node.log_text()
     s3.put_object(Bucket="bucket", Key="k", Body=body)
     assert s3.get_object(Bucket="bucket", Key="k")["Body"].read() == body
+
+
+def test_the_scrubber_and_fsck_find_what_nobody_reads(face: S3Face) -> None:
+    face.stop()
+    face.options = ["--scrub-bytes-per-s", "1000000000", "--scrub-every-s", "0"]
+    face.start()
+    s3 = face.client()
+    for key, size in (("damaged", 3 * MIB), ("small", 1000), ("sound", 3 * MIB + 1)):
+        s3.put_object(Bucket="bucket", Key=key, Body=noise(size))
+    wait_until(lambda: face.metric("scrub_objects_total", result="sound") >= 6, "the scrubber to see all of them")
+    face.kill()
+    (path,) = [path for path in content_files(face) if path.stat().st_size < 3 * MIB + 25]
+    flip(path, 2 * MIB)
+    assert fsck(face) == []
+    assert [(problem["kind"], problem["subject"]) for problem in fsck(face, "--content")] == [("object_broken", "bucket/damaged")]
+    face.start()
+    wait_until(lambda: face.metric("scrub_objects_total", result="corrupt") == 1, "the scrubber to find the damage")
+    s3 = face.client()
+    assert error_of(s3.head_object, Bucket="bucket", Key="damaged")[1] == 422
+    assert s3.get_object(Bucket="bucket", Key="sound")["Body"].read() == noise(3 * MIB + 1)
+    assert "quarantined an object" in face.node.log_text()
 
 
 def test_a_full_share_says_so_at_once_and_sdks_do_not_try_again(face: S3Face) -> None:

@@ -53,6 +53,13 @@ class S3Face:
     def stop(self) -> None:
         self.node.stop()
 
+    def metric(self, name: str, **labels: str) -> float:
+        """One of the node's own; 0 where it was never counted."""
+        said = ",".join(f'{key}="{value}"' for key, value in labels.items())
+        line = f"stager_node_{name}" + (f"{{{said}}}" if said else "")
+        found = [text.rsplit(" ", 1) for text in self.node.call("GET", "/metrics").text.splitlines()]
+        return next((float(value) for key, value in found if key == line), 0.0)
+
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"

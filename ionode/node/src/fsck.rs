@@ -2,12 +2,14 @@
 //!
 //! The one rule: without `--repair` nothing in the store is changed; with it, nothing is removed that could still be somebody's only copy.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
 use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKind, ReplicaState};
+use stager_objects::Care;
 use stager_store::fsck::{self, What};
 use stager_store::{Log, Op, Options, When};
 
@@ -173,6 +175,34 @@ fn files(root: &Path, options: &FsckOptions, findings: &mut Findings) -> Result<
             findings.repaired = true;
         }
     }
+    objects(&log, root, options, findings)
+}
+
+/// Counts what is read; a store that no node serves is read as fast as it goes.
+struct Reading(u64);
+
+impl Care for Reading {
+    fn before(&mut self, _: Option<&File>, _: u64, length: usize) -> Result<(), ApiError> {
+        self.0 += length as u64;
+        Ok(())
+    }
+    fn after(&mut self, _: &File, _: u64, _: usize) {}
+}
+
+/// The objects of the S3 endpoint that lie in files of their own.
+fn objects(log: &Log, root: &Path, options: &FsckOptions, findings: &mut Findings) -> Result<(), ApiError> {
+    let mut reading = Reading(0);
+    let damaged = stager_objects::look_through(log, root, if options.content { Some(&mut reading) } else { None })?;
+    findings.files_read_bytes += reading.0;
+    findings.problems.extend(damaged.iter().map(|damaged| Problem {
+        kind: "object_broken",
+        subject: damaged.name.to_string(),
+        message: format!("{}; a repair quarantines it", damaged.error.message),
+    }));
+    if options.repair && !damaged.is_empty() {
+        stager_objects::quarantine(log, &damaged)?;
+        findings.repaired = true;
+    }
     Ok(())
 }
 
@@ -180,7 +210,7 @@ fn matches(root: &Path, replica: &Replica) -> Result<bool, ApiError> {
     let path = store::data_path(root, &replica.key());
     let found = match replica.kind {
         ReplicaKind::File => {
-            let file = std::fs::File::open(&path).map_err(crate::failure::at("opening", &path))?;
+            let file = File::open(&path).map_err(crate::failure::at("opening", &path))?;
             Some(digest::of_file(&file, &path, false)?)
         }
         ReplicaKind::Directory => tree::verify(&path, &store::manifest_path(root, &replica.key()), &mut |file, path| digest::of_file(file, path, false))?,

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use stager_core::error::{ApiError, Class};
 use stager_core::record::Record;
@@ -173,6 +174,18 @@ pub fn whole(replica: Replica) -> Result<Replica, ApiError> {
 }
 
 /// The open file of a replica or of one member. Content that lies in the log comes in a file in memory.
+/// All of a small file and its crc64nvme as it was committed; `None` where that takes more than a look.
+pub fn at_hand(node: &Node, key: &ReplicaKey) -> Option<(Bytes, String)> {
+    let committed = {
+        let books = node.books();
+        let replica = books.index.readable(key).ok()?;
+        let small = replica.kind == ReplicaKind::File && replica.stripes.is_none() && replica.size_bytes <= node.store.inline_bytes_max;
+        small.then(|| replica.crc64nvme.clone())?
+    };
+    // What is wrong with it is told by who looks closer.
+    Some((node.store.content_at_hand(key).ok()??, committed))
+}
+
 pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<Content, ApiError> {
     let here = {
         let books = node.books();

@@ -7,13 +7,16 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use stager_core::error::ApiError;
+use stager_store::at_hand;
 use stager_store::failure::at;
 
 use crate::meta::FilePart;
+use crate::verify::Care;
 
 pub const BLOCK_BYTES: u64 = 1 << 20;
 
@@ -180,7 +183,7 @@ pub fn duplicate(directory: &Path, part: &FilePart, fsync: bool) -> Result<NewFi
 
 /// A file open for reading, its table compared.
 pub struct Readable {
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
     size_bytes: u64,
     table: Vec<u8>,
@@ -209,21 +212,45 @@ impl Readable {
         if crc_fast::crc64_nvme(&table) != part.table_crc {
             return Err(damaged("has a damaged table of checksums"));
         }
-        Ok(Self { file, path, size_bytes: part.size_bytes, table })
+        Ok(Self { file: Arc::new(file), path, size_bytes: part.size_bytes, table })
     }
 
     /// The block that holds this offset, and where it begins.
-    pub fn block(&self, offset: u64) -> Result<(u64, Bytes), ApiError> {
+    pub async fn block(&self, offset: u64) -> Result<(u64, Bytes), ApiError> {
         let number = offset / BLOCK_BYTES;
         let start = number * BLOCK_BYTES;
-        let mut block = vec![0; BLOCK_BYTES.min(self.size_bytes - start) as usize];
-        self.file.read_exact_at(&mut block, start).map_err(at("reading", &self.path))?;
+        let length = BLOCK_BYTES.min(self.size_bytes - start) as usize;
+        let block = at_hand::read(&self.file, start, length, 0).await.map_err(at("reading", &self.path))?;
+        self.compare(number, &block)?;
+        Ok((start, block.freeze()))
+    }
+
+    fn compare(&self, number: u64, block: &[u8]) -> Result<(), ApiError> {
         let entry = &self.table[number as usize * 8..][..8];
-        if crc_fast::crc64_nvme(&block).to_le_bytes() != entry {
-            let subject = self.path.display().to_string();
-            let message = format!("block {number} of {subject} is damaged on the node's disk; it was not given out");
-            return Err(ApiError::corrupt("checksum_mismatch", subject, message));
+        let same = crc_fast::crc64_nvme(block).to_le_bytes() == entry;
+        same.then_some(()).ok_or_else(|| self.damaged(number))
+    }
+
+    fn damaged(&self, number: u64) -> ApiError {
+        let subject = self.path.display().to_string();
+        let message = format!("block {number} of {subject} is damaged on the node's disk; it was not given out");
+        ApiError::corrupt("checksum_mismatch", subject, message)
+    }
+
+    /// Every block of it, from a thread that may wait.
+    pub fn compare_all(&self, care: &mut dyn Care) -> Result<(), ApiError> {
+        let mut buffer = vec![0; BLOCK_BYTES.min(self.size_bytes) as usize];
+        for number in 0..self.size_bytes.div_ceil(BLOCK_BYTES) {
+            let start = number * BLOCK_BYTES;
+            let block = &mut buffer[..BLOCK_BYTES.min(self.size_bytes - start) as usize];
+            care.before(Some(&self.file), start, block.len())?;
+            match self.file.read_exact_at(block, start) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(self.damaged(number)),
+                read => read.map_err(at("reading", &self.path))?,
+            }
+            self.compare(number, block)?;
+            care.after(&self.file, start, block.len());
         }
-        Ok((start, Bytes::from(block)))
+        Ok(())
     }
 }

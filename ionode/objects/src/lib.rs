@@ -15,6 +15,7 @@ mod share;
 mod sweep;
 mod tables;
 mod uploads;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -35,6 +36,7 @@ pub use put::Condition;
 pub use read::{Found, Reader};
 pub use sweep::Swept;
 pub use uploads::{CompletedPart, Part, Upload, UploadId, PART_NUMBER_MAX};
+pub use verify::{look_through, quarantine, Care, Damaged, Verdict};
 
 /// An upload that nobody completed or aborted for so long is aborted.
 pub const UPLOADS_EXPIRE_AFTER: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -4,7 +4,6 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use stager_core::error::{ApiError, Class};
@@ -77,12 +76,16 @@ impl Objects {
     /// From here on nobody reads this version. Returns what to tell.
     async fn quarantine(&self, name: &Name, version: u64, error: ApiError) -> ApiError {
         let op = Op::Quarantine { table: tables::OBJECTS, key: tables::object(name), when: When::Version(version) };
-        self.inner.counters.objects_corrupt.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(object = %name, %error, "quarantined an object: its content is damaged on the node's disk");
+        self.note_damage(name, &error);
         if let Err(error) = self.log().write_all(vec![op]).await {
             tracing::error!(object = %name, %error, "the quarantine of an object could not be written; its checksum still protects its readers");
         }
         quarantined(name)
+    }
+
+    pub(crate) fn note_damage(&self, name: &Name, error: &ApiError) {
+        self.inner.counters.objects_corrupt.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(object = %name, %error, "quarantined an object: its content is damaged on the node's disk");
     }
 }
 
@@ -112,7 +115,7 @@ impl Found {
 struct Open {
     starts: u64,
     ends: u64,
-    file: Arc<Readable>,
+    file: Readable,
 }
 
 pub struct Reader {
@@ -154,12 +157,12 @@ impl Reader {
             let part = self.found.object.stored.files().iter().find(holds).expect("a range lies within the object").clone();
             let directory = self.found.objects.inner.directory.clone();
             let ends = starts + part.size_bytes;
-            let file = Arc::new(blocking(move || Readable::open(&directory, &part)).await?);
+            let file = blocking(move || Readable::open(&directory, &part)).await?;
             self.open = Some(Open { starts, ends, file });
         }
         let open = self.open.as_ref().expect("opened above");
-        let (file, within) = (open.file.clone(), at - open.starts);
-        let (block_starts, block) = blocking(move || file.block(within)).await?;
+        let within = at - open.starts;
+        let (block_starts, block) = open.file.block(within).await?;
         let from = (within - block_starts) as usize;
         let to = block.len().min((self.end - open.starts - block_starts).min(block.len() as u64) as usize);
         Ok(block.slice(from..to))

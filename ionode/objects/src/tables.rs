@@ -19,6 +19,13 @@ pub fn below(bucket: &str, rest: &str) -> Vec<u8> {
     [bucket.as_bytes(), &[0], rest.as_bytes()].concat()
 }
 
+/// Of a key that `object` made.
+pub fn name_of(key: &[u8]) -> Name {
+    let at = key.iter().position(|byte| *byte == 0).unwrap_or(key.len());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Name::new(text(&key[..at]), text(key.get(at + 1..).unwrap_or_default()))
+}
+
 /// The id is of fixed length at the end: a key may hold anything.
 pub fn upload(name: &Name, id: UploadId) -> Vec<u8> {
     [&object(name)[..], &[0], &id.0].concat()

@@ -3,6 +3,7 @@
 //!
 //! The one rule: the log is the only truth. What was acknowledged is in it, on disk; all else (index, sums) can be built from it.
 
+pub mod at_hand;
 pub mod bench;
 pub mod failure;
 pub mod format;
@@ -28,7 +29,7 @@ pub use list::{Listed, Page};
 pub use recovery::{Broken, Recovered};
 
 use index::{Applied, Index, Tally};
-use segments::Segments;
+use segments::{Segment, Segments};
 use writer::{Answer, Message, Submission};
 
 /// When an acknowledged write is on disk.
@@ -211,6 +212,20 @@ impl Log {
 
     /// The value with its state, its checksum compared; `Corrupt` where it differs or was found wrong before.
     pub fn get(&self, table: u8, key: &[u8]) -> Result<Option<(Stat, Bytes)>, ApiError> {
+        self.get_by(table, key, |segment, offset, length| segment.read(offset, length).map(Some))
+    }
+
+    /// As `get`, but `None` too where the value would have to come from the disk. The index is asked either way: mostly it lies in memory.
+    pub fn get_at_hand(&self, table: u8, key: &[u8]) -> Result<Option<(Stat, Bytes)>, ApiError> {
+        self.get_by(table, key, Segment::read_at_hand)
+    }
+
+    fn get_by(
+        &self,
+        table: u8,
+        key: &[u8],
+        read: impl Fn(&Segment, u64, usize) -> Result<Option<Vec<u8>>, ApiError>,
+    ) -> Result<Option<(Stat, Bytes)>, ApiError> {
         // A segment may be collected between the look at the index and the reading: its values have moved then.
         for _ in 0..100 {
             let Some(stat) = self.stat(table, key)? else { return Ok(None) };
@@ -219,7 +234,7 @@ impl Log {
             if stat.quarantined {
                 return Err(ApiError::corrupt("checksum_mismatch", &subject, format!("{subject} is quarantined; put it again or delete it")));
             }
-            let value = segment.read(stat.offset, stat.value_bytes as usize)?;
+            let Some(value) = read(&segment, stat.offset, stat.value_bytes as usize)? else { return Ok(None) };
             if crc_fast::crc64_nvme(&value) != stat.value_crc {
                 let message = format!("{subject} is damaged on the node's disk ({}); it was not given out", segment.path.display());
                 return Err(ApiError::corrupt("checksum_mismatch", subject, message));

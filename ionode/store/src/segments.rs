@@ -11,6 +11,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use stager_core::error::ApiError;
 
+use crate::at_hand;
 use crate::failure::at;
 use crate::format::{Entry, FrameHeader, SegmentHeader, FRAME_HEADER_BYTES, FRAME_MAGIC, SEGMENT_HEADER_BYTES};
 
@@ -66,6 +67,13 @@ impl Segment {
         let mut bytes = vec![0; length];
         self.file.read_exact_at(&mut bytes, offset).map_err(at("reading", &self.path))?;
         Ok(bytes)
+    }
+
+    /// `None` where the page cache has not all of it.
+    pub fn read_at_hand(&self, offset: u64, length: usize) -> Result<Option<Vec<u8>>, ApiError> {
+        let mut bytes = vec![0; length];
+        let came = at_hand::read_now(&self.file, &mut bytes, offset).map_err(at("reading", &self.path))?;
+        Ok((came == length).then_some(bytes))
     }
 
     /// Whether every value of the frame has its checksum.

@@ -4,7 +4,7 @@
 //! whole. A reader that checks `x-stager-crc64nvme` knows the same of the way to it.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use futures::stream;
 use hyper::body::Frame;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE, TE, TRAILER};
 use hyper::{Response, StatusCode};
-use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
+use stager_store::at_hand;
 
 use super::answer::{self, Answer};
 use super::framed;
 use crate::failure::{at, Failure};
 use crate::node::{Cause, Node, OpenCall};
-use crate::replicas::{blocking, open_content, read_manifest, Content};
+use crate::replicas::{self, blocking, open_content, read_manifest, Content};
 
 const CHUNK_BYTES: u64 = 1 << 20;
 /// Of the whole body, whatever range it is; 16 hex digits. In front where it is known by then, else behind the body.
@@ -37,36 +37,63 @@ pub struct Asker {
 
 pub async fn content(asker: Asker, key: ReplicaKey, member: Option<String>) -> Result<Answer, Failure> {
     let (node, subject) = (asker.node.clone(), key.clone());
+    let blocks = asker.headers.get(ACCEPT).is_some_and(|value| value.as_bytes() == crate::blocks::MEDIA_TYPE.as_bytes());
+    if member.is_none() && !blocks {
+        if let Some((bytes, committed)) = replicas::at_hand(&node, &key) {
+            return Ok(at_once(&asker.headers, bytes, committed));
+        }
+    }
     let content = blocking(move || open_content(&node, &subject, member.as_deref())).await?;
     let size_bytes = content.size_bytes;
-    let asked = asker.headers.get(RANGE).and_then(|value| value.to_str().ok()).map(|text| range(text, size_bytes));
-    let (status, start, end) = match asked {
-        Some(Asked::Part(start, end)) => (StatusCode::PARTIAL_CONTENT, start, end),
-        Some(Asked::Unsatisfiable) => return Ok(unsatisfiable(size_bytes)),
-        Some(Asked::Ignored) | None => (StatusCode::OK, 0, size_bytes),
-    };
-    let blocks = asker.headers.get(ACCEPT).is_some_and(|value| value.as_bytes() == crate::blocks::MEDIA_TYPE.as_bytes());
+    let Some((status, Range { start, end })) = asked(&asker.headers, size_bytes) else { return Ok(unsatisfiable(size_bytes)) };
     if blocks || content.growth.is_some() || content.stripes.is_some() {
         return framed::answer(asker, &key, content, start..end, status, blocks);
     }
     let trailers = asker.headers.get(TE).and_then(|value| value.to_str().ok()).is_some_and(|te| te.contains("trailers"));
     let mut answer = match (end - start == size_bytes, end - start <= CHUNK_BYTES) {
         (true, _) => Sending::new(asker, key, content, start..end).whole(),
-        (false, true) => piece(content, start..end).await?,
+        (false, true) => {
+            let read = at_hand::read(&content.file, start, (end - start) as usize, 0).await;
+            piece(read.map_err(at("reading", &content.path))?.freeze())
+        }
         (false, false) => Sending::new(asker, key, content, start..end).part(trailers),
     };
+    describe(&mut answer, status, start..end, size_bytes);
+    Ok(answer)
+}
+
+/// With 200 or 206; `None`: nothing of the content is in the range.
+fn asked(headers: &HeaderMap, size_bytes: u64) -> Option<(StatusCode, Range<u64>)> {
+    match headers.get(RANGE).and_then(|value| value.to_str().ok()).map(|text| range(text, size_bytes)) {
+        Some(Asked::Part(start, end)) => Some((StatusCode::PARTIAL_CONTENT, start..end)),
+        Some(Asked::Unsatisfiable) => None,
+        Some(Asked::Ignored) | None => Some((StatusCode::OK, 0..size_bytes)),
+    }
+}
+
+fn describe(answer: &mut Answer, status: StatusCode, sent: Range<u64>, size_bytes: u64) {
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     // A trailer needs a body in chunks, which says its length by its end.
     if !headers.contains_key(TRAILER) {
-        headers.insert(CONTENT_LENGTH, (end - start).into());
+        headers.insert(CONTENT_LENGTH, (sent.end - sent.start).into());
     }
     if status == StatusCode::PARTIAL_CONTENT {
-        headers.insert(CONTENT_RANGE, text(format!("bytes {start}-{}/{size_bytes}", end - 1)));
+        headers.insert(CONTENT_RANGE, text(format!("bytes {}-{}/{size_bytes}", sent.start, sent.end - 1)));
     }
-    Ok(answer)
+}
+
+/// From memory, without a change of threads: most calls are for small files.
+fn at_once(headers: &HeaderMap, content: Bytes, committed: String) -> Answer {
+    let size_bytes = content.len() as u64;
+    let Some((status, sent)) = asked(headers, size_bytes) else { return unsatisfiable(size_bytes) };
+    let whole = sent.end - sent.start == size_bytes;
+    let bytes = content.slice(sent.start as usize..sent.end as usize);
+    let mut answer = if whole { summed(bytes, committed) } else { piece(bytes) };
+    describe(&mut answer, status, sent, size_bytes);
+    answer
 }
 
 /// As it lies on disk: its hash is the identity of the directory.
@@ -87,18 +114,16 @@ fn crc64nvme() -> Digest {
 }
 
 /// Small enough to be read before the answer begins.
-async fn piece(content: Content, range: std::ops::Range<u64>) -> Result<Answer, ApiError> {
-    let bytes = blocking(move || {
-        let mut bytes = vec![0; (range.end - range.start) as usize];
-        content.file.read_exact_at(&mut bytes, range.start).map_err(at("reading", &content.path))?;
-        Ok(bytes)
-    });
-    let bytes = bytes.await?;
+fn piece(bytes: Bytes) -> Answer {
     let mut crc = crc64nvme();
     crc.update(&bytes);
-    let mut answer = answer::bytes(bytes.into());
-    answer.headers_mut().insert(CRC64NVME, text(format!("{:016x}", crc.finalize())));
-    Ok(answer)
+    summed(bytes, format!("{:016x}", crc.finalize()))
+}
+
+fn summed(bytes: Bytes, crc: String) -> Answer {
+    let mut answer = answer::bytes(bytes);
+    answer.headers_mut().insert(CRC64NVME, text(crc));
+    answer
 }
 
 /// A body on its way.
@@ -125,7 +150,7 @@ enum Then {
 }
 
 impl Sending {
-    fn new(asker: Asker, key: ReplicaKey, content: Content, range: std::ops::Range<u64>) -> Self {
+    fn new(asker: Asker, key: ReplicaKey, content: Content, range: Range<u64>) -> Self {
         let Content { file, path, crc64nvme: committed, .. } = content;
         let committed = committed.unwrap_or_default();
         let asker = Asker { open: asker.open.works(), ..asker };
@@ -164,11 +189,7 @@ impl Sending {
             return Ok(Some((Frame::trailers(trailers), self)));
         }
         let (file, offset, length) = (self.file.clone(), self.offset, CHUNK_BYTES.min(self.end - self.offset) as usize);
-        let read = tokio::task::spawn_blocking(move || {
-            let mut buffer = vec![0; length];
-            file.read_exact_at(&mut buffer, offset).map(|()| buffer)
-        });
-        let buffer = match read.await.map_err(std::io::Error::other).and_then(|read| read) {
+        let buffer = match at_hand::read(&file, offset, length, 0).await {
             Ok(buffer) => buffer,
             Err(error) => return Err(self.unreadable(error).await),
         };
@@ -177,7 +198,7 @@ impl Sending {
         if self.offset == self.end && self.then == Then::Compare && format!("{:016x}", self.crc.finalize()) != self.committed {
             return Err(self.damaged("was read for a caller and is not what was committed").await);
         }
-        Ok(Some((Frame::data(Bytes::from(buffer)), self)))
+        Ok(Some((Frame::data(buffer.freeze()), self)))
     }
 
     async fn unreadable(&self, error: std::io::Error) -> std::io::Error {

@@ -2,9 +2,7 @@
 //!
 //! The one rule: a byte is sent when it is in the file, and a body that will not be whole breaks the connection.
 
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,6 +12,7 @@ use hyper::header::{HeaderValue, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, C
 use hyper::{Response, StatusCode};
 use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
+use stager_store::at_hand;
 
 use super::answer::{self, Answer};
 use super::content::Asker;
@@ -93,9 +92,13 @@ fn chunks(
                 let gone = || std::io::Error::other("the replica is not made any further");
                 growth.reach(offset + length - shift).await.ok_or_else(gone)?;
             }
-            let read = tokio::task::spawn_blocking(move || read_chunk(&file, offset, shift, length as usize, framed));
-            match read.await.map_err(std::io::Error::other).and_then(|read| read) {
-                Ok(chunk) => Ok(Some((chunk, offset + length))),
+            let lead = if framed { blocks::HEADER_BYTES } else { 0 };
+            match at_hand::read(&file, offset - shift, length as usize, lead).await {
+                Ok(mut chunk) => {
+                    let header = framed.then(|| blocks::header(offset, &chunk[lead..]));
+                    chunk[..lead].copy_from_slice(header.as_ref().map_or(&[], |header| &header[..]));
+                    Ok(Some((chunk.freeze(), offset + length)))
+                }
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "a replica could not be read to its end");
                     Err(error)
@@ -104,15 +107,4 @@ fn chunks(
         }
     });
     body.chain(stream::iter(framed.then(|| Ok(blocks::end(end)))))
-}
-
-fn read_chunk(file: &File, offset: u64, shift: u64, length: usize, framed: bool) -> std::io::Result<Bytes> {
-    let lead = if framed { blocks::HEADER_BYTES } else { 0 };
-    let mut buffer = vec![0; lead + length];
-    file.read_exact_at(&mut buffer[lead..], offset - shift)?;
-    if framed {
-        let header = blocks::header(offset, &buffer[lead..]);
-        buffer[..lead].copy_from_slice(&header);
-    }
-    Ok(Bytes::from(buffer))
 }

@@ -49,6 +49,7 @@ pub struct Counts {
     pub moved: Family<Moved, Counter>,
     pub quarantines: Counter,
     pub scrub_replicas: Family<Finding, Counter>,
+    pub scrub_objects: Family<Finding, Counter>,
     pub scrub_read: Counter,
     pub scrub_due: Gauge,
     pub scrub_rounds: Counter,
@@ -68,6 +69,7 @@ impl Counts {
             moved: Family::default(),
             quarantines: Counter::default(),
             scrub_replicas: Family::default(),
+            scrub_objects: Family::default(),
             scrub_read: Counter::default(),
             scrub_due: Gauge::default(),
             scrub_rounds: Counter::default(),
@@ -92,6 +94,7 @@ impl Counts {
         to.register_with_unit("transferred", help, Unit::Bytes, self.moved.clone());
         to.register("quarantines", "Replicas found damaged or gone, by whomever", self.quarantines.clone());
         to.register("scrub_replicas", "Replicas the scrubber has read, by what it found", self.scrub_replicas.clone());
+        to.register("scrub_objects", "Objects of the S3 endpoint the scrubber has read, by what it found", self.scrub_objects.clone());
         to.register_with_unit("scrub_read", "Bytes the scrubber has read", Unit::Bytes, self.scrub_read.clone());
         let help = "Since the present replica that was longest not verified was, or since the start where nobody knows";
         to.register_with_unit("scrub_oldest", help, Unit::Seconds, self.scrub_oldest.clone());

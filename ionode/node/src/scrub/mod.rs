@@ -1,10 +1,11 @@
-//! The scrubber: reads every replica again and again, in the order of longest not verified, and acts on what it finds. Knows replicas by
-//! `replicas::matches_by` only, so where their bytes lie is none of its business.
+//! The scrubber: reads every replica again and again, in the order of longest not verified, then objects, and acts on what it finds. Knows
+//! replicas by `replicas::matches_by` only, so where their bytes lie is none of its business.
 //!
 //! The one rule: it is in nobody's way. It takes no lease, holds no lock while it reads, keeps to its rate and leaves the page cache as it was.
 
 pub mod cache;
 mod memory;
+mod objects;
 mod reading;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use tokio::runtime::Handle;
 use crate::metrics::{self, Finding};
 use crate::node::{Cause, Node};
 use crate::replicas;
+use objects::Walk;
 use reading::Reading;
 
 /// How many keys are looked at under one hold of the books.
@@ -46,9 +48,8 @@ pub fn start(node: Arc<Node>, manner: Manner) -> std::io::Result<Scrubber> {
     let runtime = Handle::current();
     let work = move || {
         reading::be_humble();
-        let mut round =
-            Round { reading: Reading::new(node.clone(), runtime.clone(), manner), node, runtime, manner, saved: Instant::now() };
-        round.run();
+        let reading = Reading::new(node.clone(), runtime.clone(), manner);
+        Round { reading, node, runtime, manner, saved: Instant::now(), walk: Walk::default() }.run();
     };
     std::thread::Builder::new().name("scrub".into()).spawn(work).map(Scrubber)
 }
@@ -73,6 +74,7 @@ struct Round {
     manner: Manner,
     reading: Reading,
     saved: Instant,
+    walk: Walk,
 }
 
 /// Whose turn it is, longest not verified first; and when the next one's comes if it is nobody's.
@@ -98,7 +100,8 @@ impl Round {
             metrics::counts().scrub_due.set(left as i64);
             metrics::counts().scrub_rounds.inc();
             self.save_if(!order.due.is_empty() && self.saved.elapsed() >= SAVE_EVERY);
-            self.rest(order.next_in);
+            let next_object_in = self.look_at_objects();
+            self.rest(order.next_in.min(next_object_in));
         }
         self.save_if(true);
     }
@@ -165,7 +168,7 @@ impl Round {
 
     /// Whether it matches; and, where it cannot be told, whether the disk is why.
     fn read(&mut self, replica: &Replica) -> (Result<bool, ApiError>, bool) {
-        self.reading.begin(&replica.key());
+        self.reading.begin(Some(&replica.key()));
         let outcome = replicas::is_there(&self.node, replica)
             .and_then(|there| Ok(there && replicas::matches_by(&self.node, replica, &mut |file, path| self.reading.digests(file, path))?));
         let outcome = match outcome {

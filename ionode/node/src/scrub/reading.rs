@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
+use stager_objects::Care;
 use tokio::runtime::Handle;
 
 use super::{cache, Manner};
@@ -33,7 +34,10 @@ pub struct Reading {
     /// When all that was read so far is paid for.
     paid_until: Instant,
     buffer: Vec<u8>,
-    key: ReplicaKey,
+    /// Whose content it is; `None`: an object's.
+    key: Option<ReplicaKey>,
+    /// Pages of the block that is read now that were in the cache before.
+    strangers: Vec<bool>,
     disk_failed: bool,
     read_files: bool,
 }
@@ -42,13 +46,12 @@ impl Reading {
     pub fn new(node: Arc<Node>, runtime: Handle, manner: Manner) -> Self {
         // Eight steps a second, so that a slow rate is not one long read and a long pause.
         let step_bytes = (manner.bytes_per_s / 8).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX) / cache::PAGE_BYTES * cache::PAGE_BYTES;
-        let key = ReplicaKey::new("", "");
-        let buffer = vec![0; step_bytes as usize];
-        Self { node, runtime, manner, paid_until: Instant::now(), buffer, key, disk_failed: false, read_files: false }
+        let (buffer, paid_until) = (vec![0; step_bytes as usize], Instant::now());
+        Self { node, runtime, manner, paid_until, buffer, key: None, strangers: Vec::new(), disk_failed: false, read_files: false }
     }
 
-    pub fn begin(&mut self, key: &ReplicaKey) {
-        self.key = key.clone();
+    pub fn begin(&mut self, key: Option<&ReplicaKey>) {
+        self.key = key.cloned();
         (self.disk_failed, self.read_files) = (false, false);
     }
 
@@ -95,10 +98,27 @@ impl Reading {
         self.paid_until = self.paid_until.max(Instant::now()) + cost;
         let wait = self.paid_until.saturating_duration_since(Instant::now());
         let ended = self.runtime.block_on(async { tokio::time::timeout(wait, self.node.ending.cancelled()).await }).is_ok();
-        if ended || self.node.books().index.readable(&self.key).is_err() {
-            return Err(ApiError::transient("cancelled", &self.key.file_id, format!("replica {} need not be verified any more", self.key)));
+        let unwanted = self.key.as_ref().is_some_and(|key| self.node.books().index.readable(key).is_err());
+        if ended || unwanted {
+            let subject = self.key.as_ref().map_or("objects", |key| &key.file_id);
+            return Err(ApiError::transient("cancelled", subject, format!("{subject} need not be verified any more")));
         }
         Ok(())
+    }
+}
+
+impl Care for Reading {
+    fn before(&mut self, file: Option<&File>, offset: u64, length: usize) -> Result<(), ApiError> {
+        if let Some(file) = file {
+            cache::no_read_ahead(file);
+            self.strangers = cache::resident(file, offset, length);
+        }
+        crate::metrics::counts().scrub_read.inc_by(length as u64);
+        self.pay((length as u64).max(if offset == 0 { FILE_COSTS_BYTES } else { 0 }))
+    }
+
+    fn after(&mut self, file: &File, offset: u64, length: usize) {
+        cache::let_go(file, offset, length, &self.strangers);
     }
 }
 

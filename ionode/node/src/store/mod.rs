@@ -103,6 +103,12 @@ impl Store {
         }
     }
 
+    /// A file's content where it lies in the log and no disk has to be waited for.
+    pub fn content_at_hand(&self, key: &ReplicaKey) -> Result<Option<Bytes>, ApiError> {
+        let found = self.log.get_at_hand(tables::REPLICAS, &tables::name(key))?;
+        Ok(found.filter(|(stat, _)| tables::in_log(stat)).map(|(_, bytes)| bytes))
+    }
+
     /// Which write of it, where a replica's content lies in the log.
     pub fn version_in_log(&self, key: &ReplicaKey) -> Result<Option<u64>, ApiError> {
         let name = tables::name(key);

@@ -64,6 +64,10 @@ pub fn kept(stat: &stager_store::Stat, key: &[u8]) -> Result<Kept, ApiError> {
     Ok(Kept { replica, in_log: *place == IN_LOG })
 }
 
+pub fn in_log(stat: &stager_store::Stat) -> bool {
+    stat.meta.first() == Some(&IN_LOG)
+}
+
 pub fn replicas(log: &Log) -> Result<impl Iterator<Item = Result<Kept, ApiError>>, ApiError> {
     Ok(log.scan(REPLICAS, b"")?.map(|found| found.and_then(|(key, stat)| kept(&stat, &key))))
 }

@@ -6,3 +6,4 @@ mod racing;
 mod shop;
 mod space;
 mod uploads;
+mod verify;

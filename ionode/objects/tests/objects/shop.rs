@@ -13,19 +13,20 @@ pub const INLINE: u64 = 1000;
 pub struct Shop {
     pub root: tempfile::TempDir,
     pub objects: Objects,
+    pub log: Arc<Log>,
     pub share_bytes: u64,
     /// Off where only kills are played, which fsync does not matter to.
     fsync: bool,
 }
 
-pub fn open(root: &Path, share_bytes: u64, fsync: bool) -> Objects {
+pub fn open(root: &Path, share_bytes: u64, fsync: bool) -> (Objects, Arc<Log>) {
     let sync = if fsync { Sync::Always } else { Sync::Never };
     let options = stager_store::Options { sync, segment_bytes: 64 << 10, index_cache_bytes: 1 << 20, ..Default::default() };
     let log = Arc::new(Log::open(root, options).unwrap().0);
-    let objects = Objects::open(log, root, Options { share_bytes, fsync, inline_bytes_max: INLINE }).unwrap();
+    let objects = Objects::open(log.clone(), root, Options { share_bytes, fsync, inline_bytes_max: INLINE }).unwrap();
     let swept = objects.look_for_garbage().unwrap();
     objects.remove_garbage(swept).unwrap();
-    objects
+    (objects, log)
 }
 
 /// Every byte, twice different for two seeds.
@@ -61,17 +62,17 @@ impl Shop {
 
     pub async fn with(share_bytes: u64, fsync: bool) -> Self {
         let root = directory(fsync);
-        let objects = open(root.path(), share_bytes, fsync);
+        let (objects, log) = open(root.path(), share_bytes, fsync);
         objects.create_bucket("bucket").await.unwrap();
-        Self { root, objects, share_bytes, fsync }
+        Self { root, objects, log, share_bytes, fsync }
     }
 
     /// What a killed process leaves: everything that was written, nothing that was to be.
     pub fn killed(&self) -> Self {
         let root = directory(self.fsync);
         copy_tree(self.root.path(), root.path());
-        let objects = open(root.path(), self.share_bytes, self.fsync);
-        Self { root, objects, share_bytes: self.share_bytes, fsync: self.fsync }
+        let (objects, log) = open(root.path(), self.share_bytes, self.fsync);
+        Self { root, objects, log, share_bytes: self.share_bytes, fsync: self.fsync }
     }
 
     pub fn files(&self) -> Vec<PathBuf> {
