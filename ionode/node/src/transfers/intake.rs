@@ -14,7 +14,7 @@ use bytes::Bytes;
 use stager_core::error::ApiError;
 use stager_core::record::{Partial, Record};
 use stager_core::watermark::Watermark;
-use stager_origins::Sink;
+use stager_origins::{Sink, Urgency};
 use tokio::sync::watch;
 
 use super::fetch::misplaced;
@@ -112,6 +112,10 @@ impl Sink for Intake {
         let (file, path) = (self.file.clone(), self.path.clone());
         blocking(move || file.write_all_at(&chunk, offset).map_err(at("writing", &path))).await?;
         self.note(offset, length)
+    }
+
+    fn urgency(&self) -> Urgency {
+        self.job.urgency.clone()
     }
 }
 

@@ -9,7 +9,7 @@ mod run;
 mod small;
 mod upload;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -17,10 +17,11 @@ use std::time::Instant;
 use stager_core::error::ApiError;
 use stager_core::ids::{check_id, check_relative_path};
 use stager_core::index::Index;
-use stager_core::queue::Queue;
+use stager_core::queue::{Queue, DEMAND_BELOW};
 use stager_core::record::{Partial, Source};
 use stager_core::replica::ReplicaKey;
 use stager_core::space::Holder;
+use stager_origins::Urgency;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -30,16 +31,25 @@ use crate::wire::{
     Event, FetchRequest, Place, TransferAnswer, TransferKind, TransferRequest, TransferState, TransferStatus, UploadRequest,
 };
 
-#[derive(Default)]
 pub struct Transfers {
     desk: Mutex<Desk>,
     tracker: TaskTracker,
+    /// What the queue's times count from.
+    begun: Instant,
+}
+
+impl Default for Transfers {
+    fn default() -> Self {
+        Self { desk: Mutex::default(), tracker: TaskTracker::default(), begun: Instant::now() }
+    }
 }
 
 #[derive(Default)]
 struct Desk {
     queue: Queue,
     table: HashMap<String, Transfer>,
+    /// What fetches that are not over are to make.
+    fetching: HashSet<ReplicaKey>,
 }
 
 struct Transfer {
@@ -48,6 +58,7 @@ struct Transfer {
     state: TransferStatus,
     bytes_total: u64,
     progress: Arc<AtomicU64>,
+    urgency: Urgency,
     started: Option<Instant>,
     cancel: CancellationToken,
     event: Option<Event>,
@@ -114,6 +125,7 @@ impl Transfer {
             bytes_total,
             state: TransferStatus::Queued,
             progress: Arc::default(),
+            urgency: Urgency::default(),
             started: None,
             cancel: CancellationToken::new(),
             event: None,
@@ -202,6 +214,7 @@ pub fn put(node: &Arc<Node>, cause: Cause, transfer_id: &str, request: TransferR
     let mut desk = node.transfers.desk();
     if let Some(known) = desk.table.get(transfer_id) {
         let answer = known.answer();
+        known.urgency.set(request.priority() < DEMAND_BELOW);
         desk.queue.set_priority(transfer_id, request.priority());
         return Ok(answer);
     }
@@ -211,9 +224,13 @@ pub fn put(node: &Arc<Node>, cause: Cause, transfer_id: &str, request: TransferR
         TransferRequest::Fetch(fetch) => accept_fetch(node, &desk, &cause, transfer_id, fetch)?,
         TransferRequest::Upload(upload) => accept_upload(node, &cause, transfer_id, upload)?,
     };
+    transfer.urgency.set(request.priority() < DEMAND_BELOW);
     let answer = transfer.answer();
     if transfer.state == TransferStatus::Queued {
         desk.queue.push(&request.place().origin_id, transfer_id, request.priority());
+        if request.kind() == TransferKind::Fetch {
+            desk.fetching.insert(key);
+        }
     }
     desk.table.insert(transfer_id.to_string(), transfer);
     drop(desk);
@@ -236,9 +253,7 @@ fn accept_fetch(node: &Node, desk: &Desk, cause: &Cause, transfer_id: &str, fetc
         return Ok(transfer);
     }
     let taken = node.books().index.replica(&key).is_some() || node.books().index.is_leaving(&key);
-    let busy =
-        desk.table.values().any(|other| !other.is_over() && other.request.kind() == TransferKind::Fetch && other.request.key() == key);
-    if taken || busy {
+    if taken || desk.fetching.contains(&key) {
         let message = format!("replica {key} is being made, deleted or quarantined on this node; fetch it under a new generation");
         return Err(ApiError::refused("replica_busy", &key.file_id, message));
     }

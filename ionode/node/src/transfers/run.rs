@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
 use stager_core::error::{ApiError, Class};
-use stager_core::queue::Outcome;
+use stager_core::learn::{End, Outcome};
 use stager_core::replica::Replica;
 use stager_core::space::Holder;
-use stager_origins::Verified;
+use stager_origins::{Urgency, Verified};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -29,6 +29,7 @@ pub(super) struct Job {
     pub id: String,
     pub cause: Cause,
     pub progress: Arc<AtomicU64>,
+    pub urgency: Urgency,
     pub cancel: CancellationToken,
     arrived: Counter,
     sent: Counter,
@@ -39,7 +40,7 @@ impl Job {
         let origin = node.origin(&transfer.request.place().origin_id).map_or(OTHER.to_string(), |open| open.label);
         let moved = |direction| metrics::counts().moved.get_or_create_owned(&Bytes { origin: origin.clone(), direction });
         let (cause, progress, cancel) = (transfer.cause.clone(), transfer.progress.clone(), transfer.cancel.clone());
-        Self { id, cause, progress, cancel, arrived: moved("in"), sent: moved("out") }
+        Self { id, cause, progress, urgency: transfer.urgency.clone(), cancel, arrived: moved("in"), sent: moved("out") }
     }
 
     /// What each line says that is written while it runs.
@@ -114,6 +115,7 @@ fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, outcome: Result<M
         Err(error) if error.class == Class::Transient && !job.cancel.is_cancelled() => Outcome::Overload,
         Err(_) => Outcome::Neutral,
     };
+    let bytes = outcome.as_ref().map_or(0, |moved| moved.bytes_moved);
     let (state, fact) = match outcome {
         Ok(moved) => (
             TransferStatus::Done,
@@ -126,7 +128,8 @@ fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, outcome: Result<M
         }
     };
     metrics::counts().transfer_duration.get_or_create(&OfKind { kind: request.kind().word() }).observe(took.as_secs_f64());
-    node.transfers.desk().queue.finished(&request.place().origin_id, load);
+    let done = End { outcome: load, bytes, at: node.transfers.begun.elapsed() };
+    node.transfers.desk().queue.finished(&request.place().origin_id, done);
     settle(node, &job.id, &job.cause, state, fact);
     start_waiting(node);
 }
@@ -174,6 +177,10 @@ fn settle(node: &Node, transfer_id: &str, cause: &Cause, state: TransferStatus, 
     if let Some(transfer) = desk.table.get_mut(transfer_id) {
         transfer.state = state;
         transfer.event = Some(event);
+        if transfer.request.kind() == TransferKind::Fetch {
+            let key = transfer.request.key();
+            desk.fetching.remove(&key);
+        }
     }
 }
 

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use stager_core::error::ApiError;
 use stager_core::space::Holder;
 use stager_core::watermark::Watermark;
-use stager_origins::{Entry, Origin, Sink};
+use stager_origins::{Entry, Origin, Sink, Urgency};
 
 use super::arrival;
-use super::fetch::{judge, misplaced, short, Witness, STALL};
+use super::fetch::{judge, misplaced, short, unchanged, Witness, STALL};
 use super::run::{watched, Job, Moved};
 use crate::node::Node;
 use crate::store::digest::Hasher;
@@ -38,6 +38,10 @@ impl Sink for Gather {
         self.job.arrived(length);
         Ok(())
     }
+
+    fn urgency(&self) -> Urgency {
+        self.job.urgency.clone()
+    }
 }
 
 pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, entry: &Entry, origin: &dyn Origin) -> Result<Moved, ApiError> {
@@ -46,6 +50,8 @@ pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, e
     let sink = Gather { subject: entry.path.clone(), content, job: job.clone() };
     if size_bytes > 0 {
         watched(node, job, &entry.path, STALL, origin.fetch(entry, std::slice::from_ref(&(0..size_bytes)), &sink)).await?;
+    } else {
+        watched(node, job, &entry.path, STALL, unchanged(origin, entry)).await?;
     }
     let (content, mark) = sink.content.into_inner().expect("nobody panics here");
     if !mark.is_complete() {
