@@ -34,7 +34,7 @@ const READ_BYTES_MIN: u64 = 1 << 20;
 const READ_BYTES_MAX: u64 = 8 << 20;
 const READS_IN_FLIGHT: usize = 32;
 const GATHER_BYTES: u64 = 512 << 10;
-const STATS_IN_FLIGHT: usize = 32;
+const STATS_IN_FLIGHT: usize = 64;
 /// Many more than fetches run at once; each looks just before it asks.
 const HEARD_MAX: usize = 4096;
 /// Without an ETag: times come in whole seconds, so two seconds of age need three of difference.

@@ -32,7 +32,7 @@ use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded, Ve
 use link::Link;
 use pool::{Pool, Work};
 
-const STATS_IN_FLIGHT: usize = 64;
+const STATS_IN_FLIGHT: usize = 256;
 /// Modification times come in whole seconds, so two seconds of age need three of difference.
 const SETTLED_AFTER_S: i64 = 3;
 /// SSH_FXE_STATVFS_ST_RDONLY of statvfs@openssh.com.
