@@ -26,10 +26,12 @@ mod s3;
 mod sftp;
 mod turns;
 mod verify;
+mod window;
 
 pub use cli::cli;
 pub use config::{open, Addressing, FileConfig, HttpConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
 pub use http::{HttpOrigin, Patience};
+pub use pace::Urgency;
 pub use s3::S3Origin;
 pub use sftp::{SftpOrigin, Timing};
 pub use verify::{content_blake3, verify_content, VerifyAnswer};
@@ -109,6 +111,10 @@ impl Listing {
 #[async_trait]
 pub trait Sink: Send + Sync {
     async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError>;
+    /// Urgent bytes overtake others on the way from the same origin.
+    fn urgency(&self) -> Urgency {
+        Urgency::default()
+    }
 }
 
 /// A local file to be uploaded, with what its content must be.
@@ -166,6 +172,10 @@ pub trait Origin: Send + Sync {
     /// Reads `ranges` of the content that has `expected.token` into the sink. A changed token is `source_changed`; fewer bytes than asked
     /// is `short_read`.
     async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError>;
+    /// Whether a stat before a fetch says more than the token does: the checksums that a server keeps, for one.
+    fn look_before(&self) -> bool {
+        true
+    }
     /// Appears atomically and verified, or not at all. Same content there already: adopted.
     async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError>;
     /// Makes a directory (for empty directories of a directory final). Object stores do nothing.

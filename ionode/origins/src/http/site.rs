@@ -33,7 +33,7 @@ pub struct Site {
     client: Client,
     base: Base,
     pub place: String,
-    pub pace: Pace,
+    pub pace: Arc<Pace>,
     pub connections_max: usize,
     connections: Arc<Semaphore>,
     /// Nothing is asked before: the server said so.

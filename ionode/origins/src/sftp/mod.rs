@@ -32,7 +32,7 @@ use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded, Ve
 use link::Link;
 use pool::{Pool, Work};
 
-const STATS_IN_FLIGHT: usize = 64;
+const STATS_IN_FLIGHT: usize = 256;
 /// Modification times come in whole seconds, so two seconds of age need three of difference.
 const SETTLED_AFTER_S: i64 = 3;
 /// SSH_FXE_STATVFS_ST_RDONLY of statvfs@openssh.com.
@@ -60,7 +60,7 @@ pub struct SftpOrigin {
 
 /// What all calls share.
 struct Site {
-    pool: Pool,
+    pool: Arc<Pool>,
     place: Arc<str>,
     base: String,
     pace: Arc<Pace>,
@@ -87,10 +87,10 @@ impl SftpOrigin {
             ));
         }
         let site = Site {
-            pool: Pool::new(config.clone(), place.clone(), timing),
+            pool: Arc::new(Pool::new(config.clone(), place.clone(), timing)),
             place,
             base,
-            pace: Arc::new(Pace::new(config.bandwidth_bytes_per_s_max)),
+            pace: Pace::new(config.bandwidth_bytes_per_s_max),
             clock_ahead_s: AtomicI64::new(0),
             shell: AtomicBool::new(config.shell_checksum),
         };
@@ -268,6 +268,10 @@ impl Origin for SftpOrigin {
 
     async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError> {
         read::fetch(&self.site, expected, ranges, sink).await
+    }
+
+    fn look_before(&self) -> bool {
+        false
     }
 
     async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError> {
