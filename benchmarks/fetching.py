@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -28,9 +29,10 @@ from tests.testbed.s3 import S3
 from tests.testbed.sshd import Sshd
 from tests.testbed.usage import cpu_of
 from tests.testbed.waiting import wait_until
+from tests.testbed.web import Web
 
-ROUND_S_MAX = 900
 STREAMS = (1, 4, 8)
+OPENSSH = "OpenSSH sftp"
 SPACE_BYTES = 1 << 42
 CALLERS = 4
 PATHS_AT_ONCE = 250
@@ -44,10 +46,19 @@ class Wanted:
     root: str
     paths: tuple[str, ...]
     size_bytes: int
+    limit_s: float
 
     @property
     def is_large(self) -> bool:
         return len(self.paths) == 1
+
+
+class OutOfTime(Exception):
+    """Stopped at the limit; the processor time until then."""
+
+    def __init__(self, cpu_s: float) -> None:
+        super().__init__("not done within its time")
+        self.cpu_s = cpu_s
 
 
 # Fetches and gives the processor time that it took, in seconds.
@@ -65,8 +76,11 @@ class Peer:
         assert self.fetch is not None
         yield self.fetch
 
+    def brought_bytes(self, target: Path) -> int:
+        return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+
     def check(self, wanted: Wanted, target: Path) -> None:
-        got = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+        got = self.brought_bytes(target)
         assert got == wanted.size_bytes, f"{self.name} brought {got} bytes of {wanted.size_bytes}"
 
 
@@ -75,20 +89,20 @@ def children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def run(host: Host, argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> float:
-    """Processor time of the program and all that it waited for."""
+def run(host: Host, wanted: Wanted, argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> float:
+    """Processor time of the program and all that it waited for; stopped with all its children at the limit."""
     # Proxies and certificates of this machine's own way out have no meaning on a host of the bed.
     kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower() and name != "AWS_CA_BUNDLE"}
     before = children_s()
-    done = subprocess.run(
-        host.command(argv),
-        env=kept | dict(env or {}),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=ROUND_S_MAX,
-    )
-    assert done.returncode == 0, f"{argv[0]} ended with {done.returncode}: {(done.stderr or done.stdout)[-300:]}"
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    program = subprocess.Popen(host.command(argv), env=kept | dict(env or {}), text=True, start_new_session=True, **pipes)
+    try:
+        said, _ = program.communicate(timeout=wanted.limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(program.pid, signal.SIGKILL)
+        program.communicate()
+        raise OutOfTime(children_s() - before) from None
+    assert program.returncode == 0, f"{argv[0]} ended with {program.returncode}: {said[-300:]}"
     return children_s() - before
 
 
@@ -152,7 +166,7 @@ class Node(Peer):
         for caller in callers:
             caller.start()
         left = len(paths)
-        for event in node.events(wait_s=60):
+        for event in node.events(wait_s=wanted.limit_s):
             assert event["kind"] == "transfer_done", f"{event}"
             left -= 1
             if left == 0:
@@ -188,17 +202,17 @@ def sftp_peers(server: Sshd, node: Host, wanted: Wanted, place: Path) -> list[Pe
     source = f"{server.data}/{wanted.root}"
     recursive = [] if wanted.is_large else ["-r"]
 
-    def openssh(_: Wanted, target: Path) -> float:
-        return run(node, ["sftp", "-q", "-F", config, *recursive, f"lab:{source}", f"{target}/"])
+    def openssh(wanted: Wanted, target: Path) -> float:
+        return run(node, wanted, ["sftp", "-q", "-F", config, *recursive, f"lab:{source}", f"{target}/"])
 
-    def tar(_: Wanted, target: Path) -> float:
+    def tar(wanted: Wanted, target: Path) -> float:
         line = 'ssh -F "$0" lab "tar -C \'$1\' -cf - \'$2\'" | tar -C "$3" -xf -'
-        return run(node, ["bash", "-o", "pipefail", "-c", line, config, server.data, wanted.root, target])
+        return run(node, wanted, ["bash", "-o", "pipefail", "-c", line, config, server.data, wanted.root, target])
 
-    def sshfs(_: Wanted, target: Path) -> float:
+    def sshfs(wanted: Wanted, target: Path) -> float:
         return through_mount(server, node, config, wanted, target, place)
 
-    peers = [tool("OpenSSH sftp", "sftp", "openssh-client", openssh), tool("sshfs", "sshfs", "sshfs", sshfs)]
+    peers = [tool(OPENSSH, "sftp", "openssh-client", openssh), tool("sshfs", "sshfs", "sshfs", sshfs)]
     if not wanted.is_large:
         peers.append(tool("tar over ssh", "tar", "tar", tar))
     settings = {"TYPE": "sftp", "HOST": server.where.address, "PORT": str(server.port), "USER": server.user}
@@ -215,8 +229,11 @@ def through_mount(server: Sshd, node: Host, config: Path, wanted: Wanted, target
     try:
         wait_until(lambda: daemon.gone() or mount.is_mount(), "sshfs", 20)
         assert not daemon.gone(), f"sshfs: {daemon.log_text()[-300:]}"
-        copied = run(node, ["cp", "-r", mount / wanted.root, target])
-        return copied + sum(cpu_of(pid).own_s for pid in [daemon.pid, *descendants(daemon.pid)])
+        mounts_s = lambda: sum(cpu_of(pid).own_s for pid in [daemon.pid, *descendants(daemon.pid)])  # noqa: E731
+        try:
+            return run(node, wanted, ["cp", "-r", mount / wanted.root, target]) + mounts_s()
+        except OutOfTime as cut:
+            raise OutOfTime(cut.cpu_s + mounts_s()) from None
     finally:
         subprocess.run(["umount", "--lazy", str(mount)], capture_output=True)
         daemon.stop()
@@ -227,7 +244,7 @@ def rclone_peers(settings: Mapping[str, str], source: str, node: Host, wanted: W
 
     def with_streams(streams: int) -> Fetch:
         several = ["--multi-thread-streams", str(streams), "--multi-thread-cutoff", "1M", "--transfers", str(streams), "--checkers", "8"]
-        return lambda _, target: run(node, ["rclone", "copy", "-q", *several, f"lab:{source}", target], env)
+        return lambda wanted, target: run(node, wanted, ["rclone", "copy", "-q", *several, f"lab:{source}", target], env)
 
     return [tool(f"rclone, {streams} streams", "rclone", "rclone", with_streams(streams)) for streams in STREAMS]
 
@@ -252,13 +269,25 @@ def s3_peers(server: S3, bucket: str, node: Host, wanted: Wanted, place: Path) -
     script = place / "with_boto3.py"
     script.write_text(BOTO3)
 
-    def boto3(_: Wanted, target: Path) -> float:
-        return run(node, [sys.executable, script, server.endpoint, bucket, target, *wanted.paths], env)
+    def boto3(wanted: Wanted, target: Path) -> float:
+        return run(node, wanted, [sys.executable, script, server.endpoint, bucket, target, *wanted.paths], env)
 
-    def aws(_: Wanted, target: Path) -> float:
+    def aws(wanted: Wanted, target: Path) -> float:
         argv = ["aws", "--endpoint-url", server.endpoint, "s3", "cp", "--only-show-errors"]
-        return run(node, [*argv, *([] if wanted.is_large else ["--recursive"]), f"s3://{bucket}/{wanted.root}", f"{target}/"], env)
+        return run(node, wanted, [*argv, *([] if wanted.is_large else ["--recursive"]), f"s3://{bucket}/{wanted.root}", f"{target}/"], env)
 
     settings = {"TYPE": "s3", "PROVIDER": "Other", "ENDPOINT": server.endpoint, "ACCESS_KEY_ID": server.access_key}
     settings |= {"SECRET_ACCESS_KEY": server.secret_key, "REGION": server.region, "FORCE_PATH_STYLE": "true"}
     return [Peer("boto3", boto3), tool("aws CLI", "aws", "awscli", aws), *rclone_peers(settings, f"{bucket}/{wanted.root}", node, wanted)]
+
+
+def http_peers(server: Web, node: Host, wanted: Wanted, place: Path) -> list[Peer]:
+    """curl is given the names; rclone reads them from nginx's index."""
+
+    def curl(wanted: Wanted, target: Path) -> float:
+        names = place / "urls"
+        names.write_text("".join(f'url = "{server.url()}/{path}"\noutput = "{target}/{Path(path).name}"\n' for path in wanted.paths))
+        return run(node, wanted, ["curl", "--silent", "--show-error", "--fail", "--parallel", "--parallel-max", "8", "--config", names])
+
+    settings = {"TYPE": "http", "URL": f"{server.url()}/"}
+    return [tool("curl, 8 at once", "curl", "curl", curl), *rclone_peers(settings, wanted.root, node, wanted)]
