@@ -16,9 +16,10 @@ from tests.testbed.network import Network, Wan
 from tests.testbed.s3 import running_s3
 from tests.testbed.sshd import Sshd, running_sshd
 from tests.testbed.waiting import wait_until
+from tests.testbed.web import running_web
 
 LINE = Wan(rtt_s=0.03, rate_mbit_s=100)
-PREFETCH, DEMAND = 10, 0
+PREFETCH, DEMAND, WRITE_BACK = 10, 0, 20
 REFUSALS = re.compile(r"MaxStartups|drop connection|no more sessions|maximum authentication|Too many|refused", re.IGNORECASE)
 
 
@@ -36,15 +37,15 @@ def make(place: Path, sizes: dict[str, int]) -> None:
         os.utime(place / name, (1_700_000_000, 1_700_000_000))
 
 
-def fetch(node: IoNode, entry: dict[str, Any], priority: int) -> None:
+def fetch(node: IoNode, entry: dict[str, Any], priority: int, origin: str = "o") -> None:
     name = entry["path"]
     expected = {"size_bytes": entry["size_bytes"], "token": entry["token"], "blake3": None, "sha256": None}
-    body = {"kind": "fetch", "file_id": name, "generation": "g", "source": {"origin_id": "o", "path": name}, "expected": expected}
+    body = {"kind": "fetch", "file_id": name, "generation": "g", "source": {"origin_id": origin, "path": name}, "expected": expected}
     node.do("PUT", f"/v1/transfers/t-{name}", body | {"priority": priority, "executable": False})
 
 
-def stat(node: IoNode, names: Sequence[str]) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = node.do("POST", "/v1/origins/o/stat", {"paths": list(names)})["entries"]
+def stat(node: IoNode, names: Sequence[str], origin: str = "o") -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = node.do("POST", f"/v1/origins/{origin}/stat", {"paths": list(names)})["entries"]
     return entries
 
 
@@ -101,6 +102,49 @@ def test_a_file_that_a_job_waits_for_gets_most_of_a_full_line_from_s3(net: Netwo
         node = ionode(where=net.host("node0"))
         node.do("PUT", "/v1/origins/o", s3.origin("bucket"))
         most_of_the_line_is_had(node)
+
+
+def test_a_file_that_a_job_waits_for_gets_most_of_a_full_line_from_the_web(
+    net: Network, short_dir: Path, ionode: Callable[..., IoNode]
+) -> None:
+    with running_web(short_dir / "web", where=net.host("archive", wan=LINE)) as web:
+        make(web.data, SIZES)
+        node = ionode(where=net.host("node0"))
+        node.do("PUT", "/v1/origins/o", web.origin())
+        most_of_the_line_is_had(node)
+
+
+def upload(node: IoNode, name: str, priority: int) -> None:
+    body = {"kind": "upload", "file_id": name, "generation": "g", "destination": {"origin_id": "o", "path": name}, "on_exists": "fail"}
+    node.do("PUT", f"/v1/transfers/u-{name}", body | {"verify": "auto", "priority": priority, "make_executable": False})
+
+
+def seconds_until_there(node: IoNode, name: str) -> float:
+    begin = time.monotonic()
+    upload(node, name, DEMAND)
+    assert node.event_of(f"u-{name}")["kind"] == "transfer_done"
+    return time.monotonic() - begin
+
+
+def test_an_upload_that_is_waited_for_gets_most_of_a_full_line_to_sftp(
+    net: Network, lab: Sshd, short_dir: Path, ionode: Callable[..., IoNode]
+) -> None:
+    (short_dir / "here").mkdir()
+    make(short_dir / "here", SIZES)
+    node = ionode(where=net.host("node0"))
+    node.do("PUT", "/v1/origins/here", {"kind": "file", "base_path": str(short_dir / "here")})
+    node.do("PUT", "/v1/origins/o", lab.origin(shell_checksum=True))
+    for entry in stat(node, list(SIZES), "here"):
+        fetch(node, entry, DEMAND, "here")
+    assert {event["kind"] for event in ends(node, len(SIZES))} == {"transfer_done"}
+    *large, alone, wanted = SIZES
+    alone_s = seconds_until_there(node, alone)
+    for name in large:
+        upload(node, name, WRITE_BACK)
+    moved_before = moved_bytes(node)
+    wait_until(lambda: moved_bytes(node) > moved_before + 30_000_000, "write-back to fill the line", 30)
+    taken_s = seconds_until_there(node, wanted)
+    assert taken_s < 3 * alone_s, f"{taken_s:.2f} s, alone {alone_s:.2f} s"
 
 
 def test_a_stock_sshd_refuses_nothing_and_small_files_fill_the_line(net: Network, lab: Sshd, ionode: Callable[..., IoNode]) -> None:

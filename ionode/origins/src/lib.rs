@@ -128,6 +128,8 @@ pub struct Upload<'a> {
     pub executable: bool,
     /// Unique for this content's way to this path, the same for every transfer that tries it: part of the temporary name.
     pub transfer_id: &'a str,
+    /// Urgent bytes overtake others on the way to the same origin, and on the way back when they are read to be verified.
+    pub urgency: Urgency,
     /// Told of each piece the origin has taken: its bytes, not their sum.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
 }
@@ -172,8 +174,9 @@ pub trait Origin: Send + Sync {
     /// Reads `ranges` of the content that has `expected.token` into the sink. A changed token is `source_changed`; fewer bytes than asked
     /// is `short_read`.
     async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError>;
-    /// Whether a stat before a fetch says more than the token does: the checksums that a server keeps, for one.
-    fn look_before(&self) -> bool {
+    /// Whether a stat before a fetch says more than its token and the fetch itself do: the checksums that a server keeps, for one. `whole`:
+    /// all of the file will be fetched by one call, and `said` is asked after it.
+    fn look_before(&self, _expected: &Entry, _whole: bool) -> bool {
         true
     }
     /// Appears atomically and verified, or not at all. Same content there already: adopted.
@@ -193,7 +196,13 @@ pub trait Origin: Send + Sync {
         false
     }
     /// Where it was asked for: what the origin holds, looked at once more after it was fetched. An error where it is another content.
-    async fn confirm(&self, _entry: &Entry, _blake3: blake3::Hash, _sha256: &str) -> Result<Option<Verified>, ApiError> {
+    async fn confirm(
+        &self,
+        _entry: &Entry,
+        _blake3: blake3::Hash,
+        _sha256: &str,
+        _urgency: &Urgency,
+    ) -> Result<Option<Verified>, ApiError> {
         Ok(None)
     }
     /// What its tokens say turned out to be no MD5 (an encrypted bucket's): no more of it.

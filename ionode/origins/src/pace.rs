@@ -33,6 +33,7 @@ impl Urgency {
 
 pub struct Pace {
     bytes_per_s_max: Option<u64>,
+    flights_max: usize,
     desk: Mutex<Desk>,
 }
 
@@ -40,6 +41,7 @@ struct Desk {
     /// When all that was allowed so far has passed at the rate.
     paid_until: Instant,
     under_way: u64,
+    flights: usize,
     window: Window,
     waiting: VecDeque<Waiter>,
     urgent_turns: usize,
@@ -50,7 +52,7 @@ struct Desk {
 struct Waiter {
     bytes: u64,
     urgency: Urgency,
-    /// Uploads and local files only keep to the bandwidth.
+    /// Local files, and uploads in large pieces, only keep to the bandwidth.
     counts: bool,
     turn: oneshot::Sender<Flight>,
 }
@@ -63,6 +65,10 @@ pub struct Flight {
 }
 
 impl Flight {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// All of them have arrived: that says how far and how wide the way is.
     pub fn landed(self) {
         let mut desk = self.pace.desk();
@@ -74,7 +80,7 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.pace.desk().under_way -= self.bytes;
+            self.pace.desk().give_back(self.bytes);
             self.pace.look();
         }
     }
@@ -88,10 +94,22 @@ enum Next {
 
 impl Pace {
     pub fn new(bytes_per_s_max: Option<u64>) -> Arc<Self> {
+        Self::with_flights_max(bytes_per_s_max, usize::MAX)
+    }
+
+    /// Where each flight takes a connection of its own, a turn is given only to what has one: no other queue lies behind this.
+    pub fn with_flights_max(bytes_per_s_max: Option<u64>, flights_max: usize) -> Arc<Self> {
         let now = Instant::now();
-        let desk =
-            Desk { paid_until: now, under_way: 0, window: Window::new(now), waiting: VecDeque::new(), urgent_turns: 0, look_at: None };
-        Arc::new(Self { bytes_per_s_max: bytes_per_s_max.filter(|rate| *rate > 0), desk: Mutex::new(desk) })
+        let desk = Desk {
+            paid_until: now,
+            under_way: 0,
+            flights: 0,
+            window: Window::new(now),
+            waiting: VecDeque::new(),
+            urgent_turns: 0,
+            look_at: None,
+        };
+        Arc::new(Self { bytes_per_s_max: bytes_per_s_max.filter(|rate| *rate > 0), flights_max, desk: Mutex::new(desk) })
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
@@ -99,9 +117,9 @@ impl Pace {
     }
 
     /// Waits until so many bytes may pass.
-    pub async fn take(self: &Arc<Self>, bytes: u64) {
+    pub async fn take(self: &Arc<Self>, bytes: u64, urgency: &Urgency) {
         if self.bytes_per_s_max.is_some() {
-            self.turn(bytes, Urgency::default(), false).await;
+            self.turn(bytes, urgency.clone(), false).await;
         }
     }
 
@@ -129,7 +147,7 @@ impl Pace {
         let mut desk = self.desk();
         let now = Instant::now();
         loop {
-            match desk.next(self.bytes_per_s_max, now) {
+            match desk.next(self.bytes_per_s_max, self.flights_max, now) {
                 Next::Go(at) => {
                     let waiter = desk.waiting.remove(at).expect("it was found there");
                     let bytes = if waiter.counts { waiter.bytes } else { 0 };
@@ -162,9 +180,9 @@ impl Pace {
 }
 
 impl Desk {
-    fn next(&mut self, rate: Option<u64>, now: Instant) -> Next {
+    fn next(&mut self, rate: Option<u64>, flights_max: usize, now: Instant) -> Next {
         self.waiting.retain(|waiter| !waiter.turn.is_closed());
-        let Some(at) = self.first() else { return Next::Nobody };
+        let Some(at) = self.first(flights_max) else { return Next::Nobody };
         let Some(rate) = rate else { return Next::Go(at) };
         match self.passed_at(self.waiting[at].bytes, rate).checked_sub(BURST) {
             Some(due) if due > now => Next::At(due),
@@ -184,11 +202,11 @@ impl Desk {
     }
 
     /// Urgent ones first, then by age; of those that count, none while the window is full.
-    fn first(&self) -> Option<usize> {
+    fn first(&self, flights_max: usize) -> Option<usize> {
         let of = |urgent: bool| {
             let first =
                 |counts: bool| self.waiting.iter().position(|waiter| waiter.counts == counts && waiter.urgency.is_urgent() == urgent);
-            let counted = first(true).filter(|at| self.has_room(self.waiting[*at].bytes));
+            let counted = first(true).filter(|at| self.flights < flights_max && self.has_room(self.waiting[*at].bytes));
             [counted, first(false)].into_iter().flatten().min()
         };
         if self.urgent_turns + 1 >= TURNS_OF_URGENT {
@@ -199,6 +217,11 @@ impl Desk {
 
     fn has_room(&self, bytes: u64) -> bool {
         self.under_way == 0 || self.under_way + bytes <= self.window.bytes()
+    }
+
+    fn give_back(&mut self, bytes: u64) {
+        self.under_way -= bytes;
+        self.flights -= 1;
     }
 
     fn passed_at(&self, bytes: u64, rate: u64) -> Instant {
@@ -216,6 +239,7 @@ impl Desk {
                 self.window.starts(now);
             }
             self.under_way += waiter.bytes;
+            self.flights += 1;
         }
     }
 }
@@ -236,13 +260,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_rate_is_kept_by_all_together() {
-        let pace = Pace::new(Some(1_000_000));
+        let (pace, turn) = (Pace::new(Some(1_000_000)), Urgency::default());
         let started = Instant::now();
-        futures::future::join_all((0..6).map(|_| pace.take(100_000))).await;
+        futures::future::join_all((0..6).map(|_| pace.take(100_000, &turn))).await;
         assert!(started.elapsed() >= Duration::from_millis(390), "{:?}", started.elapsed());
         let free = Pace::new(None);
         let started = Instant::now();
-        free.take(u64::MAX).await;
+        free.take(u64::MAX, &turn).await;
         assert!(started.elapsed() < Duration::from_millis(100));
     }
 
@@ -267,9 +291,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn below_a_rate_urgent_uploads_overtake_too() {
+        let (pace, patient) = (Pace::new(Some(1_000_000)), Urgency::default());
+        let mut others: FuturesUnordered<_> = (0..20).map(|_| pace.take(100_000, &patient)).collect();
+        let begun = Instant::now();
+        others.next().await;
+        pace.take(100_000, &urgent()).await;
+        assert!(begun.elapsed() <= Duration::from_millis(350), "it came after {:?}", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn no_more_fly_than_there_are_connections_and_the_next_is_an_urgent_one() {
+        let (pace, patient) = (Pace::with_flights_max(None, 2), Urgency::default());
+        let mut flights = vec![pace.fly(1, patient.clone()).await, pace.fly(1, patient.clone()).await];
+        let (mut first, mut second) = (Box::pin(pace.fly(1, patient.clone())), Box::pin(pace.fly(1, urgent())));
+        assert!(futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_pending());
+        flights.pop();
+        assert!(futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_ready());
+    }
+
+    #[tokio::test]
     async fn what_nobody_waits_for_gets_some_turns_too() {
         let pace = Pace::new(Some(10_000_000));
-        pace.take(2_000_000).await;
+        pace.take(2_000_000, &Urgency::default()).await;
         let mut pushing: FuturesUnordered<_> = (0..4).map(|_| pace.fly(100_000, urgent())).collect();
         let patient = async {
             for _ in 0..10 {

@@ -45,7 +45,7 @@ pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, c
             return Err(error);
         }
     };
-    if entry.size_bytes <= node.store.inline_bytes_max && request.stripe.is_none() {
+    if at_once(node, request, entry.size_bytes) {
         if let Some(partial) = claimed {
             discard(node, &partial.key).await;
         }
@@ -63,11 +63,17 @@ pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, c
     }
 }
 
+/// Into memory, and into the log from there.
+fn at_once(node: &Node, request: &FetchRequest, size_bytes: u64) -> bool {
+    size_bytes <= node.store.inline_bytes_max && request.stripe.is_none()
+}
+
 /// The source as it is now, if it is what was asked for.
 async fn before(node: &Arc<Node>, job: &Job, request: &FetchRequest) -> Result<(Entry, Arc<dyn Origin>, Source), ApiError> {
     let open = node.origin(&request.source.origin_id)?;
     let path = &request.source.path;
-    if let Some(entry) = declared(path, &request.expected).filter(|_| !open.origin.look_before()) {
+    let whole = at_once(node, request, request.expected.size_bytes);
+    if let Some(entry) = declared(path, &request.expected).filter(|entry| !open.origin.look_before(entry, whole)) {
         let source = source(request, &open.identity, &entry.token);
         return Ok((entry, open.origin, source));
     }

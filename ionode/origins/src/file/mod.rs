@@ -210,7 +210,7 @@ impl Origin for FileOrigin {
             .map(|piece| {
                 let (site, handle, path, offset) = (self.site.clone(), handle.clone(), expected.path.clone(), piece.start);
                 async move {
-                    self.site.pace.take(piece.end - piece.start).await;
+                    self.site.pace.take(piece.end - piece.start, &sink.urgency()).await;
                     let chunk = blocking(move || site.read(&handle, &path, piece)).await?;
                     sink.write_at(offset, chunk).await
                 }
@@ -227,7 +227,7 @@ impl Origin for FileOrigin {
         read.map(|_| ())
     }
 
-    fn look_before(&self) -> bool {
+    fn look_before(&self, _expected: &Entry, _whole: bool) -> bool {
         false
     }
 

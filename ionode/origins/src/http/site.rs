@@ -22,7 +22,8 @@ use crate::failure;
 use crate::pace::Pace;
 use crate::Entry;
 
-const CONNECTIONS_USUAL: usize = 16;
+/// Many only for many small files at once; a large one takes a few.
+const CONNECTIONS_USUAL: usize = 32;
 /// Short hiccups are ours; longer ones are the caller's to wait for.
 const PAUSES: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(1500)];
 const PAUSE_MAX: Duration = Duration::from_secs(10);
@@ -63,7 +64,7 @@ impl Site {
             client: client(config, &base, patience)?,
             place: base.shown().to_owned(),
             base,
-            pace: Pace::new(config.bandwidth_bytes_per_s_max),
+            pace: Pace::with_flights_max(config.bandwidth_bytes_per_s_max, connections_max),
             connections_max,
             connections: Arc::new(Semaphore::new(connections_max)),
             not_before: Mutex::new(Instant::now()),

@@ -48,7 +48,7 @@ pub struct S3Origin {
     turns: Turns,
     /// An ETag is the MD5 of what was put in one piece, unless the server encrypts by keys of its own.
     tags_are_md5: AtomicBool,
-    /// What HEADs have said of contents, by path: of its token, where it was something.
+    /// What answers about whole contents have said of them, by path: of its token, where it was something.
     heard: Mutex<HashMap<String, (String, Said)>>,
 }
 
@@ -154,13 +154,18 @@ impl S3Origin {
         let path = expected.path.as_str();
         let key = self.key(&checked_file(path)?)?;
         let tag = tag_of(&expected.token);
-        let options =
-            GetOptions { if_match: tag.map(str::to_owned), range: Some(GetRange::Bounded(piece.clone())), ..GetOptions::default() };
+        // An answer about all of it tells the server's checksum of it, too.
+        let whole = piece == (0..expected.size_bytes);
+        let range = (!whole).then(|| GetRange::Bounded(piece.clone()));
+        let options = GetOptions { if_match: tag.map(str::to_owned), range, ..GetOptions::default() };
         let result = self.clients.plain.get_opts(&key, options).await.map_err(|error| self.failure(&error, path))?;
         // Servers that do not know If-Match answer with what they have.
         let found = self.entry(path, &result.meta);
         if found.token != expected.token {
             return Err(failure::source_changed(path, &self.place, &expected.token, &found.token));
+        }
+        if whole {
+            self.hear(expected, said::said(&result.attributes));
         }
         let mut offset = piece.start;
         let mut body = result.into_stream();
@@ -354,6 +359,10 @@ impl Origin for S3Origin {
             probe.findings.push(error);
         }
         probe
+    }
+
+    fn look_before(&self, expected: &Entry, whole: bool) -> bool {
+        !whole || expected.size_bytes > READ_BYTES_MIN
     }
 
     fn said(&self, entry: &Entry) -> Said {

@@ -28,7 +28,7 @@ use crate::failure;
 use crate::pace::Pace;
 use crate::path::{checked, checked_file, split};
 use crate::turns::Turns;
-use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded, Verified};
+use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded, Urgency, Verified};
 use link::Link;
 use pool::{Pool, Work};
 
@@ -64,6 +64,8 @@ struct Site {
     place: Arc<str>,
     base: String,
     pace: Arc<Pace>,
+    /// What is written and not answered; the bandwidth is kept by `pace`, both ways together.
+    writes: Arc<Pace>,
     /// The server's clock minus ours, as seen on a file just written; zero until then.
     clock_ahead_s: AtomicI64,
     /// Whether a remote checksum may still be tried.
@@ -91,6 +93,7 @@ impl SftpOrigin {
             place,
             base,
             pace: Pace::new(config.bandwidth_bytes_per_s_max),
+            writes: Pace::new(None),
             clock_ahead_s: AtomicI64::new(0),
             shell: AtomicBool::new(config.shell_checksum),
         };
@@ -270,7 +273,7 @@ impl Origin for SftpOrigin {
         read::fetch(&self.site, expected, ranges, sink).await
     }
 
-    fn look_before(&self) -> bool {
+    fn look_before(&self, _expected: &Entry, _whole: bool) -> bool {
         false
     }
 
@@ -298,8 +301,8 @@ impl Origin for SftpOrigin {
         self.verify_source
     }
 
-    async fn confirm(&self, entry: &Entry, blake3: blake3::Hash, sha256: &str) -> Result<Option<Verified>, ApiError> {
-        read::confirm(&self.site, entry, blake3, sha256).await.map(Some)
+    async fn confirm(&self, entry: &Entry, blake3: blake3::Hash, sha256: &str, urgency: &Urgency) -> Result<Option<Verified>, ApiError> {
+        read::confirm(&self.site, entry, blake3, sha256, urgency).await.map(Some)
     }
 }
 

@@ -23,7 +23,7 @@ use crate::failure;
 use crate::pace::Flight;
 use crate::path::checked_file;
 use crate::ranges::pieces;
-use crate::{Entry, Sink, Verified};
+use crate::{Entry, Sink, Urgency, Verified};
 
 pub const IN_FLIGHT: usize = 32;
 /// A file of so few pieces is asked for as a whole, and looked at in the same breath.
@@ -181,13 +181,15 @@ async fn read_piece(site: &Site, opened: &Opened, path: &str, piece: Range<u64>)
 }
 
 /// The content of an open file, hashed in order while many reads are in flight.
-pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64) -> Result<blake3::Hash, ApiError> {
+pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64, urgency: &Urgency) -> Result<blake3::Hash, ApiError> {
     let step = opened.link.read_bytes;
     let starts = (0..size_bytes).step_by(step as usize);
     let paced = |start: u64| async move {
         let piece = start..(start + step).min(size_bytes);
-        site.pace.take(piece.end - piece.start).await;
-        read_piece(site, opened, path, piece).await
+        let flight = site.pace.fly(piece.end - piece.start, urgency.clone()).await;
+        let chunk = read_piece(site, opened, path, piece).await?;
+        flight.landed();
+        Ok::<_, ApiError>(chunk)
     };
     let mut chunks = stream::iter(starts).map(paced).buffered(IN_FLIGHT);
     let mut hasher = blake3::Hasher::new();
@@ -198,7 +200,7 @@ pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64) -> 
 }
 
 /// By the server's shell where that proves it, else by reading everything a second time.
-pub async fn confirm(site: &Arc<Site>, entry: &Entry, blake3: blake3::Hash, sha256: &str) -> Result<Verified, ApiError> {
+pub async fn confirm(site: &Arc<Site>, entry: &Entry, blake3: blake3::Hash, sha256: &str, urgency: &Urgency) -> Result<Verified, ApiError> {
     let lease = site.pool.lease(Work::Bulk).await?;
     let link = lease.link.clone();
     let remote = site.remote(&checked_file(&entry.path)?);
@@ -212,7 +214,7 @@ pub async fn confirm(site: &Arc<Site>, entry: &Entry, blake3: blake3::Hash, sha2
         }
     }
     let opened = open_expected(site, &link, entry, &remote).await?;
-    let found = hash(site, &opened, &entry.path, entry.size_bytes).await?;
+    let found = hash(site, &opened, &entry.path, entry.size_bytes, urgency).await?;
     site.same_token(entry, &site.stat_on(&link, &entry.path).await?)?;
     if found == blake3 {
         return Ok(Verified::Readback);
