@@ -152,6 +152,15 @@ def test_clients_that_go_away_leave_nothing(face: S3Face) -> None:
     s3.put_object(Bucket="bucket", Key="k", Body=noise(90 * MIB))
 
 
+def test_a_refused_body_that_was_not_sent_is_not_read_from_the_next_request(face: S3Face) -> None:
+    """botocore keeps its body when it is refused before 100 Continue, and the connection for what it asks next."""
+    head = f"PUT /bucket/k HTTP/1.1\r\nHost: 127.0.0.1:{face.port}\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", face.port), timeout=20) as line:
+        line.sendall(head.encode())
+        answer = b"".join(iter(line.makefile("rb").readline, b""))
+    assert answer.startswith(b"HTTP/1.1 403 ") and b"connection: close" in answer
+
+
 def test_an_empty_body_that_expected_to_continue_ends_its_connection(face: S3Face) -> None:
     """aws of version 1 keeps the status of such an answer for the next one on the connection, and waits for ever."""
     for size, closes in ((0, True), (5, False)):

@@ -104,7 +104,7 @@ async fn connection(service: S3Service, stream: TcpStream, guard: Arc<dyn Fn() -
 }
 
 async fn answer(service: S3Service, request: hyper::Request<Incoming>, guard: Option<Guard>) -> hyper::Response<Guarded> {
-    let closes = request.headers().contains_key(EXPECT) && request.body().is_end_stream();
+    let (expects, empty) = (request.headers().contains_key(EXPECT), request.body().is_end_stream());
     let answer = match gate::check(&request) {
         Ok(()) if guard.is_none() => Err(s3_error!(ServiceUnavailable, "the node is ending and takes no new work; start it again")),
         Ok(()) => service.call(request.map(Body::from)).await.map_err(|error| {
@@ -118,9 +118,9 @@ async fn answer(service: S3Service, request: hyper::Request<Incoming>, guard: Op
         *plain.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
         plain
     });
-    if closes {
-        // It expected 100 Continue for an empty body and got the end at once: aws of version 1 then misreads the next answer on the
-        // connection, for ever.
+    if expects && (empty || !answer.status().is_success()) {
+        // Without 100 Continue a client may keep its body and send the next request, whose first bytes would be taken for that body;
+        // and aws of version 1, which got the end at once for an empty body, misreads the next answer on the connection, for ever.
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     answer.map(|body| Guarded { body, _guard: guard })
