@@ -26,7 +26,7 @@ impl Urgency {
     pub fn set(&self, urgent: bool) {
         self.0.store(urgent, Ordering::Relaxed);
     }
-    fn is_urgent(&self) -> bool {
+    pub fn is_urgent(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -98,3 +98,32 @@ pub(super) async fn unchanged(origin: &dyn Origin, entry: &Entry) -> Result<(), 
     }
     Err(source_changed(&entry.path, &entry.token, &now.token))
 }
+
+#[cfg(test)]
+mod tests {
+    use stager_core::stripes::Share;
+
+    use super::*;
+
+    struct Wanted(Urgency);
+
+    #[async_trait]
+    impl Sink for Wanted {
+        async fn write_at(&self, _offset: u64, _chunk: Bytes) -> Result<(), ApiError> {
+            Ok(())
+        }
+        fn urgency(&self) -> Urgency {
+            self.0.clone()
+        }
+    }
+
+    #[test]
+    fn stripes_are_as_urgent_as_what_they_are_for() {
+        let layout = Layout::new(Share { index: 1, count: 2, stripe_bytes: 4 << 20 }, 64 << 20, "f").unwrap();
+        let sink = Wanted(Urgency::default());
+        let packed = Packed { layout, sink: &sink };
+        assert!(!packed.urgency().is_urgent());
+        sink.0.set(true);
+        assert!(packed.urgency().is_urgent());
+    }
+}

@@ -37,6 +37,8 @@ pub struct Site {
     pub pace: Arc<Pace>,
     pub connections_max: usize,
     connections: Arc<Semaphore>,
+    /// Half of them, for those who look at many files: whoever reads one does not wait behind all of these.
+    pub looks: Semaphore,
     /// Nothing is asked before: the server said so.
     not_before: Mutex<Instant>,
     /// Paths that came whole when a range was asked for.
@@ -67,6 +69,7 @@ impl Site {
             pace: Pace::with_flights_max(config.bandwidth_bytes_per_s_max, connections_max),
             connections_max,
             connections: Arc::new(Semaphore::new(connections_max)),
+            looks: Semaphore::new(connections_max.div_ceil(2)),
             not_before: Mutex::new(Instant::now()),
             whole_only: Mutex::default(),
         })
