@@ -38,12 +38,18 @@ class Fetching:
 
     def begin(self, path: str) -> str:
         (entry,) = self.node.do("POST", "/v1/origins/o/stat", {"paths": [path]})["entries"]
+        return self.begin_known(entry, "o")
+
+    def begin_known(self, entry: dict[str, Any], origin: str) -> str:
         self.count += 1
-        name = f"t{self.count}"
+        name, path = f"t{self.count}", entry["path"]
         expected = {"size_bytes": entry["size_bytes"], "token": entry["token"], "blake3": None, "sha256": None}
-        body = {"kind": "fetch", "file_id": path, "generation": name, "source": {"origin_id": "o", "path": path}}
+        body = {"kind": "fetch", "file_id": path, "generation": name, "source": {"origin_id": origin, "path": path}}
         self.node.do("PUT", f"/v1/transfers/{name}", body | {"expected": expected, "priority": 5, "executable": False})
         return name
+
+    def fetch_known(self, entry: dict[str, Any], origin: str) -> dict[str, Any]:
+        return self.node.event_of(self.begin_known(entry, origin))
 
     def fetch(self, path: str) -> dict[str, Any]:
         return self.node.event_of(self.begin(path))
@@ -102,6 +108,23 @@ def test_a_bit_turned_on_the_line_from_s3_is_found_by_the_objects_checksum(
     assert (event["kind"], event["verified"]) == ("transfer_done", "origin_checksum"), event
     generation = event["generation"]
     assert fetching.node.call("GET", f"/v1/replicas/in.bin/{generation}/content").content == content
+
+
+def test_a_small_object_is_vouched_for_by_the_answer_that_brings_it(s3: S3, bucket: str, over_a_line: tuple[Any, Link, Fetching]) -> None:
+    """An origin that has not looked at it before has nothing else to compare it with: its ETag is no MD5."""
+    client, line, fetching = over_a_line
+    content = os.urandom(50_000)
+    put_in_parts(client, bucket, "in.bin", content, ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT")
+    (entry,) = fetching.node.do("POST", "/v1/origins/o/stat", {"paths": ["in.bin"]})["entries"]
+    for flipped in (1, 0):
+        fetching.node.do("PUT", f"/v1/origins/fresh{flipped}", s3_body(s3, bucket, line.port))
+        if flipped:
+            line.flip_after(len(content) // 2)
+        event = fetching.fetch_known(entry, f"fresh{flipped}")
+        if flipped:
+            assert line.down.flipped == 1, "nothing was damaged: this proves nothing"
+            assert is_damage(event, "CRC32"), event
+    assert (event["kind"], event["verified"]) == ("transfer_done", "origin_checksum"), event
 
 
 def test_what_rots_on_the_s3_servers_disk_is_found_by_the_objects_checksum(

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,25 @@ def round_trip_s(client: Host, server: Host) -> float:
     return min(taken)
 
 
-def rate_mbit_s(sender: Host, receiver: Host, streams: int = 1, warm_s: float = 1.0, seconds: float = 1.0) -> float:
-    """Of what TCP brings once it is at speed."""
+@dataclass(frozen=True)
+class Rate:
+    """In Mbit/s of TCP. `steady`: once it is at speed; `whole`: from the first byte on, so that no buffer was full before."""
+
+    steady: float
+    whole: float
+
+
+def rates(sender: Host, receiver: Host, enough_mbit_s: float, streams: int = 1) -> Rate:
+    """The best of some tries: where others keep the processors busy, all but the line is too slow at times."""
+    tries = []
+    for _ in range(4):
+        tries.append(one_try(sender, receiver, streams))
+        if tries[-1].steady >= enough_mbit_s:
+            break
+    return Rate(max(rate.steady for rate in tries), max(rate.whole for rate in tries))
+
+
+def one_try(sender: Host, receiver: Host, streams: int, warm_s: float = 1.0, seconds: float = 1.0) -> Rate:
     with receiver.inside():
         listener = socket.create_server((receiver.address, 0))
     over = threading.Event()
@@ -50,19 +68,20 @@ def rate_mbit_s(sender: Host, receiver: Host, streams: int = 1, warm_s: float = 
             out = stack.enter_context(sender.connect(receiver.address, listener.getsockname()[1]))
             pairs.append((out, stack.enter_context(listener.accept()[0])))
         senders = [threading.Thread(target=pour, args=(out, over), daemon=True) for out, _ in pairs]
+        begin = time.monotonic()
         for thread in senders:
             thread.start()
         incoming = [connection for _, connection in pairs]
-        count(incoming, warm_s)
-        begin = time.monotonic()
-        received_bytes = count(incoming, seconds)
-        taken_s = time.monotonic() - begin
+        first_bytes = count(incoming, warm_s)
+        warm = time.monotonic()
+        later_bytes = count(incoming, seconds)
+        end = time.monotonic()
         over.set()
         for connection in incoming:
             connection.close()
         for thread in senders:
             thread.join(10)
-    return received_bytes * 8 / taken_s / 1e6
+    return Rate(later_bytes * 8e-6 / (end - warm), (first_bytes + later_bytes) * 8e-6 / (end - begin))
 
 
 def pour(connection: socket.socket, over: threading.Event) -> None:
@@ -87,17 +106,23 @@ def test_the_round_trip_is_that_of_the_line(net: Network) -> None:
     assert round_trip_s(near, other) < 0.01
 
 
+def assert_rate(sender: Host, receiver: Host, told_mbit_s: float, streams: int = 1) -> None:
+    found = rates(sender, receiver, 0.9 * told_mbit_s, streams)
+    assert found.steady >= 0.9 * told_mbit_s
+    assert found.whole <= 1.03 * told_mbit_s
+
+
 @pytest.mark.parametrize("streams", [1, 8])
 def test_a_line_is_as_wide_as_told_both_ways_on_one_connection_and_on_many(net: Network, streams: int) -> None:
     far, near = net.host("far", wan=Wan(rtt_s=0.03, rate_mbit_s=200)), net.host("near")
-    assert 180 <= rate_mbit_s(far, near, streams) <= 205
-    assert 180 <= rate_mbit_s(near, far, streams) <= 205
+    assert_rate(far, near, 200, streams)
+    assert_rate(near, far, 200, streams)
 
 
 def test_a_host_sends_and_receives_no_faster_than_told(net: Network) -> None:
     slow, fast = net.host("slow", rate_mbit_s=100), net.host("fast")
-    assert 90 <= rate_mbit_s(slow, fast) <= 103
-    assert 90 <= rate_mbit_s(fast, slow) <= 103
+    assert_rate(slow, fast, 100)
+    assert_rate(fast, slow, 100)
 
 
 def test_two_beds_do_not_meet_and_a_bed_has_no_way_out(net: Network) -> None:

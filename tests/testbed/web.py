@@ -1,4 +1,4 @@
-"""Real web servers on free loopback ports: nginx, which does all that a good one does, and Python's, which gives no ranges.
+"""Real web servers on free ports, on loopback or on a host of the bed: nginx, which does all that a good one does, and Python's: no ranges.
 
 May know: nginx's configuration. One rule: never a service of the machine: own port, own directory, own log, gone with the test.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.testbed.places import needed_program
-from tests.testbed.processes import Server, free_port
+from tests.testbed.processes import HERE, Server, Where
 
 CONFIG = """\
 {user} daemon off; pid {place}/pid; error_log stderr; worker_processes 1; events {{ worker_connections 256; }}
@@ -23,7 +23,7 @@ http {{
   client_body_temp_path {place}/t1; proxy_temp_path {place}/t2; fastcgi_temp_path {place}/t3;
   uwsgi_temp_path {place}/t4; scgi_temp_path {place}/t5;
   server {{
-    listen 127.0.0.1:{port}; listen 127.0.0.1:{tls_port} ssl; ssl_certificate {place}/server.pem; ssl_certificate_key {place}/server.key;
+    listen {address}:{port}; listen {address}:{tls_port} ssl; ssl_certificate {place}/server.pem; ssl_certificate_key {place}/server.key;
     root {data};
     {locations}
   }}
@@ -40,6 +40,7 @@ class Web:
     plain: bool = False
     port: int = 0
     tls_port: int = 0
+    where: Where = HERE
     server: Server | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -49,8 +50,8 @@ class Web:
     def start(self) -> None:
         """On new ports the first time, on the same ones after `stop`."""
         for last_try in (False, False, True):
-            self.port, self.tls_port = self.port or free_port(), self.tls_port or free_port()
-            self.server = Server(self.command(), self.directory / "web.log")
+            self.port, self.tls_port = self.port or self.where.free_port(), self.tls_port or self.where.free_port()
+            self.server = Server(self.command(), self.directory / "web.log", where=self.where)
             try:
                 self.server.start_on(self.port)
                 return
@@ -61,12 +62,19 @@ class Web:
 
     def command(self) -> list[str]:
         if self.plain:
-            return [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(self.data), str(self.port)]
+            return [sys.executable, "-m", "http.server", "--bind", self.where.address, "--directory", str(self.data), str(self.port)]
         nginx = needed_program("nginx", "nginx-light")
         if not self.ca_file.exists():
             self.make_certificates()
         user = "user root;" if os.getuid() == 0 else ""
-        values = {"place": self.directory, "data": self.data, "port": self.port, "tls_port": self.tls_port, "locations": self.locations}
+        values = {
+            "place": self.directory,
+            "data": self.data,
+            "address": self.where.address,
+            "port": self.port,
+            "tls_port": self.tls_port,
+            "locations": self.locations,
+        }
         config = self.directory / "nginx.conf"
         config.write_text(CONFIG.format(user=user, **values))
         return [str(nginx), "-p", str(self.directory), "-c", str(config), "-e", "stderr"]
@@ -96,7 +104,11 @@ class Web:
 
     def url(self, port: int | None = None) -> str:
         """Another port for a way through a Link."""
-        return f"http://127.0.0.1:{port or self.port}"
+        return f"http://{self.where.address}:{port or self.port}"
+
+    def origin(self) -> dict[str, object]:
+        """The body of `PUT /v1/origins/ID` (docs/formats/ionode-api.md)."""
+        return {"kind": "http", "base_url": self.url()}
 
     @property
     def tls_url(self) -> str:
@@ -109,8 +121,8 @@ class Web:
 
 
 @contextlib.contextmanager
-def running_web(directory: Path, locations: str = "", *, plain: bool = False) -> Iterator[Web]:
-    server = Web(directory, locations, plain)
+def running_web(directory: Path, locations: str = "", *, plain: bool = False, where: Where = HERE) -> Iterator[Web]:
+    server = Web(directory, locations, plain, where=where)
     server.start()
     try:
         yield server

@@ -6,6 +6,7 @@ pub mod error;
 pub mod events;
 pub mod ids;
 pub mod index;
+pub mod learn;
 pub mod queue;
 pub mod record;
 pub mod replica;

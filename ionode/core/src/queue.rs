@@ -4,22 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-const LIMIT_START: f64 = 8.0;
-const LIMIT_MAX: f64 = 64.0;
+use crate::learn::{End, Learner};
+
 /// Priorities below this are demand: a job waits for them.
 pub const DEMAND_BELOW: i64 = 10;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Bytes moved, or it failed for a reason that says nothing about the load.
-    Neutral,
-    Success,
-    Overload,
-}
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Lane {
-    limit: f64,
+    learner: Learner,
     running: usize,
     waiting: BTreeSet<(i64, u64, String)>,
 }
@@ -34,13 +26,9 @@ pub struct LaneState<'a> {
 }
 
 impl Lane {
-    fn new() -> Self {
-        Self { limit: LIMIT_START, running: 0, waiting: BTreeSet::new() }
-    }
-
     /// One place is kept for demand, so that a job never waits behind a lane full of prefetches.
     fn may_start(&self, priority: i64) -> bool {
-        let limit = self.limit as usize;
+        let limit = self.learner.limit();
         let allowed = if priority < DEMAND_BELOW || limit < 2 { limit } else { limit - 1 };
         self.running < allowed.max(1)
     }
@@ -58,7 +46,7 @@ impl Queue {
         assert!(!self.waiting.contains_key(transfer_id), "a transfer waits once");
         self.next_seq += 1;
         self.waiting.insert(transfer_id.to_string(), (origin_id.to_string(), priority, self.next_seq));
-        let lane = self.lanes.entry(origin_id.to_string()).or_insert_with(Lane::new);
+        let lane = self.lanes.entry(origin_id.to_string()).or_default();
         lane.waiting.insert((priority, self.next_seq, transfer_id.to_string()));
     }
 
@@ -97,16 +85,10 @@ impl Queue {
         started
     }
 
-    pub fn finished(&mut self, origin_id: &str, outcome: Outcome) {
+    pub fn finished(&mut self, origin_id: &str, end: End) {
         let lane = self.lanes.get_mut(origin_id).expect("a running transfer has a lane");
-        let was_full = lane.running + 1 >= lane.limit as usize;
         lane.running -= 1;
-        match outcome {
-            Outcome::Neutral => {}
-            Outcome::Success if was_full => lane.limit = (lane.limit + 1.0 / lane.limit).min(LIMIT_MAX),
-            Outcome::Success => {}
-            Outcome::Overload => lane.limit = (lane.limit / 2.0).max(1.0),
-        }
+        lane.learner.ended(end, lane.running, !lane.waiting.is_empty());
     }
 
     pub fn running(&self) -> usize {
@@ -117,52 +99,59 @@ impl Queue {
             origin_id,
             running: lane.running,
             waiting: lane.waiting.len(),
-            limit: lane.limit,
+            limit: lane.learner.limit() as f64,
         })
     }
-    pub fn limit(&self, origin_id: &str) -> Option<f64> {
-        self.lanes.get(origin_id).map(|lane| lane.limit)
+    pub fn limit(&self, origin_id: &str) -> Option<usize> {
+        self.lanes.get(origin_id).map(|lane| lane.learner.limit())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::learn::Outcome;
+
+    fn end(outcome: Outcome) -> End {
+        End { outcome, bytes: 0, at: Duration::ZERO }
+    }
 
     #[test]
     fn demand_first_then_age_and_one_place_is_kept_for_demand() {
         let mut queue = Queue::default();
-        for n in 0..9 {
+        for n in 10..27 {
             queue.push("lab", &format!("p{n}"), 10);
         }
-        assert_eq!(queue.start(), (0..7).map(|n| format!("p{n}")).collect::<Vec<_>>());
+        assert_eq!(queue.limit("lab"), Some(16));
+        assert_eq!(queue.start(), (10..25).map(|n| format!("p{n}")).collect::<Vec<_>>());
         queue.push("lab", "d0", 0);
         queue.push("lab", "d1", 0);
         assert_eq!(queue.start(), ["d0"]);
-        queue.set_priority("p8", 1);
-        queue.finished("lab", Outcome::Neutral);
+        queue.set_priority("p26", 1);
+        queue.finished("lab", end(Outcome::Neutral));
         assert_eq!(queue.start(), ["d1"]);
-        queue.finished("lab", Outcome::Neutral);
-        assert_eq!(queue.start(), ["p8"]);
+        queue.finished("lab", end(Outcome::Neutral));
+        assert_eq!(queue.start(), ["p26"]);
     }
 
     #[test]
-    fn a_failing_lane_narrows_to_one_and_widens_again_and_others_go_on() {
+    fn a_lane_that_fails_again_and_again_narrows_to_one_and_others_go_on() {
         let mut queue = Queue::default();
-        for n in 0..8 {
+        for n in 0..100 {
             queue.push("bad", &format!("b{n}"), 0);
         }
-        assert_eq!(queue.start().len(), 8);
-        for _ in 0..8 {
-            queue.finished("bad", Outcome::Overload);
+        for expected in [8, 4, 2, 1, 1] {
+            let started = queue.start().len();
+            assert!(started > 0);
+            while queue.running() > 0 {
+                queue.finished("bad", end(Outcome::Overload));
+            }
+            assert_eq!(queue.limit("bad"), Some(expected), "{started} failed at once");
         }
-        assert_eq!(queue.limit("bad"), Some(1.0));
-        queue.push("bad", "x", 0);
-        queue.push("bad", "y", 0);
         queue.push("good", "g", 20);
-        assert_eq!(queue.start(), ["x", "g"]);
-        queue.finished("bad", Outcome::Success);
-        assert_eq!(queue.limit("bad"), Some(2.0));
+        assert_eq!(queue.start().len(), 2);
     }
 
     #[test]
@@ -177,16 +166,16 @@ mod tests {
     #[test]
     fn a_cleared_queue_starts_nothing_and_goes_on() {
         let mut queue = Queue::default();
-        for n in 0..10 {
+        for n in 0..18 {
             queue.push("lab", &format!("t{n}"), 0);
         }
         queue.start();
         let lane = |queue: &Queue| queue.lanes().map(|lane| (lane.running, lane.waiting)).collect::<Vec<_>>();
-        assert_eq!(lane(&queue), [(8, 2)]);
+        assert_eq!(lane(&queue), [(16, 2)]);
         let mut cleared = queue.clear();
         cleared.sort();
-        assert_eq!((cleared, lane(&queue)), (vec!["t8".to_string(), "t9".to_string()], vec![(8, 0)]));
-        queue.finished("lab", Outcome::Neutral);
+        assert_eq!((cleared, lane(&queue)), (vec!["t16".to_string(), "t17".to_string()], vec![(16, 0)]));
+        queue.finished("lab", end(Outcome::Neutral));
         assert!(queue.start().is_empty());
     }
 }

@@ -42,15 +42,15 @@ fn what_waits_is_handed_back_and_what_runs_too_long_is_cut_off_and_resumes() {
     let root = tempfile::tempdir().unwrap();
     let mut node = fetching(root.path(), 600_000, &["--drain-s", "3600"]);
     let entry = node.stat("big");
-    for n in 2..=9 {
+    for n in 2..=17 {
         let expected = json!({"size_bytes": entry["size_bytes"], "token": entry["token"], "blake3": null, "sha256": null});
         node.ok("PUT", &format!("transfers/t{n}"), fetch(&format!("f{n}"), &format!("t{n}"), "big", expected));
     }
-    assert_eq!(node.telemetry("t9")["state"], "queued");
+    assert_eq!(node.telemetry("t17")["state"], "queued");
     until("there is something to resume", || node.telemetry("t1")["bytes_done"].as_u64().filter(|done| *done > 500_000));
     let asked = Instant::now();
     assert_eq!(node.call("POST", "shutdown", json!({"drain_s": 2})).0, 202);
-    let event = node.ended("t9");
+    let event = node.ended("t17");
     assert_eq!((event["error"]["code"].as_str(), event["error"]["class"].as_str()), (Some("draining"), Some("transient")), "{event}");
     assert_eq!(node.telemetry("t1")["state"], "running");
     assert!(node.wait().success());

@@ -59,7 +59,7 @@ fn what_happened_is_counted_and_both_texts_say_the_same() {
         ("stager_node_transferred_bytes_total{origin=\"file\",direction=\"in\"}", (6 * MIB) as f64),
         ("stager_node_transferred_bytes_total{origin=\"file\",direction=\"out\"}", (3 * MIB) as f64),
         ("stager_node_lane_transfers{origin=\"file\",state=\"running\"}", 0.0),
-        ("stager_node_lane_limit{origin=\"file\"}", 8.0),
+        ("stager_node_lane_limit{origin=\"file\"}", 16.0),
         ("stager_node_quarantines_total", 0.0),
         ("stager_node_http_requests_total{method=\"GET\",route=\"/v1/replicas/*/*\",status=\"404\"}", 1.0),
         ("stager_node_http_requests_total{method=\"PUT\",route=\"/v1/transfers/*\",status=\"202\"}", 3.0),

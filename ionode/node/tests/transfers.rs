@@ -214,16 +214,16 @@ fn one_stalled_origin_holds_nobody_else() {
     node.put_slow_origin(&root.path().join("slow"), 1000);
     let entry = node.stat("big");
     node.ok("PUT", "origins/slow", json!({"kind": "file", "base_path": root.path().join("slow"), "bandwidth_bytes_per_s_max": 1000}));
-    for n in 0..12 {
+    for n in 0..20 {
         let mut request = fetch(&format!("s{n}"), "g", "big", json!({"size_bytes": entry["size_bytes"], "token": null, "blake3": null, "sha256": null}));
         request["source"]["origin_id"] = json!("slow");
         node.ok("PUT", &format!("transfers/s{n}"), request);
     }
     node.put_file_origin(&root.path().join("lab"));
     assert_eq!(node.fetched("t1", "f1", "small")["kind"], "transfer_done");
-    assert_eq!(node.telemetry("s11")["state"], "queued", "a lane runs eight at once to start with");
-    node.ok("DELETE", "transfers/s11", Value::Null);
-    assert_eq!(node.ended("s11")["kind"], "transfer_cancelled");
+    assert_eq!(node.telemetry("s19")["state"], "queued", "a lane runs sixteen at once to start with");
+    node.ok("DELETE", "transfers/s19", Value::Null);
+    assert_eq!(node.ended("s19")["kind"], "transfer_cancelled");
 }
 
 #[test]

@@ -26,10 +26,12 @@ mod s3;
 mod sftp;
 mod turns;
 mod verify;
+mod window;
 
 pub use cli::cli;
 pub use config::{open, Addressing, FileConfig, HttpConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
 pub use http::{HttpOrigin, Patience};
+pub use pace::Urgency;
 pub use s3::S3Origin;
 pub use sftp::{SftpOrigin, Timing};
 pub use verify::{content_blake3, verify_content, VerifyAnswer};
@@ -109,6 +111,10 @@ impl Listing {
 #[async_trait]
 pub trait Sink: Send + Sync {
     async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError>;
+    /// Urgent bytes overtake others on the way from the same origin.
+    fn urgency(&self) -> Urgency {
+        Urgency::default()
+    }
 }
 
 /// A local file to be uploaded, with what its content must be.
@@ -122,6 +128,8 @@ pub struct Upload<'a> {
     pub executable: bool,
     /// Unique for this content's way to this path, the same for every transfer that tries it: part of the temporary name.
     pub transfer_id: &'a str,
+    /// Urgent bytes overtake others on the way to the same origin, and on the way back when they are read to be verified.
+    pub urgency: Urgency,
     /// Told of each piece the origin has taken: its bytes, not their sum.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
 }
@@ -166,6 +174,11 @@ pub trait Origin: Send + Sync {
     /// Reads `ranges` of the content that has `expected.token` into the sink. A changed token is `source_changed`; fewer bytes than asked
     /// is `short_read`.
     async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError>;
+    /// Whether a stat before a fetch says more than its token and the fetch itself do: the checksums that a server keeps, for one. `whole`:
+    /// all of the file will be fetched by one call, and `said` is asked after it.
+    fn look_before(&self, _expected: &Entry, _whole: bool) -> bool {
+        true
+    }
     /// Appears atomically and verified, or not at all. Same content there already: adopted.
     async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError>;
     /// Makes a directory (for empty directories of a directory final). Object stores do nothing.
@@ -183,7 +196,13 @@ pub trait Origin: Send + Sync {
         false
     }
     /// Where it was asked for: what the origin holds, looked at once more after it was fetched. An error where it is another content.
-    async fn confirm(&self, _entry: &Entry, _blake3: blake3::Hash, _sha256: &str) -> Result<Option<Verified>, ApiError> {
+    async fn confirm(
+        &self,
+        _entry: &Entry,
+        _blake3: blake3::Hash,
+        _sha256: &str,
+        _urgency: &Urgency,
+    ) -> Result<Option<Verified>, ApiError> {
         Ok(None)
     }
     /// What its tokens say turned out to be no MD5 (an encrypted bucket's): no more of it.

@@ -15,7 +15,7 @@ use stager_core::error::ApiError;
 use tokio::sync::Mutex;
 
 use crate::pace::Pace;
-use crate::{failure, Upload};
+use crate::{failure, Upload, Urgency};
 
 const READ_BYTES: u64 = 4 << 20;
 
@@ -29,6 +29,7 @@ pub struct LocalFile {
     local: PathBuf,
     path: String,
     size_bytes: u64,
+    urgency: Urgency,
 }
 
 struct Reading {
@@ -49,12 +50,13 @@ pub struct Source {
 impl LocalFile {
     /// Refused when it is not of the committed size: then it is not what was committed.
     pub async fn open(upload: &Upload<'_>) -> Result<Self, ApiError> {
-        let (local, path, size_bytes) = (upload.local.to_owned(), upload.path.to_owned(), upload.size_bytes);
+        let (local, path, size_bytes, urgency) =
+            (upload.local.to_owned(), upload.path.to_owned(), upload.size_bytes, upload.urgency.clone());
         let opening = move || {
             let file = File::open(&local).map_err(|error| failure::local_io(&path, &local, &error))?;
             let found = file.metadata().map_err(|error| failure::local_io(&path, &local, &error))?.len();
             if found == size_bytes {
-                Ok(Self { file: Arc::new(file), local, path, size_bytes })
+                Ok(Self { file: Arc::new(file), local, path, size_bytes, urgency })
             } else {
                 Err(failure::local_differs(&path, &local))
             }
@@ -83,7 +85,7 @@ impl Source {
         let (offset, piece) = (reading.offset, reading.chunk.split_to(length));
         reading.offset += length as u64;
         drop(reading);
-        self.pace.take(length as u64).await;
+        self.pace.take(length as u64, &self.local.urgency).await;
         Ok(Some((offset, piece)))
     }
 

@@ -1,52 +1,360 @@
-//! The bandwidth an origin may be used with, shared by all its transfers. Knows the clock and a rate.
+//! Whose turn it is on the way to an origin: the bandwidth that it may be used with, and how much is asked of it at once. Knows the clock.
 //!
-//! The one rule: whoever moves bytes asks first and waits its turn; a short burst is allowed, a lasting excess is not.
+//! The one rule: whoever moves bytes asks first and waits its turn, what a job waits for before the rest; and no more is under way than keeps
+//! the line full, because what has been asked for cannot be overtaken any more.
 
-use std::sync::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+use crate::window::Window;
 
 /// What an idle origin may be ahead by.
 const BURST: Duration = Duration::from_millis(100);
+/// What nobody waits for gets each so manieth turn all the same, so that it never looks as if its origin had died.
+const TURNS_OF_URGENT: usize = 16;
+
+/// Whether a job waits for these bytes. Shared by all clones, and may change while they are under way.
+#[derive(Clone, Debug, Default)]
+pub struct Urgency(Arc<AtomicBool>);
+
+impl Urgency {
+    pub fn set(&self, urgent: bool) {
+        self.0.store(urgent, Ordering::Relaxed);
+    }
+    pub fn is_urgent(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 pub struct Pace {
     bytes_per_s_max: Option<u64>,
+    flights_max: usize,
+    desk: Mutex<Desk>,
+}
+
+struct Desk {
     /// When all that was allowed so far has passed at the rate.
-    paid_until: Mutex<Instant>,
+    paid_until: Instant,
+    under_way: u64,
+    flights: usize,
+    window: Window,
+    waiting: VecDeque<Waiter>,
+    urgent_turns: usize,
+    /// Someone will look again then.
+    look_at: Option<Instant>,
+}
+
+struct Waiter {
+    bytes: u64,
+    urgency: Urgency,
+    /// Local files, and uploads in large pieces, only keep to the bandwidth.
+    counts: bool,
+    turn: oneshot::Sender<Flight>,
+}
+
+/// Bytes that were asked for; they have landed, or will not come, when it is dropped.
+pub struct Flight {
+    pace: Arc<Pace>,
+    bytes: u64,
+    since: Instant,
+}
+
+impl Flight {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// All of them have arrived: that says how far and how wide the way is.
+    pub fn landed(self) {
+        let mut desk = self.pace.desk();
+        let now = Instant::now();
+        desk.window.landed(self.bytes, now - self.since, now);
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.pace.desk().give_back(self.bytes);
+            self.pace.look();
+        }
+    }
+}
+
+enum Next {
+    Go(usize),
+    At(Instant),
+    Nobody,
 }
 
 impl Pace {
-    pub fn new(bytes_per_s_max: Option<u64>) -> Self {
-        Self { bytes_per_s_max: bytes_per_s_max.filter(|rate| *rate > 0), paid_until: Mutex::new(Instant::now()) }
+    pub fn new(bytes_per_s_max: Option<u64>) -> Arc<Self> {
+        Self::with_flights_max(bytes_per_s_max, usize::MAX)
     }
 
-    pub async fn take(&self, bytes: u64) {
-        let Some(rate) = self.bytes_per_s_max else { return };
-        let start = {
-            let mut paid_until = self.paid_until.lock().expect("no holder panics");
-            let now = Instant::now();
-            let start = (*paid_until).max(now.checked_sub(BURST).unwrap_or(now));
-            *paid_until = start + Duration::from_secs_f64(bytes as f64 / rate as f64);
-            *paid_until
+    /// Where each flight takes a connection of its own, a turn is given only to what has one: no other queue lies behind this.
+    pub fn with_flights_max(bytes_per_s_max: Option<u64>, flights_max: usize) -> Arc<Self> {
+        let now = Instant::now();
+        let desk = Desk {
+            paid_until: now,
+            under_way: 0,
+            flights: 0,
+            window: Window::new(now),
+            waiting: VecDeque::new(),
+            urgent_turns: 0,
+            look_at: None,
         };
-        tokio::time::sleep_until(start.checked_sub(BURST).unwrap_or(start)).await;
+        Arc::new(Self { bytes_per_s_max: bytes_per_s_max.filter(|rate| *rate > 0), flights_max, desk: Mutex::new(desk) })
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().expect("no holder panics")
+    }
+
+    /// Waits until so many bytes may pass.
+    pub async fn take(self: &Arc<Self>, bytes: u64, urgency: &Urgency) {
+        if self.bytes_per_s_max.is_some() {
+            self.turn(bytes, urgency.clone(), false).await;
+        }
+    }
+
+    /// Waits until so many bytes may be asked for.
+    pub async fn fly(self: &Arc<Self>, bytes: u64, urgency: Urgency) -> Flight {
+        self.turn(bytes, urgency, true).await
+    }
+
+    /// Pieces of this size leave room for others in between, and are large enough to keep the line full.
+    pub fn piece_bytes(&self, least: u64, most: u64) -> u64 {
+        (self.desk().window.bytes() / 8).clamp(least, most)
+    }
+
+    async fn turn(self: &Arc<Self>, bytes: u64, urgency: Urgency, counts: bool) -> Flight {
+        let (turn, come) = oneshot::channel();
+        self.desk().arrive(Waiter { bytes, urgency, counts, turn }, Instant::now());
+        self.look();
+        come.await.expect("nobody is sent away")
+    }
+
+    /// Gives out every turn that is due.
+    fn look(self: &Arc<Self>) {
+        // Dropped outside the lock, where their bytes are given back: those whose waiter has gone.
+        let mut refused = Vec::new();
+        let mut desk = self.desk();
+        let now = Instant::now();
+        loop {
+            match desk.next(self.bytes_per_s_max, self.flights_max, now) {
+                Next::Go(at) => {
+                    let waiter = desk.waiting.remove(at).expect("it was found there");
+                    let bytes = if waiter.counts { waiter.bytes } else { 0 };
+                    desk.go(&waiter, self.bytes_per_s_max, now);
+                    refused.extend(waiter.turn.send(Flight { pace: self.clone(), bytes, since: now }).err());
+                }
+                Next::At(when) => {
+                    self.look_again(&mut desk, when);
+                    break;
+                }
+                Next::Nobody => break,
+            }
+        }
+        drop(desk);
+    }
+
+    fn look_again(self: &Arc<Self>, desk: &mut Desk, when: Instant) {
+        if desk.look_at.is_some_and(|at| at <= when) {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        desk.look_at = Some(when);
+        let pace = self.clone();
+        runtime.spawn(async move {
+            tokio::time::sleep_until(when).await;
+            pace.desk().look_at = None;
+            pace.look();
+        });
+    }
+}
+
+impl Desk {
+    fn next(&mut self, rate: Option<u64>, flights_max: usize, now: Instant) -> Next {
+        self.waiting.retain(|waiter| !waiter.turn.is_closed());
+        let Some(at) = self.first(flights_max) else { return Next::Nobody };
+        let Some(rate) = rate else { return Next::Go(at) };
+        match self.passed_at(self.waiting[at].bytes, rate).checked_sub(BURST) {
+            Some(due) if due > now => Next::At(due),
+            _ => Next::Go(at),
+        }
+    }
+
+    fn arrive(&mut self, waiter: Waiter, now: Instant) {
+        if self.waiting.is_empty() {
+            self.saves_no_more_than_a_burst(now);
+        }
+        self.waiting.push_back(waiter);
+    }
+
+    fn saves_no_more_than_a_burst(&mut self, now: Instant) {
+        self.paid_until = self.paid_until.max(now.checked_sub(BURST).unwrap_or(now));
+    }
+
+    /// Urgent ones first, then by age; of those that count, none while the window is full.
+    fn first(&self, flights_max: usize) -> Option<usize> {
+        let of = |urgent: bool| {
+            let first =
+                |counts: bool| self.waiting.iter().position(|waiter| waiter.counts == counts && waiter.urgency.is_urgent() == urgent);
+            let counted = first(true).filter(|at| self.flights < flights_max && self.has_room(self.waiting[*at].bytes));
+            [counted, first(false)].into_iter().flatten().min()
+        };
+        if self.urgent_turns + 1 >= TURNS_OF_URGENT {
+            return of(false).or_else(|| of(true));
+        }
+        of(true).or_else(|| of(false))
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        self.under_way == 0 || self.under_way + bytes <= self.window.bytes()
+    }
+
+    fn give_back(&mut self, bytes: u64) {
+        self.under_way -= bytes;
+        self.flights -= 1;
+    }
+
+    fn passed_at(&self, bytes: u64, rate: u64) -> Instant {
+        self.paid_until + Duration::from_secs_f64(bytes as f64 / rate as f64)
+    }
+
+    fn go(&mut self, waiter: &Waiter, rate: Option<u64>, now: Instant) {
+        if let Some(rate) = rate {
+            self.paid_until = self.passed_at(waiter.bytes, rate);
+            self.saves_no_more_than_a_burst(now);
+        }
+        self.urgent_turns = if waiter.urgency.is_urgent() { self.urgent_turns + 1 } else { 0 };
+        if waiter.counts {
+            if self.under_way == 0 {
+                self.window.starts(now);
+            }
+            self.under_way += waiter.bytes;
+            self.flights += 1;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures::stream::{FuturesUnordered, StreamExt};
+
     use super::*;
+
+    const PIECE: u64 = 255 * 1024;
+
+    fn urgent() -> Urgency {
+        let urgency = Urgency::default();
+        urgency.set(true);
+        urgency
+    }
 
     #[tokio::test]
     async fn a_rate_is_kept_by_all_together() {
-        let pace = Pace::new(Some(1_000_000));
+        let (pace, turn) = (Pace::new(Some(1_000_000)), Urgency::default());
         let started = Instant::now();
-        futures::future::join_all((0..6).map(|_| pace.take(100_000))).await;
+        futures::future::join_all((0..6).map(|_| pace.take(100_000, &turn))).await;
         assert!(started.elapsed() >= Duration::from_millis(390), "{:?}", started.elapsed());
         let free = Pace::new(None);
         let started = Instant::now();
-        free.take(u64::MAX).await;
+        free.take(u64::MAX, &turn).await;
         assert!(started.elapsed() < Duration::from_millis(100));
+    }
+
+    #[tokio::test]
+    async fn what_a_job_waits_for_overtakes_all_that_wait_before_it() {
+        let pace = Pace::new(Some(1_000_000));
+        let turn = Urgency::default();
+        let mut others: FuturesUnordered<_> = (0..20).map(|_| pace.fly(100_000, turn.clone())).collect();
+        let begun = Instant::now();
+        drop(others.next().await);
+        drop(pace.fly(100_000, urgent()).await);
+        assert!(begun.elapsed() <= Duration::from_millis(350), "it came after {:?}", begun.elapsed());
+        // One that is asked for by a job only later, while it waits already.
+        let later = Urgency::default();
+        let waiting = pace.fly(100_000, later.clone());
+        tokio::pin!(waiting);
+        assert!(futures::poll!(&mut waiting).is_pending());
+        later.set(true);
+        let begun = Instant::now();
+        drop(waiting.await);
+        assert!(begun.elapsed() <= Duration::from_millis(250), "it came after {:?}", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn below_a_rate_urgent_uploads_overtake_too() {
+        let (pace, patient) = (Pace::new(Some(1_000_000)), Urgency::default());
+        let mut others: FuturesUnordered<_> = (0..20).map(|_| pace.take(100_000, &patient)).collect();
+        let begun = Instant::now();
+        others.next().await;
+        pace.take(100_000, &urgent()).await;
+        assert!(begun.elapsed() <= Duration::from_millis(350), "it came after {:?}", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn no_more_fly_than_there_are_connections_and_the_next_is_an_urgent_one() {
+        let (pace, patient) = (Pace::with_flights_max(None, 2), Urgency::default());
+        let mut flights = vec![pace.fly(1, patient.clone()).await, pace.fly(1, patient.clone()).await];
+        let (mut first, mut second) = (Box::pin(pace.fly(1, patient.clone())), Box::pin(pace.fly(1, urgent())));
+        assert!(futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_pending());
+        flights.pop();
+        assert!(futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_ready());
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_gets_some_turns_too() {
+        let pace = Pace::new(Some(10_000_000));
+        pace.take(2_000_000, &Urgency::default()).await;
+        let mut pushing: FuturesUnordered<_> = (0..4).map(|_| pace.fly(100_000, urgent())).collect();
+        let patient = async {
+            for _ in 0..10 {
+                drop(pace.fly(100_000, Urgency::default()).await);
+            }
+        };
+        tokio::pin!(patient);
+        assert!(futures::poll!(pushing.next()).is_pending());
+        let mut turns_of_others = 0;
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut patient => break,
+                flight = pushing.next() => {
+                    drop(flight);
+                    turns_of_others += 1;
+                    pushing.push(pace.fly(100_000, urgent()));
+                }
+            }
+        }
+        assert!((100..=170).contains(&turns_of_others), "{turns_of_others} turns of others for ten of its own");
+    }
+
+    #[tokio::test]
+    async fn no_more_is_under_way_than_the_window_and_what_is_given_up_is_given_back() {
+        let pace = Pace::new(None);
+        let mut waiting: FuturesUnordered<_> = (0..50).map(|_| pace.fly(PIECE, Urgency::default())).collect();
+        let mut flights = Vec::new();
+        while let Ok(Some(flight)) = tokio::time::timeout(Duration::from_millis(50), waiting.next()).await {
+            flights.push(flight);
+        }
+        assert_eq!(flights.len(), 16);
+        // Its turn comes, but it has gone by then; so has one that was given its turn and never looked.
+        let mut gone = Box::pin(pace.fly(PIECE, urgent()));
+        assert!(futures::poll!(&mut gone).is_pending());
+        flights.pop();
+        drop(gone);
+        drop(waiting);
+        drop(flights);
+        assert_eq!(pace.desk().under_way, 0);
+        let whole = tokio::time::timeout(Duration::from_secs(5), pace.fly(1 << 40, Urgency::default())).await;
+        assert!(whole.is_ok(), "a piece larger than the window goes alone");
     }
 }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::ApiError;
 
-use crate::{Entry, EntryKind, Origin, Sink, Verified};
+use crate::{Entry, EntryKind, Origin, Sink, Urgency, Verified};
 
 const WINDOW_BYTES: u64 = 32 << 20;
 
@@ -25,6 +25,7 @@ pub struct VerifyAnswer {
 struct Window {
     start: u64,
     bytes: Mutex<Vec<u8>>,
+    urgency: Urgency,
 }
 
 #[async_trait]
@@ -34,15 +35,20 @@ impl Sink for Window {
         self.bytes.lock().expect("no holder panics")[at..at + chunk.len()].copy_from_slice(&chunk);
         Ok(())
     }
+
+    fn urgency(&self) -> Urgency {
+        self.urgency.clone()
+    }
 }
 
 /// The BLAKE3 of the content that has the entry's token.
-pub async fn content_blake3(origin: &dyn Origin, entry: &Entry) -> Result<blake3::Hash, ApiError> {
+pub async fn content_blake3(origin: &dyn Origin, entry: &Entry, urgency: &Urgency) -> Result<blake3::Hash, ApiError> {
     let mut hasher = blake3::Hasher::new();
     let mut start = 0;
     while start < entry.size_bytes {
         let range: Range<u64> = start..(start + WINDOW_BYTES).min(entry.size_bytes);
-        let window = Window { start, bytes: Mutex::new(vec![0; (range.end - start) as usize]) };
+        let bytes = Mutex::new(vec![0; (range.end - start) as usize]);
+        let window = Window { start, bytes, urgency: urgency.clone() };
         start = range.end;
         origin.fetch(entry, &[range], &window).await?;
         hasher.update(&window.bytes.into_inner().expect("no holder panics"));
@@ -50,12 +56,18 @@ pub async fn content_blake3(origin: &dyn Origin, entry: &Entry) -> Result<blake3
     Ok(hasher.finalize())
 }
 
-pub async fn verify_content(origin: &dyn Origin, path: &str, size_bytes: u64, blake3: &str) -> Result<VerifyAnswer, ApiError> {
+pub async fn verify_content(
+    origin: &dyn Origin,
+    path: &str,
+    size_bytes: u64,
+    blake3: &str,
+    urgency: &Urgency,
+) -> Result<VerifyAnswer, ApiError> {
     let entry = origin.stat(path).await?;
     if entry.kind != EntryKind::File {
         return Err(crate::failure::is_directory(path, "the origin"));
     }
-    let found = content_blake3(origin, &entry).await?.to_hex().to_string();
+    let found = content_blake3(origin, &entry, urgency).await?.to_hex().to_string();
     Ok(VerifyAnswer {
         matches: entry.size_bytes == size_bytes && found.eq_ignore_ascii_case(blake3),
         size_bytes: entry.size_bytes,

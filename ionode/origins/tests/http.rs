@@ -63,7 +63,8 @@ async fn large_files_come_over_several_connections() {
     let origin = behind(&relay).await;
     assert!(get(&*origin, &origin.stat("large").await.unwrap()).await.unwrap() == bytes);
     assert!((3..=16).contains(&relay.connections()), "{} connections", relay.connections());
-    assert_eq!(web.requests("GET 206 /large").len(), 6);
+    let pieces = web.requests("GET 206 /large").len();
+    assert!((6..=41).contains(&pieces), "{pieces} pieces, of 1 to 8 MiB as the line is wide");
     assert!(origin.resumes("large"));
 }
 

@@ -12,7 +12,7 @@ use relay::{Mischief, Relay, Way};
 use sshd::free_port;
 use stager_core::error::Class;
 use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
-use stager_origins::{verify_content, Listing, S3Config, Secret, Verified};
+use stager_origins::{verify_content, Listing, S3Config, Secret, Urgency, Verified};
 
 fn place(gateway: &Gateway) -> BucketPlace {
     BucketPlace::new(gateway, origin(gateway.config()))
@@ -63,6 +63,22 @@ async fn large_files_go_in_parts() {
 }
 
 /// Of two different contents for one name exactly one wins, small (a PUT) or large (in parts).
+/// What was asked of its server is in its log: one line for each request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_object_is_one_request() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let place = place(&gateway);
+    let bytes = content(1, 65_536);
+    put(&place, "small", &bytes).await;
+    let entry = place.origin.stat("small").await.unwrap();
+    assert!(!place.origin.look_before(&entry, true), "its own answer says what a look would");
+    let before = gateway.log().lines().count();
+    assert!(get(&*place.origin, &entry).await.unwrap() == bytes);
+    let log = gateway.log();
+    let said: Vec<&str> = log.lines().skip(before).filter(|line| line.contains("small")).collect();
+    assert!(said.len() == 1 && said[0].contains("GET"), "{said:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_race_has_one_winner() {
     let Some(gateway) = Gateway::start(free_port()) else { return };
@@ -148,8 +164,8 @@ async fn a_lie_on_the_way_is_noticed() {
         upload(&place, &file, &path, How::default()).await.unwrap();
         let hash = blake3::hash(&bytes).to_hex().to_string();
         relay.arm(Mischief::Flip, Way::Down, 3 << 20);
-        assert!(!verify_content(&*place.origin, &path, size_bytes as u64, &hash).await.unwrap().matches);
-        assert!(verify_content(&*place.origin, &path, size_bytes as u64, &hash).await.unwrap().matches);
+        assert!(!verify_content(&*place.origin, &path, size_bytes as u64, &hash, &Urgency::default()).await.unwrap().matches);
+        assert!(verify_content(&*place.origin, &path, size_bytes as u64, &hash, &Urgency::default()).await.unwrap().matches);
     }
     assert_eq!(relay.struck(), 6);
     nothing_unfinished(&gateway).await;

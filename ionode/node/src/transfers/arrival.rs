@@ -53,7 +53,7 @@ pub async fn check(
     }
     let blake3 = blake3::Hash::from_hex(&digests.blake3).expect("our own digest");
     let sha256 = digests.sha256.as_deref().expect("asked for");
-    let confirmed = watched(node, job, &entry.path, stall, origin.confirm(entry, blake3, sha256)).await?;
+    let confirmed = watched(node, job, &entry.path, stall, origin.confirm(entry, blake3, sha256, &job.urgency)).await?;
     if confirmed == Some(Verified::Readback) {
         job.arrived(entry.size_bytes);
     }
@@ -81,7 +81,7 @@ async fn by_reading_again(
     digests: &Digests,
     stall: Duration,
 ) -> Result<Option<Verified>, ApiError> {
-    let again = watched(node, job, &entry.path, stall, content_blake3(origin, entry)).await?;
+    let again = watched(node, job, &entry.path, stall, content_blake3(origin, entry, &job.urgency)).await?;
     job.arrived(entry.size_bytes);
     if again.to_hex().as_str() != digests.blake3 {
         return Err(damaged(entry, "MD5"));

@@ -10,11 +10,17 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::ApiError;
 use stager_core::stripes::Layout;
-use stager_origins::{Entry, Origin, Sink};
+use stager_origins::{Entry, EntryKind, Origin, Sink, Urgency};
+
+use super::fetch::source_changed;
 
 #[async_trait]
 pub(super) trait Feed: Send + Sync {
     async fn feed(&self, range: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError>;
+    /// Nothing is left to be asked for: is the source still what it was when the rest came?
+    async fn look_again(&self) -> Result<(), ApiError> {
+        Ok(())
+    }
     /// For how long nothing may move.
     fn stall(&self) -> Duration;
 }
@@ -35,6 +41,9 @@ impl Feed for StripeFeed {
     async fn feed(&self, range: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
         let places = self.layout.places(range);
         self.whole.origin.fetch(&self.whole.entry, &places, &Packed { layout: self.layout, sink }).await
+    }
+    async fn look_again(&self) -> Result<(), ApiError> {
+        self.whole.look_again().await
     }
     fn stall(&self) -> Duration {
         ORIGIN_STALL
@@ -61,6 +70,10 @@ impl Sink for Packed<'_> {
         }
         Ok(())
     }
+
+    fn urgency(&self) -> Urgency {
+        self.sink.urgency()
+    }
 }
 
 pub(super) const ORIGIN_STALL: Duration = Duration::from_secs(60);
@@ -70,7 +83,47 @@ impl Feed for OriginFeed {
     async fn feed(&self, range: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
         self.origin.fetch(&self.entry, std::slice::from_ref(&range), sink).await
     }
+    async fn look_again(&self) -> Result<(), ApiError> {
+        unchanged(self.origin.as_ref(), &self.entry).await
+    }
     fn stall(&self) -> Duration {
         ORIGIN_STALL
+    }
+}
+
+pub(super) async fn unchanged(origin: &dyn Origin, entry: &Entry) -> Result<(), ApiError> {
+    let now = origin.stat(&entry.path).await?;
+    if now.kind == EntryKind::File && now.token == entry.token {
+        return Ok(());
+    }
+    Err(source_changed(&entry.path, &entry.token, &now.token))
+}
+
+#[cfg(test)]
+mod tests {
+    use stager_core::stripes::Share;
+
+    use super::*;
+
+    struct Wanted(Urgency);
+
+    #[async_trait]
+    impl Sink for Wanted {
+        async fn write_at(&self, _offset: u64, _chunk: Bytes) -> Result<(), ApiError> {
+            Ok(())
+        }
+        fn urgency(&self) -> Urgency {
+            self.0.clone()
+        }
+    }
+
+    #[test]
+    fn stripes_are_as_urgent_as_what_they_are_for() {
+        let layout = Layout::new(Share { index: 1, count: 2, stripe_bytes: 4 << 20 }, 64 << 20, "f").unwrap();
+        let sink = Wanted(Urgency::default());
+        let packed = Packed { layout, sink: &sink };
+        assert!(!packed.urgency().is_urgent());
+        sink.0.set(true);
+        assert!(packed.urgency().is_urgent());
     }
 }

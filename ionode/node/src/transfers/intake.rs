@@ -14,7 +14,7 @@ use bytes::Bytes;
 use stager_core::error::ApiError;
 use stager_core::record::{Partial, Record};
 use stager_core::watermark::Watermark;
-use stager_origins::Sink;
+use stager_origins::{Sink, Urgency};
 use tokio::sync::watch;
 
 use super::partial::misplaced;
@@ -100,7 +100,6 @@ impl Intake {
         let _ = self.arrived.send(mark.contiguous());
         Ok(())
     }
-
 }
 
 #[async_trait]
@@ -123,6 +122,10 @@ impl Sink for Intake {
         let (file, path) = (self.file.clone(), self.path.clone());
         blocking(move || file.write_all_at(&chunk, offset).map_err(at("writing", &path))).await?;
         self.note(offset, length)
+    }
+
+    fn urgency(&self) -> Urgency {
+        self.job.urgency.clone()
     }
 }
 

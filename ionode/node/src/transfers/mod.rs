@@ -15,6 +15,7 @@ pub mod run;
 mod small;
 mod upload;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,10 +24,11 @@ use std::time::{Duration, Instant};
 use stager_core::error::ApiError;
 use stager_core::ids::{check_id, check_relative_path};
 use stager_core::index::Index;
-use stager_core::queue::Queue;
+use stager_core::queue::{Queue, DEMAND_BELOW};
 use stager_core::record::{Partial, Source};
 use stager_core::replica::ReplicaKey;
 use stager_core::space::Holder;
+use stager_origins::Urgency;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -42,17 +44,52 @@ use crate::wire::{
 /// For how long a node may make those behind it in a chain wait.
 const HELD_MAX: Duration = Duration::from_secs(3600);
 
-#[derive(Default)]
 pub struct Transfers {
     desk: Mutex<Desk>,
     tracker: TaskTracker,
     pushes: push::Pushes,
+    /// What the queue's times count from.
+    begun: Instant,
+}
+
+impl Default for Transfers {
+    fn default() -> Self {
+        Self { desk: Mutex::default(), tracker: TaskTracker::default(), pushes: push::Pushes::default(), begun: Instant::now() }
+    }
 }
 
 #[derive(Default)]
 struct Desk {
     queue: Queue,
     table: HashMap<String, Transfer>,
+    /// What is to be made here by transfers that are not over, and by how many of them.
+    incoming: HashMap<ReplicaKey, usize>,
+}
+
+impl Desk {
+    fn comes(&mut self, request: &TransferRequest) {
+        if request.kind() != TransferKind::Upload {
+            *self.incoming.entry(request.key()).or_default() += 1;
+        }
+    }
+
+    fn take_out(&mut self, transfer_id: &str) -> Option<Transfer> {
+        let transfer = self.table.remove(transfer_id)?;
+        self.came(&transfer.request);
+        Some(transfer)
+    }
+
+    fn came(&mut self, request: &TransferRequest) {
+        if request.kind() == TransferKind::Upload {
+            return;
+        }
+        if let Entry::Occupied(mut known) = self.incoming.entry(request.key()) {
+            *known.get_mut() -= 1;
+            if *known.get() == 0 {
+                known.remove();
+            }
+        }
+    }
 }
 
 struct Transfer {
@@ -61,6 +98,7 @@ struct Transfer {
     state: TransferStatus,
     bytes_total: u64,
     progress: Arc<AtomicU64>,
+    urgency: Urgency,
     started: Option<Instant>,
     cancel: CancellationToken,
     event: Option<Event>,
@@ -166,6 +204,7 @@ impl Transfer {
             bytes_total,
             state: TransferStatus::Queued,
             progress: Arc::default(),
+            urgency: Urgency::default(),
             started: None,
             cancel: CancellationToken::new(),
             event: None,
@@ -290,6 +329,7 @@ fn accept(node: &Arc<Node>, cause: &Cause, transfer_id: &str, request: &Transfer
     let mut desk = node.transfers.desk();
     if let Some(known) = desk.table.get(transfer_id) {
         let answer = known.answer();
+        known.urgency.set(request.priority() < DEMAND_BELOW);
         desk.queue.set_priority(transfer_id, request.priority());
         return Ok((answer, false));
     }
@@ -310,8 +350,12 @@ fn accept(node: &Arc<Node>, cause: &Cause, transfer_id: &str, request: &Transfer
         }
         TransferRequest::Upload(upload) => accept_upload(node, cause, transfer_id, upload)?,
     };
+    transfer.urgency.set(request.priority() < DEMAND_BELOW);
     transfer.held = transfer.state == TransferStatus::Queued;
     let (answer, fresh) = (transfer.answer(), transfer.held);
+    if fresh {
+        desk.comes(request);
+    }
     desk.table.insert(transfer_id.to_string(), transfer);
     Ok((answer, fresh))
 }
@@ -353,9 +397,7 @@ fn accept_incoming(
         return Ok(transfer);
     }
     let taken = node.books().index.replica(&key).is_some() || node.books().index.is_leaving(&key);
-    let busy =
-        desk.table.values().any(|other| !other.is_over() && other.request.kind() != TransferKind::Upload && other.request.key() == key);
-    if taken || busy || node.growing.get(&key).is_some() {
+    if taken || desk.incoming.contains_key(&key) || node.growing.get(&key).is_some() {
         let message = format!("replica {key} is being made, deleted or quarantined on this node; fetch it under a new generation");
         return Err(ApiError::refused("replica_busy", &key.file_id, message));
     }

@@ -118,6 +118,8 @@ pub(super) async fn arrive(
     let arrived = async {
         if start < size_bytes {
             feed.feed(start..size_bytes, &sink).await?;
+        } else {
+            feed.look_again().await?;
         }
         if sink.is_complete() {
             return Ok(());

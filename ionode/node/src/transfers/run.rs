@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
 use stager_core::error::{ApiError, Class};
-use stager_core::queue::Outcome;
+use stager_core::learn::{End, Outcome};
 use stager_core::replica::Replica;
 use stager_core::space::Holder;
-use stager_origins::Verified;
+use stager_origins::{Urgency, Verified};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -30,6 +30,7 @@ pub(super) struct Job {
     pub id: String,
     pub cause: Cause,
     pub progress: Arc<AtomicU64>,
+    pub urgency: Urgency,
     pub cancel: CancellationToken,
     arrived: Counter,
     sent: Counter,
@@ -41,7 +42,7 @@ impl Job {
         let origin = place.and_then(|place| node.origin(&place.origin_id).ok()).map_or(OTHER.to_string(), |open| open.label);
         let moved = |direction| metrics::counts().moved.get_or_create_owned(&Bytes { origin: origin.clone(), direction });
         let (cause, progress, cancel) = (transfer.cause.clone(), transfer.progress.clone(), transfer.cancel.clone());
-        Self { id, cause, progress, cancel, arrived: moved("in"), sent: moved("out") }
+        Self { id, cause, progress, urgency: transfer.urgency.clone(), cancel, arrived: moved("in"), sent: moved("out") }
     }
 
     /// What each line says that is written while it runs.
@@ -120,7 +121,9 @@ async fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, outcome: Re
         Err(error) if error.class == Class::Transient && !job.cancel.is_cancelled() => Outcome::Overload,
         Err(_) => Outcome::Neutral,
     };
-    node.transfers.desk().queue.finished(&request.lane(), load);
+    let bytes = outcome.as_ref().map_or(0, |moved| moved.bytes_moved);
+    let done = End { outcome: load, bytes, at: node.transfers.begun.elapsed() };
+    node.transfers.desk().queue.finished(&request.lane(), done);
     start_waiting(node);
     if outcome.is_err() {
         call_off_chain(node, &job.id, &job.cause, request);
@@ -207,7 +210,7 @@ pub fn end_unstarted(node: &Arc<Node>, transfer_id: &str, error: Option<ApiError
 
 /// One whose chain refused it: it was never accepted.
 pub fn take_back(node: &Arc<Node>, transfer_id: &str) {
-    let Some(transfer) = node.transfers.desk().table.remove(transfer_id) else { return };
+    let Some(transfer) = node.transfers.desk().take_out(transfer_id) else { return };
     if let Some(partial) = transfer.partial {
         node.books().index.put_partial(partial, false);
     }
@@ -249,10 +252,11 @@ fn settle(node: &Node, transfer_id: &str, cause: &Cause, state: TransferStatus, 
     let mut desk = node.transfers.desk();
     count_end(state, &fact, desk.table.get(transfer_id));
     let event = node.emit(cause, fact);
-    if let Some(transfer) = desk.table.get_mut(transfer_id) {
-        transfer.state = state;
-        transfer.event = Some(event);
-    }
+    let Some(transfer) = desk.table.get_mut(transfer_id) else { return };
+    transfer.state = state;
+    transfer.event = Some(event);
+    let request = transfer.request.clone();
+    desk.came(&request);
 }
 
 fn count_end(state: TransferStatus, fact: &Fact, transfer: Option<&Transfer>) {

@@ -11,11 +11,11 @@ use stager_core::error::ApiError;
 use stager_core::record::Source;
 use stager_core::space::Holder;
 use stager_core::watermark::Watermark;
-use stager_origins::{Entry, Origin, Sink};
+use stager_origins::{Entry, Origin, Sink, Urgency};
 
 use super::arrival;
 use super::chain::{identity, Chain};
-use super::feed::ORIGIN_STALL as STALL;
+use super::feed::{unchanged, ORIGIN_STALL as STALL};
 use super::fetch::{judge, Witness};
 use super::partial::{misplaced, short};
 use super::run::{watched, Job, Moved};
@@ -42,6 +42,10 @@ impl Sink for Gather {
         self.job.arrived(length);
         Ok(())
     }
+
+    fn urgency(&self) -> Urgency {
+        self.job.urgency.clone()
+    }
 }
 
 /// The nodes of a chain reserve their space before, and get their copies when it is committed.
@@ -61,6 +65,8 @@ pub(super) async fn fetch(
     let sink = Gather { subject: entry.path.clone(), content, job: job.clone() };
     if size_bytes > 0 {
         watched(node, job, &entry.path, STALL, origin.fetch(entry, std::slice::from_ref(&(0..size_bytes)), &sink)).await?;
+    } else {
+        watched(node, job, &entry.path, STALL, unchanged(origin, entry)).await?;
     }
     let (content, mark) = sink.content.into_inner().expect("nobody panics here");
     if !mark.is_complete() {

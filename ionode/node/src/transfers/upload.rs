@@ -85,13 +85,14 @@ async fn send(
         replace: request.on_exists == OnExists::Replace,
         executable: piece.executable,
         transfer_id: &piece.id,
+        urgency: job.urgency.clone(),
         progress: &|sent| job.sent(sent),
     };
     let mut uploaded = origin.upload(upload).await?;
     let sent = if uploaded.verified == Verified::Adopted { 0 } else { piece.size_bytes };
     job.arrived(uploaded.bytes_moved.saturating_sub(sent));
     if request.verify == VerifyMode::Readback && uploaded.verified != Verified::Readback {
-        let answer = verify_content(origin, &piece.path, piece.size_bytes, piece.blake3).await?;
+        let answer = verify_content(origin, &piece.path, piece.size_bytes, piece.blake3, &job.urgency).await?;
         job.arrived(answer.size_bytes);
         if !answer.matches {
             let message = format!(

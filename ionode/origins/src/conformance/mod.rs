@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::ApiError;
 
-use crate::{Entry, Origin, Sink, Upload, Uploaded};
+use crate::{Entry, Origin, Sink, Upload, Uploaded, Urgency};
 
 /// An origin under test, and the far side of it.
 #[async_trait]
@@ -156,6 +156,7 @@ pub async fn upload_as(
         replace: how.replace,
         executable: how.executable,
         transfer_id,
+        urgency: Urgency::default(),
         progress,
     };
     origin.upload(upload).await

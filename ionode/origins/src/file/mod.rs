@@ -55,7 +55,7 @@ impl FileOrigin {
             return Err(ApiError::invalid("bad_request", &shown, format!("The base_path {shown:?} of a file origin must be absolute.")));
         }
         let place = format!("file origin {}", base_path.display());
-        let pace = Arc::new(Pace::new(config.bandwidth_bytes_per_s_max));
+        let pace = Pace::new(config.bandwidth_bytes_per_s_max);
         Ok(Self { site: Arc::new(Site { base_path, place, pace }), turns: Turns::default() })
     }
 }
@@ -210,7 +210,7 @@ impl Origin for FileOrigin {
             .map(|piece| {
                 let (site, handle, path, offset) = (self.site.clone(), handle.clone(), expected.path.clone(), piece.start);
                 async move {
-                    self.site.pace.take(piece.end - piece.start).await;
+                    self.site.pace.take(piece.end - piece.start, &sink.urgency()).await;
                     let chunk = blocking(move || site.read(&handle, &path, piece)).await?;
                     sink.write_at(offset, chunk).await
                 }
@@ -225,6 +225,10 @@ impl Origin for FileOrigin {
             Err(error) => return Err(read.err().unwrap_or(error)),
         }
         read.map(|_| ())
+    }
+
+    fn look_before(&self, _expected: &Entry, _whole: bool) -> bool {
+        false
     }
 
     async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError> {

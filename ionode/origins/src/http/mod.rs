@@ -54,7 +54,10 @@ impl Origin for HttpOrigin {
     }
 
     async fn stat_many(&self, paths: &[String]) -> Vec<Result<Entry, ApiError>> {
-        let asked = stream::iter(paths.to_vec()).map(|path| async move { self.stat(&path).await });
+        let asked = stream::iter(paths.to_vec()).map(|path| async move {
+            let _look = self.site.looks.acquire().await.expect("it is never closed");
+            self.stat(&path).await
+        });
         asked.buffered(self.site.connections_max).collect().await
     }
 
@@ -96,6 +99,11 @@ impl Origin for HttpOrigin {
             probe.findings.push(answer::read_only(&clean, &self.site.place));
         }
         probe
+    }
+
+    /// Each answer names the content that it is of, and what a server says of it is in the token.
+    fn look_before(&self, _expected: &Entry, _whole: bool) -> bool {
+        false
     }
 
     fn said(&self, entry: &Entry) -> Said {

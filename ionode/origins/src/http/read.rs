@@ -2,21 +2,26 @@
 //!
 //! The one rule: bytes go on only from answers that name the content that was asked for, and each once.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use bytes::Bytes;
+use futures::stream::BoxStream;
 use futures::{stream, StreamExt, TryStreamExt};
 use stager_core::error::ApiError;
 
 use super::answer;
 use super::site::{Answer, Site, Span};
-use crate::failure;
+use crate::pace::Flight;
 use crate::path::checked_file;
-use crate::ranges::pieces;
+use crate::{failure, ranges};
 use crate::{Entry, Sink};
 
-const PIECE_BYTES: u64 = 8 << 20;
-const PIECES_IN_FLIGHT: usize = 6;
+/// How large a range is asked for: small ones where the line is narrow, so that urgent bytes come soon.
+const PIECE_BYTES_MIN: u64 = 1 << 20;
+const PIECE_BYTES_MAX: u64 = 8 << 20;
+/// Each over a connection of its own; the line is full with fewer, where it is no longer than usual.
+const PIECES_IN_FLIGHT: usize = 8;
 /// How often a piece goes on where its connection was lost.
 const CONTINUED_MAX: usize = 3;
 
@@ -50,24 +55,31 @@ enum Stopped {
 
 impl Reading<'_> {
     async fn all(&self, ranges: &[Range<u64>]) -> Result<(), ApiError> {
-        let mut pieces = pieces(self.expected, ranges, PIECE_BYTES)?.into_iter();
-        let Some(first) = pieces.next() else { return Ok(()) };
-        self.site.pace.take(first.end - first.start).await;
+        let mut left = ranges::checked(self.expected, ranges)?;
+        let Some((first, flight)) = self.next(&mut left).await else { return Ok(()) };
         let answer = self.site.bytes(self.expected, first.clone()).await?;
         if answer.span == Span::Whole {
-            return self.stream(answer, ranges).await;
+            return self.stream(answer, ranges, flight).await;
         }
         let in_flight = PIECES_IN_FLIGHT.min(self.site.connections_max).max(2) - 1;
-        let rest = stream::iter(pieces).map(|piece| async {
-            self.site.pace.take(piece.end - piece.start).await;
-            self.piece(piece, None).await
-        });
+        let rest = self.asked(left).map(|(piece, flight)| self.piece(piece, flight, None));
         let rest = rest.buffer_unordered(in_flight).try_for_each(|()| std::future::ready(Ok(())));
-        futures::future::try_join(self.piece(first, Some(answer)), rest).await.map(|_| ())
+        futures::future::try_join(self.piece(first, flight, Some(answer)), rest).await.map(|_| ())
+    }
+
+    /// The next piece, when it is its turn.
+    async fn next(&self, left: &mut VecDeque<Range<u64>>) -> Option<(Range<u64>, Flight)> {
+        let piece = ranges::cut(left, self.site.pace.piece_bytes(PIECE_BYTES_MIN, PIECE_BYTES_MAX))?;
+        let flight = self.site.pace.fly(piece.end - piece.start, self.sink.urgency()).await;
+        Some((piece, flight))
+    }
+
+    fn asked(&self, left: VecDeque<Range<u64>>) -> BoxStream<'_, (Range<u64>, Flight)> {
+        stream::unfold(left, move |mut left| async move { Some((self.next(&mut left).await?, left)) }).boxed()
     }
 
     /// Goes on where a connection was lost, as long as that helps.
-    async fn piece(&self, piece: Range<u64>, mut begun: Option<Answer>) -> Result<(), ApiError> {
+    async fn piece(&self, piece: Range<u64>, flight: Flight, mut begun: Option<Answer>) -> Result<(), ApiError> {
         let mut offset = piece.start;
         for _ in 0..CONTINUED_MAX {
             let mut answer = match begun.take() {
@@ -84,7 +96,10 @@ impl Reading<'_> {
             match self.drain(&mut answer, &mut offset, piece.end).await {
                 Err(Stopped::BySink(error)) => return Err(error),
                 Err(Stopped::ByServer(error)) if error.code != "connection_lost" => return Err(error),
-                _ if offset == piece.end => return Ok(()),
+                _ if offset == piece.end => {
+                    flight.landed();
+                    return Ok(());
+                }
                 _ => {}
             }
         }
@@ -104,20 +119,23 @@ impl Reading<'_> {
     }
 
     /// All of the file over one connection; what is not wanted of it is passed over.
-    async fn stream(&self, mut answer: Answer, ranges: &[Range<u64>]) -> Result<(), ApiError> {
+    async fn stream(&self, mut answer: Answer, ranges: &[Range<u64>], first: Flight) -> Result<(), ApiError> {
         let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
         let (mut offset, path) = (0, self.expected.path.as_str());
-        // The first piece is paid for.
-        let mut paid = PIECE_BYTES;
+        // What comes without being asked for says nothing of how long the way is: its turns are only waited for.
+        let (mut paid, mut flight) = (first.bytes(), Some(first));
         while offset < end {
             let Some(chunk) = self.chunk(&mut answer).await? else {
                 return Err(failure::short_read(path, &self.site.place, offset));
             };
             let length = chunk.len() as u64;
             if length > paid {
-                self.site.pace.take(length - paid).await;
+                drop(flight.take());
+                let next = PIECE_BYTES_MIN.max(length - paid);
+                flight = Some(self.site.pace.fly(next, self.sink.urgency()).await);
+                paid += next;
             }
-            paid = paid.saturating_sub(length);
+            paid -= length;
             if offset + length > self.expected.size_bytes {
                 return Err(self.too_much());
             }

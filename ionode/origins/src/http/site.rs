@@ -22,7 +22,8 @@ use crate::failure;
 use crate::pace::Pace;
 use crate::Entry;
 
-const CONNECTIONS_USUAL: usize = 16;
+/// Many only for many small files at once; a large one takes a few.
+const CONNECTIONS_USUAL: usize = 32;
 /// Short hiccups are ours; longer ones are the caller's to wait for.
 const PAUSES: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(1500)];
 const PAUSE_MAX: Duration = Duration::from_secs(10);
@@ -33,9 +34,11 @@ pub struct Site {
     client: Client,
     base: Base,
     pub place: String,
-    pub pace: Pace,
+    pub pace: Arc<Pace>,
     pub connections_max: usize,
     connections: Arc<Semaphore>,
+    /// Half of them, for those who look at many files: whoever reads one does not wait behind all of these.
+    pub looks: Semaphore,
     /// Nothing is asked before: the server said so.
     not_before: Mutex<Instant>,
     /// Paths that came whole when a range was asked for.
@@ -63,9 +66,10 @@ impl Site {
             client: client(config, &base, patience)?,
             place: base.shown().to_owned(),
             base,
-            pace: Pace::new(config.bandwidth_bytes_per_s_max),
+            pace: Pace::with_flights_max(config.bandwidth_bytes_per_s_max, connections_max),
             connections_max,
             connections: Arc::new(Semaphore::new(connections_max)),
+            looks: Semaphore::new(connections_max.div_ceil(2)),
             not_before: Mutex::new(Instant::now()),
             whole_only: Mutex::default(),
         })

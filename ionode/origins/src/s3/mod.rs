@@ -7,12 +7,14 @@ mod client;
 mod publish;
 mod said;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use bytes::BytesMut;
+use futures::stream::BoxStream;
 use futures::{stream, StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
@@ -20,16 +22,19 @@ use stager_core::error::ApiError;
 
 use crate::config::S3Config;
 use crate::failure;
-use crate::pace::Pace;
+use crate::pace::{Flight, Pace};
 use crate::path::{checked, checked_file, is_temporary, join, split, temporary_name};
-use crate::ranges::pieces;
+use crate::ranges;
 use crate::turns::Turns;
 use crate::{Entry, EntryKind, Listing, Origin, Probe, Said, Sink, Upload, Uploaded};
 use client::Clients;
 
-const READ_BYTES: u64 = 8 << 20;
-const READS_IN_FLIGHT: usize = 4;
-const STATS_IN_FLIGHT: usize = 32;
+/// How large a range is asked for: small ones where the line is narrow, so that urgent bytes come soon.
+const READ_BYTES_MIN: u64 = 1 << 20;
+const READ_BYTES_MAX: u64 = 8 << 20;
+const READS_IN_FLIGHT: usize = 32;
+const GATHER_BYTES: u64 = 512 << 10;
+const STATS_IN_FLIGHT: usize = 64;
 /// Many more than fetches run at once; each looks just before it asks.
 const HEARD_MAX: usize = 4096;
 /// Without an ETag: times come in whole seconds, so two seconds of age need three of difference.
@@ -43,7 +48,7 @@ pub struct S3Origin {
     turns: Turns,
     /// An ETag is the MD5 of what was put in one piece, unless the server encrypts by keys of its own.
     tags_are_md5: AtomicBool,
-    /// What HEADs have said of contents, by path: of its token, where it was something.
+    /// What answers about whole contents have said of them, by path: of its token, where it was something.
     heard: Mutex<HashMap<String, (String, Said)>>,
 }
 
@@ -58,7 +63,7 @@ impl S3Origin {
             clients: client::clients(config, &place)?,
             place,
             prefix,
-            pace: Arc::new(Pace::new(config.bandwidth_bytes_per_s_max)),
+            pace: Pace::new(config.bandwidth_bytes_per_s_max),
             turns: Turns::default(),
             tags_are_md5: AtomicBool::new(true),
             heard: Mutex::default(),
@@ -135,33 +140,58 @@ impl S3Origin {
         }
     }
 
+    /// The pieces, each when it is its turn.
+    fn asked<'a>(&'a self, left: VecDeque<Range<u64>>, sink: &'a dyn Sink) -> BoxStream<'a, (Range<u64>, Flight)> {
+        let next = move |mut left| async move {
+            let piece = ranges::cut(&mut left, self.pace.piece_bytes(READ_BYTES_MIN, READ_BYTES_MAX))?;
+            let flight = self.pace.fly(piece.end - piece.start, sink.urgency()).await;
+            Some(((piece, flight), left))
+        };
+        stream::unfold(left, next).boxed()
+    }
+
     async fn read_piece(&self, expected: &Entry, piece: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
         let path = expected.path.as_str();
         let key = self.key(&checked_file(path)?)?;
-        self.pace.take(piece.end - piece.start).await;
         let tag = tag_of(&expected.token);
-        let options =
-            GetOptions { if_match: tag.map(str::to_owned), range: Some(GetRange::Bounded(piece.clone())), ..GetOptions::default() };
+        // An answer about all of it tells the server's checksum of it, too.
+        let whole = piece == (0..expected.size_bytes);
+        let range = (!whole).then(|| GetRange::Bounded(piece.clone()));
+        let options = GetOptions { if_match: tag.map(str::to_owned), range, ..GetOptions::default() };
         let result = self.clients.plain.get_opts(&key, options).await.map_err(|error| self.failure(&error, path))?;
         // Servers that do not know If-Match answer with what they have.
         let found = self.entry(path, &result.meta);
         if found.token != expected.token {
             return Err(failure::source_changed(path, &self.place, &expected.token, &found.token));
         }
+        if whole {
+            self.hear(expected, said::said(&result.attributes));
+        }
         let mut offset = piece.start;
         let mut body = result.into_stream();
-        while let Some(chunk) = body.try_next().await.map_err(|error| self.failure(&error, path))? {
-            if offset + chunk.len() as u64 > piece.end {
+        // What comes off the network is a few KiB at a time: handed on one by one, that would cost more than the way here.
+        let mut gathered = BytesMut::new();
+        while offset + (gathered.len() as u64) < piece.end {
+            let Some(chunk) = body.try_next().await.map_err(|error| self.failure(&error, path))? else {
+                return Err(failure::short_read(path, &self.place, offset + gathered.len() as u64));
+            };
+            if gathered.is_empty() {
+                gathered.reserve((piece.end - offset).min(GATHER_BYTES) as usize);
+            }
+            gathered.extend_from_slice(&chunk);
+            let come = offset + gathered.len() as u64;
+            if come > piece.end {
                 return Err(failure::protocol_broken(path, &self.place, "it sent more bytes than were asked for"));
             }
-            let length = chunk.len() as u64;
-            sink.write_at(offset, chunk).await?;
-            offset += length;
+            if come == piece.end || gathered.len() as u64 >= GATHER_BYTES {
+                sink.write_at(offset, gathered.split().freeze()).await?;
+                offset = come;
+            }
         }
-        if offset == piece.end {
-            Ok(())
-        } else {
-            Err(failure::short_read(path, &self.place, offset))
+        // Read to its end, so that its connection serves the next.
+        match body.try_next().await.map_err(|error| self.failure(&error, path))? {
+            Some(_) => Err(failure::protocol_broken(path, &self.place, "it sent more bytes than were asked for")),
+            None => Ok(()),
         }
     }
 
@@ -283,9 +313,18 @@ impl Origin for S3Origin {
     }
 
     async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError> {
-        let pieces = pieces(expected, ranges, READ_BYTES)?;
-        let reads = stream::iter(pieces).map(|piece| self.read_piece(expected, piece, sink)).buffer_unordered(READS_IN_FLIGHT);
-        reads.try_for_each(|()| std::future::ready(Ok(()))).await?;
+        let left = ranges::checked(expected, ranges)?;
+        let each_was_checked = !left.is_empty() && tag_of(&expected.token).is_some();
+        let reads = self.asked(left, sink).map(|(piece, flight)| async {
+            self.read_piece(expected, piece, sink).await?;
+            flight.landed();
+            Ok(())
+        });
+        reads.buffer_unordered(READS_IN_FLIGHT).try_for_each(|()| std::future::ready(Ok(()))).await?;
+        // All answers had one ETag: they are of one content. A time stamp in whole seconds does not prove as much.
+        if each_was_checked {
+            return Ok(());
+        }
         self.expect(expected).await
     }
 
@@ -320,6 +359,10 @@ impl Origin for S3Origin {
             probe.findings.push(error);
         }
         probe
+    }
+
+    fn look_before(&self, expected: &Entry, whole: bool) -> bool {
+        !whole || expected.size_bytes > READ_BYTES_MIN
     }
 
     fn said(&self, entry: &Entry) -> Said {

@@ -60,7 +60,7 @@ async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<
         Err(error) if error.code == "not_found" => return Ok(None),
         Err(error) => return Err(error),
     };
-    if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry).await? == upload.blake3 {
+    if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry, &upload.urgency).await? == upload.blake3 {
         return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, bytes_moved: upload.size_bytes }));
     }
     if upload.replace {
@@ -203,7 +203,7 @@ impl Multipart<'_> {
 /// Reads the new object back by its ETag; what differs is taken away while it is still ours.
 async fn verified(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<Uploaded, ApiError> {
     let entry: Entry = origin.head(path).await?;
-    if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry).await? == upload.blake3 {
+    if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry, &upload.urgency).await? == upload.blake3 {
         return Ok(Uploaded { token: entry.token, verified: Verified::Readback, bytes_moved: 2 * upload.size_bytes });
     }
     origin.erase(path, Some(&entry.token)).await?;

@@ -1,4 +1,5 @@
-//! The checksums that an S3 server keeps of an object: asked for with every HEAD, signed, and read from its answer. Knows headers.
+//! The checksums that an S3 server keeps of an object: asked for with each request about all of it, signed, and read from the answer. Knows
+//! headers.
 //!
 //! The one rule: only a checksum of the whole content says something of it; one of parts, or one that cannot be read, is as if unsaid.
 
@@ -52,8 +53,8 @@ impl HttpConnector for AskingConnector {
 #[async_trait]
 impl HttpService for Asking {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let heads = request.method().as_str() == "HEAD";
-        if heads {
+        let asks = is_about_a_whole_object(&request);
+        if asks {
             let plain = request.headers().clone();
             request.headers_mut().insert(MODE, HeaderValue::from_static("ENABLED"));
             // A header of this kind has to be under the signature. Where it cannot be, the question is left out.
@@ -62,7 +63,7 @@ impl HttpService for Asking {
             }
         }
         let mut response = self.client.execute(request).await?;
-        if heads {
+        if asks {
             let headers = response.headers_mut();
             headers.remove(CARRIER);
             let of_parts = headers.get(TYPE).is_some_and(|kind| kind.as_bytes().eq_ignore_ascii_case(b"COMPOSITE"));
@@ -77,13 +78,22 @@ impl HttpService for Asking {
     }
 }
 
+/// Listings have a query; the answer to a range would be compared with the whole.
+fn is_about_a_whole_object(request: &HttpRequest) -> bool {
+    match request.method().as_str() {
+        "HEAD" => true,
+        "GET" => request.uri().query().is_none() && !request.headers().contains_key("range"),
+        _ => false,
+    }
+}
+
 impl Signing {
     fn sign(&self, request: &mut HttpRequest) -> bool {
         AwsAuthorizer::new(&self.credential, "s3", &self.region).try_authorize(request, None).is_ok()
     }
 }
 
-/// What the answer to a HEAD said.
+/// What an answer about all of an object said.
 pub fn said(attributes: &Attributes) -> Said {
     let carried = attributes.get(&Attribute::Metadata(CARRIED.into())).map(|value| value.as_ref());
     carried.and_then(|text| text.split_once(':')).map_or(Said::default(), |(name, value)| parsed(name, value))

@@ -28,11 +28,11 @@ use crate::failure;
 use crate::pace::Pace;
 use crate::path::{checked, checked_file, split};
 use crate::turns::Turns;
-use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded, Verified};
+use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded, Urgency, Verified};
 use link::Link;
 use pool::{Pool, Work};
 
-const STATS_IN_FLIGHT: usize = 64;
+const STATS_IN_FLIGHT: usize = 256;
 /// Modification times come in whole seconds, so two seconds of age need three of difference.
 const SETTLED_AFTER_S: i64 = 3;
 /// SSH_FXE_STATVFS_ST_RDONLY of statvfs@openssh.com.
@@ -60,10 +60,12 @@ pub struct SftpOrigin {
 
 /// What all calls share.
 struct Site {
-    pool: Pool,
+    pool: Arc<Pool>,
     place: Arc<str>,
     base: String,
     pace: Arc<Pace>,
+    /// What is written and not answered; the bandwidth is kept by `pace`, both ways together.
+    writes: Arc<Pace>,
     /// The server's clock minus ours, as seen on a file just written; zero until then.
     clock_ahead_s: AtomicI64,
     /// Whether a remote checksum may still be tried.
@@ -87,10 +89,11 @@ impl SftpOrigin {
             ));
         }
         let site = Site {
-            pool: Pool::new(config.clone(), place.clone(), timing),
+            pool: Arc::new(Pool::new(config.clone(), place.clone(), timing)),
             place,
             base,
-            pace: Arc::new(Pace::new(config.bandwidth_bytes_per_s_max)),
+            pace: Pace::new(config.bandwidth_bytes_per_s_max),
+            writes: Pace::new(None),
             clock_ahead_s: AtomicI64::new(0),
             shell: AtomicBool::new(config.shell_checksum),
         };
@@ -270,6 +273,10 @@ impl Origin for SftpOrigin {
         read::fetch(&self.site, expected, ranges, sink).await
     }
 
+    fn look_before(&self, _expected: &Entry, _whole: bool) -> bool {
+        false
+    }
+
     async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError> {
         let clean = checked_file(upload.path)?;
         let turn = self.turns.take(&clean).await;
@@ -294,8 +301,8 @@ impl Origin for SftpOrigin {
         self.verify_source
     }
 
-    async fn confirm(&self, entry: &Entry, blake3: blake3::Hash, sha256: &str) -> Result<Option<Verified>, ApiError> {
-        read::confirm(&self.site, entry, blake3, sha256).await.map(Some)
+    async fn confirm(&self, entry: &Entry, blake3: blake3::Hash, sha256: &str, urgency: &Urgency) -> Result<Option<Verified>, ApiError> {
+        read::confirm(&self.site, entry, blake3, sha256, urgency).await.map(Some)
     }
 }
 

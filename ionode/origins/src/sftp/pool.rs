@@ -51,25 +51,27 @@ impl Pool {
         self.config.connections_max.unwrap_or(CONNECTIONS_DEFAULT).max(1)
     }
 
-    pub async fn lease(&self, work: Work) -> Result<Lease, ApiError> {
+    pub async fn lease(self: &Arc<Self>, work: Work) -> Result<Lease, ApiError> {
         if let Some(found) = self.least_busy() {
-            return Ok(self.grown(work, found).await);
+            return Ok(self.shared(work, found));
         }
         let one_at_a_time = self.opening.lock().await;
         match self.least_busy() {
             Some(found) => {
                 drop(one_at_a_time);
-                Ok(self.grown(work, found).await)
+                Ok(self.shared(work, found))
             }
             None => self.open().await,
         }
     }
 
-    /// Bulk work beside other work is worth a connection of its own, while there may be more.
-    async fn grown(&self, work: Work, (lease, count): (Lease, usize)) -> Lease {
+    /// Bulk work beside other work is worth one more connection, for those who come next: a login takes many round trips, and waiting for
+    /// it would be slower than sharing.
+    fn shared(self: &Arc<Self>, work: Work, (lease, count): (Lease, usize)) -> Lease {
         let busy = lease.link.users.load(Ordering::Relaxed) > 1;
         if work == Work::Bulk && busy && count < self.connections_max() {
-            return self.grow().await.unwrap_or(lease);
+            let pool = self.clone();
+            tokio::spawn(async move { pool.grow().await.is_some() });
         }
         lease
     }

@@ -20,7 +20,7 @@ use crate::failure;
 use crate::local::{Hashes, LocalFile, Source};
 use crate::path::{join, split, temporary_name};
 use crate::turns::Turn;
-use crate::{Entry, EntryKind, Upload, Uploaded, Verified};
+use crate::{Entry, EntryKind, Upload, Uploaded, Urgency, Verified};
 
 struct Job<'a> {
     site: &'a Arc<Site>,
@@ -64,7 +64,7 @@ async fn existing(site: &Arc<Site>, link: &Arc<Link>, path: &str, upload: &Uploa
     if entry.kind == EntryKind::Directory {
         return Err(failure::is_directory(path, &site.place));
     }
-    if entry.size_bytes == upload.size_bytes && hash_of(site, link, &entry).await? == upload.blake3 {
+    if entry.size_bytes == upload.size_bytes && hash_of(site, link, &entry, &upload.urgency).await? == upload.blake3 {
         return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, bytes_moved: upload.size_bytes }));
     }
     if upload.replace {
@@ -74,9 +74,9 @@ async fn existing(site: &Arc<Site>, link: &Arc<Link>, path: &str, upload: &Uploa
     }
 }
 
-async fn hash_of(site: &Arc<Site>, link: &Arc<Link>, entry: &Entry) -> Result<blake3::Hash, ApiError> {
+async fn hash_of(site: &Arc<Site>, link: &Arc<Link>, entry: &Entry, urgency: &Urgency) -> Result<blake3::Hash, ApiError> {
     let opened = open_expected(site, link, entry, &site.remote(&entry.path)).await?;
-    let found = hash(site, &opened, &entry.path, entry.size_bytes).await?;
+    let found = hash(site, &opened, &entry.path, entry.size_bytes, urgency).await?;
     site.same_token(entry, &site.stat_on(link, &entry.path).await?)?;
     Ok(found)
 }
@@ -124,10 +124,12 @@ impl Job<'_> {
 
     async fn write(&self, opened: &Opened, (offset, piece): (u64, Bytes)) -> Result<(), ApiError> {
         let link = &opened.link;
+        let flight = self.site.writes.fly(piece.len() as u64, self.upload.urgency.clone()).await;
         if let Err(error) = link.sftp.write(opened.handle.clone(), offset, piece.to_vec()).await {
             let left = self.upload.size_bytes - offset;
             return Err(self.site.or_full(link, link.failure(error, &self.path), left).await);
         }
+        flight.landed();
         (self.upload.progress)(piece.len() as u64);
         Ok(())
     }
@@ -179,7 +181,7 @@ impl Job<'_> {
             }
         }
         let opened = Opened::file(link, &remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, &self.path))?;
-        match hash(self.site, &opened, &self.path, size_bytes).await {
+        match hash(self.site, &opened, &self.path, size_bytes, &self.upload.urgency).await {
             Ok(found) if found == hashes.blake3 => Ok((Verified::Readback, size_bytes)),
             Err(error) if error.code != "short_read" => Err(error),
             _ => Err(failure::written_differs(&self.path, &self.site.place)),

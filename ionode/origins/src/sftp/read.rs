@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use futures::{stream, FutureExt, StreamExt, TryStreamExt};
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::protocol::{OpenFlags, StatusCode};
@@ -19,11 +20,14 @@ use super::link::{Link, Opened};
 use super::pool::{Lease, Work};
 use super::{checksum, Site};
 use crate::failure;
+use crate::pace::Flight;
 use crate::path::checked_file;
 use crate::ranges::pieces;
-use crate::{Entry, Sink, Verified};
+use crate::{Entry, Sink, Urgency, Verified};
 
 pub const IN_FLIGHT: usize = 32;
+/// A file of so few pieces is asked for as a whole, and looked at in the same breath.
+const SMALL_PIECES: usize = 4;
 /// One connection moves at most a window (2 MiB at OpenSSH) per round trip: on a long way a large file is worth several.
 const FAR: Duration = Duration::from_millis(5);
 const LARGE_BYTES: u64 = 32 << 20;
@@ -48,8 +52,11 @@ pub async fn fetch(site: &Arc<Site>, expected: &Entry, ranges: &[Range<u64>], si
     let remote = site.remote(&checked_file(&expected.path)?);
     let lease = site.pool.lease(Work::Bulk).await?;
     let link = lease.link.clone();
-    let queue = Mutex::new(pieces(expected, ranges, link.read_bytes)?.into());
-    let job = Job { site, expected, remote, queue, sink };
+    let pieces = pieces(expected, ranges, link.read_bytes)?;
+    if pieces.len() <= SMALL_PIECES {
+        return small(site, &link, expected, &remote, pieces, sink).await;
+    }
+    let job = Job { site, expected, remote, queue: Mutex::new(pieces.into()), sink };
     let wanted: u64 = ranges.iter().map(|range| range.end - range.start).sum();
     let extra = connections_worth(&link, wanted, site.pool.connections_max()) - 1;
     let read = futures::future::try_join(job.lane(lease), job.more_lanes(extra)).await;
@@ -66,7 +73,54 @@ pub async fn fetch(site: &Arc<Site>, expected: &Entry, ranges: &[Range<u64>], si
     read.map(|_| ())
 }
 
+/// Two round trips: the open, then all the rest at once. A server answers requests for one file in the order they were sent in (section 7 of
+/// the protocol's draft), so the file is looked at before and after its bytes were read all the same.
+async fn small(
+    site: &Arc<Site>,
+    link: &Arc<Link>,
+    expected: &Entry,
+    remote: &str,
+    pieces: Vec<Range<u64>>,
+    sink: &dyn Sink,
+) -> Result<(), ApiError> {
+    let path = expected.path.as_str();
+    let bytes = pieces.iter().map(|piece| piece.end - piece.start).sum();
+    let opened = Opened::file(link, remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, path))?;
+    let flight = site.pace.fly(bytes, sink.urgency()).await;
+    let reads = futures::future::join_all(pieces.into_iter().map(|piece| {
+        let offset = piece.start;
+        read_piece(site, &opened, path, piece).map(move |read| read.map(|chunk| (offset, chunk)))
+    }));
+    // Polled in this order, and each sends its request when it is first polled.
+    let (before, read, after) = futures::join!(link.sftp.fstat(opened.handle.clone()), reads, site.stat_on(link, path));
+    flight.landed();
+    if !link.is_alive() {
+        return Err(read.into_iter().find_map(Result::err).unwrap_or_else(|| link.lost(path)));
+    }
+    let before = before.map_err(|error| link.failure(error, path))?;
+    site.same_token(expected, &site.entry(path, &before.attrs).ok_or_else(|| failure::not_found(path, &site.place))?)?;
+    let read: Result<Vec<_>, _> = read.into_iter().collect();
+    match after {
+        Ok(found) => site.same_token(expected, &found)?,
+        Err(error) => return Err(read.err().unwrap_or(error)),
+    }
+    for (offset, chunk) in read? {
+        sink.write_at(offset, chunk).await?;
+    }
+    Ok(())
+}
+
 impl Job<'_> {
+    /// The pieces, each when it is its turn.
+    fn asked(&self) -> BoxStream<'_, (Range<u64>, Flight)> {
+        let next = move |()| async move {
+            let piece = self.next()?;
+            let flight = self.site.pace.fly(piece.end - piece.start, self.sink.urgency()).await;
+            Some(((piece, flight), ()))
+        };
+        stream::unfold((), next).boxed()
+    }
+
     fn next(&self) -> Option<Range<u64>> {
         self.queue.lock().expect("no holder panics").pop_front()
     }
@@ -85,8 +139,9 @@ impl Job<'_> {
     async fn lane(&self, lease: Lease) -> Result<(), ApiError> {
         let path = self.expected.path.as_str();
         let opened = open_expected(self.site, &lease.link, self.expected, &self.remote).await?;
-        let reading = stream::iter(std::iter::from_fn(|| self.next())).map(|piece| async {
+        let reading = self.asked().map(|(piece, flight)| async {
             let (offset, chunk) = (piece.start, read_piece(self.site, &opened, path, piece).await?);
+            flight.landed();
             self.sink.write_at(offset, chunk).await
         });
         reading.buffer_unordered(IN_FLIGHT).try_for_each(|()| async { Ok(()) }).await
@@ -105,7 +160,6 @@ pub async fn open_expected(site: &Site, link: &Arc<Link>, expected: &Entry, remo
 
 /// A server may answer with less than was asked for; the rest is asked again.
 async fn read_piece(site: &Site, opened: &Opened, path: &str, piece: Range<u64>) -> Result<Bytes, ApiError> {
-    site.pace.take(piece.end - piece.start).await;
     let mut chunk: Vec<u8> = Vec::new();
     loop {
         let start = piece.start + chunk.len() as u64;
@@ -127,11 +181,17 @@ async fn read_piece(site: &Site, opened: &Opened, path: &str, piece: Range<u64>)
 }
 
 /// The content of an open file, hashed in order while many reads are in flight.
-pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64) -> Result<blake3::Hash, ApiError> {
+pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64, urgency: &Urgency) -> Result<blake3::Hash, ApiError> {
     let step = opened.link.read_bytes;
     let starts = (0..size_bytes).step_by(step as usize);
-    let mut chunks =
-        stream::iter(starts).map(|start| read_piece(site, opened, path, start..(start + step).min(size_bytes))).buffered(IN_FLIGHT);
+    let paced = |start: u64| async move {
+        let piece = start..(start + step).min(size_bytes);
+        let flight = site.pace.fly(piece.end - piece.start, urgency.clone()).await;
+        let chunk = read_piece(site, opened, path, piece).await?;
+        flight.landed();
+        Ok::<_, ApiError>(chunk)
+    };
+    let mut chunks = stream::iter(starts).map(paced).buffered(IN_FLIGHT);
     let mut hasher = blake3::Hasher::new();
     while let Some(chunk) = chunks.try_next().await? {
         hasher.update(&chunk);
@@ -140,7 +200,7 @@ pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64) -> 
 }
 
 /// By the server's shell where that proves it, else by reading everything a second time.
-pub async fn confirm(site: &Arc<Site>, entry: &Entry, blake3: blake3::Hash, sha256: &str) -> Result<Verified, ApiError> {
+pub async fn confirm(site: &Arc<Site>, entry: &Entry, blake3: blake3::Hash, sha256: &str, urgency: &Urgency) -> Result<Verified, ApiError> {
     let lease = site.pool.lease(Work::Bulk).await?;
     let link = lease.link.clone();
     let remote = site.remote(&checked_file(&entry.path)?);
@@ -154,7 +214,7 @@ pub async fn confirm(site: &Arc<Site>, entry: &Entry, blake3: blake3::Hash, sha2
         }
     }
     let opened = open_expected(site, &link, entry, &remote).await?;
-    let found = hash(site, &opened, &entry.path, entry.size_bytes).await?;
+    let found = hash(site, &opened, &entry.path, entry.size_bytes, urgency).await?;
     site.same_token(entry, &site.stat_on(&link, &entry.path).await?)?;
     if found == blake3 {
         return Ok(Verified::Readback);

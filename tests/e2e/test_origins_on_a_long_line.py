@@ -1,0 +1,165 @@
+"""Origins behind a long, narrow line of the bed: what a job waits for comes first, and servers are not asked for more than they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testbed.ionode import IoNode
+from tests.testbed.network import Network, Wan
+from tests.testbed.s3 import running_s3
+from tests.testbed.sshd import Sshd, running_sshd
+from tests.testbed.waiting import wait_until
+from tests.testbed.web import running_web
+
+LINE = Wan(rtt_s=0.03, rate_mbit_s=100)
+PREFETCH, DEMAND, WRITE_BACK = 10, 0, 20
+REFUSALS = re.compile(r"MaxStartups|drop connection|no more sessions|maximum authentication|Too many|refused", re.IGNORECASE)
+
+
+@pytest.fixture
+def lab(net: Network, short_dir: Path, memory_dir: Path) -> Iterator[Sshd]:
+    """A stock sshd behind the line."""
+    (short_dir / "ssh").mkdir(mode=0o700)
+    with running_sshd(short_dir / "ssh", memory_dir / "data", where=net.host("lab", wan=LINE)) as server:
+        yield server
+
+
+def make(place: Path, sizes: dict[str, int]) -> None:
+    for name, size_bytes in sizes.items():
+        (place / name).write_bytes(os.urandom(size_bytes))
+        os.utime(place / name, (1_700_000_000, 1_700_000_000))
+
+
+def fetch(node: IoNode, entry: dict[str, Any], priority: int, origin: str = "o") -> None:
+    name = entry["path"]
+    expected = {"size_bytes": entry["size_bytes"], "token": entry["token"], "blake3": None, "sha256": None}
+    body = {"kind": "fetch", "file_id": name, "generation": "g", "source": {"origin_id": origin, "path": name}, "expected": expected}
+    node.do("PUT", f"/v1/transfers/t-{name}", body | {"priority": priority, "executable": False})
+
+
+def stat(node: IoNode, names: Sequence[str], origin: str = "o") -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = node.do("POST", f"/v1/origins/{origin}/stat", {"paths": list(names)})["entries"]
+    return entries
+
+
+def moved_bytes(node: IoNode) -> int:
+    return sum(transfer["bytes_done"] for transfer in node.get("/v1/transfers")["transfers"])
+
+
+def ends(node: IoNode, count: int, wait_s: float = 60) -> list[dict[str, Any]]:
+    events = []
+    for event in node.events(wait_s=wait_s):
+        events.append(event)
+        if len(events) == count:
+            break
+    return events
+
+
+def seconds_until_here(node: IoNode, wanted: dict[str, Any]) -> float:
+    begin = time.monotonic()
+    fetch(node, wanted, DEMAND)
+    assert node.event_of(f"t-{wanted['path']}")["kind"] == "transfer_done"
+    return time.monotonic() - begin
+
+
+def most_of_the_line_is_had(node: IoNode) -> None:
+    """Beside six that fill the line it would take seven times as long as alone; and those arrive in the end."""
+    *large, alone, wanted = stat(node, list(SIZES))
+    alone_s = seconds_until_here(node, alone)
+    for entry in large:
+        fetch(node, entry, PREFETCH)
+    wait_until(lambda: moved_bytes(node) > 30_000_000, "prefetch to fill the line", 30)
+    taken_s = seconds_until_here(node, wanted)
+    assert {event["kind"] for event in ends(node, len(large) + 2)} == {"transfer_done"}
+    assert taken_s < 3 * alone_s, f"{taken_s:.2f} s, alone {alone_s:.2f} s"
+
+
+SIZES = {f"large{number}": 20_000_000 for number in range(6)} | {"alone": 10_000_000, "wanted": 10_000_000}
+
+
+def test_a_file_that_a_job_waits_for_gets_most_of_a_full_line_from_sftp(net: Network, lab: Sshd, ionode: Callable[..., IoNode]) -> None:
+    make(lab.data, SIZES)
+    node = ionode(where=net.host("node0"))
+    node.do("PUT", "/v1/origins/o", lab.origin())
+    most_of_the_line_is_had(node)
+
+
+def test_a_file_that_a_job_waits_for_gets_most_of_a_full_line_from_s3(net: Network, short_dir: Path, ionode: Callable[..., IoNode]) -> None:
+    (short_dir / "s3").mkdir()
+    cloud = net.host("cloud", wan=LINE)
+    with running_s3(short_dir / "s3", where=cloud) as s3:
+        with cloud.inside():
+            s3.make_bucket("bucket")
+            for name, size_bytes in SIZES.items():
+                s3.client().put_object(Bucket="bucket", Key=name, Body=os.urandom(size_bytes))
+        node = ionode(where=net.host("node0"))
+        node.do("PUT", "/v1/origins/o", s3.origin("bucket"))
+        most_of_the_line_is_had(node)
+
+
+def test_a_file_that_a_job_waits_for_gets_most_of_a_full_line_from_the_web(
+    net: Network, short_dir: Path, ionode: Callable[..., IoNode]
+) -> None:
+    with running_web(short_dir / "web", where=net.host("archive", wan=LINE)) as web:
+        make(web.data, SIZES)
+        node = ionode(where=net.host("node0"))
+        node.do("PUT", "/v1/origins/o", web.origin())
+        most_of_the_line_is_had(node)
+
+
+def upload(node: IoNode, name: str, priority: int) -> None:
+    body = {"kind": "upload", "file_id": name, "generation": "g", "destination": {"origin_id": "o", "path": name}, "on_exists": "fail"}
+    node.do("PUT", f"/v1/transfers/u-{name}", body | {"verify": "auto", "priority": priority, "make_executable": False})
+
+
+def seconds_until_there(node: IoNode, name: str) -> float:
+    begin = time.monotonic()
+    upload(node, name, DEMAND)
+    assert node.event_of(f"u-{name}")["kind"] == "transfer_done"
+    return time.monotonic() - begin
+
+
+def test_an_upload_that_is_waited_for_gets_most_of_a_full_line_to_sftp(
+    net: Network, lab: Sshd, short_dir: Path, ionode: Callable[..., IoNode]
+) -> None:
+    (short_dir / "here").mkdir()
+    make(short_dir / "here", SIZES)
+    node = ionode(where=net.host("node0"))
+    node.do("PUT", "/v1/origins/here", {"kind": "file", "base_path": str(short_dir / "here")})
+    node.do("PUT", "/v1/origins/o", lab.origin(shell_checksum=True))
+    for entry in stat(node, list(SIZES), "here"):
+        fetch(node, entry, DEMAND, "here")
+    assert {event["kind"] for event in ends(node, len(SIZES))} == {"transfer_done"}
+    *large, alone, wanted = SIZES
+    alone_s = seconds_until_there(node, alone)
+    for name in large:
+        upload(node, name, WRITE_BACK)
+    moved_before = moved_bytes(node)
+    wait_until(lambda: moved_bytes(node) > moved_before + 30_000_000, "write-back to fill the line", 30)
+    taken_s = seconds_until_there(node, wanted)
+    assert taken_s < 3 * alone_s, f"{taken_s:.2f} s, alone {alone_s:.2f} s"
+
+
+def test_a_stock_sshd_refuses_nothing_and_small_files_fill_the_line(net: Network, lab: Sshd, ionode: Callable[..., IoNode]) -> None:
+    names = [f"f{number:04d}" for number in range(600)]
+    make(lab.data, dict.fromkeys(names, 65_536))
+    node = ionode(where=net.host("node0"))
+    node.do("PUT", "/v1/origins/o", lab.origin())
+    entries = stat(node, names)
+    begin = time.monotonic()
+    for entry in entries:
+        fetch(node, entry, 5)
+    assert {event["kind"] for event in ends(node, len(names))} == {"transfer_done"}
+    taken_s = time.monotonic() - begin
+    log = lab.server.log_text() if lab.server else ""
+    assert not (refused := REFUSALS.findall(log)), refused
+    assert 1 <= log.count("Starting session: subsystem 'sftp'") <= 4
+    # 3.1 s by the line, 108 s by six round trips for one file after the other.
+    assert taken_s < 12, f"{taken_s:.1f} s"
