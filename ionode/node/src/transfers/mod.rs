@@ -15,7 +15,7 @@ pub mod run;
 mod small;
 mod upload;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -218,6 +218,13 @@ impl Transfers {
         self.desk().table.values().all(Transfer::is_over)
     }
 
+    /// The replicas that transfers are to make here and have not.
+    pub fn being_made(&self) -> HashSet<ReplicaKey> {
+        let desk = self.desk();
+        let makes = |transfer: &&Transfer| !transfer.is_over() && transfer.request.kind() != TransferKind::Upload;
+        desk.table.values().filter(makes).map(|transfer| transfer.request.key()).collect()
+    }
+
     /// Work behind a transfer that has ended: to be waited for at the node's end.
     fn follow(&self, work: impl std::future::Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(work);
@@ -355,7 +362,7 @@ fn accept_incoming(
     let taken = node.books().index.replica(&key).is_some() || node.books().index.is_leaving(&key);
     let busy =
         desk.table.values().any(|other| !other.is_over() && other.request.kind() != TransferKind::Upload && other.request.key() == key);
-    if taken || busy || node.growing.get(&key).is_some() {
+    if taken || busy || node.packs.is_making(&key) || node.growing.get(&key).is_some() {
         let message = format!("replica {key} is being made, deleted or quarantined on this node; fetch it under a new generation");
         return Err(ApiError::refused("replica_busy", &key.file_id, message));
     }
