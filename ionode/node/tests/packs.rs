@@ -149,7 +149,7 @@ fn what_is_too_large_is_refused_with_what_to_do() {
     assert!(answers[2].is_ok() && matches!(answers[3].as_ref(), Ok(Said::Stat(about)) if about.size_bytes == large.len() as u64));
     // Without the right token nothing is even read.
     node.token = "0".repeat(64);
-    assert_eq!(refused(&node, &pack(&[put("x", b"x")])).0, 403);
+    node.refused("POST", "packs", Value::Null, 403, "token_wrong");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 pub mod chain;
 mod copy;
+mod copy_pack;
 mod copy_tree;
 mod feed;
 mod arrival;
@@ -53,6 +54,8 @@ pub struct Transfers {
 struct Desk {
     queue: Queue,
     table: HashMap<String, Transfer>,
+    /// By lane, small copies in the order they came, for as long as they may wait in the queue: what starts takes them along.
+    small: HashMap<String, Vec<String>>,
 }
 
 struct Transfer {
@@ -283,6 +286,10 @@ fn let_go(node: &Arc<Node>, transfer_id: &str) {
     let Some(transfer) = desk.table.get_mut(transfer_id).filter(|transfer| transfer.held) else { return };
     transfer.held = false;
     let (lane, priority) = (transfer.request.lane(), transfer.request.priority());
+    let small = copy_pack::fits(node, transfer);
+    if small {
+        desk.small.entry(lane.clone()).or_default().push(transfer_id.to_string());
+    }
     desk.queue.push(&lane, transfer_id, priority);
     drop(desk);
     run::start_waiting(node);
