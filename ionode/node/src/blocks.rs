@@ -80,7 +80,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, Broken> {
         return Err(Broken::NoBlock);
     }
     let Some(header) = bytes.get(..HEADER_BYTES) else { return Ok(Parsed::Needs(HEADER_BYTES)) };
-    let length = u32::from_le_bytes(header[4..8].try_into().expect("4 bytes")) as usize;
+    let length = said_length(header);
     let offset = u64::from_le_bytes(header[8..16].try_into().expect("8 bytes"));
     let crc = u64::from_le_bytes(header[16..24].try_into().expect("8 bytes"));
     if length > BLOCK_BYTES_MAX {
@@ -91,6 +91,11 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, Broken> {
         return Err(Broken::Checksum(offset));
     }
     Ok(if length == 0 { Parsed::End { offset } } else { Parsed::Block { offset, length } })
+}
+
+/// The length that a block says it has, whatever its checksum says; the block's header has to be there.
+pub fn said_length(bytes: &[u8]) -> usize {
+    u32::from_le_bytes(bytes[4..8].try_into().expect("4 bytes")) as usize
 }
 
 #[derive(Debug, PartialEq, Eq)]

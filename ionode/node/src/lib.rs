@@ -17,6 +17,7 @@ pub mod http;
 pub mod logging;
 pub mod metrics;
 pub mod node;
+pub mod packs;
 pub mod peers;
 pub mod replicas;
 pub mod s3;

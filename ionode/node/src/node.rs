@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::attempts::Attempts;
 use crate::failure::{bad_request, no_space};
 use crate::growing::Growing;
+use crate::packs::Packs;
 use crate::peers::Peers;
 use crate::seals::Seals;
 use crate::store::recovery::Opened;
@@ -69,6 +70,7 @@ pub struct Node {
     pub seals: Seals,
     pub peers: Peers,
     pub growing: Arc<Growing>,
+    pub packs: Packs,
     pub mounts: Arc<Mounts>,
     pub ending: CancellationToken,
     pub started: Instant,
@@ -103,6 +105,7 @@ impl Node {
             seals: Seals::default(),
             peers: Peers::default(),
             growing: Arc::default(),
+            packs: Packs::default(),
             ending: CancellationToken::new(),
             started: Instant::now(),
             started_at_s: crate::scrub::now_s(),

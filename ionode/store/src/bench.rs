@@ -43,7 +43,7 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 /// The same order for every run, without locality.
-fn shuffled(number: u64, files: u64) -> u64 {
+pub fn shuffled(number: u64, files: u64) -> u64 {
     // Odd and not a factor of any round number: a full cycle over most counts, near enough for the others.
     (number.wrapping_mul(2_654_435_761) + 12_345) % files
 }

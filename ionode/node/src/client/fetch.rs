@@ -41,7 +41,7 @@ pub struct Fetched {
     path: String,
     size_bytes: u64,
     blake3: String,
-    bytes_moved: u64,
+    pub(super) bytes_moved: u64,
     duration_s: f64,
     /// Bytes by node.
     nodes: BTreeMap<String, u64>,

@@ -5,6 +5,9 @@
 mod fetch;
 mod part;
 mod push;
+mod tree;
+mod tree_fetch;
+mod tree_push;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -24,7 +27,7 @@ const EXIT_BAD_INPUT: i32 = 2;
 const NODE_HELP: &str =
     "Where a node answers: its store directory on this host, or ADDRESS@TOKEN_FILE with host:port or the path of its socket";
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct FetchOptions {
     #[arg(long = "node", value_name = "NODE", required = true, value_delimiter = ',', help = NODE_HELP)]
     nodes: Vec<String>,
@@ -39,6 +42,9 @@ pub struct FetchOptions {
     /// The content it has to have
     #[arg(long, value_name = "HEX")]
     blake3: Option<String>,
+    /// The replica is the list of a directory that was pushed: make the directory, with all its files
+    #[arg(long, conflicts_with = "blake3")]
+    tree: bool,
     /// Connections to each node
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     connections: u8,
@@ -46,7 +52,7 @@ pub struct FetchOptions {
 
 #[derive(Args, Debug)]
 pub struct PushOptions {
-    /// The file to be sent
+    /// The file to be sent, or a directory: each of its files becomes a replica, and their list the replica that is named here
     path: PathBuf,
     #[arg(long, value_name = "NODE", help = NODE_HELP)]
     node: String,
@@ -82,11 +88,17 @@ impl From<AckChoice> for Ack {
 
 /// Returns the exit code.
 pub fn fetch(options: FetchOptions) -> i32 {
-    run(fetch::run(options))
+    match options.tree {
+        true => run(tree_fetch::run(options)),
+        false => run(fetch::run(options)),
+    }
 }
 
 pub fn push(options: PushOptions) -> i32 {
-    run(push::run(options))
+    match options.path.is_dir() {
+        true => run(tree_push::run(options)),
+        false => run(push::run(options)),
+    }
 }
 
 fn run<T: Serialize>(work: impl Future<Output = Result<T, ApiError>>) -> i32 {
@@ -112,9 +124,9 @@ fn run<T: Serialize>(work: impl Future<Output = Result<T, ApiError>>) -> i32 {
 }
 
 /// A node by `NODE_HELP`.
-fn link(text: &str) -> Result<Link, ApiError> {
+pub fn link(text: &str) -> Result<Link, ApiError> {
     let (address, token_file) = match text.split_once('@') {
-        Some((address, token_file)) => (Address::parse(address)?, PathBuf::from(token_file)),
+        Some((address, token_file)) => (Address::parse(address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/'))?, PathBuf::from(token_file)),
         None => {
             let path = Path::new(text).join("rendezvous.json");
             let bytes = std::fs::read(&path).map_err(|error| {

@@ -16,6 +16,7 @@ use hyper::body::Frame;
 use serde::Serialize;
 use stager_core::error::ApiError;
 use stager_core::ids::check_id;
+use stager_core::replica::ReplicaKey;
 
 use super::{link, PushOptions};
 use crate::blocks;
@@ -29,9 +30,9 @@ use crate::wire::{ExpectedPush, Fact, PushRequest, ReplicasWanted, Replication};
 pub struct Pushed {
     file_id: String,
     generation: String,
-    size_bytes: u64,
-    blake3: String,
-    bytes_moved: u64,
+    pub(super) size_bytes: u64,
+    pub(super) blake3: String,
+    pub(super) bytes_moved: u64,
     /// From the first call to the acknowledgement; hashing came before.
     duration_s: f64,
     replication: Option<Replication>,
@@ -41,22 +42,31 @@ pub async fn run(options: PushOptions) -> Result<Pushed, ApiError> {
     check_id("file id", &options.file)?;
     check_id("generation", &options.generation)?;
     let link = link(&options.node)?;
-    let path = options.path.clone();
+    let key = ReplicaKey::new(&options.file, &options.generation);
+    file(&link, &options.path, &key, replicas_wanted(&options)).await
+}
+
+pub(super) fn replicas_wanted(options: &PushOptions) -> Option<ReplicasWanted> {
+    (!options.chain.is_empty()).then(|| ReplicasWanted { chain: options.chain.clone(), ack: options.ack.into() })
+}
+
+pub(super) async fn file(link: &Link, path: &Path, key: &ReplicaKey, replicas: Option<ReplicasWanted>) -> Result<Pushed, ApiError> {
+    let given = path.to_owned();
+    let path = given.clone();
     let opened = blocking(move || {
         let file = File::open(&path)
             .map_err(|error| bad_request(path.display().to_string(), format!("{} cannot be read ({error})", path.display())))?;
         let found = file.metadata().map_err(at("stat of", &path))?;
         if !found.is_file() {
-            return Err(bad_request(path.display().to_string(), format!("{} is no file; push its files one by one", path.display())));
+            return Err(bad_request(path.display().to_string(), format!("{} is neither a file nor a directory", path.display())));
         }
         let digests = digest::of_file(&file, &path, false)?;
         Ok((Arc::new(file), digests, found.permissions().mode() & 0o100 != 0))
     });
     let (file, digests, executable) = opened.await?;
-    let replicas = (!options.chain.is_empty()).then(|| ReplicasWanted { chain: options.chain.clone(), ack: options.ack.into() });
     let request = PushRequest {
-        file_id: options.file.clone(),
-        generation: options.generation.clone(),
+        file_id: key.file_id.clone(),
+        generation: key.generation.clone(),
         expected: ExpectedPush { size_bytes: digests.size_bytes, blake3: digests.blake3.clone() },
         priority: 0,
         executable,
@@ -66,16 +76,16 @@ pub async fn run(options: PushOptions) -> Result<Pushed, ApiError> {
     let transfer_id = format!("push-{}", rand::random::<[u8; 8]>().iter().map(|byte| format!("{byte:02x}")).collect::<String>());
     link.ask_push(&transfer_id, &request).await?;
     if let Some(from_bytes) = link.push_from(&transfer_id).await?.from_bytes {
-        let sent = link.send_content(&transfer_id, content(file, options.path.clone(), from_bytes, digests.size_bytes)).await;
+        let sent = link.send_content(&transfer_id, content(file, given, from_bytes, digests.size_bytes)).await;
         if let Err(error) = sent {
             // What the node says of the end is nearer to the cause than a connection that broke.
-            return Err(ended(&link, &transfer_id).await.err().unwrap_or(error));
+            return Err(ended(link, &transfer_id).await.err().unwrap_or(error));
         }
     }
-    let (bytes_moved, replication) = ended(&link, &transfer_id).await?;
+    let (bytes_moved, replication) = ended(link, &transfer_id).await?;
     Ok(Pushed {
-        file_id: options.file,
-        generation: options.generation,
+        file_id: key.file_id.clone(),
+        generation: key.generation.clone(),
         size_bytes: digests.size_bytes,
         blake3: digests.blake3,
         bytes_moved,

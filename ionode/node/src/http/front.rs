@@ -36,6 +36,7 @@ const PATTERNS: &[&str] = &[
     "/v1/origins/*/probe",
     "/v1/origins/*/stat",
     "/v1/origins/*/verify",
+    "/v1/packs",
     "/v1/peers/*",
     "/v1/replicas/*/*",
     "/v1/replicas/*/*/content",

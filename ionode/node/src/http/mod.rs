@@ -9,6 +9,7 @@ mod front;
 mod gate;
 mod mounts;
 mod origins;
+mod packs;
 mod push;
 mod routes;
 

@@ -17,7 +17,7 @@ use stager_core::space::Holder;
 use tracing::Instrument;
 
 use super::answer::{self, Answer};
-use super::{content, gate, mounts, origins, push};
+use super::{content, gate, mounts, origins, packs, push};
 use crate::failure::{bad_request, Failure};
 use crate::node::{Cause, Node, OpenCall};
 use crate::wire::{
@@ -44,6 +44,9 @@ struct Call {
 pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {
     if let Some(transfer_id) = push::transfer_of(&request) {
         return push::content(node, transfer_id, request).await.unwrap_or_else(answer::failure);
+    }
+    if packs::is_pack(&request) {
+        return packs::pack(node, request).await.unwrap_or_else(answer::failure);
     }
     let outcome = match read(node, request).await {
         Ok(call) if call.method == Method::GET => dispatch(call).await,

@@ -268,7 +268,7 @@ impl Link {
         }
     }
 
-    async fn within<T>(&self, within: Duration, work: impl std::future::Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    pub async fn within<T>(&self, within: Duration, work: impl std::future::Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
         match tokio::time::timeout(within, work).await {
             Ok(outcome) => outcome,
             Err(_) => {

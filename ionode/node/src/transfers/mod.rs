@@ -4,6 +4,7 @@
 
 pub mod chain;
 mod copy;
+mod copy_pack;
 mod copy_tree;
 mod feed;
 mod arrival;
@@ -16,7 +17,7 @@ mod small;
 mod upload;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -64,6 +65,8 @@ struct Desk {
     table: HashMap<String, Transfer>,
     /// What is to be made here by transfers that are not over, and by how many of them.
     incoming: HashMap<ReplicaKey, usize>,
+    /// By lane, small copies in the order they came, for as long as they may wait in the queue: what starts takes them along.
+    small: HashMap<String, Vec<String>>,
 }
 
 impl Desk {
@@ -257,6 +260,13 @@ impl Transfers {
         self.desk().table.values().all(Transfer::is_over)
     }
 
+    /// The replicas that transfers are to make here and have not.
+    pub fn being_made(&self) -> HashSet<ReplicaKey> {
+        let desk = self.desk();
+        let makes = |transfer: &&Transfer| !transfer.is_over() && transfer.request.kind() != TransferKind::Upload;
+        desk.table.values().filter(makes).map(|transfer| transfer.request.key()).collect()
+    }
+
     /// Work behind a transfer that has ended: to be waited for at the node's end.
     fn follow(&self, work: impl std::future::Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(work);
@@ -315,6 +325,10 @@ fn let_go(node: &Arc<Node>, transfer_id: &str) {
     let Some(transfer) = desk.table.get_mut(transfer_id).filter(|transfer| transfer.held) else { return };
     transfer.held = false;
     let (lane, priority) = (transfer.request.lane(), transfer.request.priority());
+    let small = copy_pack::fits(node, transfer);
+    if small {
+        desk.small.entry(lane.clone()).or_default().push(transfer_id.to_string());
+    }
     desk.queue.push(&lane, transfer_id, priority);
     drop(desk);
     run::start_waiting(node);
@@ -397,7 +411,7 @@ fn accept_incoming(
         return Ok(transfer);
     }
     let taken = node.books().index.replica(&key).is_some() || node.books().index.is_leaving(&key);
-    if taken || desk.incoming.contains_key(&key) || node.growing.get(&key).is_some() {
+    if taken || desk.incoming.contains_key(&key) || node.packs.is_making(&key) || node.growing.get(&key).is_some() {
         let message = format!("replica {key} is being made, deleted or quarantined on this node; fetch it under a new generation");
         return Err(ApiError::refused("replica_busy", &key.file_id, message));
     }

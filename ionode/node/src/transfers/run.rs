@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use prometheus_client::metrics::counter::Counter;
 use stager_core::error::{ApiError, Class};
 use stager_core::learn::{End, Outcome};
+use stager_core::record::Partial;
 use stager_core::replica::Replica;
 use stager_core::space::Holder;
 use stager_origins::{Urgency, Verified};
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::chain::{judged, Chain};
-use super::{copy, fetch, lease_name, push, upload, Transfer};
+use super::{copy, copy_pack, fetch, lease_name, push, upload, Desk, Transfer};
 use crate::metrics::{self, Failure, Moved as Bytes, OfKind, TransferEnd, OTHER};
 use crate::node::{Cause, Node};
 use crate::wire::{Ack, Fact, Replication, TransferDone, TransferKind, TransferRequest, TransferStatus};
@@ -32,21 +33,23 @@ pub(super) struct Job {
     pub progress: Arc<AtomicU64>,
     pub urgency: Urgency,
     pub cancel: CancellationToken,
+    /// It has a place in its lane.
+    in_lane: bool,
     arrived: Counter,
     sent: Counter,
 }
 
 impl Job {
-    fn new(node: &Node, id: String, transfer: &Transfer) -> Self {
+    fn new(node: &Node, id: String, transfer: &Transfer, in_lane: bool) -> Self {
         let place = transfer.request.place();
         let origin = place.and_then(|place| node.origin(&place.origin_id).ok()).map_or(OTHER.to_string(), |open| open.label);
         let moved = |direction| metrics::counts().moved.get_or_create_owned(&Bytes { origin: origin.clone(), direction });
         let (cause, progress, cancel) = (transfer.cause.clone(), transfer.progress.clone(), transfer.cancel.clone());
-        Self { id, cause, progress, urgency: transfer.urgency.clone(), cancel, arrived: moved("in"), sent: moved("out") }
+        Self { id, cause, progress, urgency: transfer.urgency.clone(), cancel, in_lane, arrived: moved("in"), sent: moved("out") }
     }
 
     /// What each line says that is written while it runs.
-    fn span(&self, request: &TransferRequest) -> tracing::Span {
+    pub fn span(&self, request: &TransferRequest) -> tracing::Span {
         let key = request.key();
         tracing::info_span!(
             "transfer",
@@ -79,31 +82,50 @@ pub(super) struct Moved {
     pub chain: Chain,
 }
 
+/// A transfer that has just been taken out of the queue.
+pub(super) struct Begun {
+    pub job: Job,
+    pub request: TransferRequest,
+    pub partial: Option<Partial>,
+    pub bytes_total: u64,
+}
+
+/// `in_lane`: it has a place there, to be given back when it ends.
+pub(super) fn begin(node: &Node, desk: &mut Desk, id: String, in_lane: bool) -> Begun {
+    let transfer = desk.table.get_mut(&id).expect("a queued transfer is in the table");
+    transfer.state = TransferStatus::Running;
+    transfer.started = Some(Instant::now());
+    let job = Job::new(node, id, transfer, in_lane);
+    Begun { job, request: transfer.request.clone(), partial: transfer.partial.take(), bytes_total: transfer.bytes_total }
+}
+
 pub fn start_waiting(node: &Arc<Node>) {
     let mut desk = node.transfers.desk();
     for id in desk.queue.start() {
-        let transfer = desk.table.get_mut(&id).expect("a queued transfer is in the table");
-        transfer.state = TransferStatus::Running;
-        transfer.started = Some(Instant::now());
-        let job = Job::new(node, id, transfer);
-        let (request, partial) = (transfer.request.clone(), transfer.partial.take());
-        let node_of_task = node.clone();
-        let span = job.span(&request);
-        let running = async move {
-            let started = Instant::now();
-            let outcome = match &request {
-                TransferRequest::Fetch(request) => fetch::fetch(&node_of_task, &job, request, partial).await,
-                TransferRequest::Copy(request) => copy::copy(&node_of_task, &job, request, partial).await,
-                TransferRequest::Push(request) => push::push(&node_of_task, &job, request, partial).await,
-                TransferRequest::Upload(request) => upload::upload(&node_of_task, &job, request).await,
-            };
-            if matches!(&outcome, Err(error) if error.class == Class::Corrupt && request.kind() == TransferKind::Upload) {
-                look_at_source(&node_of_task, &job, &request).await;
-            }
-            end(&node_of_task, &job, &request, outcome, started).await;
+        let fits = desk.table.get(&id).is_some_and(|transfer| copy_pack::fits(node, transfer));
+        let first = begin(node, &mut desk, id, true);
+        let along = if fits { copy_pack::along(&mut desk, node, &first) } else { Vec::new() };
+        let span = first.job.span(&first.request);
+        match along.is_empty() {
+            true => node.transfers.tracker.spawn(run_one(node.clone(), first).instrument(span)),
+            false => node.transfers.tracker.spawn(copy_pack::run(node.clone(), first, along)),
         };
-        node.transfers.tracker.spawn(running.instrument(span));
     }
+}
+
+async fn run_one(node: Arc<Node>, begun: Begun) {
+    let Begun { job, request, partial, .. } = begun;
+    let started = Instant::now();
+    let outcome = match &request {
+        TransferRequest::Fetch(request) => fetch::fetch(&node, &job, request, partial).await,
+        TransferRequest::Copy(request) => copy::copy(&node, &job, request, partial).await,
+        TransferRequest::Push(request) => push::push(&node, &job, request, partial).await,
+        TransferRequest::Upload(request) => upload::upload(&node, &job, request).await,
+    };
+    if matches!(&outcome, Err(error) if error.class == Class::Corrupt && request.kind() == TransferKind::Upload) {
+        look_at_source(&node, &job, &request).await;
+    }
+    end(&node, &job, &request, outcome, started).await;
 }
 
 /// An upload that found wrong content: was it ours?
@@ -114,16 +136,18 @@ async fn look_at_source(node: &Arc<Node>, job: &Job, request: &TransferRequest) 
 }
 
 /// The place in the lane is free before the chain is waited for: peers may wait for what is queued behind this.
-async fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, outcome: Result<Moved, ApiError>, started: Instant) {
+pub(super) async fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, outcome: Result<Moved, ApiError>, started: Instant) {
     give_back(node, &job.id, request);
     let load = match &outcome {
         Ok(_) => Outcome::Success,
         Err(error) if error.class == Class::Transient && !job.cancel.is_cancelled() => Outcome::Overload,
         Err(_) => Outcome::Neutral,
     };
-    let bytes = outcome.as_ref().map_or(0, |moved| moved.bytes_moved);
-    let done = End { outcome: load, bytes, at: node.transfers.begun.elapsed() };
-    node.transfers.desk().queue.finished(&request.lane(), done);
+    if job.in_lane {
+        let bytes = outcome.as_ref().map_or(0, |moved| moved.bytes_moved);
+        let done = End { outcome: load, bytes, at: node.transfers.begun.elapsed() };
+        node.transfers.desk().queue.finished(&request.lane(), done);
+    }
     start_waiting(node);
     if outcome.is_err() {
         call_off_chain(node, &job.id, &job.cause, request);

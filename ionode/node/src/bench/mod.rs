@@ -1,8 +1,10 @@
-//! `stager-ionode bench`: how fast small files are made, found, read, listed and deleted in a store on this disk, without a network.
+//! `stager-ionode bench`: how fast small files are made, found, read, listed and deleted, in a store on this disk or through a node's API.
 //!
-//! The one rule: it works in a directory of its own, which it makes and removes.
+//! The one rule: it works in a directory of its own, or under names of its own, which it makes and removes.
 
-use std::path::PathBuf;
+mod calls;
+
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -21,27 +23,41 @@ const EXIT_FAULT: i32 = 2;
 #[derive(Args, Debug)]
 pub struct BenchOptions {
     /// Directory to work in; made, and removed at the end
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "node")]
+    dir: Option<PathBuf>,
+    /// A node to be called instead: http://host:port, host:port, its socket, or its store directory on this host
+    #[arg(long, value_name = "NODE", conflicts_with = "dir")]
+    node: Option<String>,
+    /// Where the node's token is, if it was not named by its store directory
+    #[arg(long, value_name = "FILE", requires = "node")]
+    token_file: Option<PathBuf>,
     #[arg(long, default_value_t = 100_000)]
     files: u64,
     /// Of each file's content
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
-    size: usize,
+    #[arg(long, visible_alias = "size", value_name = "BYTES", default_value_t = 0)]
+    bytes: usize,
     /// Callers at once
     #[arg(long, default_value_t = 4)]
     clients: u64,
-    /// Files in one call
+    /// Files in one call; 1: one by one
     #[arg(long, default_value_t = 100)]
     batch: u64,
     /// Do not sync: to see what the disk's syncs cost
-    #[arg(long)]
+    #[arg(long, conflicts_with = "node")]
     no_fsync: bool,
+    /// One JSON object; without it, and with --node, lines for people
+    #[arg(long, requires = "node")]
+    json: bool,
 }
 
-/// Prints one JSON object a phase. Returns the exit code.
+/// Of a store it prints one JSON object a phase. Returns the exit code.
 pub fn run(options: &BenchOptions) -> i32 {
-    match bench_in(options) {
+    let outcome = match (&options.node, &options.dir) {
+        (Some(node), _) => calls::bench(options, node),
+        (None, Some(dir)) => bench_in(options, dir),
+        (None, None) => unreachable!("one of them is required"),
+    };
+    match outcome {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("stager-ionode: {error}");
@@ -50,18 +66,17 @@ pub fn run(options: &BenchOptions) -> i32 {
     }
 }
 
-fn bench_in(options: &BenchOptions) -> Result<(), ApiError> {
-    let dir = &options.dir;
+fn bench_in(options: &BenchOptions, dir: &Path) -> Result<(), ApiError> {
     std::fs::create_dir(dir).map_err(at("making", dir))?;
     let durability = Durability(!options.no_fsync);
     let load = Load {
         files: options.files,
-        value_bytes: options.size,
+        value_bytes: options.bytes,
         clients: options.clients.max(1),
         batch: options.batch.max(1),
     };
     let (mut phases, log) = measure(dir, log_options(durability), &load)?;
-    let payload = (options.files * options.size as u64).max(1);
+    let payload = (options.files * options.bytes as u64).max(1);
     let written = log.counters().log_bytes.load(Ordering::Relaxed);
     let (segments_bytes, index_bytes) = log.disk_bytes();
     phases.push(delete_all(&log, &load)?);

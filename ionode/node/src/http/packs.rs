@@ -1,0 +1,190 @@
+//! The call for packs: its body read within its limits, its answer sent as it is read from the disk.
+//!
+//! The one rule: memory is asked for before a body is read, and a content is read when its turn comes to be sent.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, TryStreamExt};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Frame, Incoming};
+use hyper::header::{HeaderValue, CONTENT_TYPE};
+use hyper::{Method, Request, Response};
+use stager_core::error::{ApiError, Class};
+use stager_core::replica::Replica;
+use tracing::Instrument;
+
+use super::answer::{self, Answer};
+use super::gate;
+use crate::failure::Failure;
+use crate::node::{Cause, Node, OpenCall};
+use crate::packs::format::{self, About, Ask, NoPack, Reader, Said, Writer, ENTRIES_MAX, MEDIA_TYPE, PACK_BYTES_MAX};
+use crate::packs::{self, Outcome};
+use crate::replicas::blocking;
+
+/// What is read ahead of the connection.
+const CHUNK_BYTES: usize = 1 << 20;
+/// About what an entry takes beside its content.
+const ENTRY_BYTES: usize = 128;
+/// So much of a body that is too large is passed over, so that its sender hears why it is refused.
+const PASSED_OVER_BYTES_MAX: usize = 256 << 20;
+
+pub fn is_pack(request: &Request<Incoming>) -> bool {
+    request.method() == Method::POST && request.uri().path() == "/v1/packs"
+}
+
+pub async fn pack(node: Arc<Node>, request: Request<Incoming>) -> Result<Answer, Failure> {
+    let (parts, body) = request.into_parts();
+    let cause = gate::admit(&node, &parts.headers, false).await?;
+    let open = node.open_call(true);
+    let length = body.size_hint().exact().map_or(PACK_BYTES_MAX, |length| length as usize);
+    let room = node.packs.room(length).await;
+    let asked = receive(body).await?;
+    let span = tracing::info_span!("call", method = "POST", path = "/v1/packs", command_id = cause.command_id, epoch = cause.epoch);
+    let (worker, asker) = (node.clone(), cause.clone());
+    // To its end, even when its caller hangs up.
+    let working = async move {
+        let outcomes = packs::perform(&worker, &asker, asked).await;
+        drop(room);
+        outcomes
+    };
+    let outcomes = tokio::spawn(working.instrument(span)).await.map_err(|error| {
+        ApiError::transient("io_error", "node", format!("the call ended early ({error}); look at the node's log"))
+    })?;
+    Ok(sending(node, cause, open, outcomes))
+}
+
+async fn receive(mut body: Incoming) -> Result<Vec<Result<Ask, ApiError>>, ApiError> {
+    let mut reader = Reader::new(PACK_BYTES_MAX);
+    let mut refused = None;
+    let mut passed_over = 0;
+    while let Some(frame) = body.frame().await {
+        let broke = |error| ApiError::transient("connection_lost", "pack", format!("the pack broke off ({error}); send it again"));
+        let Ok(bytes) = frame.map_err(broke)?.into_data() else { continue };
+        if refused.is_some() {
+            passed_over += bytes.len();
+            if passed_over > PASSED_OVER_BYTES_MAX {
+                break;
+            }
+        } else {
+            refused = reader.push(&bytes).err();
+        }
+    }
+    let entries = match refused {
+        None => reader.finish(),
+        Some(no_pack) => Err(no_pack),
+    };
+    let entries = entries.map_err(no_pack)?;
+    Ok(entries.into_iter().enumerate().map(|(number, entry)| entry.ok_or_else(|| damaged(number)).and_then(|entry| format::ask(&entry))).collect())
+}
+
+fn no_pack(no_pack: NoPack) -> ApiError {
+    match no_pack {
+        NoPack::TooLarge => {
+            let message = format!("a pack has at most {ENTRIES_MAX} entries and {PACK_BYTES_MAX} bytes; send this one as several");
+            ApiError::invalid("too_large", "pack", message)
+        }
+        broken => {
+            let message = format!("the pack was not sent as it should be: {broken}; nothing of it was done, send it again");
+            ApiError::corrupt("checksum_mismatch", "pack", message)
+        }
+    }
+}
+
+fn damaged(number: usize) -> ApiError {
+    let message = format!("entry {number} of the pack was damaged on its way; nothing of it was done, send it again");
+    ApiError::corrupt("checksum_mismatch", "pack", message)
+}
+
+struct Sending {
+    node: Arc<Node>,
+    cause: Cause,
+    /// An ordered end waits for who reads.
+    _open: OpenCall,
+    left: VecDeque<Outcome>,
+    sent: usize,
+    ended: bool,
+}
+
+fn sending(node: Arc<Node>, cause: Cause, open: OpenCall, outcomes: Vec<Outcome>) -> Answer {
+    let reads = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Read(_)));
+    let mut answer = match reads {
+        false => {
+            answer::bytes(written(&node, outcomes, 0, true).0)
+        }
+        true => {
+            let sending = Sending { node, cause, _open: open, left: outcomes.into(), sent: 0, ended: false };
+            let chunks = stream::try_unfold(sending, |mut sending| async move {
+                if sending.ended {
+                    return Ok(None);
+                }
+                let chunk = sending.chunk().await.map_err(std::io::Error::other)?;
+                Ok::<_, std::io::Error>(Some((Frame::data(chunk), sending)))
+            });
+            Response::new(answer::frames(chunks.into_stream()))
+        }
+    };
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+    answer
+}
+
+
+impl Sending {
+    async fn chunk(&mut self) -> Result<Bytes, ApiError> {
+        let mut bytes = 0;
+        let mut chunk = Vec::new();
+        while let Some(next) = self.left.pop_front() {
+            bytes += if let Outcome::Read(replica) = &next { replica.size_bytes as usize } else { 0 } + ENTRY_BYTES;
+            chunk.push(next);
+            if bytes >= CHUNK_BYTES {
+                break;
+            }
+        }
+        let (worker, sent, last) = (self.node.clone(), self.sent, self.left.is_empty());
+        self.sent += chunk.len();
+        self.ended = last;
+        let (bytes, damaged) = blocking(move || Ok(written(&worker, chunk, sent, last))).await?;
+        for replica in damaged {
+            let key = replica.key();
+            if self.node.books().index.readable(&key).is_ok() {
+                let what = "does not have the content it was committed with";
+                if let Err(error) = self.node.quarantine(&self.cause, &key, what).await {
+                    tracing::warn!(replica = %key, %error, "a damaged replica could not be quarantined");
+                }
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// The entries from number `sent` on, and the replicas that were found damaged.
+fn written(node: &Node, chunk: Vec<Outcome>, sent: usize, last: bool) -> (Bytes, Vec<Replica>) {
+    let mut writer = Writer::from(sent);
+    let mut damaged = Vec::new();
+    for outcome in chunk {
+        let replica = match outcome {
+            Outcome::Said(said) => {
+                writer.say(&said);
+                continue;
+            }
+            Outcome::Failed(error) => {
+                writer.fail(&error);
+                continue;
+            }
+            Outcome::Read(replica) => replica,
+        };
+        match packs::read(node, &replica) {
+            Ok(content) => writer.say(&Said::Got(About::of(&replica), content)),
+            Err(error) => {
+                // Deleted since it was looked for: that is what is told.
+                let gone = node.books().index.readable(&replica.key()).err();
+                writer.fail(gone.as_ref().unwrap_or(&error));
+                if error.class == Class::Corrupt {
+                    damaged.push(replica);
+                }
+            }
+        }
+    }
+    (if last { writer.whole() } else { writer.part() }, damaged)
+}

@@ -1,0 +1,376 @@
+//! Packs: many small puts, gets, stats and deletes in one call. Knows replicas and the log, nothing of HTTP.
+//!
+//! The one rule: a pack's puts and deletes are one write of the log, and each entry is judged for itself: one that is refused fails no other.
+
+pub mod ask;
+pub mod format;
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use stager_core::error::ApiError;
+use stager_core::record::Record;
+use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
+use stager_core::space::Holder;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::failure::{at, bad_request};
+use crate::node::{Cause, Node};
+use crate::replicas::blocking;
+use crate::store::{digest, Place};
+use crate::stripes::hex;
+use crate::wire::Fact;
+
+use format::{About, Ask, Said, CONTENT_BYTES_MAX, PACK_BYTES_MAX};
+
+/// All packs together that are here and not answered yet hold no more than this; others wait before they are read.
+const ROOM_BYTES: usize = 128 << 20;
+const ROOM_UNIT_BYTES: usize = 1 << 10;
+/// Hashing less than this takes no longer than handing it to another thread.
+const HASH_HERE_BYTES: usize = 128 << 10;
+
+pub struct Packs {
+    room: Arc<Semaphore>,
+    /// Keys that packs are putting right now.
+    making: Mutex<HashSet<ReplicaKey>>,
+    next: AtomicU64,
+}
+
+impl Default for Packs {
+    fn default() -> Self {
+        Self { room: Arc::new(Semaphore::new(ROOM_BYTES / ROOM_UNIT_BYTES)), making: Mutex::default(), next: AtomicU64::new(0) }
+    }
+}
+
+impl Packs {
+    /// Waits until a request of so many bytes may be read; held until its contents are in the log.
+    pub async fn room(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let units = bytes.min(PACK_BYTES_MAX).div_ceil(ROOM_UNIT_BYTES).max(1) as u32;
+        self.room.clone().acquire_many_owned(units).await.expect("it is never closed")
+    }
+
+    pub fn is_making(&self, key: &ReplicaKey) -> bool {
+        self.making.lock().expect("nobody panics here").contains(key)
+    }
+}
+
+/// Keys that nobody else makes meanwhile.
+struct Claims<'a> {
+    packs: &'a Packs,
+    keys: Vec<ReplicaKey>,
+}
+
+impl Claims<'_> {
+    fn claim(&mut self, key: &ReplicaKey) -> bool {
+        let fresh = self.packs.making.lock().expect("nobody panics here").insert(key.clone());
+        if fresh {
+            self.keys.push(key.clone());
+        }
+        fresh
+    }
+}
+
+impl Drop for Claims<'_> {
+    fn drop(&mut self) {
+        let mut making = self.packs.making.lock().expect("nobody panics here");
+        for key in &self.keys {
+            making.remove(key);
+        }
+    }
+}
+
+/// How an entry went.
+pub enum Outcome {
+    Said(Said),
+    Failed(ApiError),
+    /// A get: to be read when its turn comes to be sent.
+    Read(Replica),
+}
+
+struct Put {
+    number: usize,
+    key: ReplicaKey,
+    executable: bool,
+    blake3: [u8; 32],
+    content: Bytes,
+}
+
+/// Puts and deletes first, all in one write; gets and stats see what is then.
+pub async fn perform(node: &Arc<Node>, cause: &Cause, asked: Vec<Result<Ask, ApiError>>) -> Vec<Outcome> {
+    let mut outcomes: Vec<Option<Outcome>> = asked.iter().map(|_| None).collect();
+    let (mut puts, mut deletes, mut reads) = (Vec::new(), Vec::new(), Vec::new());
+    let mut changed = HashSet::new();
+    for (number, ask) in asked.into_iter().enumerate() {
+        match ask {
+            Err(error) => outcomes[number] = Some(Outcome::Failed(error)),
+            Ok(Ask::Put { key, .. } | Ask::Delete(key)) if changed.contains(&key) => {
+                let message = format!("the pack puts or deletes replica {key} twice; do the second in a pack of its own");
+                outcomes[number] = Some(Outcome::Failed(bad_request(&key.file_id, message)));
+            }
+            Ok(Ask::Put { key, executable, blake3, content }) => {
+                changed.insert(key.clone());
+                puts.push(Put { number, key, executable, blake3, content });
+            }
+            Ok(Ask::Delete(key)) => {
+                changed.insert(key.clone());
+                deletes.push((number, key));
+            }
+            Ok(Ask::Get(key)) => reads.push((number, key, true)),
+            Ok(Ask::Stat(key)) => reads.push((number, key, false)),
+        }
+    }
+    change(node, cause, puts, deletes, &mut outcomes).await;
+    look(node, reads, &mut outcomes);
+    outcomes.into_iter().map(|outcome| outcome.expect("every entry is answered")).collect()
+}
+
+fn look(node: &Node, reads: Vec<(usize, ReplicaKey, bool)>, outcomes: &mut [Option<Outcome>]) {
+    let books = node.books();
+    for (number, key, content) in reads {
+        let outcome = match content {
+            true => books.index.readable(&key).cloned().and_then(small).map(Outcome::Read),
+            false => books.index.replica(&key).map(|replica| Outcome::Said(Said::Stat(About::of(replica)))).ok_or_else(|| unknown(&key)),
+        };
+        outcomes[number] = Some(outcome.unwrap_or_else(Outcome::Failed));
+    }
+}
+
+fn unknown(key: &ReplicaKey) -> ApiError {
+    ApiError::invalid("replica_unknown", &key.file_id, format!("there is no replica {key} on this node; put, fetch or copy it first"))
+}
+
+fn small(replica: Replica) -> Result<Replica, ApiError> {
+    let key = replica.key();
+    if replica.kind == ReplicaKind::Directory || replica.stripes.is_some() {
+        let message = format!("replica {key} is no whole file; read it by its own call");
+        return Err(bad_request(&key.file_id, message));
+    }
+    if replica.size_bytes > CONTENT_BYTES_MAX as u64 {
+        return Err(too_large(&key, replica.size_bytes, CONTENT_BYTES_MAX as u64, "read it by its own call"));
+    }
+    Ok(replica)
+}
+
+fn too_large(key: &ReplicaKey, size_bytes: u64, bytes_max: u64, instead: &str) -> ApiError {
+    let message = format!("{size_bytes} bytes of {key} are more than {bytes_max}, the most for an entry of a pack here; {instead}");
+    ApiError::invalid("too_large", &key.file_id, message)
+}
+
+async fn change(
+    node: &Arc<Node>,
+    cause: &Cause,
+    puts: Vec<Put>,
+    deletes: Vec<(usize, ReplicaKey)>,
+    outcomes: &mut [Option<Outcome>],
+) {
+    if puts.is_empty() && deletes.is_empty() {
+        return;
+    }
+    let mut claims = Claims { packs: &node.packs, keys: Vec::new() };
+    let puts = admitted(node, &mut claims, puts, outcomes);
+    let puts = hashed(puts, outcomes).await;
+    let holder = Holder::Transfer(format!("pack:{}", node.packs.next.fetch_add(1, Ordering::Relaxed)));
+    let puts = with_space(node, &holder, puts, outcomes);
+    let deletes = hidden(node, deletes, outcomes);
+    let in_files = in_files(node, &deletes).await;
+    let records: Vec<Record> = deletes.iter().map(|(_, key)| Record::Delete { key: key.clone() }).collect();
+    let written = match puts.is_empty() && records.is_empty() {
+        true => Ok(()),
+        false => {
+            let commits = puts.iter().map(|(_, replica, content)| (replica, Some(content.clone())));
+            node.store.commit(commits, &records, Vec::new()).await
+        }
+    };
+    if written.is_ok() {
+        remove_files(node, in_files).await;
+    }
+    let mut books = node.books();
+    match &written {
+        Ok(()) => {
+            let replicas: Vec<Replica> = puts.iter().map(|(_, replica, _)| replica.clone()).collect();
+            books.index.commit(&holder, &replicas);
+            records.iter().for_each(|record| books.index.apply(record));
+        }
+        Err(_) => deletes.iter().for_each(|(_, key)| books.index.abandon_delete(key)),
+    }
+    books.index.space.release(&holder);
+    drop(books);
+    for (number, key) in deletes {
+        outcomes[number] = Some(written.clone().map_or_else(Outcome::Failed, |()| Outcome::Said(Said::Deleted)));
+        if written.is_ok() {
+            node.seals.drop(&key);
+            node.emit(cause, Fact::ReplicaDeleted(key));
+        }
+    }
+    for (number, ..) in puts {
+        outcomes[number] = Some(written.clone().map_or_else(Outcome::Failed, |()| Outcome::Said(Said::Put { already: false })));
+    }
+}
+
+/// Those that may be made under their key.
+fn admitted(node: &Node, claims: &mut Claims<'_>, puts: Vec<Put>, outcomes: &mut [Option<Outcome>]) -> Vec<Put> {
+    let inline_bytes_max = node.store.inline_bytes_max.min(CONTENT_BYTES_MAX as u64);
+    let claimed: Vec<bool> = puts.iter().map(|put| claims.claim(&put.key)).collect();
+    // After the claims: a transfer that is accepted from now on finds them.
+    let busy = if puts.is_empty() { HashSet::new() } else { node.transfers.being_made() };
+    let books = node.books();
+    let mut kept = Vec::with_capacity(puts.len());
+    for (put, claimed) in puts.into_iter().zip(claimed) {
+        let (key, size_bytes) = (&put.key, put.content.len() as u64);
+        let outcome = match books.index.readable(key) {
+            Ok(here) if here.blake3 == hex(put.blake3) && here.size_bytes == size_bytes => Outcome::Said(Said::Put { already: true }),
+            Ok(_) => {
+                let message = format!("replica {key} is on this node with another content; put it under a new generation");
+                Outcome::Failed(ApiError::refused("replica_busy", &key.file_id, message))
+            }
+            Err(_) if size_bytes > inline_bytes_max => {
+                Outcome::Failed(too_large(key, size_bytes, inline_bytes_max, "push it by a call of its own"))
+            }
+            Err(error) if error.code != "replica_unknown" || books.index.is_leaving(key) || !claimed || busy.contains(key) => {
+                let message = format!("replica {key} is being made, deleted or quarantined on this node; put it under a new generation");
+                Outcome::Failed(ApiError::refused("replica_busy", &key.file_id, message))
+            }
+            Err(_) => match node.refuse_if_draining(&key.file_id) {
+                Ok(()) => {
+                    kept.push(put);
+                    continue;
+                }
+                Err(error) => Outcome::Failed(error),
+            },
+        };
+        outcomes[put.number] = Some(outcome);
+    }
+    kept
+}
+
+type Made = (usize, Replica, Bytes);
+
+/// Those that have the BLAKE3 that was named.
+async fn hashed(puts: Vec<Put>, outcomes: &mut [Option<Outcome>]) -> Vec<Made> {
+    let together: usize = puts.iter().map(|put| put.content.len()).sum();
+    let judge = move || puts.into_iter().map(|put| (put.number, hashed_one(put))).collect::<Vec<_>>();
+    let judged = match together > HASH_HERE_BYTES {
+        true => blocking(move || Ok(judge())).await,
+        false => Ok(judge()),
+    };
+    let judged = judged.unwrap_or_else(|_| crate::node::give_up("hashing a pack"));
+    let mut made = Vec::with_capacity(judged.len());
+    for (number, outcome) in judged {
+        match outcome {
+            Ok((replica, content)) => made.push((number, replica, content)),
+            Err(error) => outcomes[number] = Some(Outcome::Failed(error)),
+        }
+    }
+    made
+}
+
+fn hashed_one(put: Put) -> Result<(Replica, Bytes), ApiError> {
+    let digests = digest::of_bytes(&put.content, false);
+    let ReplicaKey { file_id, generation } = put.key;
+    if digests.blake3 != hex(put.blake3) {
+        let message = format!("what was put as {file_id} has another BLAKE3 than was named; nothing of it was kept, put it again");
+        return Err(ApiError::corrupt("checksum_mismatch", &file_id, message));
+    }
+    let replica = Replica {
+        file_id,
+        generation,
+        kind: ReplicaKind::File,
+        size_bytes: digests.size_bytes,
+        blake3: digests.blake3,
+        crc64nvme: digests.crc64nvme,
+        sha256: None,
+        executable: put.executable,
+        members: None,
+        token: None,
+        state: ReplicaState::Present,
+        stripes: None,
+    };
+    Ok((replica, put.content))
+}
+
+/// Those that there is space for, in their order; the holder holds it.
+fn with_space(node: &Node, holder: &Holder, puts: Vec<Made>, outcomes: &mut [Option<Outcome>]) -> Vec<Made> {
+    let together: u64 = puts.iter().map(|(_, replica, _)| replica.size_bytes).sum();
+    if together == 0 || node.reserve(holder.clone(), "pack", together).is_ok() {
+        return puts;
+    }
+    let mut held = 0;
+    let mut kept = Vec::new();
+    for put in puts {
+        match node.reserve(holder.clone(), &put.1.file_id, held + put.1.size_bytes) {
+            Ok(()) => {
+                held += put.1.size_bytes;
+                kept.push(put);
+            }
+            Err(error) => outcomes[put.0] = Some(Outcome::Failed(error)),
+        }
+    }
+    kept
+}
+
+/// Those that are there and not open: from here on nobody sees them.
+fn hidden(node: &Node, deletes: Vec<(usize, ReplicaKey)>, outcomes: &mut [Option<Outcome>]) -> Vec<(usize, ReplicaKey)> {
+    if deletes.is_empty() {
+        return deletes;
+    }
+    let mut books = node.books();
+    let begin = |(number, key): &(usize, ReplicaKey)| match books.index.begin_delete(key) {
+        Ok(true) => true,
+        Ok(false) => {
+            outcomes[*number] = Some(Outcome::Said(Said::Deleted));
+            false
+        }
+        Err(error) => {
+            outcomes[*number] = Some(Outcome::Failed(error));
+            false
+        }
+    };
+    deletes.into_iter().filter(begin).collect()
+}
+
+/// Those of them that have files.
+async fn in_files(node: &Arc<Node>, deletes: &[(usize, ReplicaKey)]) -> Vec<ReplicaKey> {
+    if deletes.is_empty() {
+        return Vec::new();
+    }
+    let (worker, keys): (_, Vec<ReplicaKey>) = (node.clone(), deletes.iter().map(|(_, key)| key.clone()).collect());
+    let found = blocking(move || {
+        // What cannot be told has its files looked for.
+        let in_files = |key: &ReplicaKey| !matches!(worker.store.version_in_log(key), Ok(Some(_)));
+        Ok(keys.into_iter().filter(in_files).collect())
+    });
+    found.await.unwrap_or_else(|_| crate::node::give_up("looking for the files of a pack"))
+}
+
+async fn remove_files(node: &Arc<Node>, keys: Vec<ReplicaKey>) {
+    if keys.is_empty() {
+        return;
+    }
+    let worker = node.clone();
+    let removed = blocking(move || keys.iter().try_for_each(|key| worker.store.remove_bytes(key)));
+    if let Err(error) = removed.await {
+        tracing::warn!(%error, "bytes that a pack deleted could not all be removed; a restart removes them");
+    }
+}
+
+/// The content of a small replica, its checksum compared; `Corrupt` where it differs. For a thread that may wait.
+pub fn read(node: &Node, replica: &Replica) -> Result<Bytes, ApiError> {
+    let content = match node.store.content(replica)? {
+        Place::InLog(content) => content,
+        Place::File(path) => {
+            let mut content = vec![0; replica.size_bytes as usize];
+            File::open(&path).and_then(|file| file.read_exact_at(&mut content, 0)).map_err(at("reading", &path))?;
+            Bytes::from(content)
+        }
+        Place::Tree { top, .. } => return Err(bad_request(&replica.file_id, format!("{} is a directory", top.display()))),
+    };
+    if content.len() as u64 == replica.size_bytes && digest::of_bytes(&content, false).crc64nvme == replica.crc64nvme {
+        return Ok(content);
+    }
+    let message = format!("replica {} is damaged on this node's disk; it was not given out", replica.key());
+    Err(ApiError::corrupt("checksum_mismatch", &replica.file_id, message))
+}
