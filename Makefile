@@ -16,7 +16,7 @@ WORKERS ?= 2
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run unit test rust demo replay-all kill-matrix node-kills fuzz bench lint clean
+.PHONY: help setup setup-run setup-bench unit test rust demo replay-all kill-matrix node-kills fuzz bench lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,9 @@ setup-run: ## what a user needs: virtual environment, package, I/O node
 
 setup: ## what the tests need too: ssh server, sshfs, nginx, an S3 server, S3 clients
 	@scripts/setup.sh test
+
+setup-bench: setup
+	@scripts/setup.sh bench
 
 rust: setup-run ## tests of the data plane
 	cargo test --release --locked --workspace
@@ -59,8 +62,11 @@ fuzz: setup ## one parser with made-up bytes, with coverage (TARGET=frames|log|w
 node-kills: setup ## kill -9 of an I/O node that is being written to (ROUNDS=)
 	STAGER_KILL_ROUNDS=$(or $(ROUNDS),200) cargo test --release --locked -p stager-node --test killed -- --nocapture
 
-bench: setup ## the benchmarks, one after the other
+bench: setup-bench ## the benchmarks, one after the other; bench-NAME (ARGS=) for one, see benchmarks/README.md
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(PYTHON) "$$file"; done
+
+bench-%: setup-bench
+	@$(PYTHON) benchmarks/bench_$(subst -,_,$*).py $(ARGS)
 
 lint: setup-run ## style of Python and Rust
 	$(VENV)/bin/ruff check .

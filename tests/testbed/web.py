@@ -17,7 +17,7 @@ from tests.testbed.places import needed_program
 from tests.testbed.processes import Server, free_port
 
 CONFIG = """\
-{user} daemon off; pid {place}/pid; error_log stderr; worker_processes 1; events {{ worker_connections 256; }}
+{user} daemon off; pid {place}/pid; error_log stderr; worker_processes {workers}; events {{ worker_connections 256; }}
 http {{
   log_format said '$request_method $status $request_uri'; access_log {place}/access said; default_type application/octet-stream;
   client_body_temp_path {place}/t1; proxy_temp_path {place}/t2; fastcgi_temp_path {place}/t3;
@@ -38,6 +38,7 @@ class Web:
     directory: Path
     locations: str = ""
     plain: bool = False
+    workers: str = "1"
     port: int = 0
     tls_port: int = 0
     server: Server | None = field(default=None, repr=False)
@@ -67,6 +68,7 @@ class Web:
             self.make_certificates()
         user = "user root;" if os.getuid() == 0 else ""
         values = {"place": self.directory, "data": self.data, "port": self.port, "tls_port": self.tls_port, "locations": self.locations}
+        values["workers"] = self.workers
         config = self.directory / "nginx.conf"
         config.write_text(CONFIG.format(user=user, **values))
         return [str(nginx), "-p", str(self.directory), "-c", str(config), "-e", "stderr"]
