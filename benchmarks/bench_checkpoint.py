@@ -20,11 +20,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.measuring import Table, goal, watched
-from benchmarks.ours import CAPACITY_BYTES
+from benchmarks.ours import begin_job, running_node, stage_out
 from benchmarks.peers import Peers
 from benchmarks.slow_disk import slow_disk, why_not
 from tests.testbed.ionode import IoNode
-from tests.testbed.places import ionode_binary
 from tests.testbed.usage import machine
 
 WRITERS = (8, 16, 64)
@@ -66,9 +65,7 @@ class Bed:
     def ours(self, writers: int) -> None:
         room = self.place / "ours"
         room.mkdir()
-        node = IoNode(ionode_binary(), room / "store", CAPACITY_BYTES, options=["--scrub-bytes-per-s", "0"])
-        node.start()
-        try:
+        with running_node(room, "--scrub-bytes-per-s", "0") as node:
             jobs = Jobs(node, room, writers, self.each(writers))
             jobs.begin()
             drop_caches()
@@ -82,9 +79,7 @@ class Bed:
             with watched() as watch:
                 self.peers.checkpoint("read", self.each(writers), jobs.reader())
             self.note("cold read", OURS, writers, watch.took_s, watch.busy)
-        finally:
-            node.stop()
-            shutil.rmtree(room)
+        shutil.rmtree(room)
 
     def goals(self) -> None:
         for phase in ("write", "cold read"):
@@ -108,15 +103,10 @@ class Jobs:
 
     def begin(self) -> None:
         for number in self.numbers:
-            self.node.do("PUT", f"/v1/reservations/w{number}", {"bytes": self.each_bytes})
-            self.node.do("POST", f"/v1/attempts/w{number}/stage-in", {"sandbox_dir": str(self.sandbox(number)), "inputs": []})
+            begin_job(self.node, f"w{number}", self.sandbox(number), self.each_bytes)
 
     def stage_out(self, number: int) -> None:
-        output = {"file_id": f"f{number}", "generation": "g", "path": "out", "kind": "file", "optional": False}
-        body = {"sandbox_dir": str(self.sandbox(number)), "reservation_id": f"w{number}", "outputs": [output], "mounts": [], "keep": []}
-        body |= {"want_sha256": False, "release": {"sandbox_dir": None, "remove_sandbox": True, "reservation_id": f"w{number}"}}
-        answer = self.node.do("POST", f"/v1/attempts/w{number}/stage-out", body)
-        assert answer["outputs"][0]["size_bytes"] == self.each_bytes, answer
+        stage_out(self.node, f"w{number}", self.sandbox(number), {f"f{number}": "out"})
 
     def reader(self) -> list[Path]:
         """What the reaper would bind into the reader's sandbox."""

@@ -1,4 +1,7 @@
-"""Small files of 4 to 100 KiB put and read: through the node's API and its S3 endpoint, beside ext4, sshfs on loopback and versitygw.
+"""Small files of 4 to 100 KiB put and read: in packs, as outputs of jobs and through S3, beside ext4, sshfs on loopback and versitygw.
+
+Packs hold files up to 64 KiB, which the node keeps in its log; larger ones are files of their own. Jobs and S3 take all sizes: they show
+what that border costs.
 
 `ext4` syncs each file and its directory, and is what sshfs stands on (its files are synced, its directory cannot be); versitygw syncs
 nothing of what it acknowledges, so it is no durable peer. Amplification: bytes that the disk wrote, from the first put to the end of the
@@ -17,14 +20,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import bench_s3
 from benchmarks.measuring import Table, goal, watched, written_bytes
-from benchmarks.ours import bench_node, running_node
+from benchmarks.ours import begin_job, bench_node, running_node, stage_out
 from benchmarks.peers import Peers, Phases
+from tests.testbed.ionode import IoNode
 from tests.testbed.sshd import running_sshd
 from tests.testbed.usage import machine
 from tests.testbed.waiting import wait_until
@@ -33,10 +38,11 @@ SIZES_KIB = (4, 16, 64, 100)
 BATCH, CLIENTS = 100, 16
 GOAL_SIZES_KIB, GOAL_OF_PEER = (4, 16), 2.5
 # The switch from the log to a file of its own lies between the last two sizes.
-GOAL_NO_DIP = 0.9
-PACKS, SINGLE = "stager, packs", "stager, one by one"
+GOAL_NO_DIP, PACKED_KIB_MAX = 0.9, 64
+PACKS, SINGLE, JOBS, THROUGH_S3 = "stager, packs", "stager, one by one", "stager, jobs", "stager, S3"
+JOBS_AT_ONCE = 4
 DURABLE, SERVED = ["ext4", "sshfs"], ["sshfs", "versitygw"]
-# sshfs and what speaks S3 take a fifth of the files: they are slow.
+# Jobs, sshfs and what speaks S3 take a fifth of the files: a call or more for each makes them slow.
 FEW = 5
 SECTOR_BYTES, QUIET_S = 512, 1.0
 
@@ -84,6 +90,26 @@ class Bed:
             self.note(side, kib, bench_node(node, self.files, kib * 1024, CLIENTS if batch == 1 else 4, batch))
             wait_until(quiet(node.pid), "the node to have reclaimed its log", 120)
 
+    def jobs(self, kib: int) -> None:
+        """Each writes BATCH files into its sandbox, which are staged out together."""
+        content, jobs = os.urandom(kib * 1024), range(self.few // BATCH)
+
+        def job(node: IoNode, room: Path, number: int) -> None:
+            name, sandbox = f"j{number}", room / f"sandbox{number}"
+            begin_job(node, name, sandbox, BATCH * len(content))
+            for n in range(BATCH):
+                (sandbox / str(n)).write_bytes(content)
+            stage_out(node, name, sandbox, {f"{name}-{n}": str(n) for n in range(BATCH)})
+
+        with self.room(JOBS, kib, self.few) as room, running_node(room, "--scrub-bytes-per-s", "0") as node:
+            with watched() as watch, ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
+                list(pool.map(lambda number: job(node, room, number), jobs))
+            self.puts.add(f"{kib} KiB", JOBS, len(jobs) * BATCH / watch.took_s, watch.busy, f"{BATCH} outputs each")
+            for number in jobs:
+                for n in range(BATCH):
+                    node.do("DELETE", f"/v1/replicas/j{number}-{n}/g")
+            wait_until(quiet(node.pid), "the node to have reclaimed its log", 120)
+
     def ext4(self, kib: int) -> None:
         with self.room("ext4", kib, self.files) as room:
             self.note("ext4", kib, self.peers.run("synced-files", room, self.files, kib * 1024, CLIENTS))
@@ -94,16 +120,18 @@ class Bed:
 
     def s3(self, kib: int) -> None:
         """The same client on both; its share of the processors is in every row."""
-        for name, started in (("versitygw", bench_s3.versitygw), ("stager, S3", lambda room: bench_s3.ours("s3", room))):
+        for name, started in (("versitygw", bench_s3.versitygw), (THROUGH_S3, lambda room: bench_s3.ours("s3", room))):
             note = "syncs nothing" if name == "versitygw" else ""
             with self.room(name, kib, self.few) as room, started(room) as side:
                 self.note(name, kib, through_s3(side, self.few, kib * 1024), note)
 
     def round(self) -> None:
         for kib in SIZES_KIB:
-            self.stager(PACKS, kib, BATCH)
+            if kib <= PACKED_KIB_MAX:
+                self.stager(PACKS, kib, BATCH)
+                self.stager(SINGLE, kib, 1)
             self.ext4(kib)
-            self.stager(SINGLE, kib, 1)
+            self.jobs(kib)
             self.sshfs(kib)
             self.s3(kib)
 
@@ -115,7 +143,7 @@ class Bed:
                     peer = table.best(f"{kib} KiB", sides)
                     what = f"{table.unit} of {kib} KiB in packs, of the best {kind} peer ({peer.side})"
                     print(goal(what, ours.median / peer.median, GOAL_OF_PEER, ours, peer))
-            for side in (PACKS, SINGLE):
+            for side in (JOBS, THROUGH_S3) if table is self.puts else (THROUGH_S3,):
                 last, over = (table.rows[f"{kib} KiB", side] for kib in SIZES_KIB[-2:])
                 bytes_ratio = over.median * SIZES_KIB[-1] / (last.median * SIZES_KIB[-2])
                 what = f"bytes/s of {side} at {SIZES_KIB[-1]} KiB, of {SIZES_KIB[-2]} KiB ({table.unit})"
@@ -177,7 +205,8 @@ def main() -> None:
         bed = Bed(Path(made), files)
         for _ in range(rounds):
             bed.round()
-    print(f"{files:,} files of each size, {CLIENTS} clients (packs of {BATCH}: 4), median of {rounds}; gets from memory")
+    fewer = f"jobs, sshfs and S3 {bed.few:,}"
+    print(f"{files:,} files of each size, {fewer}; {CLIENTS} clients, packs of {BATCH} 4; median of {rounds}; gets from memory")
     print("\n\n".join(table.text() for table in (bed.puts, bed.gets, bed.amplified)))
     bed.goals()
     print(machine())

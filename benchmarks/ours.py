@@ -30,6 +30,21 @@ def running_node(place: Path, *options: str) -> Iterator[IoNode]:
         node.stop()
 
 
+def begin_job(node: IoNode, name: str, sandbox: Path, space_bytes: int) -> None:
+    """A job without inputs, as a worker begins it."""
+    node.do("PUT", f"/v1/reservations/{name}", {"bytes": space_bytes})
+    node.do("POST", f"/v1/attempts/{name}/stage-in", {"sandbox_dir": str(sandbox), "inputs": []})
+
+
+def stage_out(node: IoNode, name: str, sandbox: Path, outputs: dict[str, str]) -> None:
+    """The outputs of a job, by file id; the job is over then."""
+    declared = [{"file_id": file, "generation": "g", "path": path, "kind": "file", "optional": False} for file, path in outputs.items()]
+    body = {"sandbox_dir": str(sandbox), "reservation_id": name, "outputs": declared, "mounts": [], "keep": [], "want_sha256": False}
+    body["release"] = {"sandbox_dir": None, "remove_sandbox": True, "reservation_id": name}
+    answer = node.do("POST", f"/v1/attempts/{name}/stage-out", body)
+    assert len(answer["outputs"]) == len(outputs), answer
+
+
 def bench_node(node: IoNode, files: int, size: int = 0, clients: int = 1, batch: int = 1) -> Phases:
     """Through the API. The share of the machine is that of all phases together."""
     argv = ["--node", f"http://{node.rendezvous['tcp']}", "--token-file", node.token_file, "--bytes", size, "--json"]
