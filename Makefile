@@ -16,7 +16,7 @@ WORKERS ?= 2
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run setup-bench unit test rust demo replay-all kill-matrix node-kills fuzz bench lint clean
+.PHONY: help setup setup-run setup-bench unit test rust demo replay-all kill-matrix node-kills fuzz bench soak lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -67,6 +67,9 @@ bench: setup-bench ## the benchmarks, one after the other; bench-NAME (ARGS=) fo
 
 bench-%: setup-bench
 	@$(PYTHON) benchmarks/bench_$(subst -,_,$*).py $(ARGS)
+
+soak: setup ## a node under every kind of load, killed now and then (MINUTES=)
+	@$(PYTHON) scripts/soak.py --minutes $(or $(MINUTES),30)
 
 lint: setup-run ## style of Python and Rust
 	$(VENV)/bin/ruff check .
