@@ -12,7 +12,8 @@ export STAGER_TEST_TOOLS := $(CACHE)
 PYTHON := $(VENV)/bin/python
 WORKERS ?= 2
 
-# Coverage for libFuzzer from a stable compiler: what cargo-fuzz passes where no sanitizer is asked for.
+# Coverage for libFuzzer from a stable compiler: what cargo-fuzz passes where no sanitizer is asked for. With a target named, build scripts,
+# which have no libFuzzer to report to, go without.
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
@@ -54,9 +55,9 @@ replay-all: setup-run ## every WfCommons instance of a directory (INSTANCES=), a
 kill-matrix: setup ## kill -9 of each process in each phase, again and again (ROUNDS=)
 	STAGER_KILL_ROUNDS=$(or $(ROUNDS),10) $(PYTHON) -m pytest -n $(WORKERS) tests/e2e/test_kill_matrix.py
 
-fuzz: setup ## one parser with made-up bytes, with coverage (TARGET=frames|log|wire SECONDS=)
+fuzz: setup ## one parser with made-up bytes, with coverage (TARGET=frames|log|wire|blocks|range|manifests SECONDS=)
 	@mkdir -p $(CACHE)/fuzz/$(or $(TARGET),frames)
-	RUSTFLAGS="$(FUZZ_FLAGS)" cargo run --release --locked -p stager-fuzz --target-dir $(CACHE)/target-fuzz --bin fuzz-$(or $(TARGET),frames) -- \
+	RUSTFLAGS="$(FUZZ_FLAGS)" cargo run --release --locked -p stager-fuzz --target "$$(rustc -vV | sed -n 's/^host: //p')" --target-dir $(CACHE)/target-fuzz --bin fuzz-$(or $(TARGET),frames) -- \
 		-max_total_time=$(or $(SECONDS),60) $(CACHE)/fuzz/$(or $(TARGET),frames)
 
 node-kills: setup ## kill -9 of an I/O node that is being written to (ROUNDS=)

@@ -10,6 +10,7 @@ mod gate;
 mod mounts;
 mod origins;
 mod push;
+pub mod range;
 mod routes;
 
 use std::convert::Infallible;
