@@ -25,8 +25,8 @@ from tests.testbed.usage import machine
 BATCH, BATCH_CLIENTS = 1000, 4
 CLIENTS = (1, 4, 32)
 # Of all files, those that are made one by one by so many clients.
-SHARE = {1: 1 / 500, 4: 1 / 200, 32: 1 / 10}
-SYNCED_FILES = 2000
+SHARE = {1: 1 / 1000, 4: 1 / 200, 32: 1 / 10}
+SYNCED_FILES = 1000
 GOALS = {"batched creates/s": 100_000, "creates/s one by one from 32": 25_000, "batched stats/s": 200_000}
 GOAL_OF_SYNCS = 0.8
 HTTP, STORE = "stager, HTTP", "stager, in process"
@@ -117,7 +117,7 @@ class Bed:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=1, help="one of a million files takes minutes")
     parser.add_argument("--quick", action="store_true", help="a fiftieth of the files, one round")
     parser.add_argument("--dir", type=Path, help="on the disk to be measured (default: a temporary one)")
     options = parser.parse_args()
