@@ -12,11 +12,12 @@ export STAGER_TEST_TOOLS := $(CACHE)
 PYTHON := $(VENV)/bin/python
 WORKERS ?= 2
 
-# Coverage for libFuzzer from a stable compiler: what cargo-fuzz passes where no sanitizer is asked for.
+# Coverage for libFuzzer from a stable compiler: what cargo-fuzz passes where no sanitizer is asked for. With a target named, build scripts,
+# which have no libFuzzer to report to, go without.
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run unit test rust demo replay-all kill-matrix node-kills fuzz bench lint clean
+.PHONY: help setup setup-run setup-bench unit test rust demo replay-all kill-matrix node-kills fuzz bench soak lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -26,6 +27,9 @@ setup-run: ## what a user needs: virtual environment, package, I/O node
 
 setup: ## what the tests need too: ssh server, sshfs, nginx, an S3 server, S3 clients
 	@scripts/setup.sh test
+
+setup-bench: setup
+	@scripts/setup.sh bench
 
 rust: setup-run ## tests of the data plane
 	cargo test --release --locked --workspace
@@ -51,16 +55,22 @@ replay-all: setup-run ## every WfCommons instance of a directory (INSTANCES=), a
 kill-matrix: setup ## kill -9 of each process in each phase, again and again (ROUNDS=)
 	STAGER_KILL_ROUNDS=$(or $(ROUNDS),10) $(PYTHON) -m pytest -n $(WORKERS) tests/e2e/test_kill_matrix.py
 
-fuzz: setup ## one parser with made-up bytes, with coverage (TARGET=frames|log|wire SECONDS=)
+fuzz: setup ## one parser with made-up bytes, with coverage (TARGET=frames|log|wire|blocks|range|manifests SECONDS=)
 	@mkdir -p $(CACHE)/fuzz/$(or $(TARGET),frames)
-	RUSTFLAGS="$(FUZZ_FLAGS)" cargo run --release --locked -p stager-fuzz --target-dir $(CACHE)/target-fuzz --bin fuzz-$(or $(TARGET),frames) -- \
+	RUSTFLAGS="$(FUZZ_FLAGS)" cargo run --release --locked -p stager-fuzz --target "$$(rustc -vV | sed -n 's/^host: //p')" --target-dir $(CACHE)/target-fuzz --bin fuzz-$(or $(TARGET),frames) -- \
 		-max_total_time=$(or $(SECONDS),60) $(CACHE)/fuzz/$(or $(TARGET),frames)
 
 node-kills: setup ## kill -9 of an I/O node that is being written to (ROUNDS=)
 	STAGER_KILL_ROUNDS=$(or $(ROUNDS),200) cargo test --release --locked -p stager-node --test killed -- --nocapture
 
-bench: setup ## the benchmarks, one after the other
+bench: setup-bench ## the benchmarks, one after the other; bench-NAME (ARGS=) for one, see benchmarks/README.md
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(PYTHON) "$$file"; done
+
+bench-%: setup-bench
+	@$(PYTHON) benchmarks/bench_$(subst -,_,$*).py $(ARGS)
+
+soak: setup ## a node under every kind of load, killed now and then (MINUTES=)
+	@$(PYTHON) scripts/soak.py --minutes $(or $(MINUTES),30)
 
 lint: setup-run ## style of Python and Rust
 	$(VENV)/bin/ruff check .

@@ -16,13 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.bench_replication import CPU_BOUND, machine_time, verdict
+from benchmarks.measuring import CPU_BOUND, timed, verdict
 from tests.testbed.ionode import IoNode
 from tests.testbed.network import Host, Network, Wan, why_not
 from tests.testbed.places import ionode_binary
@@ -83,14 +83,6 @@ class Bed:
         for node in nodes:
             wait_until(lambda node=node: node.call("GET", f"/v1/replicas/f/{generation}/source").is_success, "a node to begin")
         self.read(generation, nodes)
-
-
-def timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Seconds, and the share of the machine that was busy."""
-    before, started = machine_time(), time.monotonic()
-    work()
-    took, after = time.monotonic() - started, machine_time()
-    return took, (after[0] - before[0]) / max(after[1] - before[1], 1)
 
 
 def row(name: str, size: int, took: tuple[float, float], *words: str) -> None:

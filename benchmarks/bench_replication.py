@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import httpx
 
+from benchmarks.measuring import CPU_BOUND, machine_time, verdict, written_bytes
 from tests.testbed.ionode import IoNode
 from tests.testbed.network import Network, why_not
 from tests.testbed.places import ionode_binary
@@ -36,7 +37,6 @@ MODES = ("none", "async", "sync")
 GOAL_SLOWER = {"async": 1.10, "sync": 1.20}
 GOAL_NETWORK = 2.05
 GOAL_CHECKSUMS = 1.05
-CPU_BOUND = 0.85
 GB = 1e9
 
 
@@ -49,16 +49,6 @@ class Cost:
     cpu_s: float
     disk_bytes: int
     busy: float
-
-
-def disk_bytes(pid: int) -> int:
-    return next(int(line.split()[1]) for line in Path(f"/proc/{pid}/io").read_text().splitlines() if line.startswith("write_bytes"))
-
-
-def machine_time() -> tuple[float, float]:
-    """Ticks: busy, all."""
-    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
-    return sum(fields) - fields[3] - fields[4], sum(fields)
 
 
 def children_s() -> float:
@@ -109,7 +99,7 @@ class Rig:
 
     def _now(self) -> tuple[float, ...]:
         cpu_s = sum(cpu_of(node.pid).own_s for node in self.nodes) + children_s()
-        return self.sent_bytes(), cpu_s, sum(disk_bytes(node.pid) for node in self.nodes), *machine_time()
+        return self.sent_bytes(), cpu_s, sum(written_bytes(node.pid) for node in self.nodes), *machine_time()
 
     def _chain_ended(self, generation: str) -> None:
         ends = (event for event in self.nodes[0].events(wait_s=120) if event["kind"] == "replicated")
@@ -129,10 +119,6 @@ def rounds_of(rig: Rig, rounds: int) -> dict[str, list[Cost]]:
 
 def middle(costs: list[Cost], what: str) -> float:
     return statistics.median(getattr(cost, what) for cost in costs)
-
-
-def verdict(good: bool) -> str:
-    return "met" if good else "MISSED"
 
 
 def shaped(place: Path, path: Path, mbit: float, rounds: int) -> None:

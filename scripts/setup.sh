@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prepares a machine: `setup.sh run` for what a user needs, `setup.sh test` for what the tests need besides.
+# Prepares a machine: `setup.sh run` for what a user needs, `setup.sh test` for what the tests need besides, `setup.sh bench` for peers of the benchmarks.
 # One rule: each step looks first whether its work is done, so that a second call costs a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,6 +27,7 @@ install_packages() (
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
     [[ " $* " != *" openssh-server "* ]] || update-rc.d ssh disable
     [[ " $* " != *" nginx-light "* ]] || update-rc.d nginx disable
+    [[ " $* " != *" redis-server "* ]] || update-rc.d redis-server disable
 )
 
 # A program was really linked: Debian's gcc can be there without the headers and the start files of the C library.
@@ -166,4 +167,8 @@ if [ "$level" = test ]; then
         nginx:nginx-light openssl:openssl rclone:rclone curl:curl
     need_s3_server
     need_s3_clients
+fi
+if [ "$level" = bench ]; then
+    need_to_test wrk:wrk redis-server:redis-server
+    [ -e /usr/include/lmdb.h ] || need_to_test lmdb.h:liblmdb-dev
 fi

@@ -17,7 +17,7 @@ from tests.testbed.places import needed_program
 from tests.testbed.processes import HERE, Server, Where
 
 CONFIG = """\
-{user} daemon off; pid {place}/pid; error_log stderr; worker_processes 1; events {{ worker_connections 256; }}
+{user} daemon off; pid {place}/pid; error_log stderr; worker_processes {workers}; events {{ worker_connections 256; }}
 http {{
   log_format said '$request_method $status $request_uri'; access_log {place}/access said; default_type application/octet-stream;
   client_body_temp_path {place}/t1; proxy_temp_path {place}/t2; fastcgi_temp_path {place}/t3;
@@ -38,6 +38,7 @@ class Web:
     directory: Path
     locations: str = ""
     plain: bool = False
+    workers: str = "1"
     port: int = 0
     tls_port: int = 0
     where: Where = HERE
@@ -73,6 +74,7 @@ class Web:
             "address": self.where.address,
             "port": self.port,
             "tls_port": self.tls_port,
+            "workers": self.workers,
             "locations": self.locations,
         }
         config = self.directory / "nginx.conf"

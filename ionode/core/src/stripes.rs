@@ -11,6 +11,8 @@ use crate::error::ApiError;
 
 pub const STRIPE_BYTES_MIN: u64 = 1 << 20;
 const STRIPES_MAX: u64 = 1 << 20;
+/// Of any file; the ends of all stripes then have a number.
+const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// The share of one node, as it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +47,9 @@ impl Layout {
         }
         if index >= count {
             return bad(format!("index {index} is not below count {count}"));
+        }
+        if file_bytes > FILE_BYTES_MAX {
+            return bad(format!("no file has {file_bytes} bytes"));
         }
         if file_bytes.div_ceil(stripe_bytes) > STRIPES_MAX {
             return bad(format!("a file has at most {STRIPES_MAX} of them; make them larger"));
@@ -146,5 +151,7 @@ mod tests {
             assert!(Layout::new(Share { index, count, stripe_bytes }, 1, "f").is_err());
         }
         assert!(Layout::new(Share { index: 0, count: 1, stripe_bytes: 1 << 20 }, u64::MAX, "f").is_err());
+        // The end of its second stripe would have no number.
+        assert!(Layout::new(Share { index: 0, count: 1, stripe_bytes: 1 << 63 }, u64::MAX, "f").is_err());
     }
 }

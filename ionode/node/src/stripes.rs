@@ -13,6 +13,8 @@ use stager_core::stripes::Layout;
 
 use crate::failure::at;
 
+const FORMAT: u32 = 1;
+
 /// Lies beside the replica; its name is that of a directory's manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,6 +36,9 @@ pub struct Stripe {
 impl StripeManifest {
     fn check(&self, subject: &str) -> Result<(), ApiError> {
         let layout = self.layout.checked(subject)?;
+        if self.format != FORMAT {
+            return Err(damaged(subject, &format!("it has format {} and not {FORMAT}", self.format)));
+        }
         match self.stripes.len() == layout.held().count() {
             true => Ok(()),
             false => Err(damaged(subject, "it does not name each stripe")),
@@ -52,7 +57,7 @@ impl StripeManifest {
             let crc64nvme = format!("{:016x}", crc_fast::crc64_nvme(&buffer));
             stripes.push(Stripe { blake3_cv: hex(chaining_value(layout, n, &buffer)), crc64nvme });
         }
-        Ok(Self { format: 1, layout: *layout, stripes })
+        Ok(Self { format: FORMAT, layout: *layout, stripes })
     }
 
     pub fn read(path: &Path) -> Result<Self, ApiError> {
@@ -147,6 +152,19 @@ mod tests {
                 .map(|n| chaining_value(&whole, n, &bytes[whole.range(n).start as usize..whole.range(n).end as usize]))
                 .collect();
             assert_eq!(merged(&values, STRIPE_BYTES_MIN, length), *blake3::hash(&bytes).as_bytes(), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_manifest_of_another_format_or_without_a_stripe_is_refused() {
+        let layout = Layout::new(Share { index: 0, count: 1, stripe_bytes: STRIPE_BYTES_MIN }, 1, "f").unwrap();
+        let stripe = Stripe { blake3_cv: hex([1; 32]), crc64nvme: "0".repeat(16) };
+        let made = StripeManifest { format: FORMAT, layout, stripes: vec![stripe] };
+        assert_eq!(StripeManifest::parse(&made.to_bytes(), "f").unwrap(), made);
+        let newer = StripeManifest { format: FORMAT + 1, ..made.clone() };
+        let short = StripeManifest { stripes: vec![], ..made };
+        for refused in [newer, short] {
+            assert_eq!(StripeManifest::parse(&refused.to_bytes(), "f").unwrap_err().code, "checksum_mismatch");
         }
     }
 }

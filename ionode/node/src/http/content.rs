@@ -19,6 +19,7 @@ use stager_store::at_hand;
 
 use super::answer::{self, Answer};
 use super::framed;
+use super::range::{self, Asked};
 use crate::failure::{at, Failure};
 use crate::node::{Cause, Node, OpenCall};
 use crate::replicas::{self, blocking, open_content, read_manifest, Content};
@@ -64,7 +65,7 @@ pub async fn content(asker: Asker, key: ReplicaKey, member: Option<String>) -> R
 
 /// With 200 or 206; `None`: nothing of the content is in the range.
 fn asked(headers: &HeaderMap, size_bytes: u64) -> Option<(StatusCode, Range<u64>)> {
-    match headers.get(RANGE).and_then(|value| value.to_str().ok()).map(|text| range(text, size_bytes)) {
+    match headers.get(RANGE).and_then(|value| value.to_str().ok()).map(|text| range::parse(text, size_bytes)) {
         Some(Asked::Part(start, end)) => Some((StatusCode::PARTIAL_CONTENT, start..end)),
         Some(Asked::Unsatisfiable) => None,
         Some(Asked::Ignored) | None => Some((StatusCode::OK, 0..size_bytes)),
@@ -226,52 +227,4 @@ fn unsatisfiable(size_bytes: u64) -> Answer {
     *answer.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
     answer.headers_mut().insert(CONTENT_RANGE, HeaderValue::from_str(&format!("bytes */{size_bytes}")).expect("digits are plain text"));
     answer
-}
-
-#[derive(Debug, PartialEq)]
-enum Asked {
-    Part(u64, u64),
-    Unsatisfiable,
-    Ignored,
-}
-
-/// One range; several or unreadable ones are ignored, as HTTP allows.
-fn range(text: &str, size_bytes: u64) -> Asked {
-    let Some((first, last)) = text.strip_prefix("bytes=").filter(|text| !text.contains(',')).and_then(|text| text.trim().split_once('-'))
-    else {
-        return Asked::Ignored;
-    };
-    let number = |text: &str| if text.is_empty() { Some(None) } else { text.parse::<u64>().ok().map(Some) };
-    match (number(first), number(last)) {
-        (Some(Some(first)), Some(last)) if last.is_none_or(|last| last >= first) => match first < size_bytes {
-            true => Asked::Part(first, last.map_or(size_bytes, |last| last.saturating_add(1).min(size_bytes))),
-            false => Asked::Unsatisfiable,
-        },
-        (Some(None), Some(Some(0))) => Asked::Unsatisfiable,
-        (Some(None), Some(Some(_))) if size_bytes == 0 => Asked::Unsatisfiable,
-        (Some(None), Some(Some(suffix))) => Asked::Part(size_bytes.saturating_sub(suffix), size_bytes),
-        _ => Asked::Ignored,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_as_http_has_them() {
-        assert_eq!(range("bytes=0-9", 100), Asked::Part(0, 10));
-        assert_eq!(range("bytes=90-", 100), Asked::Part(90, 100));
-        assert_eq!(range("bytes=90-1000", 100), Asked::Part(90, 100));
-        assert_eq!(range("bytes=-10", 100), Asked::Part(90, 100));
-        assert_eq!(range("bytes=-1000", 100), Asked::Part(0, 100));
-        for bad in ["bytes=100-", "bytes=-0"] {
-            assert_eq!(range(bad, 100), Asked::Unsatisfiable, "{bad}");
-        }
-        for odd in ["bytes=9-0", "bytes=a-b", "bytes=0-1,3-4", "lines=1-2", "bytes=-"] {
-            assert_eq!(range(odd, 100), Asked::Ignored, "{odd}");
-        }
-        assert_eq!(range("bytes=-5", 0), Asked::Unsatisfiable);
-        assert_eq!(range("bytes=18446744073709551615-18446744073709551615", 100), Asked::Unsatisfiable);
-    }
 }

@@ -11,6 +11,7 @@ mod mounts;
 mod origins;
 mod packs;
 mod push;
+pub mod range;
 mod routes;
 
 use std::convert::Infallible;

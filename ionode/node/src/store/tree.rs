@@ -13,6 +13,8 @@ use super::digest::{self, Digests};
 use crate::failure::at;
 use crate::replicas::Reader;
 
+const FORMAT: u32 = 1;
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
@@ -35,7 +37,7 @@ impl Manifest {
     pub fn new(mut members: Vec<Member>, mut empty_directories: Vec<String>) -> Self {
         members.sort_by(|a, b| a.path.cmp(&b.path));
         empty_directories.sort();
-        Self { format: 1, members, empty_directories }
+        Self { format: FORMAT, members, empty_directories }
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -63,16 +65,30 @@ impl Manifest {
 
     pub fn read(path: &Path) -> Result<Self, ApiError> {
         let bytes = std::fs::read(path).map_err(at("reading", path))?;
+        Self::parse(&bytes, &path.display().to_string())
+    }
+
+    pub fn parse(bytes: &[u8], subject: &str) -> Result<Self, ApiError> {
         let damaged = |why: String| {
-            let subject = path.display().to_string();
-            ApiError::corrupt("checksum_mismatch", &subject, format!("the manifest {subject} is damaged ({why}); make the replica again"))
+            ApiError::corrupt("checksum_mismatch", subject, format!("the manifest {subject} is damaged ({why}); make the replica again"))
         };
-        let manifest: Self = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+        let manifest: Self = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
+        if manifest.format != FORMAT {
+            return Err(damaged(format!("it has format {} and not {FORMAT}", manifest.format)));
+        }
         let paths = manifest.members.iter().map(|member| &member.path).chain(&manifest.empty_directories);
         if let Some(bad) = paths.into_iter().find(|path| !is_relative_path(path)) {
             return Err(damaged(format!("{bad:?} is no path in a tree")));
         }
+        if !manifest.is_in_order() {
+            return Err(damaged("its paths are not in order, or one is there twice".into()));
+        }
         Ok(manifest)
+    }
+
+    /// As `new` makes it; members are found by it.
+    fn is_in_order(&self) -> bool {
+        self.members.windows(2).all(|two| two[0].path < two[1].path) && self.empty_directories.windows(2).all(|two| two[0] < two[1])
     }
 }
 
@@ -120,5 +136,21 @@ mod tests {
         let two = Manifest::new(vec![member("a"), member("b/x")], vec!["b/e/f".into(), "z".into()]);
         assert_eq!(one.to_bytes(), two.to_bytes());
         assert_eq!(one.folders(), ["b", "b/e", "b/e/f", "z"]);
+    }
+
+    #[test]
+    fn only_a_manifest_as_it_is_made_is_understood() {
+        let made = Manifest::new(vec![member("a"), member("b/x")], vec!["z".into()]);
+        assert_eq!(Manifest::parse(&made.to_bytes(), "t").unwrap(), made);
+        let refused = |change: &dyn Fn(&mut Manifest)| {
+            let mut other = made.clone();
+            change(&mut other);
+            assert_eq!(Manifest::parse(&other.to_bytes(), "t").unwrap_err().code, "checksum_mismatch", "{other:?}");
+        };
+        refused(&|manifest| manifest.members.reverse());
+        refused(&|manifest| manifest.members[1].path = "a".into());
+        refused(&|manifest| manifest.empty_directories.push("z".into()));
+        refused(&|manifest| manifest.members[0].path = "../a".into());
+        refused(&|manifest| manifest.format = 2);
     }
 }
