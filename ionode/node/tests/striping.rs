@@ -5,6 +5,7 @@ mod host;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cluster::*;
 use host::*;
@@ -305,6 +306,36 @@ fn a_pushed_file_is_on_every_node_of_its_chain() {
     assert_eq!((again["bytes_moved"].as_u64(), &again["replication"]["held_by"]), (Some(0), &json!(NAMES)));
     let said = failed(&push_to(&nodes[0], &root.path().join("f3"), &[]));
     assert!(said.contains("another content"), "{said}");
+}
+
+/// As a scheduler does; the push hears of its end from elsewhere. Several at once, so that some hear of it late.
+#[test]
+fn a_push_whose_end_is_acknowledged_by_others_succeeds() {
+    let root = tempfile::tempdir().unwrap();
+    let node = member(root.path(), "a", 1 << 30);
+    let (store, still) = (store_of(&node), AtomicUsize::new(12));
+    let push = |n: u8| {
+        let path = root.path().join(format!("f{n}"));
+        std::fs::write(&path, noise(n, 1000)).unwrap();
+        client("push", &[path.to_str().unwrap(), "--node", &store, "--file", &format!("f{n}"), "--generation", "g"])
+    };
+    let several = &|first: u8| {
+        let pushed: Vec<Output> = (first..first + 10).map(push).collect();
+        still.fetch_sub(1, Ordering::Relaxed);
+        pushed
+    };
+    let pushed: Vec<Output> = std::thread::scope(|scope| {
+        let pushing: Vec<_> = (0..12).map(|n| scope.spawn(move || several(n * 10))).collect();
+        while still.load(Ordering::Relaxed) > 0 {
+            let seen = node.ok("GET", "events?after=0&wait_s=0", Value::Null);
+            if let Some(last) = seen["events"].as_array().and_then(|events| events.last()) {
+                node.ok("POST", "events/ack", json!({"seq": last["seq"]}));
+            }
+        }
+        pushing.into_iter().flat_map(|pushing| pushing.join().unwrap()).collect()
+    });
+    pushed.iter().for_each(|output| drop(told(output)));
+    (0..120).for_each(|n| assert!(node.content(&format!("f{n}"), "g") == noise(n, 1000)));
 }
 
 #[test]

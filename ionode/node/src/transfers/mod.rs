@@ -12,6 +12,7 @@ mod fetch;
 mod intake;
 mod partial;
 pub mod push;
+mod request;
 pub mod run;
 mod small;
 mod upload;
@@ -38,8 +39,7 @@ use chain::Chain;
 use crate::failure::bad_request;
 use crate::node::{Cause, Node};
 use crate::wire::{
-    Event, Fact, FetchRequest, Place, ReplicasWanted, TransferAnswer, TransferKind, TransferRequest, TransferState, TransferStatus,
-    UploadRequest,
+    Event, Fact, TransferAnswer, TransferKind, TransferRequest, TransferState, TransferStatus, UploadRequest,
 };
 
 /// For how long a node may make those behind it in a chain wait.
@@ -105,75 +105,12 @@ struct Transfer {
     started: Option<Instant>,
     cancel: CancellationToken,
     event: Option<Event>,
+    /// A client waits to hear how it ended; others may have acknowledged its event before.
+    told_by: Option<Instant>,
     /// Claimed when the transfer was accepted, taken by the fetch when it starts.
     partial: Option<Partial>,
     /// Not in the queue yet: the chain behind it, or who asked for it, is not ready.
     held: bool,
-}
-
-impl TransferRequest {
-    pub fn kind(&self) -> TransferKind {
-        match self {
-            Self::Fetch(_) => TransferKind::Fetch,
-            Self::Copy(_) => TransferKind::Copy,
-            Self::Push(_) => TransferKind::Push,
-            Self::Upload(_) => TransferKind::Upload,
-        }
-    }
-
-    pub fn key(&self) -> ReplicaKey {
-        match self {
-            Self::Fetch(fetch) => ReplicaKey::new(&fetch.file_id, &fetch.generation),
-            Self::Copy(copy) => ReplicaKey::new(&copy.file_id, &copy.generation),
-            Self::Push(push) => ReplicaKey::new(&push.file_id, &push.generation),
-            Self::Upload(upload) => ReplicaKey::new(&upload.file_id, &upload.generation),
-        }
-    }
-
-    /// Where the bytes come from or go to, if it is an origin.
-    fn place(&self) -> Option<&Place> {
-        match self {
-            Self::Fetch(fetch) => Some(&fetch.source),
-            Self::Copy(_) | Self::Push(_) => None,
-            Self::Upload(upload) => Some(&upload.destination),
-        }
-    }
-
-    /// The other side: an origin's id, of a copy the id of the node that is asked first, of a push nothing.
-    fn other_side(&self) -> &str {
-        match self {
-            Self::Push(_) => "",
-            Self::Copy(copy) => copy.sources.first().map_or("", |source| source.node_id.as_str()),
-            Self::Fetch(FetchRequest { source: place, .. }) | Self::Upload(UploadRequest { destination: place, .. }) => &place.origin_id,
-        }
-    }
-
-    /// What it queues with. A node's name is never an origin's: `:` is in no id.
-    fn lane(&self) -> String {
-        match self {
-            Self::Copy(_) => format!("node:{}", self.other_side()),
-            Self::Push(_) => "push:".to_string(),
-            _ => self.other_side().to_string(),
-        }
-    }
-
-    fn replicas(&self) -> Option<&ReplicasWanted> {
-        match self {
-            Self::Fetch(fetch) => fetch.replicas.as_ref(),
-            Self::Copy(copy) => copy.replicas.as_ref(),
-            Self::Push(push) => push.replicas.as_ref(),
-            Self::Upload(_) => None,
-        }
-    }
-
-    fn priority(&self) -> i64 {
-        match self {
-            Self::Fetch(fetch) => fetch.priority,
-            Self::Copy(copy) => copy.priority,
-            Self::Push(push) => push.priority,
-            Self::Upload(upload) => upload.priority,
-        }
-    }
 }
 
 impl TransferKind {
@@ -211,9 +148,18 @@ impl Transfer {
             started: None,
             cancel: CancellationToken::new(),
             event: None,
+            told_by: None,
             partial: None,
             held: false,
         }
+    }
+
+    /// An ended one has told who asked.
+    fn tell(&mut self) -> TransferAnswer {
+        if self.is_over() {
+            self.told_by = None;
+        }
+        self.answer()
     }
 
     fn answer(&self) -> TransferAnswer {
@@ -253,7 +199,9 @@ impl Transfers {
     }
 
     pub fn forget_through(&self, seq: u64) {
-        self.desk().table.retain(|_, transfer| transfer.event.as_ref().is_none_or(|event| event.seq > seq));
+        let now = Instant::now();
+        let kept = |transfer: &Transfer| transfer.event.as_ref().is_none_or(|event| event.seq > seq) || transfer.told_by > Some(now);
+        self.desk().table.retain(|_, transfer| kept(transfer));
     }
 
     pub fn is_idle(&self) -> bool {
@@ -446,7 +394,7 @@ pub async fn wait(node: &Node, transfer_id: &str, wait: Duration) -> Result<Tran
     let until = Instant::now() + wait;
     loop {
         let seen = node.newest_event();
-        let answer = node.transfers.desk().table.get(transfer_id).map(Transfer::answer).ok_or_else(|| {
+        let answer = node.transfers.desk().table.get_mut(transfer_id).map(Transfer::tell).ok_or_else(|| {
             let message = format!("there is no transfer {transfer_id} on this node; it ended and was acknowledged, or was never asked for");
             ApiError::invalid("not_found", transfer_id, message)
         })?;

@@ -23,6 +23,8 @@ use crate::metrics::{self, Failure, Moved as Bytes, OfKind, TransferEnd, OTHER};
 use crate::node::{Cause, Node};
 use crate::wire::{Ack, Fact, Replication, TransferDone, TransferKind, TransferRequest, TransferStatus};
 
+/// How a push ended is kept so long for who pushed, whoever acknowledges its event.
+const CLIENTS_ASK_WITHIN: Duration = Duration::from_secs(60);
 const STALL_LOOK: Duration = Duration::from_secs(1);
 
 /// One transfer while it runs.
@@ -279,6 +281,7 @@ fn settle(node: &Node, transfer_id: &str, cause: &Cause, state: TransferStatus, 
     let Some(transfer) = desk.table.get_mut(transfer_id) else { return };
     transfer.state = state;
     transfer.event = Some(event);
+    transfer.told_by = (transfer.request.kind() == TransferKind::Push).then(|| Instant::now() + CLIENTS_ASK_WITHIN);
     let request = transfer.request.clone();
     desk.came(&request);
 }
