@@ -55,7 +55,7 @@ replay-all: setup-run ## every WfCommons instance of a directory (INSTANCES=), a
 kill-matrix: setup ## kill -9 of each process in each phase, again and again (ROUNDS=)
 	STAGER_KILL_ROUNDS=$(or $(ROUNDS),10) $(PYTHON) -m pytest -n $(WORKERS) tests/e2e/test_kill_matrix.py
 
-fuzz: setup ## one parser with made-up bytes, with coverage (TARGET=frames|log|wire|blocks|range|manifests SECONDS=)
+fuzz: setup ## one parser with made-up bytes, with coverage (TARGET=frames|log|packs|wire|blocks|range|manifests SECONDS=)
 	@mkdir -p $(CACHE)/fuzz/$(or $(TARGET),frames)
 	RUSTFLAGS="$(FUZZ_FLAGS)" cargo run --release --locked -p stager-fuzz --target "$$(rustc -vV | sed -n 's/^host: //p')" --target-dir $(CACHE)/target-fuzz --bin fuzz-$(or $(TARGET),frames) -- \
 		-max_total_time=$(or $(SECONDS),60) $(CACHE)/fuzz/$(or $(TARGET),frames)

@@ -31,6 +31,11 @@ pub struct Stat {
 }
 
 impl Stat {
+    /// Where its value lies: segment and byte. Values of one segment in this order are read from one end to the other.
+    pub fn place(&self) -> (u32, u64) {
+        (self.segment, self.offset)
+    }
+
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED_BYTES + self.meta.len());
         bytes.extend_from_slice(&self.segment.to_le_bytes());

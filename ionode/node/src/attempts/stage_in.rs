@@ -8,6 +8,7 @@ use std::fs::{DirBuilder, File};
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -121,10 +122,12 @@ fn make_sandbox(sandbox: &Path) -> Result<(), ApiError> {
 fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt, ApiError> {
     let mut answer = StageInAnswer { mounts: Vec::new(), copied_bytes: 0 };
     let mut links: Vec<Link> = Vec::new();
-    for input in &request.inputs {
-        let key = ReplicaKey::new(&input.file_id, &input.generation);
+    let mut rooms = Rooms { sandbox, last: None };
+    let keys: Vec<ReplicaKey> = request.inputs.iter().map(|input| ReplicaKey::new(&input.file_id, &input.generation)).collect();
+    for number in node.store.in_reading_order(&keys) {
+        let (input, key) = (&request.inputs[number], keys[number].clone());
         let replica = crate::replicas::whole(node.books().index.readable(&key)?.clone())?;
-        let target = Target::make_room(sandbox, &input.path)?;
+        let target = rooms.make(&input.path)?;
         let content = node.store.content(&replica)?;
         // What lies in the log has no file to be linked: a copy of so little costs less than a mount.
         if input.access == Access::Copy || matches!(content, Place::InLog(_)) {
@@ -143,27 +146,40 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
         });
     }
     for input in &request.direct {
-        Target::make_room(sandbox, &input.path)?.placeholder(ReplicaKind::File)?;
+        rooms.make(&input.path)?.placeholder(ReplicaKind::File)?;
         answer.mounts.push(direct::order(node, input, sandbox)?);
     }
     Ok(Attempt { boot_id: boot_id(), request, answer, links })
 }
 
+/// Places in a sandbox that nobody else sees yet, so the folder of the last one serves the next.
+struct Rooms<'a> {
+    sandbox: &'a Path,
+    last: Option<(Vec<&'a str>, Rc<Folder>)>,
+}
+
+impl<'a> Rooms<'a> {
+    fn make(&mut self, path: &'a str) -> Result<Target<'a>, ApiError> {
+        let (parents, name) = folder::split(path);
+        let full = self.sandbox.join(path);
+        if let Some((_, folder)) = self.last.as_ref().filter(|(last, _)| *last == parents) {
+            return Ok(Target { folder: folder.clone(), name, path: full });
+        }
+        let folder = Folder::open(self.sandbox).and_then(|top| enter_made(top, &parents));
+        let folder = Rc::new(folder.map_err(at("making", &full))?);
+        self.last = Some((parents, folder.clone()));
+        Ok(Target { folder, name, path: full })
+    }
+}
+
 /// A place in the sandbox whose parents exist.
 struct Target<'a> {
-    folder: Folder,
+    folder: Rc<Folder>,
     name: &'a OsStr,
     path: PathBuf,
 }
 
-impl<'a> Target<'a> {
-    fn make_room(sandbox: &Path, path: &'a str) -> Result<Self, ApiError> {
-        let (parents, name) = folder::split(path);
-        let full = sandbox.join(path);
-        let folder = Folder::open(sandbox).and_then(|top| enter_made(top, &parents));
-        Ok(Self { folder: folder.map_err(at("making", &full))?, name, path: full })
-    }
-
+impl Target<'_> {
     fn placeholder(&self, kind: ReplicaKind) -> Result<(), ApiError> {
         let made = match kind {
             ReplicaKind::File => self.folder.make_file(self.name, 0o600).map(drop),

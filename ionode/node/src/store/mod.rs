@@ -109,6 +109,14 @@ impl Store {
         Ok(found.filter(|(stat, _)| tables::in_log(stat)).map(|(_, bytes)| bytes))
     }
 
+    /// These, those in the log in the order in which they lie there, so that a cold disk is read once from one end to the other.
+    pub fn in_reading_order(&self, keys: &[ReplicaKey]) -> Vec<usize> {
+        let place = |key: &ReplicaKey| self.log.stat(tables::REPLICAS, &tables::name(key)).ok().flatten().map(|stat| stat.place());
+        let mut order: Vec<_> = keys.iter().enumerate().map(|(number, key)| (place(key), number)).collect();
+        order.sort();
+        order.into_iter().map(|(_, number)| number).collect()
+    }
+
     /// Which write of it, where a replica's content lies in the log.
     pub fn version_in_log(&self, key: &ReplicaKey) -> Result<Option<u64>, ApiError> {
         let name = tables::name(key);
