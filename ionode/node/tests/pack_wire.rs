@@ -62,8 +62,13 @@ fn an_answer_is_the_golden_one() {
     };
     let stat = About { sha256: None, token: None, executable: false, state: ReplicaState::Quarantined, ..about.clone() };
     let error = ApiError::invalid("replica_unknown", "f-4", "there is no replica f-4 g-1 on this node");
-    let answers =
-        [Ok(Said::Put { already: true }), Ok(Said::Got(about, Bytes::from_static(b"hello"))), Ok(Said::Stat(stat)), Ok(Said::Deleted), Err(error)];
+    let answers = [
+        Ok(Said::Put { already: true }),
+        Ok(Said::Got(about, Bytes::from_static(b"hello"))),
+        Ok(Said::Stat(stat)),
+        Ok(Said::Deleted),
+        Err(error),
+    ];
     let mut writer = Writer::default();
     for answer in &answers {
         match answer {

@@ -57,7 +57,8 @@ pub fn bench(options: &BenchOptions, node: &str) -> Result<(), ApiError> {
     let phases = runtime.block_on(load.run())?;
     if options.json {
         let told: Map<String, Value> = phases.iter().map(|phase| (phase.name.to_string(), phase.json())).collect();
-        let answer = json!({"files": load.files, "bytes": load.content.len(), "batch": load.batch, "clients": load.clients, "phases": told});
+        let answer =
+            json!({"files": load.files, "bytes": load.content.len(), "batch": load.batch, "clients": load.clients, "phases": told});
         println!("{answer}");
         return Ok(());
     }

@@ -53,7 +53,9 @@ impl List {
 
     /// What could be one, all of its paths clean.
     pub fn parse(bytes: &[u8], subject: &str) -> Result<Self, ApiError> {
-        let no_list = |why: String| bad_request(subject, format!("{subject} is not the list of a directory that was pushed ({why}); fetch it without --tree"));
+        let no_list = |why: String| {
+            bad_request(subject, format!("{subject} is not the list of a directory that was pushed ({why}); fetch it without --tree"))
+        };
         let list: Self = serde_json::from_slice(bytes).map_err(|error| no_list(error.to_string()))?;
         if list.format != FORMAT {
             return Err(no_list(format!("its format is {}, this version knows {FORMAT}", list.format)));
@@ -111,7 +113,10 @@ fn found(top: &Path, below: PathBuf, seen: &Metadata) -> Result<Found, ApiError>
         return Ok(Found { below, size_bytes: seen.len(), executable: seen.permissions().mode() & 0o100 != 0 });
     }
     let path = top.join(below).display().to_string();
-    Err(bad_request(&path, format!("{path} is neither a file nor a directory; only those are pushed: move it away, or replace a link by what it leads to")))
+    Err(bad_request(
+        &path,
+        format!("{path} is neither a file nor a directory; only those are pushed: move it away, or replace a link by what it leads to"),
+    ))
 }
 
 /// A name beside `path`, for what is not whole yet.
@@ -132,7 +137,9 @@ mod tests {
             assert_eq!(decoded(&encoded(&path)).unwrap(), path);
             assert!(encoded(&path).bytes().all(|byte| byte.is_ascii_graphic()));
         }
-        for bad in ["", "/a", "a/", "a//b", "..", "a/../b", "%2e%2e/b", "a/%2E%2E", ".", "a%00b", "%2Fetc/passwd", "a%2F..%2Fb", &"a".repeat(4097)] {
+        for bad in
+            ["", "/a", "a/", "a//b", "..", "a/../b", "%2e%2e/b", "a/%2E%2E", ".", "a%00b", "%2Fetc/passwd", "a%2F..%2Fb", &"a".repeat(4097)]
+        {
             assert!(decoded(bad).is_err(), "{bad}");
         }
         assert_ne!(member_id("t", Path::new("a/b")), member_id("t", Path::new("a")));

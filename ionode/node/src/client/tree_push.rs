@@ -127,7 +127,9 @@ impl Work {
                     sent.push(Sent { listed, moved_bytes, in_pack: true });
                 }
                 // By itself it goes by other rules, and says what is wrong with it if something is.
-                Err(error) if matches!(error.code.as_str(), "too_large" | "checksum_mismatch" | "peer_misbehaves") => sent.push(self.alone(found).await?),
+                Err(error) if matches!(error.code.as_str(), "too_large" | "checksum_mismatch" | "peer_misbehaves") => {
+                    sent.push(self.alone(found).await?)
+                }
                 Err(error) => return Err(ApiError { message: format!("{}: {}", path.display(), error.message), ..error }),
             }
         }

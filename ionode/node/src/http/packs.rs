@@ -49,9 +49,9 @@ pub async fn pack(node: Arc<Node>, request: Request<Incoming>) -> Result<Answer,
         drop(room);
         outcomes
     };
-    let outcomes = tokio::spawn(working.instrument(span)).await.map_err(|error| {
-        ApiError::transient("io_error", "node", format!("the call ended early ({error}); look at the node's log"))
-    })?;
+    let outcomes = tokio::spawn(working.instrument(span))
+        .await
+        .map_err(|error| ApiError::transient("io_error", "node", format!("the call ended early ({error}); look at the node's log")))?;
     Ok(sending(node, cause, open, outcomes))
 }
 
@@ -76,7 +76,11 @@ async fn receive(mut body: Incoming) -> Result<Vec<Result<Ask, ApiError>>, ApiEr
         Some(no_pack) => Err(no_pack),
     };
     let entries = entries.map_err(no_pack)?;
-    Ok(entries.into_iter().enumerate().map(|(number, entry)| entry.ok_or_else(|| damaged(number)).and_then(|entry| format::ask(&entry))).collect())
+    Ok(entries
+        .into_iter()
+        .enumerate()
+        .map(|(number, entry)| entry.ok_or_else(|| damaged(number)).and_then(|entry| format::ask(&entry)))
+        .collect())
 }
 
 fn no_pack(no_pack: NoPack) -> ApiError {
@@ -110,9 +114,7 @@ struct Sending {
 fn sending(node: Arc<Node>, cause: Cause, open: OpenCall, outcomes: Vec<Outcome>) -> Answer {
     let reads = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Read(_)));
     let mut answer = match reads {
-        false => {
-            answer::bytes(written(&node, outcomes, 0, true).0)
-        }
+        false => answer::bytes(written(&node, outcomes, 0, true).0),
         true => {
             let sending = Sending { node, cause, _open: open, left: outcomes.into(), sent: 0, ended: false };
             let chunks = stream::try_unfold(sending, |mut sending| async move {
@@ -128,7 +130,6 @@ fn sending(node: Arc<Node>, cause: Cause, open: OpenCall, outcomes: Vec<Outcome>
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
     answer
 }
-
 
 impl Sending {
     async fn chunk(&mut self) -> Result<Bytes, ApiError> {

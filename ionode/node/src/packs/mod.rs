@@ -1,6 +1,6 @@
 //! Packs: many small puts, gets, stats and deletes in one call. Knows replicas and the log, nothing of HTTP.
 //!
-//! The one rule: a pack's puts and deletes are one write of the log, and each entry is judged for itself: one that is refused fails no other.
+//! The one rule: puts and deletes of a pack are one write of the log, and each entry is judged for itself: one refused fails no other.
 
 pub mod ask;
 pub mod format;
@@ -160,13 +160,7 @@ fn too_large(key: &ReplicaKey, size_bytes: u64, bytes_max: u64, instead: &str) -
     ApiError::invalid("too_large", &key.file_id, message)
 }
 
-async fn change(
-    node: &Arc<Node>,
-    cause: &Cause,
-    puts: Vec<Put>,
-    deletes: Vec<(usize, ReplicaKey)>,
-    outcomes: &mut [Option<Outcome>],
-) {
+async fn change(node: &Arc<Node>, cause: &Cause, puts: Vec<Put>, deletes: Vec<(usize, ReplicaKey)>, outcomes: &mut [Option<Outcome>]) {
     if puts.is_empty() && deletes.is_empty() {
         return;
     }

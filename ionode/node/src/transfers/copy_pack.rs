@@ -106,7 +106,8 @@ async fn packed(node: &Arc<Node>, group: &[Begun]) -> Result<Vec<Option<Replica>
     let first = copy_of(group.last().expect("a group has a first"));
     let source = &first.sources[0];
     let link = node.peers.get(&source.node_id)?;
-    let asks: Vec<Ask> = group.iter().map(|begun| Ask::Get(ReplicaKey::new(&copy_of(begun).file_id, &copy_of(begun).sources[0].generation))).collect();
+    let asks: Vec<Ask> =
+        group.iter().map(|begun| Ask::Get(ReplicaKey::new(&copy_of(begun).file_id, &copy_of(begun).sources[0].generation))).collect();
     let content_bytes = group.iter().map(|begun| copy_of(begun).expected.size_bytes).sum();
     let term = Term::Of(group[0].job.cause.epoch);
     let answers = tokio::select! {
