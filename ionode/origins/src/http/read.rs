@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::stream::BoxStream;
 use futures::{stream, StreamExt, TryStreamExt};
 use stager_core::error::ApiError;
@@ -22,6 +22,8 @@ const PIECE_BYTES_MIN: u64 = 1 << 20;
 const PIECE_BYTES_MAX: u64 = 8 << 20;
 /// Each over a connection of its own; the line is full with fewer, where it is no longer than usual.
 const PIECES_IN_FLIGHT: usize = 8;
+/// What comes off the network is a few KiB at a time: handed on one by one, that would cost more than the way here.
+const GATHER_BYTES: usize = 128 << 10;
 /// How often a piece goes on where its connection was lost.
 const CONTINUED_MAX: usize = 3;
 
@@ -107,15 +109,25 @@ impl Reading<'_> {
     }
 
     async fn drain(&self, answer: &mut Answer, offset: &mut u64, end: u64) -> Result<(), Stopped> {
-        while let Some(chunk) = self.chunk(answer).await.map_err(Stopped::ByServer)? {
-            let length = chunk.len() as u64;
-            if *offset + length > end {
+        let mut gathered = BytesMut::new();
+        loop {
+            let next = self.chunk(answer).await;
+            if let Ok(Some(chunk)) = &next {
+                gathered.extend_from_slice(chunk);
+            }
+            let (come, goes_on) = (*offset + gathered.len() as u64, matches!(next, Ok(Some(_))));
+            if come > end {
                 return Err(Stopped::ByServer(self.too_much()));
             }
-            self.sink.write_at(*offset, chunk).await.map_err(Stopped::BySink)?;
-            *offset += length;
+            // What came before a connection was lost is kept, too.
+            if come > *offset && (!goes_on || come == end || gathered.len() >= GATHER_BYTES) {
+                self.sink.write_at(*offset, gathered.split().freeze()).await.map_err(Stopped::BySink)?;
+                *offset = come;
+            }
+            if !goes_on {
+                return next.map(drop).map_err(Stopped::ByServer);
+            }
         }
-        Ok(())
     }
 
     /// All of the file over one connection; what is not wanted of it is passed over.
