@@ -1,10 +1,12 @@
 //! Jobs' stays on the host of a real node: staged in, staged out, released.
 
+mod faults;
 mod host;
 
 use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use faults::Faults;
 use host::*;
 use serde_json::{json, Value};
 
@@ -368,4 +370,24 @@ fn what_changed_on_the_disk_is_found_before_a_job_reads_it() {
             node.ok("DELETE", "replicas/f1/t1", Value::Null);
         }
     }
+}
+
+#[test]
+fn many_outputs_that_become_files_are_synced_together_and_stay_with_the_job_where_that_fails() {
+    let root = tempfile::tempdir().unwrap();
+    let Some(faults) = Faults::prepare(root.path()) else { return };
+    let node = Host::start_in(root.path(), 100 << 20, &[], &faults.environment());
+    let (path, _) = staged_in(&node, "a1", json!([]));
+    node.ok("PUT", "reservations/r1", json!({"bytes": 50 << 20}));
+    let names: Vec<String> = (0..20).map(|n| format!("o{n}")).collect();
+    names.iter().enumerate().for_each(|(n, name)| std::fs::write(path.join(name), noise(n as u8, 100_000)).unwrap());
+    let outputs: Vec<Value> = names.iter().map(|name| output(name, name, "file", false)).collect();
+    faults.fail_syncs_of_the_file_system();
+    node.refused("POST", "attempts/a1/stage-out", stage_out(&path, "r1", json!(outputs)), 503, "io_error");
+    node.refused("GET", "replicas/o3/a", Value::Null, 404, "replica_unknown");
+    assert!(names.iter().enumerate().all(|(n, name)| std::fs::read(path.join(name)).unwrap() == noise(n as u8, 100_000)));
+    assert_eq!(node.space(), (0, 50 << 20));
+    faults.mend();
+    node.ok("POST", "attempts/a1/stage-out", stage_out(&path, "r1", json!(outputs)));
+    assert!(names.iter().enumerate().all(|(n, name)| node.content(name, "a") == noise(n as u8, 100_000)));
 }

@@ -10,6 +10,7 @@ use serde_json::{json, Value};
 use stager_core::error::ApiError;
 use stager_core::replica::{ReplicaKey, ReplicaKind, ReplicaState};
 use stager_node::packs::format::{ask, said, About, Ask, Reader, Said, Writer};
+use stager_node::wire::NotHeld;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -63,7 +64,8 @@ fn an_answer_is_the_golden_one() {
     let stat = About { sha256: None, token: None, executable: false, state: ReplicaState::Quarantined, ..about.clone() };
     let error = ApiError::invalid("replica_unknown", "f-4", "there is no replica f-4 g-1 on this node");
     let answers = [
-        Ok(Said::Put { already: true }),
+        Ok(Said::Put { already: true, missing: vec![] }),
+        Ok(Said::Put { already: false, missing: vec![NotHeld { node_id: "b".into(), error: error.clone() }] }),
         Ok(Said::Got(about, Bytes::from_static(b"hello"))),
         Ok(Said::Stat(stat)),
         Ok(Said::Deleted),
@@ -77,7 +79,7 @@ fn an_answer_is_the_golden_one() {
         }
     }
     let bytes = writer.whole();
-    let told = json!({"entries": ["put, was here already", "got hello, executable, sha256 ab.., token m=1;s=5", "stat, quarantined", "deleted", "error replica_unknown"],
+    let told = json!({"entries": ["put, was here already", "put, not on b: replica_unknown", "got hello, executable, sha256 ab.., token m=1;s=5", "stat, quarantined", "deleted", "error replica_unknown"],
         "hex": hex(&bytes)});
     assert_eq!(told, golden("answer.json"));
     assert_eq!(entries(&bytes).iter().map(|entry| said(entry).unwrap()).collect::<Vec<_>>(), answers);

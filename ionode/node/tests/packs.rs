@@ -46,7 +46,7 @@ fn a_mixed_pack_is_answered_entry_by_entry_and_one_that_is_wrong_fails_alone() {
     let (Said::Stat(a), Said::Got(about, content)) = (answers[1].as_ref().unwrap(), answers[4].as_ref().unwrap()) else { panic!() };
     assert_eq!((a, &content[..]), (about, &b"content of a"[..]));
     assert_eq!((a.size_bytes, a.blake3, a.state), (12, *blake3::hash(b"content of a").as_bytes(), ReplicaState::Present));
-    assert_eq!(answers[0], Ok(Said::Put { already: false }));
+    assert_eq!(answers[0], Ok(Said::Put { already: false, missing: vec![] }));
     assert_eq!((code(&answers[2]), code(&answers[5]), code(&answers[7])), ("checksum_mismatch", "replica_unknown", "replica_unknown"));
     assert_eq!((&answers[6], &answers[11]), (&Ok(Said::Deleted), &Ok(Said::Deleted)));
     assert_eq!(code(&answers[8]), "bad_request", "it is deleted in the same pack");
@@ -54,7 +54,7 @@ fn a_mixed_pack_is_answered_entry_by_entry_and_one_that_is_wrong_fails_alone() {
     assert!(matches!(answers[12].as_ref(), Ok(Said::Got(_, content)) if content.is_empty()));
     // The same again changes nothing; another content under the same key is refused.
     let again = asked(&node, &[put("a", b"content of a"), put("empty", b""), put("run", b"other")]);
-    assert_eq!(again[..2], [Ok(Said::Put { already: true }), Ok(Said::Put { already: true })]);
+    assert_eq!(again[..2], [Ok(Said::Put { already: true, missing: vec![] }), Ok(Said::Put { already: true, missing: vec![] })]);
     assert_eq!(code(&again[2]), "replica_busy");
     // They are replicas as all others.
     assert_eq!(node.content("a", "g0"), b"content of a");
@@ -162,7 +162,7 @@ fn ten_thousand_in_one_pack_outlive_a_kill_after_their_acknowledgement() {
     // The epoch is written with the first call.
     assert_eq!(node.space(), (0, 0));
     let before = frames();
-    assert!(asked(&node, &asks).iter().all(|answer| *answer == Ok(Said::Put { already: false })));
+    assert!(asked(&node, &asks).iter().all(|answer| *answer == Ok(Said::Put { already: false, missing: vec![] })));
     assert_eq!(frames() - before, 1.0, "one write of the log for all of them");
     node.kill();
     let node = Host::start(root.path(), ROOM);

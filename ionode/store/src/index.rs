@@ -174,7 +174,8 @@ impl Index {
     pub fn open(path: &Path, cache_bytes: u64) -> Result<Self, ApiError> {
         let database = Database::builder(path).cache_size(cache_bytes).worker_threads(1).open().map_err(failed(path))?;
         let names = database.keyspace("names", || KeyspaceCreateOptions::default().max_memtable_size(32 << 20)).map_err(failed(path))?;
-        let sums = database.keyspace("sums", KeyspaceCreateOptions::default).map_err(failed(path))?;
+        // Few keys, written with every frame: what is not flushed soon is memory for old versions of them.
+        let sums = database.keyspace("sums", || KeyspaceCreateOptions::default().max_memtable_size(1 << 20)).map_err(failed(path))?;
         let index = Self { database, names, sums };
         if index.sums.get("format").map_err(failed(path))?.is_none() {
             index.sums.insert("format", INDEX_FORMAT.to_le_bytes()).map_err(failed(path))?;

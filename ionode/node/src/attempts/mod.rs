@@ -20,8 +20,9 @@ pub use stage_in::stage_in;
 
 use crate::failure::{at, Failure};
 use crate::node::{Cause, Node};
+use crate::packs;
 use crate::transfers::chain;
-use crate::wire::{StageInAnswer, StageInRequest, StageOutAnswer, StageOutRequest};
+use crate::wire::{Ack, StageInAnswer, StageInRequest, StageOutAnswer, StageOutRequest};
 
 /// With the copies and the release that follow, if they were asked for. What is committed stays committed: a release that fails is left to a call of its own.
 pub async fn stage_out(
@@ -35,8 +36,8 @@ pub async fn stage_out(
     chain::check(&node, wanted.as_ref().map_or(&[], |wanted| wanted.chain.as_slice()))?;
     let mut answer = stage_out::stage_out(node.clone(), attempt_id.clone(), request).await?;
     if let Some(wanted) = wanted.filter(|wanted| !wanted.chain.is_empty()) {
-        let all = answer.outputs.iter().map(|replica| chain::replicate(&node, &cause, &attempt_id, replica, &wanted));
-        answer.replication = futures::future::join_all(all).await.into_iter().collect();
+        let told = packs::chain::replicate(&node, &cause, &attempt_id, &answer.outputs, &wanted).await;
+        answer.replication = Some(told).filter(|_| wanted.ack == Ack::Sync);
     }
     if let Some(request) = follows {
         let released = release(node, cause, attempt_id.clone(), request).await;

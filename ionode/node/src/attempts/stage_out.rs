@@ -18,7 +18,7 @@ use crate::replicas::blocking;
 use crate::sandbox::folder::{split, Folder};
 use crate::sandbox::survey::{self, Found, Look};
 use crate::seals::look;
-use crate::store::intake::{take, take_small, INLINE_BYTES_TOGETHER};
+use crate::store::intake::{take, take_small, INLINE_BYTES_TOGETHER, SYNC_TOGETHER_FROM};
 use crate::store::Store;
 use crate::wire::{Output, StageOutAnswer, StageOutRequest};
 
@@ -167,20 +167,22 @@ async fn take_all(
 ) -> Result<(), ApiError> {
     let (worker, root, want_sha256) = (node.clone(), sandbox.to_owned(), request.want_sha256);
     let (wanted, taken) = blocking(move || {
-        let mut taken: Vec<Taken> = Vec::new();
-        let mut inline_bytes = INLINE_BYTES_TOGETHER;
-        for wanted in &wanted {
-            match take_one(&worker.store, &root, wanted, want_sha256, &mut inline_bytes) {
-                Ok(one) => taken.push(one),
-                Err(error) => {
-                    for key in taken_keys(&wanted.key, &taken) {
-                        worker.store.remove_bytes(&key)?;
-                    }
-                    return Err(error);
-                }
+        let store = &worker.store;
+        let in_log = in_log(store, &wanted);
+        let together = in_log.iter().filter(|in_log| !**in_log).count() >= SYNC_TOGETHER_FROM;
+        let one = |(wanted, in_log): (&Wanted, &bool)| take_one(store, &root, wanted, want_sha256, *in_log, !together);
+        let all = wanted.iter().zip(&in_log).map(one).collect::<Result<Vec<Taken>, _>>();
+        let all = all.and_then(|taken| match together {
+            true => store.durability.file_system(store.root()).map(|()| taken),
+            false => Ok(taken),
+        });
+        match all {
+            Ok(taken) => Ok((wanted, taken)),
+            Err(error) => {
+                wanted.iter().try_for_each(|wanted| store.remove_bytes(&wanted.key))?;
+                Err(error)
             }
         }
-        Ok((wanted, taken))
     })
     .await?;
     let shelves = taken.iter().filter(|taken| taken.content.is_none()).map(|taken| node.store.shelf(&taken.replica.key())).collect();
@@ -202,21 +204,27 @@ struct Taken {
     look: Option<String>,
 }
 
-fn take_one(store: &Store, root: &Path, wanted: &Wanted, want_sha256: bool, inline_bytes: &mut u64) -> Result<Taken, ApiError> {
+/// Which of them go into the log: small ones, as far as one record may carry them.
+fn in_log(store: &Store, wanted: &[Wanted]) -> Vec<bool> {
+    let mut left = INLINE_BYTES_TOGETHER;
+    let fits = |wanted: &Wanted| {
+        let size_bytes = wanted.found.size_bytes();
+        let fits = wanted.output.kind == ReplicaKind::File && size_bytes <= store.inline_bytes_max && size_bytes <= left;
+        left -= if fits { size_bytes } else { 0 };
+        fits
+    };
+    wanted.iter().map(fits).collect()
+}
+
+fn take_one(store: &Store, root: &Path, wanted: &Wanted, want_sha256: bool, in_log: bool, synced: bool) -> Result<Taken, ApiError> {
     let Wanted { output, key, found } = wanted;
-    let size_bytes = found.size_bytes();
-    if output.kind == ReplicaKind::File && size_bytes <= store.inline_bytes_max && size_bytes <= *inline_bytes {
-        *inline_bytes -= size_bytes;
+    if in_log {
         let (replica, content) = take_small(root, &output.path, key, &found.files[0], want_sha256)?;
         return Ok(Taken { replica, content: Some(content), look: None });
     }
-    let replica = take(store, root, &output.path, key, output.kind, found, want_sha256)?;
+    let replica = take(store, root, &output.path, key, output.kind, found, want_sha256, synced)?;
     let look = look(store, &replica).ok();
     Ok(Taken { replica, content: None, look })
-}
-
-fn taken_keys(failed: &ReplicaKey, taken: &[Taken]) -> Vec<ReplicaKey> {
-    taken.iter().map(|taken| taken.replica.key()).chain([failed.clone()]).collect()
 }
 
 /// The sandbox must not keep a writable name of what is a replica now.

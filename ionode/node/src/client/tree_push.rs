@@ -20,11 +20,12 @@ use super::tree::{encoded, member_id, survey, Found, List, Listed};
 use super::{link, push, PushOptions};
 use crate::failure::{at, bad_request};
 use crate::packs::ask::together;
+use crate::packs::chain::NODES_MAX;
 use crate::packs::format::{Ask, Said};
 use crate::peers::link::{Link, Term};
 use crate::replicas::blocking;
 use crate::stripes::hex;
-use crate::wire::ReplicasWanted;
+use crate::wire::{NotHeld, ReplicasWanted};
 
 /// Larger ones go by themselves: what a node keeps in its log by default.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
@@ -69,9 +70,8 @@ pub async fn run(options: PushOptions) -> Result<PushedTree, ApiError> {
     };
     let top = options.path.clone();
     let (files, directories) = blocking(move || survey(&top)).await?;
-    // Packs have no chain: what is to be held by several nodes goes file by file.
-    let (small, large): (Vec<Found>, Vec<Found>) =
-        files.into_iter().partition(|found| work.replicas.is_none() && found.size_bytes <= SMALL_BYTES_MAX);
+    let in_packs = work.replicas.as_ref().is_none_or(|replicas| replicas.chain.len() <= NODES_MAX);
+    let (small, large): (Vec<Found>, Vec<Found>) = files.into_iter().partition(|found| in_packs && found.size_bytes <= SMALL_BYTES_MAX);
     let packs = stream::iter(groups(small)).map(|group| work.pack(group)).buffer_unordered(PACKS_AT_ONCE).try_concat();
     let alone = stream::iter(large).map(|found| work.alone(found)).buffer_unordered(FILES_AT_ONCE).try_collect::<Vec<Sent>>();
     let (mut sent, alone) = futures::future::try_join(packs, alone).await?;
@@ -109,14 +109,19 @@ impl Work {
             Ok((files, asks))
         })
         .await?;
-        let answers = self.link.pack(Term::Its, &asks, 0).await?;
+        let answers = self.link.puts(Term::Its, &asks, self.replicas.as_ref()).await?;
         let mut sent = Vec::with_capacity(files.len());
         for ((found, ask), answer) in files.into_iter().zip(asks).zip(answers) {
             let (Ask::Put { key, blake3, content, .. }, path) = (ask, self.top.join(&found.below)) else { unreachable!("only puts") };
             let size_bytes = content.len() as u64;
             match answer {
+                Ok(Said::Put { missing, .. }) if missing.first().is_some_and(|first| goes_alone(&first.error)) => {
+                    sent.push(self.alone(found).await?)
+                }
+                Ok(Said::Put { missing, .. }) if !missing.is_empty() => return Err(not_on_all(&path, &missing)),
                 Ok(said) => {
-                    let moved_bytes = if said == (Said::Put { already: true }) { 0 } else { size_bytes };
+                    let already = matches!(said, Said::Put { already: true, .. });
+                    let moved_bytes = if already { 0 } else { size_bytes };
                     let listed = Listed {
                         path: encoded(&found.below),
                         file_id: key.file_id,
@@ -126,10 +131,7 @@ impl Work {
                     };
                     sent.push(Sent { listed, moved_bytes, in_pack: true });
                 }
-                // By itself it goes by other rules, and says what is wrong with it if something is.
-                Err(error) if matches!(error.code.as_str(), "too_large" | "checksum_mismatch" | "peer_misbehaves") => {
-                    sent.push(self.alone(found).await?)
-                }
+                Err(error) if goes_alone(&error) => sent.push(self.alone(found).await?),
                 Err(error) => return Err(ApiError { message: format!("{}: {}", path.display(), error.message), ..error }),
             }
         }
@@ -158,6 +160,22 @@ impl Work {
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         push::file(&self.link, &path, &self.key, self.replicas.clone()).await.map(drop)
     }
+}
+
+/// By itself it goes by other rules, and says what is wrong with it if something is.
+fn goes_alone(error: &ApiError) -> bool {
+    matches!(error.code.as_str(), "too_large" | "checksum_mismatch" | "peer_misbehaves")
+}
+
+fn not_on_all(path: &Path, missing: &[NotHeld]) -> ApiError {
+    let (nodes, first): (Vec<&str>, _) = (missing.iter().map(|missing| missing.node_id.as_str()).collect(), &missing[0].error);
+    let message = format!(
+        "{} is on the node and not on {} of its chain: {}; push it again to go on",
+        path.display(),
+        nodes.join(", "),
+        first.message
+    );
+    ApiError::new(first.class, "replication_failed", path.display().to_string(), message)
 }
 
 fn put(top: &Path, tree: &ReplicaKey, found: &Found) -> Result<Ask, ApiError> {

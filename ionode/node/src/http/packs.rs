@@ -20,7 +20,7 @@ use super::gate;
 use crate::failure::Failure;
 use crate::node::{Cause, Node, OpenCall};
 use crate::packs::format::{self, About, Ask, NoPack, Reader, Said, Writer, ENTRIES_MAX, MEDIA_TYPE, PACK_BYTES_MAX};
-use crate::packs::{self, Outcome};
+use crate::packs::{self, chain, Outcome};
 use crate::replicas::blocking;
 
 /// What is read ahead of the connection.
@@ -39,15 +39,21 @@ pub async fn pack(node: Arc<Node>, request: Request<Incoming>) -> Result<Answer,
     let cause = gate::admit(&node, &parts.headers, false).await?;
     let open = node.open_call(true);
     let length = body.size_hint().exact().map_or(PACK_BYTES_MAX, |length| length as usize);
-    let room = node.packs.room(length).await;
+    let replicas = chain::wanted(&node, &parts.headers)?;
+    let room = node.packs.room(length, replicas.as_ref().map_or(0, |wanted| wanted.chain.len())).await;
     let asked = receive(body).await?;
     let span = tracing::info_span!("call", method = "POST", path = "/v1/packs", command_id = cause.command_id, epoch = cause.epoch);
     let (worker, asker) = (node.clone(), cause.clone());
     // To its end, even when its caller hangs up.
     let working = async move {
-        let outcomes = packs::perform(&worker, &asker, asked).await;
-        drop(room);
-        outcomes
+        match replicas {
+            Some(replicas) => chain::perform(&worker, &asker, asked, replicas, room).await,
+            None => {
+                let outcomes = packs::perform(&worker, &asker, asked).await;
+                drop(room);
+                outcomes
+            }
+        }
     };
     let outcomes = tokio::spawn(working.instrument(span))
         .await

@@ -7,9 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use stager_core::error::ApiError;
 
+use super::chain::REPLICAS;
 use super::format::{self, Ask, Reader, Said, Writer, ENTRIES_MAX, ENTRY_HEAD_BYTES_MAX, MEDIA_TYPE, PACK_BYTES_MAX};
 use crate::blocks;
 use crate::peers::link::{bytes_body, Call, Link, Reply, Term};
+use crate::wire::ReplicasWanted;
 
 const WITHIN: Duration = Duration::from_secs(300);
 /// What a pack that is sent in one call carries of contents, both ways; more would not be faster.
@@ -32,6 +34,23 @@ pub fn together(content_bytes: impl IntoIterator<Item = u64>) -> usize {
 impl Link {
     /// `content_bytes`: what its gets may bring. All of a pack can be asked for again: what was done is then done already.
     pub async fn pack(&self, term: Term, asks: &[Ask], content_bytes: u64) -> Result<Answers, ApiError> {
+        self.asked_of_pack(term, asks, content_bytes, None).await
+    }
+
+    /// Puts that other nodes are to hold too.
+    pub async fn puts(&self, term: Term, asks: &[Ask], replicas: Option<&ReplicasWanted>) -> Result<Answers, ApiError> {
+        self.asked_of_pack(term, asks, 0, replicas).await
+    }
+
+    async fn asked_of_pack(
+        &self,
+        term: Term,
+        asks: &[Ask],
+        content_bytes: u64,
+        replicas: Option<&ReplicasWanted>,
+    ) -> Result<Answers, ApiError> {
+        let mut headers = vec![("content-type", MEDIA_TYPE.to_string())];
+        headers.extend(replicas.map(|wanted| (REPLICAS, serde_json::to_string(wanted).expect("names are plain values"))));
         let mut writer = Writer::default();
         asks.iter().for_each(|ask| writer.ask(ask));
         let body = writer.whole();
@@ -39,15 +58,21 @@ impl Link {
         let bytes_max = asks.len() * ENTRY_HEAD_BYTES_MAX + content_bytes as usize + blocks::HEADER_BYTES;
         let mut again = true;
         loop {
-            match self.within(WITHIN, self.packed(term, body.clone(), asks, bytes_max)).await {
+            match self.within(WITHIN, self.packed(term, headers.clone(), body.clone(), asks, bytes_max)).await {
                 Err(error) if again && matches!(error.code.as_str(), "stale_incarnation" | "connection_lost") => again = false,
                 outcome => return outcome,
             }
         }
     }
 
-    async fn packed(&self, term: Term, body: Bytes, asks: &[Ask], bytes_max: usize) -> Result<Answers, ApiError> {
-        let headers = vec![("content-type", MEDIA_TYPE.to_string())];
+    async fn packed(
+        &self,
+        term: Term,
+        headers: Vec<(&'static str, String)>,
+        body: Bytes,
+        asks: &[Ask],
+        bytes_max: usize,
+    ) -> Result<Answers, ApiError> {
         let mut reply = self.send(Call { method: "POST", path: "/v1/packs".into(), headers, body: bytes_body(body), term }).await?;
         let entries = self.entries(&mut reply, bytes_max).await?;
         reply.done();

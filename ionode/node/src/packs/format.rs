@@ -12,6 +12,7 @@ use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use crate::blocks::{self, Broken, Parsed};
 use crate::failure::bad_request;
 use crate::stripes::{from_hex, hex};
+use crate::wire::NotHeld;
 
 pub const MEDIA_TYPE: &str = "application/x-stager-pack";
 pub const ENTRIES_MAX: usize = 16_384;
@@ -37,6 +38,8 @@ const QUARANTINED: u8 = 16;
 const STRIPES: u8 = 32;
 /// Of a put: it was here already.
 const ALREADY: u8 = 1;
+/// Of a put: nodes of its chain do not hold it; they follow.
+const NOT_ON_ALL: u8 = 2;
 
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
@@ -74,9 +77,13 @@ pub struct About {
 }
 
 /// One entry of an answer that is no error.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Said {
-    Put { already: bool },
+    /// It is on disk; `missing`: the nodes of its chain that do not hold it, where its asker wanted to know.
+    Put {
+        already: bool,
+        missing: Vec<NotHeld>,
+    },
     Got(About, Bytes),
     Stat(About),
     Deleted,
@@ -151,7 +158,13 @@ impl Writer {
 
     pub fn say(&mut self, said: &Said) {
         self.entry(|bytes| match said {
-            Said::Put { already } => bytes.extend([PUT, DONE, if *already { ALREADY } else { 0 }]),
+            Said::Put { already, missing } => {
+                let not_on_all = if missing.is_empty() { 0 } else { NOT_ON_ALL };
+                bytes.extend([PUT, DONE, if *already { ALREADY } else { 0 } | not_on_all]);
+                if !missing.is_empty() {
+                    serde_json::to_writer(bytes, missing).expect("errors are plain values");
+                }
+            }
             Said::Deleted => bytes.extend([DELETE, DONE, 0]),
             Said::Stat(about) => about_into(bytes, STAT, about),
             Said::Got(about, content) => {
@@ -350,7 +363,7 @@ pub fn said(payload: &Bytes) -> Option<Result<Said, ApiError>> {
     }
     let flags = cursor.byte().filter(|_| outcome == DONE)?;
     let said = match op {
-        PUT if flags & !ALREADY == 0 => Said::Put { already: flags == ALREADY },
+        PUT if flags & !(ALREADY | NOT_ON_ALL) == 0 => Said::Put { already: flags & ALREADY != 0, missing: missing(&mut cursor, flags)? },
         DELETE if flags == 0 => Said::Deleted,
         STAT => Said::Stat(about(&mut cursor, flags)?),
         GET => {
@@ -361,6 +374,14 @@ pub fn said(payload: &Bytes) -> Option<Result<Said, ApiError>> {
         _ => return None,
     };
     cursor.0.is_empty().then_some(Ok(said))
+}
+
+fn missing(cursor: &mut Cursor<'_>, flags: u8) -> Option<Vec<NotHeld>> {
+    if flags & NOT_ON_ALL == 0 {
+        return Some(Vec::new());
+    }
+    let rest = cursor.take(cursor.0.len()).filter(|rest| rest.len() <= ERROR_BYTES_MAX)?;
+    serde_json::from_slice(rest).ok().filter(|missing: &Vec<NotHeld>| !missing.is_empty())
 }
 
 fn about(cursor: &mut Cursor<'_>, flags: u8) -> Option<About> {

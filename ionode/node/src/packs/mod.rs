@@ -3,6 +3,7 @@
 //! The one rule: puts and deletes of a pack are one write of the log, and each entry is judged for itself: one refused fails no other.
 
 pub mod ask;
+pub mod chain;
 pub mod format;
 
 use std::collections::HashSet;
@@ -27,14 +28,16 @@ use crate::wire::Fact;
 
 use format::{About, Ask, Said, CONTENT_BYTES_MAX, PACK_BYTES_MAX};
 
-/// All packs together that are here and not answered yet hold no more than this; others wait before they are read.
+/// All packs together that are here and not answered yet hold no more than this; others wait before they are read. Those that go on
+/// through a chain have rooms of their own, by how far they go: so none waits for room at a node whose packs wait for room here.
 const ROOM_BYTES: usize = 128 << 20;
+const ROOM_TO_GO_ON_BYTES: usize = 64 << 20;
 const ROOM_UNIT_BYTES: usize = 1 << 10;
 /// Hashing less than this takes no longer than handing it to another thread.
 const HASH_HERE_BYTES: usize = 128 << 10;
 
 pub struct Packs {
-    room: Arc<Semaphore>,
+    rooms: [Arc<Semaphore>; 1 + chain::NODES_MAX],
     /// Keys that packs are putting right now.
     making: Mutex<HashSet<ReplicaKey>>,
     next: AtomicU64,
@@ -42,15 +45,17 @@ pub struct Packs {
 
 impl Default for Packs {
     fn default() -> Self {
-        Self { room: Arc::new(Semaphore::new(ROOM_BYTES / ROOM_UNIT_BYTES)), making: Mutex::default(), next: AtomicU64::new(0) }
+        let room = |goes_on: usize| if goes_on == 0 { ROOM_BYTES } else { ROOM_TO_GO_ON_BYTES };
+        let rooms = std::array::from_fn(|goes_on| Arc::new(Semaphore::new(room(goes_on) / ROOM_UNIT_BYTES)));
+        Self { rooms, making: Mutex::default(), next: AtomicU64::new(0) }
     }
 }
 
 impl Packs {
-    /// Waits until a request of so many bytes may be read; held until its contents are in the log.
-    pub async fn room(&self, bytes: usize) -> OwnedSemaphorePermit {
+    /// Waits until a request of so many bytes may be read, that goes on to so many nodes; held until its contents are in all their logs.
+    pub async fn room(&self, bytes: usize, goes_on: usize) -> OwnedSemaphorePermit {
         let units = bytes.min(PACK_BYTES_MAX).div_ceil(ROOM_UNIT_BYTES).max(1) as u32;
-        self.room.clone().acquire_many_owned(units).await.expect("it is never closed")
+        self.rooms[goes_on].clone().acquire_many_owned(units).await.expect("it is never closed")
     }
 
     pub fn is_making(&self, key: &ReplicaKey) -> bool {
@@ -201,7 +206,7 @@ async fn change(node: &Arc<Node>, cause: &Cause, puts: Vec<Put>, deletes: Vec<(u
         }
     }
     for (number, ..) in puts {
-        outcomes[number] = Some(written.clone().map_or_else(Outcome::Failed, |()| Outcome::Said(Said::Put { already: false })));
+        outcomes[number] = Some(written.clone().map_or_else(Outcome::Failed, |()| Outcome::Said(Said::Put { already: false, missing: Vec::new() })));
     }
 }
 
@@ -216,7 +221,9 @@ fn admitted(node: &Node, claims: &mut Claims<'_>, puts: Vec<Put>, outcomes: &mut
     for (put, claimed) in puts.into_iter().zip(claimed) {
         let (key, size_bytes) = (&put.key, put.content.len() as u64);
         let outcome = match books.index.readable(key) {
-            Ok(here) if here.blake3 == hex(put.blake3) && here.size_bytes == size_bytes => Outcome::Said(Said::Put { already: true }),
+            Ok(here) if here.blake3 == hex(put.blake3) && here.size_bytes == size_bytes => {
+                Outcome::Said(Said::Put { already: true, missing: Vec::new() })
+            }
             Ok(_) => {
                 let message = format!("replica {key} is on this node with another content; put it under a new generation");
                 Outcome::Failed(ApiError::refused("replica_busy", &key.file_id, message))
@@ -367,4 +374,22 @@ pub fn read(node: &Node, replica: &Replica) -> Result<Bytes, ApiError> {
     }
     let message = format!("replica {} is damaged on this node's disk; it was not given out", replica.key());
     Err(ApiError::corrupt("checksum_mismatch", &replica.file_id, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else two nodes whose packs go to each other would each wait for the other's room.
+    #[tokio::test]
+    async fn packs_that_go_further_take_no_room_from_those_that_end_sooner() {
+        let packs = Packs::default();
+        let mut held = Vec::new();
+        for goes_on in (1..=chain::NODES_MAX).rev() {
+            while packs.rooms[goes_on].available_permits() > 0 {
+                held.push(packs.room(PACK_BYTES_MAX, goes_on).await);
+            }
+            assert!(packs.rooms[goes_on - 1].available_permits() * ROOM_UNIT_BYTES >= PACK_BYTES_MAX);
+        }
+    }
 }

@@ -24,8 +24,9 @@ use crate::sandbox::survey::{Found, Seen};
 /// The content of so many bytes of small outputs goes into one record of the log; the others become files.
 pub const INLINE_BYTES_TOGETHER: u64 = 32 << 20;
 /// From this many files on, one sync of the file system is cheaper than one for each.
-const SYNC_TOGETHER_FROM: usize = 16;
+pub const SYNC_TOGETHER_FROM: usize = 16;
 
+/// `synced`: whether it is to be on disk; else its caller syncs the file system.
 pub fn take(
     store: &Store,
     sandbox: &Path,
@@ -34,9 +35,10 @@ pub fn take(
     kind: ReplicaKind,
     found: &Found,
     want_sha256: bool,
+    synced: bool,
 ) -> Result<Replica, ApiError> {
     match kind {
-        ReplicaKind::File => take_file(store, sandbox, output_path, key, &found.files[0], want_sha256),
+        ReplicaKind::File => take_file(store, sandbox, output_path, key, &found.files[0], want_sha256, synced),
         ReplicaKind::Directory => take_tree(store, sandbox, output_path, key, found, want_sha256),
     }
 }
@@ -65,6 +67,7 @@ fn take_file(
     key: &ReplicaKey,
     seen: &Seen,
     want_sha256: bool,
+    synced: bool,
 ) -> Result<Replica, ApiError> {
     let target = store.data_path(key);
     let (parents, name) = split(output_path);
@@ -72,7 +75,9 @@ fn take_file(
     let shelf = Folder::open(&store.shelf(key)).map_err(at("opening", &target))?;
     let target_name = target.file_name().expect("a data path has a name");
     let (file, digests) = one(&source, name, seen, &shelf, target_name, &target, want_sha256)?;
-    store.durability.file(&file, &target)?;
+    if synced {
+        store.durability.file(&file, &target)?;
+    }
     Ok(replica(key, ReplicaKind::File, digests, seen.executable, None))
 }
 

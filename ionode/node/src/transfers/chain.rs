@@ -22,8 +22,8 @@ use crate::wire::{
 /// The place of a content that came from a peer: any peer that has the content is the same place.
 pub(super) const PEERS: &str = "replica";
 /// For how long a peer that does not answer is asked how its copy stands.
-const LOST_WITHIN: Duration = Duration::from_secs(15);
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+pub const LOST_WITHIN: Duration = Duration::from_secs(15);
+pub const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// What is wanted of other nodes for one replica.
 pub struct Chain {
@@ -204,7 +204,7 @@ impl Chain {
     }
 }
 
-fn not_asked(before: &str) -> ApiError {
+pub fn not_asked(before: &str) -> ApiError {
     ApiError::transient("replication_failed", before, format!("it gets its copy from {before}, which has none"))
 }
 

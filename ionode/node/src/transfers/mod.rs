@@ -216,7 +216,7 @@ impl Transfers {
     }
 
     /// Work behind a transfer that has ended: to be waited for at the node's end.
-    fn follow(&self, work: impl std::future::Future<Output = ()> + Send + 'static) {
+    pub fn follow(&self, work: impl std::future::Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(work);
     }
 

@@ -39,8 +39,11 @@ impl Faults {
     pub fn fail_syncs_of_the_log(&self) {
         std::fs::write(self.directory.join("sync"), "").unwrap();
     }
+    pub fn fail_syncs_of_the_file_system(&self) {
+        std::fs::write(self.directory.join("syncfs"), "").unwrap();
+    }
     pub fn mend(&self) {
-        for name in ["read", "sync"] {
+        for name in ["read", "sync", "syncfs"] {
             let _ = std::fs::remove_file(self.directory.join(name));
         }
     }

@@ -1,5 +1,6 @@
 /* A disk that fails by name: preloaded into the node by tests/faults/mod.rs.
- * FAULTS_DIR/read holds part of a path whose reads end in EIO; while FAULTS_DIR/sync is there, fsync of the log does. */
+ * FAULTS_DIR/read holds part of a path whose reads end in EIO; while FAULTS_DIR/sync is there, fsync of the log does, and while
+ * FAULTS_DIR/syncfs is there, syncfs of anything. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -66,4 +67,16 @@ int fdatasync(int fd) {
     static int (*real)(int);
     if (!real) real = dlsym(RTLD_NEXT, "fdatasync");
     return sync_fails(fd) ? -1 : real(fd);
+}
+
+int syncfs(int fd) {
+    static int (*real)(int);
+    if (!real) real = dlsym(RTLD_NEXT, "syncfs");
+    FILE *told = fault("syncfs");
+    if (told) {
+        fclose(told);
+        errno = EIO;
+        return -1;
+    }
+    return real(fd);
 }

@@ -103,7 +103,7 @@ impl Host {
         self.send_raw(method, &format!("/v1/{path}"), body, &self.headers())
     }
 
-    fn send_raw(&self, method: &str, path: &str, body: &[u8], headers: &[(String, String)]) -> Option<Reply> {
+    pub fn send_raw(&self, method: &str, path: &str, body: &[u8], headers: &[(String, String)]) -> Option<Reply> {
         let mut stream = UnixStream::connect(self.root.join("sock")).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let mut request = format!("{method} {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());

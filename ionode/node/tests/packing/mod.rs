@@ -3,7 +3,7 @@
 //! The one rule: what a node answers is read by the node's own reader, entry by entry.
 #![allow(dead_code)]
 
-use serde_json::Value;
+use serde_json::{json, Value};
 use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
 use stager_node::packs::format::{self, Ask, Reader, Said, Writer};
@@ -35,7 +35,18 @@ pub fn asked(node: &Host, asks: &[Ask]) -> Vec<Answer> {
 }
 
 pub fn sent(node: &Host, pack: &[u8]) -> Vec<Answer> {
-    let reply = node.send_bytes("POST", "packs", pack).expect("the node answers");
+    read(node.send_bytes("POST", "packs", pack))
+}
+
+/// The answers of puts that go on through a chain.
+pub fn chained(node: &Host, asks: &[Ask], chain: &[&str], ack: &str) -> Vec<Answer> {
+    let mut headers = node.headers();
+    headers.push(("X-Stager-Replicas".into(), json!({"chain": chain, "ack": ack}).to_string()));
+    read(node.send_raw("POST", "/v1/packs", &pack(asks), &headers))
+}
+
+fn read(reply: Option<Reply>) -> Vec<Answer> {
+    let reply = reply.expect("the node answers");
     assert_eq!(reply.status, 200, "{}", String::from_utf8_lossy(&reply.body));
     let mut reader = Reader::new(usize::MAX);
     reader.push(&plain(&reply)).unwrap();
