@@ -5,6 +5,10 @@ use stager_node::bench::{self, BenchOptions};
 use stager_node::client;
 use stager_node::fsck::{self, FsckOptions};
 use stager_node::serve::{self, ServeOptions};
+use tikv_jemallocator::Jemalloc;
+
+#[global_allocator]
+static MEMORY: Jemalloc = Jemalloc;
 
 /// The I/O node of stager: keeps and moves the bytes that workflows read and write
 #[derive(Parser, Debug)]

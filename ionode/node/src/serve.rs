@@ -88,6 +88,11 @@ enum Switch {
 /// Returns the exit code.
 pub fn run(options: ServeOptions) -> i32 {
     logging::start(options.log);
+    // Memory that is free goes back to the system, also that of threads which rest. A thread of its own does it: not before this, since
+    // `run` forks.
+    if let Err(error) = tikv_jemalloc_ctl::background_thread::write(true) {
+        tracing::warn!(%error, "memory that is free is given back late");
+    }
     // Everything this process keeps is its owner's alone; what it writes to an origin has the rights its starter's umask gives.
     let inherited = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
     stager_origins::rights::set_umask(inherited.bits());
