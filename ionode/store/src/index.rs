@@ -173,7 +173,7 @@ impl Index {
     /// What is at `path`, or an empty one.
     pub fn open(path: &Path, cache_bytes: u64) -> Result<Self, ApiError> {
         let database = Database::builder(path).cache_size(cache_bytes).worker_threads(1).open().map_err(failed(path))?;
-        let names = database.keyspace("names", || KeyspaceCreateOptions::default().max_memtable_size(32 << 20)).map_err(failed(path))?;
+        let names = database.keyspace("names", || KeyspaceCreateOptions::default().max_memtable_size(8 << 20)).map_err(failed(path))?;
         // Few keys, written with every frame: what is not flushed soon is memory for old versions of them.
         let sums = database.keyspace("sums", || KeyspaceCreateOptions::default().max_memtable_size(1 << 20)).map_err(failed(path))?;
         let index = Self { database, names, sums };
