@@ -2,18 +2,23 @@
 //!
 //! The one rule: nothing of a call is looked at, not even its path, before its token was found right.
 
-use hyper::header::{HeaderMap, AUTHORIZATION};
+use hyper::header::{HeaderMap, HeaderName, AUTHORIZATION};
 use stager_core::error::ApiError;
 use stager_core::ids::check_id;
 
 use crate::failure::bad_request;
 use crate::node::{Cause, Node, API};
 
+static API_VERSION: HeaderName = HeaderName::from_static("x-stager-api");
+static COMMAND: HeaderName = HeaderName::from_static("x-stager-command");
+static EPOCH: HeaderName = HeaderName::from_static("x-stager-epoch");
+static INCARNATION: HeaderName = HeaderName::from_static("x-stager-incarnation");
+
 /// `first_contact`: the one call that may leave epoch and incarnation out.
 pub async fn admit(node: &Node, headers: &HeaderMap, first_contact: bool) -> Result<Cause, ApiError> {
     check_token(node, headers)?;
     check_api(headers)?;
-    let incarnation = text(headers, "x-stager-incarnation")?;
+    let incarnation = text(headers, &INCARNATION)?;
     match incarnation {
         Some(theirs) if theirs != node.incarnation => {
             let message = format!(
@@ -25,14 +30,14 @@ pub async fn admit(node: &Node, headers: &HeaderMap, first_contact: bool) -> Res
         None if !first_contact => return Err(missing("X-Stager-Incarnation")),
         _ => {}
     }
-    let epoch = match text(headers, "x-stager-epoch")? {
+    let epoch = match text(headers, &EPOCH)? {
         Some(epoch) => {
             epoch.parse().map_err(|_| bad_request(epoch, "the header X-Stager-Epoch is not a number; send the scheduler's epoch"))?
         }
         None if first_contact => return Ok(Cause::default()),
         None => return Err(missing("X-Stager-Epoch")),
     };
-    let command_id = text(headers, "x-stager-command")?.map(str::to_string);
+    let command_id = text(headers, &COMMAND)?.map(str::to_string);
     if let Some(command_id) = &command_id {
         check_id("command id", command_id)?;
     }
@@ -44,8 +49,9 @@ fn missing(header: &str) -> ApiError {
     bad_request(header, format!("the header {header} is missing; every call carries it"))
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ApiError> {
-    headers.get(name).map(|value| value.to_str().map_err(|_| bad_request(name, format!("the header {name} is not plain text")))).transpose()
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, ApiError> {
+    let refused = |_| bad_request(name.as_str(), format!("the header {name} is not plain text"));
+    headers.get(name).map(|value| value.to_str().map_err(refused)).transpose()
 }
 
 /// All that a scraper has to show.
@@ -67,7 +73,7 @@ fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
 }
 
 fn check_api(headers: &HeaderMap) -> Result<(), ApiError> {
-    let asked = text(headers, "x-stager-api")?.ok_or_else(|| missing("X-Stager-Api"))?;
+    let asked = text(headers, &API_VERSION)?.ok_or_else(|| missing("X-Stager-Api"))?;
     if asked.parse() == Ok(API) {
         return Ok(());
     }

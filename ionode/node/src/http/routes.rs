@@ -6,9 +6,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
-use hyper::{Method, Request};
+use http_body_util::{BodyExt, Collected, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::{Method, Request, Uri};
 use serde::de::DeserializeOwned;
 use stager_core::error::{ApiError, Class};
 use stager_core::ids::check_id;
@@ -35,8 +35,7 @@ struct Call {
     open: OpenCall,
     cause: Cause,
     method: Method,
-    path: String,
-    query: String,
+    uri: Uri,
     headers: hyper::HeaderMap,
     body: bytes::Bytes,
 }
@@ -65,28 +64,29 @@ async fn read(node: Arc<Node>, request: Request<Incoming>) -> Result<Call, ApiEr
     let (parts, body) = request.into_parts();
     let first_contact = parts.method == Method::GET && parts.uri.path() == "/v1/node";
     let cause = gate::admit(&node, &parts.headers, first_contact).await?;
-    let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(_) => {
-            return Err(bad_request(
-                parts.uri.path(),
-                format!("the body is longer than {BODY_BYTES_MAX} bytes or broke off; split the call"),
-            ))
-        }
+    let body = match body.is_end_stream() {
+        true => bytes::Bytes::new(),
+        false => Limited::new(body, BODY_BYTES_MAX).collect().await.map(Collected::to_bytes).map_err(|_| {
+            let message = format!("the body is longer than {BODY_BYTES_MAX} bytes or broke off; split the call");
+            bad_request(parts.uri.path(), message)
+        })?,
     };
-    let (path, query) = (parts.uri.path().to_string(), parts.uri.query().unwrap_or("").to_string());
     let open = node.open_call(parts.method != Method::GET);
-    Ok(Call { open, node, cause, method: parts.method, path, query, headers: parts.headers, body })
+    Ok(Call { open, node, cause, method: parts.method, uri: parts.uri, headers: parts.headers, body })
 }
 
 impl Call {
+    fn path(&self) -> &str {
+        self.uri.path()
+    }
+
     /// Every line that is written for it names it.
     fn in_its_span(self) -> impl Future<Output = Result<Answer, Failure>> {
-        let attempt_id = self.path.strip_prefix("/v1/attempts/").and_then(|rest| rest.split('/').next());
+        let attempt_id = self.path().strip_prefix("/v1/attempts/").and_then(|rest| rest.split('/').next());
         let span = tracing::info_span!(
             "call",
             method = self.method.as_str(),
-            path = self.path,
+            path = self.path(),
             command_id = self.cause.command_id,
             epoch = self.cause.epoch,
             attempt_id
@@ -97,14 +97,15 @@ impl Call {
     fn body<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         serde_json::from_slice(&self.body).map_err(|error| {
             bad_request(
-                &self.path,
-                format!("the body of {} is not understood ({error}); compare it with docs/formats/ionode-api.md", self.path),
+                self.path(),
+                format!("the body of {} is not understood ({error}); compare it with docs/formats/ionode-api.md", self.path()),
             )
         })
     }
 
     fn query(&self, name: &str) -> Option<String> {
-        self.query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| percent_decoded(value))
+        let mut pairs = self.uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(key, _)| *key == name).map(|(_, value)| percent_decoded(value))
     }
 
     fn number<T: std::str::FromStr>(&self, name: &str, default: T) -> Result<T, ApiError> {
@@ -134,8 +135,8 @@ fn percent_decoded(text: &str) -> String {
 }
 
 async fn dispatch(call: Call) -> Result<Answer, Failure> {
-    let path = call.path.clone();
-    let Some(path) = path.strip_prefix("/v1/") else { return Err(unknown(&call).into()) };
+    let uri = call.uri.clone();
+    let Some(path) = uri.path().strip_prefix("/v1/") else { return Err(unknown(&call).into()) };
     let segments: Vec<&str> = path.split('/').collect();
     match segments.first().copied().unwrap_or("") {
         "origins" => of_origins(&call, &segments[1..]).await,
@@ -152,8 +153,8 @@ fn unknown(call: &Call) -> ApiError {
     ApiError::new(
         Class::InvalidInput,
         "not_found",
-        &call.path,
-        format!("there is no call {} {}; docs/formats/ionode-api.md lists them", call.method, call.path),
+        call.path(),
+        format!("there is no call {} {}; docs/formats/ionode-api.md lists them", call.method, call.path()),
     )
 }
 
