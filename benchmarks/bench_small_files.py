@@ -6,13 +6,14 @@ what that border costs.
 `ext4` syncs each file and its directory, and is what sshfs stands on (its files are synced, its directory cannot be); versitygw syncs
 nothing of what it acknowledges, so it is no durable peer. Amplification: bytes that the disk wrote, from the first put to the end of the
 deletes and of what the side does behind them (stager: of reclaiming its log), by each byte of content; a busy disk falsifies it.
-Again: `python benchmarks/bench_small_files.py [--files N] [--rounds N] [--quick] [--dir DIRECTORY]`.
+Again: `python benchmarks/bench_small_files.py [--files N] [--rounds N] [--quick] [--steps] [--dir DIRECTORY]`.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -41,6 +42,8 @@ GOAL_SIZES_KIB, GOAL_OF_PEER = (4, 16), 2.5
 GOAL_NO_DIP, PACKED_KIB_MAX = 0.9, 64
 PACKS, SINGLE, JOBS, THROUGH_S3 = "stager, packs", "stager, one by one", "stager, jobs", "stager, S3"
 JOBS_AT_ONCE = 4
+# Through S3 a content lies in the log up to 1 MiB and in a file of its own from there on.
+STEPS_KIB, STEP_BYTES = (4, 16, 64, 100, 128, 200, 256, 300, 512, 1024, 1100, 1500, 2048), 128 << 20
 DURABLE, SERVED = ["ext4", "sshfs"], ["sshfs", "versitygw"]
 # Jobs, sshfs and what speaks S3 take a fifth of the files: a call or more for each makes them slow.
 FEW = 5
@@ -61,7 +64,7 @@ def disk_bytes(directory: Path) -> int | None:
 class Bed:
     def __init__(self, place: Path, files: int) -> None:
         self.place, self.files, self.few = place, files, files // FEW
-        self.puts, self.gets, self.amplified = Table("puts/s"), Table("gets/s"), Table("by content")
+        self.puts, self.gets, self.amplified, self.rates = Table("puts/s"), Table("gets/s"), Table("by content"), Table("MB/s")
         self.peers = Peers(place)
 
     @contextlib.contextmanager
@@ -135,6 +138,24 @@ class Bed:
             self.sshfs(kib)
             self.s3(kib)
 
+    def steps(self) -> None:
+        """Puts through S3 of many sizes, as much content of each."""
+        for kib in STEPS_KIB:
+            files = min(STEP_BYTES // (kib << 10), self.few)
+            with self.room(THROUGH_S3, kib, files) as room, bench_s3.ours("s3", room) as side:
+                side.client.create_bucket(Bucket=bench_s3.BUCKET)
+                urls = bench_s3.signed_urls(side, "put_object", files, "step")
+                with watched() as watch:
+                    cost = bench_s3.measure(side, "PUT", urls, os.urandom(kib << 10), CLIENTS, expected_bytes=0)
+                note = f"{files / cost.wall_s:,.0f} puts/s, {cost.cpu_s / files * 1e6:,.0f} us each"
+                self.rates.add(f"{kib} KiB", THROUGH_S3, files * (kib << 10) / cost.wall_s / 1e6, watch.busy, note)
+
+    def step_goals(self) -> None:
+        for smaller, larger in itertools.pairwise(STEPS_KIB):
+            rows = [self.rates.rows[f"{kib} KiB", THROUGH_S3] for kib in (smaller, larger)]
+            what = f"bytes/s of {THROUGH_S3} at {larger} KiB, of {smaller} KiB"
+            print(goal(what, rows[1].median / rows[0].median, GOAL_NO_DIP, *rows))
+
     def goals(self) -> None:
         for table in (self.puts, self.gets):
             for kib in GOAL_SIZES_KIB:
@@ -198,13 +219,19 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=10_000, help="of each size")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="a tenth of the files, one round")
+    parser.add_argument("--steps", action="store_true", help="only puts through S3, of many sizes from 4 KiB to 2 MiB")
     parser.add_argument("--dir", type=Path, help="on the disk to be measured (default: a temporary one)")
     options = parser.parse_args()
     files, rounds = (options.files // 10, 1) if options.quick else (options.files, options.rounds)
     with tempfile.TemporaryDirectory(dir=options.dir, prefix="sb-") as made:
         bed = Bed(Path(made), files)
         for _ in range(rounds):
-            bed.round()
+            bed.steps() if options.steps else bed.round()
+    if options.steps:
+        print(f"{CLIENTS} clients; median of {rounds}\n{bed.rates.text()}")
+        bed.step_goals()
+        print(machine())
+        return
     fewer = f"jobs, sshfs and S3 {bed.few:,}"
     print(f"{files:,} files of each size, {fewer}; {CLIENTS} clients, packs of {BATCH} 4; median of {rounds}; gets from memory")
     print("\n\n".join(table.text() for table in (bed.puts, bed.gets, bed.amplified)))

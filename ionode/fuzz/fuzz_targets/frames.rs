@@ -24,7 +24,8 @@ fuzz_target!(|bytes: &[u8]| {
         value_bytes: bytes.len() as u32,
         value_crc: 3,
     };
-    let (frame, _) = format::frame(9, 1, &[(&entry, bytes)]);
+    let (mut frame, _) = format::frame(9, 1, std::iter::once(&entry));
+    frame.extend_from_slice(bytes);
     let read = FrameHeader::parse(&frame).and_then(|header| header.heads(9, &frame)).expect("a frame that was just made");
     assert_eq!(read[0].0, entry);
 });

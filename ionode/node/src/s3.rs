@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use stager_core::error::ApiError;
-use stager_objects::{Objects, Options};
+use stager_objects::{Objects, Options, INLINE_BYTES_MAX};
 use stager_s3::{Credentials, Guard, Settings};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -56,7 +56,7 @@ impl Checked {
     /// Listens; answers until the node ends.
     pub async fn start(self, node: &Arc<Node>) -> Result<JoinHandle<()>, ApiError> {
         let store = &node.store;
-        let options = Options { share_bytes: self.share_bytes, fsync: store.durability.0, inline_bytes_max: store.inline_bytes_max };
+        let options = Options { share_bytes: self.share_bytes, fsync: store.durability.0, inline_bytes_max: INLINE_BYTES_MAX };
         let objects = Objects::open(store.log.clone(), store.root(), options)?;
         sweep(objects.clone())?;
         let place = self.address.to_string();

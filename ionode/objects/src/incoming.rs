@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 use stager_core::error::ApiError;
+use stager_store::at_hand::Buffer;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -19,7 +20,7 @@ const BATCHES_WAITING_MAX: usize = 3;
 const META_BYTES: u64 = 4 << 10;
 
 enum Sink {
-    Inline(Vec<u8>, Box<Hasher>),
+    Inline { buffer: Buffer, hasher: Box<Hasher> },
     File { batch: Vec<Bytes>, batch_bytes: u64, sender: mpsc::Sender<Vec<Bytes>>, worker: JoinHandle<Result<(Digests, NewFile), ApiError>> },
 }
 
@@ -95,7 +96,7 @@ impl Objects {
         let grant = self.grant(&subject, size_bytes)?;
         let hasher = Hasher::new(named);
         let sink = if inline {
-            Sink::Inline(Vec::with_capacity(size_bytes as usize), Box::new(hasher))
+            Sink::Inline { buffer: Buffer::new(size_bytes as usize), hasher: Box::new(hasher) }
         } else {
             let directory = self.inner.directory.clone();
             let writer = blocking(move || Writer::create(&directory, size_bytes)).await?;
@@ -144,14 +145,15 @@ fn incomplete(subject: &str, came_bytes: u64, size_bytes: u64) -> ApiError {
 
 impl Incoming {
     pub async fn write(&mut self, bytes: Bytes) -> Result<(), ApiError> {
+        let begins = self.came_bytes;
         self.came_bytes += bytes.len() as u64;
         if self.came_bytes > self.size_bytes {
             return Err(incomplete(&self.subject, self.came_bytes, self.size_bytes));
         }
         match &mut self.sink {
-            Sink::Inline(content, hasher) => {
+            Sink::Inline { buffer, hasher } => {
                 hasher.update(&bytes);
-                content.extend_from_slice(&bytes);
+                buffer[begins as usize..self.came_bytes as usize].copy_from_slice(&bytes);
             }
             Sink::File { batch, batch_bytes, sender, .. } => {
                 *batch_bytes += bytes.len() as u64;
@@ -171,7 +173,7 @@ impl Incoming {
             return Err(incomplete(&self.subject, self.came_bytes, self.size_bytes));
         }
         let (digests, held) = match self.sink {
-            Sink::Inline(content, hasher) => (hasher.finish(), Held::Inline(Bytes::from(content))),
+            Sink::Inline { buffer, hasher } => (hasher.finish(), Held::Inline(buffer.freeze())),
             Sink::File { batch, sender, worker, .. } => {
                 let _ = sender.send(batch).await;
                 drop(sender);

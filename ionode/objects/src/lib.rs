@@ -40,6 +40,8 @@ pub use verify::{look_through, quarantine, Care, Damaged, Verdict};
 
 /// An upload that nobody completed or aborted for so long is aborted.
 pub const UPLOADS_EXPIRE_AFTER: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Contents of one block lie in the log: a file of their own costs them more, in syncs and in processor time, than they cost the log.
+pub const INLINE_BYTES_MAX: u64 = BLOCK_BYTES;
 pub const KEY_BYTES_MAX: usize = 1024;
 const UPLOAD_TURNS: usize = 64;
 

@@ -66,7 +66,15 @@ impl Objects {
     }
 
     async fn inline(&self, name: &Name, version: u64) -> Result<Bytes, ApiError> {
-        match self.log().get(tables::OBJECTS, &tables::object(name)) {
+        let key = tables::object(name);
+        let found = match self.log().get_at_hand(tables::OBJECTS, &key) {
+            Ok(None) => {
+                let log = self.inner.log.clone();
+                blocking(move || log.get(tables::OBJECTS, &key)).await
+            }
+            found => found,
+        };
+        match found {
             Ok(found) => Ok(found.map(|(_, value)| value).unwrap_or_default()),
             Err(error) if error.class == Class::Corrupt => Err(self.quarantine(name, version, error).await),
             Err(error) => Err(error),

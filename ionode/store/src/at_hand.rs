@@ -28,8 +28,8 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// What stands in it is what its last user left.
-    fn new(length: usize) -> Self {
+    /// What stands in it is what its last user left: all of it has to be written over.
+    pub fn new(length: usize) -> Self {
         let memory = match length {
             SHORT_BYTES..=KEPT_BYTES => KEPT.lock().expect("nobody panics here").pop().unwrap_or_else(|| vec![0; KEPT_BYTES]),
             _ => vec![0; length],
@@ -85,8 +85,22 @@ pub async fn read(file: &Arc<File>, offset: u64, length: usize, lead: usize) -> 
     rest.await.map_err(io::Error::other)?
 }
 
+/// As `read`; `None` where the page cache has not all of it.
+pub fn now(file: &File, offset: u64, length: usize) -> io::Result<Option<Buffer>> {
+    let mut buffer = Buffer::new(length);
+    let came = read_now(file, &mut buffer, offset)?;
+    Ok((came == length).then_some(buffer))
+}
+
+/// As `read`, from a thread that may wait.
+pub fn waiting(file: &File, offset: u64, length: usize) -> io::Result<Buffer> {
+    let mut buffer = Buffer::new(length);
+    file.read_exact_at(&mut buffer, offset)?;
+    Ok(buffer)
+}
+
 /// What of it the page cache has, up to the first byte it has not; less, too, at the end of the file.
-pub(crate) fn read_now(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+fn read_now(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut came = 0;
     while came < bytes.len() {
         match preadv2(file, &mut [IoSliceMut::new(&mut bytes[came..])], offset + came as u64, ReadWriteFlags::NOWAIT) {

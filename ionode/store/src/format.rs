@@ -196,12 +196,12 @@ fn parse_entry(bytes: &[u8]) -> Option<(Entry, &[u8])> {
     Some((entry, &bytes[meta_end..]))
 }
 
-/// A frame as it goes to disk, and where each value begins in it.
-pub fn frame(salt: u64, sequence: u64, entries: &[(&Entry, &[u8])]) -> (Vec<u8>, Vec<u64>) {
+/// What of a frame goes to disk in front of the values, which follow one after the other, and where each of them begins in the frame.
+pub fn frame<'a>(salt: u64, sequence: u64, entries: impl ExactSizeIterator<Item = &'a Entry> + Clone) -> (Vec<u8>, Vec<u64>) {
     let mut heads = Vec::new();
-    entries.iter().for_each(|(entry, _)| entry.write_to(&mut heads));
-    let values_bytes: u64 = entries.iter().map(|(_, value)| value.len() as u64).sum();
-    let mut bytes = Vec::with_capacity(FRAME_HEADER_BYTES as usize + heads.len() + values_bytes as usize);
+    entries.clone().for_each(|entry| entry.write_to(&mut heads));
+    let values_bytes: u64 = entries.clone().map(|entry| u64::from(entry.value_bytes)).sum();
+    let mut bytes = Vec::with_capacity(FRAME_HEADER_BYTES as usize + heads.len());
     bytes.extend_from_slice(FRAME_MAGIC);
     bytes.extend_from_slice(&[0; 4]);
     bytes.extend_from_slice(&(heads.len() as u32).to_le_bytes());
@@ -212,10 +212,11 @@ pub fn frame(salt: u64, sequence: u64, entries: &[(&Entry, &[u8])]) -> (Vec<u8>,
     let crc = checksum(salt, &bytes, &heads);
     bytes[32..40].copy_from_slice(&crc.to_le_bytes());
     bytes.extend_from_slice(&heads);
+    let mut begins = bytes.len() as u64;
     let mut offsets = Vec::with_capacity(entries.len());
-    for (_, value) in entries {
-        offsets.push(bytes.len() as u64);
-        bytes.extend_from_slice(value);
+    for entry in entries {
+        offsets.push(begins);
+        begins += u64::from(entry.value_bytes);
     }
     (bytes, offsets)
 }
@@ -257,7 +258,8 @@ mod tests {
     #[test]
     fn a_frame_is_read_as_it_was_written() {
         let (one, two) = (entry(b"a", b"first"), entry(b"\xff\0b", b""));
-        let (bytes, offsets) = frame(5, 42, &[(&one, b"first"), (&two, b"")]);
+        let (mut bytes, offsets) = frame(5, 42, [&one, &two].into_iter());
+        bytes.extend_from_slice(b"first");
         let header = FrameHeader::parse(&bytes).unwrap();
         assert_eq!((header.sequence, header.frame_bytes()), (42, bytes.len() as u64));
         assert!(header.heads(6, &bytes).is_none(), "a frame of another store");
@@ -280,7 +282,8 @@ mod tests {
         #[test]
         fn any_flipped_bit_before_the_values_is_seen(at in 0usize..2000, bit in 0u8..8) {
             let (one, two) = (entry(b"some key", b"value"), entry(b"another", b"x"));
-            let (mut bytes, _) = frame(5, 1, &[(&one, b"value"), (&two, b"x")]);
+            let (mut bytes, _) = frame(5, 1, [&one, &two].into_iter());
+            bytes.extend_from_slice(b"valuex");
             let heads_end = FrameHeader::parse(&bytes).unwrap().values_offset() as usize;
             let at = at % heads_end;
             bytes[at] ^= 1 << bit;

@@ -28,6 +28,7 @@ pub use index::{Stat, Totals};
 pub use list::{Listed, Page};
 pub use recovery::{Broken, Recovered};
 
+use at_hand::Buffer;
 use index::{Applied, Index, Tally};
 use segments::{Segment, Segments};
 use writer::{Answer, Message, Submission};
@@ -212,7 +213,7 @@ impl Log {
 
     /// The value with its state, its checksum compared; `Corrupt` where it differs or was found wrong before.
     pub fn get(&self, table: u8, key: &[u8]) -> Result<Option<(Stat, Bytes)>, ApiError> {
-        self.get_by(table, key, |segment, offset, length| segment.read(offset, length).map(Some))
+        self.get_by(table, key, Segment::read_value)
     }
 
     /// As `get`, but `None` too where the value would have to come from the disk. The index is asked either way: mostly it lies in memory.
@@ -224,22 +225,23 @@ impl Log {
         &self,
         table: u8,
         key: &[u8],
-        read: impl Fn(&Segment, u64, usize) -> Result<Option<Vec<u8>>, ApiError>,
+        read: impl Fn(&Segment, u64, usize) -> Result<Option<Buffer>, ApiError>,
     ) -> Result<Option<(Stat, Bytes)>, ApiError> {
         // A segment may be collected between the look at the index and the reading: its values have moved then.
         for _ in 0..100 {
             let Some(stat) = self.stat(table, key)? else { return Ok(None) };
             let Some(segment) = self.shared.segments.get(stat.segment) else { continue };
-            let subject = String::from_utf8_lossy(key).into_owned();
+            let subject = || String::from_utf8_lossy(key).into_owned();
             if stat.quarantined {
-                return Err(ApiError::corrupt("checksum_mismatch", &subject, format!("{subject} is quarantined; put it again or delete it")));
+                let message = format!("{} is quarantined; put it again or delete it", subject());
+                return Err(ApiError::corrupt("checksum_mismatch", subject(), message));
             }
             let Some(value) = read(&segment, stat.offset, stat.value_bytes as usize)? else { return Ok(None) };
             if crc_fast::crc64_nvme(&value) != stat.value_crc {
-                let message = format!("{subject} is damaged on the node's disk ({}); it was not given out", segment.path.display());
-                return Err(ApiError::corrupt("checksum_mismatch", subject, message));
+                let message = format!("{} is damaged on the node's disk ({}); it was not given out", subject(), segment.path.display());
+                return Err(ApiError::corrupt("checksum_mismatch", subject(), message));
             }
-            return Ok(Some((stat, Bytes::from(value))));
+            return Ok(Some((stat, value.freeze())));
         }
         Err(ApiError::transient("io_error", String::from_utf8_lossy(key), "the segment of this key is never found; look at the node's log"))
     }

@@ -133,10 +133,10 @@ fn empty(shared: &Shared, sender: &mpsc::Sender<Message>, stopping: &Stopping, s
             };
             bytes += entry.log_bytes();
             moving.push(Moving { entry, value, segment: number, offset: range.start });
-        }
-        if bytes >= MOVE_BYTES {
-            hand_over(sender, std::mem::take(&mut moving))?;
-            bytes = 0;
+            if bytes >= MOVE_BYTES {
+                hand_over(sender, std::mem::take(&mut moving))?;
+                bytes = 0;
+            }
         }
         if stopping.is_set() {
             return Ok(false);

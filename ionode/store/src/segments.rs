@@ -4,16 +4,21 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 
+use bytes::Bytes;
 use stager_core::error::ApiError;
 
-use crate::at_hand;
+use crate::at_hand::{self, Buffer};
 use crate::failure::at;
 use crate::format::{Entry, FrameHeader, SegmentHeader, FRAME_HEADER_BYTES, FRAME_MAGIC, SEGMENT_HEADER_BYTES};
+
+/// Longer values are not copied into one piece with the others: that costs more than a call to the system.
+const WRITTEN_FROM_THEIR_PLACE_BYTES: usize = 32 << 10;
 
 pub struct Segment {
     pub header: SegmentHeader,
@@ -59,6 +64,26 @@ impl Segment {
         Ok(Some(Self { header, path: path.to_owned(), file }))
     }
 
+    /// A frame at the segment's end: its head, then its values. Returns where the segment ends now.
+    pub fn append<'a>(&self, start: u64, head: Vec<u8>, values: impl Iterator<Item = &'a Bytes>) -> io::Result<u64> {
+        let (mut at, mut waiting) = (start, head);
+        let mut write = |bytes: &[u8]| {
+            self.file.write_all_at(bytes, at)?;
+            at += bytes.len() as u64;
+            Ok::<u64, io::Error>(at)
+        };
+        for value in values {
+            if value.len() < WRITTEN_FROM_THEIR_PLACE_BYTES {
+                waiting.extend_from_slice(value);
+                continue;
+            }
+            write(&waiting)?;
+            waiting.clear();
+            write(value)?;
+        }
+        write(&waiting)
+    }
+
     pub fn length(&self) -> Result<u64, ApiError> {
         Ok(self.file.metadata().map_err(at("stat of", &self.path))?.len())
     }
@@ -69,11 +94,14 @@ impl Segment {
         Ok(bytes)
     }
 
+    /// For whom memory that is used again will do.
+    pub fn read_value(&self, offset: u64, length: usize) -> Result<Option<Buffer>, ApiError> {
+        at_hand::waiting(&self.file, offset, length).map(Some).map_err(at("reading", &self.path))
+    }
+
     /// `None` where the page cache has not all of it.
-    pub fn read_at_hand(&self, offset: u64, length: usize) -> Result<Option<Vec<u8>>, ApiError> {
-        let mut bytes = vec![0; length];
-        let came = at_hand::read_now(&self.file, &mut bytes, offset).map_err(at("reading", &self.path))?;
-        Ok((came == length).then_some(bytes))
+    pub fn read_at_hand(&self, offset: u64, length: usize) -> Result<Option<Buffer>, ApiError> {
+        at_hand::now(&self.file, offset, length).map_err(at("reading", &self.path))
     }
 
     /// Whether every value of the frame has its checksum.
@@ -97,6 +125,8 @@ pub struct Scanner<'a> {
 }
 
 const WINDOW_BYTES: u64 = 1 << 20;
+/// Behind values that were passed over: more of them follow, and they are not read.
+const SHORT_WINDOW_BYTES: u64 = 16 << 10;
 
 impl<'a> Scanner<'a> {
     pub fn new(segment: &'a Segment) -> Result<Self, ApiError> {
@@ -109,7 +139,8 @@ impl<'a> Scanner<'a> {
     fn bytes(&mut self, offset: u64, length: u64) -> Result<&[u8], ApiError> {
         let window_end = self.window_at + self.window.len() as u64;
         if offset < self.window_at || offset + length > window_end {
-            let wanted = length.max(WINDOW_BYTES).min(self.file_bytes - offset);
+            let window_bytes = if offset > window_end { SHORT_WINDOW_BYTES } else { WINDOW_BYTES };
+            let wanted = length.max(window_bytes).min(self.file_bytes - offset);
             self.window = self.segment.read(offset, wanted as usize)?;
             self.window_at = offset;
         }

@@ -3,7 +3,6 @@
 //! The one rule: a caller is answered as done only when its frame is on disk and in the index.
 
 use std::collections::{BTreeSet, HashMap};
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{mpsc, Arc};
@@ -318,14 +317,14 @@ impl Writer {
     /// One frame: on disk as the options say, then in the index.
     fn append(&mut self, index: &Index, entries: Vec<Chosen>) -> Result<(), ApiError> {
         self.roll_over_if_full()?;
-        let borrowed: Vec<(&Entry, &[u8])> = entries.iter().map(|chosen| (&chosen.entry, &chosen.value[..])).collect();
         let sequence = self.position.sequence + 1;
-        let (bytes, offsets) = format::frame(self.shared.salt, sequence, &borrowed);
+        let (head, offsets) = format::frame(self.shared.salt, sequence, entries.iter().map(|chosen| &chosen.entry));
         let (segment, start) = (self.position.active.clone(), self.position.length);
-        if let Err(error) = segment.file.write_all_at(&bytes, start) {
-            return Err(self.take_back(&segment, &error, "writing"));
-        }
-        self.position.length = start + bytes.len() as u64;
+        let end = match segment.append(start, head, entries.iter().map(|chosen| &chosen.value)) {
+            Ok(end) => end,
+            Err(error) => return Err(self.take_back(&segment, &error, "writing")),
+        };
+        self.position.length = end;
         self.unsynced_since = self.unsynced_since.or_else(|| Some(Instant::now()));
         let synced = match self.shared.options.sync {
             Sync::Always => self.sync(),
@@ -340,7 +339,7 @@ impl Writer {
         let counters = &self.shared.counters;
         counters.frames.fetch_add(1, Ordering::Relaxed);
         counters.entries.fetch_add(entries.len() as u64, Ordering::Relaxed);
-        counters.log_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        counters.log_bytes.fetch_add(end - start, Ordering::Relaxed);
         self.shared.set_health(Health::Ready);
         let number = segment.header.number;
         let placed = entries.into_iter().zip(offsets);

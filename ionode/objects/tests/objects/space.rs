@@ -1,11 +1,13 @@
 //! The share: granted before bytes move, given back when nothing came of it.
 
 use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use stager_objects::Condition;
+use stager_objects::{Attributes, Condition, Objects, Options};
+use stager_store::Log;
 
-use crate::shop::{code, content, name, put, Shop};
+use crate::shop::{code, content, name, put, whole, Shop};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_does_not_fit_is_refused_before_its_first_byte() {
@@ -52,4 +54,28 @@ async fn many_empty_objects_fill_it_too() {
         assert!(stored < 200, "names take no space?");
     }
     assert!(stored > 20, "{stored}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_content_in_pieces_is_whole_whatever_its_memory_held_before() {
+    let root = tempfile::tempdir().unwrap();
+    let log = Arc::new(Log::open(root.path(), stager_store::Options::default()).unwrap().0);
+    let objects = Objects::open(log, root.path(), Options { share_bytes: 100 << 20, fsync: true, inline_bytes_max: 1 << 20 }).unwrap();
+    objects.create_bucket("bucket").await.unwrap();
+    for (seed, size) in [1 << 20, 40_000, 300_000, 1, 0, (1 << 20) - 1].into_iter().enumerate() {
+        let (key, bytes) = (name(&format!("k{seed}")), content(size, seed as u64));
+        let mut incoming = objects.receive(&key, size as u64, None).await.unwrap();
+        for piece in bytes.chunks(9_999) {
+            incoming.write(Bytes::copy_from_slice(piece)).await.unwrap();
+        }
+        let object = objects.put(&key, incoming.finish().await.unwrap(), Attributes::default(), Condition::Any).await.unwrap();
+        assert_eq!(object.blake3, Some(*blake3::hash(&bytes).as_bytes()));
+        assert!(whole(&objects, &key).await.unwrap() == bytes, "{size}");
+    }
+    // One byte less than was announced: what its memory held before is no content.
+    let mut incoming = objects.receive(&name("short"), 50_000, None).await.unwrap();
+    incoming.write(Bytes::from(vec![1; 49_999])).await.unwrap();
+    assert_eq!(incoming.finish().await.err().unwrap().code, "incomplete_body");
+    let mut shelves = std::fs::read_dir(root.path().join("objects")).unwrap();
+    assert!(shelves.all(|shelf| std::fs::read_dir(shelf.unwrap().path()).unwrap().next().is_none()));
 }
