@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import random
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +17,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.testbed.places import ionode_binary
 from tests.testbed.s3_face import S3Face
+from tests.testbed.s3_writers import FILES, MIB, Writers, noise
 from tests.testbed.waiting import wait_until
-
-MIB = 1 << 20
 
 
 @pytest.fixture
@@ -32,10 +28,6 @@ def face(short_dir: Path) -> Iterator[S3Face]:
     face.client().create_bucket(Bucket="bucket")
     yield face
     face.stop()
-
-
-def noise(size: int, seed: int = 1) -> bytes:
-    return random.Random(seed).randbytes(size)
 
 
 def content_files(face: S3Face) -> list[Path]:
@@ -63,58 +55,27 @@ def error_of(call: Any, **said: Any) -> tuple[str, int]:
     return error.value.response["Error"]["Code"], error.value.response["ResponseMetadata"]["HTTPStatusCode"]
 
 
-def put_until_it_dies(face: S3Face, writer: int, acked: dict[str, str], begun: dict[str, str], deleted: set[str]) -> None:
-    """Small ones, large ones and uploads in parts in turn; a name is in `acked` from the moment its answer was there."""
-    s3 = face.client(connect_timeout=2, read_timeout=10)
-    with contextlib.suppress(BotoCoreError, ClientError):
-        for turn in range(100_000):
-            key, size = f"{writer}/{turn}", (3000, 300_000, 6 * MIB)[turn % 3]
-            body = noise(size, writer * 100_000 + turn)
-            begun[key] = hashlib.sha256(body).hexdigest()
-            if size < 6 * MIB:
-                s3.put_object(Bucket="bucket", Key=key, Body=body)
-            else:
-                upload = s3.create_multipart_upload(Bucket="bucket", Key=key)["UploadId"]
-                parts = []
-                for number, part in enumerate((body[: 5 * MIB], body[5 * MIB :]), 1):
-                    done = s3.upload_part(Bucket="bucket", Key=key, UploadId=upload, PartNumber=number, Body=part)
-                    parts.append({"PartNumber": number, "ETag": done["ETag"]})
-                s3.complete_multipart_upload(Bucket="bucket", Key=key, UploadId=upload, MultipartUpload={"Parts": parts})
-            acked[key] = begun[key]
-            if turn % 4 == 3:
-                # Nobody knows of a delete that died before its answer: the name leaves `acked` before it is asked for.
-                acked.pop(f"{writer}/{turn - 3}")
-                s3.delete_object(Bucket="bucket", Key=f"{writer}/{turn - 3}")
-                deleted.add(f"{writer}/{turn - 3}")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(3))
 def test_killed_while_writing_all_that_was_acked_is_there_and_nothing_is_half(face: S3Face, number: int) -> None:
-    acked: list[dict[str, str]] = [{}, {}, {}]
-    begun: dict[str, str] = {}
-    deleted: set[str] = set()
-    writers = [threading.Thread(target=put_until_it_dies, args=(face, writer, acked[writer], begun, deleted)) for writer in range(3)]
-    for writer in writers:
-        writer.start()
-    wait_until(lambda: sum(map(len, acked)) >= 12 + 7 * number, "writes that were acked")
+    writers = Writers(face, "w")
+    writers.start(3)
+    wait_until(lambda: len(writers.acked) >= 12 + 7 * number, "writes that were acked")
     face.kill()
-    for writer in writers:
-        writer.join()
+    writers.join()
     face.start()
     s3 = face.client()
     there = [found["Key"] for found in s3.list_objects_v2(Bucket="bucket").get("Contents", ())]
-    missing = {key for one in acked for key in one} - set(there)
-    assert not missing
-    assert not deleted & set(there)
+    assert not set(writers.acked) - set(there)
+    assert not writers.deleted & set(there)
     for key in there:
-        assert hashlib.sha256(s3.get_object(Bucket="bucket", Key=key)["Body"].read()).hexdigest() == begun[key]
+        assert hashlib.sha256(s3.get_object(Bucket="bucket", Key=key)["Body"].read()).hexdigest() == writers.begun[key]
     open_parts = sum(
         len(s3.list_parts(Bucket="bucket", Key=upload["Key"], UploadId=upload["UploadId"]).get("Parts", ()))
         for upload in s3.list_multipart_uploads(Bucket="bucket").get("Uploads", ())
     )
     sizes = [s3.head_object(Bucket="bucket", Key=key)["ContentLength"] for key in there]
-    named = sum({3000: 0, 300_000: 1, 6 * MIB: 2}[size] for size in sizes) + open_parts
+    named = sum(FILES[size] for size in sizes) + open_parts
     wait_until(lambda: len(content_files(face)) == named, "the garbage of the killed writes to go")
 
 

@@ -55,7 +55,8 @@ class IoNode:
         if self.server.gone():
             raise AssertionError(f"the I/O node ended at its start with {self.server.returncode()}:\n{self.server.log_text()[-2000:]}")
         place = self.store / "rendezvous.json"
-        found = json.loads(place.read_text()) if place.exists() else {}
+        # It is not synced: empty after a cut of power, until the node removes it.
+        found = json.loads(place.read_text() or "{}") if place.exists() else {}
         # One that is left from a killed incarnation names another process.
         return found if found.get("pid") == self.server.pid else None
 
