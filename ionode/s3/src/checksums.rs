@@ -147,3 +147,28 @@ macro_rules! set_checksum {
     }};
 }
 pub(crate) use set_checksum;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(headers: &[(&'static str, &'static str)]) -> S3Result<Option<(Algorithm, Vec<u8>)>> {
+        in_headers(&headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect())
+    }
+
+    #[test]
+    fn one_checksum_in_base64_and_nothing_else() {
+        assert_eq!(found(&[]).unwrap(), None);
+        assert_eq!(found(&[("x-amz-checksum-crc32", "AAAAAQ==")]).unwrap(), Some((Algorithm::Crc32, vec![0, 0, 0, 1])));
+        assert!(found(&[("x-amz-checksum-crc32", "AAAAAQ=="), ("x-amz-checksum-crc32c", "AAAAAQ==")]).is_err());
+        assert!(found(&[("x-amz-checksum-sha1", "no base64!")]).is_err());
+    }
+
+    #[test]
+    fn a_content_md5_that_is_none_is_refused() {
+        let headers = |md5: &'static str| HeaderMap::from_iter([("content-md5".parse().unwrap(), md5.parse().unwrap())]);
+        let given = |md5| Given::new(&headers(md5), None, None);
+        assert!(given("CY9rzUYh03PK3k6DJie09g==").is_ok());
+        assert!(given("CY9rzUYh03PK3k6DJie0").is_err() && given("?").is_err());
+    }
+}

@@ -73,3 +73,22 @@ pub fn of_write(if_match: Option<ETagCondition>, if_none_match: Option<ETagCondi
         _ => Err(s3_error!(NotImplemented, "a write takes If-None-Match: * or If-Match: an ETag, not both and nothing else")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use s3s::dto::ETag;
+
+    #[test]
+    fn a_write_is_held_to_what_it_says_or_refused() {
+        let etag = || Some(ETagCondition::ETag(ETag::Strong("abc".into())));
+        let any = || Some(ETagCondition::Any);
+        assert_eq!(of_write(None, None).unwrap(), Condition::Any);
+        assert_eq!(of_write(None, any()).unwrap(), Condition::Absent);
+        assert_eq!(of_write(any(), None).unwrap(), Condition::Present);
+        assert_eq!(of_write(etag(), None).unwrap(), Condition::Matches("abc".into()));
+        for (if_match, if_none_match) in [(None, etag()), (etag(), any()), (any(), any())] {
+            assert!(of_write(if_match, if_none_match).is_err());
+        }
+    }
+}

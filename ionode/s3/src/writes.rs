@@ -88,3 +88,22 @@ impl Face {
         Ok(output)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use s3s::S3ErrorCode;
+
+    #[test]
+    fn limits_are_where_they_are_said_to_be() {
+        assert!(check_key("k").is_ok() && check_key(&"k".repeat(1024)).is_ok());
+        assert_eq!(*check_key(&"k".repeat(1025)).unwrap_err().code(), S3ErrorCode::KeyTooLongError);
+        // Bytes count, not letters.
+        assert_eq!(*check_key(&"é".repeat(513)).unwrap_err().code(), S3ErrorCode::KeyTooLongError);
+        assert_eq!(*check_key("").unwrap_err().code(), S3ErrorCode::InvalidRequest);
+        assert_eq!((announced_bytes(Some(0)).unwrap(), announced_bytes(Some(5 << 30)).unwrap()), (0, 5 << 30));
+        assert_eq!(*announced_bytes(Some((5 << 30) + 1)).unwrap_err().code(), S3ErrorCode::EntityTooLarge);
+        assert_eq!(*announced_bytes(Some(-1)).unwrap_err().code(), S3ErrorCode::InvalidArgument);
+        assert_eq!(*announced_bytes(None).unwrap_err().code(), S3ErrorCode::MissingContentLength);
+    }
+}
