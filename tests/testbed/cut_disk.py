@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -58,7 +59,8 @@ class CutDisk:
     def cut(self, pid: int, kill: Callable[[], None]) -> None:
         """The power goes while this process writes, and comes back; `kill` ends the process, which has said nothing since."""
         left = self.image.with_suffix(".left")
-        canary = self.mount / "canary"
+        # A new name each time: ext4 writes a file that was cut to nothing and filled again when it is closed.
+        canary = self.mount / f"canary-{time.monotonic_ns()}"
         canary.write_bytes(b"never synced")
         with standing_still(pid):
             done("cp", "--sparse=always", self.image, left)
