@@ -16,6 +16,7 @@ mod config;
 pub mod conformance;
 mod failure;
 mod file;
+mod gather;
 mod http;
 mod local;
 mod pace;

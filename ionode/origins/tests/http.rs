@@ -5,13 +5,14 @@ mod relay;
 mod sshd;
 mod web;
 
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use relay::{Mischief, Relay, Way};
 use sshd::free_port;
-use stager_core::error::Class;
+use stager_core::error::{ApiError, Class};
 use stager_origins::conformance::{self, content, get, Memory};
-use stager_origins::{HttpConfig, HttpOrigin, Origin, Said, Secret};
+use stager_origins::{HttpConfig, HttpOrigin, Origin, Said, Secret, Sink, Urgency};
 use web::{origin, Web, WebPlace};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,6 +67,78 @@ async fn large_files_come_over_several_connections() {
     let pieces = web.requests("GET 206 /large").len();
     assert!((6..=41).contains(&pieces), "{pieces} pieces, of 1 to 8 MiB as the line is wide");
     assert!(origin.resumes("large"));
+}
+
+/// One answer under a strong tag, of a file at rest, is of one content, and a small one is soon over: no second round trip.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_file_takes_one_request_where_the_server_gives_its_word() {
+    let locations =
+        "location /weak/ { etag off; add_header ETag 'W/\"w\"'; } location /none/ { etag off; } location /whole/ { max_ranges 0; }";
+    let Some(web) = Web::nginx(locations) else { return };
+    let origin = origin(web.config());
+    let write = |path: &str, size_bytes: usize, age_s: u64| {
+        web.write(path, &content(1, size_bytes));
+        let file = std::fs::File::options().write(true).open(web.data().join(path)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(age_s)).unwrap();
+    };
+    let (small, large) = (64 << 10, (1 << 20) + 1);
+    let cases = [("small", small, 60, 0), ("whole/small", small, 60, 0), ("large", large, 60, 1), ("whole/large", large, 60, 1)];
+    for (path, size_bytes, age_s, looks) in cases.into_iter().chain([("new", small, 0, 1), ("weak/old", 5, 60, 1), ("none/old", 5, 60, 1)])
+    {
+        write(path, size_bytes, age_s);
+        let entry = origin.stat(path).await.unwrap();
+        let before = web.requests("HEAD").len();
+        assert!(get(&*origin, &entry).await.unwrap() == content(1, size_bytes));
+        assert_eq!(web.requests("HEAD").len() - before, looks, "{path}: {:?}", web.requests(path));
+    }
+    // Cut off and gone on with, it took two answers.
+    let relay = Relay::to(web.port).await;
+    let origin = behind(&relay).await;
+    write("cut", 1 << 20, 60);
+    let entry = origin.stat("cut").await.unwrap();
+    let before = web.requests("HEAD").len();
+    relay.arm(Mischief::Cut, Way::Down, 700 << 10);
+    assert!(get(&*origin, &entry).await.unwrap() == content(1, 1 << 20));
+    assert_eq!((relay.struck(), web.requests("HEAD").len() - before), (1, 1));
+}
+
+struct Urgent(Memory, Urgency);
+
+#[async_trait::async_trait]
+impl Sink for Urgent {
+    async fn write_at(&self, offset: u64, chunk: bytes::Bytes) -> Result<(), ApiError> {
+        self.0.write_at(offset, chunk).await
+    }
+    fn urgency(&self) -> Urgency {
+        self.1.clone()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_job_waits_for_overtakes_those_that_wait_for_a_connection() {
+    let Some(web) = Web::nginx("") else { return };
+    let relay = Relay::to(web.port).await;
+    relay.lengthen(10);
+    let base_url = format!("http://127.0.0.1:{}", relay.port);
+    let origin = origin(HttpConfig { base_url, connections_max: Some(2), ..HttpConfig::default() });
+    web.write("file", b"x");
+    let entry = origin.stat("file").await.unwrap();
+    let (come, sink) = (AtomicUsize::new(0), Urgent(Memory::new(1), Urgency::default()));
+    sink.1.set(true);
+    let others = futures::future::join_all((0..40).map(|_| async {
+        get(&*origin, &entry).await.unwrap();
+        come.fetch_add(1, Ordering::Relaxed);
+    }));
+    let wanted = async {
+        while come.load(Ordering::Relaxed) < 4 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let before = come.load(Ordering::Relaxed);
+        origin.fetch(&entry, &[0..1], &sink).await.unwrap();
+        come.load(Ordering::Relaxed) - before
+    };
+    let (_, overtaken_by) = tokio::join!(others, wanted);
+    assert!(overtaken_by <= 6, "{overtaken_by} others came first");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -20,6 +20,7 @@ pub struct Identity {
     digest: Option<String>,
     modified: Option<SystemTime>,
     settled: bool,
+    at_rest: bool,
 }
 
 /// The precondition under which an answer is about the content that is expected.
@@ -45,7 +46,8 @@ impl Identity {
         let now = text(headers, DATE).and_then(|text| httpdate::parse_http_date(text).ok()).unwrap_or_else(SystemTime::now);
         let old = |modified: SystemTime| now.duration_since(modified).is_ok_and(|age| age >= SETTLED_AFTER);
         let settled = strong.is_some() || modified.is_none_or(old);
-        Self { core, digest: digest(headers, whole), modified, settled }
+        let at_rest = strong.is_some() && modified.is_some_and(old);
+        Self { core, digest: digest(headers, whole), modified, settled, at_rest }
     }
 
     pub fn entry(self, path: &str, size_bytes: u64) -> Entry {
@@ -57,6 +59,11 @@ impl Identity {
             kind: EntryKind::File,
             settled: self.settled,
         }
+    }
+
+    /// It has a strong tag, and nobody was writing it just before the answer.
+    pub fn is_at_rest(&self) -> bool {
+        self.at_rest
     }
 
     pub fn is_core_of(&self, token: &str) -> bool {
@@ -197,6 +204,12 @@ mod tests {
     #[test]
     fn only_what_was_written_just_now_is_unsettled() {
         let at = |modified| entry(&[("last-modified", modified), ("date", "Sat, 01 Jan 2000 00:00:10 GMT")]).settled;
+        let rests = |tag, modified| {
+            let pairs = [("etag", tag), ("last-modified", modified), ("date", "Sat, 01 Jan 2000 00:00:10 GMT")];
+            Identity::of(&headers(&pairs), 5, false).is_at_rest()
+        };
+        assert!(rests("\"a\"", "Sat, 01 Jan 2000 00:00:07 GMT") && !rests("\"a\"", "Sat, 01 Jan 2000 00:00:08 GMT"));
+        assert!(!rests("W/\"a\"", "Sat, 01 Jan 2000 00:00:07 GMT") && !rests("\"a\"", "long ago"));
         assert!(at("Sat, 01 Jan 2000 00:00:07 GMT") && !at("Sat, 01 Jan 2000 00:00:08 GMT") && !at("Sat, 01 Jan 2000 00:01:00 GMT"));
         assert!(
             entry(&[("etag", "\"a\""), ("last-modified", "Sat, 01 Jan 2000 00:00:09 GMT"), ("date", "Sat, 01 Jan 2000 00:00:10 GMT")])

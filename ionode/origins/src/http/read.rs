@@ -5,13 +5,14 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{stream, StreamExt, TryStreamExt};
 use stager_core::error::ApiError;
 
 use super::answer;
 use super::site::{Answer, Site, Span};
+use crate::gather::Gather;
 use crate::pace::Flight;
 use crate::path::checked_file;
 use crate::{failure, ranges};
@@ -22,8 +23,6 @@ const PIECE_BYTES_MIN: u64 = 1 << 20;
 const PIECE_BYTES_MAX: u64 = 8 << 20;
 /// Each over a connection of its own; the line is full with fewer, where it is no longer than usual.
 const PIECES_IN_FLIGHT: usize = 8;
-/// What comes off the network is a few KiB at a time: handed on one by one, that would cost more than the way here.
-const GATHER_BYTES: usize = 128 << 10;
 /// How often a piece goes on where its connection was lost.
 const CONTINUED_MAX: usize = 3;
 
@@ -32,15 +31,26 @@ pub async fn fetch(site: &Site, expected: &Entry, ranges: &[Range<u64>], sink: &
     let read = Reading { site, expected, sink }.all(ranges).await;
     // A changed file explains a failed read, so it is named first; a server that is away would only be waited for again.
     if read.as_ref().is_err_and(|error| !matches!(error.code.as_str(), "short_read" | "connection_lost" | "io_error")) {
-        return read;
+        return read.map(drop);
+    }
+    if matches!(read, Ok(Seen::Enough)) {
+        return Ok(());
     }
     match site.head(&expected.path).await {
         Ok(found) if found.token != expected.token => {
             Err(failure::source_changed(&expected.path, &site.place, &expected.token, &found.token))
         }
-        Ok(_) => read,
+        Ok(_) => read.map(drop),
         Err(error) => Err(read.err().unwrap_or(error)),
     }
+}
+
+/// What has been seen of the content while it was read.
+enum Seen {
+    /// One small answer, over in a moment, of a file at rest under a strong tag (which changes with every byte: RFC 9110, 8.8.1).
+    Enough,
+    /// It is looked at again: a server may send a file that is being written under the tag that it had before.
+    TooLittle,
 }
 
 struct Reading<'a> {
@@ -51,22 +61,29 @@ struct Reading<'a> {
 
 /// Why a body was not read to its end.
 enum Stopped {
-    ByServer(ApiError),
-    BySink(ApiError),
+    /// The rest can be asked for again.
+    Lost(ApiError),
+    Final(ApiError),
 }
 
 impl Reading<'_> {
-    async fn all(&self, ranges: &[Range<u64>]) -> Result<(), ApiError> {
+    async fn all(&self, ranges: &[Range<u64>]) -> Result<Seen, ApiError> {
         let mut left = ranges::checked(self.expected, ranges)?;
-        let Some((first, flight)) = self.next(&mut left).await else { return Ok(()) };
+        let Some((first, flight)) = self.next(&mut left).await else { return Ok(Seen::TooLittle) };
         let answer = self.site.bytes(self.expected, first.clone()).await?;
+        let soon_over = answer.at_rest && left.is_empty() && first.end - first.start <= PIECE_BYTES_MIN;
+        let seen = |answers| if soon_over && answers == 1 { Seen::Enough } else { Seen::TooLittle };
         if answer.span == Span::Whole {
-            return self.stream(answer, ranges, flight).await;
+            let whole = self.expected.size_bytes <= PIECE_BYTES_MIN;
+            return self.stream(answer, ranges, flight).await.map(|()| if whole { seen(1) } else { Seen::TooLittle });
+        }
+        if left.is_empty() {
+            return self.piece(first, flight, Some(answer)).await.map(seen);
         }
         let in_flight = PIECES_IN_FLIGHT.min(self.site.connections_max).max(2) - 1;
         let rest = self.asked(left).map(|(piece, flight)| self.piece(piece, flight, None));
-        let rest = rest.buffer_unordered(in_flight).try_for_each(|()| std::future::ready(Ok(())));
-        futures::future::try_join(self.piece(first, flight, Some(answer)), rest).await.map(|_| ())
+        let rest = rest.buffer_unordered(in_flight).try_for_each(|_| std::future::ready(Ok(())));
+        futures::future::try_join(self.piece(first, flight, Some(answer)), rest).await.map(|_| Seen::TooLittle)
     }
 
     /// The next piece, when it is its turn.
@@ -80,52 +97,42 @@ impl Reading<'_> {
         stream::unfold(left, move |mut left| async move { Some((self.next(&mut left).await?, left)) }).boxed()
     }
 
-    /// Goes on where a connection was lost, as long as that helps.
-    async fn piece(&self, piece: Range<u64>, flight: Flight, mut begun: Option<Answer>) -> Result<(), ApiError> {
-        let mut offset = piece.start;
-        for _ in 0..CONTINUED_MAX {
+    /// Goes on where a connection was lost, as long as that helps. Gives how many answers it took.
+    async fn piece(&self, piece: Range<u64>, flight: Flight, mut begun: Option<Answer>) -> Result<usize, ApiError> {
+        let (path, place) = (self.expected.path.as_str(), self.site.place.as_str());
+        let mut gather = Gather::new(self.sink, piece.clone(), path, place);
+        for answers in 1..=CONTINUED_MAX {
+            let offset = gather.reached();
             let mut answer = match begun.take() {
                 Some(answer) => answer,
                 None => self.site.bytes(self.expected, offset..piece.end).await?,
             };
             if answer.span != Span::From(offset) {
-                return Err(failure::protocol_broken(
-                    &self.expected.path,
-                    &self.site.place,
-                    "it gives ranges at one time and none at another",
-                ));
+                return Err(failure::protocol_broken(path, place, "it gives ranges at one time and none at another"));
             }
-            match self.drain(&mut answer, &mut offset, piece.end).await {
-                Err(Stopped::BySink(error)) => return Err(error),
-                Err(Stopped::ByServer(error)) if error.code != "connection_lost" => return Err(error),
-                _ if offset == piece.end => {
+            match self.drain(&mut answer, &mut gather).await {
+                Err(Stopped::Final(error)) => return Err(error),
+                Err(Stopped::Lost(error)) if error.code != "connection_lost" => return Err(error),
+                _ if gather.is_full() => {
                     flight.landed();
-                    return Ok(());
+                    return Ok(answers);
                 }
                 _ => {}
             }
         }
-        Err(failure::short_read(&self.expected.path, &self.site.place, offset))
+        Err(failure::short_read(path, place, gather.reached()))
     }
 
-    async fn drain(&self, answer: &mut Answer, offset: &mut u64, end: u64) -> Result<(), Stopped> {
-        let mut gathered = BytesMut::new();
+    /// To the end of the answer, so that its connection serves the next.
+    async fn drain(&self, answer: &mut Answer, gather: &mut Gather<'_>) -> Result<(), Stopped> {
         loop {
             let next = self.chunk(answer).await;
-            if let Ok(Some(chunk)) = &next {
-                gathered.extend_from_slice(chunk);
-            }
-            let (come, goes_on) = (*offset + gathered.len() as u64, matches!(next, Ok(Some(_))));
-            if come > end {
-                return Err(Stopped::ByServer(self.too_much()));
-            }
-            // What came before a connection was lost is kept, too.
-            if come > *offset && (!goes_on || come == end || gathered.len() >= GATHER_BYTES) {
-                self.sink.write_at(*offset, gathered.split().freeze()).await.map_err(Stopped::BySink)?;
-                *offset = come;
-            }
-            if !goes_on {
-                return next.map(drop).map_err(Stopped::ByServer);
+            match &next {
+                Ok(Some(chunk)) => gather.take(chunk).await.map_err(Stopped::Final)?,
+                _ => {
+                    gather.hand_on().await.map_err(Stopped::Final)?;
+                    return next.map(drop).map_err(Stopped::Lost);
+                }
             }
         }
     }
@@ -134,6 +141,7 @@ impl Reading<'_> {
     async fn stream(&self, mut answer: Answer, ranges: &[Range<u64>], first: Flight) -> Result<(), ApiError> {
         let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
         let (mut offset, path) = (0, self.expected.path.as_str());
+        let mut kept: Vec<_> = ranges.iter().map(|range| (range, Gather::new(self.sink, range.clone(), path, &self.site.place))).collect();
         // What comes without being asked for says nothing of how long the way is: its turns are only waited for.
         let (mut paid, mut flight) = (first.bytes(), Some(first));
         while offset < end {
@@ -151,23 +159,17 @@ impl Reading<'_> {
             if offset + length > self.expected.size_bytes {
                 return Err(self.too_much());
             }
-            self.keep(offset, &chunk, ranges).await?;
+            for (range, gather) in &mut kept {
+                let (start, end) = (range.start.max(offset), range.end.min(offset + length));
+                if start < end {
+                    gather.take(&chunk[(start - offset) as usize..(end - offset) as usize]).await?;
+                }
+            }
             offset += length;
         }
         // Where the answer did not say its length, its end does.
         if end == self.expected.size_bytes && self.chunk(&mut answer).await?.is_some() {
             return Err(self.too_much());
-        }
-        Ok(())
-    }
-
-    async fn keep(&self, offset: u64, chunk: &Bytes, ranges: &[Range<u64>]) -> Result<(), ApiError> {
-        let span = offset..offset + chunk.len() as u64;
-        for range in ranges {
-            let (start, end) = (range.start.max(span.start), range.end.min(span.end));
-            if start < end {
-                self.sink.write_at(start, chunk.slice((start - offset) as usize..(end - offset) as usize)).await?;
-            }
         }
         Ok(())
     }

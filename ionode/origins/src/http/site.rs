@@ -37,7 +37,7 @@ pub struct Site {
     pub pace: Arc<Pace>,
     pub connections_max: usize,
     connections: Arc<Semaphore>,
-    /// Half of them, for those who look at many files: whoever reads one does not wait behind all of these.
+    /// Most of them, for those who look at many files: whoever reads one does not wait behind all of these.
     pub looks: Semaphore,
     /// Nothing is asked before: the server said so.
     not_before: Mutex<Instant>,
@@ -49,6 +49,8 @@ pub struct Site {
 pub struct Answer {
     pub response: Response,
     pub span: Span,
+    /// By what its head says.
+    pub at_rest: bool,
     _connection: OwnedSemaphorePermit,
 }
 
@@ -69,7 +71,7 @@ impl Site {
             pace: Pace::with_flights_max(config.bandwidth_bytes_per_s_max, connections_max),
             connections_max,
             connections: Arc::new(Semaphore::new(connections_max)),
-            looks: Semaphore::new(connections_max.div_ceil(2)),
+            looks: Semaphore::new((connections_max * 3 / 4).max(1)),
             not_before: Mutex::new(Instant::now()),
             whole_only: Mutex::default(),
         })
@@ -155,7 +157,7 @@ impl Site {
         if !found.is_core_of(&expected.token) {
             return Err(failure::source_changed(path, &self.place, &expected.token, found.shown()));
         }
-        Ok(Answer { response, span, _connection: connection })
+        Ok(Answer { at_rest: found.is_at_rest(), response, span, _connection: connection })
     }
 
     pub fn resumes(&self, path: &str) -> bool {

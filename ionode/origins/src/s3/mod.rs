@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use bytes::BytesMut;
 use futures::stream::BoxStream;
 use futures::{stream, StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
@@ -22,6 +21,7 @@ use stager_core::error::ApiError;
 
 use crate::config::S3Config;
 use crate::failure;
+use crate::gather::Gather;
 use crate::pace::{Flight, Pace};
 use crate::path::{checked, checked_file, is_temporary, join, split, temporary_name};
 use crate::ranges;
@@ -33,7 +33,6 @@ use client::Clients;
 const READ_BYTES_MIN: u64 = 1 << 20;
 const READ_BYTES_MAX: u64 = 8 << 20;
 const READS_IN_FLIGHT: usize = 32;
-const GATHER_BYTES: u64 = 512 << 10;
 const STATS_IN_FLIGHT: usize = 64;
 /// Many more than fetches run at once; each looks just before it asks.
 const HEARD_MAX: usize = 4096;
@@ -167,31 +166,15 @@ impl S3Origin {
         if whole {
             self.hear(expected, said::said(&result.attributes));
         }
-        let mut offset = piece.start;
+        let mut gather = Gather::new(sink, piece, path, &self.place);
         let mut body = result.into_stream();
-        // What comes off the network is a few KiB at a time: handed on one by one, that would cost more than the way here.
-        let mut gathered = BytesMut::new();
-        while offset + (gathered.len() as u64) < piece.end {
-            let Some(chunk) = body.try_next().await.map_err(|error| self.failure(&error, path))? else {
-                return Err(failure::short_read(path, &self.place, offset + gathered.len() as u64));
-            };
-            if gathered.is_empty() {
-                gathered.reserve((piece.end - offset).min(GATHER_BYTES) as usize);
-            }
-            gathered.extend_from_slice(&chunk);
-            let come = offset + gathered.len() as u64;
-            if come > piece.end {
-                return Err(failure::protocol_broken(path, &self.place, "it sent more bytes than were asked for"));
-            }
-            if come == piece.end || gathered.len() as u64 >= GATHER_BYTES {
-                sink.write_at(offset, gathered.split().freeze()).await?;
-                offset = come;
-            }
-        }
         // Read to its end, so that its connection serves the next.
-        match body.try_next().await.map_err(|error| self.failure(&error, path))? {
-            Some(_) => Err(failure::protocol_broken(path, &self.place, "it sent more bytes than were asked for")),
-            None => Ok(()),
+        while let Some(chunk) = body.try_next().await.map_err(|error| self.failure(&error, path))? {
+            gather.take(&chunk).await?;
+        }
+        match gather.is_full() {
+            true => Ok(()),
+            false => Err(failure::short_read(path, &self.place, gather.reached())),
         }
     }
 

@@ -1,0 +1,118 @@
+//! What comes off a network, a few KiB at a time, collected into pieces: handed on one by one, that would cost more than the way here.
+//!
+//! The one rule: bytes of the span that was asked for go on in their order, each once, and nothing beyond it does.
+
+use std::ops::Range;
+
+use bytes::BytesMut;
+use stager_core::error::ApiError;
+
+use crate::{failure, Sink};
+
+const PIECE_BYTES: usize = 512 << 10;
+
+pub struct Gather<'a> {
+    sink: &'a dyn Sink,
+    /// For errors.
+    path: &'a str,
+    place: &'a str,
+    /// What lies before it has been handed on.
+    handed_on: u64,
+    end: u64,
+    held: BytesMut,
+}
+
+impl<'a> Gather<'a> {
+    pub fn new(sink: &'a dyn Sink, span: Range<u64>, path: &'a str, place: &'a str) -> Self {
+        Self { sink, path, place, handed_on: span.start, end: span.end, held: BytesMut::new() }
+    }
+
+    /// What lies before it has come.
+    pub fn reached(&self) -> u64 {
+        self.handed_on + self.held.len() as u64
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.reached() == self.end
+    }
+
+    /// The last of the span is handed on at once. An error is final: the answer is no good, or the sink is none.
+    pub async fn take(&mut self, chunk: &[u8]) -> Result<(), ApiError> {
+        let left = self.end - self.reached();
+        if chunk.len() as u64 > left {
+            return Err(failure::protocol_broken(self.path, self.place, "it sent more bytes than were asked for"));
+        }
+        if self.held.is_empty() {
+            self.held.reserve(left.min(PIECE_BYTES as u64) as usize);
+        }
+        self.held.extend_from_slice(chunk);
+        match self.is_full() || self.held.len() >= PIECE_BYTES {
+            true => self.hand_on().await,
+            false => Ok(()),
+        }
+    }
+
+    /// What has come so far: of an answer that was cut off, too.
+    pub async fn hand_on(&mut self) -> Result<(), ApiError> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let (at, piece) = (self.handed_on, self.held.split().freeze());
+        self.handed_on += piece.len() as u64;
+        self.sink.write_at(at, piece).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen(Mutex<Vec<(u64, Bytes)>>);
+
+    #[async_trait]
+    impl Sink for Seen {
+        async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError> {
+            self.0.lock().unwrap().push((offset, chunk));
+            Ok(())
+        }
+    }
+
+    impl Seen {
+        fn spans(&self) -> Vec<(u64, usize)> {
+            self.0.lock().unwrap().iter().map(|(offset, chunk)| (*offset, chunk.len())).collect()
+        }
+    }
+
+    #[tokio::test]
+    async fn many_small_chunks_go_on_as_few_pieces_and_the_last_at_once() {
+        let (seen, bytes) = (Seen::default(), crate::conformance::content(1, PIECE_BYTES + 5_000));
+        let mut gather = Gather::new(&seen, 100..100 + bytes.len() as u64, "f", "here");
+        for chunk in bytes.chunks(4096) {
+            gather.take(chunk).await.unwrap();
+        }
+        assert!(gather.is_full());
+        assert_eq!(seen.spans(), [(100, PIECE_BYTES), (100 + PIECE_BYTES as u64, 5_000)]);
+        assert!(seen.0.lock().unwrap().iter().flat_map(|(_, chunk)| chunk.to_vec()).eq(bytes));
+        assert_eq!(gather.take(b"x").await.unwrap_err().code, "io_error");
+        assert_eq!(seen.spans().len(), 2, "more than was asked for went on");
+    }
+
+    #[tokio::test]
+    async fn what_came_before_an_answer_was_cut_off_goes_on_and_the_rest_after_it() {
+        let seen = Seen::default();
+        let mut gather = Gather::new(&seen, 0..8, "f", "here");
+        gather.take(b"abc").await.unwrap();
+        assert_eq!((gather.reached(), seen.spans().len()), (3, 0));
+        gather.hand_on().await.unwrap();
+        gather.hand_on().await.unwrap();
+        assert!(gather.take(b"defghi").await.is_err());
+        gather.take(b"defgh").await.unwrap();
+        assert_eq!(seen.spans(), [(0, 3), (3, 5)]);
+    }
+}
