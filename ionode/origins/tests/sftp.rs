@@ -222,7 +222,7 @@ async fn a_broken_connection_is_transient() {
 async fn a_silent_server_is_given_up() {
     let sshd = Sshd::start("");
     let relay = Relay::to(sshd.port).await;
-    let timing = Timing { connect_s: 2, request_s: 2, keepalive_s: 60 };
+    let timing = Timing { connect_s: 2, request_s: 2, keepalive_s: 60, ..Timing::default() };
     let silent: Arc<dyn Origin> = Arc::new(SftpOrigin::with_timing(&sshd.config_by(relay.port), timing).unwrap());
     let place = DirectoryPlace::new(silent, &sshd.base());
     put(&place, "file", &content(1, 2 << 20)).await;
@@ -270,6 +270,49 @@ async fn connections_are_few_and_opened_one_by_one() {
     });
     futures::future::join_all(uploads).await;
     assert!((2..=3).contains(&relay.connections()), "{} connections", relay.connections());
+}
+
+/// Others fill the door of a server (MaxStartups): who is turned away comes again, one for all and not often, and then as many as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_turned_away_at_the_door_comes_again_and_does_not_hammer() {
+    let sshd = Sshd::start("MaxStartups 1:100:1\nLogLevel VERBOSE");
+    eventually(|| sshd.log().contains("onnection closed by")).await;
+    std::fs::write(sshd.base().join("file"), b"x").unwrap();
+    let turned_away = || sshd.log().matches("drop connection").count();
+    let in_the_door = std::net::TcpStream::connect(("127.0.0.1", sshd.port)).unwrap();
+    let relay = Relay::to(sshd.port).await;
+    let timing = Timing { grow_again: Duration::from_millis(100), ..Timing::default() };
+    let config = SftpConfig { connections_max: Some(3), ..sshd.config_by(relay.port) };
+    let origin: Arc<dyn Origin> = Arc::new(SftpOrigin::with_timing(&config, timing).unwrap());
+    let asking = futures::future::join_all((0..32).map(|_| origin.stat("file")));
+    let leaving = async {
+        eventually(|| turned_away() >= 2).await;
+        drop(in_the_door);
+    };
+    let (answers, ()) = tokio::join!(asking, leaving);
+    assert!(answers.iter().all(Result::is_ok), "{:?}", answers.iter().find(|answer| answer.is_err()));
+    assert!(turned_away() <= 6, "{} times", turned_away());
+    let place = DirectoryPlace::new(origin, &sshd.base());
+    let one = async |i: u64| put(&place, &format!("many/{i}"), &content(i, 1 << 20)).await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while sshd.log().matches("Accepted publickey").count() < 3 {
+        assert!(Instant::now() < deadline, "it stayed with {} connections", sshd.log().matches("Accepted publickey").count());
+        futures::future::join_all((0..8).map(one)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        std::fs::remove_dir_all(sshd.base().join("many")).unwrap();
+    }
+}
+
+/// Nobody is let in for longer than anybody waits: all who wait are told at once, by one who tried.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_who_wait_at_a_closed_door_are_told_by_one() {
+    let relay = Relay::to(sshd::free_port()).await;
+    let sshd = Sshd::start("");
+    let origin = origin(sshd.config_by(relay.port));
+    let answers = futures::future::join_all((0..32).map(|_| origin.stat("file"))).await;
+    let told = |answer: &Result<_, stager_core::error::ApiError>| answer.as_ref().is_err_and(|error| error.code == "origin_unreachable");
+    assert!(answers.iter().all(told), "{:?}", answers.first());
+    assert!((2..=6).contains(&relay.connections()), "{} connections", relay.connections());
 }
 
 /// A large file over a long way goes over several connections at once, in both directions.

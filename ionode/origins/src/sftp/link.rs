@@ -30,6 +30,8 @@ const IO_BYTES_MAX: u64 = 255 * 1024;
 /// russh-sftp reads handles as text, and OpenSSH's stop being that at 128.
 const HANDLES_MAX: usize = 100;
 const WINDOW_BYTES: u32 = 16 << 20;
+/// When to come again to a server that hangs up on who comes.
+const TURNED_AWAY_S: f64 = 5.0;
 const POSIX_RENAME: &str = "posix-rename@openssh.com";
 
 /// What the server can do beyond SFTP version 3.
@@ -113,13 +115,13 @@ impl Link {
             hardlink: offered("hardlink@openssh.com"),
             statvfs: offered("statvfs@openssh.com"),
         };
-        let mut limits = Limits::default();
-        if offered("limits@openssh.com") {
-            limits = sftp.limits().await.map_err(no_sftp)?.into();
-            sftp.set_limits(limits);
-        }
         let started = Instant::now();
-        sftp.realpath(".").await.map_err(no_sftp)?;
+        // In one breath: each on its own would be another round trip before the first byte.
+        let (limits, here) = tokio::join!(asked_limits(&sftp, offered("limits@openssh.com")), sftp.realpath("."));
+        let round_trip = started.elapsed();
+        here.map_err(no_sftp)?;
+        let limits = limits.map_err(no_sftp)?;
+        sftp.set_limits(limits);
         let handles = limits.open_handles.map_or(HANDLES_MAX, |n| HANDLES_MAX.min(n as usize));
         Ok(Self {
             ssh: Arc::new(ssh),
@@ -127,7 +129,7 @@ impl Link {
             offers,
             read_bytes: limits.read_len.unwrap_or(IO_BYTES_DEFAULT).clamp(1, IO_BYTES_MAX),
             write_bytes: limits.write_len.unwrap_or(IO_BYTES_DEFAULT).clamp(1, IO_BYTES_MAX),
-            round_trip: started.elapsed(),
+            round_trip,
             commands: Semaphore::new(4),
             users: AtomicUsize::new(0),
             place: place.clone(),
@@ -173,6 +175,13 @@ impl Drop for Link {
             let ssh = self.ssh.clone();
             runtime.spawn(async move { ssh.disconnect(russh::Disconnect::ByApplication, "", "").await.ok() });
         }
+    }
+}
+
+async fn asked_limits(sftp: &Session, offered: bool) -> Result<Limits, SftpError> {
+    match offered {
+        true => Ok(sftp.limits().await?.into()),
+        false => Ok(Limits::default()),
     }
 }
 
@@ -227,6 +236,10 @@ fn refused(place: &str, error: LinkError) -> ApiError {
             place,
             format!("{place} offers no {kind:?} algorithm that is still considered safe; update its SSH server."),
         ),
+        // The line was there and was closed before the login: so does a server with too many logins under way (MaxStartups).
+        LinkError::Ssh(error @ (russh::Error::Disconnect | russh::Error::HUP | russh::Error::IO(_))) => {
+            ApiError { retry_after_s: Some(TURNED_AWAY_S), ..unreachable(place, format!("it hung up before the login: {error}")) }
+        }
         LinkError::Ssh(error) => unreachable(place, error),
     }
 }

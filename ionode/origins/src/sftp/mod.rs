@@ -15,7 +15,7 @@ mod walk;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use futures::{stream, StreamExt};
@@ -44,11 +44,13 @@ pub struct Timing {
     pub connect_s: u64,
     pub request_s: u64,
     pub keepalive_s: u64,
+    /// After a further connection was refused (MaxStartups, a firewall).
+    pub grow_again: Duration,
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        Self { connect_s: 30, request_s: 60, keepalive_s: 10 }
+        Self { connect_s: 30, request_s: 60, keepalive_s: 10, grow_again: Duration::from_secs(30) }
     }
 }
 

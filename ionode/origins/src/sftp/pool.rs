@@ -1,6 +1,7 @@
 //! The connections of one origin: none until the first call, then as many as busy transfers want, opened one after another.
 //!
-//! The one rule: a server never sees two of our logins at once, nor more connections than allowed.
+//! The one rule: a server never sees two of our logins at once, nor more connections than allowed; one that turns us away is asked again later,
+//! by one of us for all.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -14,15 +15,30 @@ use super::Timing;
 use crate::config::SftpConfig;
 
 const CONNECTIONS_DEFAULT: usize = 4;
-/// After a refused further connection (MaxStartups, a firewall) the ones at hand are shared for a while.
-const GROW_AGAIN_AFTER: Duration = Duration::from_secs(30);
+/// Before the first connection is asked for again where the server is at its limit of logins (MaxStartups).
+const PAUSES: [Duration; 5] = [
+    Duration::from_millis(300),
+    Duration::from_millis(600),
+    Duration::from_millis(1200),
+    Duration::from_millis(2400),
+    Duration::from_millis(4800),
+];
 
 pub struct Pool {
     config: SftpConfig,
     place: Arc<str>,
     timing: Timing,
     links: Mutex<Vec<Arc<Link>>>,
-    opening: AsyncMutex<Option<Instant>>,
+    door: AsyncMutex<Door>,
+}
+
+/// What was met at the server's door. Who holds it logs in.
+#[derive(Default)]
+struct Door {
+    /// A further connection was refused: the ones at hand are shared for a while.
+    refused_at: Option<Instant>,
+    /// The first one was not to be had: who waited at the door then is told the same.
+    failed: Option<(Instant, ApiError)>,
 }
 
 /// A share in a link; bulk work counts, so that the next transfer finds the least busy one.
@@ -44,7 +60,7 @@ pub enum Work {
 
 impl Pool {
     pub fn new(config: SftpConfig, place: Arc<str>, timing: Timing) -> Self {
-        Self { config, place, timing, links: Mutex::default(), opening: AsyncMutex::new(None) }
+        Self { config, place, timing, links: Mutex::default(), door: AsyncMutex::default() }
     }
 
     pub fn connections_max(&self) -> usize {
@@ -55,14 +71,29 @@ impl Pool {
         if let Some(found) = self.least_busy() {
             return Ok(self.shared(work, found));
         }
-        let one_at_a_time = self.opening.lock().await;
-        match self.least_busy() {
-            Some(found) => {
-                drop(one_at_a_time);
-                Ok(self.shared(work, found))
-            }
-            None => self.open().await,
+        let came = Instant::now();
+        let mut door = self.door.lock().await;
+        if let Some(found) = self.least_busy() {
+            drop(door);
+            return Ok(self.shared(work, found));
         }
+        if let Some((_, error)) = door.failed.as_ref().filter(|(at, _)| *at > came) {
+            return Err(error.clone());
+        }
+        let opened = self.open_patiently().await;
+        door.failed = opened.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        opened
+    }
+
+    async fn open_patiently(&self) -> Result<Lease, ApiError> {
+        for pause in PAUSES {
+            match self.open().await {
+                // Other nodes are turned away at the same time: they must not all come back at the same time.
+                Err(error) if error.retry_after_s.is_some() => tokio::time::sleep(pause.mul_f64(0.5 + rand::random::<f64>())).await,
+                opened => return opened,
+            }
+        }
+        self.open().await
     }
 
     /// Bulk work beside other work is worth one more connection, for those who come next: a login takes many round trips, and waiting for
@@ -86,18 +117,18 @@ impl Pool {
 
     /// One more connection, unless one is being opened already or was refused lately.
     async fn grow(&self) -> Option<Lease> {
-        let mut refused_at = self.opening.try_lock().ok()?;
-        if refused_at.is_some_and(|at| at.elapsed() < GROW_AGAIN_AFTER) || self.alive() >= self.connections_max() {
+        let mut door = self.door.try_lock().ok()?;
+        if door.refused_at.is_some_and(|at| at.elapsed() < self.timing.grow_again) || self.alive() >= self.connections_max() {
             return None;
         }
         match self.open().await {
             Ok(lease) => {
-                *refused_at = None;
+                door.refused_at = None;
                 Some(lease)
             }
             Err(error) => {
                 tracing::warn!(origin = &*self.place, code = error.code, "a further connection was refused; the open ones are shared");
-                *refused_at = Some(Instant::now());
+                door.refused_at = Some(Instant::now());
                 None
             }
         }

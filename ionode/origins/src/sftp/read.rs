@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Shared};
 use futures::stream::BoxStream;
 use futures::{stream, FutureExt, StreamExt, TryStreamExt};
 use russh_sftp::client::error::Error as SftpError;
@@ -53,8 +53,8 @@ pub async fn fetch(site: &Arc<Site>, expected: &Entry, ranges: &[Range<u64>], si
     let lease = site.pool.lease(Work::Bulk).await?;
     let link = lease.link.clone();
     let pieces = pieces(expected, ranges, link.read_bytes)?;
-    if pieces.len() <= SMALL_PIECES {
-        return small(site, &link, expected, &remote, pieces, sink).await;
+    if pieces.len() <= SMALL_PIECES && small(site, &link, expected, &remote, &pieces, sink).await? {
+        return Ok(());
     }
     let job = Job { site, expected, remote, queue: Mutex::new(pieces.into()), sink };
     let wanted: u64 = ranges.iter().map(|range| range.end - range.start).sum();
@@ -74,40 +74,40 @@ pub async fn fetch(site: &Arc<Site>, expected: &Entry, ranges: &[Range<u64>], si
 }
 
 /// Two round trips: the open, then all the rest at once. A server answers requests for one file in the order they were sent in (section 7 of
-/// the protocol's draft), so the file is looked at before and after its bytes were read all the same.
+/// the protocol's draft), so the file that was read is looked at after its bytes were: it had the token when it was first looked at, and has
+/// it still. `false`: not every answer was whole, so nothing was taken of them; a server may do so, and it is asked again piece by piece.
 async fn small(
     site: &Arc<Site>,
     link: &Arc<Link>,
     expected: &Entry,
     remote: &str,
-    pieces: Vec<Range<u64>>,
+    pieces: &[Range<u64>],
     sink: &dyn Sink,
-) -> Result<(), ApiError> {
+) -> Result<bool, ApiError> {
     let path = expected.path.as_str();
     let bytes = pieces.iter().map(|piece| piece.end - piece.start).sum();
     let opened = Opened::file(link, remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, path))?;
     let flight = site.pace.fly(bytes, sink.urgency()).await;
-    let reads = futures::future::join_all(pieces.into_iter().map(|piece| {
-        let offset = piece.start;
-        read_piece(site, &opened, path, piece).map(move |read| read.map(|chunk| (offset, chunk)))
-    }));
+    let handle = opened.handle.clone();
+    let read = |piece: &Range<u64>| link.sftp.read(handle.clone(), piece.start, (piece.end - piece.start) as u32);
+    let reads = futures::future::join_all(pieces.iter().map(read));
     // Polled in this order, and each sends its request when it is first polled.
-    let (before, read, after) = futures::join!(link.sftp.fstat(opened.handle.clone()), reads, site.stat_on(link, path));
+    let (read, after, _) = futures::join!(reads, link.sftp.fstat(handle.clone()), opened.close());
     flight.landed();
-    if !link.is_alive() {
-        return Err(read.into_iter().find_map(Result::err).unwrap_or_else(|| link.lost(path)));
+    let after = after.map_err(|error| link.failure(error, path))?;
+    site.same_token(expected, &site.entry(path, &after.attrs).ok_or_else(|| failure::not_found(path, &site.place))?)?;
+    let mut chunks = Vec::with_capacity(pieces.len());
+    for (piece, read) in pieces.iter().zip(read) {
+        match read {
+            Ok(data) if data.data.len() as u64 == piece.end - piece.start => chunks.push((piece.start, Bytes::from(data.data))),
+            Ok(_) | Err(SftpError::Status(_)) => return Ok(false),
+            Err(error) => return Err(link.failure(error, path)),
+        }
     }
-    let before = before.map_err(|error| link.failure(error, path))?;
-    site.same_token(expected, &site.entry(path, &before.attrs).ok_or_else(|| failure::not_found(path, &site.place))?)?;
-    let read: Result<Vec<_>, _> = read.into_iter().collect();
-    match after {
-        Ok(found) => site.same_token(expected, &found)?,
-        Err(error) => return Err(read.err().unwrap_or(error)),
-    }
-    for (offset, chunk) in read? {
+    for (offset, chunk) in chunks {
         sink.write_at(offset, chunk).await?;
     }
-    Ok(())
+    Ok(true)
 }
 
 impl Job<'_> {
@@ -137,40 +137,55 @@ impl Job<'_> {
     }
 
     async fn lane(&self, lease: Lease) -> Result<(), ApiError> {
-        let path = self.expected.path.as_str();
-        let opened = open_expected(self.site, &lease.link, self.expected, &self.remote).await?;
-        let reading = self.asked().map(|(piece, flight)| async {
-            let (offset, chunk) = (piece.start, read_piece(self.site, &opened, path, piece).await?);
-            flight.landed();
-            self.sink.write_at(offset, chunk).await
-        });
-        reading.buffer_unordered(IN_FLIGHT).try_for_each(|()| async { Ok(()) }).await
+        let (path, link) = (self.expected.path.as_str(), &lease.link);
+        let opened = Opened::file(link, &self.remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, path))?;
+        let looked = look(self.site, &opened, self.expected).boxed().shared();
+        let reading = self.asked().map(|(piece, flight)| self.read(&opened, piece, flight, looked.clone()));
+        let reading = reading.buffer_unordered(IN_FLIGHT).try_for_each(|()| std::future::ready(Ok(())));
+        // Polled in this order: the look is asked for first.
+        futures::future::try_join(looked.clone(), reading).await.map(|_| ())
+    }
+
+    /// Asked for behind the look at the file, not after its answer, and counts only then.
+    async fn read(&self, opened: &Opened, piece: Range<u64>, flight: Flight, looked: Looked<'_>) -> Result<(), ApiError> {
+        let offset = piece.start;
+        let chunk = read_piece(self.site, &opened.link, &opened.handle, &self.expected.path, piece).await?;
+        flight.landed();
+        looked.await?;
+        self.sink.write_at(offset, chunk).await
     }
 }
 
-pub async fn open_expected(site: &Site, link: &Arc<Link>, expected: &Entry, remote: &str) -> Result<Opened, ApiError> {
+type Looked<'a> = Shared<BoxFuture<'a, Result<(), ApiError>>>;
+
+/// Whether what was opened is what is expected.
+async fn look(site: &Site, opened: &Opened, expected: &Entry) -> Result<(), ApiError> {
     let path = expected.path.as_str();
-    let opened = Opened::file(link, remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, path))?;
-    let attributes = link.sftp.fstat(opened.handle.clone()).await.map_err(|error| link.failure(error, path))?;
+    let attributes = opened.link.sftp.fstat(opened.handle.clone()).await.map_err(|error| opened.link.failure(error, path))?;
     match site.entry(path, &attributes.attrs) {
-        Some(found) => site.same_token(expected, &found).map(|()| opened),
+        Some(found) => site.same_token(expected, &found),
         None => Err(failure::not_found(path, &site.place)),
     }
 }
 
+pub async fn open_expected(site: &Site, link: &Arc<Link>, expected: &Entry, remote: &str) -> Result<Opened, ApiError> {
+    let opened = Opened::file(link, remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, &expected.path))?;
+    look(site, &opened, expected).await.map(|()| opened)
+}
+
 /// A server may answer with less than was asked for; the rest is asked again.
-async fn read_piece(site: &Site, opened: &Opened, path: &str, piece: Range<u64>) -> Result<Bytes, ApiError> {
+async fn read_piece(site: &Site, link: &Link, handle: &str, path: &str, piece: Range<u64>) -> Result<Bytes, ApiError> {
     let mut chunk: Vec<u8> = Vec::new();
     loop {
         let start = piece.start + chunk.len() as u64;
-        match opened.link.sftp.read(opened.handle.clone(), start, (piece.end - start) as u32).await {
+        match link.sftp.read(handle.to_owned(), start, (piece.end - start) as u32).await {
             Ok(data) if data.data.is_empty() => return Err(failure::short_read(path, &site.place, start)),
             Ok(data) if chunk.is_empty() => chunk = data.data,
             Ok(data) => chunk.extend(data.data),
             Err(SftpError::Status(status)) if status.status_code == StatusCode::Eof => {
                 return Err(failure::short_read(path, &site.place, start))
             }
-            Err(error) => return Err(opened.link.failure(error, path)),
+            Err(error) => return Err(link.failure(error, path)),
         }
         match (piece.end - piece.start).cmp(&(chunk.len() as u64)) {
             std::cmp::Ordering::Equal => return Ok(Bytes::from(chunk)),
@@ -187,7 +202,7 @@ pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64, urg
     let paced = |start: u64| async move {
         let piece = start..(start + step).min(size_bytes);
         let flight = site.pace.fly(piece.end - piece.start, urgency.clone()).await;
-        let chunk = read_piece(site, opened, path, piece).await?;
+        let chunk = read_piece(site, &opened.link, &opened.handle, path, piece).await?;
         flight.landed();
         Ok::<_, ApiError>(chunk)
     };
