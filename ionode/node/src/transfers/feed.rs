@@ -102,6 +102,7 @@ pub(super) async fn unchanged(origin: &dyn Origin, entry: &Entry) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use stager_core::stripes::Share;
+    use stager_origins::{open, FileConfig, OriginConfig};
 
     use super::*;
 
@@ -125,5 +126,25 @@ mod tests {
         assert!(!packed.urgency().is_urgent());
         sink.0.set(true);
         assert!(packed.urgency().is_urgent());
+    }
+
+    #[tokio::test]
+    async fn what_is_complete_already_is_looked_at_again() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("f"), b"one").unwrap();
+        let config = FileConfig { base_path: place.path().to_owned(), bandwidth_bytes_per_s_max: None };
+        let origin = open(&OriginConfig::File(config)).unwrap();
+        let entry = origin.stat("f").await.unwrap();
+        let layout = Layout::new(Share { index: 0, count: 2, stripe_bytes: 4 << 20 }, entry.size_bytes, "f").unwrap();
+        let whole = OriginFeed { origin: origin.clone(), entry: entry.clone() };
+        let stripes = StripeFeed { whole: OriginFeed { origin, entry }, layout };
+        let feeds: [&dyn Feed; 2] = [&whole, &stripes];
+        for feed in feeds {
+            assert!(feed.look_again().await.is_ok());
+        }
+        std::fs::write(place.path().join("f"), b"three").unwrap();
+        for feed in feeds {
+            assert_eq!(feed.look_again().await.unwrap_err().code, "source_changed");
+        }
     }
 }

@@ -15,6 +15,7 @@ pub mod push;
 mod request;
 pub mod run;
 mod small;
+mod together;
 mod upload;
 
 use std::collections::hash_map::Entry;
@@ -49,13 +50,15 @@ pub struct Transfers {
     desk: Mutex<Desk>,
     tracker: TaskTracker,
     pushes: push::Pushes,
+    together: together::Together,
     /// What the queue's times count from.
     begun: Instant,
 }
 
 impl Default for Transfers {
     fn default() -> Self {
-        Self { desk: Mutex::default(), tracker: TaskTracker::default(), pushes: push::Pushes::default(), begun: Instant::now() }
+        let (pushes, together) = (push::Pushes::default(), together::Together::default());
+        Self { desk: Mutex::default(), tracker: TaskTracker::default(), pushes, together, begun: Instant::now() }
     }
 }
 

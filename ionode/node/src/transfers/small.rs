@@ -19,6 +19,7 @@ use super::feed::{unchanged, ORIGIN_STALL as STALL};
 use super::fetch::{judge, Witness};
 use super::partial::{misplaced, short};
 use super::run::{watched, Job, Moved};
+use super::together;
 use crate::node::Node;
 use crate::store::digest::Hasher;
 use crate::wire::{ExpectedCopy, FetchRequest};
@@ -76,7 +77,7 @@ pub(super) async fn fetch(
     let mut hasher = Hasher::with(arrival::also(origin, &said, &request.expected));
     hasher.update(&content);
     let (replica, verified) = judge(node, job, request, Witness { origin, entry, said }, hasher.finish()).await?;
-    node.store.commit([(&replica, Some(Bytes::from(content)))], &[], Vec::new()).await?;
+    together::commit(node, &replica, Bytes::from(content)).await?;
     node.books().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     chain.tell_of(&replica, Some(identity)).await?;
     Ok(Moved { replica, bytes_moved: size_bytes, verified, chain })
