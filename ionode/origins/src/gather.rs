@@ -3,6 +3,7 @@
 //! The one rule: bytes of the span that was asked for go on in their order, each once, and nothing beyond it does.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use stager_core::error::ApiError;
@@ -10,6 +11,8 @@ use stager_core::error::ApiError;
 use crate::{failure, Sink};
 
 const PIECE_BYTES: usize = 512 << 10;
+/// On a slow line: who waits for bytes sees that some come.
+const HELD_MAX: Duration = Duration::from_millis(250);
 
 pub struct Gather<'a> {
     sink: &'a dyn Sink,
@@ -20,11 +23,12 @@ pub struct Gather<'a> {
     handed_on: u64,
     end: u64,
     held: BytesMut,
+    held_since: Instant,
 }
 
 impl<'a> Gather<'a> {
     pub fn new(sink: &'a dyn Sink, span: Range<u64>, path: &'a str, place: &'a str) -> Self {
-        Self { sink, path, place, handed_on: span.start, end: span.end, held: BytesMut::new() }
+        Self { sink, path, place, handed_on: span.start, end: span.end, held: BytesMut::new(), held_since: Instant::now() }
     }
 
     /// What lies before it has come.
@@ -44,9 +48,10 @@ impl<'a> Gather<'a> {
         }
         if self.held.is_empty() {
             self.held.reserve(left.min(PIECE_BYTES as u64) as usize);
+            self.held_since = Instant::now();
         }
         self.held.extend_from_slice(chunk);
-        match self.is_full() || self.held.len() >= PIECE_BYTES {
+        match self.is_full() || self.held.len() >= PIECE_BYTES || self.held_since.elapsed() >= HELD_MAX {
             true => self.hand_on().await,
             false => Ok(()),
         }
@@ -114,5 +119,16 @@ mod tests {
         assert!(gather.take(b"defghi").await.is_err());
         gather.take(b"defgh").await.unwrap();
         assert_eq!(seen.spans(), [(0, 3), (3, 5)]);
+    }
+
+    #[tokio::test]
+    async fn what_comes_slowly_is_not_held_until_there_is_much_of_it() {
+        let seen = Seen::default();
+        let mut gather = Gather::new(&seen, 0..1 << 20, "f", "here");
+        gather.take(b"abc").await.unwrap();
+        assert!(seen.spans().is_empty());
+        tokio::time::sleep(HELD_MAX).await;
+        gather.take(b"de").await.unwrap();
+        assert_eq!(seen.spans(), [(0, 5)]);
     }
 }

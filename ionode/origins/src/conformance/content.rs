@@ -136,15 +136,17 @@ pub async fn damaged_local_content_is_refused(place: &dyn Place) {
 
 pub async fn a_changed_source_is_noticed(place: &dyn Place) {
     let origin = place.origin();
-    there(place, "changed/file", &content(60, 5000)).await;
-    let old = origin.stat("changed/file").await.unwrap();
-    place.write_behind("changed/file", &content(61, 5001)).await;
-    let (memory, whole) = (Memory::new(old.size_bytes), 0..old.size_bytes);
-    assert_eq!(code(origin.fetch(&old, &[whole], &memory).await), "source_changed");
-    assert_eq!(memory.count(), 0, "bytes of the new content were passed on as the old one's");
-    let new = origin.stat("changed/file").await.unwrap();
-    assert_ne!(new.token, old.token);
-    assert!(get(&*origin, &new).await.unwrap() == content(61, 5001));
+    for (path, size_bytes) in [("changed/file", 5000), ("changed/file that is larger", 6_000_000)] {
+        there(place, path, &content(60, size_bytes)).await;
+        let old = origin.stat(path).await.unwrap();
+        place.write_behind(path, &content(61, size_bytes + 1)).await;
+        let (memory, whole) = (Memory::new(old.size_bytes), 0..old.size_bytes);
+        assert_eq!(code(origin.fetch(&old, &[whole], &memory).await), "source_changed");
+        assert_eq!(memory.count(), 0, "bytes of the new content were passed on as the old one's");
+        let new = origin.stat(path).await.unwrap();
+        assert_ne!(new.token, old.token);
+        assert!(get(&*origin, &new).await.unwrap() == content(61, size_bytes + 1));
+    }
 }
 
 /// Changes the file when the first bytes arrive.
