@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -163,3 +164,43 @@ def test_a_stock_sshd_refuses_nothing_and_small_files_fill_the_line(net: Network
     assert 1 <= log.count("Starting session: subsystem 'sftp'") <= 4
     # 3.1 s by the line, 108 s by six round trips for one file after the other.
     assert taken_s < 12, f"{taken_s:.1f} s"
+
+
+@pytest.fixture
+def crowded(net: Network, short_dir: Path, memory_dir: Path) -> Iterator[Sshd]:
+    """Three logins at once are welcome, more than six are not."""
+    (short_dir / "ssh").mkdir(mode=0o700)
+    with running_sshd(short_dir / "ssh", memory_dir / "data", where=net.host("lab", wan=LINE), max_startups="3:50:6") as server:
+        yield server
+
+
+def turned_away(server: Sshd) -> int:
+    assert server.server is not None
+    return server.server.log_text().count("drop connection")
+
+
+def test_nodes_at_one_crowded_sshd_get_all_files_and_do_not_hammer(net: Network, crowded: Sshd, ionode: Callable[..., IoNode]) -> None:
+    """Strangers who never log in stand in the door when the nodes come, and go away later."""
+    sizes = {f"f{number:04d}": 65_536 for number in range(200)} | {f"large{number}": 8_000_000 for number in range(4)}
+    make(crowded.data, sizes)
+    nodes = [ionode(where=net.host(f"node{number}")) for number in range(4)]
+    for node in nodes:
+        node.do("PUT", "/v1/origins/o", crowded.origin())
+    with crowded.where.inside():
+        strangers = [socket.create_connection((crowded.where.address, crowded.port)) for _ in range(40)]
+    wait_until(lambda: turned_away(crowded) >= 30, "six strangers in the door", 20)
+    before = turned_away(crowded)
+    for number, node in enumerate(nodes):
+        for name in list(sizes)[number::4]:
+            entry = {"path": name, "size_bytes": sizes[name], "token": f"m=1700000000;s={sizes[name]}"}
+            fetch(node, entry, 5)
+    wait_until(lambda: turned_away(crowded) >= before + 4, "the nodes to be turned away", 20)
+    for stranger in strangers:
+        stranger.close()
+    for number, node in enumerate(nodes):
+        wanted = len(list(sizes)[number::4])
+        assert {event["kind"] for event in ends(node, wanted)} == {"transfer_done"}
+    # Each node knocks a few times for its first connection, with growing pauses, and now and then for one more.
+    assert turned_away(crowded) - before <= 24, f"{turned_away(crowded) - before} times"
+    log = crowded.server.log_text() if crowded.server else ""
+    assert 4 <= log.count("Starting session: subsystem 'sftp'") <= 16

@@ -36,12 +36,14 @@ def is_locked(user: str, shadow: Path = Path("/etc/shadow")) -> bool:
 
 @dataclass
 class Sshd:
-    """`directory` holds keys and logs, `data` is what it serves. `sftp_only`: ForceCommand internal-sftp, so no shell."""
+    """`directory` holds keys and logs, `data` is what it serves. `sftp_only`: ForceCommand internal-sftp, so no shell.
+    `max_startups`: its limits, where they are not the stock ones."""
 
     directory: Path
     data: Path
     sftp_only: bool = False
     where: Where = HERE
+    max_startups: str = "10:30:100"
 
     def __post_init__(self) -> None:
         self.user = getpass.getuser()
@@ -74,6 +76,7 @@ class Sshd:
             "StrictModes no",
             f"UsePAM {'yes' if is_locked(self.user) else 'no'}",
             "LogLevel VERBOSE",
+            f"MaxStartups {self.max_startups}",
             f"Subsystem sftp {subsystem}",
         ]
         if self.sftp_only:
@@ -164,8 +167,10 @@ class Sshd:
 
 
 @contextlib.contextmanager
-def running_sshd(directory: Path, data: Path | None = None, *, sftp_only: bool = False, where: Where = HERE) -> Iterator[Sshd]:
-    server = Sshd(directory, data or directory / "data", sftp_only, where)
+def running_sshd(
+    directory: Path, data: Path | None = None, *, sftp_only: bool = False, where: Where = HERE, max_startups: str = "10:30:100"
+) -> Iterator[Sshd]:
+    server = Sshd(directory, data or directory / "data", sftp_only, where, max_startups)
     server.start()
     try:
         yield server
