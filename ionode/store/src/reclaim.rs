@@ -2,7 +2,7 @@
 //!
 //! The one rule: a segment goes only when nothing in the index points into it and what it held is on disk elsewhere.
 
-use std::sync::{mpsc, Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use crate::failure::at;
 use crate::format::SEGMENT_HEADER_BYTES;
 use crate::segments::{Scanner, Segment};
+use crate::turns::Turns;
 use crate::writer::{gone, Message, Moving};
 use crate::Shared;
 
@@ -48,13 +49,13 @@ impl Stopping {
 
 pub fn start(
     shared: Arc<Shared>,
-    sender: mpsc::Sender<Message>,
+    turns: Arc<Turns>,
     stopping: Arc<Stopping>,
 ) -> Result<std::thread::JoinHandle<()>, ApiError> {
     let directory = shared.directory.clone();
     let work = move || {
         while !stopping.wait(LOOK_EVERY) {
-            if let Err(error) = round(&shared, &sender, &stopping) {
+            if let Err(error) = round(&shared, &turns, &stopping) {
                 tracing::warn!(%error, "a round of collecting garbage stopped early; the next one goes on");
             }
         }
@@ -63,22 +64,22 @@ pub fn start(
 }
 
 /// Gives back every segment that is worth it.
-pub fn round(shared: &Shared, sender: &mpsc::Sender<Message>, stopping: &Stopping) -> Result<(), ApiError> {
+pub fn round(shared: &Shared, turns: &Turns, stopping: &Stopping) -> Result<(), ApiError> {
     if newest_is_garbage(shared)? {
-        ask(sender, |answer| Message::RollOver { answer })?;
+        ask(turns, |answer| Message::RollOver { answer })?;
     }
     while let Some(segment) = victim(shared)? {
-        if !empty(shared, sender, stopping, &segment)? {
+        if !empty(shared, turns, stopping, &segment)? {
             return Ok(());
         }
-        ask(sender, |answer| Message::Drop { segment: segment.header.number, answer })?;
+        ask(turns, |answer| Message::Drop { segment: segment.header.number, answer })?;
     }
     Ok(())
 }
 
-fn ask(sender: &mpsc::Sender<Message>, message: impl FnOnce(oneshot::Sender<Result<(), ApiError>>) -> Message) -> Result<(), ApiError> {
+fn ask(turns: &Turns, message: impl FnOnce(oneshot::Sender<Result<(), ApiError>>) -> Message) -> Result<(), ApiError> {
     let (answer, answered) = oneshot::channel();
-    sender.send(message(answer)).map_err(|_| gone())?;
+    turns.send(message(answer))?;
     answered.blocking_recv().map_err(|_| gone())?
 }
 
@@ -110,7 +111,7 @@ fn victim(shared: &Shared) -> Result<Option<Arc<Segment>>, ApiError> {
 }
 
 /// Moves what still counts; `false`: it was told to stop.
-fn empty(shared: &Shared, sender: &mpsc::Sender<Message>, stopping: &Stopping, segment: &Segment) -> Result<bool, ApiError> {
+fn empty(shared: &Shared, turns: &Turns, stopping: &Stopping, segment: &Segment) -> Result<bool, ApiError> {
     let number = segment.header.number;
     let used = shared.tally.lock().expect("nobody panics here").uses.get(&number).copied().unwrap_or_default();
     if used.live_bytes == 0 && shared.segments.oldest_number() == Some(number) {
@@ -134,7 +135,7 @@ fn empty(shared: &Shared, sender: &mpsc::Sender<Message>, stopping: &Stopping, s
             bytes += entry.log_bytes();
             moving.push(Moving { entry, value, segment: number, offset: range.start });
             if bytes >= MOVE_BYTES {
-                hand_over(sender, std::mem::take(&mut moving))?;
+                hand_over(turns, std::mem::take(&mut moving))?;
                 bytes = 0;
             }
         }
@@ -142,10 +143,10 @@ fn empty(shared: &Shared, sender: &mpsc::Sender<Message>, stopping: &Stopping, s
             return Ok(false);
         }
     }
-    hand_over(sender, moving)?;
+    hand_over(turns, moving)?;
     Ok(true)
 }
 
-fn hand_over(sender: &mpsc::Sender<Message>, moving: Vec<Moving>) -> Result<(), ApiError> {
-    ask(sender, |answer| Message::Move { moving, answer })
+fn hand_over(turns: &Turns, moving: Vec<Moving>) -> Result<(), ApiError> {
+    ask(turns, |answer| Message::Move { moving, answer })
 }

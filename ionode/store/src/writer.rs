@@ -3,9 +3,9 @@
 //! The one rule: a caller is answered as done only when its frame is on disk and in the index.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{mpsc, Arc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -89,16 +89,7 @@ pub struct Position {
     pub version: u64,
 }
 
-pub fn start(shared: Arc<Shared>, position: Position, receiver: mpsc::Receiver<Message>) -> Result<std::thread::JoinHandle<()>, ApiError> {
-    let directory = shared.directory.clone();
-    let writer = Writer { shared, position, unsynced_since: None, mend_after: Instant::now() };
-    std::thread::Builder::new()
-        .name("log".into())
-        .spawn(move || writer.run(&receiver))
-        .map_err(at("starting the writer of", &directory))
-}
-
-struct Writer {
+pub struct Writer {
     shared: Arc<Shared>,
     position: Position,
     unsynced_since: Option<Instant>,
@@ -139,48 +130,44 @@ impl Group {
 }
 
 impl Writer {
-    fn run(mut self, receiver: &mpsc::Receiver<Message>) {
-        let mut held = None;
-        loop {
-            let message = match held.take() {
-                Some(message) => message,
-                None => match self.wait(receiver) {
-                    Some(message) => message,
-                    None => continue,
-                },
-            };
-            match message {
-                Message::Write(first) => held = self.write_group(first, receiver),
-                Message::Move { moving, answer } => drop(answer.send(self.move_entries(moving))),
-                Message::Drop { segment, answer } => drop(answer.send(self.drop_segment(segment))),
-                Message::RollOver { answer } => drop(answer.send(self.roll_over())),
-                Message::Stop => break,
-            }
-        }
-        if let Err(error) = self.sync() {
-            tracing::error!(%error, "the log could not be synced at the end");
+    pub fn new(shared: Arc<Shared>, position: Position) -> Self {
+        Self { shared, position, unsynced_since: None, mend_after: Instant::now() }
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.shared.directory
+    }
+
+    /// In how long there is something to do even if nobody asks.
+    pub fn due(&self) -> Option<Duration> {
+        match (self.shared.options.sync, self.unsynced_since) {
+            _ if self.is_failing() => Some(MEND_EVERY),
+            (Sync::Within(most), Some(since)) => Some(most.saturating_sub(since.elapsed())),
+            _ => None,
         }
     }
 
-    /// The next message; `None` after a pause in which what was due was done.
-    fn wait(&mut self, receiver: &mpsc::Receiver<Message>) -> Option<Message> {
-        let failing = self.is_failing();
-        let due = match (self.shared.options.sync, self.unsynced_since) {
-            _ if failing => Some(MEND_EVERY),
-            (Sync::Within(most), Some(since)) => Some(most.saturating_sub(since.elapsed())),
-            _ => None,
-        };
-        let Some(due) = due else { return Some(receiver.recv().unwrap_or(Message::Stop)) };
-        match receiver.recv_timeout(due) {
-            Ok(message) => Some(message),
-            Err(mpsc::RecvTimeoutError::Disconnected) => Some(Message::Stop),
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                let done = if failing { self.mend_if_due().map(drop) } else { self.sync() };
-                if let Err(error) = done {
-                    tracing::error!(%error, "the log cannot be written");
-                }
-                None
-            }
+    /// What was due.
+    pub fn catch_up(&mut self) {
+        let done = if self.is_failing() { self.mend_if_due().map(drop) } else { self.sync() };
+        if let Err(error) = done {
+            tracing::error!(%error, "the log cannot be written");
+        }
+    }
+
+    /// Everything but writes, which come in groups.
+    pub fn perform(&mut self, message: Message) {
+        match message {
+            Message::Move { moving, answer } => drop(answer.send(self.move_entries(moving))),
+            Message::Drop { segment, answer } => drop(answer.send(self.drop_segment(segment))),
+            Message::RollOver { answer } => drop(answer.send(self.roll_over())),
+            Message::Write(_) | Message::Stop => unreachable!("who has the writer does these itself"),
+        }
+    }
+
+    pub fn end(&mut self) {
+        if let Err(error) = self.sync() {
+            tracing::error!(%error, "the log could not be synced at the end");
         }
     }
 
@@ -188,11 +175,10 @@ impl Writer {
         matches!(*self.shared.health.lock().expect("nobody panics here"), Health::Failing(_))
     }
 
-    /// Returns a message that was taken and does not belong to the group.
-    fn write_group(&mut self, first: Submission, receiver: &mpsc::Receiver<Message>) -> Option<Message> {
+    /// `first` and those that come after it, in one frame.
+    pub fn write_group(&mut self, first: Submission, mut more: impl FnMut() -> Option<Submission>) {
         let mut group = Group::default();
         let mut answers = Vec::new();
-        let mut held = None;
         let mut next = Some(first);
         let (mut ops, mut bytes) = (0, 0);
         let healthy = self.mend_if_due();
@@ -208,11 +194,7 @@ impl Writer {
             if ops >= GROUP_OPS || bytes >= GROUP_BYTES {
                 break;
             }
-            match receiver.try_recv() {
-                Ok(Message::Write(submission)) => next = Some(submission),
-                Ok(other) => held = Some(other),
-                Err(_) => {}
-            }
+            next = more();
         }
         let written = match healthy {
             Ok(index) if !group.entries.is_empty() => {
@@ -224,7 +206,6 @@ impl Writer {
             // A caller that was cancelled no longer listens; what it wrote stands all the same.
             let _ = answer.send(written.clone().and(decided));
         }
-        held
     }
 
     fn decide(&mut self, index: &Index, group: &mut Group, ops: Vec<Op>, whole: bool) -> Result<Vec<Done>, ApiError> {
