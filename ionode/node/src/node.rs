@@ -42,6 +42,13 @@ pub struct Cause {
     pub command_id: Option<String>,
 }
 
+impl Cause {
+    /// Every line that is written for a call names it. A call that mostly has nothing to tell makes one when it has.
+    pub fn span(&self, method: &'static str, path: &'static str) -> tracing::Span {
+        tracing::info_span!("call", method, path, command_id = self.command_id, epoch = self.epoch)
+    }
+}
+
 pub struct Books {
     pub index: Index,
     pub events: EventBuffer<Event>,
@@ -224,6 +231,17 @@ impl Node {
         event
     }
 
+    /// As many of one cause, one after the other.
+    pub fn emit_all(&self, cause: &Cause, facts: impl Iterator<Item = Fact>) {
+        let mut books = self.books();
+        let event = |seq, fact| Event { seq, epoch: cause.epoch, command_id: cause.command_id.clone(), fact };
+        let last = facts.map(|fact| books.events.push(|seq| event(seq, fact)).seq).last();
+        drop(books);
+        if let Some(last) = last {
+            self.newest_event.send_modify(|newest| *newest = (*newest).max(last));
+        }
+    }
+
     pub fn emit_corrupt(&self, cause: &Cause, key: &ReplicaKey, what: &str) {
         let message = format!("replica {key} {what}; it is quarantined and has to be made again");
         let error = ApiError::corrupt("checksum_mismatch", &key.file_id, message);
@@ -262,6 +280,16 @@ impl Node {
     /// Grants space; partials that nobody works on make room for it.
     pub fn reserve(&self, holder: Holder, subject: &str, bytes: u64) -> Result<(), ApiError> {
         self.reserve_with(holder, subject, bytes, |_| None).map(drop)
+    }
+
+    /// As `reserve`, for who has no span unless there is something to tell.
+    pub fn reserve_in(&self, span: impl FnOnce() -> tracing::Span, holder: Holder, subject: &str, bytes: u64) -> Result<(), ApiError> {
+        let granted = self.books().index.reserve(holder, bytes);
+        let given_up = granted.map_err(|short| no_space(&self.node_id, subject, short))?;
+        if !given_up.is_empty() {
+            span().in_scope(|| given_up.iter().for_each(|key| self.forget_partial_file(key)));
+        }
+        Ok(())
     }
 
     /// As `reserve`, after a partial was claimed; it is idle again if there is no space.

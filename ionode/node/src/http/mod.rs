@@ -13,6 +13,7 @@ mod packs;
 mod push;
 pub mod range;
 mod routes;
+mod whole;
 
 use std::convert::Infallible;
 use std::sync::Arc;

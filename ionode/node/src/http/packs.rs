@@ -13,10 +13,10 @@ use hyper::header::{HeaderValue, CONTENT_TYPE};
 use hyper::{Method, Request, Response};
 use stager_core::error::{ApiError, Class};
 use stager_core::replica::Replica;
-use tracing::Instrument;
 
 use super::answer::{self, Answer};
 use super::gate;
+use super::whole::to_its_end;
 use crate::failure::Failure;
 use crate::node::{Cause, Node, OpenCall};
 use crate::packs::format::{self, About, Ask, NoPack, Reader, Said, Writer, ENTRIES_MAX, MEDIA_TYPE, PACK_BYTES_MAX};
@@ -42,22 +42,20 @@ pub async fn pack(node: Arc<Node>, request: Request<Incoming>) -> Result<Answer,
     let replicas = chain::wanted(&node, &parts.headers)?;
     let room = node.packs.room(length, replicas.as_ref().map_or(0, |wanted| wanted.chain.len())).await;
     let asked = receive(body).await?;
-    let span = tracing::info_span!("call", method = "POST", path = "/v1/packs", command_id = cause.command_id, epoch = cause.epoch);
-    let (worker, asker) = (node.clone(), cause.clone());
-    // To its end, even when its caller hangs up.
-    let working = async move {
-        match replicas {
-            Some(replicas) => chain::perform(&worker, &asker, asked, replicas, room).await,
+    let worker = node.clone();
+    let working = to_its_end(async move {
+        let outcomes = match replicas {
+            Some(replicas) => chain::perform(&worker, &cause, asked, replicas, room).await,
             None => {
-                let outcomes = packs::perform(&worker, &asker, asked).await;
+                let outcomes = packs::perform(&worker, &cause, asked).await;
                 drop(room);
                 outcomes
             }
-        }
-    };
-    let outcomes = tokio::spawn(working.instrument(span))
-        .await
-        .map_err(|error| ApiError::transient("io_error", "node", format!("the call ended early ({error}); look at the node's log")))?;
+        };
+        (outcomes, cause, open)
+    });
+    let early = |_| ApiError::transient("io_error", "node", "the call ended early by a bug; look at the node's log");
+    let (outcomes, cause, open) = working.await.map_err(early)?;
     Ok(sending(node, cause, open, outcomes))
 }
 

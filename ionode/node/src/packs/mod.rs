@@ -28,6 +28,8 @@ use crate::wire::Fact;
 
 use format::{About, Ask, Said, CONTENT_BYTES_MAX, PACK_BYTES_MAX};
 
+/// What the log calls them by.
+const CALL: &str = "/v1/packs";
 /// All packs together that are here and not answered yet hold no more than this; others wait before they are read. Those that go on
 /// through a chain have rooms of their own, by how far they go: so none waits for room at a node whose packs wait for room here.
 const ROOM_BYTES: usize = 128 << 20;
@@ -70,17 +72,21 @@ struct Claims<'a> {
 }
 
 impl Claims<'_> {
-    fn claim(&mut self, key: &ReplicaKey) -> bool {
-        let fresh = self.packs.making.lock().expect("nobody panics here").insert(key.clone());
-        if fresh {
-            self.keys.push(key.clone());
-        }
+    /// Which of them were free until now.
+    fn claim(&mut self, puts: &[Put]) -> Vec<bool> {
+        let mut making = self.packs.making.lock().expect("nobody panics here");
+        let fresh: Vec<bool> = puts.iter().map(|put| making.insert(put.key.clone())).collect();
+        drop(making);
+        self.keys.extend(puts.iter().zip(&fresh).filter(|(_, fresh)| **fresh).map(|(put, _)| put.key.clone()));
         fresh
     }
 }
 
 impl Drop for Claims<'_> {
     fn drop(&mut self) {
+        if self.keys.is_empty() {
+            return;
+        }
         let mut making = self.packs.making.lock().expect("nobody panics here");
         for key in &self.keys {
             making.remove(key);
@@ -108,22 +114,16 @@ struct Put {
 pub async fn perform(node: &Arc<Node>, cause: &Cause, asked: Vec<Result<Ask, ApiError>>) -> Vec<Outcome> {
     let mut outcomes: Vec<Option<Outcome>> = asked.iter().map(|_| None).collect();
     let (mut puts, mut deletes, mut reads) = (Vec::new(), Vec::new(), Vec::new());
-    let mut changed = HashSet::new();
+    let repeated = repeated(&asked);
     for (number, ask) in asked.into_iter().enumerate() {
         match ask {
             Err(error) => outcomes[number] = Some(Outcome::Failed(error)),
-            Ok(Ask::Put { key, .. } | Ask::Delete(key)) if changed.contains(&key) => {
+            Ok(Ask::Put { key, .. } | Ask::Delete(key)) if repeated.contains(&number) => {
                 let message = format!("the pack puts or deletes replica {key} twice; do the second in a pack of its own");
                 outcomes[number] = Some(Outcome::Failed(bad_request(&key.file_id, message)));
             }
-            Ok(Ask::Put { key, executable, blake3, content }) => {
-                changed.insert(key.clone());
-                puts.push(Put { number, key, executable, blake3, content });
-            }
-            Ok(Ask::Delete(key)) => {
-                changed.insert(key.clone());
-                deletes.push((number, key));
-            }
+            Ok(Ask::Put { key, executable, blake3, content }) => puts.push(Put { number, key, executable, blake3, content }),
+            Ok(Ask::Delete(key)) => deletes.push((number, key)),
             Ok(Ask::Get(key)) => reads.push((number, key, true)),
             Ok(Ask::Stat(key)) => reads.push((number, key, false)),
         }
@@ -131,6 +131,19 @@ pub async fn perform(node: &Arc<Node>, cause: &Cause, asked: Vec<Result<Ask, Api
     change(node, cause, puts, deletes, &mut outcomes).await;
     look(node, reads, &mut outcomes);
     outcomes.into_iter().map(|outcome| outcome.expect("every entry is answered")).collect()
+}
+
+/// The numbers of those that change a key which one before them changes.
+fn repeated(asked: &[Result<Ask, ApiError>]) -> HashSet<usize> {
+    if asked.len() < 2 {
+        return HashSet::new();
+    }
+    let mut changed = HashSet::with_capacity(asked.len());
+    let changes = asked.iter().enumerate().filter_map(|(number, ask)| match ask {
+        Ok(Ask::Put { key, .. } | Ask::Delete(key)) => Some((number, key)),
+        _ => None,
+    });
+    changes.filter(|(_, key)| !changed.insert(*key)).map(|(number, _)| number).collect()
 }
 
 fn look(node: &Node, reads: Vec<(usize, ReplicaKey, bool)>, outcomes: &mut [Option<Outcome>]) {
@@ -173,47 +186,50 @@ async fn change(node: &Arc<Node>, cause: &Cause, puts: Vec<Put>, deletes: Vec<(u
     let puts = admitted(node, &mut claims, puts, outcomes);
     let puts = hashed(puts, outcomes).await;
     let holder = Holder::Transfer(format!("pack:{}", node.packs.next.fetch_add(1, Ordering::Relaxed)));
-    let puts = with_space(node, &holder, puts, outcomes);
-    let deletes = hidden(node, deletes, outcomes);
-    let in_files = in_files(node, &deletes).await;
-    let records: Vec<Record> = deletes.iter().map(|(_, key)| Record::Delete { key: key.clone() }).collect();
-    let written = match puts.is_empty() && records.is_empty() {
-        true => Ok(()),
+    let puts = with_space(node, cause, &holder, puts, outcomes);
+    let (delete_numbers, deletes): (Vec<usize>, Vec<ReplicaKey>) = hidden(node, deletes, outcomes).into_iter().unzip();
+    let written = match puts.is_empty() && deletes.is_empty() {
+        true => Ok(Vec::new()),
         false => {
             let commits = puts.iter().map(|(_, replica, content)| (replica, Some(content.clone())));
-            node.store.commit(commits, &records, Vec::new()).await
+            node.store.commit_and_delete(commits, &deletes).await
         }
     };
-    if written.is_ok() {
-        remove_files(node, in_files).await;
-    }
+    let written = match written {
+        Ok(in_files) => {
+            remove_files(node, cause, in_files).await;
+            Ok(())
+        }
+        Err(error) => Err(error),
+    };
+    let (put_numbers, replicas): (Vec<usize>, Vec<Replica>) = puts.into_iter().map(|(number, replica, _)| (number, replica)).unzip();
     let mut books = node.books();
     match &written {
         Ok(()) => {
-            let replicas: Vec<Replica> = puts.iter().map(|(_, replica, _)| replica.clone()).collect();
             books.index.commit(&holder, &replicas);
-            records.iter().for_each(|record| books.index.apply(record));
+            deletes.iter().for_each(|key| books.index.apply(&Record::Delete { key: key.clone() }));
         }
-        Err(_) => deletes.iter().for_each(|(_, key)| books.index.abandon_delete(key)),
+        Err(_) => deletes.iter().for_each(|key| books.index.abandon_delete(key)),
     }
     books.index.space.release(&holder);
     drop(books);
-    for (number, key) in deletes {
+    for number in delete_numbers {
         outcomes[number] = Some(written.clone().map_or_else(Outcome::Failed, |()| Outcome::Said(Said::Deleted)));
-        if written.is_ok() {
-            node.seals.drop(&key);
-            node.emit(cause, Fact::ReplicaDeleted(key));
-        }
     }
-    for (number, ..) in puts {
-        outcomes[number] = Some(written.clone().map_or_else(Outcome::Failed, |()| Outcome::Said(Said::Put { already: false, missing: Vec::new() })));
+    if written.is_ok() {
+        deletes.iter().for_each(|key| node.seals.drop(key));
+        node.emit_all(cause, deletes.into_iter().map(Fact::ReplicaDeleted));
+    }
+    for number in put_numbers {
+        let done = || Outcome::Said(Said::Put { already: false, missing: Vec::new() });
+        outcomes[number] = Some(written.clone().map_or_else(Outcome::Failed, |()| done()));
     }
 }
 
 /// Those that may be made under their key.
 fn admitted(node: &Node, claims: &mut Claims<'_>, puts: Vec<Put>, outcomes: &mut [Option<Outcome>]) -> Vec<Put> {
     let inline_bytes_max = node.store.inline_bytes_max.min(CONTENT_BYTES_MAX as u64);
-    let claimed: Vec<bool> = puts.iter().map(|put| claims.claim(&put.key)).collect();
+    let claimed = claims.claim(&puts);
     // After the claims: a transfer that is accepted from now on finds them.
     let busy = if puts.is_empty() { HashSet::new() } else { node.transfers.being_made() };
     let books = node.books();
@@ -294,15 +310,16 @@ fn hashed_one(put: Put) -> Result<(Replica, Bytes), ApiError> {
 }
 
 /// Those that there is space for, in their order; the holder holds it.
-fn with_space(node: &Node, holder: &Holder, puts: Vec<Made>, outcomes: &mut [Option<Outcome>]) -> Vec<Made> {
+fn with_space(node: &Node, cause: &Cause, holder: &Holder, puts: Vec<Made>, outcomes: &mut [Option<Outcome>]) -> Vec<Made> {
     let together: u64 = puts.iter().map(|(_, replica, _)| replica.size_bytes).sum();
-    if together == 0 || node.reserve(holder.clone(), "pack", together).is_ok() {
+    let reserve = |subject: &str, bytes| node.reserve_in(|| cause.span("POST", CALL), holder.clone(), subject, bytes);
+    if together == 0 || reserve("pack", together).is_ok() {
         return puts;
     }
     let mut held = 0;
     let mut kept = Vec::new();
     for put in puts {
-        match node.reserve(holder.clone(), &put.1.file_id, held + put.1.size_bytes) {
+        match reserve(&put.1.file_id, held + put.1.size_bytes) {
             Ok(()) => {
                 held += put.1.size_bytes;
                 kept.push(put);
@@ -333,27 +350,14 @@ fn hidden(node: &Node, deletes: Vec<(usize, ReplicaKey)>, outcomes: &mut [Option
     deletes.into_iter().filter(begin).collect()
 }
 
-/// Those of them that have files.
-async fn in_files(node: &Arc<Node>, deletes: &[(usize, ReplicaKey)]) -> Vec<ReplicaKey> {
-    if deletes.is_empty() {
-        return Vec::new();
-    }
-    let (worker, keys): (_, Vec<ReplicaKey>) = (node.clone(), deletes.iter().map(|(_, key)| key.clone()).collect());
-    let found = blocking(move || {
-        // What cannot be told has its files looked for.
-        let in_files = |key: &ReplicaKey| !matches!(worker.store.version_in_log(key), Ok(Some(_)));
-        Ok(keys.into_iter().filter(in_files).collect())
-    });
-    found.await.unwrap_or_else(|_| crate::node::give_up("looking for the files of a pack"))
-}
-
-async fn remove_files(node: &Arc<Node>, keys: Vec<ReplicaKey>) {
+async fn remove_files(node: &Arc<Node>, cause: &Cause, keys: Vec<ReplicaKey>) {
     if keys.is_empty() {
         return;
     }
     let worker = node.clone();
     let removed = blocking(move || keys.iter().try_for_each(|key| worker.store.remove_bytes(key)));
     if let Err(error) = removed.await {
+        let _call = cause.span("POST", CALL).entered();
         tracing::warn!(%error, "bytes that a pack deleted could not all be removed; a restart removes them");
     }
 }

@@ -19,7 +19,7 @@ use nix::fcntl::Flock;
 use stager_core::error::ApiError;
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
-use stager_store::{Log, Op, Options, Sync};
+use stager_store::{Done, Log, Op, Options, Sync};
 
 use durability::Durability;
 
@@ -140,6 +140,21 @@ impl Store {
         let commits = replicas.into_iter().map(|(replica, content)| tables::commit(replica, content));
         let ops: Vec<Op> = commits.chain(records.iter().flat_map(tables::ops)).collect();
         self.log.write_all_after(directories, ops).await.map(drop)
+    }
+
+    /// As `commit`, and deletes; returns those of them that may have left files: what was known of them does not lie in the log.
+    pub async fn commit_and_delete(
+        &self,
+        replicas: impl IntoIterator<Item = (&Replica, Option<Bytes>)>,
+        deletes: &[ReplicaKey],
+    ) -> Result<Vec<ReplicaKey>, ApiError> {
+        let commits = replicas.into_iter().map(|(replica, content)| tables::commit(replica, content));
+        let ops: Vec<Op> = commits.chain(deletes.iter().map(tables::delete)).collect();
+        let commits = ops.len() - deletes.len();
+        let done = self.log.write_all(ops).await?;
+        let in_log = |done: &Done| matches!(done, Done::Deleted { before: Some(before) } if tables::in_log(before));
+        let deleted = deletes.iter().zip(done.iter().skip(commits));
+        Ok(deleted.filter(|(_, done)| !in_log(done)).map(|(key, _)| key.clone()).collect())
     }
 
     /// As `write`, from a thread that may wait.

@@ -18,6 +18,9 @@ const EPOCH: &[u8] = b"epoch";
 const IN_FILES: u8 = b'f';
 const IN_LOG: u8 = b'l';
 
+/// About what a replica takes as JSON.
+const META_BYTES: usize = 400;
+
 /// Ids hold no NUL, so no two replicas share a name.
 pub fn name(key: &ReplicaKey) -> Vec<u8> {
     format!("{}\0{}", key.file_id, key.generation).into_bytes()
@@ -35,16 +38,21 @@ fn put(table: u8, key: Vec<u8>, meta: Vec<u8>, value: Bytes, weight_bytes: u64) 
 
 /// `content`: of a small file, to lie in the log itself.
 pub fn commit(replica: &Replica, content: Option<Bytes>) -> Op {
-    let mut meta = vec![if content.is_some() { IN_LOG } else { IN_FILES }];
+    let mut meta = Vec::with_capacity(META_BYTES);
+    meta.push(if content.is_some() { IN_LOG } else { IN_FILES });
     serde_json::to_writer(&mut meta, replica).expect("a replica is plain values");
     put(REPLICAS, name(&replica.key()), meta, content.unwrap_or_default(), replica.size_bytes)
+}
+
+pub fn delete(key: &ReplicaKey) -> Op {
+    Op::Delete { table: REPLICAS, key: name(key), when: When::Any }
 }
 
 /// For commits of content that lies in files.
 pub fn ops(record: &Record) -> Vec<Op> {
     match record {
         Record::Commit { replicas } => replicas.iter().map(|replica| commit(replica, None)).collect(),
-        Record::Delete { key } => vec![Op::Delete { table: REPLICAS, key: name(key), when: When::Any }],
+        Record::Delete { key } => vec![delete(key)],
         Record::Quarantine { key } => vec![Op::Quarantine { table: REPLICAS, key: name(key), when: When::Any }],
         Record::Epoch { epoch } => vec![put(NODE, EPOCH.to_vec(), epoch.to_le_bytes().to_vec(), Bytes::new(), 0)],
         Record::Partial(partial) => {
