@@ -2,6 +2,7 @@
 //!
 //! The one rule: it works in a directory of its own, or under names of its own, which it makes and removes.
 
+mod caller;
 mod calls;
 
 use std::path::{Path, PathBuf};

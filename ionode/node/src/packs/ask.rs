@@ -13,7 +13,7 @@ use crate::blocks;
 use crate::peers::link::{bytes_body, Call, Link, Reply, Term};
 use crate::wire::ReplicasWanted;
 
-const WITHIN: Duration = Duration::from_secs(300);
+pub const WITHIN: Duration = Duration::from_secs(300);
 /// What a pack that is sent in one call carries of contents, both ways; more would not be faster.
 pub const CONTENT_BYTES: u64 = 8 << 20;
 pub const ENTRIES: usize = 4096;
@@ -76,6 +76,17 @@ impl Link {
         let mut reply = self.send(Call { method: "POST", path: "/v1/packs".into(), headers, body: bytes_body(body), term }).await?;
         let entries = self.entries(&mut reply, bytes_max).await?;
         reply.done();
+        self.judged(entries, asks)
+    }
+
+    /// The answers in the body of one, all of which has come.
+    pub fn told(&self, body: &[u8], asks: &[Ask], bytes_max: usize) -> Result<Answers, ApiError> {
+        let mut reader = Reader::new(bytes_max);
+        reader.push(body).map_err(|no_pack| self.misbehaved(&no_pack.to_string()))?;
+        self.judged(reader.finish().map_err(|_| self.lost("a pack was cut short"))?, asks)
+    }
+
+    fn judged(&self, entries: Vec<Option<Bytes>>, asks: &[Ask]) -> Result<Answers, ApiError> {
         if entries.len() != asks.len() {
             return Err(self.misbehaved(&format!("it answered {} entries of {}", entries.len(), asks.len())));
         }

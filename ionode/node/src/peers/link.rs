@@ -3,7 +3,7 @@
 //! The one rule: a node is asked who it is before it is believed, and once more after it could not be reached.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,8 +11,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{AUTHORIZATION, HOST};
-use hyper::{Request, Response, StatusCode};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, HOST};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde::Serialize;
@@ -74,6 +74,16 @@ pub struct Identity {
     pub epoch: u64,
 }
 
+/// A connection of either kind.
+pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+/// What every call to it carries, and what a call in a term of its own differs by.
+struct Known {
+    identity: Identity,
+    headers: HeaderMap,
+}
+
 /// In whose name a call is made: a scheduler's term, or the one that the node itself obeys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Term {
@@ -86,7 +96,7 @@ pub struct Link {
     expected: Option<String>,
     pub address: Address,
     token: Secret,
-    identity: Mutex<Option<Identity>>,
+    known: Mutex<Option<Arc<Known>>>,
     idle: Mutex<Vec<SendRequest<Body>>>,
 }
 
@@ -155,12 +165,12 @@ fn is_outdated(error: &ApiError, term: Term) -> bool {
 
 impl Link {
     pub fn new(expected: Option<String>, address: Address, token: Secret) -> Self {
-        Self { expected, address, token, identity: Mutex::new(None), idle: Mutex::new(Vec::new()) }
+        Self { expected, address, token, known: Mutex::new(None), idle: Mutex::new(Vec::new()) }
     }
 
     /// How sentences call it.
     pub fn name(&self) -> String {
-        let known = self.identity.lock().expect("nobody panics here").as_ref().map(|identity| identity.node_id.clone());
+        let known = self.known.lock().expect("nobody panics here").as_ref().map(|known| known.identity.node_id.clone());
         match self.expected.clone().or(known) {
             Some(node_id) => format!("the node {node_id}"),
             None => format!("the node at {}", self.address),
@@ -178,10 +188,16 @@ impl Link {
 
     /// Who answers there; asked once for each connection that had to be made anew.
     pub async fn identity(&self) -> Result<Identity, ApiError> {
-        if let Some(known) = self.identity.lock().expect("nobody panics here").clone() {
+        self.known().await.map(|known| known.identity.clone())
+    }
+
+    async fn known(&self) -> Result<Arc<Known>, ApiError> {
+        if let Some(known) = self.known.lock().expect("nobody panics here").clone() {
             return Ok(known);
         }
-        let request = self.request("GET", "/v1/node", &[], None, bytes_body(Bytes::new()));
+        let mut request = Request::new(bytes_body(Bytes::new()));
+        *request.uri_mut() = Uri::from_static("/v1/node");
+        *request.headers_mut() = self.headers();
         let (status, bytes) = self.within(ANSWER_WITHIN, async { self.exchange(request).await?.collect().await }).await?;
         let said: NodeStatus = self.parsed(status, &bytes)?;
         if self.expected.as_ref().is_some_and(|expected| *expected != said.node_id) {
@@ -190,47 +206,45 @@ impl Link {
             return Err(ApiError::refused("peer_unknown", &said.node_id, message));
         }
         let identity = Identity { node_id: said.node_id, incarnation: said.incarnation, epoch: said.epoch };
-        *self.identity.lock().expect("nobody panics here") = Some(identity.clone());
-        Ok(identity)
+        let mut headers = self.headers();
+        headers.insert("x-stager-epoch", identity.epoch.into());
+        headers.insert("x-stager-incarnation", plain(&identity.incarnation));
+        let known = Arc::new(Known { identity, headers });
+        *self.known.lock().expect("nobody panics here") = Some(known.clone());
+        Ok(known)
     }
 
     fn forget_identity(&self) {
-        *self.identity.lock().expect("nobody panics here") = None;
+        *self.known.lock().expect("nobody panics here") = None;
         self.idle.lock().expect("nobody panics here").clear();
     }
 
-    fn request(
-        &self,
-        method: &str,
-        path: &str,
-        headers: &[(&'static str, String)],
-        known: Option<(&Identity, Term)>,
-        body: Body,
-    ) -> Request<Body> {
+    fn headers(&self) -> HeaderMap {
         let host = match &self.address {
             Address::Tcp(address) => address.as_str(),
             Address::Unix(_) => "node",
         };
-        let mut builder = Request::builder().method(method).uri(path).header(HOST, host);
-        builder =
-            builder.header(AUTHORIZATION, format!("Bearer {}", self.token.reveal())).header("x-stager-api", crate::node::API.to_string());
-        if let Some((identity, term)) = known {
-            let epoch = match term {
-                Term::Of(epoch) => epoch,
-                Term::Its => identity.epoch,
-            };
-            builder = builder.header("x-stager-epoch", epoch.to_string()).header("x-stager-incarnation", &identity.incarnation);
-        }
-        for (name, value) in headers {
-            builder = builder.header(*name, value);
-        }
-        builder.body(body).expect("ids and numbers make plain headers")
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, plain(host));
+        headers.insert(AUTHORIZATION, plain(&format!("Bearer {}", self.token.reveal())));
+        headers.insert("x-stager-api", crate::node::API.into());
+        headers
     }
 
     /// The answer of the node's incarnation of now; an error answer is an error.
     pub async fn send(&self, call: Call<'_>) -> Result<Reply<'_>, ApiError> {
-        let identity = self.identity().await?;
-        let request = self.request(call.method, &call.path, &call.headers, Some((&identity, call.term)), call.body);
+        let known = self.known().await?;
+        let mut request = Request::new(call.body);
+        *request.method_mut() = Method::from_bytes(call.method.as_bytes()).expect("methods are plain words");
+        *request.uri_mut() = call.path.parse().expect("ids and numbers make plain paths");
+        let headers = request.headers_mut();
+        *headers = known.headers.clone();
+        if let Term::Of(epoch) = call.term {
+            headers.insert("x-stager-epoch", epoch.into());
+        }
+        for (name, value) in call.headers {
+            headers.append(HeaderName::from_static(name), HeaderValue::try_from(value).expect("ids and numbers make plain headers"));
+        }
         let reply = self.exchange(request).await?;
         if reply.status().is_success() {
             return Ok(reply);
@@ -294,7 +308,7 @@ impl Link {
         })
     }
 
-    fn error_of(&self, status: StatusCode, bytes: &[u8]) -> ApiError {
+    pub fn error_of(&self, status: StatusCode, bytes: &[u8]) -> ApiError {
         match serde_json::from_slice::<ErrorAnswer>(bytes) {
             Ok(answer) => ApiError { message: format!("{}: {}", self.name(), answer.error.message), ..answer.error },
             Err(_) => {
@@ -333,15 +347,31 @@ impl Link {
     }
 
     async fn connect(&self) -> Result<SendRequest<Body>, ApiError> {
+        let stream = self.stream().await?;
+        open(stream).await.map_err(|error| self.unreachable(&error.to_string()))
+    }
+
+    /// What each request of this kind begins with, up to the length of its body: for who speaks HTTP by itself.
+    pub async fn head(&self, method: &str, path: &str, media_type: &str) -> Result<String, ApiError> {
+        let known = self.known().await?;
+        let mut head = format!("{method} {path} HTTP/1.1\r\ncontent-type: {media_type}\r\n");
+        for (name, value) in &known.headers {
+            head.push_str(&format!("{name}: {}\r\n", value.to_str().expect("ids and numbers are plain text")));
+        }
+        Ok(head)
+    }
+
+    /// A connection of one's own, without a word said on it.
+    pub async fn stream(&self) -> Result<Box<dyn Duplex>, ApiError> {
         let connected = tokio::time::timeout(CONNECT_WITHIN, async {
-            match &self.address {
+            Ok::<Box<dyn Duplex>, std::io::Error>(match &self.address {
                 Address::Tcp(address) => {
                     let stream = TcpStream::connect(address).await?;
                     stream.set_nodelay(true)?;
-                    open(stream).await
+                    Box::new(stream)
                 }
-                Address::Unix(path) => open(UnixStream::connect(path).await?).await,
-            }
+                Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
+            })
         });
         let outcome = connected
             .await
@@ -352,6 +382,10 @@ impl Link {
         }
         outcome
     }
+}
+
+fn plain(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).expect("ids and numbers make plain headers")
 }
 
 async fn open(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> std::io::Result<SendRequest<Body>> {
