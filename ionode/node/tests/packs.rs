@@ -127,6 +127,25 @@ fn a_delete_respects_the_leases_of_jobs() {
     assert_eq!(node.space(), (0, 0));
 }
 
+fn files_below(directory: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { files_below(&path) } else { 1 }).sum()
+}
+
+#[test]
+fn a_delete_takes_the_file_of_a_large_replica_with_it() {
+    let root = tempfile::tempdir().unwrap();
+    source(&root.path().join("lab"), "big", &noise(3, 200_000));
+    let node = Host::start(root.path(), ROOM);
+    node.put_file_origin(&root.path().join("lab"));
+    node.fetched("g0", "big", "big");
+    assert!(asked(&node, &[put("small", b"s")])[0].is_ok());
+    let data = root.path().join("store/data");
+    assert_eq!(files_below(&data), 1);
+    assert_eq!(asked(&node, &[Ask::Delete(key("small")), Ask::Delete(key("big"))]), [Ok(Said::Deleted), Ok(Said::Deleted)]);
+    assert_eq!((files_below(&data), node.space()), (0, (0, 0)));
+}
+
 #[test]
 fn what_is_too_large_is_refused_with_what_to_do() {
     let root = tempfile::tempdir().unwrap();
