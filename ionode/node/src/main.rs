@@ -10,6 +10,10 @@ use tikv_jemallocator::Jemalloc;
 #[global_allocator]
 static MEMORY: Jemalloc = Jemalloc;
 
+/// A thread that rests keeps no larger pieces for itself: with a hundred threads that wait for the disk these were most of the memory.
+#[export_name = "_rjem_malloc_conf"]
+pub static MEMORY_SETTINGS: &[u8; 16] = b"tcache_max:4096\0";
+
 /// The I/O node of stager: keeps and moves the bytes that workflows read and write
 #[derive(Parser, Debug)]
 #[command(name = "stager-ionode", version)]

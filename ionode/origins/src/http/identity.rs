@@ -7,7 +7,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::prelude::{Engine, BASE64_STANDARD};
-use reqwest::header::{HeaderMap, HeaderName, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, LAST_MODIFIED};
+use reqwest::header::{HeaderMap, HeaderName, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, LAST_MODIFIED};
 
 use crate::{Entry, EntryKind, Said};
 
@@ -20,7 +20,7 @@ pub struct Identity {
     digest: Option<String>,
     modified: Option<SystemTime>,
     settled: bool,
-    at_rest: bool,
+    immutable: bool,
 }
 
 /// The precondition under which an answer is about the content that is expected.
@@ -46,8 +46,8 @@ impl Identity {
         let now = text(headers, DATE).and_then(|text| httpdate::parse_http_date(text).ok()).unwrap_or_else(SystemTime::now);
         let old = |modified: SystemTime| now.duration_since(modified).is_ok_and(|age| age >= SETTLED_AFTER);
         let settled = strong.is_some() || modified.is_none_or(old);
-        let at_rest = strong.is_some() && modified.is_some_and(old);
-        Self { core, digest: digest(headers, whole), modified, settled, at_rest }
+        let immutable = strong.is_some() && has_directive(headers, "immutable");
+        Self { core, digest: digest(headers, whole), modified, settled, immutable }
     }
 
     pub fn entry(self, path: &str, size_bytes: u64) -> Entry {
@@ -61,9 +61,9 @@ impl Identity {
         }
     }
 
-    /// It has a strong tag, and nobody was writing it just before the answer.
-    pub fn is_at_rest(&self) -> bool {
-        self.at_rest
+    /// It has a strong tag, and the server gives its word that it will not change (RFC 8246).
+    pub fn is_immutable(&self) -> bool {
+        self.immutable
     }
 
     pub fn is_core_of(&self, token: &str) -> bool {
@@ -163,6 +163,11 @@ fn bytes_of<const N: usize>(hex: &str) -> Option<[u8; N]> {
     bytes?.try_into().ok()
 }
 
+fn has_directive(headers: &HeaderMap, name: &str) -> bool {
+    let lines = headers.get_all(CACHE_CONTROL).into_iter().filter_map(|value| value.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|directive| directive.trim().eq_ignore_ascii_case(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,17 +209,19 @@ mod tests {
     #[test]
     fn only_what_was_written_just_now_is_unsettled() {
         let at = |modified| entry(&[("last-modified", modified), ("date", "Sat, 01 Jan 2000 00:00:10 GMT")]).settled;
-        let rests = |tag, modified| {
-            let pairs = [("etag", tag), ("last-modified", modified), ("date", "Sat, 01 Jan 2000 00:00:10 GMT")];
-            Identity::of(&headers(&pairs), 5, false).is_at_rest()
-        };
-        assert!(rests("\"a\"", "Sat, 01 Jan 2000 00:00:07 GMT") && !rests("\"a\"", "Sat, 01 Jan 2000 00:00:08 GMT"));
-        assert!(!rests("W/\"a\"", "Sat, 01 Jan 2000 00:00:07 GMT") && !rests("\"a\"", "long ago"));
         assert!(at("Sat, 01 Jan 2000 00:00:07 GMT") && !at("Sat, 01 Jan 2000 00:00:08 GMT") && !at("Sat, 01 Jan 2000 00:01:00 GMT"));
         assert!(
             entry(&[("etag", "\"a\""), ("last-modified", "Sat, 01 Jan 2000 00:00:09 GMT"), ("date", "Sat, 01 Jan 2000 00:00:10 GMT")])
                 .settled
         );
+    }
+
+    #[test]
+    fn only_a_strong_tag_and_the_servers_word_make_a_content_immutable() {
+        let is = |tag, cache| Identity::of(&headers(&[("etag", tag), ("cache-control", cache), OLD]), 5, false).is_immutable();
+        assert!(is("\"a\"", "public, max-age=31536000, Immutable") && is("\"a\"", "immutable"));
+        assert!(!is("W/\"a\"", "immutable") && !is("\"a\"", "max-age=31536000") && !is("\"a\"", "x-immutable, private=\"a\""));
+        assert!(!Identity::of(&headers(&[OLD, ("etag", "\"a\"")]), 5, false).is_immutable(), "however old it is");
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub async fn fetch(site: &Site, expected: &Entry, ranges: &[Range<u64>], sink: &
 
 /// What has been seen of the content while it was read.
 enum Seen {
-    /// One small answer, over in a moment, of a file at rest under a strong tag (which changes with every byte: RFC 9110, 8.8.1).
+    /// One small answer under a strong tag of what the server calls immutable.
     Enough,
     /// It is looked at again: a server may send a file that is being written under the tag that it had before.
     TooLittle,
@@ -71,7 +71,7 @@ impl Reading<'_> {
         let mut left = ranges::checked(self.expected, ranges)?;
         let Some((first, flight)) = self.next(&mut left).await else { return Ok(Seen::TooLittle) };
         let answer = self.site.bytes(self.expected, first.clone()).await?;
-        let soon_over = answer.at_rest && left.is_empty() && first.end - first.start <= PIECE_BYTES_MIN;
+        let soon_over = answer.immutable && left.is_empty() && first.end - first.start <= PIECE_BYTES_MIN;
         let seen = |answers| if soon_over && answers == 1 { Seen::Enough } else { Seen::TooLittle };
         if answer.span == Span::Whole {
             let whole = self.expected.size_bytes <= PIECE_BYTES_MIN;

@@ -50,7 +50,7 @@ pub struct Answer {
     pub response: Response,
     pub span: Span,
     /// By what its head says.
-    pub at_rest: bool,
+    pub immutable: bool,
     _connection: OwnedSemaphorePermit,
 }
 
@@ -157,7 +157,7 @@ impl Site {
         if !found.is_core_of(&expected.token) {
             return Err(failure::source_changed(path, &self.place, &expected.token, found.shown()));
         }
-        Ok(Answer { at_rest: found.is_at_rest(), response, span, _connection: connection })
+        Ok(Answer { immutable: found.is_immutable(), response, span, _connection: connection })
     }
 
     pub fn resumes(&self, path: &str) -> bool {
