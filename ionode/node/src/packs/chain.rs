@@ -19,7 +19,7 @@ use crate::node::{Cause, Node};
 use crate::peers::link::Term;
 use crate::replicas::blocking;
 use crate::stripes::from_hex;
-use crate::transfers::chain::{self, not_asked, ASK_AGAIN_AFTER, LOST_WITHIN};
+use crate::transfers::chain::{self, ASK_AGAIN_AFTER, LOST_WITHIN};
 use crate::wire::{Ack, Fact, NotHeld, OutputReplication, ReplicasWanted, Replication};
 
 /// The nodes that are to hold what a pack puts, as in the requests of transfers.
@@ -103,23 +103,17 @@ async fn relay(node: &Arc<Node>, cause: &Cause, puts: &[Ask], wanted: &ReplicasW
     if puts.is_empty() {
         return Vec::new();
     }
-    let (first, rest) = wanted.chain.split_first().expect("a chain has a first node");
-    let ack = if wanted.ack == Ack::Local { Ack::Local } else { Ack::Sync };
-    let behind = (!rest.is_empty()).then(|| ReplicasWanted { chain: rest.to_vec(), ack });
-    let nobody = |error: &ApiError| -> Vec<NotHeld> {
-        let why = |n: usize| if n == 0 { error.clone() } else { not_asked(&wanted.chain[n - 1]) };
-        wanted.chain.iter().enumerate().map(|(n, node_id)| NotHeld { node_id: node_id.clone(), error: why(n) }).collect()
-    };
+    let (first, behind) = wanted.next_node();
     match sent(node, cause, puts, first, behind.as_ref()).await {
         Ok(answers) => {
             let one = |answer: Result<Said, ApiError>| match answer {
                 Ok(Said::Put { missing, .. }) => missing,
                 Ok(_) => unreachable!("the link compares what was said with what was asked"),
-                Err(error) => nobody(&error),
+                Err(error) => wanted.held_by_nobody(&error),
             };
             answers.into_iter().map(one).collect()
         }
-        Err(error) => puts.iter().map(|_| nobody(&error)).collect(),
+        Err(error) => puts.iter().map(|_| wanted.held_by_nobody(&error)).collect(),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::failure::bad_request;
 use crate::node::{Cause, Node};
 use crate::peers::link::{Link, Term};
 use crate::wire::{
-    Ack, CopyRequest, ExpectedCopy, Fact, NotHeld, OutputReplication, PeerReplica, ReplicasWanted, Replication, TransferAnswer,
+    not_asked, Ack, CopyRequest, ExpectedCopy, Fact, OutputReplication, PeerReplica, ReplicasWanted, Replication, TransferAnswer,
     TransferStatus,
 };
 
@@ -84,8 +84,7 @@ impl Chain {
 
     async fn ask(&mut self, expected: ExpectedCopy, hold: bool) -> Result<(), ApiError> {
         let Some(wanted) = &self.wanted else { return Ok(()) };
-        let (first, rest) = wanted.chain.split_first().expect("a chain has a first node");
-        let ack = if wanted.ack == Ack::Local { Ack::Local } else { Ack::Sync };
+        let (first, replicas) = wanted.next_node();
         let request = CopyRequest {
             file_id: self.key.file_id.clone(),
             generation: self.key.generation.clone(),
@@ -93,7 +92,7 @@ impl Chain {
             expected,
             priority: 0,
             hold,
-            replicas: (!rest.is_empty()).then(|| ReplicasWanted { chain: rest.to_vec(), ack }),
+            replicas,
         };
         let transfer_id = self.copy_id();
         let told = match self.node.peers.get(first) {
@@ -134,27 +133,19 @@ impl Chain {
     pub async fn outcome(&self, replica: &Replica) -> Replication {
         let mut known = Replication { held_by: vec![self.node.node_id.clone()], missing: Vec::new() };
         let Some(wanted) = &self.wanted else { return known };
-        let (told, error) = match (&self.told, &self.refused) {
+        let error = match (&self.told, &self.refused) {
             (Some(told), _) => match self.wait(told, replica).await {
                 Ok(theirs) => {
                     known.held_by.extend(theirs.held_by);
                     known.missing = theirs.missing;
                     return known;
                 }
-                Err(error) => (wanted, error),
+                Err(error) => error,
             },
-            (None, Some(error)) => (wanted, error.clone()),
-            (None, None) => (wanted, self.node.refuse_if_draining(&self.made_by).err().unwrap_or_else(|| not_asked("this node"))),
+            (None, Some(error)) => error.clone(),
+            (None, None) => self.node.refuse_if_draining(&self.made_by).err().unwrap_or_else(|| not_asked("this node")),
         };
-        known.missing = told
-            .chain
-            .iter()
-            .enumerate()
-            .map(|(n, node_id)| NotHeld {
-                node_id: node_id.clone(),
-                error: if n == 0 { error.clone() } else { not_asked(&told.chain[n - 1]) },
-            })
-            .collect();
+        known.missing = wanted.held_by_nobody(&error);
         known
     }
 
@@ -202,10 +193,6 @@ impl Chain {
             }
         })
     }
-}
-
-pub fn not_asked(before: &str) -> ApiError {
-    ApiError::transient("replication_failed", before, format!("it gets its copy from {before}, which has none"))
 }
 
 /// Of an output that this node has just committed. `sync`: waits for the whole chain; else its end is an event, or nobody's business.

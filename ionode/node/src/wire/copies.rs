@@ -76,6 +76,25 @@ pub struct ReplicasWanted {
     pub ack: Ack,
 }
 
+impl ReplicasWanted {
+    /// The node that comes next and what is wanted of it: the rest of the chain, which it waits for where anyone does.
+    pub fn next_node(&self) -> (&String, Option<Self>) {
+        let (first, rest) = self.chain.split_first().expect("a chain has a first node");
+        let ack = if self.ack == Ack::Local { Ack::Local } else { Ack::Sync };
+        (first, (!rest.is_empty()).then(|| Self { chain: rest.to_vec(), ack }))
+    }
+
+    /// The whole chain without it, since the next node did not get it.
+    pub fn held_by_nobody(&self, error: &ApiError) -> Vec<NotHeld> {
+        let why = |n: usize| if n == 0 { error.clone() } else { not_asked(&self.chain[n - 1]) };
+        self.chain.iter().enumerate().map(|(n, node_id)| NotHeld { node_id: node_id.clone(), error: why(n) }).collect()
+    }
+}
+
+pub fn not_asked(before: &str) -> ApiError {
+    ApiError::transient("replication_failed", before, format!("it gets its copy from {before}, which has none"))
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ack {
