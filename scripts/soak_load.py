@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from tests.testbed.ionode import IoNode
 from tests.testbed.places import ionode_binary
 from tests.testbed.s3_face import S3Face
@@ -202,9 +204,21 @@ class Bed:
         except self.s3.exceptions.NoSuchKey:
             return None
 
+    def begun(self, node: IoNode, transfer: str, body: dict[str, Any]) -> dict[str, Any]:
+        """A name that was deleted cannot be read any more a moment before the delete has ended; until then it is busy."""
+        answers: list[httpx.Response] = []
+
+        def is_taken() -> bool:
+            answers.append(node.call("PUT", f"/v1/transfers/{transfer}", body))
+            return "replica_busy" not in answers[-1].text
+
+        wait_until(is_taken, f"the delete of {body['file_id']} on {node.node_id} to end", 60, IDLE_S)
+        assert answers[-1].is_success, f"transfer {transfer}: {answers[-1].status_code} {answers[-1].text}"
+        return answers[-1].json()
+
     def ended(self, node: IoNode, transfer: str, body: dict[str, Any]) -> None:
         """Until the transfer is done; its end may have been acknowledged before it was seen here."""
-        state = node.do("PUT", f"/v1/transfers/{transfer}", body)
+        state = self.begun(node, transfer, body)
         while state["state"] in ("queued", "running"):
             answer = node.call("GET", f"/v1/transfers/{transfer}?wait_s=5")
             if answer.status_code == 404:
