@@ -61,7 +61,7 @@ fuzz: setup ## one parser with made-up bytes, with coverage (TARGET=frames|log|p
 		-max_total_time=$(or $(SECONDS),60) $(CACHE)/fuzz/$(or $(TARGET),frames)
 
 node-kills: setup ## kill -9 of an I/O node that is being written to (ROUNDS=)
-	STAGER_KILL_ROUNDS=$(or $(ROUNDS),200) cargo test --release --locked -p stager-node --test killed -- --nocapture
+	STAGER_KILL_ROUNDS=$(or $(ROUNDS),200) cargo test --release --locked --workspace --test killed -- --nocapture
 
 bench: setup-bench ## the benchmarks, one after the other; bench-NAME (ARGS=) for one, see benchmarks/README.md
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(PYTHON) "$$file"; done
