@@ -202,7 +202,7 @@ def report(soak: Soak) -> bool:
             print(f"{node_id} {words:10}{text(first):>14}{text(last):>14}{text(max(values)):>14}")
         if samples and not soak.is_judged(node_id):
             print(f"  growth of {node_id} is not judged: it was killed too rarely to compare thirds of lives")
-        print(f"  RSS MiB over time: {' '.join(str(one.rss_bytes >> 20) for one in samples)}")
+        print(f"  RSS MiB (threads) over time: {' '.join(f'{one.rss_bytes >> 20}({one.threads})' for one in samples)}")
     print(f"\n{sum(soak.done.values()):,} calls: {', '.join(f'{count:,} {name}' for name, count in sorted(soak.done.items()))}")
     print(f"{soak.bed.kills} kills, {soak.broken_off} calls broken off by them; {soak.bed.compared_bytes / 1e9:.2f} GB compared")
     found = [f"{node_id}: {what}" for node_id, samples in soak.samples.items() if soak.is_judged(node_id) for what in grown(samples)]

@@ -45,7 +45,10 @@ class IoNode:
         argv += ["--socket", str(self.store.parent / f"{self.store.name}.sock"), *self.options]
         self.server = Server(argv, self.store.parent / f"{self.store.name}.log", where=self.where)
         self.server.start()
-        self.rendezvous = wait_until(self._meeting_place, f"the I/O node on {self.store}", deadline_s)
+        try:
+            self.rendezvous = wait_until(self._meeting_place, f"the I/O node on {self.store}", deadline_s)
+        except AssertionError as late:
+            raise AssertionError(f"{late}; it said:\n{self.server.log_text()[-4000:]}") from late
         token = Path(self.rendezvous["token_file"]).read_text().strip()
         transport = httpx.HTTPTransport(uds=self.rendezvous["socket"])
         self._http = httpx.Client(transport=transport, base_url="http://node", timeout=60, headers={"Authorization": f"Bearer {token}"})
