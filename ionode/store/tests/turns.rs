@@ -103,3 +103,12 @@ fn a_delay_of_the_sync_is_kept_by_who_writes_alone() {
         }
     }
 }
+
+#[test]
+fn nobody_waits_for_a_sync_that_may_come_later() {
+    let room = tempfile::tempdir().unwrap();
+    let log = open(room.path(), Sync::Within(Duration::from_secs(3600)));
+    let before = log.counters().syncs.load(Ordering::Relaxed);
+    (1..4).for_each(|round| assert!(log.write_all_blocking(put(1, round)).unwrap()[0].is_done()));
+    assert_eq!(log.counters().syncs.load(Ordering::Relaxed), before);
+}
