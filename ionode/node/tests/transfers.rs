@@ -205,25 +205,52 @@ fn a_fetch_in_the_way_of_an_ordered_end_resumes() {
     assert!(node.content("f1", "t2") == bytes);
 }
 
+/// Fetches `s0` to `s19` from an origin that gives them next to nothing.
+fn stalled(root: &std::path::Path) -> Host {
+    source(&root.join("slow"), "big", &noise(11, 8 * MIB));
+    let node = Host::start(root, 1 << 30);
+    node.ok("PUT", "origins/slow", json!({"kind": "file", "base_path": root.join("slow"), "bandwidth_bytes_per_s_max": 1000}));
+    let expected = json!({"size_bytes": 8 * MIB, "token": null, "blake3": null, "sha256": null});
+    for n in 0..20 {
+        let mut request = fetch(&format!("s{n}"), "g", "big", expected.clone());
+        request["source"]["origin_id"] = json!("slow");
+        node.ok("PUT", &format!("transfers/s{n}"), request);
+    }
+    node
+}
+
 #[test]
 fn one_stalled_origin_holds_nobody_else() {
     let root = tempfile::tempdir().unwrap();
     source(&root.path().join("lab"), "small", b"small");
-    source(&root.path().join("slow"), "big", &noise(11, 8 * MIB));
-    let node = Host::start(root.path(), 1 << 30);
-    node.put_slow_origin(&root.path().join("slow"), 1000);
-    let entry = node.stat("big");
-    node.ok("PUT", "origins/slow", json!({"kind": "file", "base_path": root.path().join("slow"), "bandwidth_bytes_per_s_max": 1000}));
-    for n in 0..20 {
-        let mut request = fetch(&format!("s{n}"), "g", "big", json!({"size_bytes": entry["size_bytes"], "token": null, "blake3": null, "sha256": null}));
-        request["source"]["origin_id"] = json!("slow");
-        node.ok("PUT", &format!("transfers/s{n}"), request);
-    }
+    let node = stalled(root.path());
     node.put_file_origin(&root.path().join("lab"));
     assert_eq!(node.fetched("t1", "f1", "small")["kind"], "transfer_done");
     assert_eq!(node.telemetry("s19")["state"], "queued", "a lane runs sixteen at once to start with");
     node.ok("DELETE", "transfers/s19", Value::Null);
     assert_eq!(node.ended("s19")["kind"], "transfer_cancelled");
+}
+
+#[test]
+fn small_files_that_arrive_together_are_committed_together() {
+    let root = tempfile::tempdir().unwrap();
+    let files = 64;
+    (0..files).for_each(|n| source(&root.path().join("lab"), &format!("small{n}"), &noise(n, 1000)));
+    // So many others under way that each small one waits a moment for more.
+    let node = stalled(root.path());
+    node.put_file_origin(&root.path().join("lab"));
+    let frames = || node.metric("stager_node_log_frames_total").unwrap();
+    let before = frames();
+    for n in 0..files {
+        let expected = json!({"size_bytes": 1000, "token": null, "blake3": null, "sha256": null});
+        node.ok("PUT", &format!("transfers/t{n}"), fetch(&format!("f{n}"), "g", &format!("small{n}"), expected));
+    }
+    for n in 0..files {
+        assert_eq!(node.ended(&format!("t{n}"))["kind"], "transfer_done");
+        assert!(node.content(&format!("f{n}"), "g") == noise(n, 1000));
+    }
+    let frames = frames() - before;
+    assert!(2.0 * frames < f64::from(files), "{frames} frames of the log for {files} files");
 }
 
 #[test]
