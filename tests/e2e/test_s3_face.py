@@ -8,14 +8,17 @@ import random
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from tests.testbed.s3_face import S3Face
+from tests.testbed.s3_face import ACCESS_KEY, REGION, SECRET_KEY, S3Face
 from tests.testbed.waiting import wait_until
 
 MIB = 1 << 20
@@ -145,6 +148,14 @@ def test_names_of_any_bytes(s3: Any, bucket: str) -> None:
     assert refused(s3.put_object, Bucket=bucket, Key="x" * 1025, Body=b"")[0] == "KeyTooLongError"
 
 
+def test_a_thousand_deletes_at_once_and_no_more(s3: Any, bucket: str) -> None:
+    s3.put_object(Bucket=bucket, Key="0", Body=b"")
+    keys = [{"Key": str(number)} for number in range(1001)]
+    assert refused(s3.delete_objects, Bucket=bucket, Delete={"Objects": keys}) == ("MalformedXML", 400)
+    assert s3.head_object(Bucket=bucket, Key="0")["ContentLength"] == 0, "nothing was deleted"
+    assert len(s3.delete_objects(Bucket=bucket, Delete={"Objects": keys[:1000]})["Deleted"]) == 1000
+
+
 def test_conditions(s3: Any, bucket: str) -> None:
     etag = s3.put_object(Bucket=bucket, Key="k", Body=b"one", IfNoneMatch="*")["ETag"]
     assert refused(s3.put_object, Bucket=bucket, Key="k", Body=b"two", IfNoneMatch="*") == ("PreconditionFailed", 412)
@@ -156,6 +167,9 @@ def test_conditions(s3: Any, bucket: str) -> None:
     assert refused(s3.get_object, Bucket=bucket, Key="k", IfModifiedSince=datetime.now(UTC) - timedelta(seconds=-1))[1] == 304
     assert refused(s3.get_object, Bucket=bucket, Key="k", IfUnmodifiedSince=datetime.now(UTC) - hour)[1] == 412
     assert s3.get_object(Bucket=bucket, Key="k", IfModifiedSince=datetime.now(UTC) - hour)["Body"].read() == b"one"
+    told = s3.head_object(Bucket=bucket, Key="k")["LastModified"]
+    assert refused(s3.get_object, Bucket=bucket, Key="k", IfModifiedSince=told)[1] == 304
+    assert s3.get_object(Bucket=bucket, Key="k", IfUnmodifiedSince=told)["Body"].read() == b"one"
     s3.put_object(Bucket=bucket, Key="k", Body=b"two", IfMatch=etag)
     assert refused(s3.delete_object, Bucket=bucket, Key="k", IfMatch=etag)[0] == "PreconditionFailed"
     assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"two"
@@ -187,6 +201,27 @@ def test_a_wrong_md5_is_refused_and_crc64nvme_is_there_without_asking(face: S3Fa
     assert refused(plain.put_object, Bucket=bucket, Key="k", Body=b"x", ContentMD5=wrong) == ("BadDigest", 400)
     plain.put_object(Bucket=bucket, Key="k", Body=b"123456789")
     assert plain.head_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")["ChecksumCRC64NVME"] == "rosUhgp5mIg="
+
+
+def put_with_trailer(face: S3Face, path: str, body: bytes, trailer: bytes) -> tuple[int, bytes]:
+    """As SDKs send it over TLS, where the body is not signed; `trailer` is what comes of the promised checksum."""
+    asked = AWSRequest("PUT", face.endpoint + path, {"X-Amz-Trailer": "x-amz-checksum-crc32", "Content-Encoding": "aws-chunked"})
+    asked.headers["X-Amz-Decoded-Content-Length"] = str(len(body))
+    asked.context["checksum"] = {"request_algorithm": {"in": "trailer"}}
+    S3SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", REGION).add_auth(asked)
+    chunks = b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(body), body, trailer)
+    return fetched(asked.url, "PUT", chunks, dict(asked.headers.items()))
+
+
+def test_a_checksum_promised_as_a_trailer_comes_and_is_right(face: S3Face, s3: Any, bucket: str) -> None:
+    body = noise(100_000)
+    trailer = b"x-amz-checksum-crc32:" + base64.b64encode(zlib.crc32(body).to_bytes(4, "big")) + b"\r\n"
+    assert put_with_trailer(face, f"/{bucket}/right", body, trailer) == (200, b"")
+    for key, wrong, code in (("wrong", b"x-amz-checksum-crc32:AAAAAA==\r\n", b"BadDigest"), ("none", b"", b"InvalidRequest")):
+        status, answer = put_with_trailer(face, f"/{bucket}/{key}", body, wrong)
+        assert status == 400 and b"<Code>" + code in answer, answer
+    assert [found["Key"] for found in s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["right"]
+    assert s3.get_object(Bucket=bucket, Key="right")["Body"].read() == body
 
 
 def upload(s3: Any, bucket: str, key: str, parts: list[bytes], **said: Any) -> dict[str, Any]:
@@ -259,9 +294,9 @@ def test_copies(s3: Any, bucket: str) -> None:
     assert s3.get_object(Bucket=bucket, Key="joined")["Body"].read() == large[: 5 * MIB] + large[1:10]
 
 
-def fetched(url: str, method: str = "GET", body: bytes | None = None) -> tuple[int, bytes]:
+def fetched(url: str, method: str = "GET", body: bytes | None = None, headers: Mapping[str, str] | None = None) -> tuple[int, bytes]:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, data=body, method=method), timeout=20) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers or {}, method=method), timeout=20) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
