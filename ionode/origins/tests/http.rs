@@ -136,7 +136,7 @@ async fn what_a_job_waits_for_overtakes_those_that_wait_for_a_connection() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let before = come.load(Ordering::Relaxed);
-        origin.fetch(&entry, &[0..1], &sink).await.unwrap();
+        origin.fetch(&entry, std::slice::from_ref(&(0..1)), &sink).await.unwrap();
         come.load(Ordering::Relaxed) - before
     };
     let (_, overtaken_by) = tokio::join!(others, wanted);
