@@ -86,7 +86,7 @@ impl Writer<'_> {
                 }
             }
             self.call("POST", &format!("attempts/{attempt}/release"), json!({"remove_sandbox": true, "reservation_id": attempt}))?;
-            if number % 4 == 0 {
+            if number.is_multiple_of(4) {
                 self.delete_one()?;
             }
         }

@@ -18,7 +18,7 @@ use crate::replicas::blocking;
 use crate::sandbox::folder::{split, Folder};
 use crate::sandbox::survey::{self, Found, Look};
 use crate::seals::look;
-use crate::store::intake::{take, take_small, INLINE_BYTES_TOGETHER, SYNC_TOGETHER_FROM};
+use crate::store::intake::{take_file, take_small, take_tree, INLINE_BYTES_TOGETHER, SYNC_TOGETHER_FROM};
 use crate::store::Store;
 use crate::wire::{Output, StageOutAnswer, StageOutRequest};
 
@@ -222,7 +222,10 @@ fn take_one(store: &Store, root: &Path, wanted: &Wanted, want_sha256: bool, in_l
         let (replica, content) = take_small(root, &output.path, key, &found.files[0], want_sha256)?;
         return Ok(Taken { replica, content: Some(content), look: None });
     }
-    let replica = take(store, root, &output.path, key, output.kind, found, want_sha256, synced)?;
+    let replica = match output.kind {
+        ReplicaKind::File => take_file(store, root, &output.path, key, &found.files[0], want_sha256, synced)?,
+        ReplicaKind::Directory => take_tree(store, root, &output.path, key, found, want_sha256)?,
+    };
     let look = look(store, &replica).ok();
     Ok(Taken { replica, content: None, look })
 }

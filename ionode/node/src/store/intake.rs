@@ -26,23 +26,6 @@ pub const INLINE_BYTES_TOGETHER: u64 = 32 << 20;
 /// From this many files on, one sync of the file system is cheaper than one for each.
 pub const SYNC_TOGETHER_FROM: usize = 16;
 
-/// `synced`: whether it is to be on disk; else its caller syncs the file system.
-pub fn take(
-    store: &Store,
-    sandbox: &Path,
-    output_path: &str,
-    key: &ReplicaKey,
-    kind: ReplicaKind,
-    found: &Found,
-    want_sha256: bool,
-    synced: bool,
-) -> Result<Replica, ApiError> {
-    match kind {
-        ReplicaKind::File => take_file(store, sandbox, output_path, key, &found.files[0], want_sha256, synced),
-        ReplicaKind::Directory => take_tree(store, sandbox, output_path, key, found, want_sha256),
-    }
-}
-
 fn replica(key: &ReplicaKey, kind: ReplicaKind, digests: Digests, executable: bool, members: Option<u64>) -> Replica {
     Replica {
         file_id: key.file_id.clone(),
@@ -60,7 +43,8 @@ fn replica(key: &ReplicaKey, kind: ReplicaKind, digests: Digests, executable: bo
     }
 }
 
-fn take_file(
+/// `synced`: whether it is to be on disk; else its caller syncs the file system.
+pub fn take_file(
     store: &Store,
     sandbox: &Path,
     output_path: &str,
@@ -152,7 +136,7 @@ fn changed(target: &Path, seen: &Seen) -> ApiError {
     )
 }
 
-fn take_tree(
+pub fn take_tree(
     store: &Store,
     sandbox: &Path,
     output_path: &str,
