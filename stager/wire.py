@@ -150,7 +150,9 @@ class RunList(Body):
 
 
 class TransferView(Body):
-    """`direction`: fetch | upload. Bytes are telemetry of the node, not yet a fact."""
+    """`direction`: fetch | copy | upload; of a copy `origin` is the node that it comes from. Bytes are telemetry of the node, not yet a
+    fact.
+    """
 
     transfer: str
     direction: str

@@ -81,13 +81,15 @@ class NodeCalls:
         await asyncio.shield(telling)
         return origin_id
 
-    async def put_transfer(self, command: cmd.Fetch | cmd.Upload | cmd.Hasten) -> None:
+    async def put_transfer(self, command: cmd.Fetch | cmd.CopyReplica | cmd.Upload | cmd.Hasten) -> None:
         wanted = self.outstanding.transfers.get(command.transfer)
         if wanted is None:
             return
         try:
-            origin_id = await self._origin(wanted.run, wanted.origin)
-            body = transfer_body(wanted, origin_id, command.priority)
+            if isinstance(wanted, cmd.CopyReplica):
+                body = copy_body(wanted, command.priority)
+            else:
+                body = transfer_body(wanted, await self._origin(wanted.run, wanted.origin), command.priority)
             answer = await self.client.put_transfer(command.transfer, body, command_id=command.id)
         except StagerError as problem:
             if not self._is_lost(problem):
@@ -129,7 +131,7 @@ class NodeCalls:
         self.put(ev.SpillErased(at=0.0, cause=command.id, origin=command.origin, path=command.path))
 
 
-def by_transfer(command: cmd.Fetch | cmd.Upload | cmd.Hasten | cmd.CancelTransfer) -> str:
+def by_transfer(command: cmd.Fetch | cmd.CopyReplica | cmd.Upload | cmd.Hasten | cmd.CancelTransfer) -> str:
     return command.transfer
 
 
@@ -143,12 +145,25 @@ def by_place(command: cmd.EraseSpill) -> str:
 
 CALLS: dict[type, tuple[Callable[[Any], str], Callable[..., Coroutine[Any, Any, None]]]] = {
     cmd.Fetch: (by_transfer, NodeCalls.put_transfer),
+    cmd.CopyReplica: (by_transfer, NodeCalls.put_transfer),
     cmd.Upload: (by_transfer, NodeCalls.put_transfer),
     cmd.Hasten: (by_transfer, NodeCalls.put_transfer),
     cmd.CancelTransfer: (by_transfer, NodeCalls.cancel_transfer),
     cmd.DeleteReplica: (by_replica, NodeCalls.delete_replica),
     cmd.EraseSpill: (by_place, NodeCalls.erase_spill),
 }
+
+
+def copy_body(command: cmd.CopyReplica, priority: int) -> dict[str, Any]:
+    """docs/formats/ionode-api.md, Transfers: copies between nodes."""
+    return {
+        "kind": "copy",
+        "file_id": command.file,
+        "generation": command.transfer,
+        "sources": [{"node_id": command.source, "generation": command.source_generation}],
+        "expected": {"size_bytes": command.size_bytes, "blake3": command.blake3 or None},
+        "priority": priority,
+    }
 
 
 def transfer_body(command: cmd.Fetch | cmd.Upload, origin_id: str, priority: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ living world would.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -30,12 +30,13 @@ class KeptOutstanding:
     grants: list[cmd.GrantSpace]
     kills: list[cmd.KillAttempt]
     wakes: list[float]
+    copies: list[cmd.CopyReplica] = field(default_factory=list)
 
 
 class Outstanding:
     def __init__(self) -> None:
         self.workflows: dict[str, Workflow] = {}
-        self.transfers: dict[str, cmd.Fetch | cmd.Upload] = {}
+        self.transfers: dict[str, cmd.Fetch | cmd.CopyReplica | cmd.Upload] = {}
         self.cancels: dict[str, cmd.CancelTransfer] = {}
         self.erases: dict[tuple[str, str], cmd.EraseSpill] = {}
         self.attempts: dict[str, cmd.StartAttempt] = {}
@@ -56,6 +57,7 @@ class Outstanding:
             list(self.grants.values()),
             list(self.kills.values()),
             sorted(self.wakes),
+            [command for command in transfers if isinstance(command, cmd.CopyReplica)],
         )
 
     def twin(self) -> Outstanding:
@@ -67,7 +69,7 @@ class Outstanding:
 
     def take_up(self, kept: KeptOutstanding, submitted: Mapping[str, ev.RunSubmitted]) -> None:
         self.workflows = {run: event.workflow for run, event in submitted.items()}
-        for commands in (kept.fetches, kept.uploads, kept.cancels, kept.erases, kept.attempts, kept.grants, kept.kills):
+        for commands in (kept.fetches, kept.copies, kept.uploads, kept.cancels, kept.erases, kept.attempts, kept.grants, kept.kills):
             self.gave(commands)
         self.epoch, self.wakes = kept.epoch, set(kept.wakes)
 
@@ -121,6 +123,7 @@ SEEN: dict[type, Any] = {
 }
 GIVEN: dict[type, Any] = {
     cmd.Fetch: lambda self, command: self.transfers.__setitem__(command.transfer, command),
+    cmd.CopyReplica: lambda self, command: self.transfers.__setitem__(command.transfer, command),
     cmd.Upload: lambda self, command: self.transfers.__setitem__(command.transfer, command),
     cmd.CancelTransfer: lambda self, command: self.cancels.__setitem__(command.transfer, command),
     cmd.EraseSpill: Outstanding.erase,

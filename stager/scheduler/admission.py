@@ -13,6 +13,7 @@ from stager.model.units import format_size
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import inputs_of
+from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, next_use_on, peer_for
 from stager.scheduler.room import make_room
 from stager.scheduler.sources import (
     fetching_run,
@@ -26,11 +27,13 @@ from stager.scheduler.sources import (
     runs_waiting,
     waits_for,
 )
-from stager.scheduler.state import NEVER, FileEntry, JobEntry, NodeEntry, RunEntry, State
+from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 from stager.scheduler.turn import Turn
 
 DEMAND, FIRST_PREFETCH, LAST_PRIORITY = 1, 10, 1_000_000
+# As long as after so many failures: the node's return is told, this is only for what else may have changed.
+UNREACHED = 4
 
 
 def work_node(turn: Turn, node: NodeEntry) -> None:
@@ -138,13 +141,19 @@ def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
 
 
 def obtainable(turn: Turn, run: RunEntry, job: JobEntry, file: FileEntry) -> bool:
-    """A missing input: from an origin, else its producer runs again, else this job fails."""
+    """A missing input: from another node or an origin, else its producer runs again, else this job fails."""
     state = turn.state
+    if peer_for(state, file, job.node):
+        return True
     fault = own_fault(file, run.id)
     if fault is None and state.can_be_had(file):
         fault = place_for(state, file, run.id).fault
     if fault is not None:
         turn.give(cmd.FailJob, run=run.id, job=job.id, fault=fault)
+        return False
+    if not state.can_be_had(file) and is_out_of_reach(state, file):
+        why = f"{file.lfn} is on a node that cannot be reached"
+        turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=turn.retry_at(UNREACHED, file.id), counts=False, why=why)
         return False
     if not state.can_be_had(file):
         turn.give(cmd.RemakeFile, run=file.run, file=file.id, job=file.producer)
@@ -200,6 +209,24 @@ def hasten_inputs(turn: Turn, node: NodeEntry, files: list[FileEntry]) -> None:
             turn.give(cmd.Hasten, node=node.id, transfer=transfer.id, priority=DEMAND)
 
 
+def give_copy(turn: Turn, node: NodeEntry, file: FileEntry, run: str, source: str, purpose: cmd.Purpose, priority: int) -> None:
+    turn.give(
+        cmd.CopyReplica,
+        node=node.id,
+        transfer=turn.new_transfer(),
+        file=file.id,
+        lfn=file.lfn if file.run == run else turn.state.runs[run].shared.get(file.id, file.lfn),
+        run=run,
+        source=source,
+        source_generation=file.copies[source].generation,
+        size_bytes=file.size_bytes,
+        purpose=purpose,
+        priority=priority,
+        attempt_number=file.fetch.copies_failed + 1 if file.fetch is not None and file.run == run else 1,
+        blake3=file.blake3,
+    )
+
+
 def give_fetch(turn: Turn, node: NodeEntry, file: FileEntry, run: str, purpose: cmd.Purpose, priority: int) -> None:
     place = place_for(turn.state, file, run)
     own = file.spilled is not None or file.durable is not None
@@ -233,7 +260,7 @@ def send_wanted(turn: Turn, node: NodeEntry) -> None:
     state.to_fetch = [entry for entry in state.to_fetch if entry[0] != node.id]
     for _, file_id in mine:
         file = state.files[file_id]
-        if state.can_be_had(file):
+        if is_at_hand(state, file, node.id):
             fetch_wanted(turn, node, file)
 
 
@@ -247,6 +274,15 @@ def fetch_wanted(turn: Turn, node: NodeEntry, file: FileEntry) -> None:
         if is_too_early(state, file, run):
             if is_long_away(state, file):
                 continue
+            return
+        peer = peer_for(state, file, node.id)
+        if peer:
+            give_copy(turn, node, file, run, peer, cmd.Purpose.DEMAND, DEMAND)
+            return
+        other = fetching_elsewhere(state, file, node.id)
+        if other is not None:
+            if other.purpose is cmd.Purpose.PREFETCH:
+                turn.give(cmd.Hasten, node=other.node, transfer=other.id, priority=DEMAND)
             return
         if is_for_another(state, file, run) or own_fault(file, run) is not None:
             continue
@@ -300,30 +336,41 @@ def prefetch(turn: Turn, node: NodeEntry) -> None:
     while node.candidates and len(node.prefetching) < state.policy.fetches_ahead_max:
         key, file_id = node.candidates[0]
         file = state.files[file_id]
-        use = state.next_use(file)
-        if use != key:
+        use = next_use_on(state, file, node.id)
+        if use is None or use[0] != key:
             # Out of date. Taken off before it is put back: its true use may be earlier, when a job has to run again.
             heappop(node.candidates)
-            if use != NEVER:
-                heappush(node.candidates, (use, file_id))
+            if use is not None:
+                heappush(node.candidates, (use[0], file_id))
             continue
-        if not wants_prefetch(state, node, file):
+        if not wants_prefetch(state, node, file, use[1]):
             heappop(node.candidates)
             continue
-        run_id, job_id = file.uses[file.use_at][1:]
+        _, run_id, job_id = use
         run = state.runs[run_id]
         order = run.jobs[job_id].order
         too_far = run.ahead is not None and run.head < order and run.ahead.max(run.head, order) + file.size_bytes > node.capacity_bytes
         if too_far or not make_room(turn, node, file.size_bytes, frozenset((file_id,)), horizon=key):
             return
         heappop(node.candidates)
-        give_fetch(turn, node, file, fetching_run(state, file) or run_id, cmd.Purpose.PREFETCH, min(FIRST_PREFETCH + order, LAST_PRIORITY))
+        bring_ahead(turn, node, file, run_id, min(FIRST_PREFETCH + order, LAST_PRIORITY))
 
 
-def wants_prefetch(state: State, node: NodeEntry, file: FileEntry) -> bool:
-    if file.use_at >= len(file.uses) or node.id in file.copies or not state.can_be_had(file):
+def bring_ahead(turn: Turn, node: NodeEntry, file: FileEntry, run: str, priority: int) -> None:
+    peer = peer_for(turn.state, file, node.id)
+    if peer:
+        give_copy(turn, node, file, run, peer, cmd.Purpose.PREFETCH, priority)
+    else:
+        give_fetch(turn, node, file, fetching_run(turn.state, file) or run, cmd.Purpose.PREFETCH, priority)
+
+
+def wants_prefetch(state: State, node: NodeEntry, file: FileEntry, reader: str) -> bool:
+    """`reader`: the run of its first reader on this node."""
+    run = state.runs[reader]
+    if node.id in file.copies or own_fault(file, run.id) is not None or is_too_early(state, file, run.id):
         return False
-    run = state.runs[file.uses[file.use_at][1]]
-    if own_fault(file, run.id) is not None or is_too_early(state, file, run.id) or is_for_another(state, file, run.id):
+    if peer_for(state, file, node.id):
+        return run.may_start
+    if not state.can_be_had(file) or is_for_another(state, file, run.id) or fetching_elsewhere(state, file, node.id) is not None:
         return False
     return run.may_start and place_for(state, file, run.id).fault is None

@@ -19,13 +19,13 @@ from stager.scheduler.books import (
     make_ready_or_wait,
     move_copy,
     move_job,
-    offer_for_prefetch,
     pin,
     promise,
     settle,
     skip_with_descendants,
     take_over,
 )
+from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import begin_early_span
 from stager.scheduler.state import OVER, AttemptEntry, Copy, FileEntry, RunEntry, State, TransferEntry, Tries
 from stager.scheduler.states import CopyState, JobState, RunState
@@ -37,11 +37,34 @@ def apply_command(state: State, command: cmd.Command) -> None:
 
 
 def fetch(state: State, command: cmd.Fetch) -> None:
-    file, node = state.files[command.file], state.nodes[command.node]
+    file = state.files[command.file]
     take_over(state, file, state.runs[command.run])
     if len(file.sources) > 1:
         places = [(source.location.origin, source.location.path) for source in file.sources]
         file.source_at = places.index(place) if (place := (command.origin, command.path)) in places else file.source_at
+    expect(state, file, command)
+    file.fetch = file.fetch or Tries()
+    file.fetch.transfer = command.transfer
+    state.transfers[command.transfer] = transfer_of(command)
+
+
+def copy_replica(state: State, command: cmd.CopyReplica) -> None:
+    """What is read stays where it is until it has been read."""
+    file = state.files[command.file]
+    take_over(state, file, state.runs[command.run])
+    expect(state, file, command)
+    file.fetch = file.fetch or Tries()
+    state.nodes[command.source].sending += 1
+    size, at = command.size_bytes, command.at
+    state.transfers[command.transfer] = TransferEntry(
+        command.transfer, command.node, file.id, command.run, command.purpose, "", "", size, at, source=command.source
+    )
+    state.transfers[command.transfer].copy = pin(state, file, command.source)
+
+
+def expect(state: State, file: FileEntry, command: cmd.Fetch | cmd.CopyReplica) -> None:
+    """From now on it is on its way to that node."""
+    node = state.nodes[command.node]
     if command.node in file.copies:
         copy = move_copy(state, file, command.node, CopyState.FETCHING)
         copy.generation = command.transfer
@@ -52,9 +75,6 @@ def fetch(state: State, command: cmd.Fetch) -> None:
         copy.prefetched = True
         node.prefetching[file.id] = None
         lay_ahead(state, file, copy)
-    file.fetch = file.fetch or Tries()
-    file.fetch.transfer = command.transfer
-    state.transfers[command.transfer] = transfer_of(command)
 
 
 def lay_ahead(state: State, file: FileEntry, copy: Copy) -> None:
@@ -275,7 +295,7 @@ def reopen_uses(state: State, file: FileEntry) -> None:
         if node.id in file.copies:
             settle(state, file, node.id)
         else:
-            offer_for_prefetch(state, file, node)
+            offer_for_prefetch(state, file, node.id)
 
 
 def finish_run(state: State, command: cmd.FinishRun) -> None:
@@ -299,6 +319,7 @@ def wake_at(state: State, command: cmd.WakeAt) -> None:
 
 APPLY = {
     cmd.Fetch: fetch,
+    cmd.CopyReplica: copy_replica,
     cmd.Hasten: hasten,
     cmd.Upload: upload,
     cmd.CancelTransfer: cancel_transfer,

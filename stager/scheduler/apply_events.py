@@ -19,16 +19,17 @@ from stager.scheduler.books import (
     drop_garbage,
     due_upload,
     inputs_of,
+    let_go_of_source,
     make_ready_or_wait,
     move_copy,
     move_job,
-    offer_for_prefetch,
     recount_live,
     release_admission,
     settle,
     unpin,
 )
 from stager.scheduler.commands import Purpose
+from stager.scheduler.peers import offer_for_prefetch, tell_other_nodes
 from stager.scheduler.profiles import adjust_profile, end_early_span
 from stager.scheduler.remade import conflict_of, differs, is_kept
 from stager.scheduler.state import NEVER, AttemptEntry, Copy, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
@@ -54,8 +55,12 @@ def policy_set(state: State, event: ev.PolicySet) -> None:
 
 
 def node_lost(state: State, event: ev.NodeLost) -> None:
-    if event.node in state.nodes:
-        state.nodes[event.node].reachable = False
+    if event.node not in state.nodes:
+        return
+    state.nodes[event.node].reachable = False
+    for transfer in [t for t in state.transfers.values() if t.node == event.node and t.is_fetch]:
+        # Nobody knows when it will come: who waited to copy it from there looks elsewhere.
+        tell_other_nodes(state, state.files[transfer.file])
 
 
 def capacity_changed(state: State, event: ev.CapacityChanged) -> None:
@@ -77,7 +82,7 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
             continue
         here = (file.id, copy.generation) in seen
         if (file.id, copy.generation) in damaged:
-            state.transfers.pop(copy.generation, None)
+            let_go_of_source(state, state.transfers.pop(copy.generation, None))
             copy_lost(state, file, event.node)
         elif copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and not here:
             if copy.generation not in known:
@@ -90,6 +95,8 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
             # The word to delete it was lost, and it is wanted again.
             move_copy(state, file, event.node, CopyState.PRESENT)
             settle(state, file, event.node)
+        elif copy.state is CopyState.PRESENT:
+            tell_other_nodes(state, file)
     for transfer in [t for t in state.transfers.values() if t.node == event.node and not t.is_fetch and t.id not in known]:
         transfer_vanished(state, transfer.id)
     adopt_unknown(state, node, event.replicas)
@@ -139,8 +146,11 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
         return
     file, run = state.files[transfer.file], state.runs.get(transfer.run)
     if transfer.is_fetch:
+        let_go_of_source(state, transfer)
         fetched(state, file, transfer.node, event.blake3, event.size_bytes)
-        if run is not None:
+        if run is not None and transfer.source:
+            run.copied_bytes += event.size_bytes
+        elif run is not None:
             run.fetched_bytes += event.size_bytes
             run.fetches += 1
         return
@@ -165,7 +175,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
 
 def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes: int | None = None) -> None:
     copy = move_copy(state, file, node_id, CopyState.PRESENT, size_bytes)
-    state.transfers.pop(copy.generation, None)
+    let_go_of_source(state, state.transfers.pop(copy.generation, None))
     file.fetch = None
     state.retrying.pop((file.id, False), None)
     file.blake3 = file.blake3 or blake3
@@ -177,7 +187,10 @@ def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes
             job.inputs_missing -= 1
             if job.inputs_missing == 0:
                 heappush(state.nodes[node_id].startable, (state.runs[run_id].key(job.order), run_id, job_id))
-    settle(state, file, node_id)
+    for holder in file.copies:
+        # Others are not the only ones any more.
+        settle(state, file, holder)
+    tell_other_nodes(state, file)
 
 
 def transfer_failed(state: State, event: ev.TransferFailed) -> None:
@@ -195,6 +208,9 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
 def note_failure(state: State, file: FileEntry, tries: Tries, transfer: TransferEntry, fault: Fault) -> None:
     """An answer, even a bad one, ends a row of tries that met nobody, unless it is another source that gave it."""
     tries.last, tries.origin = fault, transfer.origin
+    if transfer.source:
+        tries.copies_failed += 1
+        return
     if is_unreachable(fault):
         tries.outages, tries.outages_here = tries.outages + 1, tries.outages_here + 1
         tries.away_since = state.now if tries.away_since is None else tries.away_since
@@ -218,12 +234,14 @@ def end_transfer(state: State, transfer: TransferEntry) -> None:
     """It moved nothing that counts: a pinned copy is wanted again, any other is dropped; an upload lets go of its copy."""
     file = state.files[transfer.file]
     if transfer.is_fetch:
+        let_go_of_source(state, transfer)
         copy = file.copies[transfer.node]
         if copy.pins and not transfer.cancelled:
             move_copy(state, file, transfer.node, CopyState.WANTED)
             state.to_fetch.append((transfer.node, file.id))
         else:
             drop_copy(state, file, transfer.node)
+        tell_other_nodes(state, file)
         return
     state.uploads_live -= 1
     if transfer.purpose is Purpose.SPILL:
@@ -367,6 +385,7 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
         file.size_bytes, file.blake3 = made.size_bytes, made.blake3
         file.sha256 = made.sha256
         add_copy(state, file, job.node, Copy(CopyState.PRESENT, made.generation, made.size_bytes))
+        tell_other_nodes(state, file)
         if file.destination is not None and file.durable is None:
             due_upload(state, run, file)
         settle(state, file, job.node)
@@ -420,7 +439,7 @@ def retry_fetch(state: State, node_id: str, file: FileEntry) -> None:
     if node_id in file.copies:
         state.to_fetch.append((node_id, file.id))
     else:
-        offer_for_prefetch(state, file, state.nodes[node_id])
+        offer_for_prefetch(state, file, node_id)
 
 
 APPLY = {

@@ -9,7 +9,8 @@ from stager.model.ids import external_file_id, produced_file_id
 from stager.model.workflow import graph_of
 from stager.planning.plan import FilePlan, Plan
 from stager.scheduler import events as ev
-from stager.scheduler.books import count_parents, due_upload, inputs_of, make_ready_or_wait, move_job, offer_for_prefetch, settle, take_over
+from stager.scheduler.books import count_parents, due_upload, inputs_of, make_ready_or_wait, move_job, settle, take_over
+from stager.scheduler.peers import next_use_on, offer_for_prefetch
 from stager.scheduler.profiles import profile_if_tight
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState, RunState
@@ -85,13 +86,14 @@ def enter_uses(state: State, run: RunEntry) -> None:
         file = state.files[file_id]
         file.uses.sort()
         file.use_at = 0
-        node = state.nodes.get(run.jobs[file.uses[-1][2]].node)
-        if node is None or not state.can_be_had(file):
+        for node_id in file.copies:
+            settle(state, file, node_id)
+        if not state.can_be_had(file):
             continue
-        if node.id in file.copies:
-            settle(state, file, node.id)
-        else:
-            node.candidates.append((state.next_use(file), file.id))
+        for node_id in dict.fromkeys(run.jobs[job].node for _, reader, job in file.uses if reader == run.id):
+            use = next_use_on(state, file, node_id) if node_id not in file.copies else None
+            if use is not None:
+                state.nodes[node_id].candidates.append((use[0], file.id))
     for node in state.nodes.values():
         heapify(node.candidates)
 
@@ -125,7 +127,7 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
         if file.is_external:
             for node in state.nodes.values():
                 if node.id not in file.copies:
-                    offer_for_prefetch(state, file, node)
+                    offer_for_prefetch(state, file, node.id)
         elif file.destination is None:
             file.upload = None
             for node_id in file.copies:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from heapq import heappush
 
-from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, RunEntry, State, Tries
+from stager.scheduler.peers import offer_for_prefetch
+from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
 from stager.scheduler.states import ENDED, JOB_TRANSITIONS, CopyState, JobState
 
 IN_FETCHING = (CopyState.WANTED, CopyState.FETCHING, CopyState.CANCELLING)
@@ -68,13 +69,10 @@ def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
     node.prefetching.pop(file.id, None)
     end_span(state, copy)
     recount_live(state, file)
-    offer_for_prefetch(state, file, node)
-
-
-def offer_for_prefetch(state: State, file: FileEntry, node: NodeEntry) -> None:
-    use = state.next_use(file)
-    if use != NEVER and state.can_be_had(file):
-        heappush(node.candidates, (use, file.id))
+    for other in file.copies:
+        # It may be the only one now.
+        settle(state, file, other)
+    offer_for_prefetch(state, file, node_id)
 
 
 def end_span(state: State, copy: Copy) -> None:
@@ -102,8 +100,19 @@ def unpin(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
         return
     if copy.pins == 0 and copy.state is CopyState.WANTED:
         drop_copy(state, file, node_id)
-    else:
-        settle(state, file, node_id)
+        return
+    for holder in file.copies:
+        # With a reader done here its next use is another everywhere.
+        settle(state, file, holder)
+
+
+def let_go_of_source(state: State, transfer: TransferEntry | None) -> None:
+    """A copy between nodes has ended, one way or the other."""
+    if transfer is None or not transfer.source:
+        return
+    state.nodes[transfer.source].sending -= 1
+    if transfer.copy is not None:
+        unpin(state, state.files[transfer.file], transfer.source, transfer.copy)
 
 
 def settle(state: State, file: FileEntry, node_id: str) -> None:

@@ -45,6 +45,26 @@ class Fetch(Record, kw_only=True):
     executable: bool = False
 
 
+class CopyReplica(Record, kw_only=True):
+    """Node to node: what `source` holds as `source_generation`. Reserves `size_bytes`. The replica's generation is the transfer's id."""
+
+    id: str
+    at: float
+    cause: str
+    node: str
+    transfer: str
+    file: str
+    lfn: str
+    run: str
+    source: str
+    source_generation: str
+    size_bytes: int
+    purpose: Purpose
+    priority: int
+    attempt_number: int = 1
+    blake3: str = ""
+
+
 class Hasten(Record, kw_only=True):
     """A job waits for this transfer now: let it overtake prefetch."""
 
@@ -274,6 +294,7 @@ class WakeAt(Record, kw_only=True):
 
 Command = (
     Fetch
+    | CopyReplica
     | Hasten
     | Upload
     | CancelTransfer

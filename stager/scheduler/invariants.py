@@ -46,6 +46,7 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
         "promised_bytes": promised,
         "spilling_bytes": spilling,
         "admitted_waiting": admitted,
+        "sending": sum(transfer.source == node.id for transfer in state.transfers.values()),
     }
     found = [
         f"node {node.id}: {name} is {getattr(node, name)}, should be {value}"

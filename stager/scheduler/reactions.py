@@ -136,12 +136,27 @@ def remake_lost(turn: Turn) -> None:
         file = state.files[file_id]
         if node_id:
             void_readers(turn, file, node_id)
-        if file.is_external or file.copies or state.can_be_had(file):
+        held = any(copy.state is CopyState.PRESENT or copy.state is CopyState.DELETING for copy in file.copies.values())
+        if file.is_external or held or state.can_be_had(file):
             continue
+        stop_waiting_for(turn, file)
         run = state.runs[file.run]
         wanted = state.owes_upload(file) or state.next_use(file) != NEVER
         if wanted and run.id in state.active and run.jobs[file.producer].state is JobState.DONE:
             turn.give(cmd.RemakeFile, run=run.id, file=file.id, job=file.producer)
+
+
+def stop_waiting_for(turn: Turn, file: FileEntry) -> None:
+    """Nobody has it any more: who was to get a copy of it on another node waits for its producer instead."""
+    state = turn.state
+    for _, run_id, job_id in list(file.uses[file.use_at :]) if file.copies else ():
+        job = state.job(run_id, job_id)
+        if run_id in state.active and job.state is JobState.ADMITTED and job.node in file.copies:
+            why = f"the only copy of {file.lfn} is gone"
+            turn.give(cmd.RequeueJob, run=run_id, job=job_id, not_before=state.now, counts=False, why=why)
+    for copy in list(file.copies.values()):
+        if copy.state is CopyState.FETCHING:
+            turn.give(cmd.CancelTransfer, node=state.transfers[copy.generation].node, transfer=copy.generation)
 
 
 REACTIONS = {

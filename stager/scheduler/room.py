@@ -9,6 +9,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
+from stager.scheduler.books import settle
 from stager.scheduler.state import FileEntry, NodeEntry
 from stager.scheduler.states import CopyState
 from stager.scheduler.turn import Turn
@@ -62,7 +63,10 @@ def evict(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str], horizo
     while gap > 0 and node.evictable:
         entry = heappop(node.evictable)
         file = state.files[entry[1]]
-        if not is_current(turn, node, entry) or state.holds_only_copy(file):
+        if not is_current(turn, node, entry):
+            continue
+        if state.holds_only_copy(file):
+            settle(state, file, node.id)
             continue
         if horizon is not None and -entry[0] <= horizon:
             kept.append(entry)
@@ -104,7 +108,10 @@ def spill(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str]) -> Non
         entry = heappop(node.spillable)
         file = state.files[entry[1]]
         run = state.runs[file.run]
-        if not is_current(turn, node, entry) or file.spilling or not state.holds_only_copy(file) or state.owes_upload(file):
+        if not is_current(turn, node, entry) or file.spilling or state.owes_upload(file):
+            continue
+        if not state.holds_only_copy(file):
+            settle(state, file, node.id)
             continue
         tries = file.upload
         if tries is not None and (tries.fault is not None or tries.not_before > state.now):

@@ -39,7 +39,8 @@ class KeptRun:
 class KeptState:
     """Shares its parts with the state it was made of, so it is written down before the next event.
 
-    `uploads`: by transfer, which copy it reads. `erasing`: of each spill to erase, whether it is still its file's.
+    `uploads`: by transfer, copies between nodes included, which copy it reads. `erasing`: of each spill to erase, whether it is still
+    its file's.
     """
 
     state: State
@@ -68,7 +69,7 @@ def kept_state(state: State) -> KeptState:
             pinned[job] = [(file.id, which(file, run.jobs[job].node, copy)) for file, copy in pins]
         runs.append(KeptRun(bare(run), pinned, values_of(run.safety), values_of(run.ahead)))
     uploads = {
-        transfer.id: which(state.files[transfer.file], transfer.node, transfer.copy)
+        transfer.id: which(state.files[transfer.file], transfer.reads_on, transfer.copy)
         for transfer in state.transfers.values()
         if transfer.copy is not None
     }
@@ -101,7 +102,7 @@ def restored(kept: KeptState, submitted: Mapping[str, RunSubmitted]) -> State:
         run.ahead = None if kept_run.ahead is None else SpaceProfile(kept_run.ahead)
     for transfer_id, which in kept.uploads.items():
         transfer = state.transfers[transfer_id]
-        transfer.copy = copy_of(kept, transfer.file, transfer.node, which)
+        transfer.copy = copy_of(kept, transfer.file, transfer.reads_on, which)
     for index, own in enumerate(kept.erasing):
         file, held, node = state.spills_to_erase[index]
         if own:

@@ -40,9 +40,10 @@ class Copy:
 class Tries:
     """Tries of one direction of one file. `fault`: given up for it.
 
-    `failures` are those of this source that answered; `outages` those in a row of sources that could not be reached, `outages_here` of
-    this one, since `away_since`. `hopeless`: numbers of the sources not to be tried again, `rounds`: how often all others were. `had_by`:
-    runs that waited for it before this one, in the same row. `last`: what `origin` met.
+    `copies_failed` are those of copies from other nodes, `failures` those of this source that answered; `outages` those in a row of
+    sources that could not be reached, `outages_here` of this one, since `away_since`. `hopeless`: numbers of the sources not to be tried
+    again, `rounds`: how often all others were. `had_by`: runs that waited for it before this one, in the same row. `last`: what `origin`
+    met.
     """
 
     failures: int = 0
@@ -57,6 +58,7 @@ class Tries:
     had_by: list[str] = field(default_factory=list)
     last: Fault | None = None
     origin: str = ""
+    copies_failed: int = 0
 
 
 @dataclass(slots=True)
@@ -137,6 +139,8 @@ class AttemptEntry:
 
 @dataclass(slots=True)
 class TransferEntry:
+    """`source`: the node it is copied from; empty for what goes from or to an origin. `copy`: what is read, pinned for as long."""
+
     id: str
     node: str
     file: str
@@ -148,10 +152,17 @@ class TransferEntry:
     started_at: float
     cancelled: bool = False
     copy: Copy | None = None
+    source: str = ""
 
     @property
     def is_fetch(self) -> bool:
+        """Whether it brings a replica to its node, from wherever."""
         return self.purpose in (Purpose.DEMAND, Purpose.PREFETCH)
+
+    @property
+    def reads_on(self) -> str:
+        """The node whose copy it reads: of a copy its source, of an upload its own."""
+        return self.source or self.node
 
 
 @dataclass(slots=True)
@@ -194,6 +205,7 @@ class RunEntry:
     interrupted_s: float = 0.0
     fetched_bytes: int = 0
     fetches: int = 0
+    copied_bytes: int = 0
     uploaded_bytes: int = 0
     read_bytes: int = 0
     hit_bytes: int = 0
@@ -210,7 +222,8 @@ class RunEntry:
 @dataclass(slots=True)
 class NodeEntry:
     """One I/O node with its compute node. `garbage` are replicas nobody wants that it still holds. present + fetching + promised <=
-    capacity, always; `deleting` and `cancelling` are the parts of present and fetching about to be free.
+    capacity, always; `deleting` and `cancelling` are the parts of present and fetching about to be free. `sending`: copies
+    under way from it.
     """
 
     id: str
@@ -224,6 +237,7 @@ class NodeEntry:
     deleting_bytes: int = 0
     cancelling_bytes: int = 0
     spilling_bytes: int = 0
+    sending: int = 0
     cores_used: int = 0
     memory_used_bytes: int = 0
     admitted_waiting: int = 0
@@ -309,12 +323,18 @@ class State:
         """
         if file.is_external or file.durable is not None or file.spilled is not None:
             return False
+        if len(file.copies) > 1 and self.holders(file) > 1:
+            return False
         run = self.runs.get(file.run)
         if run is None or run.outcome in OVER:
             return False
         if self.owes_upload(file):
             return True
         return run.id in self.active and not (run.failed and self.only_ended_jobs_want(file))
+
+    def holders(self, file: FileEntry) -> int:
+        """Nodes that can be reached and hold it."""
+        return sum(copy.state is CopyState.PRESENT and self.nodes[node].reachable for node, copy in file.copies.items())
 
     def owes_upload(self, file: FileEntry) -> bool:
         """A final that is not at its destination yet, of a run that was not called off."""

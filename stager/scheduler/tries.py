@@ -37,6 +37,13 @@ def fetch_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fa
         return
     state, tries = turn.state, file.fetch or Tries(failures=1)
     facts = {"file": file.id, "run": transfer.run, "upload": False}
+    if transfer.source:
+        spent = tries.copies_failed >= state.policy.transfer_attempts_max and not state.can_be_had(file)
+        if spent:
+            give_up_fetch(turn, file, transfer.run, "", fault)
+        else:
+            turn.give(cmd.RetryTransferAt, not_before=turn.retry_at(tries.copies_failed, file.id), **facts)
+        return
     left = sources_open(state, file, tries)
     after = next((number for number in left if number > file.source_at), None)
     others = [number for number in left if number != file.source_at]

@@ -84,6 +84,7 @@ TELL: dict[type, Callable[[Any], str]] = {
     ev.AttemptWaits: lambda e: f"attempt {e.attempt} waits for {format_size(e.needed_bytes)} of space for its outputs",
     ev.AttemptEnded: ended_text,
     cmd.Fetch: lambda c: f"fetch {c.transfer} of {c.lfn} from {c.origin}:{c.path} to {c.node} ({c.purpose.value}, try {c.attempt_number})",
+    cmd.CopyReplica: lambda c: f"copy {c.transfer} of {c.lfn} from {c.source} to {c.node} ({c.purpose.value}, try {c.attempt_number})",
     cmd.Hasten: lambda c: f"transfer {c.transfer} is hastened: a job waits for it",
     cmd.Upload: lambda c: f"upload {c.transfer} of {c.lfn} to {c.origin}:{c.path} ({c.purpose.value}, try {c.attempt_number})",
     cmd.CancelTransfer: lambda c: f"transfer {c.transfer} is called off",

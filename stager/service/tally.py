@@ -113,5 +113,15 @@ class Tally:
 
 RUN_EVENTS = frozenset({ev.RunSubmitted, ev.RunResumed, ev.RunDrained, ev.RunStopped, ev.RunCancelled})
 RUN_COMMANDS = frozenset(
-    {cmd.Fetch, cmd.Upload, cmd.GiveUpTransfer, cmd.StartAttempt, cmd.RequeueJob, cmd.FailJob, cmd.RemakeFile, cmd.FinishRun}
+    {
+        cmd.Fetch,
+        cmd.CopyReplica,
+        cmd.Upload,
+        cmd.GiveUpTransfer,
+        cmd.StartAttempt,
+        cmd.RequeueJob,
+        cmd.FailJob,
+        cmd.RemakeFile,
+        cmd.FinishRun,
+    }
 )

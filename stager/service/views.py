@@ -159,11 +159,11 @@ def transfers_of(state: State, run: RunEntry, telemetry: Mapping[str, Mapping[st
         said = telemetry.get(transfer.id, {})
         view = wire.TransferView(
             transfer=transfer.id,
-            direction="fetch" if transfer.is_fetch else "upload",
+            direction="copy" if transfer.source else "fetch" if transfer.is_fetch else "upload",
             lfn=state.files[transfer.file].lfn,
             state="cancelling" if transfer.cancelled else said.get("state", "queued"),
             purpose=transfer.purpose.value,
-            origin=transfer.origin,
+            origin=transfer.source or transfer.origin,
             bytes_done=said.get("bytes_done") or 0,
             bytes_total=said.get("bytes_total") or transfer.size_bytes,
         )

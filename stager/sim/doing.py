@@ -21,6 +21,12 @@ def fetch(world: SimWorld, command: cmd.Fetch) -> None:
         world.desk.accept(command, node, world.origin_of(command.run, command.origin))
 
 
+def copy_replica(world: SimWorld, command: cmd.CopyReplica) -> None:
+    node = world.nodes[command.node]
+    if node.answers:
+        world.desk.accept_copy(command, node, world.nodes[command.source])
+
+
 def upload(world: SimWorld, command: cmd.Upload) -> None:
     node, origin = world.nodes[command.node], world.origin_of(command.run, command.origin)
     if node.answers:
@@ -98,6 +104,7 @@ def record_only(world: SimWorld, command: Any) -> None:
 
 DOERS = {
     cmd.Fetch: fetch,
+    cmd.CopyReplica: copy_replica,
     cmd.Hasten: hasten,
     cmd.Upload: upload,
     cmd.CancelTransfer: cancel_transfer,

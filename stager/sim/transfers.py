@@ -23,26 +23,30 @@ from stager.sim.origin import SimOrigin
 
 # As a node begins before it has learned more: so many at a time at each origin, one of them kept for what a job waits for.
 STREAMS_PER_ORIGIN = 8
+BETWEEN_NODES_S = 0.001
+LOST_SOURCE = Fault(ErrorClass.TRANSIENT, "connection_lost", "the node that it was copied from does not answer")
 DEMAND_BELOW = 10
 UNREACHABLE_AFTER_S = 0.5
 
 
 @dataclass(slots=True)
 class Moving:
-    """`state`: queued, connecting, moving, ended."""
+    """`state`: queued, connecting, moving, ended. `source`: the node that it is copied from; None for what goes from or to `origin`."""
 
-    command: cmd.Fetch | cmd.Upload
+    command: cmd.Fetch | cmd.CopyReplica | cmd.Upload
     node: SimNode
-    origin: SimOrigin
+    origin: SimOrigin | None
     priority: int
     begun_at: float
     state: str = "queued"
     flow: Flow | None = None
     fault: Fault | None = None
+    source: SimNode | None = None
 
     @property
-    def is_fetch(self) -> bool:
-        return isinstance(self.command, cmd.Fetch)
+    def is_incoming(self) -> bool:
+        """To its node, where it holds a reservation."""
+        return not isinstance(self.command, cmd.Upload)
 
 
 class TransferDesk:
@@ -61,6 +65,7 @@ class TransferDesk:
         self.vanished = 0
         self.fetched_bytes = 0
         self.uploaded_bytes = 0
+        self.copied_bytes = 0
         self._queues: dict[str, list[tuple[int, int, str]]] = {}
         self._streams: dict[str, int] = {}
 
@@ -74,7 +79,7 @@ class TransferDesk:
             self._tell(node, replace(told, at=self._clock.now))
             return
         if isinstance(command, cmd.Fetch) and node.sound(command.file, command.transfer) is not None:
-            self._tell_there(command, node)
+            self._tell_there(command, node, command.token)
             return
         moving = self.open[command.transfer] = Moving(command, node, origin, command.priority, self._clock.now)
         self.begun += 1
@@ -92,15 +97,37 @@ class TransferDesk:
         heappush(self._queues.setdefault(origin.url, []), (command.priority, self.begun, command.transfer))
         self._pump(origin.url)
 
-    def _tell_there(self, command: cmd.Fetch, node: SimNode) -> None:
+    def accept_copy(self, command: cmd.CopyReplica, node: SimNode, source: SimNode) -> None:
+        """From node to node, as many at once as are asked for."""
+        told = self.results.get(command.transfer) if self.remembers else None
+        if command.transfer in self.open:
+            return
+        if told is not None:
+            self._tell(node, replace(told, at=self._clock.now))
+            return
+        if node.sound(command.file, command.transfer) is not None:
+            self._tell_there(command, node, "")
+            return
+        moving = Moving(command, node, None, command.priority, self._clock.now, state="connecting", source=source)
+        self.open[command.transfer] = moving
+        self.begun += 1
+        try:
+            node.reserve(command.transfer, command.size_bytes)
+        except Full as full:
+            self._overfull(str(full))
+            self._fail(moving, Fault(ErrorClass.REFUSED, "no_space_node", str(full), command.lfn))
+            return
+        self._clock.after(BETWEEN_NODES_S, self._connected, moving)
+
+    def _tell_there(self, command: cmd.Fetch | cmd.CopyReplica, node: SimNode, token: str) -> None:
         """Committed by an earlier life of the node."""
         replica = node.replicas[command.file, command.transfer]
-        facts = {"size_bytes": replica.size_bytes, "blake3": replica.content, "token": command.token}
+        facts = {"size_bytes": replica.size_bytes, "blake3": replica.content, "token": token}
         self._tell(node, ev.TransferDone(at=self._clock.now, node=node.id, transfer=command.transfer, **facts))
 
     def hasten(self, transfer: str, priority: int) -> None:
         moving = self.open.get(transfer)
-        if moving is not None and moving.state == "queued" and priority < moving.priority:
+        if moving is not None and moving.origin is not None and moving.state == "queued" and priority < moving.priority:
             moving.priority = priority
             heappush(self._queues[moving.origin.url], (priority, 0, transfer))
 
@@ -116,6 +143,8 @@ class TransferDesk:
         for moving in [moving for moving in self.open.values() if moving.node is node]:
             self.vanished += 1
             self._end(moving)
+        for moving in [moving for moving in self.open.values() if moving.source is node]:
+            self._fail(moving, LOST_SOURCE)
 
     def flow_ended(self, moving: Moving) -> None:
         """All its bytes, or as many as it was to have, have passed."""
@@ -125,6 +154,8 @@ class TransferDesk:
         fault = moving.fault or self._origin_fault(moving)
         if fault is not None:
             self._fail(moving, fault)
+        elif isinstance(moving.command, cmd.CopyReplica):
+            self._end_copy(moving, moving.command)
         elif isinstance(moving.command, cmd.Fetch):
             self._end_fetch(moving, moving.command)
         else:
@@ -137,7 +168,7 @@ class TransferDesk:
             if self._streams.get(url, 0) >= allowed:
                 return
             moving = self.open.get(heappop(queue)[2])
-            if moving is None or moving.state != "queued":
+            if moving is None or moving.origin is None or moving.state != "queued":
                 continue
             self._streams[url] = self._streams.get(url, 0) + 1
             moving.state = "connecting"
@@ -155,17 +186,18 @@ class TransferDesk:
         size, drawn = moving.command.size_bytes, self._faults.transfer_fault(self._clock.now, moving.command.transfer)
         if drawn is not None:
             moving.fault, size = drawn[0], size * drawn[1]
-        direction = "fetch" if moving.is_fetch else "upload"
-        path = (f"{direction}:{moving.origin.url}", f"disk:{moving.node.id}")
-        moving.flow = self._links.start(self._clock.now, path, size, moving)
+        moving.flow = self._links.start(self._clock.now, way_of(moving), size, moving)
 
     def _origin_fault(self, moving: Moving) -> Fault | None:
-        return ORIGIN_FAULTS.get(moving.origin.fault_code)
+        return ORIGIN_FAULTS.get(moving.origin.fault_code) if moving.origin is not None else None
 
     def _source_fault(self, moving: Moving) -> Fault | None:
         command = moving.command
+        if isinstance(command, cmd.CopyReplica):
+            return self._copy_fault(moving, command)
         if not isinstance(command, cmd.Fetch):
             return None
+        assert moving.origin is not None
         stored = moving.origin.files.get(command.path)
         if stored is None:
             return Fault(ErrorClass.INVALID_INPUT, "not_found", f"{command.lfn}: {command.path} is not at the origin", command.lfn)
@@ -173,8 +205,30 @@ class TransferDesk:
             return Fault(ErrorClass.CORRUPT, "source_changed", f"{command.lfn}: {command.path} changed at the origin", command.lfn)
         return None
 
+    def _copy_fault(self, moving: Moving, command: cmd.CopyReplica) -> Fault | None:
+        assert moving.source is not None
+        if not moving.source.up:
+            return LOST_SOURCE
+        if moving.source.sound(command.file, command.source_generation) is None:
+            message = f"{command.lfn}: {command.source} has no sound replica {command.source_generation}"
+            return Fault(ErrorClass.CORRUPT, "replica_unknown", message, command.lfn)
+        return None
+
+    def _end_copy(self, moving: Moving, command: cmd.CopyReplica) -> None:
+        fault = self._source_fault(moving)
+        if fault is not None:
+            self._fail(moving, fault)
+            return
+        assert moving.source is not None
+        replica = moving.source.replicas[command.file, command.source_generation]
+        self._end(moving)
+        moving.node.commit(command.file, command.transfer, replica.content, replica.size_bytes)
+        self.copied_bytes += replica.size_bytes
+        self._done(moving, replica.size_bytes, replica.content, "", "")
+
     def _end_fetch(self, moving: Moving, command: cmd.Fetch) -> None:
         fault = self._source_fault(moving)
+        assert moving.origin is not None
         stored = moving.origin.files.get(command.path)
         if stored is not None and command.blake3 and stored.content != command.blake3:
             fault = Fault(ErrorClass.CORRUPT, "checksum_mismatch", f"{command.lfn} is not what was expected", command.lfn)
@@ -187,6 +241,7 @@ class TransferDesk:
         self._done(moving, stored.size_bytes, stored.content, stored.token, "")
 
     def _end_upload(self, moving: Moving, command: cmd.Upload) -> None:
+        assert moving.origin is not None
         replica = moving.node.sound(command.file, command.generation)
         there = moving.origin.files.get(command.path)
         if replica is None:
@@ -235,8 +290,18 @@ class TransferDesk:
         moving.state = "ended"
         self.open.pop(moving.command.transfer, None)
         self.ended += 1
-        if moving.is_fetch:
+        if moving.is_incoming:
             moving.node.free(moving.command.transfer)
-        if had_stream:
+        if had_stream and moving.origin is not None:
             self._streams[moving.origin.url] -= 1
             self._pump(moving.origin.url)
+
+
+def way_of(moving: Moving) -> tuple[str, ...]:
+    """The links that its bytes pass."""
+    here = moving.node.id
+    if moving.source is not None:
+        return (f"disk:{moving.source.id}", f"out:{moving.source.id}", f"in:{here}", f"disk:{here}")
+    assert moving.origin is not None
+    way, network = ("fetch", "in") if moving.is_incoming else ("upload", "out")
+    return (f"{way}:{moving.origin.url}", f"{network}:{here}", f"disk:{here}")

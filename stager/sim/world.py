@@ -96,7 +96,7 @@ class SimWorld:
         self.limits = limits or Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
         self.faults, self.checkers, self.resumes_max, self.keep_journal = faults, tuple(checkers), resumes_max, keep_journal
         self.clock = Clock()
-        self.links = Links({f"disk:{node.id}": node.disk_bytes_per_s for node in topology.nodes})
+        self.links = Links(node_links(topology))
         self.nodes = {node.id: SimNode(node.id, node.capacity_bytes, node.can_link) for node in topology.nodes}
         self.origins: dict[str, SimOrigin] = {}
         self.desk = TransferDesk(self.clock, self.links, faults, self.say, self._note_overfull)
@@ -339,3 +339,13 @@ class SimWorld:
 
     def origin_of(self, run: str, name: str) -> SimOrigin:
         return self.origins[self.runs[run].workflow.origins[name].url]
+
+
+def node_links(topology: Topology) -> dict[str, float]:
+    """Bytes per second of each node's disk and network. A network that is as fast as the disk behind it never limits, so it is left out."""
+    rates: dict[str, float] = {}
+    for node in topology.nodes:
+        rates[f"disk:{node.id}"] = node.disk_bytes_per_s
+        if node.network_bytes_per_s < node.disk_bytes_per_s:
+            rates[f"in:{node.id}"] = rates[f"out:{node.id}"] = node.network_bytes_per_s
+    return rates

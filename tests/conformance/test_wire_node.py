@@ -12,7 +12,7 @@ from stager.adapters.ionode import error_of, is_lost
 from stager.adapters.origin_config import resolve
 from stager.model.errors import Corrupt, Fault, InvalidInput, Refused, Transient
 from stager.model.workflow import Origin, OriginKind
-from stager.runtime.node_calls import transfer_body
+from stager.runtime.node_calls import copy_body, transfer_body
 from stager.runtime.wire_events import node_event, node_reported
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -138,6 +138,13 @@ def test_the_bodies_of_transfers_are_the_golden_ones() -> None:
         origin="lab",
         path="out/mosaic.fits", size_bytes=20, purpose=cmd.Purpose.FINAL, priority=12,
     )  # fmt: skip
+    copy = cmd.CopyReplica(
+        id="c-907", at=0.0, cause="e1", node="node0", transfer="t-30", file="f-raw-01", lfn="one", run="r", source="node1",
+        source_generation="t-17", size_bytes=1048576, purpose=cmd.Purpose.DEMAND, priority=5,
+        blake3="af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262",
+    )  # fmt: skip
+    said = golden("transfer_copy.request")
+    assert copy_body(copy, 5) == said | {"sources": said["sources"][:1]}
     assert transfer_body(fetch, "lab", 10) == golden("transfer_fetch.request")
     assert transfer_body(upload, "lab", 12) == golden("transfer_upload.request")
 

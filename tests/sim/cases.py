@@ -200,6 +200,41 @@ def runs_case(seed: int) -> Case:
     return Case(seed, workflows, plans_for(workflows, topology, spill), topology, spread, starts_s=starts)
 
 
+def several_nodes(seed: int, everything: int, largest: int) -> tuple[Topology, bool]:
+    """Two to four nodes; whether each of them has room for all files. Else it has room for the largest job and a little more."""
+    random = Random(f"topology/{seed}")
+    roomy = random.random() < 0.5
+    capacity = everything if roomy else tight_capacity(random, largest)
+    count, cores = random.randint(2, 4), random.choice((1, 2, 4))
+    rates = {"disk_bytes_per_s": DISK_BYTES_PER_S, "network_bytes_per_s": random.choice((2000.0, DISK_BYTES_PER_S))}
+    return Topology(tuple(Node(f"node{number}", capacity, cores, **rates) for number in range(count)), LINKS), roomy
+
+
+def nodes_case(seed: int, broken: bool = False) -> Case:
+    """One to three runs on several nodes, with all troubles or none. Where each node has room for everything, or there is a place to spill
+    to, every run succeeds.
+    """
+    random = Random(f"nodes/{seed}")
+    shared = draw_shared(random)
+    workflows = [draw_workflow(random, f"w{number}", shared) for number in range(random.choice((1, 1, 3)))]
+    spill = random.choice((None, "home"))
+    again = max((job.reserve_bytes for workflow in workflows for job in smallest(workflow, spill).jobs), default=0)
+    everything = sum(file.size_bytes or 0 for workflow in workflows for file in workflow.files.values()) + again
+    enough = max(true_footprint(workflow, f"r{number}", Spread(seed)) for number, workflow in enumerate(workflows))
+    topology, roomy = several_nodes(seed, everything, enough)
+    plans = plans_for(workflows, topology, spill)
+    horizon_s = 2.0 * sum(plan.makespan_s for plan in plans) + 1.0
+    faults = drawn_faults(seed, horizon_s, ALL_TROUBLES) if broken else NO_FAULTS
+    resumes = int(horizon_s) + 30 if broken else 0
+    starts = tuple(random.random() * horizon_s / 4 for _ in workflows)
+    must = roomy or spill is not None
+    return Case(seed, workflows, plans, topology, Spread(seed, durations=2.0), faults, resumes, must, starts_s=starts)
+
+
+def node_faults_case(seed: int) -> Case:
+    return nodes_case(seed, broken=True)
+
+
 def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES, counts: tuple[int, ...] = (1, 1, 2), names: bool = False) -> Case:
     """Everything goes wrong for a while. Somebody resumes a run that ended badly; once nothing goes wrong any more, it succeeds.
 
@@ -273,6 +308,8 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "wishes": wishes_case,
     "varies": varies_case,
     "names": names_case,
+    "nodes": nodes_case,
+    "node_faults": node_faults_case,
 }
 WISHES = {"drain": ev.RunDrained, "stop": ev.RunStopped, "resume": ev.RunResumed, "cancel": ev.RunCancelled}
 

@@ -14,7 +14,17 @@ from tests.sim.cases import KINDS, check
 
 SEEDS = int(os.environ.get("STAGER_SIM_SEEDS", "0"))
 # A few seconds each.
-SHORT = {"plain": 300, "sizes": 300, "runs": 200, "faults": 200, "wishes": 200, "varies": 150, "names": 150}
+SHORT = {
+    "plain": 300,
+    "sizes": 300,
+    "runs": 200,
+    "faults": 200,
+    "wishes": 200,
+    "varies": 150,
+    "names": 150,
+    "nodes": 200,
+    "node_faults": 200,
+}
 PART = 10
 
 
@@ -40,6 +50,7 @@ ONCE_FAILED = {
     "plain": [42, 71, 112],
     "runs": [21, 102, 131],
     "names": [72, 347],
+    "nodes": [223, 481, 703, 946],
 }
 
 

@@ -1,0 +1,74 @@
+"""Copies between nodes: who can give a file to whom, and who waits for whom.
+
+May know: the state. One rule: a byte crosses the wide area once; where a node has a file, or is fetching it, the others get it from there.
+"""
+
+from __future__ import annotations
+
+from heapq import heappush
+
+from stager.scheduler.state import NEVER, FileEntry, State, TransferEntry
+from stager.scheduler.states import CopyState
+
+
+def peer_for(state: State, file: FileEntry, node_id: str) -> str:
+    """The node to copy it from: one that can be reached and sends the least. Empty: none, or copying it failed too often and an origin has
+    it.
+    """
+    if not file.copies or (len(file.copies) == 1 and node_id in file.copies):
+        return ""
+    tries = file.fetch
+    if tries is not None and tries.copies_failed >= state.policy.transfer_attempts_max and state.can_be_had(file):
+        return ""
+    holding = (node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT and node != node_id)
+    return min((node for node in holding if state.nodes[node].reachable), key=lambda node: (state.nodes[node].sending, node), default="")
+
+
+def is_at_hand(state: State, file: FileEntry, node_id: str) -> bool:
+    """Whether this node could get it without its producer."""
+    return state.can_be_had(file) or bool(peer_for(state, file, node_id))
+
+
+def is_out_of_reach(state: State, file: FileEntry) -> bool:
+    """It exists, on nodes that cannot be asked now."""
+    return any(copy.state is CopyState.PRESENT and not state.nodes[node].reachable for node, copy in file.copies.items())
+
+
+def fetching_elsewhere(state: State, file: FileEntry, node_id: str) -> TransferEntry | None:
+    """Its fetch from an origin to another node: from there it can be copied soon."""
+    for node, copy in file.copies.items():
+        if node != node_id and copy.state is CopyState.FETCHING and state.nodes[node].reachable:
+            transfer = state.transfers.get(copy.generation)
+            if transfer is not None and not transfer.source:
+                return transfer
+    return None
+
+
+def next_use_on(state: State, file: FileEntry, node_id: str) -> tuple[int, str, str] | None:
+    """(order key, run, job) of the first reader on this node that still has to run."""
+    if state.next_use(file) == NEVER:
+        return None
+    for at in range(file.use_at, len(file.uses)):
+        use = file.uses[at]
+        if not state.use_is_over(use) and state.job(use[1], use[2]).node == node_id:
+            return use
+    return None
+
+
+def offer_for_prefetch(state: State, file: FileEntry, node_id: str) -> None:
+    """If somebody will read it there and it can be had."""
+    if is_at_hand(state, file, node_id) and (use := next_use_on(state, file, node_id)) is not None:
+        heappush(state.nodes[node_id].candidates, (use[0], file.id))
+
+
+def tell_other_nodes(state: State, file: FileEntry) -> None:
+    """Where it can be had from has changed: nodes that wait for it look again."""
+    if len(state.nodes) == 1 or state.next_use(file) == NEVER:
+        return
+    for node, copy in file.copies.items():
+        if copy.state is CopyState.WANTED:
+            state.to_fetch.append((node, file.id))
+    readers = dict.fromkeys(state.job(run, job).node for _, run, job in file.uses[file.use_at :] if run in state.active)
+    for node in readers:
+        if node not in file.copies and node in state.nodes:
+            offer_for_prefetch(state, file, node)
