@@ -12,7 +12,7 @@ use relay::{Mischief, Relay, Way};
 use sshd::free_port;
 use stager_core::error::{ApiError, Class};
 use stager_origins::conformance::{self, content, get, Memory};
-use stager_origins::{HttpConfig, HttpOrigin, Origin, Said, Secret, Sink, Urgency};
+use stager_origins::{Entry, HttpConfig, HttpOrigin, Origin, Said, Secret, Sink, Urgency};
 use web::{origin, Web, WebPlace};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -69,6 +69,12 @@ async fn large_files_come_over_several_connections() {
     assert!(origin.resumes("large"));
 }
 
+fn write_long_ago(web: &Web, path: &str, size_bytes: usize) {
+    web.write(path, &content(1, size_bytes));
+    let file = std::fs::File::options().write(true).open(web.data().join(path)).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+}
+
 /// One answer under a strong tag of what the server calls immutable is of one content: no second round trip for a small one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_file_takes_one_request_where_the_server_gives_its_word() {
@@ -79,11 +85,7 @@ async fn a_small_file_takes_one_request_where_the_server_gives_its_word() {
     );
     let Some(web) = Web::nginx(&locations) else { return };
     let origin = origin(web.config());
-    let write = |path: &str, size_bytes: usize| {
-        web.write(path, &content(1, size_bytes));
-        let file = std::fs::File::options().write(true).open(web.data().join(path)).unwrap();
-        file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
-    };
+    let write = |path: &str, size_bytes: usize| write_long_ago(&web, path, size_bytes);
     let (small, large) = (64 << 10, (1 << 20) + 1);
     let vouched = [("word/small", small, 0), ("whole/small", small, 0), ("word/large", large, 1), ("whole/large", large, 1)];
     for (path, size_bytes, looks) in vouched.into_iter().chain([("small", small, 1), ("weak/small", small, 1), ("none/small", small, 1)]) {
@@ -102,6 +104,32 @@ async fn a_small_file_takes_one_request_where_the_server_gives_its_word() {
     relay.arm(Mischief::Cut, Way::Down, 700 << 10);
     assert!(get(&*origin, &entry).await.unwrap() == content(1, 1 << 20));
     assert_eq!((relay.struck(), web.requests("HEAD").len() - before), (1, 1));
+}
+
+/// Writes other bytes over those of its file, in place, as soon as the first of them have come.
+struct Overwriter<'a>(&'a Web, &'a Entry, Memory);
+
+#[async_trait::async_trait]
+impl Sink for Overwriter<'_> {
+    async fn write_at(&self, offset: u64, chunk: bytes::Bytes) -> Result<(), ApiError> {
+        self.0.write(&self.1.path, &content(2, self.1.size_bytes as usize));
+        self.2.write_at(offset, chunk).await
+    }
+}
+
+/// The answer may be complete and under the tag that was asked for: only a look after it can tell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_file_written_anew_in_place_while_it_came_is_noticed() {
+    for web in [Web::nginx(""), Web::nginx("max_ranges 0;"), Web::nginx("etag off;"), Web::without_ranges()].into_iter().flatten() {
+        let origin = origin(web.config());
+        for size_bytes in [64 << 10, 1 << 20] {
+            write_long_ago(&web, "file", size_bytes);
+            let entry = origin.stat("file").await.unwrap();
+            let sink = Overwriter(&web, &entry, Memory::new(entry.size_bytes));
+            let error = origin.fetch(&entry, std::slice::from_ref(&(0..entry.size_bytes)), &sink).await.unwrap_err();
+            assert_eq!(error.code, "source_changed", "{error:?}");
+        }
+    }
 }
 
 struct Urgent(Memory, Urgency);
@@ -141,6 +169,33 @@ async fn what_a_job_waits_for_overtakes_those_that_wait_for_a_connection() {
     };
     let (_, overtaken_by) = tokio::join!(others, wanted);
     assert!(overtaken_by <= 6, "{overtaken_by} others came first");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_connections_are_open_than_may_be_and_who_reads_does_not_wait_behind_all_who_look() {
+    let Some(web) = Web::nginx("") else { return };
+    let relay = Relay::to(web.port).await;
+    relay.lengthen(10);
+    let base_url = format!("http://127.0.0.1:{}", relay.port);
+    let origin = origin(HttpConfig { base_url, connections_max: Some(4), ..HttpConfig::default() });
+    web.write("file", b"x");
+    web.write("looked-at", b"y");
+    let entry = origin.stat("file").await.unwrap();
+    let (looked_at, looks) = (vec!["looked-at".to_owned(); 20], || web.requests("HEAD 200 /looked-at").len());
+    let looking = futures::future::join_all((0..20).map(|_| origin.stat_many(&looked_at)));
+    let reading = async {
+        while looks() < 20 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let before = looks();
+        assert_eq!(get(&*origin, &entry).await.unwrap(), b"x");
+        looks() - before
+    };
+    let (found, meanwhile) = tokio::join!(looking, reading);
+    assert!(found.iter().flatten().all(Result::is_ok) && looks() == 400);
+    assert!(meanwhile <= 40, "{meanwhile} looks came before the two requests of one who reads");
+    futures::future::join_all((0..40).map(|_| get(&*origin, &entry))).await;
+    assert!((2..=4).contains(&relay.connections()), "{} connections", relay.connections());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,6 +243,21 @@ async fn a_silent_server_is_an_error() {
         assert_eq!((error.code.as_str(), error.class), ("timeout", Class::Transient), "{error:?}");
         assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
     }
+}
+
+/// Though it is too little to be handed on while more comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_before_the_line_went_dead_is_kept() {
+    let Some(web) = Web::nginx("") else { return };
+    let (relay, bytes) = (Relay::to(web.port).await, content(1, 400 << 10));
+    web.write("file", &bytes);
+    let origin = behind(&relay).await;
+    let entry = origin.stat("file").await.unwrap();
+    relay.arm(Mischief::Stall, Way::Down, 300 << 10);
+    let memory = Memory::new(entry.size_bytes);
+    assert_eq!(origin.fetch(&entry, std::slice::from_ref(&(0..entry.size_bytes)), &memory).await.unwrap_err().code, "timeout");
+    let came = memory.count() as u64;
+    assert!(came >= 200 << 10 && memory.range(0..came) == bytes[..came as usize], "{came} bytes of 300 KiB were handed on");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -346,19 +416,23 @@ async fn refusals_say_who_must_act() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_wants_to_be_left_alone_is() {
     let locations = "location /long/ { add_header Retry-After 60 always; return 429; }\n\
-                     location /short/ { add_header Retry-After 1 always; if (-f $document_root/short/now) { return 429; } }";
+                     location /short/ { add_header Retry-After 1 always; if (-f $document_root/short/now) { return 429; } }\n\
+                     location /down/ { add_header Retry-After 1 always; if (-f $document_root/down/now) { return 503; } }";
     let Some(web) = Web::nginx(locations) else { return };
-    web.write("short/now", b"");
-    web.write("short/file", b"x");
     let of = origin(web.config());
-    let started = Instant::now();
-    let (entry, ()) = tokio::join!(of.stat("short/file"), async {
-        while web.requests("429 /short").is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        std::fs::remove_file(web.data().join("short/now")).unwrap();
-    });
-    assert!(entry.is_ok() && started.elapsed() >= Duration::from_millis(990), "{entry:?} after {:?}", started.elapsed());
+    for (path, status) in [("short", "429"), ("down", "503")] {
+        let now = format!("{path}/now");
+        web.write(&now, b"");
+        web.write(&format!("{path}/file"), b"x");
+        let (started, file) = (Instant::now(), format!("{path}/file"));
+        let (entry, ()) = tokio::join!(of.stat(&file), async {
+            while web.requests(&format!("{status} /{path}")).is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            std::fs::remove_file(web.data().join(&now)).unwrap();
+        });
+        assert!(entry.is_ok() && started.elapsed() >= Duration::from_millis(990), "{path}: {entry:?} after {:?}", started.elapsed());
+    }
     let error = of.stat("long/file").await.unwrap_err();
     assert_eq!((error.class, error.retry_after_s), (Class::Transient, Some(60.0)), "{error:?}");
     let again = of.stat("short/file").await.unwrap_err();

@@ -243,5 +243,6 @@ pub async fn bandwidth_is_kept(place: &dyn Place) {
     }
     let started = std::time::Instant::now();
     assert!(get(&*origin, &entry).await.unwrap() == bytes);
-    assert!(started.elapsed().as_millis() >= 350, "{:?} for a fetch of half a second", started.elapsed());
+    // It may have been idle in between, for as long as it likes: a burst is saved then, and one is given on trust.
+    assert!(started.elapsed().as_millis() >= 290, "{:?} for a fetch of half a second", started.elapsed());
 }
