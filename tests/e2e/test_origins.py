@@ -393,7 +393,8 @@ def test_an_origin_that_is_away_longer_than_its_tries_is_waited_for_and_the_stat
 ) -> None:
     """A fetch and an upload are under way when it goes."""
     (sshd.data / "d").mkdir()
-    content = bytes(range(256)) * 20_000
+    # A quarter of a minute on that line: under way for long after the first job has ended, on a busy machine too.
+    content = bytes(range(256)) * 90_000
     (sshd.data / "d" / "in").write_bytes(content)
     workflow = short_dir / "w.yml"
     jobs = "  make: {run: head -c 4000000 /dev/urandom > made, outputs: {made: 'far:made'}}\n"
