@@ -19,6 +19,7 @@ COMMANDS = {
     "plan": "print what a run would do, and what it needs",
     "validate": "read a workflow and say all that is wrong with it",
     "check": "look for all that would stop a run: credentials, keys, room, programs",
+    "prices": "what nodes, egress, requests and storage cost",
     "replay": "run a recorded WfCommons instance with real bytes",
     "runs": "list the runs of this state directory",
     "status": "how far a run is, and which bytes are durable",

@@ -64,6 +64,11 @@ spill_option = click.option("--spill", metavar="ORIGIN", help="name of an origin
 output_origin_option = click.option(
     "--output-origin", metavar="URL", help="where the outputs of a Pegasus workflow go, as in file:///data/out or s3://bucket/prefix"
 )
+prices_option = click.option(
+    "--prices",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="a price table of your own (docs/formats/prices.md); default: the one of this version",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON for programs")
 
 
