@@ -16,11 +16,12 @@ from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow, bandwidths_of
 from stager.planning.clairvoyant import belady_hit_bytes, clairvoyant_bound_bytes
+from stager.planning.cost import LOOKS_PER_WRITE, reads_of, writes_of
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
-from stager.scheduler.commands import RunOutcome, StartAttempt
-from stager.scheduler.events import AttemptEnded
+from stager.scheduler.commands import Fetch, RunOutcome, StartAttempt, Upload
+from stager.scheduler.events import AttemptEnded, TransferDone
 from stager.scheduler.machine import Machine
 from stager.sim.draws import Spread
 from stager.sim.simulate import simulate
@@ -35,7 +36,8 @@ class Report:
     not cross the WAN for them.
 
     `refetched_bytes` is what came in more often than once, spilled intermediates included. `belady_hit_rate` is what evicting the farthest
-    next use would have hit of the same reads in the same order, `best_hit_rate` what no cache of this size can exceed.
+    next use would have hit of the same reads in the same order, `best_hit_rate` what no cache of this size can exceed. `traffic` is by
+    origin.
     """
 
     outcome: RunOutcome
@@ -53,6 +55,27 @@ class Report:
     attempts: int
     events: int
     plan: Plan
+    traffic: tuple[Traffic, ...] = ()
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What passed between the nodes and one origin, and the requests it would take if that were a bucket."""
+
+    origin: str
+    fetched_bytes: int = 0
+    uploaded_bytes: int = 0
+    reads: int = 0
+    writes: int = 0
+
+    def fetched(self, size_bytes: int) -> None:
+        self.fetched_bytes += size_bytes
+        self.reads += reads_of(size_bytes)
+
+    def uploaded(self, size_bytes: int) -> None:
+        self.uploaded_bytes += size_bytes
+        self.writes += writes_of(size_bytes)
+        self.reads += LOOKS_PER_WRITE
 
 
 def estimate(
@@ -72,8 +95,13 @@ def estimate(
     plan = plan or make_plan(workflow, topology, profiles, policy, limits, spill_origin)
     world = SimWorld(topology, policy, limits, spread=spread)
     world.submit(RUN, workflow, plan)
-    uses = Uses()
-    simulate(world, uses.watch)
+    uses, moves = Uses(), Moves({name: Traffic(name) for name in workflow.origins})
+
+    def watch(machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        uses.watch(machine, events, commands)
+        moves.watch(events, commands)
+
+    simulate(world, watch)
     entry, desk = world.runs[RUN], world.desk
     final_bytes = sum(world.origin_of(RUN, where.location.origin).size_of(where.location.path) for where in destinations(workflow))
     read_bytes = world.executor.read_bytes
@@ -95,6 +123,7 @@ def estimate(
         attempts=len(world.executor.begun),
         events=world.event_count,
         plan=plan,
+        traffic=tuple(moves.by_origin.values()),
     )
 
 
@@ -111,6 +140,24 @@ class Uses:
         for command in commands:
             if isinstance(command, StartAttempt):
                 self.trace += [(used.file, machine.state.files[used.file].size_bytes) for used in command.inputs]
+
+
+@dataclass(slots=True)
+class Moves:
+    """Transfers that ended well, by the origin that their command named."""
+
+    by_origin: dict[str, Traffic]
+    begun: dict[str, tuple[str, bool]] = field(default_factory=dict)
+
+    def watch(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        for event in events:
+            if type(event) is TransferDone and event.transfer in self.begun:
+                origin, is_fetch = self.begun.pop(event.transfer)
+                traffic = self.by_origin[origin]
+                (traffic.fetched if is_fetch else traffic.uploaded)(event.size_bytes)
+        for command in commands:
+            if type(command) in (Fetch, Upload):
+                self.begun[command.transfer] = (command.origin, type(command) is Fetch)
 
 
 def destinations(workflow: Workflow) -> list[Destination]:

@@ -17,6 +17,7 @@ from stager.model.errors import StagerError
 COMMANDS = {
     "submit": "run a workflow",
     "plan": "print what a run would do, and what it needs",
+    "cost-estimate": "what a run would take and cost, with so many I/O nodes or so many",
     "validate": "read a workflow and say all that is wrong with it",
     "check": "look for all that would stop a run: credentials, keys, room, programs",
     "prices": "what nodes, egress, requests and storage cost",
@@ -45,7 +46,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return importlib.import_module(f"stager.cli.{cmd_name}").command
+        return importlib.import_module(f"stager.cli.{cmd_name.replace('-', '_')}").command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         try:

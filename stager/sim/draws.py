@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import exp, log
 
 
@@ -35,6 +36,42 @@ class Spread:
         if self.durations == 1.0:
             return expected_s
         return expected_s * factor(self.durations, fraction(self.seed, "duration", attempt))
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """How far an expectation may be off: by one factor for all of its kind together, and by another for each alone. A wrong guess is wrong
+    for every job of its type, so many jobs do not make up for it; chance differs from job to job, and they do.
+    """
+
+    kind: str
+    together: float = 1.0
+    alone: float = 1.0
+
+    def factor(self, seed: int, *names: str) -> float:
+        together = factor(self.together, fraction(seed, "together", self.kind)) if self.together != 1.0 else 1.0
+        return together * (factor(self.alone, fraction(seed, *names)) if self.alone != 1.0 else 1.0)
+
+
+CERTAIN = Doubt("")
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """Draws as Spread does, each file and each job by its own doubt; sizes by lfn, durations by the attempt's id without its number."""
+
+    seed: int
+    sizes: Mapping[str, Doubt] = field(default_factory=dict)
+    durations: Mapping[str, Doubt] = field(default_factory=dict)
+    contents_vary: bool = False
+
+    def size_bytes(self, expected: int, run: str, lfn: str) -> int:
+        doubt = self.sizes.get(lfn, CERTAIN)
+        return expected if doubt is CERTAIN else round(expected * doubt.factor(self.seed, "size", run, lfn))
+
+    def duration_s(self, expected_s: float, attempt: str) -> float:
+        doubt = self.durations.get(attempt.rpartition("-")[0], CERTAIN)
+        return expected_s if doubt is CERTAIN else expected_s * doubt.factor(self.seed, "duration", attempt)
 
 
 def factor(spread: float, at: float) -> float:
