@@ -53,12 +53,13 @@ def called(*words: str) -> Result:
 
 
 def test_the_table_has_every_column_and_its_marks(place: Path) -> None:
-    shown = called("--topology", "topology.yml", "--io-nodes", "1,0", "--draws", "2")
+    shown = called("--topology", "topology.yml", "--io-nodes", "1,0,1", "--draws", "2")
     assert shown.exit_code == 0, shown.output
     head = next(line for line in shown.output.splitlines() if line.startswith("I/O nodes"))
     columns = ("makespan", "compute h", "I/O h", "requests", "egress", "storage", "total", "hit rate", "WAN")
     assert all(column in head for column in columns)
     assert "2 m3.xlarge of 2 cores at 0.405 an hour" in shown.output
+    assert [line.split()[0] for line in shown.output.split("WAN", 1)[1].splitlines()[1:3]] == ["direct", "1"]
     assert "cheapest" in shown.output
     assert "fastest" in shown.output
     assert "where the money goes, direct: compute nodes 100%" in shown.output

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import bench_model
 from stager.planning import iomodel
 from stager.planning.clairvoyant import belady_hit_bytes, clairvoyant_bound_bytes
 
@@ -59,6 +60,24 @@ def test_montage_gains_most_and_povray_least() -> None:
         buffered = iomodel.application_time_s(total, compute_s, iomodel.client_throughput(MB_WAN, clients, 8))
         gains[name] = direct / buffered
     assert gains["montage"] > gains["supernovae"] > gains["povray"] > 1
+
+
+def test_what_is_read_first_passes_the_wan_with_i_o_nodes_too() -> None:
+    assert iomodel.staged_time_s(100, 900, 7, 10, 90) == 7 + 10 + 10
+    assert iomodel.staged_time_s(0, 1000, 7, 10, 10) == iomodel.application_time_s(1000, 7, 10)
+
+
+def test_the_evaluation_holds_what_the_formulas_say_today() -> None:
+    page = bench_model.EVALUATION.read_text()
+    assert bench_model.rewritten(page, bench_model.section_of()) == page, "run `make bench-model ARGS=--write`"
+    assert all((bench_model.FIGURES / name).read_text().startswith("<?xml") for name in ("s0.svg", "s1.svg"))
+
+
+def test_the_papers_order_of_the_applications_holds_for_any_number_of_clients() -> None:
+    for clients in bench_model.CLIENTS:
+        gains = {name: before / after for name in bench_model.APPLICATIONS for before, after in [bench_model.gain(name, clients)]}
+        assert gains["Montage"] >= gains["Supernovae"] >= gains["POV-Ray"] >= 1
+        assert clients < 4 or gains["Montage"] > gains["Supernovae"] > gains["POV-Ray"] > 1
 
 
 def test_replicas_that_pay() -> None:
