@@ -57,7 +57,7 @@ def gain(name: str, clients: int) -> tuple[float, float]:
 
 def tables(prices: ClusterPrices) -> Iterator[str]:
     base = direct(prices)
-    yield f"**S0**: {NODES} compute and {NODES} I/O nodes, m3.xlarge at ${prices.compute.per_hour}; 135 MB/s to the Internet, and of each node;"
+    yield f"**S0**: {NODES} compute and {NODES} I/O nodes, m3.xlarge at ${prices.compute.per_hour}; 135 MB/s to the Internet and each node;"
     yield "100 GB. `papers` is the check of the papers' formula that came with them, `ours` is `planning/iomodel.py` and `planning/cost.py`"
     yield "with the price table of the package."
     yield ""
