@@ -29,6 +29,7 @@ COMMANDS = {
     "logs": "what a job printed",
     "explain": "the story of a file or a job in a run",
     "ledger": "each produced file: at risk, safe, written or durable",
+    "report": "estimate against actual of a run that is over, with a page to keep",
     "resume": "go on with a run that was interrupted or failed",
     "cancel": "end a run for good",
     "gc": "remove what finished runs left behind",

@@ -15,7 +15,7 @@ from stager.model.ids import digest_of
 from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
 from stager.model.units import format_size
-from stager.model.workflow import Graph, OriginKind, Workflow, bandwidths_of, graph_of
+from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
 from stager.planning.iomodel import replicas_that_pay
 from stager.planning.plan import PLAN_VERSION, Access, FilePlan, JobPlan, Plan
@@ -190,8 +190,7 @@ def wan_bytes(workflow: Workflow, shape: Shape) -> tuple[int, int, int]:
             continue
         upload += size
         origin = workflow.origins.get(destination.location.origin)
-        over_ssh = origin is not None and origin.kind in (OriginKind.SFTP, OriginKind.SSHFS)
-        if over_ssh and dict(origin.options).get("shell_checksum", "").lower() not in ("true", "yes", "1"):
+        if origin is not None and origin.is_read_back:
             readback += size
     return fetch, upload, readback
 
