@@ -132,10 +132,10 @@ def test_a_page_of_a_run_that_did_nothing_is_a_page() -> None:
 
 def test_spans_that_overlap_lie_in_rows_of_their_own() -> None:
     assert lanes([(0, 4), (1, 2), (2, 5), (3, 4), (4, 5)]) == [0, 1, 1, 2, 0]
-    many = [(float(start), start + (9.0 if start == 77 else 1.0), "#fff", "") for start in range(9_000)]
+    many = [(float(start), start + (9.0 if start == 8_077 else 1.0), "#fff", "") for start in range(9_000)]
     shown = longest(many)
     assert len(shown) == 4_000
-    assert (77.0, 86.0, "#fff", "") in shown
+    assert (8_077.0, 8_086.0, "#fff", "") in shown
     assert shown == sorted(shown)
 
 
