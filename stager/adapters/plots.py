@@ -96,7 +96,10 @@ def draw_front(chart: Any, able: Sequence[Drawable], seconds: float) -> None:
         (low, high), (little, much) = choice.wall_s_range, choice.total_range
         spread = {"xerr": [[wall - low / seconds], [high / seconds - wall]], "yerr": [[total - little], [much - total]]}
         chart.errorbar(wall, total, **spread, fmt="o", color="#4477aa" if choice.front else "#bbbbbb", ecolor="#bbbbbb", zorder=3)
-        chart.annotate(label_of(choice), (wall, total), textcoords="offset points", xytext=(7, 7))
+        # The number alone: choices often lie near each other.
+        name = str(choice.io_nodes) if choice.io_nodes else "direct"
+        chart.annotate(name, (wall, total), textcoords="offset points", xytext=(0, 8), ha="center")
+    chart.set_title("by number of I/O nodes", fontsize=10)
     front = sorted(point for choice, point in zip(able, points, strict=True) if choice.front)
     if len(front) > 1:
         chart.plot(*zip(*front, strict=True), color="#4477aa", linewidth=1, linestyle="--", label="Pareto front")

@@ -132,3 +132,32 @@ def test_draws_spread_what_is_not_measured() -> None:
 
 def test_small_workflows_are_drawn_often_and_large_ones_only_when_asked() -> None:
     assert [draws_for(jobs) for jobs in (0, 10, 500, 5_000, 10_000)] == [20, 20, 10, 1, 0]
+
+
+FAN = """
+workflow w
+  external in 4000
+  external more 4000
+  made p0 10 final
+  made p1 10 final
+  made p2 10 final
+  made p3 10 final
+  job a in more -> p0 compute=3
+  job b in more -> p1 compute=3
+  job c in more -> p2 compute=3
+  job d in more -> p3 compute=3
+"""
+
+
+def test_several_i_o_nodes_serve_more_and_fetch_each_byte_once() -> None:
+    """Four compute nodes: one I/O node's disk serves 32,000 bytes, two serve half of it each, once the inputs were copied."""
+    files, jobs = read(FAN).workflows["w"]
+    fan = Workflow("w", files, jobs, {"home": HOME})
+    slow = cluster(disk_bytes_per_s=200.0)
+    wide = replace(slow, compute=replace(slow.compute, nodes=4), links={"home": WanLink(OriginLink("home", 4000.0, 4000.0, 0.0))})
+    one, two, four = asked(Question(fan, wide, PRICES), 1, 2, 4, processes=2)
+    assert one.expected and two.expected and four.expected
+    assert one.expected.fetched_bytes == two.expected.fetched_bytes == four.expected.fetched_bytes == 8000
+    assert two.expected.usage.wall_s < one.expected.usage.wall_s
+    assert [choice.expected.usage.io_nodes for choice in (one, two, four) if choice.expected] == [1, 2, 4]
+    assert two.expected.usage.volume_bytes == 2 * 10**6
