@@ -20,7 +20,7 @@ from stager.model.profile import Profiles
 from stager.model.workflow import OriginKind, Workflow, graph_of
 from stager.planning.cost import Bill, Usage, bill_of, node_hours, on_front
 from stager.planning.make_plan import check_capacity, make_plan
-from stager.planning.plan import Basis, FilePlan, JobPlan, Plan
+from stager.planning.plan import Basis, Plan
 from stager.planning.policy import Limits
 from stager.scheduler.commands import RunOutcome
 from stager.sim.direct import DirectRun, run_direct
@@ -182,26 +182,14 @@ def drawn(cluster: Cluster, workflow: Workflow, seed: int) -> Cluster:
 def doubts_of(workflow: Workflow, plan: Plan, seed: int) -> Doubts:
     """The same doubts for each choice, so that choices are compared in the same weather."""
     makers = {output.lfn: job.job_type for job in workflow.jobs.values() for output in job.outputs}
-    sizes = {entry.lfn: size_doubt(entry, makers[entry.lfn]) for entry in plan.files if entry.lfn in makers}
+    sizes = {entry.lfn: Doubt(f"size {makers[entry.lfn]}", *BELIEF[entry.size_basis]) for entry in plan.files if entry.lfn in makers}
     durations = {
-        attempt_id(RUN, entry.job, 1).rpartition("-")[0]: duration_doubt(entry, workflow.jobs[entry.job].job_type) for entry in plan.jobs
+        attempt_id(RUN, entry.job, 1).rpartition("-")[0]: Doubt(
+            f"duration {workflow.jobs[entry.job].job_type}", *BELIEF[entry.compute_basis]
+        )
+        for entry in plan.jobs
     }
     return Doubts(seed, sizes, durations)
-
-
-def size_doubt(entry: FilePlan, job_type: str) -> Doubt:
-    together, alone = BELIEF[entry.size_basis]
-    return Doubt(f"size {job_type}", together, max(alone, seen_spread(entry, "size_spread")))
-
-
-def duration_doubt(entry: JobPlan, job_type: str) -> Doubt:
-    together, alone = BELIEF[entry.compute_basis]
-    return Doubt(f"duration {job_type}", together, max(alone, seen_spread(entry, "compute_spread")))
-
-
-def seen_spread(entry: FilePlan | JobPlan, name: str) -> float:
-    """What profiles saw, in plans that carry it."""
-    return getattr(entry, name, 1.0)
 
 
 def choice_of(io_nodes: int, lives: Sequence[Lived]) -> Choice:

@@ -48,9 +48,11 @@ class Doubt:
     together: float = 1.0
     alone: float = 1.0
 
-    def factor(self, seed: int, *names: str) -> float:
+    def factor(self, seed: int, own: float, *names: str) -> float:
+        """`own`: the spread that is known of this one, where it is wider."""
         together = factor(self.together, fraction(seed, "together", self.kind)) if self.together != 1.0 else 1.0
-        return together * (factor(self.alone, fraction(seed, *names)) if self.alone != 1.0 else 1.0)
+        alone = max(self.alone, own)
+        return together * (factor(alone, fraction(seed, *names)) if alone != 1.0 else 1.0)
 
 
 CERTAIN = Doubt("")
@@ -65,13 +67,12 @@ class Doubts:
     durations: Mapping[str, Doubt] = field(default_factory=dict)
     contents_vary: bool = False
 
-    def size_bytes(self, expected: int, run: str, lfn: str) -> int:
-        doubt = self.sizes.get(lfn, CERTAIN)
-        return expected if doubt is CERTAIN else round(expected * doubt.factor(self.seed, "size", run, lfn))
+    def size_bytes(self, expected: int, run: str, lfn: str, own: float = 1.0) -> int:
+        drawn = self.sizes.get(lfn, CERTAIN).factor(self.seed, own, "size", run, lfn)
+        return expected if drawn == 1.0 else round(expected * drawn)
 
-    def duration_s(self, expected_s: float, attempt: str) -> float:
-        doubt = self.durations.get(attempt.rpartition("-")[0], CERTAIN)
-        return expected_s if doubt is CERTAIN else expected_s * doubt.factor(self.seed, "duration", attempt)
+    def duration_s(self, expected_s: float, attempt: str, own: float = 1.0) -> float:
+        return expected_s * self.durations.get(attempt.rpartition("-")[0], CERTAIN).factor(self.seed, own, "duration", attempt)
 
 
 def factor(spread: float, at: float) -> float:

@@ -125,6 +125,15 @@ def test_a_wrong_guess_is_wrong_for_all_jobs_of_its_type_and_chance_evens_out() 
     assert alone.duration_s(1.0, "unknown-1") == 1.0
 
 
+def test_what_is_known_of_one_widens_its_doubt_and_never_narrows_it() -> None:
+    doubts = Doubts(7, sizes={"f": Doubt("t", alone=2.0)})
+    narrow, same, wide = (doubts.size_bytes(1_000_000, "r", "f", own) for own in (1.0, 2.0, 8.0))
+    assert narrow == same
+    # The same luck, and log 8 is three times log 2.
+    assert (wide / 1e6) == pytest.approx((same / 1e6) ** 3, rel=1e-4)
+    assert doubts.size_bytes(1_000_000, "r", "other", 8.0) != 1_000_000
+
+
 def test_doubts_change_a_run_and_the_same_seed_changes_it_alike() -> None:
     w = workflow(CHAIN)
     doubts = Doubts(3, sizes={"mid": Doubt("size t", together=2.0)})
