@@ -52,6 +52,9 @@ def print_choices(question: Question, table: PriceTable, choices: Sequence[Choic
         out.print()
         print_where(choices)
         print_sureness(question, choices)
+    for choice in choices:
+        for note in choice.notes:
+            out.print(f"note: {label_of(choice)}: {note}", markup=False)
     for name in question.prices.missing:
         out.print(f"note: no price of {name} in {question.prices.compute.region}: left out", markup=False)
 
@@ -126,7 +129,7 @@ def choices_json(question: Question, table: PriceTable, choices: Sequence[Choice
 
 
 def choice_json(choice: Choice) -> dict[str, Any]:
-    head = {"io_nodes": choice.io_nodes, "outcome": choice.outcome, "message": choice.message}
+    head = {"io_nodes": choice.io_nodes, "outcome": choice.outcome, "message": choice.message, "notes": list(choice.notes)}
     return head if choice.expected is None else head | life_json(choice.expected) | ranges_json(choice)
 
 

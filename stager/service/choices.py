@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from stager.estimate import RUN, Report, Traffic, estimate
 from stager.model.cluster import Charged, Cluster
-from stager.model.errors import StagerError
+from stager.model.errors import Refused, StagerError
 from stager.model.ids import attempt_id
 from stager.model.prices import ClusterPrices
 from stager.model.profile import Profiles
@@ -86,6 +86,7 @@ class Choice:
     io_nodes: int
     outcome: str
     message: str = ""
+    notes: tuple[str, ...] = ()
     expected: Lived | None = None
     wall_s_range: tuple[float, float] = (0.0, 0.0)
     total_range: tuple[float, float] = (0.0, 0.0)
@@ -133,6 +134,9 @@ def answer(question: Question, io_nodes: int) -> Choice:
 
 def staged_choice(question: Question, io_nodes: int) -> Choice:
     workflow, cluster = question.workflow, question.cluster
+    if io_nodes > cluster.cores:
+        text = f"{io_nodes} I/O nodes would serve {cluster.cores} cores of jobs, less than one each; ask about fewer, or more compute nodes"
+        raise Refused(text, code="too_many_nodes")
     topology = cluster.topology(workflow, io_nodes)
     limits = Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
     plan = make_plan(workflow, topology, question.profiles, limits=limits, spill_origin=question.spill)
@@ -145,7 +149,20 @@ def staged_choice(question: Question, io_nodes: int) -> Choice:
             why = report.fault.message if report.fault is not None else "the simulation came to a standstill"
             return Choice(io_nodes, report.outcome.value, why)
         lives.append(staged_life(question, io_nodes, report))
-    return choice_of(io_nodes, lives)
+    return replace(choice_of(io_nodes, lives), notes=notes_of(workflow, cluster, io_nodes))
+
+
+def notes_of(workflow: Workflow, cluster: Cluster, io_nodes: int) -> tuple[str, ...]:
+    """What of this choice is not as it would be: cores that stay idle, jobs that get fewer cores than they ask for."""
+    notes, each = [], cluster.cores_each(io_nodes)
+    if each * io_nodes < cluster.cores:
+        notes.append(f"{cluster.cores} cores do not divide by {io_nodes}: {cluster.cores - each * io_nodes} are left idle")
+    wide = [job.id for job in workflow.jobs.values() if each < job.cores <= cluster.compute.cores]
+    if wide:
+        notes.append(
+            f"{len(wide)} jobs, {wide[0]!r} the first, ask for more than the {each} cores of each I/O node: here they are too quick"
+        )
+    return tuple(notes)
 
 
 def direct_choice(question: Question) -> Choice:

@@ -111,6 +111,19 @@ def test_what_cannot_be_done_says_why_and_marks_nothing() -> None:
     assert direct.fastest
 
 
+def test_more_i_o_nodes_than_cores_are_refused_and_what_does_not_divide_is_noted() -> None:
+    two, three = asked(Question(workflow(), cluster(), PRICES), 2, 3)
+    assert (two.outcome, two.notes, three.outcome) == ("succeeded", (), "refused")
+    assert "3 I/O nodes would serve 2 cores of jobs" in three.message
+    five = replace(cluster(), compute=ComputeNodes(1, 5))
+    (uneven,) = asked(Question(workflow(), five, PRICES), 2)
+    assert uneven.notes == ("5 cores do not divide by 2: 1 are left idle",)
+    w = workflow()
+    wide = replace(w, jobs={**w.jobs, "b": replace(w.jobs["b"], cores=4)})
+    (narrow,) = asked(Question(wide, replace(cluster(), compute=ComputeNodes(1, 4)), PRICES), 2)
+    assert "1 jobs, 'b' the first, ask for more than the 2 cores" in narrow.notes[0]
+
+
 def test_processes_change_nothing() -> None:
     question = Question(workflow(), replace(cluster(), assumed=True), PRICES, draws=3)
     assert asked(question, 0, 1, processes=2) == asked(question, 0, 1)
