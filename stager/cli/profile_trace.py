@@ -29,7 +29,7 @@ from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.planning.make_plan import check_capacity
 from stager.readers.resolve import resolve
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
-from stager.service.profiles import Samples, load_profiles
+from stager.service.profiles import OpenProfiles, load_profiles
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
 from stager.service.tracing import TracedFile, find_strace, job_named, trace_sample, traced_files, traced_type, traced_workflow
@@ -173,7 +173,7 @@ def keep(settings: Settings, scratch: Path, job_type: str, files: Sequence[Trace
     measured = [sample for sample in read_samples(StateDir(scratch).profiles)[0] if sample.job_type == traced_type(job_type)]
     if len(measured) != 1:
         raise InvalidInput(f"the traced job was measured {len(measured)} times; trace it again", subject=job_type)
-    with Samples(settings.state_dir) as store:
+    with OpenProfiles(settings.state_dir) as store:
         # The run has one name in all scratch directories, as have its attempts.
         named = replace(measured[0], run=scratch.name, attempt=f"{scratch.name}-{measured[0].attempt}")
         store.take_in([trace_sample(named, store.id, job_type, files)])

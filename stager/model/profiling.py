@@ -5,9 +5,10 @@ May know: the model. One rule: a quantity speaks of the samples that saw it; wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, TypeVar
 
 from stager.model.ids import digest_of
 from stager.model.profile import FileProfile, Profile, Quantity, pattern_of
@@ -73,16 +74,9 @@ class Sample:
     files: tuple[FileGroup, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One sample's word on one quantity. `high` differs from `value` where the sample knows a largest beside a mean."""
-
-    sample: Sample
-    value: float
-    high: float
-
-
-Look = Callable[[Sample], "tuple[float, float] | None"]
+# What is said of one quantity: its value, and the largest beside it where the value is a mean.
+Said = tuple[float, float] | None
+T = TypeVar("T")
 
 
 def group_files(side: Side, files: Iterable[tuple[str, int | None]]) -> tuple[FileGroup, ...]:
@@ -102,130 +96,139 @@ def group_files(side: Side, files: Iterable[tuple[str, int | None]]) -> tuple[Fi
 
 def profile_of(job_type: str, samples: Sequence[Sample], own_store: str) -> Profile:
     """In whatever order the samples come."""
-    ordered = sorted(samples, key=lambda sample: digest_of(sample.store, sample.attempt))
-
-    def quantity(look: Look, *, scaled: bool = True) -> Quantity | None:
-        return quantity_of(ordered, own_store, look, scaled=scaled)
-
+    seen = Samples(samples, own_store)
     return Profile(
         job_type,
         samples=len(samples),
         runs=len({(sample.store, sample.run) for sample in samples}),
-        wall_s=quantity(plain("wall_s")),
-        cpu_s=quantity(plain("cpu_s")),
-        memory_peak_bytes=quantity(plain("memory_peak_bytes")),
-        input_bytes=quantity(plain("input_bytes"), scaled=False),
-        input_files=quantity(plain("input_files"), scaled=False),
-        read_bytes=quantity(plain("read_bytes")),
-        reread_bytes=quantity(plain("reread_bytes")),
-        read_fraction=quantity(read_fraction, scaled=False),
-        written_bytes=quantity(plain("written_bytes")),
-        output_bytes=quantity(plain("output_bytes")),
-        output_files=quantity(plain("output_files"), scaled=False),
-        inputs=file_profiles(ordered, own_store, Side.INPUT),
-        outputs=file_profiles(ordered, own_store, Side.OUTPUT),
+        wall_s=seen.quantity(plain("wall_s")),
+        cpu_s=seen.quantity(plain("cpu_s")),
+        memory_peak_bytes=seen.quantity(plain("memory_peak_bytes")),
+        input_bytes=seen.quantity(plain("input_bytes"), scaled=False),
+        input_files=seen.quantity(plain("input_files"), scaled=False),
+        read_bytes=seen.quantity(plain("read_bytes")),
+        reread_bytes=seen.quantity(plain("reread_bytes")),
+        read_fraction=seen.quantity(read_fraction, scaled=False),
+        written_bytes=seen.quantity(plain("written_bytes")),
+        output_bytes=seen.quantity(plain("output_bytes")),
+        output_files=seen.quantity(plain("output_files"), scaled=False),
+        inputs=file_profiles(seen, Side.INPUT),
+        outputs=file_profiles(seen, Side.OUTPUT),
     )
 
 
-def plain(name: str) -> Look:
-    def look(sample: Sample) -> tuple[float, float] | None:
+def plain(name: str) -> Callable[[Sample], Said]:
+    def look(sample: Sample) -> Said:
         value = getattr(sample, name)
         return None if value is None else (value, value)
 
     return look
 
 
-def read_fraction(sample: Sample) -> tuple[float, float] | None:
+def read_fraction(sample: Sample) -> Said:
     if sample.touched_bytes is None or not sample.input_bytes:
         return None
     share = min(1.0, sample.touched_bytes / sample.input_bytes)
     return share, share
 
 
-def quantity_of(samples: Sequence[Sample], own_store: str, look: Look, *, scaled: bool) -> Quantity | None:
-    """None where no sample saw it. `scaled`: a line over the job's input bytes is tried."""
-    everything = [Seen(sample, *found) for sample in samples if (found := look(sample)) is not None]
-    own = [seen for seen in everything if seen.sample.store == own_store]
-    found = newest_first(own or everything)
-    if not found:
-        return None
-    entries, weights = [seen for seen, _ in found], [weight for _, weight in found]
-    values, highs = [seen.value for seen in entries], [seen.high for seen in entries]
+class Samples:
+    """Those of one type, and the order and weight of each part of them that saw the same: most quantities share it."""
+
+    def __init__(self, samples: Sequence[Sample], own_store: str) -> None:
+        self.samples = sorted(samples, key=lambda sample: digest_of(sample.store, sample.attempt))
+        self.by_place = dict(enumerate(self.samples))
+        self.own_store = own_store
+        self.weighed: dict[tuple[int, ...], list[tuple[int, float]]] = {}
+
+    def quantity(self, look: Callable[[T], Said], *, among: Mapping[int, T] | None = None, scaled: bool = True) -> Quantity | None:
+        """None where none of them saw it. `among`: what to look at instead of whole samples, by their places. `scaled`: a line over the
+        job's input bytes is tried.
+        """
+        subjects: Mapping[int, Any] = self.by_place if among is None else among
+        seen = {place: said for place, subject in subjects.items() if (said := look(subject)) is not None}
+        own = tuple(index for index in seen if self.samples[index].store == self.own_store)
+        chosen = own or tuple(seen)
+        if not chosen:
+            return None
+        order = self._newest_first(chosen)
+        entries = [(self.samples[index].input_bytes, *seen[index], weight) for index, weight in order]
+        return quantity_of(entries, scaled=scaled, imported=not own)
+
+    def _newest_first(self, chosen: tuple[int, ...]) -> list[tuple[int, float]]:
+        """With the weight of each: age counts in runs that saw the quantity, so that a large run is not older in itself."""
+        if chosen not in self.weighed:
+            last: dict[tuple[str, str], float] = {}
+            for sample in (self.samples[index] for index in chosen):
+                key = (sample.store, sample.run)
+                last[key] = max(last.get(key, sample.at), sample.at)
+            age = {key: place for place, key in enumerate(sorted(last, key=lambda key: (-last[key], key)))}
+            ages = {index: age[self.samples[index].store, self.samples[index].run] for index in chosen}
+            self.weighed[chosen] = [(index, weight_of_age(ages[index])) for index in sorted(chosen, key=ages.__getitem__)]
+        return self.weighed[chosen]
+
+
+def quantity_of(entries: Sequence[tuple[int | None, float, float, float]], *, scaled: bool, imported: bool) -> Quantity:
+    """`entries`: input bytes, value, the largest beside it, weight; the newest first."""
+    _, values, highs, weights = zip(*entries, strict=True)
     middle, high = median(values, weights), quantile(highs, weights, HIGH_SHARE)
-    sized = [(seen, weight) for seen, weight in found if seen.sample.input_bytes is not None] if scaled else []
-    xs = [float(seen.sample.input_bytes or 0) for seen, _ in sized]
-    line = better_line(xs, [seen.value for seen, _ in sized], [weight for _, weight in sized])
+    sized = [entry for entry in entries if entry[0] is not None] if scaled else []
+    line = None
+    if sized and high > 0:
+        xs, ys, tops, about = zip(*sized, strict=True)
+        line = better_line(xs, ys, about)
     if line is None:
-        spread = spread_factor(values, [middle] * len(values), weights)
-        return Quantity(middle, high, spread, len(entries), imported=not own)
+        return Quantity(middle, high, spread_factor(values, [middle] * len(values), weights), len(entries), imported=imported)
     expected = [line.at(x) for x in xs]
-    about = [weight for _, weight in sized]
-    ratios = [(seen.high / e, weight) for (seen, weight), e in zip(sized, expected, strict=True) if e > 0]
-    factor = max(1.0, quantile(*map(list, zip(*ratios, strict=True)), HIGH_SHARE)) if ratios else 1.0  # type: ignore[misc]
-    spread = spread_factor([seen.value for seen, _ in sized], expected, about)
-    return Quantity(middle, high, spread, len(entries), line, factor, imported=not own)
+    ratios = [(top / e, weight) for top, e, weight in zip(tops, expected, about, strict=True) if e > 0]
+    factor = max(1.0, quantile([ratio for ratio, _ in ratios], [weight for _, weight in ratios], HIGH_SHARE)) if ratios else 1.0
+    return Quantity(middle, high, spread_factor(ys, expected, about), len(entries), line, factor, imported=imported)
 
 
-def newest_first(found: Sequence[Seen]) -> list[tuple[Seen, float]]:
-    """With the weight of each: age counts in runs that saw the quantity, so that a large run is not older in itself."""
-    last: dict[tuple[str, str], float] = {}
-    for seen in found:
-        key = (seen.sample.store, seen.sample.run)
-        last[key] = max(last.get(key, seen.sample.at), seen.sample.at)
-    age = {key: place for place, key in enumerate(sorted(last, key=lambda key: (-last[key], key)))}
-    ages = [age[seen.sample.store, seen.sample.run] for seen in found]
-    order = sorted(range(len(found)), key=ages.__getitem__)
-    return [(found[index], weight_of_age(ages[index])) for index in order]
-
-
-def file_profiles(samples: Sequence[Sample], own_store: str, side: Side) -> dict[str, FileProfile]:
+def file_profiles(seen: Samples, side: Side) -> dict[str, FileProfile]:
     """By pattern, the most frequent first."""
-    by_attempt = [{group.pattern: group for group in sample.files if group.side is side} for sample in samples]
-    counts: dict[str, int] = {}
-    for groups in by_attempt:
-        for pattern in groups:
-            counts[pattern] = counts.get(pattern, 0) + 1
-    places = {(sample.store, sample.attempt): groups for sample, groups in zip(samples, by_attempt, strict=True)}
+    groups: dict[str, dict[int, FileGroup]] = {}
+    for index, sample in enumerate(seen.samples):
+        for group in sample.files:
+            if group.side is side:
+                groups.setdefault(group.pattern, {})[index] = group
     made = {}
-    for pattern in sorted(counts, key=lambda pattern: (-counts[pattern], pattern))[:PATTERNS_MAX]:
-
-        def look_with(measure: Callable[[FileGroup], tuple[float, float] | None], pattern: str = pattern) -> Look:
-            def look(sample: Sample) -> tuple[float, float] | None:
-                group = places[sample.store, sample.attempt].get(pattern)
-                return None if group is None else measure(group)
-
-            return look
-
-        files = quantity_of(samples, own_store, look_with(lambda group: (group.files, group.files)), scaled=False)
-        assert files is not None, "a pattern that was counted was seen"
+    for pattern in sorted(groups, key=lambda pattern: (-len(groups[pattern]), pattern))[:PATTERNS_MAX]:
+        among = groups[pattern]
+        files = seen.quantity(count_of, among=among, scaled=False)
+        assert files is not None, "a pattern that is there was seen"
         made[pattern] = FileProfile(
             pattern,
             files,
-            size_bytes=quantity_of(samples, own_store, look_with(size_of_one), scaled=side is Side.OUTPUT),
-            touched_fraction=quantity_of(samples, own_store, look_with(touched_fraction), scaled=False),
-            reads_per_byte=quantity_of(samples, own_store, look_with(reads_per_byte), scaled=False),
-            sequential_fraction=quantity_of(samples, own_store, look_with(sequential_fraction), scaled=False),
+            size_bytes=seen.quantity(size_of_one, among=among, scaled=side is Side.OUTPUT),
+            touched_fraction=seen.quantity(touched_fraction, among=among, scaled=False),
+            reads_per_byte=seen.quantity(reads_per_byte, among=among, scaled=False),
+            sequential_fraction=seen.quantity(sequential_fraction, among=among, scaled=False),
         )
     return made
 
 
-def size_of_one(group: FileGroup) -> tuple[float, float] | None:
+def count_of(group: FileGroup) -> tuple[float, float]:
+    return group.files, group.files
+
+
+def size_of_one(group: FileGroup) -> Said:
     if group.size_bytes is None or group.largest_bytes is None:
         return None
     return group.size_bytes / group.files, group.largest_bytes
 
 
-def touched_fraction(group: FileGroup) -> tuple[float, float] | None:
+def touched_fraction(group: FileGroup) -> Said:
     return share_of(group.touched_bytes, group.size_bytes)
 
 
-def reads_per_byte(group: FileGroup) -> tuple[float, float] | None:
+def reads_per_byte(group: FileGroup) -> Said:
     return share_of(group.read_bytes, group.touched_bytes)
 
 
-def sequential_fraction(group: FileGroup) -> tuple[float, float] | None:
+def sequential_fraction(group: FileGroup) -> Said:
     return share_of(group.sequential_bytes, group.read_bytes)
 
 
-def share_of(part: int | None, whole: int | None) -> tuple[float, float] | None:
+def share_of(part: int | None, whole: int | None) -> Said:
     return (part / whole, part / whole) if part is not None and whole else None

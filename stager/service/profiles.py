@@ -41,7 +41,7 @@ def import_profiles(state_dir: Path, paths: Sequence[Path]) -> list[TakenIn]:
     """All files are read before the first sample is taken. Raises InvalidInput that names the file and the place in it."""
     found = [(path, *samples_of(path)) for path in paths]
     taken = []
-    with Samples(state_dir) as store:
+    with OpenProfiles(state_dir) as store:
         for path, samples, notes in found:
             types = len({sample.job_type for sample in samples})
             taken.append(TakenIn(str(path), len(samples), store.take_in(samples), types, notes))
@@ -63,7 +63,7 @@ def samples_of(path: Path) -> tuple[list[Sample], tuple[str, ...]]:
     raise InvalidInput(text, subject=str(path))
 
 
-class Samples:
+class OpenProfiles:
     """The store of a state directory, opened to write beside a scheduler that may live there. Only who holds the lock may upgrade it."""
 
     def __init__(self, state_dir: Path) -> None:

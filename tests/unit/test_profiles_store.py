@@ -66,7 +66,7 @@ def test_old_runs_go_and_of_a_large_run_a_part_is_kept_that_does_not_depend_on_t
     for name, backwards in (("one", False), ("two", True)):
         store = ProfilesStore(tmp_path / name)
         samples = [sample("s", f"r{run}-{number}", f"r{run}", at=run + number / 1000) for run in range(25) for number in range(80)]
-        samples += [sample("s", "other", "r0", at=0.0, job_type="rare"), sample("s", "traced", "t", at=0.0, kind=Kind.TRACE)]
+        samples += [sample("s", "other", "r0", at=0.0, job_type="rare"), sample("s", "traced", "t", at=99.0, kind=Kind.TRACE)]
         for entry in reversed(samples) if backwards else samples:
             store.add([entry])
         store.close()
