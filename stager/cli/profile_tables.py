@@ -91,7 +91,7 @@ def row_of(name: str, quantity: Quantity) -> tuple[str, ...]:
     if line is not None:
         low, high = (f"{show(line.at(size))} at {format_size(size)}" for size in (line.low, line.high))
         by_input = f"{low}, {high}"
-    spread = "" if quantity.spread < 1.005 else f"x {quantity.spread:.3g}"
+    spread = "" if quantity.spread is None or quantity.spread < 1.005 else f"x {quantity.spread:.3g}"
     origin = "imported" if quantity.imported else ""
     return name, show(quantity.median), spread, show(quantity.high), str(quantity.samples), by_input, origin
 

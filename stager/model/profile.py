@@ -26,13 +26,13 @@ def pattern_of(lfn: str) -> str:
 class Quantity:
     """One measure of a job type. `median` of all samples, `high` the value that 95 of 100 do not exceed, newer runs weighing more.
 
-    `spread`: values lie about between median / spread and median * spread (robust.spread_factor). With a `line` both follow the job's
-    input bytes, spread and `high_factor` being about the line. `imported`: nothing of it was measured here yet.
+    `spread`: values lie about between median / spread and median * spread (robust.spread_factor); None: too few to tell. With a `line` both
+    follow the job's input bytes, spread and `high_factor` being about the line. `imported`: nothing of it was measured here yet.
     """
 
     median: float
     high: float
-    spread: float = 1.0
+    spread: float | None = None
     samples: int = 1
     line: Line | None = None
     high_factor: float = 1.0

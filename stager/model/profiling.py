@@ -15,6 +15,8 @@ from stager.model.profile import FileProfile, Profile, Quantity, pattern_of
 from stager.model.robust import better_line, median, quantile, spread_factor, weight_of_age
 
 HIGH_SHARE = 0.95
+# Fewer values say nothing of how far they lie apart.
+SPREAD_SAMPLES_MIN = 3
 # Names that follow no pattern would each be one.
 PATTERNS_MAX = 32
 
@@ -178,7 +180,8 @@ def quantity_of(entries: Sequence[tuple[int | None, float, float, float]], *, sc
         xs, ys, tops, about = zip(*sized, strict=True)
         line = better_line(xs, ys, about)
     if line is None:
-        return Quantity(middle, high, spread_factor(values, [middle] * len(values), weights), len(entries), imported=imported)
+        spread = spread_factor(values, [middle] * len(values), weights) if len(entries) >= SPREAD_SAMPLES_MIN else None
+        return Quantity(middle, high, spread, len(entries), imported=imported)
     expected = [line.at(x) for x in xs]
     ratios = [(top / e, weight) for top, e, weight in zip(tops, expected, about, strict=True) if e > 0]
     factor = max(1.0, quantile([ratio for ratio, _ in ratios], [weight for _, weight in ratios], HIGH_SHARE)) if ratios else 1.0

@@ -47,10 +47,13 @@ def explain_file(workflow: Workflow, graph: Graph, plan: Plan, topology: Topolog
 
 
 def likely_lines(planned: FilePlan) -> list[str]:
-    if planned.expected_bytes == planned.size_bytes and planned.size_spread == 1.0:
+    spread = planned.size_spread
+    if planned.expected_bytes == planned.size_bytes and spread in (None, 1.0):
         return []
-    low, high = planned.expected_bytes / planned.size_spread, planned.expected_bytes * planned.size_spread
     told = f"that is set aside; it will probably be {format_size(planned.expected_bytes)}"
+    if spread is None:
+        return [told]
+    low, high = planned.expected_bytes / spread, planned.expected_bytes * spread
     return [f"{told}, about between {format_size(low)} and {format_size(high)}"]
 
 

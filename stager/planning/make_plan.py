@@ -132,6 +132,10 @@ def tidy(seconds: float) -> float:
     return round(seconds, 6)
 
 
+def tidy_factor(spread: float | None) -> float | None:
+    return None if spread is None else tidy(spread)
+
+
 def job_plans(
     shape: Shape, sized: Sized, order: list[int], ranks: list[float], schedule: Schedule, topology: Topology
 ) -> tuple[JobPlan, ...]:
@@ -148,7 +152,7 @@ def job_plans(
             reserve_bytes=shape.reserve[job],
             footprint_bytes=shape.footprint[job],
             reserve_basis=weakest([sized.size_basis[shape.files[file]] for file in shape.outputs[job]]),
-            compute_spread=tidy(sized.compute_spread.get(shape.jobs[job], 1.0)),
+            compute_spread=tidy_factor(sized.compute_spread.get(shape.jobs[job])),
         )
         for place, job in enumerate(order)
     )
@@ -174,7 +178,7 @@ def file_plans(
                 last_use=max(uses, default=-1),
                 token=(sources[0].token or "") if sources else "",
                 likely_bytes=shape.likely[file],
-                size_spread=tidy(sized.size_spread.get(lfn, 1.0)),
+                size_spread=tidy_factor(sized.size_spread.get(lfn)),
             )
         )
     return tuple(plans)

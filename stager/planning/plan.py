@@ -35,7 +35,7 @@ class JobPlan:
     """`order` is the job's place in the serial order: one that fits `capacity_bytes`, at `smallest_capacity_bytes` the tightest known.
 
     `reserve_bytes` is its outputs, as large as they may get; `footprint_bytes` inputs plus outputs. `reserve_basis` is the weakest of its
-    outputs'. `compute_spread`: it takes about between compute_s / spread and compute_s * spread (1: nobody knows of a difference).
+    outputs'. `compute_spread`: it takes about between compute_s / spread and compute_s * spread; None: nobody knows.
     """
 
     job: str
@@ -49,7 +49,7 @@ class JobPlan:
     reserve_bytes: int
     footprint_bytes: int
     reserve_basis: Basis = Basis.DEFAULT
-    compute_spread: float = 1.0
+    compute_spread: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class FilePlan:
     """`first_use` and `last_use` are orders of readers (-1: nobody reads it). `token` is what the listing saw of an external file.
 
     `size_bytes` is what space is set aside for, `likely_bytes` what it will probably be (None, in a plan of version 1: the same), about
-    between likely / `size_spread` and likely * `size_spread`.
+    between likely / `size_spread` and likely * `size_spread` (1: exactly that, None: nobody knows).
     """
 
     lfn: str
@@ -70,7 +70,7 @@ class FilePlan:
     last_use: int
     token: str = ""
     likely_bytes: int | None = None
-    size_spread: float = 1.0
+    size_spread: float | None = None
 
     @property
     def expected_bytes(self) -> int:

@@ -24,21 +24,23 @@ WEAKEST_LAST = (Basis.MEASURED, Basis.DECLARED, Basis.PROFILE, Basis.DEFAULT)
 @dataclass(slots=True)
 class Sized:
     """By lfn, and by job id. `size_bytes` is what space is set aside for, `likely_bytes` what moves and what later sizes follow from. Of
-    spreads only those that a profile knows.
+    spreads only those that are known: what was listed is as large as that, and what a profile has seen often enough.
     """
 
     size_bytes: dict[str, int] = field(default_factory=dict)
     likely_bytes: dict[str, int] = field(default_factory=dict)
     size_basis: dict[str, Basis] = field(default_factory=dict)
-    size_spread: dict[str, float] = field(default_factory=dict)
+    size_spread: dict[str, float | None] = field(default_factory=dict)
     compute_s: dict[str, float] = field(default_factory=dict)
     compute_basis: dict[str, Basis] = field(default_factory=dict)
-    compute_spread: dict[str, float] = field(default_factory=dict)
+    compute_spread: dict[str, float | None] = field(default_factory=dict)
     guessed: int = 0
 
     def size(self, lfn: str, size_bytes: int, basis: Basis) -> None:
         self.size_bytes[lfn] = self.likely_bytes[lfn] = size_bytes
         self.size_basis[lfn] = basis
+        if basis is Basis.MEASURED:
+            self.size_spread[lfn] = 1.0
 
     def size_by(self, lfn: str, quantity: Quantity, input_bytes: int | None) -> None:
         """As large as the profile says of a job with these inputs."""

@@ -237,7 +237,9 @@ def test_sizes_follow_their_basis() -> None:
         files, jobs, hints={"told": IoHint("told", compute_s=4, output_bytes=12), "known": IoHint("known", compute_s=99)}
     )
     fits = FileProfile("seen.fits", Quantity(1, 1), Quantity(500, 600, spread=1.2))
-    known = Profile("known", wall_s=Quantity(2.5, 9.0, spread=2.0), output_bytes=Quantity(800, 1000), outputs={"seen.fits": fits})
+    known = Profile(
+        "known", wall_s=Quantity(2.5, 9.0, spread=2.0), output_bytes=Quantity(800, 1000, spread=1.5), outputs={"seen.fits": fits}
+    )
     profiles = {"known": known}
     plan = make_plan(workflow, embedded(LARGE), profiles)
     sizes = {entry.lfn: (entry.size_bytes, entry.size_basis) for entry in plan.files}
@@ -246,15 +248,16 @@ def test_sizes_follow_their_basis() -> None:
     assert sizes["seen.fits"] == (600, Basis.PROFILE)
     assert sizes["other"] == (1000 - 7 - 600, Basis.PROFILE)
     likely = {entry.lfn: (entry.expected_bytes, entry.size_spread) for entry in plan.files}
-    assert likely["seen.fits"] == (500, 1.2) and likely["other"] == (800 - 7 - 500, 1.0) and likely["declared"] == (7, 1.0)
+    assert likely["seen.fits"] == (500, 1.2) and likely["other"] == (800 - 7 - 500, 1.5) and likely["declared"] == (7, None)
+    assert likely["x"] == (6 * 10**6, 1.0)
     assert sizes["guess_a"] == sizes["guess_b"] == (3 * 10**6, Basis.DEFAULT)
     assert sizes["hinted"] == (12, Basis.DECLARED)
     compute = {entry.job: (entry.compute_s, entry.compute_basis) for entry in plan.jobs}
     assert compute == {"one": (2.5, Basis.PROFILE), "two": (1.0, Basis.DEFAULT), "three": (4, Basis.DECLARED)}
     assert {entry.job: (entry.compute_spread, entry.reserve_basis) for entry in plan.jobs} == {
         "one": (2.0, Basis.PROFILE),
-        "two": (1.0, Basis.DEFAULT),
-        "three": (1.0, Basis.DECLARED),
+        "two": (None, Basis.DEFAULT),
+        "three": (None, Basis.DECLARED),
     }
     assert any("2 outputs are guesses" in note for note in plan.notes)
 

@@ -62,8 +62,8 @@ def test_a_size_that_is_a_guess_is_not_read_off_a_line() -> None:
 def test_a_declared_number_wins_over_a_profile_and_has_no_spread() -> None:
     workflow = workflow_of([external("in", ROWS), made("s1.txt", 5)], [job("a", "in", "s1.txt", job_type="sort", compute_s=7.0)])
     plan = make_plan(workflow, embedded(LARGE), {"sort": SORT})
-    assert (plan.jobs[0].compute_s, plan.jobs[0].compute_basis, plan.jobs[0].compute_spread) == (7.0, Basis.DECLARED, 1.0)
-    assert (plan.jobs[0].reserve_basis, plan.files[1].expected_bytes, plan.files[1].size_spread) == (Basis.DECLARED, 5, 1.0)
+    assert (plan.jobs[0].compute_s, plan.jobs[0].compute_basis, plan.jobs[0].compute_spread) == (7.0, Basis.DECLARED, None)
+    assert (plan.jobs[0].reserve_basis, plan.files[1].expected_bytes, plan.files[1].size_spread) == (Basis.DECLARED, 5, None)
 
 
 def test_a_reservation_is_known_as_well_as_the_least_known_output() -> None:
@@ -89,7 +89,7 @@ def test_a_plan_of_version_1_is_still_read() -> None:
         del entry["likely_bytes"], entry["size_spread"]
     plan = from_json(json.dumps(said))
     assert [entry.expected_bytes for entry in plan.files] == [entry.size_bytes for entry in plan.files]
-    assert {entry.reserve_basis for entry in plan.jobs} == {Basis.DEFAULT}
+    assert {(entry.reserve_basis, entry.compute_spread) for entry in plan.jobs} == {(Basis.DEFAULT, None)}
 
 
 def test_a_simulation_makes_the_probable_sizes_and_draws_around_them_when_asked() -> None:

@@ -95,4 +95,4 @@ def test_a_real_instance_gives_profiles_that_fit_what_is_known_of_montage(data_d
     assert project.wall_s.median == pytest.approx(800, rel=0.05) and project.memory_peak_bytes is None
     assert project.output_bytes is not None and project.output_bytes.median == pytest.approx(106_058_880, rel=0.01)
     made = project.output("pposs2ukstu_blue_001_001.fits")
-    assert made is not None and made.size_bytes is not None and made.size_bytes.spread < 1.1
+    assert made is not None and made.size_bytes is not None and (made.size_bytes.spread or 9) < 1.1

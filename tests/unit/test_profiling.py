@@ -61,6 +61,12 @@ def test_space_is_reserved_for_nearly_all_and_expected_is_the_middle() -> None:
     assert found is not None and (found.median, found.high, found.at(None), found.high_at(10**9)) == (149, 194, 149, 194)
 
 
+def test_too_few_values_say_nothing_of_their_spread() -> None:
+    two, three = ([sample(f"a{i}", wall_s=1.0 + i) for i in range(count)] for count in (2, 3))
+    assert profile_of("t", two, "here").wall_s.spread is None  # type: ignore[union-attr]
+    assert profile_of("t", three, "here").wall_s.spread > 1  # type: ignore[union-attr,operator]
+
+
 def test_a_quantity_that_follows_the_input_is_scaled_by_it() -> None:
     rng = Random(1)
     samples = [
@@ -72,7 +78,8 @@ def test_a_quantity_that_follows_the_input_is_scaled_by_it() -> None:
     profile = profile_of("t", samples, "here")
     assert profile.output_bytes is not None and profile.output_bytes.at(5_000_000) == pytest.approx(10**7)
     assert profile.wall_s is not None and profile.wall_s.at(2 * 10**7) == pytest.approx(21, rel=0.03)
-    assert 1.01 < profile.wall_s.spread < 1.08 and profile.wall_s.high_at(2 * 10**7) > profile.wall_s.at(2 * 10**7)
+    assert profile.wall_s.spread is not None and 1.01 < profile.wall_s.spread < 1.08
+    assert profile.wall_s.high_at(2 * 10**7) > profile.wall_s.at(2 * 10**7)
     assert profile.memory_peak_bytes is not None and profile.memory_peak_bytes.line is None
     assert profile.wall_s.at(None) == profile.wall_s.median
 
