@@ -7,9 +7,11 @@ was made, a newer one is refused by name.
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from stager.model.ids import digest_of
 from stager.model.profile import Profile, Profiles
 from stager.model.profiling import FileGroup, Kind, Sample, Side, profile_of
 
+log = logging.getLogger(__name__)
 FORMAT = 2
 # Of each job type and kind of sample: a run older than this many weighs about a hundredth, and fifty attempts tell of one.
 KEPT_RUNS = 20
@@ -25,6 +28,10 @@ KEPT_PER_RUN = 50
 PRUNE_EVERY = 200
 # Written together: a transaction each would cost a short job more than its place in the journal does.
 WRITE_TOGETHER = 100
+# Of those that could not be written: more are forgotten.
+WAITING_MAX = 10_000
+# How long a write waits for another program's, an import for instance: the scheduler stands still meanwhile.
+BUSY_S = 1.0
 NUMBERS = (
     "wall_s",
     "cpu_s",
@@ -59,10 +66,10 @@ INSERT INTO samples SELECT ?1, attempt, job_type, '', 'run', at, wall_s, cpu_s, 
 class ProfilesStore:
     """Losing the last samples harms nobody, so it is not synchronous, and some wait in memory for `write`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, busy_s: float = BUSY_S) -> None:
         """Raises Refused for a newer format, Corrupt for what is no such file."""
         self.path = path
-        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self.db = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
         try:
             path.chmod(0o600)
             found = format_of(self.db, path)
@@ -78,29 +85,52 @@ class ProfilesStore:
         self.id = store_id(self.db)
         self.added: dict[tuple[str, str], int] = {}
         self.waiting: list[Sample] = []
+        self.write_at = WRITE_TOGETHER
 
     def add(self, samples: Iterable[Sample]) -> None:
         self.waiting += samples
-        if len(self.waiting) >= WRITE_TOGETHER:
-            self.write()
+        if len(self.waiting) >= self.write_at:
+            self.try_to(self.write)
+
+    def try_to(self, write: Callable[[], None]) -> None:
+        """A scheduler does not end because another program writes just now, or the disk is full: what could not be written waits."""
+        try:
+            write()
+        except sqlite3.OperationalError as problem:
+            del self.waiting[:-WAITING_MAX]
+            # Not again with every job that ends: each try may wait.
+            self.write_at = len(self.waiting) + WRITE_TOGETHER
+            log.warning("the profiles %s cannot be written now (%s); %d samples wait", self.path, problem, len(self.waiting))
 
     def write(self) -> None:
-        """So that readers see all that was added. The same sample again changes nothing."""
-        samples, self.waiting = self.waiting, []
-        if not samples:
+        """So that readers see all that was added. The same sample again changes nothing. Raises sqlite3.OperationalError."""
+        if not self.waiting:
             return
+        with self._transaction():
+            self.db.executemany(INSERT, map(row_of, self.waiting))
+            added = dict(self.added)
+            for sample in self.waiting:
+                key = (sample.job_type, sample.kind.value)
+                added[key] = added.get(key, 0) + 1
+            due = [key for key, count in added.items() if count >= PRUNE_EVERY]
+            for key in due:
+                self._prune(*key)
+        self.added = {key: count for key, count in added.items() if key not in due}
+        self.waiting, self.write_at = [], WRITE_TOGETHER
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All of it or nothing."""
         self.db.execute("BEGIN IMMEDIATE")
-        self.db.executemany(INSERT, map(row_of, samples))
-        for sample in samples:
-            key = (sample.job_type, sample.kind.value)
-            self.added[key] = self.added.get(key, 0) + 1
-        for key in [key for key, count in self.added.items() if count >= PRUNE_EVERY]:
-            self._prune(*key)
-        self.db.execute("COMMIT")
+        try:
+            yield
+            self.db.execute("COMMIT")
+        finally:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
 
     def _prune(self, job_type: str, kind: str) -> None:
         """The newest runs stay, and of each the same attempts, drawn by their names: those that ended last are not like the rest."""
-        del self.added[job_type, kind]
         runs = self.db.execute(
             "SELECT store, run, count(*) FROM samples WHERE job_type = ? AND kind = ? GROUP BY store, run "
             "ORDER BY max(at) DESC, store, run",
@@ -128,14 +158,14 @@ class ProfilesStore:
 
     def prune(self) -> None:
         self.write()
-        self.db.execute("BEGIN IMMEDIATE")
-        for key in list(self.added):
-            self._prune(*key)
-        self.db.execute("COMMIT")
+        with self._transaction():
+            for key in self.added:
+                self._prune(*key)
+        self.added = {}
 
     def close(self) -> None:
         """What many short lives of a scheduler leave is no more than what one long one does."""
-        self.prune()
+        self.try_to(self.prune)
         self.db.close()
 
 

@@ -23,7 +23,7 @@ class Measuring:
         ended = [event for event in events if type(event) is ev.AttemptEnded and event.outcome is ev.Outcome.OK]
         self.store.add(self._sample(event) for event in ended if event.run in self.machine.state.runs)
         if any(type(command) is cmd.FinishRun for command in commands):
-            self.store.write()
+            self.store.try_to(self.store.write)
 
     def _sample(self, event: ev.AttemptEnded) -> Sample:
         run = self.machine.state.runs[event.run]

@@ -17,6 +17,8 @@ from stager.readers import wfcommons_profiles
 from stager.service.settings import Settings
 from stager.service.state_dir import LockHeld, StateDir
 
+IMPORT_WAITS_S = 30.0
+
 
 @dataclass(frozen=True, slots=True)
 class TakenIn:
@@ -74,7 +76,7 @@ class OpenProfiles:
         old = needs_upgrade(self.place.profiles)
         try:
             with self.place.held() if old else nullcontext():
-                self.store = ProfilesStore(self.place.profiles)
+                self.store = ProfilesStore(self.place.profiles, busy_s=IMPORT_WAITS_S)
         except LockHeld as problem:
             text = f"{problem.message} and uses profiles of an older format; end it with `stager shutdown` first"
             raise Refused(text, code="profiles_older", subject=str(self.place.profiles)) from None

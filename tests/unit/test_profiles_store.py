@@ -129,3 +129,48 @@ def test_a_damaged_file_is_named_with_what_to_do(path: Path) -> None:
 
 def test_nothing_measured_yet_is_an_empty_mapping(path: Path) -> None:
     assert dict(read_profiles(path)) == {} and not path.exists()
+
+
+def test_what_cannot_be_written_now_waits_and_its_writer_goes_on(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = ProfilesStore(path, busy_s=0.0)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    store.add(sample(store.id, f"a{number}", f"r{number}") for number in range(profiles_store.WRITE_TOGETHER))
+    assert "100 samples wait" in caplog.text and store.count() == 0
+    store.add([sample(store.id, "one more")])
+    assert caplog.text.count("samples wait") == 1, "not tried again with every job"
+    with pytest.raises(sqlite3.OperationalError):
+        store.take_in([sample("far", "b")])
+    other.execute("COMMIT")
+    other.close()
+    store.try_to(store.write)
+    assert store.count() == profiles_store.WRITE_TOGETHER + 1 and store.waiting == []
+    store.close()
+
+
+def test_of_what_can_never_be_written_only_so_much_is_held_in_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles_store, "WAITING_MAX", 150)
+    store = ProfilesStore(path, busy_s=0.0)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    for number in range(400):
+        store.add([sample(store.id, f"a{number}")])
+    assert [entry.attempt for entry in store.waiting[-2:]] == ["a398", "a399"] and len(store.waiting) == 150
+    other.close()
+    store.close()
+
+
+def test_a_write_that_fails_in_its_middle_leaves_nothing_and_can_be_made_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ProfilesStore(path)
+
+    def full(job_type: str, kind: str) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    store.added = {("t", "run"): profiles_store.PRUNE_EVERY}
+    store.waiting = [sample(store.id, "a")]
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "_prune", full)
+        store.try_to(store.write)
+    assert store.count() == 0 and len(store.waiting) == 1 and not store.db.in_transaction
+    store.close()
+    assert [entry.attempt for entry in read_samples(path)[0]] == ["a"]
