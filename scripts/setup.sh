@@ -163,7 +163,7 @@ build_ionode
 install_package
 refresh_ionode
 if [ "$level" = test ]; then
-    need_to_test sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3 g++:g++ \
+    need_to_test strace:strace sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3 g++:g++ \
         nginx:nginx-light openssl:openssl rclone:rclone curl:curl
     need_s3_server
     need_s3_clients

@@ -55,6 +55,7 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
         ("basis", "left"),
         ("inputs+outputs", "right"),
         ("outputs", "right"),
+        ("basis", "left"),
     ]
     rows = [
         (
@@ -66,6 +67,7 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
             p.compute_basis.value,
             format_size(p.footprint_bytes),
             format_size(p.reserve_bytes),
+            p.reserve_basis.value,
         )
         for p in plan.jobs[:JOBS_SHOWN]
     ]

@@ -18,24 +18,28 @@ def fraction(seed: int, *names: str) -> float:
 class Spread:
     """How far what happens is from what was expected: factors between 1/spread and spread, even on a log scale. 1: exactly as expected.
 
-    `contents_vary`: no two attempts make the same content.
+    `profiled`: times that of each job and file as its plan carries it, from the profile of its type. `contents_vary`: no two attempts make
+    the same content.
     """
 
     seed: int = 0
     sizes: float = 1.0
     durations: float = 1.0
     contents_vary: bool = False
+    profiled: bool = False
 
-    def size_bytes(self, expected: int, run: str, lfn: str) -> int:
-        """The same for every attempt, so that a file made again is the same file."""
-        if self.sizes == 1.0:
+    def size_bytes(self, expected: int, run: str, lfn: str, own: float = 1.0) -> int:
+        """The same for every attempt, so that a file made again is the same file. `own`: the spread that the plan has for it."""
+        spread = self.sizes * own if self.profiled else self.sizes
+        if spread == 1.0:
             return expected
-        return round(expected * factor(self.sizes, fraction(self.seed, "size", run, lfn)))
+        return round(expected * factor(spread, fraction(self.seed, "size", run, lfn)))
 
-    def duration_s(self, expected_s: float, attempt: str) -> float:
-        if self.durations == 1.0:
+    def duration_s(self, expected_s: float, attempt: str, own: float = 1.0) -> float:
+        spread = self.durations * own if self.profiled else self.durations
+        if spread == 1.0:
             return expected_s
-        return expected_s * factor(self.durations, fraction(self.seed, "duration", attempt))
+        return expected_s * factor(spread, fraction(self.seed, "duration", attempt))
 
 
 @dataclass(frozen=True, slots=True)
