@@ -17,6 +17,7 @@ from stager.model.errors import StagerError
 COMMANDS = {
     "submit": "run a workflow",
     "plan": "print what a run would do, and what it needs",
+    "simulate": "what if: run a workflow in a simulated world, under several nodes, sizes, rates, policies and failures",
     "validate": "read a workflow and say all that is wrong with it",
     "check": "look for all that would stop a run: credentials, keys, room, programs",
     "replay": "run a recorded WfCommons instance with real bytes",
