@@ -17,7 +17,7 @@ from stager.planning.clairvoyant import clairvoyant_bound_bytes
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
-from stager.planning.rival_caches import Rule, hits_of
+from stager.planning.rival_caches import Hits, Rule, hits_of
 from stager.scheduler.commands import RunOutcome
 from stager.sim.accesses import Accesses
 from stager.sim.draws import Spread
@@ -33,7 +33,7 @@ class Report:
     """Bytes and virtual seconds of one simulated run. `read_bytes` is what jobs read of their inputs, `hit_rate` the share of it that did
     not cross the WAN for them.
 
-    `refetched_bytes` is what came in more often than once, spilled intermediates included. `min_hit_rate` and `lru_hit_rate` are what
+    `refetched_bytes` is what came in more often than once, spilled intermediates included. `min_hits` and `lru_hits` are what
     evicting the farthest next use and the least recently used would have hit of the same accesses in the same order with the same pins,
     `best_hit_rate` what no cache of this size can exceed.
 
@@ -50,8 +50,8 @@ class Report:
     spilled_bytes: int
     read_bytes: int
     hit_rate: float
-    min_hit_rate: float
-    lru_hit_rate: float
+    min_hits: Hits
+    lru_hits: Hits
     best_hit_rate: float
     jobs: int
     attempts: int
@@ -99,8 +99,8 @@ def estimate(
         spilled_bytes=max(0, desk.uploaded_bytes - final_bytes),
         read_bytes=read_bytes,
         hit_rate=max(0.0, 1 - desk.fetched_bytes / read_bytes) if read_bytes else 1.0,
-        min_hit_rate=hits_of(Rule.MIN, accesses.steps, capacity_bytes).rate,
-        lru_hit_rate=hits_of(Rule.LRU, accesses.steps, capacity_bytes).rate,
+        min_hits=hits_of(Rule.MIN, accesses.steps, capacity_bytes),
+        lru_hits=hits_of(Rule.LRU, accesses.steps, capacity_bytes),
         best_hit_rate=min(1.0, clairvoyant_bound_bytes(accesses.trace, capacity_bytes) / read_bytes) if read_bytes else 1.0,
         jobs=len(workflow.jobs),
         attempts=len(world.executor.begun),

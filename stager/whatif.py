@@ -94,12 +94,14 @@ class Subject:
         return Answer(
             outcome=report.outcome,
             fault=report.fault,
+            min_hit_rate=report.min_hits.rate,
+            lru_hit_rate=report.lru_hits.rate,
             judged=judge(self.workflow, topology, report) if succeeded else None,
             **{name: getattr(report, name) for name in TAKEN_OVER},
         )
 
 
-TAKEN_OVER = [name for name in Answer.__dataclass_fields__ if name not in ("outcome", "fault", "judged")]
+TAKEN_OVER = [name for name in Answer.__dataclass_fields__ if hasattr(Report, name) and name not in ("outcome", "fault")]
 SUBJECT: list[Subject] = []
 
 

@@ -52,11 +52,18 @@ Step = Take | Give | Free
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """Of `taken_bytes` that jobs were given, `hit_bytes` were there. `overfull_bytes`: how far what was pinned ever exceeded the space."""
+    """Of `taken_bytes` that jobs were given, `hit_bytes` were there. `spilled_bytes` of what was made had to be put elsewhere before it was
+    evicted. `overfull_bytes`: how far what was pinned ever exceeded the space.
+    """
 
     taken_bytes: int
     hit_bytes: int
+    spilled_bytes: int = 0
     overfull_bytes: int = 0
+
+    @property
+    def fetched_bytes(self) -> int:
+        return self.taken_bytes - self.hit_bytes
 
     @property
     def rate(self) -> float:
@@ -68,7 +75,7 @@ def hits_of(rule: Rule, steps: Sequence[Step], capacity_bytes: int) -> Hits:
     cache = RivalCache(rule, steps, capacity_bytes)
     for step in steps:
         cache.do(step)
-    return Hits(cache.taken_bytes, cache.hit_bytes, cache.overfull_bytes)
+    return Hits(cache.taken_bytes, cache.hit_bytes, cache.spilled_bytes, cache.overfull_bytes)
 
 
 @dataclass(slots=True)
@@ -87,11 +94,13 @@ class RivalCache:
     capacity_bytes: int
     taken_bytes: int = 0
     hit_bytes: int = 0
+    spilled_bytes: int = 0
     overfull_bytes: int = 0
     used_bytes: int = 0
     now: int = 0
     held: dict[Hashable, Held] = field(default_factory=dict)
     open: dict[Hashable, Take] = field(default_factory=dict)
+    only_here: dict[Hashable, None] = field(default_factory=dict)
     uses: dict[Hashable, list[int]] = field(default_factory=dict)
     victims: list[tuple[tuple[int, int], Hashable]] = field(default_factory=list)
 
@@ -108,8 +117,9 @@ class RivalCache:
             self.take(step)
         elif isinstance(step, Give):
             self.give(step)
-        elif step.file in self.held:
+        elif step.file in self.held and self.held[step.file].must_stay:
             self.held[step.file].must_stay = False
+            self.only_here.pop(step.file, None)
             self.settle(step.file)
         self.make_room()
         self.now += 1
@@ -136,6 +146,7 @@ class RivalCache:
             if file not in self.held:
                 self.put(file, size_bytes)
             self.held[file].must_stay = must_stay
+            self.only_here[file] = None
             self.settle(file)
 
     def put(self, file: Hashable, size_bytes: int) -> None:
@@ -173,3 +184,7 @@ class RivalCache:
                     self.put(file, size_bytes)
                     self.held[file].key = key
                     heappush(self.victims, (key, file))
+        for _, file, size_bytes in evicted:
+            if file in self.only_here and file not in self.held:
+                del self.only_here[file]
+                self.spilled_bytes += size_bytes

@@ -43,7 +43,7 @@ class Accesses:
             elif kind is cmd.StartAttempt:
                 cores = machine.state.runs[command.run].workflow.jobs[command.job].cores
                 self._begun[command.attempt] = (command.at, min(cores, machine.state.limits.cores))
-            elif kind is cmd.Upload:
+            elif kind is cmd.Upload and command.purpose is cmd.Purpose.FINAL:
                 self._uploads[command.transfer] = command.file
             elif kind is cmd.DeleteReplica:
                 self.steps.append(Free(command.file))

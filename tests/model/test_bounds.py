@@ -66,7 +66,11 @@ LATENCIES = st.sampled_from((0.0, 0.05, 2.0))
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
     link = OriginLink(HOME, draw(RATES), draw(RATES), draw(LATENCIES))
-    links = (link, replace(link, origin=LAB), OriginLink(ARCHIVE, draw(RATES), draw(RATES), draw(LATENCIES)))
+    links = (
+        link,
+        OriginLink(LAB, draw(RATES), draw(RATES), draw(LATENCIES)),
+        OriginLink(ARCHIVE, draw(RATES), draw(RATES), draw(LATENCIES)),
+    )
     return Topology((Node("node0", 10**6, draw(st.integers(1, 3)), disk_bytes_per_s=draw(RATES)),), links)
 
 

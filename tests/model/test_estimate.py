@@ -63,10 +63,10 @@ def test_less_room_means_spilling_and_more_time() -> None:
 def test_hits_are_shown_beside_what_could_be_hit() -> None:
     """The chain reads `in` twice and `mid`, made before it, once: 1,500 of 2,500 bytes can be hit, and are."""
     report = estimate(workflow(CHAIN), topology(10**6))
-    assert report.hit_rate == report.min_hit_rate == report.best_hit_rate == pytest.approx(1500 / 2500)
+    assert report.hit_rate == report.min_hits.rate == report.best_hit_rate == pytest.approx(1500 / 2500)
     tight = estimate(workflow(SQUEEZED), topology(1000), spill_origin="home")
     assert tight.hit_rate <= tight.best_hit_rate < 1
-    assert tight.min_hit_rate <= tight.best_hit_rate
+    assert tight.min_hits.rate <= tight.best_hit_rate
 
 
 @pytest.mark.parametrize("seed", range(100))

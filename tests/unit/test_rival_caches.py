@@ -90,3 +90,22 @@ def test_nothing_is_hit_that_was_never_there() -> None:
     for rule in Rule:
         assert hits_of(rule, [], 10).rate == 1.0
         assert hits_of(rule, steps_of([(0,), (1,)], [3, 4]), 10).hit_bytes == 0
+
+
+def test_what_is_made_again_must_stay_again() -> None:
+    """It was free to go, then its job ran once more: until it is elsewhere again, whatever else goes."""
+    made = Give("again", (("out", 4, True),))
+    first = [Take("read", (("out", 4),)), Give("read"), Take("again", ()), made]
+    last = [Take("large", (("large", 8),)), Give("large"), Take("end", (("out", 4),)), Give("end")]
+    for rule in Rule:
+        assert hits_of(rule, [*first, *last], 10).hit_bytes == 4
+        assert hits_of(rule, [*first, Free("out"), *last], 10).hit_bytes == 0
+
+
+def test_what_was_only_here_is_spilled_when_it_is_evicted_and_only_once() -> None:
+    made = [Take("a", (), 4), Give("a", (("out", 4, False),))]
+    out = [Take("large", (("large", 8),)), Give("large"), Take("read", (("out", 4),)), Give("read")]
+    for rule in Rule:
+        assert hits_of(rule, [*made, *out, *out], 10).spilled_bytes == 4
+        assert hits_of(rule, [*made, *out], 12).spilled_bytes == 0
+        assert hits_of(rule, [*made, *out], 10).fetched_bytes == 12
