@@ -108,6 +108,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args()
     paths = sorted(path for path in asked.instances.glob("*.json") if asked.only in path.name)
+    if not paths:
+        parser.error(f"no instance in {asked.instances}")
     ways = {"both": (True, False), "yes": (True,), "no": (False,)}[asked.spill]
     policy = Policy(lookahead=not asked.no_lookahead)
     print(" ".join(f"{name:{'<' if not place else '>'}{width}}" for place, (name, width) in enumerate(COLUMNS)))

@@ -74,6 +74,9 @@ def test_no_run_hits_more_than_the_bound(seed: int) -> None:
     case = plain_case(seed)
     report = estimate(case.workflows[0], case.topology, plan=case.plans[0], spread=case.spread)
     assert report.hit_rate <= report.best_hit_rate + 1e-9
+    for hits in (report.min_hits, report.lru_hits):
+        assert hits.rate <= report.best_hit_rate + 1e-9
+        assert (hits.taken_bytes, hits.overfull_bytes) == (report.read_bytes, 0)
 
 
 def test_what_cannot_end_says_why() -> None:
