@@ -70,6 +70,7 @@ class Choice:
     wan: float = DEFAULT_WAN_BYTES_PER_S
     latency: float = DEFAULT_LATENCY_S
     disk: float = DEFAULT_DISK_BYTES_PER_S
+    network: float | None = None
     policy: tuple[str, Policy] = ("default", Policy())
     failures: int | None = None
 
@@ -93,6 +94,7 @@ Example:
 @many("wan", Rate(), f"rate to and from each origin, as in '1 Gbit/s'; default: {DEFAULT_WAN_BYTES_PER_S / 1e6:.0f} MB/s")
 @many("latency", Duration(), f"what each transfer pays before its first byte, as in '30 ms'; default: {DEFAULT_LATENCY_S * 1000:.0f} ms")
 @many("disk", Rate(), f"rate of each node's disk; default: {DEFAULT_DISK_BYTES_PER_S / 1e6:.0f} MB/s")
+@many("network", Rate(), "rate of each node's network, into it and out of it; default: as its disk")
 @many("policy", PolicyChoice(), "'default', or knobs as in 'lookahead=off,fetches_ahead_max=8'")
 @many("failures", click.INT, "a seed: nodes, origins, transfers, jobs and the scheduler fail as drawn from it; default: nothing fails")
 @click.option("--processes", type=click.IntRange(1), help="how many to use for several rows; default: one per core")
@@ -137,7 +139,9 @@ def command(
 def topology_of(workflow: Workflow, choice: Choice) -> Topology:
     """All origins are reached alike."""
     nodes = tuple(
-        Node(f"node{number}", choice.capacity, choice.cores, disk_bytes_per_s=choice.disk, network_bytes_per_s=choice.disk)
+        Node(
+            f"node{number}", choice.capacity, choice.cores, disk_bytes_per_s=choice.disk, network_bytes_per_s=choice.network or choice.disk
+        )
         for number in range(choice.nodes)
     )
     return Topology(nodes, tuple(OriginLink(name, choice.wan, choice.wan, choice.latency) for name in workflow.origins))
@@ -151,6 +155,7 @@ def words_of(choice: Choice) -> dict[str, str]:
         "wan": f"{format_size(choice.wan)}/s",
         "latency": f"{choice.latency * 1000:g} ms",
         "disk": f"{format_size(choice.disk)}/s",
+        "network": f"{format_size(choice.network or choice.disk)}/s",
         "policy": choice.policy[0],
         "failures": "none" if choice.failures is None else str(choice.failures),
     }
@@ -164,6 +169,7 @@ def json_of(choice: Choice) -> dict[str, Any]:
         "wan_bytes_per_s": choice.wan,
         "latency_s": choice.latency,
         "disk_bytes_per_s": choice.disk,
+        "network_bytes_per_s": choice.network or choice.disk,
         "policy": choice.policy[0],
         "failures": choice.failures,
     }

@@ -113,6 +113,7 @@ def lower_bound(
         Term(Limit.PATH, "the longest chain of fetch, jobs and upload", longest, longest),
         term_of(Limit.CPU, f"{slots} cores", computing),
         term_of(Limit.LAN, "the disks of the I/O nodes", needs.disk_parts(disks)),
+        *needs.network_terms(),
         *needs.wan_terms(),
     ]
     if streams_per_origin is not None:
@@ -157,6 +158,7 @@ class Needs:
         # What is read in place may be read in part, and passes no disk of ours.
         self.staged = {file.lfn for file in plan.files if file.access is not Access.DIRECT}
         self.disk_bytes_per_s = max(node.disk_bytes_per_s for node in topology.nodes)
+        self.nodes_bytes_per_s = [min(node.disk_bytes_per_s, node.network_bytes_per_s) for node in topology.nodes]
         self.ways = ways_of(workflow, topology)
         self.places = places_of(workflow)
         self.compute_s = {job.job: job.compute_s for job in plan.jobs}
@@ -198,7 +200,7 @@ class Needs:
 
     def transfer_s(self, lfn: str, url: str, fetch: bool) -> float:
         way = self.ways[url]
-        rate = min(way.fetch_bytes_per_s if fetch else way.upload_bytes_per_s, self.disk_bytes_per_s)
+        rate = min(way.fetch_bytes_per_s if fetch else way.upload_bytes_per_s, max(self.nodes_bytes_per_s))
         return way.latency_s + self.size_bytes[lfn] / rate
 
     def goes_to(self, lfn: str) -> str:
@@ -222,6 +224,16 @@ class Needs:
             for job in self.graph.order
         ]
         return [*fetches, *staging, *uploads]
+
+    def network_terms(self) -> list[Term]:
+        """What is fetched comes in over the nodes' networks, what is uploaded goes out."""
+        rate = sum(self.nodes_bytes_per_s)
+        fetches = [(0.0, self.size_bytes[lfn] / rate, self.after_fetch_s(lfn)) for lfn in self.fetched]
+        uploads = [(self.made_s(lfn), self.size_bytes[lfn] / rate, 0.0) for lfn in self.finals]
+        return [
+            term_of(Limit.LAN, "the networks into the I/O nodes", fetches),
+            term_of(Limit.LAN, "the networks out of the I/O nodes", uploads),
+        ]
 
     def wan_terms(self) -> list[Term]:
         """By places that some file can only be had from: all such files, over all their links together; and each link for uploads."""

@@ -71,7 +71,10 @@ def topologies(draw: st.DrawFn) -> Topology:
         OriginLink(LAB, draw(RATES), draw(RATES), draw(LATENCIES)),
         OriginLink(ARCHIVE, draw(RATES), draw(RATES), draw(LATENCIES)),
     )
-    return Topology((Node("node0", 10**6, draw(st.integers(1, 3)), disk_bytes_per_s=draw(RATES)),), links)
+    disk, network = draw(RATES), draw(RATES)
+    cores = draw(st.integers(1, 3))
+    count = draw(st.sampled_from((1, 1, 2, 3)))
+    return Topology(tuple(Node(f"node{number}", 10**6, cores, None, disk, network) for number in range(count)), links)
 
 
 @settings(max_examples=400, deadline=None)
@@ -79,7 +82,7 @@ def topologies(draw: st.DrawFn) -> Topology:
 def test_no_run_is_faster_than_the_bound(workflow: Workflow, topology: Topology, room: float, seed: int) -> None:
     """With room for the largest job alone, a little more, or for everything; in three of four cases with faults."""
     smallest = make_plan(workflow, topology, spill_origin=HOME).smallest_capacity_bytes
-    topology = replace(topology, nodes=(replace(topology.nodes[0], capacity_bytes=max(1, int(smallest * room))),))
+    topology = replace(topology, nodes=tuple(replace(node, capacity_bytes=max(1, int(smallest * room))) for node in topology.nodes))
     plan = make_plan(workflow, topology, spill_origin=HOME)
     faults = drawn_faults(seed, 2 * plan.makespan_s + 1) if seed else NO_FAULTS
     report = estimate(workflow, topology, plan=plan, faults=faults, resumes_max=1000)
