@@ -165,6 +165,8 @@ refresh_ionode
 if [ "$level" = test ]; then
     need_to_test strace:strace sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3 g++:g++ \
         nginx:nginx-light openssl:openssl rclone:rclone curl:curl
+    # A module of the system's own Python, so no program tells whether it is there.
+    /usr/bin/python3 -c 'import simgrid' 2>/dev/null || need_to_test simgrid:python3-simgrid
     need_s3_server
     need_s3_clients
 fi

@@ -20,6 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("adapters", "readers", "client"),
     ("runtime", "sim"),
     ("estimate",),
+    ("whatif",),
     ("service", "fs"),
     ("cli",),
 )

@@ -18,6 +18,7 @@ COMMANDS = {
     "submit": "run a workflow",
     "plan": "print what a run would do, and what it needs",
     "cost-estimate": "what a run would take and cost, with so many I/O nodes or so many",
+    "simulate": "what if: run a workflow in a simulated world, under several nodes, sizes, rates, policies and failures",
     "validate": "read a workflow and say all that is wrong with it",
     "check": "look for all that would stop a run: credentials, keys, room, programs",
     "prices": "what nodes, egress, requests and storage cost",

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from stager.adapters.run_records import names_in
-from stager.model.units import parse_duration_s, parse_size_bytes
+from stager.model.units import parse_duration_s, parse_rate_bytes_per_s, parse_size_bytes
 from stager.service.settings import Settings, read_settings, state_dir_of
 from stager.service.state_dir import StateDir
 
@@ -35,6 +35,18 @@ class Duration(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
             return parse_duration_s(value)
+        except ValueError as problem:
+            self.fail(str(problem), param, ctx)
+
+
+class Rate(click.ParamType):
+    """`50 MB/s`, `1 Gbit/s`; in bytes per second."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return parse_rate_bytes_per_s(str(value))
         except ValueError as problem:
             self.fail(str(problem), param, ctx)
 

@@ -63,6 +63,7 @@ def topology_of(settings: Settings) -> Topology:
 
 
 def require_spill(workflow: Workflow, spill: str | None) -> None:
+    """An origin that can be written, where one is named."""
     if spill is not None and spill not in workflow.origins:
         raise InvalidInput(f"--spill {spill!r} is no origin of this workflow; it has {', '.join(sorted(workflow.origins))}")
     if spill is not None:

@@ -6,12 +6,11 @@ the document names.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from stager.model.cluster import ANY_ORIGIN, DEFAULT_INSTANCE, Charged, Cluster, ComputeNodes, IoNodes, WanLink
 from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_LATENCY_S, DEFAULT_WAN_BYTES_PER_S, OriginLink
-from stager.model.units import parse_size_bytes
+from stager.model.units import parse_rate_bytes_per_s, parse_size_bytes
 from stager.readers.lines import Findings, compose, read_text
 from stager.readers.native_form import Fields, Form, choice_of
 
@@ -20,8 +19,6 @@ TOP = ("stager-topology", "region", "compute", "io", "links")
 COMPUTE = ("nodes", "cores", "memory", "network", "instance")
 IO = ("nodes", "capacity", "disk", "network", "instance", "on_compute_nodes")
 LINK = ("fetch", "upload", "latency", "direct_fetch", "direct_upload", "egress")
-BITS = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kMGT]?)bit\s*")
-BIT_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def read_topology(path: Path) -> Cluster:
@@ -65,7 +62,7 @@ def compute_of(fields: Fields) -> ComputeNodes:
         nodes=fields.integer("nodes", 1, least=1),
         cores=fields.integer("cores", 1, least=1),
         memory_bytes=fields.size("memory"),
-        network_bytes_per_s=fields.parsed("network", rate_of, DEFAULT_DISK_BYTES_PER_S),
+        network_bytes_per_s=fields.parsed("network", parse_rate_bytes_per_s, DEFAULT_DISK_BYTES_PER_S),
         instance=fields.text("instance", DEFAULT_INSTANCE),
     )
 
@@ -74,8 +71,8 @@ def io_of(fields: Fields) -> IoNodes:
     return IoNodes(
         nodes=fields.integer("nodes", 1),
         capacity_bytes=fields.parsed("capacity", room_of, IoNodes().capacity_bytes),
-        disk_bytes_per_s=fields.parsed("disk", rate_of, DEFAULT_DISK_BYTES_PER_S),
-        network_bytes_per_s=fields.parsed("network", rate_of, DEFAULT_DISK_BYTES_PER_S),
+        disk_bytes_per_s=fields.parsed("disk", parse_rate_bytes_per_s, DEFAULT_DISK_BYTES_PER_S),
+        network_bytes_per_s=fields.parsed("network", parse_rate_bytes_per_s, DEFAULT_DISK_BYTES_PER_S),
         instance=fields.text("instance", DEFAULT_INSTANCE),
         on_compute_nodes=fields.boolean("on_compute_nodes", False),
     )
@@ -84,29 +81,16 @@ def io_of(fields: Fields) -> IoNodes:
 def link_of(fields: Fields, origin: str) -> WanLink:
     link = OriginLink(
         origin="" if origin == ANY_ORIGIN else origin,
-        fetch_bytes_per_s=fields.parsed("fetch", rate_of, DEFAULT_WAN_BYTES_PER_S),
-        upload_bytes_per_s=fields.parsed("upload", rate_of, DEFAULT_WAN_BYTES_PER_S),
+        fetch_bytes_per_s=fields.parsed("fetch", parse_rate_bytes_per_s, DEFAULT_WAN_BYTES_PER_S),
+        upload_bytes_per_s=fields.parsed("upload", parse_rate_bytes_per_s, DEFAULT_WAN_BYTES_PER_S),
         latency_s=fields.duration("latency", DEFAULT_LATENCY_S) or 0.0,
     )
     return WanLink(
         link,
-        direct_fetch_bytes_per_s=fields.parsed("direct_fetch", rate_of, None),
-        direct_upload_bytes_per_s=fields.parsed("direct_upload", rate_of, None),
+        direct_fetch_bytes_per_s=fields.parsed("direct_fetch", parse_rate_bytes_per_s, None),
+        direct_upload_bytes_per_s=fields.parsed("direct_upload", parse_rate_bytes_per_s, None),
         charged=fields.parsed("egress", lambda text: choice_of(text, Charged), None),
     )
-
-
-def rate_of(text: str) -> float:
-    """`135 MB/s`, `1 Gbit/s` -> bytes per second."""
-    size = text.strip().removesuffix("/s")
-    bits = BITS.fullmatch(size)
-    try:
-        rate = float(bits[1]) * BIT_UNITS[bits[2]] / 8 if bits else float(parse_size_bytes(size))
-    except ValueError:
-        rate = 0.0
-    if rate <= 0 or not text.strip().endswith("/s"):
-        raise ValueError(f"{text!r} is not a rate; write it per second, as in '135 MB/s' or '1 Gbit/s'")
-    return rate
 
 
 def room_of(text: str) -> int:

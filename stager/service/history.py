@@ -11,7 +11,8 @@ from typing import Any
 
 from stager import wire
 from stager.model.workflow import Workflow
-from stager.planning.clairvoyant import belady_hit_bytes, clairvoyant_bound_bytes
+from stager.planning.clairvoyant import clairvoyant_bound_bytes
+from stager.planning.rival_caches import Give, Rule, Step, Take, hits_of
 from stager.ports import Batch
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -47,6 +48,7 @@ class Past:
     held_bytes: int = 0
     over: bool = False
     read_bytes: int = 0
+    steps: list[Step] = field(default_factory=list)
     trace: list[tuple[str, int]] = field(default_factory=list)
     attempts: list[wire.AttemptSpan] = field(default_factory=list)
     moves: list[wire.MoveSpan] = field(default_factory=list)
@@ -63,6 +65,7 @@ class Past:
             if command.run == self.run:
                 read = [(used.file, self.sizes.get(used.file, 0)) for used in command.inputs]
                 self.trace += read
+                self.steps.append(Take(command.attempt, tuple(dict(read).items()), command.reserve_bytes))
                 self.read_bytes += sum(size for _, size in read)
         elif type(command) is cmd.FinishRun and command.run == self.run:
             self.over = True
@@ -114,6 +117,7 @@ class Past:
             self.moves.append(span)
 
     def ended(self, event: ev.AttemptEnded) -> None:
+        begun = event.attempt in self.begun
         begun_at, node = self.begun.pop(event.attempt, (event.at, ""))
         for made in event.outputs:
             self.sizes[made.file] = made.size_bytes
@@ -121,7 +125,10 @@ class Past:
         self.note(event.at)
         if event.run != self.run or self.workflow is None:
             return
-        self.trace += [(made.file, made.size_bytes) for made in event.outputs]
+        made = [(entry.file, entry.size_bytes) for entry in event.outputs]
+        self.trace += made
+        if begun:
+            self.steps.append(Give(event.attempt, tuple((file, size_bytes, False) for file, size_bytes in made)))
         span = wire.AttemptSpan(
             job=event.job,
             job_type=self.workflow.jobs[event.job].job_type,
@@ -155,7 +162,7 @@ class Past:
             attempts=self.attempts,
             moves=self.moves,
             occupancy=thinned(self.occupancy),
-            belady_hit_rate=belady_hit_bytes(self.trace, capacity) / used if used else None,
+            belady_hit_rate=hits_of(Rule.MIN, self.steps, capacity).rate if used else None,
             best_hit_rate=min(1.0, clairvoyant_bound_bytes(self.trace, capacity) / used) if used else None,
         )
 

@@ -24,8 +24,8 @@ from stager.sim.links import Links
 class Drawing(Protocol):
     """Spread or Doubts."""
 
-    def size_bytes(self, expected: int, run: str, lfn: str) -> int: ...
-    def duration_s(self, expected_s: float, attempt: str) -> float: ...
+    def size_bytes(self, expected: int, run: str, lfn: str, own: float = 1.0) -> int: ...
+    def duration_s(self, expected_s: float, attempt: str, own: float = 1.0) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,12 @@ class DirectWorld:
         made = any(not file.is_external and not file.is_final for file in workflow.files.values())
         self.home = home_of(workflow) if made else ""
         self.order = {entry.job: place for place, entry in enumerate(plan.jobs)}
-        self.compute_s = {entry.job: entry.compute_s for entry in plan.jobs}
-        self.sizes = {entry.lfn: entry.size_bytes for entry in plan.files}
+        self.compute_s = {entry.job: (entry.compute_s, entry.compute_spread or 1.0) for entry in plan.jobs}
+        self.sizes = {entry.lfn: entry.expected_bytes for entry in plan.files}
+        spreads = {entry.lfn: entry.size_spread or 1.0 for entry in plan.files}
         for lfn, file in workflow.files.items():
             if not file.is_external:
-                self.sizes[lfn] = draws.size_bytes(self.sizes[lfn], run, lfn)
+                self.sizes[lfn] = draws.size_bytes(self.sizes[lfn], run, lfn, spreads[lfn])
         self.clock, self.links = Clock(), Links(rates(workflow, cluster))
         compute = cluster.compute
         self.free_cores = [compute.cores] * compute.nodes
@@ -159,7 +160,8 @@ class DirectWorld:
     def _steps(self, working: Working) -> Iterator[Step]:
         job = self.workflow.jobs[working.job]
         yield from self._moves(working.node, [self._access(lfn, True) for lfn in dict.fromkeys(entry.lfn for entry in job.inputs)])
-        yield Step(self.draws.duration_s(self.compute_s[job.id], attempt_id(self.run, job.id, 1)))
+        compute_s, spread = self.compute_s[job.id]
+        yield Step(self.draws.duration_s(compute_s, attempt_id(self.run, job.id, 1), spread))
         yield from self._moves(working.node, [self._access(entry.lfn, False) for entry in job.outputs])
 
     def _access(self, lfn: str, is_read: bool) -> Access:

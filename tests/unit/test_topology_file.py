@@ -10,7 +10,7 @@ from stager.model.cluster import Charged, Cluster, ComputeNodes, IoNodes, WanLin
 from stager.model.errors import InvalidInput
 from stager.model.topology import OriginLink
 from stager.model.workflow import Origin, OriginKind, Workflow
-from stager.readers.topology import parse_topology, rate_of
+from stager.readers.topology import parse_topology
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "formats" / "topology.md"
 ORIGINS = {
@@ -47,7 +47,6 @@ def test_the_example_of_the_document_is_read() -> None:
         ("stager-topology: 1", "stager-topology: 9", "t.yml:1:18: stager-topology: write 'stager-topology: 1'"),
         ("cores: 4", "cores: 0", "t.yml:2:28: compute.cores: '0' is not a whole number of 1 or more"),
         ("cores: 4", "core: 4", "t.yml:2:21: compute.core: unknown key; did you mean 'cores'?"),
-        ("100 MB/s", "100 MB", "compute.network: '100 MB' is not a rate; write it per second"),
         ("100 MB/s", "fast/s", "compute.network: 'fast/s' is not a rate"),
         ("80 GB", "0", "io.capacity: '0' leaves no room for a cache"),
         ("1 Gbit/s", "0 B/s", "links.home.fetch: '0 B/s' is not a rate"),
@@ -64,13 +63,6 @@ def test_what_is_wrong_is_said_with_line_key_and_fix(old: str, new: str, said: s
 def test_i_o_nodes_on_compute_nodes_are_at_most_as_many() -> None:
     with pytest.raises(InvalidInput, match="4 I/O nodes do not fit on 3 compute nodes, one on each"):
         parse_topology(GOOD.replace("nodes: 2", "on_compute_nodes: true, nodes: 4"), "t.yml")
-
-
-@pytest.mark.parametrize(
-    ("text", "rate"), [("135 MB/s", 135e6), ("1 Gbit/s", 125e6), ("800 kbit/s", 1e5), (" 8bit/s ", 1.0), ("2 KiB/s", 2048)]
-)
-def test_rates(text: str, rate: float) -> None:
-    assert rate_of(text) == rate
 
 
 def test_a_choice_divides_cores_memory_and_networks() -> None:
