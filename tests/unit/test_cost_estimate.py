@@ -136,7 +136,7 @@ def choices() -> list[Choice]:
         bill = Bill(total / 2, total / 2 if count else 0, 0.0, total / 4, 0.0)
         life = Lived(Usage(wall, 4, count), bill, 0.5, 0.5, 10, 10, 0)
         spread = (life.bill.total * 0.9, life.bill.total * 1.3)
-        found.append(Choice(count, "succeeded", "", life, (wall * 0.8, wall * 1.2), spread, (20, 20), front=count != 1))
+        found.append(Choice(count, "succeeded", "", (), life, (wall * 0.8, wall * 1.2), spread, (20, 20), front=count != 1))
     return [*found, Choice(8, "refused", "too small")]
 
 
