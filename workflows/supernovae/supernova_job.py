@@ -28,8 +28,6 @@ from scipy.spatial import cKDTree
 BRIGHTEST = 60
 STARS_MIN = 6
 EDGE_PIXELS = 10
-# Of a star's own light: how well alignment, sharpness and clearness can be matched.
-MATCH_ERROR = 0.05
 DETECT_SIGMA, DETECT_PIXELS, KEEP_SIGMA = 2.5, 5, 7.0
 APERTURE_PIXELS, SAME_PLACE_PIXELS = 4.0, 2.0
 NIGHTS_MIN = 2
@@ -116,7 +114,7 @@ def subtract(image: Path, template: Path, difference: Path, error: Path) -> None
     left = np.where(inner, sharp_new - scale * sharp_old, np.nan)
     light = np.clip(scale * sharp_old, 0, None)
     write(difference, left, SCALE=scale, BLUR=float(best.x))
-    write(error, np.sqrt(noise**2 + (scale * old_noise) ** 2 + light + (MATCH_ERROR * light) ** 2))
+    write(error, np.sqrt(noise**2 + (scale * old_noise) ** 2 + light))
 
 
 def blurred(new: np.ndarray, old: np.ndarray, blur: float) -> tuple[np.ndarray, np.ndarray]:
@@ -132,7 +130,7 @@ def brightness(new: np.ndarray, old: np.ndarray, stars: np.ndarray) -> float:
     for _ in range(2):
         scale = float((new[keep] * old[keep]).sum() / (old[keep] ** 2).sum())
         off = abs(new - scale * old)
-        keep = stars & (off < 5 * np.median(off[stars]) + MATCH_ERROR * abs(scale * old))
+        keep = stars & (off < 5 * np.median(off[stars]))
     return scale
 
 
