@@ -1,6 +1,6 @@
 """Makes the input of the rendering: scenes of POV-Ray's own examples, each with all that it includes, and one small file for each tile.
 
-    python make_scenes.py DIRECTORY [--scene pawns --scene woodbox] [--frames 1] [--tiles 2x3] [--width 320]
+    python make_scenes.py DIRECTORY [--scene pawns --scene woodbox] [--frames 1] [--tiles 2x3] [--width 400]
 
 A scene comes to lie in DIRECTORY/NAME/scene; DIRECTORY/NAME/NAME-000.json tells how its first frame is cut, NAME-000-r0c1.ini tells POV-Ray
 what to render for one tile of it.
@@ -44,7 +44,7 @@ class Shooting:
 
     columns: int = 2
     rows: int = 3
-    width_pixels: int = 320
+    width_pixels: int = 400
     frames: int = 1
 
     @property
@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--scene", action="append", help="name of an example, again for more (default: pawns and woodbox)")
     parser.add_argument("--frames", type=int, default=1, help="pictures of each scene, its clock going from 0 to 1 (default 1)")
     parser.add_argument("--tiles", type=parse_tiles, default=(2, 3), help="tiles across x tiles down (default 2x3)")
-    parser.add_argument("--width", type=int, default=320, help="pixels across, a third more than down (default 320)")
+    parser.add_argument("--width", type=int, default=400, help="pixels across, a third more than down (default 400)")
     parser.add_argument("--list", action="store_true", help="print the names of the examples")
     given = parser.parse_args()
     if given.list:

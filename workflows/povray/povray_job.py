@@ -27,8 +27,8 @@ def render(tile: Path, picture: Path) -> None:
     # POV-Ray writes to the directory it is started in and no other, and reads below its HOME. The tile's settings stand in for those of the
     # machine, which would have it look for includes where the machine keeps them before it looks at the job's inputs.
     environment = os.environ | {"HOME": os.getcwd(), "POVINI": str(tile)}
-    with tempfile.NamedTemporaryFile(dir=".", suffix=".bmp") as whole:
-        command = ["povray", f"+O{Path(whole.name).name}", "+FB"]
+    with tempfile.NamedTemporaryFile(dir=".", suffix=".png") as whole:
+        command = ["povray", f"+O{Path(whole.name).name}", "+FN"]
         done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL)
         if done.returncode:
             sys.exit(f"POV-Ray ended with {done.returncode}; what it said is above")
