@@ -71,8 +71,8 @@ def test_tiles_join_to_what_povray_makes_in_one_piece(stager: Stager, scenes: Mo
     assert shown["reflection", 0] != shown["reflection", 1], "the clock stands still"
 
 
-def job(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(PLACE / "povray_job.py"), *words], cwd=directory, capture_output=True, text=True)
+def job(directory: Path, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(PLACE / "povray_job.py"), *words], cwd=directory, env=env, capture_output=True, text=True)
 
 
 @needs_povray
@@ -96,6 +96,11 @@ def test_what_povray_refuses_fails_the_job(scenes: ModuleType, tmp_path: Path) -
     done = job(tmp_path, "render", "woodbox/woodbox-000-r0c0.ini", "tile.png")
     assert done.returncode == 1 and "POV-Ray ended with" in done.stderr and "woods.inc" in done.stderr
     assert not (tmp_path / "tile.png").exists()
+
+
+def test_without_povray_the_job_says_what_to_install(tmp_path: Path) -> None:
+    done = job(tmp_path, "render", "tile.ini", "tile.png", env={"PATH": str(tmp_path)})
+    assert done.returncode == 1 and done.stderr.startswith("there is no povray on PATH") and "apt-get install povray" in done.stderr
 
 
 def test_a_picture_needs_all_its_tiles_in_their_sizes(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,8 @@ from PIL import Image
 
 def render(tile: Path, picture: Path) -> None:
     """tile -> picture: its own pixels only. POV-Ray would write the whole picture with the rest black, and the time of day into it."""
+    if shutil.which("povray") is None:
+        sys.exit("there is no povray on PATH; install it: apt-get install povray (or call scripts/setup.sh povray)")
     said = dict(line.split("=", 1) for line in tile.read_text().splitlines() if "=" in line)
     box = (int(said["Start_Column"]) - 1, int(said["Start_Row"]) - 1, int(said["End_Column"]), int(said["End_Row"]))
     # POV-Ray writes to the directory it is started in and no other, and reads below its HOME. The tile's settings stand in for those of the
