@@ -154,7 +154,7 @@ class Needs:
 
     def __init__(self, workflow: Workflow, topology: Topology, plan: Plan, graph: Graph) -> None:
         self.workflow, self.graph = workflow, graph
-        self.size_bytes = {file.lfn: file.size_bytes for file in plan.files}
+        self.size_bytes = {file.lfn: file.expected_bytes for file in plan.files}
         # What is read in place may be read in part, and passes no disk of ours.
         self.staged = {file.lfn for file in plan.files if file.access is not Access.DIRECT}
         self.disk_bytes_per_s = max(node.disk_bytes_per_s for node in topology.nodes)
