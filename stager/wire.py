@@ -228,7 +228,7 @@ class RunSummary(Body):
     """What a run cost, written when it finishes.
 
     `wall_s`: from submit to end; `interrupted_s` of it the run had ended and was not yet resumed.
-    `hit_rate`: share of the bytes handed to jobs that needed no fetch of their own. `finals`: how many, by how they were verified.
+    `hit_rate`: share of the bytes handed to jobs that were not fetched for this run. `finals`: how many, by how they were verified.
     """
 
     run: str

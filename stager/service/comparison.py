@@ -94,8 +94,8 @@ def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunH
 
 
 def hit_rate_of(summary: wire.RunSummary) -> float:
-    """As estimates count it: what was read and not fetched for this run. The summary's own rate counts what a job found when it began."""
-    return max(0.0, 1 - summary.fetched_bytes / summary.staged_bytes) if summary.staged_bytes else 1.0
+    """As estimates count it: where nothing was read nothing was missed."""
+    return 1.0 if summary.hit_rate is None else summary.hit_rate
 
 
 def figures(foretold: Lived | None, lived: Lived, plan_job_s: float, job_s: float, summary: wire.RunSummary) -> list[Line]:

@@ -78,6 +78,13 @@ def test_a_run_that_went_as_foretold_is_off_by_nothing(text: str, capacity: int)
         assert lines[name].off == pytest.approx(0, abs=1e-6), name
 
 
+def test_an_input_that_several_jobs_wait_for_is_missed_once() -> None:
+    """Both are admitted before it is there; it crosses the WAN for one of them."""
+    both = workflow("workflow w\n  external in 1000\n  made x 10\n  made y 10\n  job a in -> x compute=1\n  job b in -> y compute=1\n")
+    _, summary, _ = lived(both, topology(10**6, cores=2))
+    assert (summary.fetched_bytes, summary.staged_bytes, summary.hit_rate) == (1000, 2000, 0.5)
+
+
 def test_a_run_that_took_longer_says_by_how_much() -> None:
     lines = compared(workflow(CHAIN), topology(10**6), Spread(seed=4, durations=3.0))
     job_s = lines["jobs, one after the other"]
