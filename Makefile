@@ -17,10 +17,10 @@ WORKERS ?= 2
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run setup-bench unit test rust demo replay-all kill-matrix node-kills fuzz bench soak lint clean
+.PHONY: help setup setup-run setup-bench unit test rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz bench soak lint clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 setup-run: ## what a user needs: virtual environment, package, I/O node
 	@scripts/setup.sh run
@@ -48,6 +48,13 @@ test: setup ## every test
 
 demo: setup-run ## the Montage workflow through an embedded I/O node
 	@scripts/demo.sh
+
+demo-povray: ## pictures rendered in tiles by POV-Ray (ARGS="--scene chess2 --width 640", see workflows/povray)
+	@scripts/setup.sh povray
+	@scripts/demo.sh povray $(ARGS)
+
+demo-supernovae: setup-run ## a search for supernovae (ARGS="--exposures 12 --size 1024", see workflows/supernovae)
+	@scripts/demo.sh supernovae $(ARGS)
 
 replay-all: setup-run ## every WfCommons instance of a directory (INSTANCES=), at a hundredth
 	@scripts/replay_all.sh $(or $(INSTANCES),../shared/data/wfinstances) $(or $(BYTES_SCALE),0.01) $(or $(TIME_SCALE),0.01)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Prepares a machine: `setup.sh run` for what a user needs, `setup.sh test` for what the tests need besides, `setup.sh bench` for peers of the benchmarks.
+# Prepares a machine: `setup.sh run` for what a user needs, `setup.sh test` for what the tests need besides, `setup.sh bench` for peers of the benchmarks,
+# `setup.sh povray` for what the workflow povray needs.
 # One rule: each step looks first whether its work is done, so that a second call costs a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -110,7 +111,7 @@ install_package() {
     wanted="$(cat pyproject.toml <(echo "$PWD") <("$venv/bin/python" --version) | sha256sum)"
     [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return 0
     say "installing stager and what it needs into $venv"
-    "$venv/bin/python" -m pip install -q --disable-pip-version-check -e '.[test,montage,dev]'
+    "$venv/bin/python" -m pip install -q --disable-pip-version-check -e '.[test,workflows,dev]'
     echo "$wanted" >"$stamp"
 }
 
@@ -157,14 +158,30 @@ need_s3_clients() {
     fi
 }
 
+# The scenes are called documentation, which the dpkg of many container images leaves out.
+need_povray() {
+    command -v povray >/dev/null 2>&1 && [ -d /usr/share/doc/povray/examples ] && return 0
+    if can_install; then
+        install_packages -o 'DPkg::Options::=--path-include=/usr/share/doc/povray/*' povray povray-examples
+    else
+        say "POV-Ray and its examples are missing: apt-get install povray povray-examples   (here they are installed only as root on Debian)"
+        return 1
+    fi
+}
+
+# Before minutes of building.
+[ "$level" != povray ] || need_povray || exit 1
 need_to_build
 make_venv
 build_ionode
 install_package
 refresh_ionode
 if [ "$level" = test ]; then
-    need_to_test sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3 g++:g++ \
+    need_to_test strace:strace sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3 g++:g++ \
         nginx:nginx-light openssl:openssl rclone:rclone curl:curl
+    # A module of the system's own Python, so no program tells whether it is there.
+    /usr/bin/python3 -c 'import simgrid' 2>/dev/null || need_to_test simgrid:python3-simgrid
+    need_povray || say "without them the tests that render are skipped"
     need_s3_server
     need_s3_clients
 fi

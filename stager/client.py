@@ -201,6 +201,10 @@ class RunClient:
     def explain(self, *, lfn: str | None = None, job: str | None = None) -> wire.Explanation:
         return self.client.get(wire.Explanation, f"{self.path}/explain", lfn=lfn, job=job)
 
+    def history(self) -> wire.RunHistory:
+        """Refused until the run has finished."""
+        return self.client.get(wire.RunHistory, f"{self.path}/history")
+
     def events(self, after: int = 0, *, wait_s: float = POLL_S) -> wire.ProgressPage:
         """What happened after that number; waits for the next if there is nothing yet."""
         return self.client.get(wire.ProgressPage, f"{self.path}/events", after=after, wait_s=wait_s)

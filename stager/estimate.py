@@ -15,14 +15,18 @@ from stager.model.files import Destination
 from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow, bandwidths_of
-from stager.planning.clairvoyant import belady_hit_bytes, clairvoyant_bound_bytes
+from stager.planning.clairvoyant import clairvoyant_bound_bytes
+from stager.planning.cost import LOOKS_PER_WRITE, reads_of, writes_of
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
-from stager.scheduler.commands import RunOutcome, StartAttempt
-from stager.scheduler.events import AttemptEnded
+from stager.planning.rival_caches import Hits, Rule, hits_of
+from stager.scheduler.commands import Fetch, RunOutcome, Upload
+from stager.scheduler.events import TransferDone
 from stager.scheduler.machine import Machine
+from stager.sim.accesses import Accesses
 from stager.sim.draws import Spread
+from stager.sim.faults import NO_FAULTS, Faults
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 
@@ -34,8 +38,12 @@ class Report:
     """Bytes and virtual seconds of one simulated run. `read_bytes` is what jobs read of their inputs, `hit_rate` the share of it that did
     not cross the WAN for them.
 
-    `refetched_bytes` is what came in more often than once, spilled intermediates included. `belady_hit_rate` is what evicting the farthest
-    next use would have hit of the same reads in the same order, `best_hit_rate` what no cache of this size can exceed.
+    `refetched_bytes` is what came in more often than once, spilled intermediates included. `min_hits` and `lru_hits` are what
+    evicting the farthest next use and the least recently used would have hit of the same accesses in the same order with the same pins,
+    `best_hit_rate` what no cache of this size can exceed.
+
+    `busy_s`: by link (`fetch:URL`, `upload:URL`, `disk:NODE`), for how long it was used at full rate; and `cores` of all nodes together.
+    `resumes`: how often somebody had to tell the run to go on. `traffic` is by origin.
     """
 
     outcome: RunOutcome
@@ -47,12 +55,36 @@ class Report:
     spilled_bytes: int
     read_bytes: int
     hit_rate: float
-    belady_hit_rate: float
+    min_hits: Hits
+    lru_hits: Hits
     best_hit_rate: float
     jobs: int
     attempts: int
     events: int
+    busy_s: dict[str, float]
+    resumes: int
     plan: Plan
+    traffic: tuple[Traffic, ...] = ()
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What passed between the nodes and one origin, and the requests it would take if that were a bucket."""
+
+    origin: str
+    fetched_bytes: int = 0
+    uploaded_bytes: int = 0
+    reads: int = 0
+    writes: int = 0
+
+    def fetched(self, size_bytes: int) -> None:
+        self.fetched_bytes += size_bytes
+        self.reads += reads_of(size_bytes)
+
+    def uploaded(self, size_bytes: int) -> None:
+        self.uploaded_bytes += size_bytes
+        self.writes += writes_of(size_bytes)
+        self.reads += LOOKS_PER_WRITE
 
 
 def estimate(
@@ -64,20 +96,29 @@ def estimate(
     spill_origin: str | None = None,
     spread: Spread | None = None,
     plan: Plan | None = None,
+    faults: Faults = NO_FAULTS,
+    resumes_max: int = 0,
 ) -> Report:
     """Simulates one run on empty nodes. With a plan given, that one is run. A run that cannot end says so in `outcome` and `fault`; nothing
-    is raised for it.
+    is raised for it. With faults, somebody resumes a run that ended badly, so many times.
     """
     topology = topology.bounded_by(bandwidths_of(workflow))
     plan = plan or make_plan(workflow, topology, profiles, policy, limits, spill_origin)
-    world = SimWorld(topology, policy, limits, spread=spread)
+    keep_journal = any(trouble.what == "crash" for trouble in faults.troubles)
+    world = SimWorld(topology, policy, limits, faults=faults, spread=spread, resumes_max=resumes_max, keep_journal=keep_journal)
     world.submit(RUN, workflow, plan)
-    uses = Uses()
-    simulate(world, uses.watch)
+    accesses, moves = Accesses(), Moves({name: Traffic(name) for name in workflow.origins})
+
+    def watch(machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        accesses.watch(machine, events, commands)
+        moves.watch(events, commands)
+
+    simulate(world, watch)
     entry, desk = world.runs[RUN], world.desk
     final_bytes = sum(world.origin_of(RUN, where.location.origin).size_of(where.location.path) for where in destinations(workflow))
     read_bytes = world.executor.read_bytes
     capacity_bytes = sum(node.capacity_bytes for node in topology.nodes)
+    cores = sum(max(1, node.cores) for node in topology.nodes)
     once = min(plan.fetch_bytes, desk.fetched_bytes)
     return Report(
         outcome=entry.outcome or RunOutcome.INTERRUPTED,
@@ -89,28 +130,35 @@ def estimate(
         spilled_bytes=max(0, desk.uploaded_bytes - final_bytes),
         read_bytes=read_bytes,
         hit_rate=max(0.0, 1 - desk.fetched_bytes / read_bytes) if read_bytes else 1.0,
-        belady_hit_rate=belady_hit_bytes(uses.trace, capacity_bytes) / read_bytes if read_bytes else 1.0,
-        best_hit_rate=min(1.0, clairvoyant_bound_bytes(uses.trace, capacity_bytes) / read_bytes) if read_bytes else 1.0,
+        min_hits=hits_of(Rule.MIN, accesses.steps, capacity_bytes),
+        lru_hits=hits_of(Rule.LRU, accesses.steps, capacity_bytes),
+        best_hit_rate=min(1.0, clairvoyant_bound_bytes(accesses.trace, capacity_bytes) / read_bytes) if read_bytes else 1.0,
         jobs=len(workflow.jobs),
         attempts=len(world.executor.begun),
         events=world.event_count,
+        busy_s=world.links.busy_s() | {"cores": accesses.core_s / cores},
+        resumes=entry.resumes,
         plan=plan,
+        traffic=tuple(moves.by_origin.values()),
     )
 
 
 @dataclass(slots=True)
-class Uses:
-    """Files in the order in which jobs made and read them."""
+class Moves:
+    """Transfers that ended well, by the origin that their command named."""
 
-    trace: list[tuple[str, int]] = field(default_factory=list)
+    by_origin: dict[str, Traffic]
+    begun: dict[str, tuple[str, bool]] = field(default_factory=dict)
 
-    def watch(self, machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
+    def watch(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
         for event in events:
-            if isinstance(event, AttemptEnded):
-                self.trace += [(made.file, made.size_bytes) for made in event.outputs]
+            if type(event) is TransferDone and event.transfer in self.begun:
+                origin, is_fetch = self.begun.pop(event.transfer)
+                traffic = self.by_origin[origin]
+                (traffic.fetched if is_fetch else traffic.uploaded)(event.size_bytes)
         for command in commands:
-            if isinstance(command, StartAttempt):
-                self.trace += [(used.file, machine.state.files[used.file].size_bytes) for used in command.inputs]
+            if type(command) in (Fetch, Upload):
+                self.begun[command.transfer] = (command.origin, type(command) is Fetch)
 
 
 def destinations(workflow: Workflow) -> list[Destination]:

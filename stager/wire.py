@@ -228,7 +228,7 @@ class RunSummary(Body):
     """What a run cost, written when it finishes.
 
     `wall_s`: from submit to end; `interrupted_s` of it the run had ended and was not yet resumed.
-    `hit_rate`: share of the bytes handed to jobs that needed no fetch of their own. `finals`: how many, by how they were verified.
+    `hit_rate`: share of the bytes handed to jobs that were not fetched for this run. `finals`: how many, by how they were verified.
     """
 
     run: str
@@ -374,3 +374,43 @@ class Explanation(Body):
 
     subject: str
     lines: list[str]
+
+
+class AttemptSpan(Body):
+    """One attempt that ended, in seconds since the run was submitted."""
+
+    job: str
+    job_type: str
+    begun_s: float
+    ended_s: float
+    outcome: str
+
+
+class MoveSpan(Body):
+    """One transfer that ended well. `verified`: how an upload was."""
+
+    direction: str
+    lfn: str
+    origin: str
+    size_bytes: int
+    begun_s: float
+    ended_s: float
+    verified: str = ""
+
+
+class RunHistory(Body):
+    """What a run did, read from the journal. `occupancy`: bytes on all nodes together after each change, those of other runs included.
+
+    `belady_hit_rate` and `best_hit_rate`: of the same reads in the same order, by Belady's rule and at most; None: nothing was read.
+    """
+
+    run: str
+    nodes: list[str]
+    cores: int
+    memory_bytes: int | None
+    capacity_bytes: int
+    attempts: list[AttemptSpan]
+    moves: list[MoveSpan]
+    occupancy: list[tuple[float, int]]
+    belady_hit_rate: float | None
+    best_hit_rate: float | None

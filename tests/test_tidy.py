@@ -249,9 +249,11 @@ def test_name_rule_lets_pass(path: str) -> None:
 def test_dead_module_rule_fires() -> None:
     sources = {
         "stager": "",
-        "stager.cli.main": "from stager.model import files\nCOMMANDS = ['stager.cli.plan:run', 'wait']\nload(f'stager.cli.{name}')",
+        "stager.cli.main": "from stager.model import files\n"
+        "COMMANDS = ['stager.cli.plan:run', 'wait', 'look-on']\nload(f'stager.cli.{name}')",
         "stager.cli.plan": "from stager.model.ids import RunId",
         "stager.cli.wait": "",
+        "stager.cli.look_on": "",
         "stager.cli.forgotten": "",
         "stager.model.files": "",
         "stager.model.ids": "",

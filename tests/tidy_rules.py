@@ -20,6 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("adapters", "readers", "client"),
     ("runtime", "sim"),
     ("estimate",),
+    ("whatif",),
     ("service", "fs"),
     ("cli",),
 )
@@ -165,7 +166,7 @@ def dead_modules(sources: Mapping[str, ast.AST], entry_points: Set[str], package
         wanted = {name for _, name in imported_modules(tree, module, module in packages)}
         texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
         wanted |= {text.split(":")[0] for text in texts if text.startswith("stager.")}
-        wanted |= {room + text for room in texts if room.startswith("stager.") and room.endswith(".") for text in texts}
+        wanted |= {room + text.replace("-", "_") for room in texts if room.startswith("stager.") and room.endswith(".") for text in texts}
         for name in wanted:
             parents = {name, name.rpartition(".")[0]}
             alive |= parents - {module}

@@ -1,132 +1,295 @@
 """What attempts measured, kept per job type, and the profiles that follow from it. SQLite beside the journal.
 
-May know: the model, sqlite3. One rule: what was not seen is NULL, and a profile speaks only of what was seen.
+May know: the model, sqlite3. One rule: what was not seen is NULL, and the file's format is in it: an older one is upgraded after a copy
+was made, a newer one is refused by name.
 """
 
 from __future__ import annotations
 
+import json
+import logging
+import secrets
 import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
 
-from stager.model.profile import Profile
+from stager.model.errors import Corrupt, Refused
+from stager.model.ids import digest_of
+from stager.model.profile import Profile, Profiles
+from stager.model.profiling import FileGroup, Kind, Sample, Side, profile_of
 
-KEPT_PER_TYPE = 500
+log = logging.getLogger(__name__)
+FORMAT = 2
+# Of each job type and kind of sample: a run older than this many weighs about a hundredth, and fifty attempts tell of one.
+KEPT_RUNS = 20
+KEPT_PER_RUN = 50
 PRUNE_EVERY = 200
 # Written together: a transaction each would cost a short job more than its place in the journal does.
 WRITE_TOGETHER = 100
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS measures (
-    attempt TEXT PRIMARY KEY, job_type TEXT NOT NULL, at REAL NOT NULL, wall_s REAL, cpu_s REAL, memory_peak_bytes INTEGER,
-    input_bytes INTEGER, read_bytes INTEGER, written_bytes INTEGER, output_bytes INTEGER
+# Of those that could not be written: more are forgotten.
+WAITING_MAX = 10_000
+# How long a write waits for another program's, an import for instance: the scheduler stands still meanwhile.
+BUSY_S = 1.0
+NUMBERS = (
+    "wall_s",
+    "cpu_s",
+    "memory_peak_bytes",
+    "input_bytes",
+    "input_files",
+    "read_bytes",
+    "reread_bytes",
+    "touched_bytes",
+    "written_bytes",
+    "output_bytes",
+    "output_files",
+)
+COLUMNS = ("store", "attempt", "job_type", "run", "kind", "at", *NUMBERS)
+SCHEMA = f"""
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE samples (
+    store TEXT NOT NULL, attempt TEXT NOT NULL, job_type TEXT NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL, at REAL NOT NULL,
+    {", ".join(f"{name} REAL" for name in NUMBERS)},
+    files TEXT NOT NULL, draw TEXT NOT NULL, PRIMARY KEY (store, attempt)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS measures_by_type ON measures (job_type, at);
+CREATE INDEX samples_by_type ON samples (job_type, kind, run);
+"""
+INSERT = f"INSERT OR IGNORE INTO samples VALUES ({', '.join('?' * (len(COLUMNS) + 2))})"
+# Format 1 knew neither the run nor single files: what it holds counts as one run, the oldest.
+FROM_FORMAT_1 = """
+INSERT INTO samples SELECT ?1, attempt, job_type, '', 'run', at, wall_s, cpu_s, memory_peak_bytes, input_bytes, NULL, read_bytes, NULL,
+    NULL, written_bytes, output_bytes, NULL, '[]', attempt FROM measures;
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One attempt that ended well."""
-
-    attempt: str
-    job_type: str
-    at: float
-    wall_s: float | None
-    cpu_s: float | None
-    memory_peak_bytes: int | None
-    input_bytes: int | None
-    read_bytes: int | None
-    written_bytes: int | None
-    output_bytes: int | None
-
-
 class ProfilesStore:
-    """Losing the last measures harms nobody, so it is not synchronous, and some wait in memory for `write`."""
+    """Losing the last samples harms nobody, so it is not synchronous, and some wait in memory for `write`."""
 
-    def __init__(self, path: Path) -> None:
-        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        path.chmod(0o600)
-        self.db.execute("PRAGMA journal_mode=WAL")
-        self.db.execute("PRAGMA synchronous=OFF")
-        self.db.executescript(SCHEMA)
-        self.added = 0
-        self.waiting: list[Measured] = []
+    def __init__(self, path: Path, *, busy_s: float = BUSY_S) -> None:
+        """Raises Refused for a newer format, Corrupt for what is no such file."""
+        self.path = path
+        self.db = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
+        try:
+            path.chmod(0o600)
+            found = format_of(self.db, path)
+            self.db.execute("PRAGMA journal_mode=WAL")
+            self.db.execute("PRAGMA synchronous=OFF")
+            if found == 1:
+                back_up(self.db, path.with_suffix(".format1.backup"))
+            if found < FORMAT:
+                bring_up(self.db)
+        except BaseException:
+            self.db.close()
+            raise
+        self.id = store_id(self.db)
+        self.added: dict[tuple[str, str], int] = {}
+        self.waiting: list[Sample] = []
+        self.write_at = WRITE_TOGETHER
 
-    def add(self, measured: Iterable[Measured]) -> None:
-        self.waiting += measured
-        if len(self.waiting) >= WRITE_TOGETHER:
-            self.write()
+    def add(self, samples: Iterable[Sample]) -> None:
+        self.waiting += samples
+        if len(self.waiting) >= self.write_at:
+            self.try_to(self.write)
+
+    def try_to(self, write: Callable[[], None]) -> None:
+        """A scheduler does not end because another program writes just now, or the disk is full: what could not be written waits."""
+        try:
+            write()
+        except sqlite3.OperationalError as problem:
+            del self.waiting[:-WAITING_MAX]
+            # Not again with every job that ends: each try may wait.
+            self.write_at = len(self.waiting) + WRITE_TOGETHER
+            log.warning("the profiles %s cannot be written now (%s); %d samples wait", self.path, problem, len(self.waiting))
 
     def write(self) -> None:
-        """So that readers see all that was added."""
-        rows = [tuple(getattr(entry, name) for name in Measured.__slots__) for entry in self.waiting]
-        self.waiting = []
-        if not rows:
+        """So that readers see all that was added. The same sample again changes nothing. Raises sqlite3.OperationalError."""
+        if not self.waiting:
             return
-        self.db.execute("BEGIN")
-        self.db.executemany("INSERT OR REPLACE INTO measures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        self.added += len(rows)
-        old = self.added >= PRUNE_EVERY
-        for job_type in {row[0] for row in self.db.execute("SELECT DISTINCT job_type FROM measures")} if old else ():
-            self.added = 0
-            self.db.execute(
-                "DELETE FROM measures WHERE job_type = ?1 AND attempt NOT IN "
-                "(SELECT attempt FROM measures WHERE job_type = ?1 ORDER BY at DESC, attempt LIMIT ?2)",
-                (job_type, KEPT_PER_TYPE),
-            )
-        self.db.execute("COMMIT")
+        with self._transaction():
+            self.db.executemany(INSERT, map(row_of, self.waiting))
+            added = dict(self.added)
+            for sample in self.waiting:
+                key = (sample.job_type, sample.kind.value)
+                added[key] = added.get(key, 0) + 1
+            due = [key for key, count in added.items() if count >= PRUNE_EVERY]
+            for key in due:
+                self._prune(*key)
+        self.added = {key: count for key, count in added.items() if key not in due}
+        self.waiting, self.write_at = [], WRITE_TOGETHER
 
-    def profiles(self) -> dict[str, Profile]:
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All of it or nothing."""
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.db.execute("COMMIT")
+        finally:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+
+    def _prune(self, job_type: str, kind: str) -> None:
+        """The newest runs stay, and of each the same attempts, drawn by their names: those that ended last are not like the rest."""
+        runs = self.db.execute(
+            "SELECT store, run, count(*) FROM samples WHERE job_type = ? AND kind = ? GROUP BY store, run "
+            "ORDER BY max(at) DESC, store, run",
+            (job_type, kind),
+        ).fetchall()
+        for place, (store, run, count) in enumerate(runs):
+            kept = 0 if place >= KEPT_RUNS else KEPT_PER_RUN
+            if count > kept:
+                self.db.execute(
+                    "DELETE FROM samples WHERE (store, attempt) IN (SELECT store, attempt FROM samples "
+                    "WHERE job_type = ? AND kind = ? AND store = ? AND run = ? ORDER BY draw LIMIT -1 OFFSET ?)",
+                    (job_type, kind, store, run, kept),
+                )
+
+    def take_in(self, samples: Iterable[Sample]) -> int:
+        """Samples from elsewhere. Returns how many more are kept now: what is there already, and what would be pruned, is not one."""
+        self.prune()
+        before = self.count()
+        self.waiting += samples
+        self.prune()
+        return self.count() - before
+
+    def count(self) -> int:
+        return int(self.db.execute("SELECT count(*) FROM samples").fetchone()[0])
+
+    def prune(self) -> None:
         self.write()
-        return profiles_in(self.db)
+        with self._transaction():
+            for key in self.added:
+                self._prune(*key)
+        self.added = {}
 
     def close(self) -> None:
-        self.write()
+        """What many short lives of a scheduler leave is no more than what one long one does."""
+        self.try_to(self.prune)
         self.db.close()
 
 
-def read_profiles(path: Path) -> dict[str, Profile]:
-    """Without a scheduler, for planning. Nothing measured yet is an empty mapping."""
+class StoredProfiles(Mapping[str, Profile]):
+    """Profiles of the samples that were there when it was read; each is made when somebody asks for it."""
+
+    def __init__(self, samples: Iterable[Sample] = (), own_store: str = "") -> None:
+        self.own_store = own_store
+        self.by_type: dict[str, list[Sample]] = {}
+        for sample in samples:
+            self.by_type.setdefault(sample.job_type, []).append(sample)
+        self.made: dict[str, Profile] = {}
+
+    def __getitem__(self, job_type: str) -> Profile:
+        if job_type not in self.made:
+            self.made[job_type] = profile_of(job_type, self.by_type[job_type], self.own_store)
+        return self.made[job_type]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_type)
+
+    def __len__(self) -> int:
+        return len(self.by_type)
+
+
+def read_samples(path: Path) -> tuple[list[Sample], str]:
+    """Without a scheduler and without changing anything: a file of an older format is upgraded in memory only. (samples, the id of the
+    store); nothing measured yet is empty.
+    """
     if not path.exists():
-        return {}
-    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        return [], ""
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
-        return profiles_in(db)
+        found = format_of(db, path)
+        if found < FORMAT:
+            memory = sqlite3.connect(":memory:", isolation_level=None)
+            db.backup(memory)
+            db.close()
+            db = memory
+            bring_up(db)
+        return list(samples_in(db)), store_id(db)
     finally:
         db.close()
 
 
-def profiles_in(db: sqlite3.Connection) -> dict[str, Profile]:
-    seen: dict[str, list[tuple[float | None, ...]]] = {}
-    query = "SELECT job_type, wall_s, output_bytes, read_bytes, input_bytes, memory_peak_bytes FROM measures ORDER BY job_type, at"
-    for job_type, *values in db.execute(query):
-        seen.setdefault(job_type, []).append(tuple(values))
-    return {job_type: profile_of(job_type, rows) for job_type, rows in seen.items()}
+def read_profiles(path: Path) -> Profiles:
+    return StoredProfiles(*read_samples(path))
 
 
-def profile_of(job_type: str, rows: Sequence[tuple[float | None, ...]]) -> Profile:
-    """The middle of times and shares, the 95th of a hundred for what space must be kept for."""
-    walls, outputs, peaks = known(rows, 0), known(rows, 1), known(rows, 4)
-    shares = sorted(min(1.0, row[2] / row[3]) for row in rows if row[2] is not None and row[3])
-    return Profile(
-        job_type,
-        compute_s=at_share(walls, 0.5),
-        output_bytes=whole(at_share(outputs, 0.95)),
-        read_fraction=at_share(shares, 0.5),
-        memory_peak_bytes=whole(at_share(peaks, 0.95)),
-        samples=len(rows),
-    )
+def needs_upgrade(path: Path) -> bool:
+    """Another program may use the file as it is: who upgrades it must be alone."""
+    if not path.exists():
+        return False
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        return format_of(db, path) == 1
+    finally:
+        db.close()
 
 
-def known(rows: Sequence[tuple[float | None, ...]], column: int) -> list[float]:
-    return sorted(value for row in rows if (value := row[column]) is not None)
+def format_of(db: sqlite3.Connection, path: Path) -> int:
+    """0: nothing in it yet. Format 1 had no number."""
+    try:
+        found = int(db.execute("PRAGMA user_version").fetchone()[0])
+        if found == 0 and db.execute("SELECT 1 FROM sqlite_master WHERE name = 'measures'").fetchone():
+            return 1
+    except sqlite3.DatabaseError as problem:
+        text = f"the profiles {path} cannot be read ({problem}); move the file away to begin anew: plans then guess what was measured"
+        raise Corrupt(text, code="profiles_damaged", subject=str(path)) from problem
+    if found > FORMAT:
+        text = f"the profiles {path} have format {found} and this stager reads up to {FORMAT}"
+        text += "; use the version that wrote them, or move the file away to begin anew"
+        raise Refused(text, code="profiles_newer", subject=str(path))
+    return found
 
 
-def at_share(ordered: Sequence[float], share: float) -> float | None:
-    """The smallest value that at least this share of all does not exceed."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
+def back_up(db: sqlite3.Connection, backup: Path) -> None:
+    target = sqlite3.connect(backup)
+    backup.chmod(0o600)
+    db.backup(target)
+    target.close()
 
 
-def whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
+def bring_up(db: sqlite3.Connection) -> None:
+    """To FORMAT, in one transaction; whoever comes second finds it done."""
+    db.execute("BEGIN IMMEDIATE")
+    if db.execute("PRAGMA user_version").fetchone()[0] == 0:
+        for statement in SCHEMA.split(";\n"):
+            db.execute(statement)
+        db.execute("INSERT INTO meta VALUES ('store', ?)", (secrets.token_hex(8),))
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'measures'").fetchone():
+            db.execute(FROM_FORMAT_1, (store_id(db),))
+            db.execute("DROP TABLE measures")
+        db.execute(f"PRAGMA user_version = {FORMAT}")
+    db.execute("COMMIT")
+
+
+def store_id(db: sqlite3.Connection) -> str:
+    return str(db.execute("SELECT value FROM meta WHERE key = 'store'").fetchone()[0])
+
+
+def row_of(sample: Sample) -> tuple[object, ...]:
+    values = [getattr(sample, name) for name in COLUMNS]
+    files = json.dumps([list(asdict(group).values()) for group in sample.files]) if sample.files else "[]"
+    return (*values, files, digest_of(sample.store, sample.attempt))
+
+
+def samples_in(db: sqlite3.Connection) -> Iterator[Sample]:
+    for row in db.execute(f"SELECT {', '.join(COLUMNS)}, files FROM samples ORDER BY job_type, at, store, attempt"):
+        said = dict(zip(COLUMNS, row, strict=False))
+        numbers = {name: whole_bytes(name, said.pop(name)) for name in NUMBERS}
+        said["kind"] = Kind(said["kind"])
+        yield Sample(**said, **numbers, files=tuple(group_of(entry) for entry in json.loads(row[-1])))
+
+
+GROUP_KEYS = tuple(entry.name for entry in fields(FileGroup))
+
+
+def group_of(entry: list[object]) -> FileGroup:
+    said = dict(zip(GROUP_KEYS, entry, strict=True))
+    said["side"] = Side(str(said["side"]))
+    return FileGroup(**said)  # type: ignore[arg-type]
+
+
+def whole_bytes(name: str, value: float | None) -> float | int | None:
+    """Seconds are the only numbers with a fraction."""
+    return value if value is None or name.endswith("_s") else int(value)

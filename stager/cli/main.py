@@ -17,8 +17,11 @@ from stager.model.errors import StagerError
 COMMANDS = {
     "submit": "run a workflow",
     "plan": "print what a run would do, and what it needs",
+    "cost-estimate": "what a run would take and cost, with so many I/O nodes or so many",
+    "simulate": "what if: run a workflow in a simulated world, under several nodes, sizes, rates, policies and failures",
     "validate": "read a workflow and say all that is wrong with it",
     "check": "look for all that would stop a run: credentials, keys, room, programs",
+    "prices": "what nodes, egress, requests and storage cost",
     "replay": "run a recorded WfCommons instance with real bytes",
     "runs": "list the runs of this state directory",
     "status": "how far a run is, and which bytes are durable",
@@ -27,8 +30,10 @@ COMMANDS = {
     "logs": "what a job printed",
     "explain": "the story of a file or a job in a run",
     "ledger": "each produced file: at risk, safe, written or durable",
+    "report": "estimate against actual of a run that is over, with a page to keep",
     "resume": "go on with a run that was interrupted or failed",
     "cancel": "end a run for good",
+    "profile": "what was measured of job types: list, show, export, import, trace",
     "gc": "remove what finished runs left behind",
     "shutdown": "end the scheduler of this state directory and its I/O node",
     "completion": "print the shell completion script",
@@ -44,7 +49,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return importlib.import_module(f"stager.cli.{cmd_name}").command
+        return importlib.import_module(f"stager.cli.{cmd_name.replace('-', '_')}").command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         try:

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from stager.adapters.run_records import names_in
-from stager.model.units import parse_duration_s, parse_size_bytes
+from stager.model.units import parse_duration_s, parse_rate_bytes_per_s, parse_size_bytes
 from stager.service.settings import Settings, read_settings, state_dir_of
 from stager.service.state_dir import StateDir
 
@@ -39,6 +39,18 @@ class Duration(click.ParamType):
             self.fail(str(problem), param, ctx)
 
 
+class Rate(click.ParamType):
+    """`50 MB/s`, `1 Gbit/s`; in bytes per second."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return parse_rate_bytes_per_s(str(value))
+        except ValueError as problem:
+            self.fail(str(problem), param, ctx)
+
+
 class RunName(click.ParamType):
     """A run's id or the beginning of one; completed from the records of the state directory, which no scheduler need serve for that."""
 
@@ -63,6 +75,11 @@ cores_option = click.option("--cores", type=click.IntRange(1), help="jobs' cores
 spill_option = click.option("--spill", metavar="ORIGIN", help="name of an origin where intermediates may go when space is short")
 output_origin_option = click.option(
     "--output-origin", metavar="URL", help="where the outputs of a Pegasus workflow go, as in file:///data/out or s3://bucket/prefix"
+)
+prices_option = click.option(
+    "--prices",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="a price table of your own (docs/formats/prices.md); default: the one of this version",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON for programs")
 

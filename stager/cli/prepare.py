@@ -62,11 +62,16 @@ def topology_of(settings: Settings) -> Topology:
     return embedded(settings.capacity_bytes, cores=settings.cores, memory_bytes=settings.memory_bytes)
 
 
-def plan_of(workflow: Workflow, settings: Settings, profiles: Profiles, spill: str | None) -> Plan:
+def require_spill(workflow: Workflow, spill: str | None) -> None:
+    """An origin that can be written, where one is named."""
     if spill is not None and spill not in workflow.origins:
         raise InvalidInput(f"--spill {spill!r} is no origin of this workflow; it has {', '.join(sorted(workflow.origins))}")
     if spill is not None:
         writable(workflow.origins[spill])
+
+
+def plan_of(workflow: Workflow, settings: Settings, profiles: Profiles, spill: str | None) -> Plan:
+    require_spill(workflow, spill)
     limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
     return make_plan(workflow, topology_of(settings), profiles, limits=limits, spill_origin=spill)
 

@@ -55,6 +55,7 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
         ("basis", "left"),
         ("inputs+outputs", "right"),
         ("outputs", "right"),
+        ("basis", "left"),
     ]
     rows = [
         (
@@ -66,6 +67,7 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
             p.compute_basis.value,
             format_size(p.footprint_bytes),
             format_size(p.reserve_bytes),
+            p.reserve_basis.value,
         )
         for p in plan.jobs[:JOBS_SHOWN]
     ]
@@ -89,7 +91,7 @@ def simulation_report(report: Report) -> None:
     out.print(
         f"  fetched  {format_size(report.fetched_bytes)}{again}; uploaded {format_size(report.uploaded_bytes)}{spilled}", markup=False
     )
-    known = f"knowing the future, {report.belady_hit_rate:.0%} by Belady's rule and never more than {report.best_hit_rate:.0%}"
+    known = f"knowing the future, {report.min_hits.rate:.0%} by Belady's rule and never more than {report.best_hit_rate:.0%}"
     out.print(f"  staged   {format_size(report.read_bytes)} to jobs, hit rate {report.hit_rate:.0%} ({known})", markup=False)
     if report.fault is not None:
         out.print(f"  {report.fault.message}", markup=False)

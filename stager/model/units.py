@@ -20,6 +20,7 @@ SUFFIXES = {
 }
 SUFFIXES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "PIB": 2**50}
 TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9, "tbit": 10**12}
 NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*\Z")
 
 
@@ -31,6 +32,20 @@ def parse_size_bytes(text: str | int | float) -> int:
     if not match or match[2].upper() not in SUFFIXES:
         raise ValueError(f"{text!r} is not a size; write a number with B, KB, MB, GB, TB or KiB, MiB, GiB, TiB, as in '10 GB'")
     return round(float(match[1]) * SUFFIXES[match[2].upper()])
+
+
+def parse_rate_bytes_per_s(text: str) -> float:
+    """`50 MB/s`, `1 Gbit/s`, with or without the `/s` -> bytes per second. Raises ValueError with what is allowed."""
+    amount = text.strip().removesuffix("/s")
+    match = NUMBER.match(amount)
+    bits = BITS.get(match[2].lower()) if match else None
+    try:
+        rate = float(match[1]) * bits / 8 if match and bits else float(parse_size_bytes(amount))
+    except ValueError:
+        rate = 0.0
+    if rate <= 0:
+        raise ValueError(f"{text!r} is not a rate; write a number above 0 with B, KB, MB, GB or Mbit, Gbit a second, as in '50 MB/s'")
+    return rate
 
 
 def parse_duration_s(text: str | int | float) -> float:

@@ -60,6 +60,12 @@ class Origin:
         return (self.place, user_of_url(self.url), self.credentials, *access)
 
     @property
+    def is_read_back(self) -> bool:
+        """What is written there crosses the WAN once more, to be verified: over ssh, where its host may not be asked for a checksum."""
+        over_ssh = self.kind in (OriginKind.SFTP, OriginKind.SSHFS)
+        return over_ssh and dict(self.options).get("shell_checksum", "").lower() not in ("true", "yes", "1")
+
+    @property
     def bytes_per_s_max(self) -> float | None:
         """What `bandwidth` allows; None: nobody said."""
         text = dict(self.options).get("bandwidth")

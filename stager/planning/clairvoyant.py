@@ -1,4 +1,4 @@
-"""What a cache could have hit that knows the future: the references that real hits are shown beside.
+"""What a cache could have hit that knows the future: the bound that real hits are shown beside.
 
 May know: nothing but numbers. One rule: pure functions of a trace, which is (file, its bytes) in the order of use; the first use of a file
 is never a hit.
@@ -7,34 +7,8 @@ is never a hit.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from heapq import heappop, heappush
 
 NEVER = 1 << 60
-
-
-def belady_hit_bytes(trace: Sequence[tuple[Hashable, int]], capacity_bytes: int) -> int:
-    """Bytes hit by a cache that knows the future: on a miss it evicts the farthest next use, and keeps the new file out if that is the
-    farthest itself.
-    """
-    following = next_positions(trace)
-    held: dict[Hashable, tuple[int, int]] = {}
-    farthest: list[tuple[int, int, Hashable]] = []
-    used = hits = 0
-    for index, (file, size) in enumerate(trace):
-        if file in held:
-            hits += size
-            used -= held.pop(file)[1]
-        upcoming = following[index]
-        if upcoming == NEVER or size > capacity_bytes:
-            continue
-        held[file] = (upcoming, size)
-        used += size
-        heappush(farthest, (-upcoming, index, file))
-        while used > capacity_bytes:
-            negative_use, _, victim = heappop(farthest)
-            if held.get(victim, (0, 0))[0] == -negative_use:
-                used -= held.pop(victim)[1]
-    return hits
 
 
 def clairvoyant_bound_bytes(trace: Sequence[tuple[Hashable, int]], capacity_bytes: int) -> int:

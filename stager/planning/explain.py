@@ -35,6 +35,7 @@ def explain_file(workflow: Workflow, graph: Graph, plan: Plan, topology: Topolog
     planned = next(entry for entry in plan.files if entry.lfn == lfn)
     jobs = {entry.job: entry for entry in plan.jobs}
     lines = [f"{lfn}: {planned.size_bytes} bytes ({format_size(planned.size_bytes)}), {BASIS_WORDS[planned.size_basis]}"]
+    lines += likely_lines(planned)
     topology = topology.bounded_by(bandwidths_of(workflow))
     lines += origin_lines(file, planned, topology) if file.is_external else producer_lines(graph, jobs, lfn)
     lines += reader_lines(graph, jobs, lfn)
@@ -43,6 +44,17 @@ def explain_file(workflow: Workflow, graph: Graph, plan: Plan, topology: Topolog
         lines.append(f"node: {planned.node}, {why_node(topology, planned)}")
     lines += end_lines(file, graph, plan, planned)
     return lines
+
+
+def likely_lines(planned: FilePlan) -> list[str]:
+    spread = planned.size_spread
+    if planned.expected_bytes == planned.size_bytes and spread in (None, 1.0):
+        return []
+    told = f"that is set aside; it will probably be {format_size(planned.expected_bytes)}"
+    if spread is None:
+        return [told]
+    low, high = planned.expected_bytes / spread, planned.expected_bytes * spread
+    return [f"{told}, about between {format_size(low)} and {format_size(high)}"]
 
 
 def origin_lines(file: File, planned: FilePlan, topology: Topology) -> list[str]:

@@ -53,3 +53,10 @@ def replicas_that_pay(readers: int, io_nodes: int, enough: float = 0.9) -> int:
 def application_time_s(io_bytes: float, compute_s: float, bytes_per_s: float) -> float:
     """An application that computes and does I/O in turn."""
     return compute_s + io_bytes / bytes_per_s
+
+
+def staged_time_s(first_bytes: float, local_bytes: float, compute_s: float, wan_bytes_per_s: float, inside_bytes_per_s: float) -> float:
+    """The same with I/O nodes (S1: reads of uncached data do not change): what is read for the first time passes the WAN as before, what is
+    read again or written the I/O nodes.
+    """
+    return compute_s + first_bytes / wan_bytes_per_s + local_bytes / inside_bytes_per_s

@@ -15,14 +15,14 @@ from stager.model.ids import digest_of
 from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
 from stager.model.units import format_size
-from stager.model.workflow import Graph, OriginKind, Workflow, bandwidths_of, graph_of
+from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
 from stager.planning.iomodel import replicas_that_pay
 from stager.planning.plan import PLAN_VERSION, Access, FilePlan, JobPlan, Plan
 from stager.planning.policy import Limits, Policy
 from stager.planning.schedule import Schedule, predict
 from stager.planning.shape import Shape, shape_of
-from stager.planning.sizes import GUESS_BYTES_MAX, Sized, expected
+from stager.planning.sizes import GUESS_BYTES_MAX, Sized, expected, weakest
 
 # Guesses are lowered to these, in turn, before a workflow is called too large because of them.
 GUESSES_BYTES_MAX = (GUESS_BYTES_MAX, 1024 * 1024, 4096)
@@ -132,6 +132,10 @@ def tidy(seconds: float) -> float:
     return round(seconds, 6)
 
 
+def tidy_factor(spread: float | None) -> float | None:
+    return None if spread is None else tidy(spread)
+
+
 def job_plans(
     shape: Shape, sized: Sized, order: list[int], ranks: list[float], schedule: Schedule, topology: Topology
 ) -> tuple[JobPlan, ...]:
@@ -147,6 +151,8 @@ def job_plans(
             compute_basis=sized.compute_basis[shape.jobs[job]],
             reserve_bytes=shape.reserve[job],
             footprint_bytes=shape.footprint[job],
+            reserve_basis=weakest([sized.size_basis[shape.files[file]] for file in shape.outputs[job]]),
+            compute_spread=tidy_factor(sized.compute_spread.get(shape.jobs[job])),
         )
         for place, job in enumerate(order)
     )
@@ -171,6 +177,8 @@ def file_plans(
                 first_use=min(uses, default=-1),
                 last_use=max(uses, default=-1),
                 token=(sources[0].token or "") if sources else "",
+                likely_bytes=shape.likely[file],
+                size_spread=tidy_factor(sized.size_spread.get(lfn)),
             )
         )
     return tuple(plans)
@@ -182,16 +190,15 @@ def wan_bytes(workflow: Workflow, shape: Shape) -> tuple[int, int, int]:
 
     What an origin can check by itself is not read back: S3 by its checksums, sftp by a remote checksum where the origin allows one.
     """
-    fetch = sum(size for file, size in enumerate(shape.size) if shape.external[file] and shape.readers[file])
+    fetch = sum(size for file, size in enumerate(shape.likely) if shape.external[file] and shape.readers[file])
     upload = readback = 0
-    for file, size in enumerate(shape.size):
+    for file, size in enumerate(shape.likely):
         destination = workflow.files[shape.files[file]].destination
         if destination is None:
             continue
         upload += size
         origin = workflow.origins.get(destination.location.origin)
-        over_ssh = origin is not None and origin.kind in (OriginKind.SFTP, OriginKind.SSHFS)
-        if over_ssh and dict(origin.options).get("shell_checksum", "").lower() not in ("true", "yes", "1"):
+        if origin is not None and origin.is_read_back:
             readback += size
     return fetch, upload, readback
 

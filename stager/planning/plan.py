@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 
 class Access(StrEnum):
@@ -20,7 +20,9 @@ class Access(StrEnum):
 
 
 class Basis(StrEnum):
-    """Where a number comes from."""
+    """Where a number comes from: measured of this very file, declared for it or its job, measured of earlier jobs of the type (PROFILE), or
+    a guess.
+    """
 
     MEASURED = "measured"
     DECLARED = "declared"
@@ -32,7 +34,8 @@ class Basis(StrEnum):
 class JobPlan:
     """`order` is the job's place in the serial order: one that fits `capacity_bytes`, at `smallest_capacity_bytes` the tightest known.
 
-    `reserve_bytes` is its outputs; `footprint_bytes` inputs plus outputs.
+    `reserve_bytes` is its outputs, as large as they may get; `footprint_bytes` inputs plus outputs. `reserve_basis` is the weakest of its
+    outputs'. `compute_spread`: it takes about between compute_s / spread and compute_s * spread; None: nobody knows.
     """
 
     job: str
@@ -45,11 +48,17 @@ class JobPlan:
     compute_basis: Basis
     reserve_bytes: int
     footprint_bytes: int
+    reserve_basis: Basis = Basis.DEFAULT
+    compute_spread: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """`first_use` and `last_use` are orders of readers (-1: nobody reads it). `token` is what the listing saw of an external file."""
+    """`first_use` and `last_use` are orders of readers (-1: nobody reads it). `token` is what the listing saw of an external file.
+
+    `size_bytes` is what space is set aside for, `likely_bytes` what it will probably be (None, in a plan of version 1: the same), about
+    between likely / `size_spread` and likely * `size_spread` (1: exactly that, None: nobody knows).
+    """
 
     lfn: str
     size_bytes: int
@@ -60,6 +69,12 @@ class FilePlan:
     first_use: int
     last_use: int
     token: str = ""
+    likely_bytes: int | None = None
+    size_spread: float | None = None
+
+    @property
+    def expected_bytes(self) -> int:
+        return self.size_bytes if self.likely_bytes is None else self.likely_bytes
 
 
 @dataclass(frozen=True, slots=True)

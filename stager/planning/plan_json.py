@@ -60,7 +60,7 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
             subject=source,
         )
     try:
-        jobs = tuple(JobPlan(**{**entry, "compute_basis": Basis(entry["compute_basis"])}) for entry in head["jobs"])
+        jobs = tuple(job_from(entry) for entry in head["jobs"])
         files = tuple(
             FilePlan(**{**entry, "size_basis": Basis(entry["size_basis"]), "access": Access(entry["access"])}) for entry in head["files"]
         )
@@ -68,6 +68,12 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
         return Plan(**rest, jobs=jobs, files=files, notes=tuple(head["notes"]), tightest_files=tuple(head["tightest_files"]))
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{source} is not a whole plan ({error!r}); plan again", subject=source) from None
+
+
+def job_from(entry: dict[str, Any]) -> JobPlan:
+    """Version 1 did not say what a reservation rests on."""
+    bases = {key: Basis(entry[key]) for key in ("compute_basis", "reserve_basis") if key in entry}
+    return JobPlan(**{**entry, **bases})
 
 
 def plan_digest(plan: Plan) -> str:

@@ -46,7 +46,7 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
         for index, cores in enumerate(free):
             away = 0
             if len(free) > 1:
-                away = sum(shape.size[file] for file in shape.inputs[job] if plan.home[file] not in (-1, index))
+                away = sum(shape.likely[file] for file in shape.inputs[job] if plan.home[file] not in (-1, index))
             start = earliest(cores, min(shape.cores[job], len(cores)), ready + away / network[index])
             if best is None or (start + busy, index) < best[:2]:
                 best = (start + busy, index, start)
@@ -86,7 +86,7 @@ def arrivals(workflow: Workflow, shape: Shape, order: list[int], topology: Topol
                 continue
             origin = workflow.files[shape.files[file]].sources[0].location.origin
             link = topology.link(origin)
-            clock[origin] = clock.get(origin, link.latency_s) + shape.size[file] / link.fetch_bytes_per_s
+            clock[origin] = clock.get(origin, link.latency_s) + shape.likely[file] / link.fetch_bytes_per_s
             arrival[file] = clock[origin]
     return arrival
 
@@ -100,6 +100,6 @@ def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology
         assert destination is not None, "finals have a destination"
         link = topology.link(destination.location.origin)
         clock[destination.location.origin] = (
-            max(clock.get(destination.location.origin, 0.0), made) + shape.size[file] / link.upload_bytes_per_s
+            max(clock.get(destination.location.origin, 0.0), made) + shape.likely[file] / link.upload_bytes_per_s
         )
     return max(clock.values(), default=0.0)

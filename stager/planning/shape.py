@@ -18,7 +18,7 @@ from stager.planning.sizes import Sized
 @dataclass(slots=True)
 class Shape:
     """`footprint` is inputs (that are not read in place) plus outputs; `fetch_s`, `local_s` and `upload_s` are predicted seconds of each
-    job's I/O.
+    job's I/O. `size` is what space is set aside for, `likely` what will probably move.
     """
 
     jobs: list[str]
@@ -28,6 +28,7 @@ class Shape:
     inputs: list[list[int]]
     outputs: list[list[int]]
     size: list[int]
+    likely: list[int]
     producer: list[int]
     readers: list[list[int]]
     external: list[bool]
@@ -49,6 +50,7 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology)
     file_index = {lfn: index for index, lfn in enumerate(files)}
     entries = [workflow.files[lfn] for lfn in files]
     size = [sized.size_bytes[lfn] for lfn in files]
+    likely = [sized.likely_bytes[lfn] for lfn in files]
     access = [access_of(entry.kind, size[index]) for index, entry in enumerate(entries)]
     inputs = [[file_index[lfn] for lfn in dict.fromkeys(item.lfn for item in workflow.jobs[job].inputs)] for job in jobs]
     outputs = [[file_index[item.lfn] for item in workflow.jobs[job].outputs] for job in jobs]
@@ -71,6 +73,7 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology)
         inputs=inputs,
         outputs=outputs,
         size=size,
+        likely=likely,
         producer=producer,
         readers=readers,
         external=[entry.is_external for entry in entries],
@@ -80,9 +83,12 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology)
         compute_s=[sized.compute_s[job] for job in jobs],
         reserve=reserve,
         footprint=[out + inn for out, inn in zip(reserve, held, strict=True)],
-        fetch_s=[sum(size[file] / fetch_rate[file] for file in reads if entries[file].is_external) for reads in inputs],
-        local_s=[(out + inn) / disk for out, inn in zip(reserve, held, strict=True)],
-        upload_s=[sum(size[file] / upload_rate[file] for file in makes if entries[file].is_final) for makes in outputs],
+        fetch_s=[sum(likely[file] / fetch_rate[file] for file in reads if entries[file].is_external) for reads in inputs],
+        local_s=[
+            sum(likely[file] for file in (*makes, *(file for file in reads if access[file] is not Access.DIRECT))) / disk
+            for reads, makes in zip(inputs, outputs, strict=True)
+        ],
+        upload_s=[sum(likely[file] / upload_rate[file] for file in makes if entries[file].is_final) for makes in outputs],
     )
 
 

@@ -6,10 +6,11 @@ for the type, then a guess; a guess never makes a workflow impossible.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import ceil
 
 from stager.model.files import File
-from stager.model.profile import Profiles
+from stager.model.profile import Profile, Profiles, Quantity
 from stager.model.workflow import Job, Workflow
 from stager.planning.plan import Basis
 
@@ -17,45 +18,55 @@ from stager.planning.plan import Basis
 GUESS_BYTES_MIN = 64 * 1024
 GUESS_BYTES_MAX = 64 * 1024 * 1024
 GUESS_COMPUTE_S = 1.0
+WEAKEST_LAST = (Basis.MEASURED, Basis.DECLARED, Basis.PROFILE, Basis.DEFAULT)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sized:
-    """By lfn, and by job id."""
+    """By lfn, and by job id. `size_bytes` is what space is set aside for, `likely_bytes` what moves and what later sizes follow from. Of
+    spreads only those that are known: what was listed is as large as that, and what a profile has seen often enough.
+    """
 
-    size_bytes: dict[str, int]
-    size_basis: dict[str, Basis]
-    compute_s: dict[str, float]
-    compute_basis: dict[str, Basis]
-    guessed: int
+    size_bytes: dict[str, int] = field(default_factory=dict)
+    likely_bytes: dict[str, int] = field(default_factory=dict)
+    size_basis: dict[str, Basis] = field(default_factory=dict)
+    size_spread: dict[str, float | None] = field(default_factory=dict)
+    compute_s: dict[str, float] = field(default_factory=dict)
+    compute_basis: dict[str, Basis] = field(default_factory=dict)
+    compute_spread: dict[str, float | None] = field(default_factory=dict)
+    guessed: int = 0
+
+    def size(self, lfn: str, size_bytes: int, basis: Basis) -> None:
+        self.size_bytes[lfn] = self.likely_bytes[lfn] = size_bytes
+        self.size_basis[lfn] = basis
+        if basis is Basis.MEASURED:
+            self.size_spread[lfn] = 1.0
+
+    def size_by(self, lfn: str, quantity: Quantity, input_bytes: int | None) -> None:
+        """As large as the profile says of a job with these inputs."""
+        likely = ceil(quantity.at(input_bytes))
+        self.likely_bytes[lfn], self.size_bytes[lfn] = likely, max(likely, ceil(quantity.high_at(input_bytes)))
+        self.size_basis[lfn], self.size_spread[lfn] = Basis.PROFILE, quantity.spread
 
 
 def expected(workflow: Workflow, order: tuple[str, ...], profiles: Profiles, guess_bytes_max: int = GUESS_BYTES_MAX) -> Sized:
-    """Walks the jobs in topological order, so that the guess for an output can look at the sizes of the inputs."""
-    size: dict[str, int] = {}
-    basis: dict[str, Basis] = {}
+    """Walks the jobs in topological order, so that what is said of a job can look at the sizes of its inputs."""
+    sized = Sized()
     for lfn, file in workflow.files.items():
         if file.is_external:
-            size[lfn], basis[lfn] = external_size(file)
-    compute: dict[str, float] = {}
-    compute_basis: dict[str, Basis] = {}
-    guessed = 0
+            sized.size(lfn, *external_size(file))
     for job_id in order:
         job = workflow.jobs[job_id]
-        compute[job_id], compute_basis[job_id] = compute_time(job, workflow, profiles)
-        unknown = []
-        for output in job.outputs:
-            found = output_size(workflow.files[output.lfn], job, profiles)
-            if found is None:
-                unknown.append(output.lfn)
-            else:
-                size[output.lfn], basis[output.lfn] = found
+        profile = profiles.get(job.job_type)
+        input_bytes = bytes_given(job, sized)
+        size_compute(job, workflow, profile, input_bytes, sized)
+        unknown = [output.lfn for output in job.outputs if not size_output(workflow.files[output.lfn], profile, input_bytes, sized)]
         if unknown:
-            guessed += share_out(unknown, job, workflow, profiles, size, basis, guess_bytes_max)
+            share_out(unknown, job, workflow, profile, input_bytes, sized, guess_bytes_max)
     for lfn in workflow.files:
-        if lfn not in size:
-            size[lfn], basis[lfn] = min(GUESS_BYTES_MIN, guess_bytes_max), Basis.DEFAULT
-    return Sized(size, basis, compute, compute_basis, guessed)
+        if lfn not in sized.size_bytes:
+            sized.size(lfn, min(GUESS_BYTES_MIN, guess_bytes_max), Basis.DEFAULT)
+    return sized
 
 
 def external_size(file: File) -> tuple[int, Basis]:
@@ -67,51 +78,70 @@ def external_size(file: File) -> tuple[int, Basis]:
     return GUESS_BYTES_MIN, Basis.DEFAULT
 
 
-def output_size(file: File, job: Job, profiles: Profiles) -> tuple[int, Basis] | None:
-    """What is known of this one file by itself."""
+def bytes_given(job: Job, sized: Sized) -> int | None:
+    """Of all inputs together; None where one of them is a guess: nothing can be read off a line by that."""
+    inputs = dict.fromkeys(entry.lfn for entry in job.inputs)
+    if any(sized.size_basis.get(lfn, Basis.DEFAULT) is Basis.DEFAULT for lfn in inputs):
+        return None
+    return sum(sized.likely_bytes[lfn] for lfn in inputs)
+
+
+def size_output(file: File, profile: Profile | None, input_bytes: int | None, sized: Sized) -> bool:
+    """By what is known of this one file by itself. False: nothing."""
     if file.size_bytes is not None:
-        return file.size_bytes, Basis.DECLARED
-    profile = profiles.get(job.job_type)
-    if profile is not None:
-        seen = profile.bytes_of(file.lfn)
-        if seen is not None:
-            return seen, Basis.PROFILE
-    return None
+        sized.size(file.lfn, file.size_bytes, Basis.DECLARED)
+        return True
+    seen = profile.output(file.lfn) if profile is not None else None
+    if seen is None or seen.size_bytes is None:
+        return False
+    sized.size_by(file.lfn, seen.size_bytes, input_bytes)
+    return True
 
 
 def share_out(
     unknown: list[str],
     job: Job,
     workflow: Workflow,
-    profiles: Profiles,
-    size: dict[str, int],
-    basis: dict[str, Basis],
+    profile: Profile | None,
+    input_bytes: int | None,
+    sized: Sized,
     guess_bytes_max: int,
-) -> int:
-    """Divides what is known of the job's outputs in total among those that nobody sized. Returns how many are mere guesses."""
-    profile, hint = profiles.get(job.job_type), workflow.hints.get(job.job_type)
-    total, kind = None, Basis.DEFAULT
+) -> None:
+    """Divides what is known of the job's outputs in total among those that nobody sized."""
+    hint = workflow.hints.get(job.job_type)
     if profile is not None and profile.output_bytes is not None:
-        total, kind = profile.output_bytes, Basis.PROFILE
-    elif hint is not None and hint.output_bytes is not None:
-        total, kind = hint.output_bytes, Basis.DECLARED
-    if total is not None:
-        known = sum(size[output.lfn] for output in job.outputs if output.lfn in size)
-        each = -(-max(0, total - known) // len(unknown))
+        total = profile.output_bytes
+        known = [output.lfn for output in job.outputs if output.lfn in sized.size_bytes]
+        likely = max(0.0, total.at(input_bytes) - sum(sized.likely_bytes[lfn] for lfn in known)) / len(unknown)
+        high = max(0.0, total.high_at(input_bytes) - sum(sized.size_bytes[lfn] for lfn in known)) / len(unknown)
+        for lfn in unknown:
+            sized.size_by(lfn, Quantity(likely, high, total.spread), None)
+        return
+    if hint is not None and hint.output_bytes is not None:
+        rest = hint.output_bytes - sum(sized.size_bytes[output.lfn] for output in job.outputs if output.lfn in sized.size_bytes)
+        each, basis = -(-max(0, rest) // len(unknown)), Basis.DECLARED
     else:
-        inputs = sum(size.get(lfn, 0) for lfn in dict.fromkeys(entry.lfn for entry in job.inputs))
-        each = min(max(inputs // len(unknown), GUESS_BYTES_MIN), guess_bytes_max)
+        inputs = sum(sized.likely_bytes.get(lfn, 0) for lfn in dict.fromkeys(entry.lfn for entry in job.inputs))
+        each, basis = min(max(inputs // len(unknown), GUESS_BYTES_MIN), guess_bytes_max), Basis.DEFAULT
+        sized.guessed += len(unknown)
     for lfn in unknown:
-        size[lfn], basis[lfn] = each, kind
-    return len(unknown) if kind is Basis.DEFAULT else 0
+        sized.size(lfn, each, basis)
 
 
-def compute_time(job: Job, workflow: Workflow, profiles: Profiles) -> tuple[float, Basis]:
+def size_compute(job: Job, workflow: Workflow, profile: Profile | None, input_bytes: int | None, sized: Sized) -> None:
+    hint = workflow.hints.get(job.job_type)
     if job.compute_s is not None:
-        return job.compute_s, Basis.DECLARED
-    profile, hint = profiles.get(job.job_type), workflow.hints.get(job.job_type)
-    if profile is not None and profile.compute_s is not None:
-        return profile.compute_s, Basis.PROFILE
-    if hint is not None and hint.compute_s is not None:
-        return hint.compute_s, Basis.DECLARED
-    return GUESS_COMPUTE_S, Basis.DEFAULT
+        seconds, basis = job.compute_s, Basis.DECLARED
+    elif profile is not None and profile.wall_s is not None:
+        seconds, basis = profile.wall_s.at(input_bytes), Basis.PROFILE
+        sized.compute_spread[job.id] = profile.wall_s.spread
+    elif hint is not None and hint.compute_s is not None:
+        seconds, basis = hint.compute_s, Basis.DECLARED
+    else:
+        seconds, basis = GUESS_COMPUTE_S, Basis.DEFAULT
+    sized.compute_s[job.id], sized.compute_basis[job.id] = seconds, basis
+
+
+def weakest(bases: list[Basis]) -> Basis:
+    """A sum is known as well as the least known of its parts; of nothing there is nothing to know."""
+    return max(bases, key=WEAKEST_LAST.index, default=Basis.MEASURED)

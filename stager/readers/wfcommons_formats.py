@@ -34,15 +34,20 @@ class Task:
     runtime_s: float | None = None
     cores: int = 1
     memory_bytes: int | None = None
+    cpu_percent: float | None = None
+    has_io: bool = False
 
 
 @dataclass(slots=True)
 class Record:
+    """`executed_at`: when it ran, as it is written there."""
+
     name: str
     version: str
     tasks: list[Task]
     sizes: dict[str, int]
     notes: list[str]
+    executed_at: str = ""
 
 
 class Reading:
@@ -96,6 +101,8 @@ class Reading:
         task.cores = max(1, math.ceil(self.number(owner, "coreCount" if "coreCount" in owner else "cores", where) or 1))
         memory_bytes = self.number(owner, "memoryInBytes", where)
         task.memory_bytes = int(memory_bytes) if memory_bytes else None
+        task.cpu_percent = self.number(owner, "avgCPU", where)
+        task.has_io = owner.get("readBytes") is not None or owner.get("writtenBytes") is not None
         command = self.member(owner, "command", dict, where, required=False)
         program = command.get("program")
         arguments = self.member(command, "arguments", list, f"{where}.command", required=False)
@@ -126,7 +133,13 @@ def read_record(path: Path | str) -> Record:
     resolve_references(reading, tasks, settle_ids(tasks) if version in FLAT_VERSIONS else {})
     reading.findings.raise_if_any()
     name = reading.member(data, "name", str, "", required=False) or path.stem
-    return Record(name, version, tasks, reading.sizes, notes_of(reading))
+    return Record(name, version, tasks, reading.sizes, notes_of(reading), executed_at(workflow))
+
+
+def executed_at(workflow: dict[str, Any]) -> str:
+    """Nothing but the age of what was measured follows from it."""
+    execution = workflow.get("execution")
+    return str((execution if isinstance(execution, dict) else workflow).get("executedAt") or "")
 
 
 def load_json(text: str, shown: str) -> dict[str, Any]:

@@ -203,8 +203,6 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
         if copy is None:
             add_copy(state, file, command.node, Copy(CopyState.WANTED, "", file.size_bytes))
             state.to_fetch.append((command.node, file.id))
-        elif copy.state is CopyState.PRESENT:
-            run.hit_bytes += copy.size_bytes
         pinned.append((file, pin(state, file, command.node)))
         end_span(state, file.copies[command.node])
         job.inputs_missing += file.copies[command.node].state is not CopyState.PRESENT

@@ -208,7 +208,6 @@ class RunEntry:
     copied_bytes: int = 0
     uploaded_bytes: int = 0
     read_bytes: int = 0
-    hit_bytes: int = 0
 
     def key(self, order: int) -> int:
         return self.sequence * RUN_STRIDE + order

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stager.adapters.profiles_store import Measured, ProfilesStore
+from stager.adapters.profiles_store import ProfilesStore
+from stager.model.profiling import Kind, Sample, Side, group_files
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
@@ -20,24 +21,31 @@ class Measuring:
     def saw(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
         """The next plan is made after a run: what it measured is there by then."""
         ended = [event for event in events if type(event) is ev.AttemptEnded and event.outcome is ev.Outcome.OK]
-        self.store.add(self._measured(event) for event in ended if event.run in self.machine.state.runs)
+        self.store.add(self._sample(event) for event in ended if event.run in self.machine.state.runs)
         if any(type(command) is cmd.FinishRun for command in commands):
-            self.store.write()
+            self.store.try_to(self.store.write)
 
-    def _measured(self, event: ev.AttemptEnded) -> Measured:
+    def _sample(self, event: ev.AttemptEnded) -> Sample:
         run = self.machine.state.runs[event.run]
         job, measures = run.workflow.jobs[event.job], event.measures
         files = self.machine.state.files
-        input_bytes = sum(files[run.file_ids[lfn]].size_bytes for lfn in dict.fromkeys(entry.lfn for entry in job.inputs))
-        return Measured(
+        inputs = [(lfn, files[run.file_ids[lfn]].size_bytes) for lfn in dict.fromkeys(entry.lfn for entry in job.inputs)]
+        outputs = [(made.lfn, made.size_bytes) for made in event.outputs]
+        return Sample(
+            store=self.store.id,
             attempt=event.attempt,
             job_type=job.job_type,
+            run=event.run,
+            kind=Kind.RUN,
             at=event.at,
             wall_s=measures.wall_s,
             cpu_s=measures.cpu_s,
             memory_peak_bytes=measures.memory_peak_bytes,
-            input_bytes=input_bytes,
+            input_bytes=sum(size_bytes for _, size_bytes in inputs),
+            input_files=len(inputs),
             read_bytes=measures.read_bytes,
             written_bytes=measures.written_bytes,
-            output_bytes=sum(made.size_bytes for made in event.outputs),
+            output_bytes=sum(size_bytes for _, size_bytes in outputs),
+            output_files=len(outputs),
+            files=group_files(Side.INPUT, inputs) + group_files(Side.OUTPUT, outputs),
         )

@@ -1,12 +1,86 @@
-"""Profiles for planning, with or without a scheduler. One rule: reading them changes nothing."""
+"""Profiles without a scheduler: read for planning, and taken in from files. One rule: reading them changes nothing."""
 
 from __future__ import annotations
 
-from stager.adapters.profiles_store import read_profiles
+import json
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from stager.adapters.profiles_json import is_profiles, profiles_from_json
+from stager.adapters.profiles_store import ProfilesStore, needs_upgrade, read_profiles, read_samples
+from stager.model.errors import InvalidInput, Refused
 from stager.model.profile import Profiles
+from stager.model.profiling import Sample
+from stager.readers import wfcommons_profiles
 from stager.service.settings import Settings
-from stager.service.state_dir import StateDir
+from stager.service.state_dir import LockHeld, StateDir
+
+IMPORT_WAITS_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class TakenIn:
+    """What one file gave: samples in it, those of them that were not there yet and are kept, and what of the file was not taken."""
+
+    source: str
+    samples: int
+    fresh: int
+    job_types: int
+    notes: tuple[str, ...] = ()
 
 
 def load_profiles(settings: Settings) -> Profiles:
     return read_profiles(StateDir(settings.state_dir).profiles)
+
+
+def load_samples(state_dir: Path) -> Sequence[Sample]:
+    return read_samples(StateDir(state_dir).profiles)[0]
+
+
+def import_profiles(state_dir: Path, paths: Sequence[Path]) -> list[TakenIn]:
+    """All files are read before the first sample is taken. Raises InvalidInput that names the file and the place in it."""
+    found = [(path, *samples_of(path)) for path in paths]
+    taken = []
+    with OpenProfiles(state_dir) as store:
+        for path, samples, notes in found:
+            types = len({sample.job_type for sample in samples})
+            taken.append(TakenIn(str(path), len(samples), store.take_in(samples), types, notes))
+    return taken
+
+
+def samples_of(path: Path) -> tuple[list[Sample], tuple[str, ...]]:
+    try:
+        said = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as problem:
+        raise InvalidInput(
+            f"{path} is neither exported profiles nor a WfCommons instance, which are JSON: {problem}", subject=str(path)
+        ) from None
+    if is_profiles(said):
+        return profiles_from_json(said, str(path)), ()
+    if isinstance(said, dict) and "schemaVersion" in said:
+        return wfcommons_profiles.read_samples(path)
+    text = f"{path} is neither exported profiles (`stager profile export`) nor a WfCommons instance ('schemaVersion')"
+    raise InvalidInput(text, subject=str(path))
+
+
+class OpenProfiles:
+    """The store of a state directory, opened to write beside a scheduler that may live there. Only who holds the lock may upgrade it."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.place = StateDir(state_dir)
+
+    def __enter__(self) -> ProfilesStore:
+        self.place.make()
+        old = needs_upgrade(self.place.profiles)
+        try:
+            with self.place.held() if old else nullcontext():
+                self.store = ProfilesStore(self.place.profiles, busy_s=IMPORT_WAITS_S)
+        except LockHeld as problem:
+            text = f"{problem.message} and uses profiles of an older format; end it with `stager shutdown` first"
+            raise Refused(text, code="profiles_older", subject=str(self.place.profiles)) from None
+        return self.store
+
+    def __exit__(self, *problem: object) -> None:
+        self.store.close()

@@ -262,7 +262,7 @@ def run_summary(state: State, run: RunEntry, tally: Tally) -> wire.RunSummary:
         staged_bytes=run.read_bytes,
         read_bytes=sums.read_bytes,
         uploaded_bytes=run.uploaded_bytes,
-        hit_rate=min(1.0, run.hit_bytes / run.read_bytes) if run.read_bytes else None,
+        hit_rate=max(0.0, 1 - run.fetched_bytes / run.read_bytes) if run.read_bytes else None,
         finals_total=len(finals),
         finals_durable=sum(is_durable(file) for file in finals),
         finals=dict(Counter(file.durable.verified or "size" for file in finals if file.durable is not None)),

@@ -28,12 +28,14 @@ LEASE_LINGERS_S = 0.5
 
 @dataclass(slots=True)
 class Expected:
-    """What the executor knows of a run: its jobs, the ids and expected sizes of their files, their expected computing time."""
+    """What the executor knows of a run: its jobs, the ids of their files, the sizes of those and the computing times to expect, each with
+    its spread.
+    """
 
     workflow: Workflow
     file_ids: dict[str, str]
-    sizes: dict[str, int]
-    compute_s: dict[str, float]
+    sizes: dict[str, tuple[int, float]]
+    compute_s: dict[str, tuple[float, float]]
 
 
 @dataclass(slots=True)
@@ -106,13 +108,15 @@ class Executor:
         contents = [replica.content for replica in replicas]
         outputs, variant = [], command.attempt if self._spread.contents_vary else ""
         for entry in job.outputs:
-            size = self._spread.size_bytes(run.sizes[entry.lfn], command.run, entry.lfn)
+            likely_bytes, spread = run.sizes[entry.lfn]
+            size = self._spread.size_bytes(likely_bytes, command.run, entry.lfn, spread)
             content = made_content(job, entry.lfn, contents, variant) if self.traces else entry.lfn
             outputs.append((entry.lfn, run.file_ids[entry.lfn], size, content))
             if variant:
                 self.lineage[content] = (entry.lfn, tuple(contents))
         fails = self._faults.strikes(self._clock.now, self._faults.attempt_share, "attempt", command.attempt)
-        duration_s = self._spread.duration_s(run.compute_s[job.id], command.attempt) * (0.5 if fails else 1.0)
+        compute_s, spread = run.compute_s[job.id]
+        duration_s = self._spread.duration_s(compute_s, command.attempt, spread) * (0.5 if fails else 1.0)
         trying = Trying(command, job, node, contents, replicas, outputs, duration_s, fails, self._clock.now)
         self.open[command.attempt] = trying
         read_bytes = 0

@@ -17,23 +17,24 @@ SHARES_KEPT = 10_000
 
 
 class Flow:
-    """`target` is the service per flow of its group at which it ends."""
+    """`begun` and `target` are the service per flow of its group at which it begins and ends."""
 
-    __slots__ = ("alive", "group", "subject", "target")
+    __slots__ = ("alive", "begun", "group", "subject", "target")
 
     def __init__(self, group: Group, target: float, subject: Any) -> None:
-        self.group, self.target, self.subject, self.alive = group, target, subject, True
+        self.group, self.begun, self.target, self.subject, self.alive = group, group.served, target, subject, True
 
 
 class Group:
     """All flows over one path. `served` counts the bytes that each of them got since the group was last empty; `limits` are the links of
-    the path that have a capacity.
+    the path that have a capacity; `carried` the bytes of all that have ended.
     """
 
-    __slots__ = ("count", "ends", "limits", "rate", "served")
+    __slots__ = ("carried", "count", "ends", "limits", "rate", "served")
 
     def __init__(self, limits: tuple[str, ...]) -> None:
         self.limits, self.rate, self.served, self.count = limits, 0.0, 0.0, 0
+        self.carried = 0.0
         self.ends: list[tuple[float, int, Flow]] = []
 
     def top(self) -> Flow | None:
@@ -79,7 +80,7 @@ class Links:
         """Called off; one that has ended already is left alone."""
         if flow.alive:
             self._move_to(now)
-            self._end(flow)
+            self._end(flow, min(flow.group.served, flow.target))
 
     def next_at(self) -> float:
         """When the next flow ends, if nothing else changes."""
@@ -103,15 +104,24 @@ class Links:
             flow = group.top()
             while flow is not None and (flow.target <= group.served + CLOSE_BYTES or (group is first and first_at <= now)):
                 first = None if group is first else first
-                self._end(flow)
+                self._end(flow, flow.target)
                 ended.append(flow.subject)
                 flow = group.top()
         return ended
 
-    def _end(self, flow: Flow) -> None:
+    def busy_s(self) -> dict[str, float]:
+        """For how long each link with a capacity would have been used at its full rate, by the flows that have ended."""
+        busy_s = dict.fromkeys(self.bytes_per_s, 0.0)
+        for group in self._groups.values():
+            for link in group.limits:
+                busy_s[link] += group.carried / self.bytes_per_s[link]
+        return busy_s
+
+    def _end(self, flow: Flow, served: float) -> None:
         group = flow.group
         flow.alive = False
         group.count -= 1
+        group.carried += served - flow.begun
         for link in group.limits:
             self._users[link] -= 1
         if not group.count:

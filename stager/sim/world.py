@@ -140,9 +140,10 @@ class SimWorld:
                 self.origin(url, source.location.origin).files.setdefault(source.location.path, Stored(content, size, source.token or ""))
         for name, entry in workflow.origins.items():
             self.origin(entry.url, name)
-        sizes = {entry.lfn: entry.size_bytes for entry in plan.files}
+        sizes = {entry.lfn: (entry.expected_bytes, entry.size_spread or 1.0) for entry in plan.files}
         ids = {lfn: str(produced_file_id(run, lfn)) for lfn, file in workflow.files.items() if not file.is_external}
-        self.executor.runs[run] = Expected(workflow, ids, sizes, {entry.job: entry.compute_s for entry in plan.jobs})
+        times = {entry.job: (entry.compute_s, entry.compute_spread or 1.0) for entry in plan.jobs}
+        self.executor.runs[run] = Expected(workflow, ids, sizes, times)
         self.tell_at(at, lambda now: ev.RunSubmitted(at=now, run=run, workflow=workflow, plan=plan))
 
     def tell_at(self, time: float, make: Callable[[float], Any]) -> None:

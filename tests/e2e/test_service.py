@@ -391,7 +391,14 @@ def test_profiles_are_measured_and_used_for_the_next_plan(rig: Rig) -> None:
     rig.finished(client, run)
     found = read_profiles(rig.stager.state_dir / "profiles.sqlite")
     assert set(found) == {"first", "second", "join"} and found["join"].samples == 1
-    assert found["join"].output_bytes == 8 and (found["join"].compute_s or 0) >= 0.2
+    join = found["join"]
+    assert join.output_bytes is not None and join.wall_s is not None and join.cpu_s is not None and join.read_bytes is not None
+    assert join.output_bytes.median == 8 and join.wall_s.median >= 0.2 and join.cpu_s.median < 0.2 and join.read_bytes.median >= 8
+    counted = [join.written_bytes, join.memory_peak_bytes, join.input_bytes, join.input_files, join.output_files]
+    medians = [quantity.median for quantity in counted if quantity is not None]
+    assert medians[0] >= 8 and medians[1] > 100_000 and medians[2:] == [8, 2, 1]
+    sizes = {pattern: made.size_bytes.median for pattern, made in (join.inputs | join.outputs).items() if made.size_bytes}
+    assert sizes == {"a.mid": 4, "b.mid": 4, "all": 8}
 
 
 def test_a_long_path_of_the_state_directory_is_no_obstacle(rig: Rig, tmp_path: Path) -> None:

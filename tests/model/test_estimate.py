@@ -63,10 +63,10 @@ def test_less_room_means_spilling_and_more_time() -> None:
 def test_hits_are_shown_beside_what_could_be_hit() -> None:
     """The chain reads `in` twice and `mid`, made before it, once: 1,500 of 2,500 bytes can be hit, and are."""
     report = estimate(workflow(CHAIN), topology(10**6))
-    assert report.hit_rate == report.belady_hit_rate == report.best_hit_rate == pytest.approx(1500 / 2500)
+    assert report.hit_rate == report.min_hits.rate == report.best_hit_rate == pytest.approx(1500 / 2500)
     tight = estimate(workflow(SQUEEZED), topology(1000), spill_origin="home")
     assert tight.hit_rate <= tight.best_hit_rate < 1
-    assert tight.belady_hit_rate <= tight.best_hit_rate
+    assert tight.min_hits.rate <= tight.best_hit_rate
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -74,6 +74,9 @@ def test_no_run_hits_more_than_the_bound(seed: int) -> None:
     case = plain_case(seed)
     report = estimate(case.workflows[0], case.topology, plan=case.plans[0], spread=case.spread)
     assert report.hit_rate <= report.best_hit_rate + 1e-9
+    for hits in (report.min_hits, report.lru_hits):
+        assert hits.rate <= report.best_hit_rate + 1e-9
+        assert (hits.taken_bytes, hits.overfull_bytes) == (report.read_bytes, 0)
 
 
 def test_what_cannot_end_says_why() -> None:

@@ -82,7 +82,7 @@ class ListedFaults(Faults):
 class ListedSizes(Spread):
     actual: dict[str, int] = field(default_factory=dict)
 
-    def size_bytes(self, expected: int, run: str, lfn: str) -> int:
+    def size_bytes(self, expected: int, run: str, lfn: str, own: float = 1.0) -> int:
         return self.actual.get(lfn, expected)
 
 

@@ -116,3 +116,17 @@ def test_unlimited_links_take_no_time() -> None:
     links.start(1.0, ("anything",), 10**15, "flow")
     assert links.next_at() == 1.0
     assert links.take_ended(1.0) == ["flow"]
+
+
+def test_a_link_is_busy_for_what_passed_it() -> None:
+    """100 bytes, half of 60 that are called off when they and the rest have shared the link, and nothing of what is still under way."""
+    links = Links({"wan": 10.0, "disk": 100.0, "idle": 1.0})
+    links.start(0.0, ("wan", "disk"), 100, "one")
+    other = links.start(0.0, ("wan", "disk"), 60, "two")
+    links.stop(6.0, other)
+    assert links.next_at() == 13
+    assert links.take_ended(13.0) == ["one"]
+    links.start(13.0, ("wan", "disk"), 60, "three")
+    links.next_at()
+    links.take_ended(14.0)
+    assert links.busy_s() == pytest.approx({"wan": 13.0, "disk": 1.3, "idle": 0.0})

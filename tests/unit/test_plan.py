@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stager.model.errors import InvalidInput, Refused
 from stager.model.files import Destination, File, FileKind, Location, Source
-from stager.model.profile import Profile
+from stager.model.profile import FileProfile, Profile, Quantity
 from stager.model.topology import Node, OriginLink, Topology, embedded
 from stager.model.workflow import IoHint, Job, JobInput, JobOutput, Origin, OriginKind, Workflow, graph_of
 from stager.planning.access import COPY_BYTES_MAX
@@ -236,17 +236,29 @@ def test_sizes_follow_their_basis() -> None:
     workflow = workflow_of(
         files, jobs, hints={"told": IoHint("told", compute_s=4, output_bytes=12), "known": IoHint("known", compute_s=99)}
     )
-    profiles = {"known": Profile("known", compute_s=2.5, output_bytes=1000, output_bytes_by_pattern=(("*.fits", 600),), samples=3)}
+    fits = FileProfile("seen.fits", Quantity(1, 1), Quantity(500, 600, spread=1.2))
+    known = Profile(
+        "known", wall_s=Quantity(2.5, 9.0, spread=2.0), output_bytes=Quantity(800, 1000, spread=1.5), outputs={"seen.fits": fits}
+    )
+    profiles = {"known": known}
     plan = make_plan(workflow, embedded(LARGE), profiles)
     sizes = {entry.lfn: (entry.size_bytes, entry.size_basis) for entry in plan.files}
     assert sizes["x"] == (6 * 10**6, Basis.MEASURED)
     assert sizes["declared"] == (7, Basis.DECLARED)
     assert sizes["seen.fits"] == (600, Basis.PROFILE)
     assert sizes["other"] == (1000 - 7 - 600, Basis.PROFILE)
+    likely = {entry.lfn: (entry.expected_bytes, entry.size_spread) for entry in plan.files}
+    assert likely["seen.fits"] == (500, 1.2) and likely["other"] == (800 - 7 - 500, 1.5) and likely["declared"] == (7, None)
+    assert likely["x"] == (6 * 10**6, 1.0)
     assert sizes["guess_a"] == sizes["guess_b"] == (3 * 10**6, Basis.DEFAULT)
     assert sizes["hinted"] == (12, Basis.DECLARED)
     compute = {entry.job: (entry.compute_s, entry.compute_basis) for entry in plan.jobs}
     assert compute == {"one": (2.5, Basis.PROFILE), "two": (1.0, Basis.DEFAULT), "three": (4, Basis.DECLARED)}
+    assert {entry.job: (entry.compute_spread, entry.reserve_basis) for entry in plan.jobs} == {
+        "one": (2.0, Basis.PROFILE),
+        "two": (None, Basis.DEFAULT),
+        "three": (None, Basis.DECLARED),
+    }
     assert any("2 outputs are guesses" in note for note in plan.notes)
 
 
@@ -299,8 +311,8 @@ def test_json_gives_the_plan_back(workflow: Workflow) -> None:
 
 def test_json_of_other_formats_and_versions_is_refused_by_name() -> None:
     text = to_json(make_plan(diamond(), embedded(LARGE)))
-    with pytest.raises(InvalidInput, match="version 2, this stager knows up to 1"):
-        from_json(text.replace('"version": 1', '"version": 2'))
+    with pytest.raises(InvalidInput, match="version 3, this stager knows up to 2"):
+        from_json(text.replace('"version": 2', '"version": 3'))
     for broken in ("{", "[]", '{"format": "other"}', text.replace('"lfn"', '"fln"', 1)):
         with pytest.raises(InvalidInput, match="plan.json is not a"):
             from_json(broken, "plan.json")

@@ -1,10 +1,9 @@
-"""Topologies and profiles as values."""
+"""Topologies as values."""
 
 from __future__ import annotations
 
 import pytest
 
-from stager.model.profile import Profile
 from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, Node, OriginLink, Topology, embedded
 
 
@@ -25,8 +24,3 @@ def test_a_topology_needs_nodes_with_ids_of_their_own() -> None:
         Topology(())
     with pytest.raises(ValueError, match="same id"):
         Topology((Node("a", 1), Node("a", 2)))
-
-
-def test_profile_sizes_by_first_matching_pattern() -> None:
-    profile = Profile("p", output_bytes_by_pattern=(("a*.fits", 1), ("*.fits", 2)))
-    assert [profile.bytes_of(lfn) for lfn in ("ab.fits", "b.fits", "b.txt")] == [1, 2, None]

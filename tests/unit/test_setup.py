@@ -17,7 +17,7 @@ GCC_WITHOUT_LIBC = "exit 1"
 PYTHON_WITHOUT_VENV = f'case "$*" in *ensurepip*) exit 1 ;; esac\nexec {sys.executable} "$@"'
 
 
-def setup(place: Path, **programs: str) -> str:
+def setup(place: Path, level: str = "run", **programs: str) -> str:
     """What it says when these scripts are all that the machine has besides the stock."""
     tools = place / "bin"
     tools.mkdir()
@@ -29,7 +29,7 @@ def setup(place: Path, **programs: str) -> str:
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
     env = {"PATH": str(tools), "HOME": str(place), "VENV": str(place / "venv"), "TMPDIR": str(place), "LANG": os.environ.get("LANG", "C")}
-    command = [str(tools / "bash"), str(PROJECT / "scripts" / "setup.sh"), "run"]
+    command = [str(tools / "bash"), str(PROJECT / "scripts" / "setup.sh"), level]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and [path.name for path in place.iterdir()] == ["bin"], f"something was made: {done.stderr}"
     return done.stderr
@@ -47,3 +47,8 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path, version: str | None
 def test_a_machine_that_can_link_is_not_told_of_a_compiler(tmp_path: Path) -> None:
     said = setup(tmp_path, cc="exit 0", python3=PYTHON_WITHOUT_VENV)
     assert "python3-venv" in said and "gcc" not in said
+
+
+def test_the_rendering_says_what_it_lacks_before_anything_is_built(tmp_path: Path) -> None:
+    said = setup(tmp_path, level="povray", cc=GCC_WITHOUT_LIBC, python3=PYTHON_WITHOUT_VENV)
+    assert "apt-get install povray povray-examples" in said and "gcc" not in said

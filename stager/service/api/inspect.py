@@ -13,6 +13,7 @@ from stager.model.errors import InvalidInput, Refused
 from stager.scheduler.ledger import ledger_of
 from stager.scheduler.states import RunState
 from stager.service.app import Scheduler
+from stager.service.history import history_of
 from stager.service.rates import under_way
 from stager.service.story import Step, progress_event, story
 from stager.service.views import job_view, ledger_entry, losses, problems_of, run_info, run_status, run_sums
@@ -119,6 +120,13 @@ def add_stories(router: APIRouter, scheduler: Scheduler) -> None:
         file_id = entry.file_ids[lfn] if lfn else ""
         lines = await asyncio.to_thread(lambda: list(story(scheduler.journal.read_beside(), run, file_id, job or "")))
         return wire.Explanation(subject=lfn or job or "", lines=lines)
+
+    @router.get("/runs/{run}/history")
+    async def history(run: str) -> wire.RunHistory:
+        entry = await scheduler.ask(lambda: scheduler.desk.known(run))
+        if entry.state is not RunState.FINISHED:
+            raise Refused(f"run {run} has not finished yet", code="run_active", subject=run)
+        return await asyncio.to_thread(lambda: history_of(scheduler.journal.read_beside(), run))
 
     @router.get("/runs/{run}/events")
     async def events(run: str, after: int = 0, wait_s: float = 20.0) -> wire.ProgressPage:

@@ -1,0 +1,102 @@
+"""`stager cost-estimate FILE`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stager.adapters.plots import plot_choices
+from stager.cli.estimates import choices_json, print_choices
+from stager.cli.options import json_option, output_origin_option, prices_option, print_json, settings_of, spill_option, state_dir_option
+from stager.cli.prepare import read_only, require_spill
+from stager.cli.prices import table_of
+from stager.model.cluster import Cluster, ComputeNodes, IoNodes
+from stager.model.errors import Refused
+from stager.model.prices import prices_for
+from stager.readers.topology import read_topology
+from stager.service.choices import Question, ask, draws_for
+from stager.service.profiles import load_profiles
+from stager.service.settings import Settings
+
+IO_NODES_MAX = 10_000
+
+
+class Counts(click.ParamType):
+    """`0,1,2,4`: in ascending order, each once."""
+
+    name = "counts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        words = [word.strip() for word in str(value).split(",")]
+        if not all(word.isdigit() and int(word) <= IO_NODES_MAX for word in words):
+            self.fail(f"{value!r} is not a list of numbers of I/O nodes; write as in 0,1,2,4 (0: none)", param, ctx)
+        return tuple(sorted({int(word) for word in words}))
+
+
+@click.command(
+    epilog="""\b
+Example:
+  stager cost-estimate workflow.yml
+  stager cost-estimate workflow.yml --topology cluster.yml --io-nodes 0,1,2,4,8
+  stager cost-estimate workflow.yml --prices mine.yml --plot choices.svg
+  stager cost-estimate workflow.yml --json"""
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--topology",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="compute nodes, I/O nodes, links (docs/formats/topology.md)",
+)
+@click.option("--io-nodes", type=Counts(), help="ask about so many, as in 0,1,2,4; 0: jobs read and write at the origins")
+@prices_option
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="draw the choices there (.svg, .png or .pdf)")
+@click.option("--draws", type=click.IntRange(0, 1000), help="live through each choice so many times more, with other luck")
+@click.option("--seed", type=click.IntRange(1), default=1, show_default=True, help="of the first draw")
+@spill_option
+@output_origin_option
+@state_dir_option
+@json_option
+def command(
+    file: Path,
+    topology: Path | None,
+    io_nodes: tuple[int, ...] | None,
+    prices: Path | None,
+    plot: Path | None,
+    draws: int | None,
+    seed: int,
+    spill: str | None,
+    output_origin: str | None,
+    state_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Say what a run of FILE would take and cost, for each number of I/O nodes, before anything is started. The scheduler of real runs
+    lives through each choice in a simulated world.
+    """
+    settings = settings_of(state_dir)
+    workflow = read_only(settings, file, output_origin)
+    require_spill(workflow, spill)
+    cluster = read_topology(topology) if topology is not None else cluster_here(settings)
+    table = table_of(prices)
+    paid = prices_for(table, cluster.compute.instance, cluster.io.instance, cluster.region)
+    draws = draws_for(len(workflow.jobs)) if draws is None else draws
+    question = Question(workflow, cluster, paid, load_profiles(settings), spill, draws, seed)
+    choices = ask(question, io_nodes or (0, *([cluster.io.nodes] if cluster.io.nodes else [])), len(os.sched_getaffinity(0)))
+    if as_json:
+        print_json(choices_json(question, table, choices))
+    else:
+        print_choices(question, table, choices)
+    if plot is not None:
+        plot_choices(choices, paid.currency, f"{workflow.name}: {len(workflow.jobs)} jobs", plot)
+        click.echo(f"plot: {plot}", err=as_json)
+    if not any(choice.expected is not None for choice in choices):
+        raise Refused(f"none of the choices can be done: {choices[0].message}", code="no_choice")
+
+
+def cluster_here(settings: Settings) -> Cluster:
+    """Where nobody says: one compute node like this machine, one I/O node beside it with as much room as this machine's."""
+    compute = ComputeNodes(1, settings.cores, settings.memory_bytes)
+    return replace(Cluster(), compute=compute, io=IoNodes(capacity_bytes=settings.capacity_bytes))

@@ -1,0 +1,164 @@
+"""Choices as a table for people and as JSON for programs. One rule: both show the same figures; a figure that was assumed says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stager.adapters.plots import LINES, label_of
+from stager.cli.tables import console, print_table
+from stager.model.prices import PriceTable
+from stager.model.units import format_duration, format_size
+from stager.service.choices import Choice, Lived, Question
+
+COLUMNS = (
+    ("I/O nodes", "right"),
+    ("makespan", "right"),
+    ("compute h", "right"),
+    ("I/O h", "right"),
+    ("requests", "right"),
+    ("egress", "right"),
+    ("storage", "right"),
+    ("total", "right"),
+    ("hit rate", "right"),
+    ("WAN", "right"),
+    ("", "left"),
+)
+
+
+def money(amount: float) -> str:
+    """Cents where there are some, else as many places as it takes to see something."""
+    return f"{amount:.2f}" if amount >= 0.1 or amount == 0 else f"{amount:.2g}" if amount >= 1e-4 else f"{amount:.1e}"
+
+
+def print_choices(question: Question, table: PriceTable, choices: Sequence[Choice]) -> None:
+    out, workflow, cluster = console(), question.workflow, question.cluster
+    compute, io = cluster.compute, cluster.io
+    out.print(f"workflow {workflow.name!r}: {len(workflow.jobs)} jobs, {len(workflow.files)} files", markup=False)
+    place = "on them" if io.on_compute_nodes else f"{io.instance} at {question.prices.io.per_hour:g} an hour"
+    assumed = " (assumed; say it with --topology)" if cluster.assumed else ""
+    out.print(
+        f"compute nodes: {compute.nodes} {compute.instance} of {compute.cores} cores at {question.prices.compute.per_hour:g} an hour; "
+        f"I/O nodes: {place}, {format_size(io.capacity_bytes)} of cache{assumed}",
+        markup=False,
+    )
+    out.print(f"prices: {table.origin} of {table.date}, in {table.currency}", markup=False)
+    out.print()
+    print_table(COLUMNS, [choice_row(choice) for choice in choices])
+    for choice in choices:
+        if choice.expected is None:
+            out.print(f"{label_of(choice)}: {choice.outcome}: {choice.message}", markup=False)
+    if any(choice.expected is not None for choice in choices):
+        out.print()
+        print_where(choices)
+        print_sureness(question, choices)
+    for choice in choices:
+        for note in choice.notes:
+            out.print(f"note: {label_of(choice)}: {note}", markup=False)
+    for name in question.prices.missing:
+        out.print(f"note: no price of {name} in {question.prices.compute.region}: left out", markup=False)
+
+
+def choice_row(choice: Choice) -> list[str]:
+    name = str(choice.io_nodes) if choice.io_nodes else "direct"
+    life = choice.expected
+    if life is None:
+        return [name, choice.outcome, *[""] * (len(COLUMNS) - 2)]
+    bill = life.bill
+    return [
+        name,
+        format_duration(life.usage.wall_s),
+        f"{life.compute_node_hours:.3g}",
+        f"{life.io_node_hours:.3g}",
+        f"{life.usage.reads + life.usage.writes:,}",
+        money(bill.egress),
+        money(bill.storage),
+        money(bill.total),
+        f"{life.hit_rate:.0%}" if choice.io_nodes else "",
+        format_size(life.wan_bytes),
+        marks(choice),
+    ]
+
+
+def marks(choice: Choice) -> str:
+    words = [word for word, holds in (("cheapest", choice.cheapest), ("fastest", choice.fastest)) if holds]
+    return ("* " if choice.front else "  ") + ", ".join(words)
+
+
+def print_where(choices: Sequence[Choice]) -> None:
+    """The shares of the total, by line; `*` above: on the Pareto front."""
+    out = console()
+    out.print("* nothing here is faster without being dearer, or cheaper without being slower", markup=False)
+    for choice in choices:
+        if choice.expected is not None and choice.expected.bill.total > 0:
+            total = choice.expected.bill.total
+            parts = [f"{LINES[name]} {part / total:.0%}" for name, part in choice.expected.bill.lines() if part >= total / 200]
+            out.print(f"where the money goes, {label_of(choice)}: {', '.join(parts)}", markup=False)
+
+
+def print_sureness(question: Question, choices: Sequence[Choice]) -> None:
+    out = console()
+    if not question.draws:
+        out.print("how sure: nothing was drawn; --draws 10 lives through each choice ten times more, with other luck", markup=False)
+        return
+    out.print(f"how sure: lowest to highest of {question.draws} more draws, by what each number rests on", markup=False)
+    for choice in choices:
+        if choice.expected is not None:
+            (low, high), (little, much) = choice.wall_s_range, choice.total_range
+            out.print(
+                f"  {label_of(choice)}: {format_duration(low)} to {format_duration(high)}, {money(little)} to {money(much)}", markup=False
+            )
+    if question.cluster.assumed:
+        out.print("  the rates of the links are assumed (50 MB/s, by a factor of two): a topology file says them", markup=False)
+
+
+def choices_json(question: Question, table: PriceTable, choices: Sequence[Choice]) -> dict[str, Any]:
+    cluster = question.cluster
+    return {
+        "workflow": question.workflow.name,
+        "jobs": len(question.workflow.jobs),
+        "compute_nodes": cluster.compute.nodes,
+        "instance": cluster.compute.instance,
+        "io_instance": cluster.io.instance,
+        "assumed": cluster.assumed,
+        "prices": {"origin": table.origin, "date": table.date, "currency": table.currency, "missing": list(question.prices.missing)},
+        "draws": question.draws,
+        "seed": question.seed,
+        "choices": [choice_json(choice) for choice in choices],
+    }
+
+
+def choice_json(choice: Choice) -> dict[str, Any]:
+    head = {"io_nodes": choice.io_nodes, "outcome": choice.outcome, "message": choice.message, "notes": list(choice.notes)}
+    return head if choice.expected is None else head | life_json(choice.expected) | ranges_json(choice)
+
+
+def life_json(life: Lived) -> dict[str, Any]:
+    usage = life.usage
+    return {
+        "makespan_s": round(usage.wall_s, 6),
+        "compute_node_hours": round(life.compute_node_hours, 9),
+        "io_node_hours": round(life.io_node_hours, 9),
+        "reads": usage.reads,
+        "writes": usage.writes,
+        "egress_bytes": usage.egress_bytes,
+        "hit_rate": round(life.hit_rate, 9),
+        "best_hit_rate": round(life.best_hit_rate, 9),
+        "fetched_bytes": life.fetched_bytes,
+        "uploaded_bytes": life.uploaded_bytes,
+        "readback_bytes": life.readback_bytes,
+        "wan_bytes": life.wan_bytes,
+        "money": {name: round(part, 9) for name, part in life.bill.lines()},
+        "total": round(life.bill.total, 9),
+    }
+
+
+def ranges_json(choice: Choice) -> dict[str, Any]:
+    return {
+        "makespan_s_range": [round(value, 6) for value in choice.wall_s_range],
+        "total_range": [round(value, 9) for value in choice.total_range],
+        "wan_bytes_range": list(choice.wan_bytes_range),
+        "cheapest": choice.cheapest,
+        "fastest": choice.fastest,
+        "front": choice.front,
+    }

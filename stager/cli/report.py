@@ -1,0 +1,97 @@
+"""`stager report [RUN]`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stager import wire
+from stager.cli.estimates import money
+from stager.cli.options import RunName, json_option, prices_option, print_json, state_dir_option
+from stager.cli.prices import table_of
+from stager.cli.reach import find_run, reach
+from stager.cli.run_page import page_of
+from stager.cli.tables import print_table
+from stager.model.prices import PriceTable, prices_for
+from stager.model.units import format_duration, format_size
+from stager.readers.topology import read_topology
+from stager.service.comparison import Line, cluster_of, compare
+
+
+@click.command(
+    epilog="""\b
+Example:
+  stager report
+  stager report montage-3f2a --html montage.html
+  stager report montage-3f2a --topology cluster.yml --prices mine.yml --json"""
+)
+@click.argument("run", required=False, type=RunName())
+@click.option(
+    "--topology",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="instance types and links to estimate with (docs/formats/topology.md); default: links as assumed",
+)
+@prices_option
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="write a page that needs nothing else: timeline, cache, cost")
+@state_dir_option
+@json_option
+def command(run: str | None, topology: Path | None, prices: Path | None, html: Path | None, state_dir: Path | None, as_json: bool) -> None:
+    """Set what was foretold of RUN (default: the newest) beside what came, line by line. The run must be over; the estimate is made from
+    the plan it was submitted with.
+    """
+    given, table = read_topology(topology) if topology is not None else None, table_of(prices)
+    with reach(state_dir) as client:
+        asked = find_run(client, run)
+        summary, history, workflow, plan = asked.summary(), asked.history(), asked.workflow(), asked.plan()
+    cluster = cluster_of(history, given)
+    paid = prices_for(table, cluster.compute.instance, cluster.io.instance, cluster.region)
+    lines = compare(workflow, plan, summary, history, cluster, paid)
+    if html is not None:
+        rows = [(line.name, *cells(line)) for line in lines]
+        html.write_text(page_of(summary, history, rows, table.currency), encoding="utf-8")
+    if as_json:
+        print_json(report_json(summary, history, lines, table))
+        return
+    click.echo(f"run {summary.run} ({summary.workflow}): {summary.outcome}")
+    columns = [("", "left"), ("estimated", "right"), ("actual", "right"), ("off by", "right")]
+    print_table(columns, [(line.name, *cells(line)) for line in lines])
+    belady, best = share(history.belady_hit_rate), share(history.best_hit_rate)
+    click.echo(f"a cache that knows the future would hit {belady} by Belady's rule, and none more than {best}")
+    click.echo(f"money in {table.currency} by {table.origin} of {table.date}, for {cluster.compute.nodes} {cluster.compute.instance}")
+    if html is not None:
+        click.echo(f"page: {html}")
+
+
+def cells(line: Line) -> tuple[str, str, str]:
+    off = line.off
+    return (
+        value(line.kind, line.estimated),
+        value(line.kind, line.actual),
+        "" if off is None else f"{off:+.1%}" if abs(off) >= 0.0005 else "0.0%",
+    )
+
+
+def value(kind: str, amount: float | None) -> str:
+    if amount is None:
+        return "—"
+    tell = {"seconds": format_duration, "bytes": format_size, "money": money, "share": share, "count": lambda count: f"{count:,.0f}"}
+    return tell.get(kind, lambda hours: f"{hours:.3g}")(amount)
+
+
+def share(amount: float | None) -> str:
+    return "—" if amount is None else f"{amount:.1%}"
+
+
+def report_json(summary: wire.RunSummary, history: wire.RunHistory, lines: list[Line], table: PriceTable) -> dict[str, Any]:
+    return {
+        "run": summary.run,
+        "outcome": summary.outcome,
+        "lines": [
+            {"name": line.name, "kind": line.kind, "estimated": line.estimated, "actual": line.actual, "off": line.off} for line in lines
+        ],
+        "belady_hit_rate": history.belady_hit_rate,
+        "best_hit_rate": history.best_hit_rate,
+        "prices": {"origin": table.origin, "date": table.date, "currency": table.currency},
+    }

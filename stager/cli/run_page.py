@@ -1,0 +1,158 @@
+"""One page of HTML about a run that is over: it loads nothing and runs no script, so it can be mailed and kept.
+
+One rule: every text of a user is escaped; the same values make the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from html import escape
+
+from stager import wire
+from stager.model.units import format_duration, format_size
+from stager.service.comparison import hit_rate_of
+
+WIDTH, MARGIN, LANE, CHART = 1000, 64, 9, 130
+SPANS_MAX = 4_000
+COLOURS = ("#4477aa", "#ccbb44", "#228833", "#aa3377", "#66ccee", "#ee6677", "#bbbbbb")
+STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; color: #222; margin: 2rem auto; max-width: 1064px; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+table { border-collapse: collapse; } td, th { padding: .2rem 1.2rem .2rem 0; text-align: right; border-bottom: 1px solid #eee; }
+td:first-child, th:first-child { text-align: left; } tr.total td { font-weight: 600; }
+svg { width: 100%; height: auto; display: block; } svg text { font: 11px system-ui, sans-serif; fill: #555; }
+.key { display: inline-block; width: .8em; height: .8em; margin: 0 .3em 0 1em; } .off { color: #b3261e; }
+"""
+
+
+def page_of(summary: wire.RunSummary, history: wire.RunHistory, rows: Sequence[tuple[str, str, str, str]], currency: str) -> str:
+    """`rows`: name, estimated, actual, off by."""
+    title = f"run {summary.run}: {summary.outcome} after {format_duration(summary.wall_s)}"
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        f"<p>{escape(summary.workflow)}: {summary.jobs_done} of {summary.jobs_total} jobs done, {summary.attempts} attempts, "
+        f"{summary.finals_durable} of {summary.finals_total} finals durable</p>",
+        "<h2>Estimate against actual</h2>",
+        table_of(rows, currency),
+        "<h2>Timeline</h2>",
+        timeline(history, summary.wall_s),
+        "<h2>Bytes on the I/O nodes</h2>",
+        occupancy(history, summary.wall_s),
+        "<h2>Hit rate</h2>",
+        hits(summary, history),
+    ]
+    head = f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style></head>'
+    return f"{head}\n<body>\n" + "\n".join(parts) + "\n</body></html>\n"
+
+
+def table_of(rows: Sequence[tuple[str, str, str, str]], currency: str) -> str:
+    body = "\n".join(
+        f"<tr{' class=total' if row[0].endswith('in total') else ''}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in rows
+    )
+    return f"<table><tr><th>money in {escape(currency)}</th><th>estimated</th><th>actual</th><th>off by</th></tr>\n{body}</table>"
+
+
+def at(seconds: float, wall_s: float) -> float:
+    """Where a time stands from left to right."""
+    return MARGIN + (WIDTH - MARGIN) * min(1.0, max(0.0, seconds / wall_s if wall_s > 0 else 0.0))
+
+
+def lanes(spans: Sequence[tuple[float, float]]) -> list[int]:
+    """The lowest row that is free for each of the spans, which ascend by their begin."""
+    free: list[int] = []
+    busy: list[tuple[float, int]] = []
+    found, made = [], 0
+    for begin, end in spans:
+        while busy and busy[0][0] <= begin:
+            heappush(free, heappop(busy)[1])
+        lane = heappop(free) if free else made
+        made = max(made, lane + 1)
+        heappush(busy, (end, lane))
+        found.append(lane)
+    return found
+
+
+def longest(spans: Sequence[tuple[float, float, str, str]]) -> list[tuple[float, float, str, str]]:
+    """As many as a picture can hold, by their begin."""
+    return sorted(sorted(spans, key=lambda span: span[0] - span[1])[:SPANS_MAX])
+
+
+def timeline(history: wire.RunHistory, wall_s: float) -> str:
+    """Jobs by type, then what was fetched and uploaded: a bar each, as many rows as went on at once."""
+    types = list(dict.fromkeys(span.job_type for span in sorted(history.attempts, key=lambda span: span.begun_s)))
+    colour_of = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(types)}
+    groups = [
+        ("jobs", [(s.begun_s, s.ended_s, colour_of[s.job_type], f"{s.job}: {s.outcome}") for s in history.attempts]),
+        (
+            "fetches",
+            [(s.begun_s, s.ended_s, "#999999", f"{s.lfn}: {format_size(s.size_bytes)}") for s in history.moves if s.direction == "fetch"],
+        ),
+        (
+            "uploads",
+            [(s.begun_s, s.ended_s, "#222255", f"{s.lfn}: {format_size(s.size_bytes)}") for s in history.moves if s.direction == "upload"],
+        ),
+    ]
+    shapes, top = [], 4
+    for name, spans in groups:
+        shown = longest(spans)
+        rows = lanes([(begin, end) for begin, end, _, _ in shown])
+        shapes.append(f'<text x="0" y="{top + 10}">{name}</text>')
+        for (begin, end, colour, text), row in zip(shown, rows, strict=True):
+            left, width = at(begin, wall_s), max(0.6, at(end, wall_s) - at(begin, wall_s))
+            words = escape(f"{text}, {format_duration(begin)} to {format_duration(end)}")
+            place = f'x="{left:.1f}" y="{top + row * LANE}" width="{width:.1f}" height="{LANE - 2}"'
+            shapes.append(f'<rect {place} fill="{colour}"><title>{words}</title></rect>')
+        top += (max(rows, default=0) + 1) * LANE + 10
+    keys = "".join(f'<span class="key" style="background:{colour_of[name]}"></span>{escape(name)}' for name in types[: len(COLOURS)])
+    left_out = sum(max(0, len(spans) - SPANS_MAX) for _, spans in groups)
+    note = f"<p>{left_out} of the shortest are not drawn.</p>" if left_out else ""
+    return f'<p>{keys}</p>{note}<svg viewBox="0 0 {WIDTH} {top + 18}">{"".join(shapes)}{axis(top + 12, wall_s)}</svg>'
+
+
+def axis(top: float, wall_s: float) -> str:
+    ends = ((0.0, "start"), (wall_s / 2, "middle"), (wall_s, "end"))
+    return "".join(f'<text x="{at(s, wall_s):.0f}" y="{top:.0f}" text-anchor="{anchor}">{format_duration(s)}</text>' for s, anchor in ends)
+
+
+def occupancy(history: wire.RunHistory, wall_s: float) -> str:
+    """A step for each change, below the line of the capacity where that is near."""
+    highest = max([size for _, size in history.occupancy], default=0)
+    ceiling = max(1, history.capacity_bytes if highest * 4 > history.capacity_bytes else highest * 1.1)
+
+    def height(size: float) -> float:
+        return CHART - (CHART - 14) * size / ceiling
+
+    points, before = [f"{MARGIN},{CHART}"], 0
+    for seconds, size in history.occupancy:
+        points += [f"{at(seconds, wall_s):.1f},{height(before):.1f}", f"{at(seconds, wall_s):.1f},{height(size):.1f}"]
+        before = size
+    points += [f"{WIDTH},{height(before):.1f}", f"{WIDTH},{CHART}"]
+    label = f'<text x="0" y="{height(highest) + 4:.0f}">{format_size(highest)}</text>'
+    full = ""
+    if ceiling == history.capacity_bytes:
+        full = f'<line x1="{MARGIN}" x2="{WIDTH}" y1="14" y2="14" stroke="#ee6677" stroke-dasharray="5 4"/>'
+        full += f'<text x="{WIDTH}" y="10" text-anchor="end">capacity</text>'
+    text = f"<p>At most {format_size(highest)} of {format_size(history.capacity_bytes)}.</p>"
+    shape = f'<polygon points="{" ".join(points)}" fill="#66ccee"/>'
+    return f'{text}<svg viewBox="0 0 {WIDTH} {CHART + 20}">{shape}{full}{label}{axis(CHART + 14, wall_s)}</svg>'
+
+
+def hits(summary: wire.RunSummary, history: wire.RunHistory) -> str:
+    """Three bars: ours, Belady's rule, the bound."""
+    rates = (
+        ("this run", hit_rate_of(summary), "#4477aa"),
+        ("Belady's rule, same reads", history.belady_hit_rate, "#bbbbbb"),
+        ("no cache can do more", history.best_hit_rate, "#dddddd"),
+    )
+    known = [(name, rate, colour) for name, rate, colour in rates if rate is not None]
+    if not summary.staged_bytes:
+        return "<p>Nothing was read through the I/O nodes.</p>"
+    shapes = []
+    for row, (name, rate, colour) in enumerate(known):
+        top = row * 26 + 4
+        shapes.append(f'<text x="0" y="{top + 14}">{escape(name)}</text>')
+        shapes.append(f'<rect x="170" y="{top}" width="{700 * rate:.1f}" height="18" fill="{colour}"/>')
+        shapes.append(f'<text x="{178 + 700 * rate:.0f}" y="{top + 14}">{rate:.1%}</text>')
+    return f'<svg viewBox="0 0 {WIDTH} {len(known) * 26 + 8}">{"".join(shapes)}</svg>'

@@ -1,0 +1,182 @@
+"""`stager simulate FILE`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stager.cli.exits import Exit
+from stager.cli.options import (
+    Duration,
+    Rate,
+    Size,
+    json_option,
+    output_origin_option,
+    print_json,
+    settings_of,
+    spill_option,
+    state_dir_option,
+)
+from stager.cli.prepare import read_only, require_spill
+from stager.cli.simulated import answer_json, print_answers
+from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_LATENCY_S, DEFAULT_WAN_BYTES_PER_S, Node, OriginLink, Topology
+from stager.model.units import format_size
+from stager.model.workflow import Workflow
+from stager.planning.policy import Policy
+from stager.scheduler.commands import RunOutcome
+from stager.service.profiles import load_profiles
+from stager.whatif import Question, Subject, ask
+
+WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
+
+class PolicyChoice(click.ParamType):
+    """`default`, or `lookahead=off,fetches_ahead_max=8`."""
+
+    name = "policy"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Policy]:
+        policy = Policy()
+        known = {field.name: getattr(policy, field.name) for field in fields(Policy)}
+        for knob in () if value == "default" else str(value).split(","):
+            name, _, text = (word.strip() for word in knob.partition("="))
+            if name not in known:
+                self.fail(f"there is no {name!r}; a policy is 'default' or NAME=VALUE with a NAME of {', '.join(known)}", param, ctx)
+            try:
+                setting = WORDS[text.lower()] if isinstance(known[name], bool) else type(known[name])(text)
+            except (KeyError, ValueError):
+                wanted = "on or off" if isinstance(known[name], bool) else "a number"
+                self.fail(f"{name}={text}: write {wanted}, as in {name}={shown(known[name])}", param, ctx)
+            policy = replace(policy, **{name: setting})
+        return str(value), policy
+
+
+def shown(setting: Any) -> str:
+    return {True: "on", False: "off"}[setting] if isinstance(setting, bool) else str(setting)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One row: what it is, and what of it is asked for."""
+
+    nodes: int = 1
+    cores: int = 1
+    capacity: int = 0
+    wan: float = DEFAULT_WAN_BYTES_PER_S
+    latency: float = DEFAULT_LATENCY_S
+    disk: float = DEFAULT_DISK_BYTES_PER_S
+    network: float | None = None
+    policy: tuple[str, Policy] = ("default", Policy())
+    failures: int | None = None
+
+
+def many(name: str, kind: click.ParamType, text: str) -> Any:
+    return click.option(f"--{name}", name, type=kind, multiple=True, help=text)
+
+
+@click.command(
+    epilog="""\b
+Example:
+  stager simulate montage.json --capacity '2 GB' --wan '20 MB/s'
+  stager simulate workflow.yml --nodes 1 --nodes 2 --nodes 4 --cores 8
+  stager simulate workflow.yml --policy default --policy lookahead=off --failures 1 --failures 2
+  stager simulate soykb.json --capacity '1 GB' --capacity '3 GB' --json | jq '.rows[].makespan_s'"""
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@many("nodes", click.IntRange(1, 1000), "I/O nodes, each with compute slots beside it; default: 1")
+@many("cores", click.IntRange(1), "cores of each node; default: all of this machine")
+@many("capacity", Size(), "space of each I/O node, as in '20 GB'; default: 80 % of what is free here")
+@many("wan", Rate(), f"rate to and from each origin, as in '1 Gbit/s'; default: {DEFAULT_WAN_BYTES_PER_S / 1e6:.0f} MB/s")
+@many("latency", Duration(), f"what each transfer pays before its first byte, as in '30 ms'; default: {DEFAULT_LATENCY_S * 1000:.0f} ms")
+@many("disk", Rate(), f"rate of each node's disk; default: {DEFAULT_DISK_BYTES_PER_S / 1e6:.0f} MB/s")
+@many("network", Rate(), "rate of each node's network, into it and out of it; default: as its disk")
+@many("policy", PolicyChoice(), "'default', or knobs as in 'lookahead=off,fetches_ahead_max=8'")
+@many("failures", click.INT, "a seed: nodes, origins, transfers, jobs and the scheduler fail as drawn from it; default: nothing fails")
+@click.option("--processes", type=click.IntRange(1), help="how many to use for several rows; default: one per core")
+@output_origin_option
+@spill_option
+@state_dir_option
+@json_option
+def command(
+    file: Path,
+    processes: int | None,
+    output_origin: str | None,
+    spill: str | None,
+    state_dir: Path | None,
+    as_json: bool,
+    **asked: tuple[Any, ...],
+) -> int:
+    """Run FILE, a workflow or a WfCommons record, in a simulated world by the scheduler that real runs use: how long it would take, how
+    far above the lower bound that is, and what holds it up. Nothing is started, nothing is moved.
+
+    An option that is given again asks again: one row for each combination.
+    """
+    settings = settings_of(state_dir)
+    workflow = read_only(settings, file, output_origin)
+    require_spill(workflow, spill)
+    usual = Choice(cores=settings.cores, capacity=settings.capacity_bytes)
+    names = [field.name for field in fields(Choice)]
+    choices = [Choice(*row) for row in product(*(asked[name] or (getattr(usual, name),) for name in names))]
+    questions = [Question(topology_of(workflow, choice), choice.policy[1], choice.failures) for choice in choices]
+    subject = Subject(workflow, load_profiles(settings), spill)
+    answers = list(ask(subject, questions, processes or os.cpu_count() or 1))
+    if as_json:
+        rows = [{**json_of(choice), **answer_json(answer)} for choice, answer in zip(choices, answers, strict=True)]
+        print_json({"workflow": workflow.name, "jobs": len(workflow.jobs), "files": len(workflow.files), "rows": rows})
+    else:
+        varied = [name for name in names if len(asked[name]) > 1]
+        title = f"workflow {workflow.name!r}: {len(workflow.jobs)} jobs, {len(workflow.files)} files"
+        fixed = ", ".join(f"{name} {words_of(choices[0])[name]}" for name in names if name not in varied)
+        print_answers([title, fixed], varied, [[words_of(choice)[name] for name in varied] for choice in choices], answers)
+    return exit_of([answer.outcome for answer in answers])
+
+
+def topology_of(workflow: Workflow, choice: Choice) -> Topology:
+    """All origins are reached alike."""
+    nodes = tuple(
+        Node(
+            f"node{number}", choice.capacity, choice.cores, disk_bytes_per_s=choice.disk, network_bytes_per_s=choice.network or choice.disk
+        )
+        for number in range(choice.nodes)
+    )
+    return Topology(nodes, tuple(OriginLink(name, choice.wan, choice.wan, choice.latency) for name in workflow.origins))
+
+
+def words_of(choice: Choice) -> dict[str, str]:
+    return {
+        "nodes": str(choice.nodes),
+        "cores": str(choice.cores),
+        "capacity": format_size(choice.capacity),
+        "wan": f"{format_size(choice.wan)}/s",
+        "latency": f"{choice.latency * 1000:g} ms",
+        "disk": f"{format_size(choice.disk)}/s",
+        "network": f"{format_size(choice.network or choice.disk)}/s",
+        "policy": choice.policy[0],
+        "failures": "none" if choice.failures is None else str(choice.failures),
+    }
+
+
+def json_of(choice: Choice) -> dict[str, Any]:
+    return {
+        "nodes": choice.nodes,
+        "cores": choice.cores,
+        "capacity_bytes": choice.capacity,
+        "wan_bytes_per_s": choice.wan,
+        "latency_s": choice.latency,
+        "disk_bytes_per_s": choice.disk,
+        "network_bytes_per_s": choice.network or choice.disk,
+        "policy": choice.policy[0],
+        "failures": choice.failures,
+    }
+
+
+def exit_of(outcomes: list[RunOutcome]) -> Exit:
+    """One way to run it is enough."""
+    if RunOutcome.SUCCEEDED in outcomes:
+        return Exit.OK
+    return Exit.REFUSED if all(outcome is RunOutcome.REFUSED for outcome in outcomes) else Exit.JOB_FAILED

@@ -1,0 +1,110 @@
+"""Compute nodes with any number of I/O nodes beside them, and their ways to origins: what an estimate is asked about.
+
+May know: topology, workflow. One rule: a cluster says what there is to choose from; a Topology is one choice of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import inf
+
+from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, Node, OriginLink, Topology
+from stager.model.workflow import OriginKind, Workflow
+
+DEFAULT_INSTANCE = "m6i.xlarge"
+ANY_ORIGIN = "*"
+
+
+class Charged(StrEnum):
+    """Which bytes leave a cloud whose egress somebody pays: those that nodes fetch, those that they upload."""
+
+    NONE = "none"
+    FETCH = "fetch"
+    UPLOAD = "upload"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeNodes:
+    nodes: int = 1
+    cores: int = 1
+    memory_bytes: int | None = None
+    network_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
+    instance: str = DEFAULT_INSTANCE
+
+
+@dataclass(frozen=True, slots=True)
+class IoNodes:
+    """`on_compute_nodes`: their programs run there, so that they cost nothing of their own and jobs link what they read."""
+
+    nodes: int = 1
+    capacity_bytes: int = 100 * 10**9
+    disk_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
+    network_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
+    instance: str = DEFAULT_INSTANCE
+    on_compute_nodes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WanLink:
+    """To one origin. The `direct` rates are what one compute node gets that reads and writes there by itself (S1: sshfs came to less than
+    20 MB/s reading and 80 MB/s writing); None: as much as the link gives. `charged` None: what the kind of origin makes likely.
+    """
+
+    link: OriginLink
+    direct_fetch_bytes_per_s: float | None = None
+    direct_upload_bytes_per_s: float | None = None
+    charged: Charged | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """`links` by the name of the origin; `*` stands for all that are not named. `assumed`: nobody said, so it is what is usual."""
+
+    compute: ComputeNodes = ComputeNodes()
+    io: IoNodes = IoNodes()
+    links: Mapping[str, WanLink] = field(default_factory=dict)
+    region: str = ""
+    assumed: bool = True
+
+    @property
+    def cores(self) -> int:
+        return self.compute.nodes * self.compute.cores
+
+    def wan(self, origin: str) -> WanLink:
+        known = self.links.get(origin) or self.links.get(ANY_ORIGIN)
+        return WanLink(OriginLink(origin)) if known is None else replace(known, link=replace(known.link, origin=origin))
+
+    def charged(self, workflow: Workflow, origin: str) -> Charged:
+        """A bucket is taken to lie in the nodes' own region, where nothing is charged; all else is outside, and what comes in is free."""
+        said = self.wan(origin).charged
+        if said is not None:
+            return said
+        return Charged.NONE if workflow.origins[origin].kind is OriginKind.S3 else Charged.UPLOAD
+
+    def cores_each(self, io_nodes: int) -> int:
+        """Jobs' cores that each I/O node serves: all alike, so a rest is left idle."""
+        return max(1, self.cores // io_nodes)
+
+    def topology(self, workflow: Workflow, io_nodes: int) -> Topology:
+        """With this many I/O nodes, at least one. Bytes between one and its jobs pass the narrowest of its disk, its network and the share
+        of the compute nodes' networks that it has.
+        """
+        compute, io = self.compute, self.io
+        network = inf if io.on_compute_nodes else min(io.network_bytes_per_s, compute.nodes * compute.network_bytes_per_s / io_nodes)
+        memory = None if compute.memory_bytes is None else compute.nodes * compute.memory_bytes // io_nodes
+        nodes = tuple(
+            Node(
+                id=f"node{number}",
+                capacity_bytes=io.capacity_bytes,
+                cores=self.cores_each(io_nodes),
+                memory_bytes=memory,
+                disk_bytes_per_s=min(io.disk_bytes_per_s, network),
+                network_bytes_per_s=io.network_bytes_per_s,
+                can_link=io.on_compute_nodes,
+            )
+            for number in range(io_nodes)
+        )
+        return Topology(nodes, tuple(self.wan(origin).link for origin in workflow.origins))

@@ -1,0 +1,125 @@
+"""Estimate against actual, line by line, of a run that is over.
+
+May know: the estimate, choices, wire. One rule: the estimate is made of the plan the run was submitted with and of nothing that was seen
+after; both sides are counted and billed by the same formulas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from stager import wire
+from stager.estimate import Traffic, estimate
+from stager.model.cluster import Cluster, IoNodes
+from stager.model.prices import ClusterPrices
+from stager.model.workflow import OriginKind, Workflow
+from stager.planning.cost import Usage, bill_of
+from stager.planning.plan import Plan
+from stager.planning.policy import Limits
+from stager.scheduler.commands import RunOutcome
+from stager.service.choices import Lived, Question, egress_of, requests_of, staged_life
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """`kind`: seconds, hours, bytes, count, share or money. `estimated` None: nothing was foretold of it."""
+
+    name: str
+    kind: str
+    estimated: float | None
+    actual: float | None
+
+    @property
+    def off(self) -> float | None:
+        """By which share the estimate was too high (above 0) or too low."""
+        if self.estimated is None or self.actual is None:
+            return None
+        if self.actual == 0:
+            return 0.0 if self.estimated == 0 else None
+        return self.estimated / self.actual - 1
+
+
+def cluster_of(history: wire.RunHistory, given: Cluster | None) -> Cluster:
+    """That the run ran on: nodes, cores and room as its journal has them, the rest as given. I/O nodes run on the compute nodes, as
+    `stager submit` starts them, unless a topology says otherwise.
+    """
+    count = max(1, len(history.nodes))
+    base = given or Cluster(io=IoNodes(on_compute_nodes=True))
+    compute = replace(base.compute, nodes=count, cores=history.cores, memory_bytes=history.memory_bytes)
+    return replace(base, compute=compute, io=replace(base.io, nodes=count, capacity_bytes=history.capacity_bytes // count))
+
+
+def compare(
+    workflow: Workflow, plan: Plan, summary: wire.RunSummary, history: wire.RunHistory, cluster: Cluster, prices: ClusterPrices
+) -> list[Line]:
+    """The estimate begins with empty nodes."""
+    question = Question(workflow, cluster, prices)
+    count = cluster.io.nodes
+    limits = Limits(cores=history.cores, memory_bytes=history.memory_bytes)
+    report = estimate(workflow, cluster.topology(workflow, count), limits=limits, plan=plan)
+    foretold = staged_life(question, count, report) if report.outcome is RunOutcome.SUCCEEDED else None
+    lived = actual_life(question, summary, history)
+    job_s = sum(span.ended_s - span.begun_s for span in history.attempts)
+    return [*figures(foretold, lived, sum(entry.compute_s for entry in plan.jobs), job_s, summary), *bills(foretold, lived)]
+
+
+def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunHistory) -> Lived:
+    workflow, cluster = question.workflow, question.cluster
+    by_origin = {name: Traffic(name) for name in workflow.origins}
+    for span in history.moves:
+        traffic = by_origin[span.origin]
+        (traffic.fetched if span.direction == "fetch" else traffic.uploaded)(span.size_bytes)
+    traffic = list(by_origin.values())
+    reads, writes = requests_of(workflow, traffic)
+    # What is read back where it was written, in a directory, crosses no WAN.
+    away = [name for name, origin in workflow.origins.items() if origin.kind in (OriginKind.SFTP, OriginKind.SSHFS)]
+    usage = Usage(
+        wall_s=max(0.0, summary.wall_s - summary.interrupted_s),
+        compute_nodes=cluster.compute.nodes,
+        io_nodes=0 if cluster.io.on_compute_nodes else cluster.io.nodes,
+        reads=reads,
+        writes=writes,
+        egress_bytes=egress_of(cluster, workflow, traffic),
+        volume_bytes=cluster.io.nodes * cluster.io.capacity_bytes,
+    )
+    return Lived(
+        usage=usage,
+        bill=bill_of(usage, question.prices),
+        hit_rate=hit_rate_of(summary),
+        best_hit_rate=history.best_hit_rate if history.best_hit_rate is not None else 1.0,
+        fetched_bytes=sum(entry.fetched_bytes for entry in traffic),
+        uploaded_bytes=sum(entry.uploaded_bytes for entry in traffic),
+        readback_bytes=sum(span.size_bytes for span in history.moves if span.verified == "readback" and span.origin in away),
+    )
+
+
+def hit_rate_of(summary: wire.RunSummary) -> float:
+    """As estimates count it: where nothing was read nothing was missed."""
+    return 1.0 if summary.hit_rate is None else summary.hit_rate
+
+
+def figures(foretold: Lived | None, lived: Lived, plan_job_s: float, job_s: float, summary: wire.RunSummary) -> list[Line]:
+    def of(name: str, kind: str, read: str) -> Line:
+        return Line(name, kind, None if foretold is None else getattr(foretold, read), getattr(lived, read))
+
+    asked = None if foretold is None else foretold.usage.reads + foretold.usage.writes
+    return [
+        Line("makespan", "seconds", None if foretold is None else foretold.usage.wall_s, lived.usage.wall_s),
+        Line("makespan by the plan alone", "seconds", summary.predicted_wall_s, lived.usage.wall_s),
+        Line("jobs, one after the other", "seconds", plan_job_s, job_s),
+        of("compute-node hours", "hours", "compute_node_hours"),
+        of("I/O-node hours", "hours", "io_node_hours"),
+        of("fetched", "bytes", "fetched_bytes"),
+        of("uploaded", "bytes", "uploaded_bytes"),
+        of("read back to verify", "bytes", "readback_bytes"),
+        of("over the WAN", "bytes", "wan_bytes"),
+        of("hit rate", "share", "hit_rate"),
+        Line("requests at buckets", "count", asked, lived.usage.reads + lived.usage.writes),
+    ]
+
+
+def bills(foretold: Lived | None, lived: Lived) -> list[Line]:
+    names = {"compute": "compute nodes", "io_nodes": "I/O nodes"}
+    before = dict(foretold.bill.lines()) if foretold is not None else {}
+    lines = [Line(f"cost of {names.get(name, name)}", "money", before.get(name), part) for name, part in lived.bill.lines()]
+    return [*lines, Line("cost in total", "money", None if foretold is None else foretold.bill.total, lived.bill.total)]

@@ -1,0 +1,154 @@
+"""What would be if: runs of one workflow under several topologies, policies and failures, each judged by how fast it could have been.
+
+May know: estimate and all below it. One rule: an answer depends on its question alone, so that answers may be computed in any number of
+processes and come out the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from stager.estimate import Report, estimate
+from stager.model.errors import Fault, Refused
+from stager.model.profile import Profiles
+from stager.model.topology import Topology
+from stager.model.workflow import Workflow
+from stager.planning.bounds import Bound, Limit, Seen, bottleneck, lower_bound
+from stager.planning.make_plan import check_capacity, make_plan
+from stager.planning.plan import Plan
+from stager.planning.policy import Limits, Policy
+from stager.scheduler.commands import RunOutcome
+from stager.sim.faults import NO_FAULTS, drawn_faults
+from stager.sim.transfers import STREAMS_PER_ORIGIN
+
+# Failures are drawn over this many times as long as the plan expects to take. Whoever looks after the run tells it to go on so many times.
+FAILURES_OVER = 2.0
+RESUMES_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`failures`: the seed that they are drawn from; None: nothing goes wrong."""
+
+    topology: Topology
+    policy: Policy = Policy()
+    failures: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`above`: how many times as long as the bound it took."""
+
+    bound: Bound
+    above: float
+    bottleneck: Limit
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a run would be; `judged` None where it does not succeed, and `fault` says why."""
+
+    outcome: RunOutcome
+    fault: Fault | None
+    wall_s: float = 0.0
+    judged: Judged | None = None
+    hit_rate: float = 0.0
+    min_hit_rate: float = 0.0
+    lru_hit_rate: float = 0.0
+    best_hit_rate: float = 0.0
+    fetched_bytes: int = 0
+    refetched_bytes: int = 0
+    uploaded_bytes: int = 0
+    spilled_bytes: int = 0
+    read_bytes: int = 0
+    attempts: int = 0
+    resumes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What all questions are about."""
+
+    workflow: Workflow
+    profiles: Profiles
+    spill_origin: str | None = None
+
+    def answer(self, question: Question) -> Answer:
+        """A run that does not fit is refused as `submit` would refuse it."""
+        topology, policy = question.topology, question.policy
+        first = topology.nodes[0]
+        limits = Limits(cores=first.cores, memory_bytes=first.memory_bytes)
+        plan = make_plan(self.workflow, topology, self.profiles, policy, limits, self.spill_origin)
+        try:
+            check_capacity(plan)
+        except Refused as refused:
+            return Answer(RunOutcome.REFUSED, refused.fault())
+        faults = NO_FAULTS if question.failures is None else drawn_faults(question.failures, FAILURES_OVER * plan.makespan_s)
+        resumes_max = 0 if question.failures is None else RESUMES_MAX
+        report = estimate(self.workflow, topology, self.profiles, policy, limits, plan=plan, faults=faults, resumes_max=resumes_max)
+        succeeded = report.outcome is RunOutcome.SUCCEEDED
+        return Answer(
+            outcome=report.outcome,
+            fault=report.fault,
+            min_hit_rate=report.min_hits.rate,
+            lru_hit_rate=report.lru_hits.rate,
+            judged=judge(self.workflow, topology, report) if succeeded else None,
+            **{name: getattr(report, name) for name in TAKEN_OVER},
+        )
+
+
+TAKEN_OVER = [name for name in Answer.__dataclass_fields__ if hasattr(Report, name) and name not in ("outcome", "fault")]
+SUBJECT: list[Subject] = []
+
+
+def ask(subject: Subject, questions: Sequence[Question], processes: int) -> Iterator[Answer]:
+    """In the order of the questions."""
+    processes = min(processes, len(questions))
+    if processes <= 1:
+        yield from map(subject.answer, questions)
+        return
+    # Forked, so that a large workflow is not copied through a pipe for each of them.
+    with ProcessPoolExecutor(processes, get_context("fork"), SUBJECT.append, (subject,)) as pool:
+        yield from pool.map(answer_here, questions)
+
+
+def answer_here(question: Question) -> Answer:
+    """In a process of the pool."""
+    return SUBJECT[0].answer(question)
+
+
+def judge(workflow: Workflow, topology: Topology, report: Report) -> Judged:
+    bound = lower_bound(workflow, topology, report.plan, streams_per_origin=STREAMS_PER_ORIGIN * len(topology.nodes))
+    what, why = bottleneck(bound, seen_in(report, topology))
+    return Judged(bound, report.wall_s / bound.least_s if bound.least_s > 0 else 1.0, what, why)
+
+
+def seen_in(report: Report, topology: Topology) -> Seen:
+    """Of links of a kind the busiest counts. Refetched and spilled bytes took their share of all that came in and went out."""
+    busy_s = {Limit.CPU: report.busy_s.get("cores", 0.0), Limit.WAN: 0.0, Limit.LAN: 0.0}
+    again_s = 0.0
+    for link, link_s in report.busy_s.items():
+        kind = link.partition(":")[0]
+        if kind in ("fetch", "upload"):
+            if link_s >= busy_s[Limit.WAN]:
+                moved, again = moved_bytes(report, kind)
+                busy_s[Limit.WAN], again_s = link_s, link_s * again / moved if moved else 0.0
+        elif link != "cores":
+            busy_s[Limit.LAN] = max(busy_s[Limit.LAN], link_s)
+    return Seen(report.wall_s, busy_s, again_s, is_short(report.plan, topology))
+
+
+def is_short(plan: Plan, topology: Topology) -> bool:
+    """Not all that is live fits beside one job per core."""
+    cores = min(sum(node.cores for node in topology.nodes), len(plan.jobs))
+    beside_bytes = max((job.footprint_bytes for job in plan.jobs), default=0) * max(0, cores - 1)
+    return plan.capacity_bytes < plan.peak_live_bytes + beside_bytes
+
+
+def moved_bytes(report: Report, kind: str) -> tuple[int, int]:
+    """(all, what of it moved again or for want of room) in one direction."""
+    return (report.fetched_bytes, report.refetched_bytes) if kind == "fetch" else (report.uploaded_bytes, report.spilled_bytes)

@@ -1,0 +1,155 @@
+"""What a run did, and how far the estimate was off: on simulated runs, whose truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stager import wire
+from stager.cli.report import cells, value
+from stager.cli.run_page import lanes, longest, page_of
+from stager.model.cluster import Cluster, IoNodes
+from stager.model.prices import prices_for
+from stager.model.topology import Topology
+from stager.model.workflow import Origin, OriginKind, Workflow
+from stager.planning.make_plan import make_plan
+from stager.planning.policy import Limits
+from stager.ports import Batch
+from stager.readers.prices import packaged_prices
+from stager.service.comparison import Line, cluster_of, compare
+from stager.service.history import OCCUPANCY_POINTS_MAX, history_of, thinned
+from stager.service.tally import Tally
+from stager.service.views import run_summary
+from stager.sim.draws import Spread
+from stager.sim.simulate import simulate
+from stager.sim.world import SimWorld
+from tests.model.test_estimate import CHAIN, SQUEEZED, topology, workflow
+
+PRICES = prices_for(packaged_prices(), "m6i.xlarge", "m6i.xlarge")
+
+
+def lived(w: Workflow, place: Topology, spread: Spread | None = None) -> tuple[SimWorld, wire.RunSummary, wire.RunHistory]:
+    """A run in a simulated world, with its journal read as that of a real one."""
+    limits = Limits(cores=place.nodes[0].cores)
+    world = SimWorld(place, limits=limits, spread=spread, keep_journal=True)
+    world.submit("w-1", w, make_plan(w, place, limits=limits, spill_origin="home"), at=50.0)
+    machine = simulate(world)
+    batches = [Batch(seq, "sim", events, commands) for seq, (events, commands) in enumerate(world.journal, 1)]
+    return world, run_summary(machine.state, machine.state.runs["w-1"], Tally()), history_of(batches, "w-1")
+
+
+def test_history_retells_attempts_transfers_and_what_was_held() -> None:
+    _, _, past = lived(workflow(CHAIN), topology(10**6))
+    a, b = past.attempts
+    assert (a.job, a.begun_s, a.ended_s, a.outcome) == ("a", pytest.approx(10, abs=0.01), pytest.approx(13, abs=0.01), "ok")
+    assert (b.job, b.ended_s - b.begun_s) == ("b", pytest.approx(4, abs=0.01))
+    assert [(move.direction, move.lfn, move.size_bytes) for move in past.moves] == [("fetch", "in", 1000), ("upload", "end", 100)]
+    assert past.moves[0].ended_s - past.moves[0].begun_s == pytest.approx(10)
+    assert past.moves[1].verified == "readback"
+    assert (past.nodes, past.cores, past.capacity_bytes) == (["node0"], 1, 10**6)
+    assert max(size for _, size in past.occupancy) == 1600
+    assert past.best_hit_rate == past.belady_hit_rate == pytest.approx(1500 / 2500)
+
+
+@pytest.mark.parametrize("capacity", [10**6, 1000])
+def test_what_is_held_follows_the_node_to_the_byte(capacity: int) -> None:
+    world, _, past = lived(workflow(SQUEEZED), topology(capacity))
+    assert past.occupancy[0] == (0.0, 0)
+    assert max(size for _, size in past.occupancy) <= capacity
+    times = [seconds for seconds, _ in past.occupancy]
+    assert times == sorted(times)
+    assert world.nodes["node0"].used_bytes <= past.occupancy[-1][1]
+
+
+def compared(w: Workflow, place: Topology, spread: Spread | None = None) -> dict[str, Line]:
+    world, summary, past = lived(w, place, spread)
+    links = Cluster(io=IoNodes(on_compute_nodes=True, disk_bytes_per_s=1e12))
+    cluster = replace(cluster_of(past, links), links={"home": replace(links.wan("home"), link=place.link("home"))})
+    plan = world.runs["w-1"].plan
+    return {line.name: line for line in compare(w, plan, summary, past, cluster, PRICES)}
+
+
+@pytest.mark.parametrize(("text", "capacity"), [(CHAIN, 10**6), (SQUEEZED, 10**6), (SQUEEZED, 1000)])
+def test_a_run_that_went_as_foretold_is_off_by_nothing(text: str, capacity: int) -> None:
+    lines = compared(workflow(text), topology(capacity))
+    assert lines["fetched"].actual
+    for name in ("makespan", "fetched", "uploaded", "over the WAN", "hit rate", "compute-node hours", "cost in total"):
+        assert lines[name].off == pytest.approx(0, abs=1e-6), name
+
+
+def test_an_input_that_several_jobs_wait_for_is_missed_once() -> None:
+    """Both are admitted before it is there; it crosses the WAN for one of them."""
+    both = workflow("workflow w\n  external in 1000\n  made x 10\n  made y 10\n  job a in -> x compute=1\n  job b in -> y compute=1\n")
+    _, summary, _ = lived(both, topology(10**6, cores=2))
+    assert (summary.fetched_bytes, summary.staged_bytes, summary.hit_rate) == (1000, 2000, 0.5)
+
+
+def test_a_run_that_took_longer_says_by_how_much() -> None:
+    lines = compared(workflow(CHAIN), topology(10**6), Spread(seed=4, durations=3.0))
+    job_s = lines["jobs, one after the other"]
+    assert job_s.estimated == 7
+    assert job_s.actual != pytest.approx(7, rel=0.05)
+    assert job_s.off == pytest.approx(7 / job_s.actual - 1)
+    assert lines["makespan"].off != pytest.approx(0, abs=0.01)
+    assert lines["fetched"].off == 0
+
+
+def test_only_what_is_read_back_over_ssh_crosses_the_wan_again() -> None:
+    at_home = compared(workflow(CHAIN), topology(10**6))["read back to verify"]
+    assert (at_home.estimated, at_home.actual) == (100, 100)
+    local = replace(workflow(CHAIN), origins={"home": Origin("home", OriginKind.FILE, "file:///data")})
+    here = compared(local, topology(10**6))["read back to verify"]
+    assert (here.estimated, here.actual) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (Line("a", "seconds", 90.0, 60.0), ("1 min 30 s", "1 min 00 s", "+50.0%")),
+        (Line("a", "bytes", 0, 0), ("0 B", "0 B", "0.0%")),
+        (Line("a", "money", 1.0, 0.0), ("1.00", "0.00", "")),
+        (Line("a", "share", None, 0.5), ("—", "50.0%", "")),
+    ],
+)
+def test_lines_are_shown_with_their_unit_and_what_they_are_off_by(line: Line, shown: tuple[str, str, str]) -> None:
+    assert cells(line) == shown
+    assert value("hours", 0.00123456) == "0.00123"
+
+
+def test_the_page_needs_nothing_else_and_escapes_what_users_wrote() -> None:
+    w = workflow(CHAIN.replace("job a", "job a<b>"))
+    _, summary, past = lived(w, topology(10**6))
+    page = page_of(summary, past, [("cost in total", "1", "2", "-50.0%")], "USD")
+    assert page == page_of(summary, past, [("cost in total", "1", "2", "-50.0%")], "USD")
+    assert "a<b>" not in page
+    assert "a&lt;b&gt;: ok" in page
+    assert not any(word in page for word in ("<script", "http://", "https://", "src=", "@import"))
+    assert page.count("<rect") >= 2 + 2 + 3
+    assert "no cache can do more" in page
+    assert "<tr class=total><td>cost in total</td><td>1</td><td>2</td><td>-50.0%</td></tr>" in page
+
+
+def test_a_page_of_a_run_that_did_nothing_is_a_page() -> None:
+    _, summary, _ = lived(workflow(CHAIN), topology(10**6))
+    empty = history_of([], "other")
+    page = page_of(summary.model_copy(update={"staged_bytes": 0, "wall_s": 0.0}), empty, [], "USD")
+    assert "Nothing was read through the I/O nodes." in page
+
+
+def test_spans_that_overlap_lie_in_rows_of_their_own() -> None:
+    assert lanes([(0, 4), (1, 2), (2, 5), (3, 4), (4, 5)]) == [0, 1, 1, 2, 0]
+    many = [(float(start), start + (9.0 if start == 8_077 else 1.0), "#fff", "") for start in range(9_000)]
+    shown = longest(many)
+    assert len(shown) == 4_000
+    assert (8_077.0, 8_086.0, "#fff", "") in shown
+    assert shown == sorted(shown)
+
+
+def test_thinning_keeps_the_peak_and_the_end() -> None:
+    points = [(float(second), 5 if second == 7_001 else 1) for second in range(20_000)]
+    kept = thinned(points)
+    assert len(kept) <= OCCUPANCY_POINTS_MAX
+    assert (7_001.0, 5) in kept
+    assert kept[-1] == points[-1]
+    assert thinned(points[:10]) == points[:10]
