@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import settle
-from stager.scheduler.state import NEVER, FileEntry, NodeEntry
+from stager.scheduler.state import NEVER, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
 from stager.scheduler.turn import Turn
 
@@ -38,15 +38,16 @@ def make_room_ahead(turn: Turn, node: NodeEntry, need_bytes: int) -> bool:
     if gap <= 0:
         return True
     gap -= node.deleting_bytes + node.cancelling_bytes
-    while gap > 0 and node.reachable:
-        tidy(turn, node, node.evictable)
-        if not node.evictable or -node.evictable[0][0] != NEVER:
-            break
-        freed = evict_one(turn, node, frozenset())
-        if not freed:
-            break
-        gap -= freed
+    while gap > 0 and node.reachable and holds_unread(node):
+        tidy(turn, node)
+        if holds_unread(node):
+            gap -= evict_one(turn, node, frozenset())
     return False
+
+
+def holds_unread(node: NodeEntry) -> bool:
+    """Whether nobody will read the first that may be evicted: as far as known, until the queue is tidied."""
+    return bool(node.evictable) and node.evictable[0][0] == -NEVER
 
 
 def give_up(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str], clean_only: bool) -> int:
@@ -54,8 +55,7 @@ def give_up(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str], clea
     Returns what is still missing.
     """
     while gap > 0:
-        tidy(turn, node, node.evictable)
-        tidy(turn, node, node.spillable)
+        tidy(turn, node)
         spills = bool(node.spillable) and (not node.evictable or node.spillable[0][0] < node.evictable[0][0])
         if spills and clean_only:
             return gap
@@ -67,10 +67,25 @@ def give_up(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str], clea
     return gap
 
 
-def tidy(turn: Turn, node: NodeEntry, heap: list[tuple[int, str, str]]) -> None:
-    """Drops entries at the top that are out of date."""
-    while heap and not is_current(turn, node, heap[0]):
-        heappop(heap)
+def tidy(turn: Turn, node: NodeEntry) -> None:
+    """Leaves at the top of both queues what may go that way. What is in the wrong one moves: with several nodes a copy becomes the only
+    one when the other holder cannot be reached, and is not any more when it is back.
+    """
+    state = turn.state
+    for heap, spills in ((node.evictable, False), (node.spillable, True)):
+        while heap:
+            file = state.files[heap[0][1]]
+            current, only = is_current(turn, node, heap[0]), state.holds_only_copy(file)
+            if current and only is spills and (not spills or may_be_spilled(state, file)):
+                break
+            heappop(heap)
+            if current and only is not spills:
+                settle(state, file, node.id)
+
+
+def may_be_spilled(state: State, file: FileEntry) -> bool:
+    """Ever, if its origin can be reached."""
+    return state.runs[file.run].plan.spill_origin is not None and not file.spilling and not state.owes_upload(file)
 
 
 def is_current(turn: Turn, node: NodeEntry, entry: tuple[int, str, str]) -> bool:
@@ -89,7 +104,10 @@ def evict_one(turn: Turn, node: NodeEntry, protect: frozenset[str]) -> int:
     while not freed and node.evictable:
         entry = heappop(node.evictable)
         file = state.files[entry[1]]
-        if not is_current(turn, node, entry) or state.holds_only_copy(file):
+        if not is_current(turn, node, entry):
+            continue
+        if state.holds_only_copy(file):
+            settle(state, file, node.id)
             continue
         if file.id in protect:
             kept.append(entry)
