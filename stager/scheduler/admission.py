@@ -12,7 +12,7 @@ from stager.model.ids import attempt_id
 from stager.model.units import format_size
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
-from stager.scheduler.books import inputs_of
+from stager.scheduler.books import footprints_of, inputs_of
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, next_use_on, peer_for
 from stager.scheduler.room import make_room, make_room_ahead
 from stager.scheduler.sources import (
@@ -368,8 +368,7 @@ def bring_ahead(turn: Turn, node: NodeEntry, file: FileEntry, run: str, priority
 
 def beside_bytes(state: State, run: RunEntry) -> int:
     """What the jobs need that may run beside the first one, if they are next in order."""
-    following = (run.jobs[job] for job in run.by_order[run.head + 1 : run.head + state.limits.cores])
-    return sum(sum(file.size_bytes for file in inputs_of(state, run, job.id)) + job.reserve_bytes for job in following)
+    return sum(footprints_of(state, run)[run.head + 1 : run.head + state.limits.cores])
 
 
 def wants_prefetch(state: State, node: NodeEntry, file: FileEntry, reader: str) -> bool:

@@ -25,6 +25,7 @@ from stager.scheduler.books import (
     move_job,
     recount_live,
     release_admission,
+    resize,
     settle,
     unpin,
 )
@@ -180,7 +181,7 @@ def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes
     state.retrying.pop((file.id, False), None)
     file.blake3 = file.blake3 or blake3
     if size_bytes is not None:
-        file.size_bytes = size_bytes
+        resize(state, file, size_bytes)
     for _, run_id, job_id in file.uses[file.use_at :]:
         job = state.job(run_id, job_id) if run_id in state.active else None
         if job is not None and job.state is JobState.ADMITTED and job.node == node_id:
@@ -382,8 +383,8 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
             continue
         adjust_profile(run, job, file, made.size_bytes - file.size_bytes)
         file.executable = made.executable
-        file.size_bytes, file.blake3 = made.size_bytes, made.blake3
-        file.sha256 = made.sha256
+        resize(state, file, made.size_bytes)
+        file.blake3, file.sha256 = made.blake3, made.sha256
         add_copy(state, file, job.node, Copy(CopyState.PRESENT, made.generation, made.size_bytes))
         tell_other_nodes(state, file)
         if file.destination is not None and file.durable is None:
