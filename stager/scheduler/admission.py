@@ -12,9 +12,9 @@ from stager.model.ids import attempt_id
 from stager.model.units import format_size
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
-from stager.scheduler.books import inputs_of
+from stager.scheduler.books import footprints_of, inputs_of
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, next_use_on, peer_for
-from stager.scheduler.room import make_room
+from stager.scheduler.room import make_room, make_room_ahead
 from stager.scheduler.sources import (
     fetching_run,
     give_up_fetch,
@@ -331,7 +331,9 @@ def give_start(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> Non
 
 
 def prefetch(turn: Turn, node: NodeEntry) -> None:
-    """Files that can be had, in the order of their first reader, as far ahead as space allows: none is taken from what is used sooner."""
+    """Files that can be had, in the order of their first reader, as far ahead as there is room: nothing that will be read goes for
+    them, and what the next jobs need has room beside them.
+    """
     state = turn.state
     while node.candidates and len(node.prefetching) < state.policy.fetches_ahead_max:
         key, file_id = node.candidates[0]
@@ -350,7 +352,7 @@ def prefetch(turn: Turn, node: NodeEntry) -> None:
         run = state.runs[run_id]
         order = run.jobs[job_id].order
         too_far = run.ahead is not None and run.head < order and run.ahead.max(run.head, order) + file.size_bytes > node.capacity_bytes
-        if too_far or not make_room(turn, node, file.size_bytes, frozenset((file_id,)), horizon=key):
+        if too_far or not make_room_ahead(turn, node, file.size_bytes + beside_bytes(state, run)):
             return
         heappop(node.candidates)
         bring_ahead(turn, node, file, run_id, min(FIRST_PREFETCH + order, LAST_PRIORITY))
@@ -362,6 +364,11 @@ def bring_ahead(turn: Turn, node: NodeEntry, file: FileEntry, run: str, priority
         give_copy(turn, node, file, run, peer, cmd.Purpose.PREFETCH, priority)
     else:
         give_fetch(turn, node, file, fetching_run(turn.state, file) or run, cmd.Purpose.PREFETCH, priority)
+
+
+def beside_bytes(state: State, run: RunEntry) -> int:
+    """What the jobs need that may run beside the first one, if they are next in order."""
+    return sum(footprints_of(state, run)[run.head + 1 : run.head + state.limits.cores])
 
 
 def wants_prefetch(state: State, node: NodeEntry, file: FileEntry, reader: str) -> bool:

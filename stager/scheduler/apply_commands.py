@@ -21,6 +21,7 @@ from stager.scheduler.books import (
     move_job,
     pin,
     promise,
+    reserve,
     settle,
     skip_with_descendants,
     take_over,
@@ -191,7 +192,7 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
     run, node = state.runs[command.run], state.nodes[command.node]
     job = run.jobs[command.job]
     move_job(state, job, JobState.ADMITTED)
-    job.reserve_bytes = command.reserve_bytes
+    reserve(run, job, command.reserve_bytes)
     promise(state, job, command.reserve_bytes)
     node.admitted_waiting += 1
     if job.order > run.head and (run.safety is not None or run.ahead is not None):
@@ -243,7 +244,7 @@ def requeue_job(state: State, command: cmd.RequeueJob) -> None:
     job = run.jobs[command.job]
     job.failures += command.counts
     if command.reserve_bytes is not None:
-        job.reserve_bytes = command.reserve_bytes
+        reserve(run, job, command.reserve_bytes)
     if job.state is JobState.ADMITTED:
         withdraw(state, run, job)
     job.waits_for = count_parents(state, run, command.job)

@@ -25,6 +25,7 @@ from stager.scheduler.books import (
     move_job,
     recount_live,
     release_admission,
+    resize,
     settle,
     unpin,
 )
@@ -180,7 +181,7 @@ def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes
     state.retrying.pop((file.id, False), None)
     file.blake3 = file.blake3 or blake3
     if size_bytes is not None:
-        file.size_bytes = size_bytes
+        resize(state, file, size_bytes)
     for _, run_id, job_id in file.uses[file.use_at :]:
         job = state.job(run_id, job_id) if run_id in state.active else None
         if job is not None and job.state is JobState.ADMITTED and job.node == node_id:
@@ -293,9 +294,15 @@ def replica_corrupt(state: State, event: ev.ReplicaCorrupt) -> None:
     if file is None or copy is None or copy.generation != event.generation or copy.state not in (CopyState.PRESENT, CopyState.DELETING):
         state.stale += 1
         return
-    copy_lost(state, file, event.node)
-    add_garbage(state.nodes[event.node], event.file, event.generation, copy.size_bytes)
-    state.useless.append((event.node, event.file, event.generation))
+    give_up_copy(state, file, event.node)
+
+
+def give_up_copy(state: State, file: FileEntry, node_id: str) -> None:
+    """It is no good. Whatever the node still holds of it goes."""
+    copy = file.copies[node_id]
+    copy_lost(state, file, node_id)
+    add_garbage(state.nodes[node_id], file.id, copy.generation, copy.size_bytes)
+    state.useless.append((node_id, file.id, copy.generation))
 
 
 def copy_lost(state: State, file: FileEntry, node_id: str) -> None:
@@ -336,6 +343,14 @@ def attempt_waits(state: State, event: ev.AttemptWaits) -> None:
     state.nodes[attempt.node].waiting_attempts[event.attempt] = None
 
 
+def input_gone(state: State, run: RunEntry, job: JobEntry, lfn: str) -> None:
+    """The node has no sound one. Nobody else says so where it was lost while the scheduler was away, before it heard that it was made."""
+    for file, copy in run.pinned.get(job.id, ()):
+        held = file.copies.get(job.node)
+        if file.id == run.file_ids.get(lfn) and held is copy and held.state is CopyState.PRESENT:
+            give_up_copy(state, file, job.node)
+
+
 def free_slot(state: State, attempt: AttemptEntry) -> None:
     node, spec = state.nodes[attempt.node], state.runs[attempt.run].workflow.jobs[attempt.job]
     node.cores_used -= min(spec.cores, state.limits.cores)
@@ -364,6 +379,8 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
         for made in event.outputs:
             add_garbage(node, made.file, made.generation, made.size_bytes)
             state.useless.append((node.id, made.file, made.generation))
+        if event.fault is not None and event.fault.code == "replica_unknown":
+            input_gone(state, run, job, event.fault.subject)
     release_admission(state, job, attempt.reserve_bytes)
     if job.state is JobState.DONE:
         tell_children(state, run, job)
@@ -382,8 +399,8 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
             continue
         adjust_profile(run, job, file, made.size_bytes - file.size_bytes)
         file.executable = made.executable
-        file.size_bytes, file.blake3 = made.size_bytes, made.blake3
-        file.sha256 = made.sha256
+        resize(state, file, made.size_bytes)
+        file.blake3, file.sha256 = made.blake3, made.sha256
         add_copy(state, file, job.node, Copy(CopyState.PRESENT, made.generation, made.size_bytes))
         tell_other_nodes(state, file)
         if file.destination is not None and file.durable is None:

@@ -196,6 +196,31 @@ def inputs_of(state: State, run: RunEntry, job_id: str) -> list[FileEntry]:
     return inputs
 
 
+def footprints_of(state: State, run: RunEntry) -> list[int]:
+    """Bytes that each job needs at once, in the run's order. Summed once and kept true: looking ahead asks for many at every step."""
+    if not run.footprints_bytes:
+        jobs = [run.jobs[job_id] for job_id in run.by_order]
+        run.footprints_bytes = [sum(file.size_bytes for file in inputs_of(state, run, job.id)) + job.reserve_bytes for job in jobs]
+    return run.footprints_bytes
+
+
+def resize(state: State, file: FileEntry, size_bytes: int) -> None:
+    """Its true size is known."""
+    more = size_bytes - file.size_bytes
+    file.size_bytes = size_bytes
+    for _, run_id, job_id in file.uses if more else ():
+        run = state.runs[run_id]
+        if run.footprints_bytes:
+            run.footprints_bytes[run.jobs[job_id].order] += more
+
+
+def reserve(run: RunEntry, job: JobEntry, size_bytes: int) -> None:
+    """So much is to be set aside for its outputs from now on."""
+    if run.footprints_bytes:
+        run.footprints_bytes[job.order] += size_bytes - job.reserve_bytes
+    job.reserve_bytes = size_bytes
+
+
 def release_admission(state: State, job: JobEntry, reserve_bytes: int) -> None:
     """Gives back the promise and the pins of an admitted or running job."""
     promise(state, job, -reserve_bytes)

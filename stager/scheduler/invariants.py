@@ -87,6 +87,10 @@ def broken_in_run(state: State, run: RunEntry) -> list[str]:
     live = sum(attempt.run == run.id for attempt in state.attempts.values())
     if run.attempts_live != live:
         found.append(f"run {run.id}: attempts_live is {run.attempts_live}, should be {live}")
+    for job_id, footprint in zip(run.by_order, run.footprints_bytes, strict=False):
+        needed = sum(file.size_bytes for file in run.inputs[job_id]) + run.jobs[job_id].reserve_bytes
+        if footprint != needed:
+            found.append(f"job {job_id}: its footprint is {footprint}, should be {needed}")
     for job in run.jobs.values():
         waits = sum(run.jobs[parent].state is not JobState.DONE for parent in run.graph.parents[job.id])
         if job.state in (JobState.WAITING, JobState.READY, JobState.BACKOFF) and job.waits_for != waits:

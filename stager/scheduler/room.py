@@ -1,5 +1,5 @@
-"""Making room on a node: evict what is clean and next used farthest away, call off prefetches, spill intermediates. Space counts as free
-only when the node has said so.
+"""Making room on a node: evict what is clean and next used farthest away, call off prefetches, spill intermediates that are used farther
+away than all that is clean. Space counts as free only when the node has said so.
 
 One rule: nothing pinned, nothing dirty, nothing the asking job itself needs is ever given away.
 """
@@ -10,41 +10,82 @@ from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import settle
-from stager.scheduler.state import FileEntry, NodeEntry
+from stager.scheduler.state import NEVER, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
 from stager.scheduler.turn import Turn
 
 
-def make_room(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset(), horizon: int | None = None) -> bool:
-    """True if `need_bytes` are free now. Else sets free what it may and says False: ask again at the next event.
-
-    With a horizon (prefetch) only what is used after it may go, and nothing is called off or spilled.
-    """
+def make_room(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset()) -> bool:
+    """True if `need_bytes` are free now. Else sets free what it may and says False: ask again at the next event."""
     if node.free_bytes >= need_bytes:
         return True
-    gap = need_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes
+    gap = need_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes - node.spilling_bytes
     if gap <= 0 or not node.reachable:
         return False
-    if horizon is not None and not enough_beyond(turn, node, horizon):
-        return False
-    gap = evict(turn, node, gap, protect, horizon)
-    if gap > 0 and horizon is None:
+    gap = give_up(turn, node, gap, protect, clean_only=True)
+    if gap > 0:
         gap = call_off_prefetches(turn, node, gap, protect)
-    if gap > 0 and horizon is None:
-        spill(turn, node, gap - node.spilling_bytes, protect)
+    if gap > 0:
+        give_up(turn, node, gap, protect, clean_only=False)
     return False
 
 
-def enough_beyond(turn: Turn, node: NodeEntry, horizon: int) -> bool:
-    """Whether the best victim is used after the horizon at all."""
-    tidy(turn, node, node.evictable)
-    return bool(node.evictable) and -node.evictable[0][0] > horizon
+def make_room_ahead(turn: Turn, node: NodeEntry, need_bytes: int) -> bool:
+    """The same for a prefetch: only what nobody will read goes for it. Anything else would have to be fetched again, and whether it is the
+    farthest is known only when a job asks for the room.
+    """
+    gap = need_bytes - node.free_bytes
+    if gap <= 0:
+        return True
+    gap -= node.deleting_bytes + node.cancelling_bytes
+    while gap > 0 and node.reachable and holds_unread(node):
+        tidy(turn, node)
+        if holds_unread(node):
+            gap -= evict_one(turn, node, frozenset())
+    return False
 
 
-def tidy(turn: Turn, node: NodeEntry, heap: list[tuple[int, str, str]]) -> None:
-    """Drops entries at the top that are out of date."""
-    while heap and not is_current(turn, node, heap[0]):
-        heappop(heap)
+def holds_unread(node: NodeEntry) -> bool:
+    """Whether nobody will read the first that may be evicted: as far as known, until the queue is tidied."""
+    return bool(node.evictable) and node.evictable[0][0] == -NEVER
+
+
+def give_up(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str], clean_only: bool) -> int:
+    """Farthest next use first, whether it can be evicted or has to be spilled before; `clean_only` stops where the next would be spilled.
+    Returns what is still missing.
+    """
+    while gap > 0:
+        tidy(turn, node)
+        spills = bool(node.spillable) and (not node.evictable or node.spillable[0][0] < node.evictable[0][0])
+        if spills and clean_only:
+            return gap
+        freed = spill_one(turn, node, protect) if spills else 0
+        freed = freed or evict_one(turn, node, protect)
+        if not freed:
+            return gap
+        gap -= freed
+    return gap
+
+
+def tidy(turn: Turn, node: NodeEntry) -> None:
+    """Leaves at the top of both queues what may go that way. What is in the wrong one moves: with several nodes a copy becomes the only
+    one when the other holder cannot be reached, and is not any more when it is back.
+    """
+    state = turn.state
+    for heap, spills in ((node.evictable, False), (node.spillable, True)):
+        while heap:
+            file = state.files[heap[0][1]]
+            current, only = is_current(turn, node, heap[0]), state.holds_only_copy(file)
+            if current and only is spills and (not spills or may_be_spilled(state, file)):
+                break
+            heappop(heap)
+            if current and only is not spills:
+                settle(state, file, node.id)
+
+
+def may_be_spilled(state: State, file: FileEntry) -> bool:
+    """Ever, if its origin can be reached."""
+    return state.runs[file.run].plan.spill_origin is not None and not file.spilling and not state.owes_upload(file)
 
 
 def is_current(turn: Turn, node: NodeEntry, entry: tuple[int, str, str]) -> bool:
@@ -56,11 +97,11 @@ def is_current(turn: Turn, node: NodeEntry, entry: tuple[int, str, str]) -> bool
     return -key == turn.state.next_use(file)
 
 
-def evict(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str], horizon: int | None) -> int:
-    """Farthest next use first. Returns what is still missing."""
+def evict_one(turn: Turn, node: NodeEntry, protect: frozenset[str]) -> int:
+    """Bytes of what goes; 0: there is nothing."""
     kept: list[tuple[int, str, str]] = []
-    state = turn.state
-    while gap > 0 and node.evictable:
+    state, freed = turn.state, 0
+    while not freed and node.evictable:
         entry = heappop(node.evictable)
         file = state.files[entry[1]]
         if not is_current(turn, node, entry):
@@ -68,16 +109,13 @@ def evict(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str], horizo
         if state.holds_only_copy(file):
             settle(state, file, node.id)
             continue
-        if horizon is not None and -entry[0] <= horizon:
-            kept.append(entry)
-            break
         if file.id in protect:
             kept.append(entry)
             continue
-        gap -= delete(turn, node, file, "evicted: its next use is farthest")
+        freed = max(1, delete(turn, node, file, "evicted: its next use is farthest"))
     for entry in kept:
         heappush(node.evictable, entry)
-    return gap
+    return freed
 
 
 def delete(turn: Turn, node: NodeEntry, file: FileEntry, why: str) -> int:
@@ -101,10 +139,10 @@ def call_off_prefetches(turn: Turn, node: NodeEntry, gap: int, protect: frozense
     return gap
 
 
-def spill(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str]) -> None:
-    """Intermediates go to the spill origin, farthest next use first; once there they can be evicted."""
-    state, kept = turn.state, []
-    while gap > 0 and node.spillable:
+def spill_one(turn: Turn, node: NodeEntry, protect: frozenset[str]) -> int:
+    """An intermediate goes to the spill origin; once there it can be evicted. Its bytes; 0: there is none."""
+    state, kept, freed = turn.state, [], 0
+    while not freed and node.spillable:
         entry = heappop(node.spillable)
         file = state.files[entry[1]]
         run = state.runs[file.run]
@@ -122,7 +160,7 @@ def spill(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str]) -> Non
             kept.append(entry)
             continue
         copy = file.copies[node.id]
-        gap -= copy.size_bytes
+        freed = max(1, copy.size_bytes)
         turn.give(
             cmd.Upload,
             node=node.id,
@@ -140,3 +178,4 @@ def spill(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str]) -> Non
         )
     for entry in kept:
         heappush(node.spillable, entry)
+    return freed

@@ -172,6 +172,7 @@ class RunEntry:
     may add.
 
     `inputs` (looked up once) and `pinned` (of admitted and running jobs) are by job, and not in it: a job names others, it holds none.
+    `footprints_bytes`: what each job needs at once, inputs and outputs, by order; empty until somebody asks.
     """
 
     id: str
@@ -186,6 +187,7 @@ class RunEntry:
     planned: dict[str, FilePlan]
     shared: dict[str, str] = field(default_factory=dict)
     inputs: dict[str, list[FileEntry]] = field(default_factory=dict)
+    footprints_bytes: list[int] = field(default_factory=list)
     pinned: dict[str, list[tuple[FileEntry, Copy]]] = field(default_factory=dict)
     state: RunState = RunState.ACTIVE
     outcome: RunOutcome | None = None

@@ -45,10 +45,12 @@ def workflow(externals: Mapping[str, int], jobs: Jobs, finals: tuple[str, ...] =
 class Stage:
     """Two nodes whose network carries 1,000 bytes a second; jobs run where `where` says, else on node0."""
 
-    def __init__(self, what: Workflow, where: Mapping[str, str], faults: Faults = NO_FAULTS, policy: Policy | None = None) -> None:
+    def __init__(
+        self, what: Workflow, where: Mapping[str, str], faults: Faults = NO_FAULTS, policy: Policy | None = None, spill: str | None = None
+    ) -> None:
         nodes = tuple(Node(name, 10_000, 4, disk_bytes_per_s=1e6, network_bytes_per_s=1000.0) for name in ("node0", "node1"))
         topology = Topology(nodes, LINKS)
-        plan = make_plan(what, topology)
+        plan = make_plan(what, topology, spill_origin=spill)
         plan = replace(plan, jobs=tuple(replace(job, node=where.get(job.job, "node0")) for job in plan.jobs))
         self.world = SimWorld(topology, policy, faults=faults, checkers=all_checkers(), resumes_max=3, keep_journal=True)
         self.world.submit("r", what, plan)
@@ -139,6 +141,23 @@ def test_of_two_holders_one_may_be_evicted_and_the_last_one_may_not() -> None:
     assert stage.play() is RunOutcome.SUCCEEDED
     evicted = [command for command in stage.made(cmd.DeleteReplica) if isinstance(command, cmd.DeleteReplica) and "evicted" in command.why]
     assert [command.node for command in evicted] == ["node1"]
+
+
+def test_what_became_the_only_copy_within_reach_is_spilled_where_room_is_short() -> None:
+    """It lay there as what can be evicted, while another node had it too. `c` does not wait until that one is back."""
+    what = workflow(
+        {"big": 9800}, {"a": ("", "x", 1.0), "b": ("x", "y", 1.0), "slow": ("", "w", 5.0), "c": ("big w", "z", 1.0), "d": ("x z", "e", 1.0)}
+    )
+    away = Trouble(at=4.0, what="outage", lasts_s=300.0, at_share=0.0)
+    where = {"b": "node1", "slow": "node1", "c": "node1"}
+    stage = Stage(what, where, Faults(troubles=(away,)), Policy(lookahead=False), spill="lab")
+    assert stage.play() is RunOutcome.SUCCEEDED
+    spilled = [command for command in stage.made(cmd.Upload) if isinstance(command, cmd.Upload)]
+    assert [(command.lfn, command.node, command.purpose) for command in spilled] == [("x", "node1", cmd.Purpose.SPILL)]
+    began = [command.at for command in stage.made(cmd.StartAttempt) if isinstance(command, cmd.StartAttempt) and command.job == "c"]
+    assert len(began) == 1
+    # 5 s for `w`, 1 s to spill, 98 s for `big`.
+    assert began[0] < 110.0
 
 
 def without_copies(stage: Stage) -> Stage:
