@@ -88,8 +88,9 @@ def simulation_report(report: Report) -> None:
     )
     again = f", {format_size(report.refetched_bytes)} of it again for want of space" if report.refetched_bytes else ""
     spilled = f", {format_size(report.spilled_bytes)} of it spilled" if report.spilled_bytes else ""
+    back = f"; {format_size(report.readback_bytes)} read back to verify" if report.readback_bytes else ""
     out.print(
-        f"  fetched  {format_size(report.fetched_bytes)}{again}; uploaded {format_size(report.uploaded_bytes)}{spilled}", markup=False
+        f"  fetched  {format_size(report.fetched_bytes)}{again}; uploaded {format_size(report.uploaded_bytes)}{spilled}{back}", markup=False
     )
     known = f"knowing the future, {report.min_hits.rate:.0%} by Belady's rule and never more than {report.best_hit_rate:.0%}"
     out.print(f"  staged   {format_size(report.read_bytes)} to jobs, hit rate {report.hit_rate:.0%} ({known})", markup=False)

@@ -92,14 +92,16 @@ def arrivals(workflow: Workflow, shape: Shape, order: list[int], topology: Topol
 
 
 def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology: Topology) -> float:
-    """When the last final is at its origin; each link takes them as they are made."""
+    """When the last final is at its origin, and read back where that is how it is verified; each link takes them as they are made."""
     clock: dict[str, float] = {}
+    back: dict[str, float] = {}
     finals = [(finish_s[shape.producer[file]], file) for file, final in enumerate(shape.final) if final and shape.producer[file] >= 0]
     for made, file in sorted(finals):
         destination = workflow.files[shape.files[file]].destination
         assert destination is not None, "finals have a destination"
-        link = topology.link(destination.location.origin)
-        clock[destination.location.origin] = (
-            max(clock.get(destination.location.origin, 0.0), made) + shape.likely[file] / link.upload_bytes_per_s
-        )
-    return max(clock.values(), default=0.0)
+        origin = destination.location.origin
+        link = topology.link(origin)
+        clock[origin] = max(clock.get(origin, 0.0), made) + shape.likely[file] / link.upload_bytes_per_s
+        if workflow.origins[origin].is_read_back:
+            back[origin] = max(back.get(origin, 0.0), clock[origin]) + shape.likely[file] / link.fetch_bytes_per_s
+    return max((*clock.values(), *back.values()), default=0.0)
