@@ -42,7 +42,8 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
         f"nothing given up at {format_size(plan.peak_live_bytes)} ({plan.peak_live_bytes} bytes)",
         f"over the wide area  {format_size(plan.fetch_bytes)} fetched, {format_size(plan.upload_bytes)} uploaded, "
         f"{format_size(plan.readback_bytes)} read back to verify",
-        f"predicted time      {format_duration(plan.makespan_s)}",
+        f"predicted time      {format_duration(plan.makespan_s)}, "
+        f"{plan.overhead_s * 1000:.0f} ms of each attempt beside its program ({plan.overhead_basis.value})",
     ]
     for line in facts:
         out.print(line, markup=False)

@@ -162,7 +162,9 @@ class Needs:
         self.network_bytes_per_s = max(node.network_bytes_per_s for node in topology.nodes)
         self.ways = ways_of(workflow, topology)
         self.places = places_of(workflow)
-        self.compute_s = {job.job: job.compute_s for job in plan.jobs}
+        # Every job takes one attempt at least.
+        overhead_s = min(node.overhead_s for node in topology.nodes)
+        self.compute_s = {job.job: job.compute_s + overhead_s for job in plan.jobs}
         self.staged_bytes = {job: self.bytes_of(job) for job in graph.order}
         self.length_s = {job: self.compute_s[job] + self.staged_bytes[job] / self.disk_bytes_per_s for job in graph.order}
         # External files, each of which is fetched once at least, and finals.

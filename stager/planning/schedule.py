@@ -41,15 +41,16 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
         for file in shape.inputs[job]:
             if arrival[file] > ready:
                 ready = arrival[file]
-        busy = shape.compute_s[job] + shape.local_s[job]
+        work_s = shape.compute_s[job] + shape.local_s[job]
         best: tuple[float, int, float] | None = None
         for index, cores in enumerate(free):
             away = 0
             if len(free) > 1:
                 away = sum(shape.likely[file] for file in shape.inputs[job] if plan.home[file] not in (-1, index))
             start = earliest(cores, min(shape.cores[job], len(cores)), ready + away / network[index])
-            if best is None or (start + busy, index) < best[:2]:
-                best = (start + busy, index, start)
+            finish = start + work_s + topology.nodes[index].overhead_s
+            if best is None or (finish, index) < best[:2]:
+                best = (finish, index, start)
         assert best is not None, "a topology has at least one node"
         finish, index, start = best
         occupy(free[index], min(shape.cores[job], len(free[index])), start, finish)

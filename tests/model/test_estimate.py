@@ -68,6 +68,18 @@ def test_a_final_is_read_back_where_its_host_may_not_be_asked_for_a_checksum(opt
     assert report.busy_s[f"fetch:{home.url}"] == pytest.approx((1000 + back_bytes) / 100)
 
 
+def test_each_attempt_takes_its_slot_for_longer_than_its_program_runs() -> None:
+    """Two jobs one after the other; then two beside each other that have one core, where the second waits for the first's slot."""
+    slow = topology(10**6).with_overhead(2.0, measured=False)
+    report = estimate(workflow(CHAIN), slow)
+    assert report.wall_s == pytest.approx(20 + 2 * 2, abs=0.01)
+    assert report.plan.makespan_s == pytest.approx(report.wall_s, abs=0.01)
+    bag = workflow("workflow w\n  made x 0 final\n  made y 0 final\n  job a -> x compute=3\n  job b -> y compute=4")
+    report = estimate(bag, slow)
+    assert report.wall_s == pytest.approx(3 + 2 + 4 + 2, abs=0.01)
+    assert report.plan.makespan_s == pytest.approx(report.wall_s, abs=0.01)
+
+
 def test_less_room_means_spilling_and_more_time() -> None:
     roomy, tight = (estimate(workflow(SQUEEZED), topology(capacity), spill_origin="home") for capacity in (10**6, 1000))
     assert (roomy.spilled_bytes, roomy.refetched_bytes) == (0, 0)
