@@ -61,7 +61,10 @@ def compare(
     foretold = staged_life(question, count, report) if report.outcome is RunOutcome.SUCCEEDED else None
     lived = actual_life(question, summary, history)
     job_s = sum(span.ended_s - span.begun_s for span in history.attempts)
-    return [*figures(foretold, lived, sum(entry.compute_s for entry in plan.jobs), job_s, summary), *bills(foretold, lived)]
+    return [
+        *figures(foretold, lived, sum(entry.compute_s + plan.overhead_s for entry in plan.jobs), job_s, summary),
+        *bills(foretold, lived),
+    ]
 
 
 def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunHistory) -> Lived:
