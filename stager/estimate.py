@@ -38,8 +38,9 @@ class Report:
     """Bytes and virtual seconds of one simulated run. `read_bytes` is what jobs read of their inputs, `hit_rate` the share of it that did
     not cross the WAN for them.
 
-    `refetched_bytes` is what came in more often than once, spilled intermediates included. `min_hits` and `lru_hits` are what
-    evicting the farthest next use and the least recently used would have hit of the same accesses in the same order with the same pins,
+    `readback_bytes` crossed the WAN once more, to be verified. `refetched_bytes` is what came in more often than once, spilled
+    intermediates included. `min_hits` and `lru_hits` are what evicting the farthest next use and the least recently used would have
+    hit of the same accesses in the same order with the same pins,
     `best_hit_rate` what no cache of this size can exceed.
 
     `busy_s`: by link (`fetch:URL`, `upload:URL`, `disk:NODE`), for how long it was used at full rate; and `cores` of all nodes together.
@@ -52,6 +53,7 @@ class Report:
     fetched_bytes: int
     refetched_bytes: int
     uploaded_bytes: int
+    readback_bytes: int
     spilled_bytes: int
     read_bytes: int
     hit_rate: float
@@ -127,6 +129,7 @@ def estimate(
         fetched_bytes=desk.fetched_bytes,
         refetched_bytes=desk.fetched_bytes - once,
         uploaded_bytes=desk.uploaded_bytes,
+        readback_bytes=desk.readback_bytes,
         spilled_bytes=max(0, desk.uploaded_bytes - final_bytes),
         read_bytes=read_bytes,
         hit_rate=max(0.0, 1 - desk.fetched_bytes / read_bytes) if read_bytes else 1.0,

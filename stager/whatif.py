@@ -63,6 +63,7 @@ class Answer:
     fetched_bytes: int = 0
     refetched_bytes: int = 0
     uploaded_bytes: int = 0
+    readback_bytes: int = 0
     spilled_bytes: int = 0
     read_bytes: int = 0
     attempts: int = 0
@@ -151,4 +152,6 @@ def is_short(plan: Plan, topology: Topology) -> bool:
 
 def moved_bytes(report: Report, kind: str) -> tuple[int, int]:
     """(all, what of it moved again or for want of room) in one direction."""
-    return (report.fetched_bytes, report.refetched_bytes) if kind == "fetch" else (report.uploaded_bytes, report.spilled_bytes)
+    if kind == "fetch":
+        return report.fetched_bytes + report.readback_bytes, report.refetched_bytes
+    return report.uploaded_bytes, report.spilled_bytes

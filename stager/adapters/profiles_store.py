@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from stager.adapters import overheads
 from stager.model.errors import Corrupt, Refused
 from stager.model.ids import digest_of
 from stager.model.profile import Profile, Profiles
@@ -79,12 +80,14 @@ class ProfilesStore:
                 back_up(self.db, path.with_suffix(".format1.backup"))
             if found < FORMAT:
                 bring_up(self.db)
+            overheads.make(self.db)
         except BaseException:
             self.db.close()
             raise
         self.id = store_id(self.db)
         self.added: dict[tuple[str, str], int] = {}
         self.waiting: list[Sample] = []
+        self.overheads: list[overheads.Seen] = []
         self.write_at = WRITE_TOGETHER
 
     def add(self, samples: Iterable[Sample]) -> None:
@@ -92,21 +95,27 @@ class ProfilesStore:
         if len(self.waiting) >= self.write_at:
             self.try_to(self.write)
 
+    def add_overheads(self, seen: Iterable[overheads.Seen]) -> None:
+        """Written with the samples of the same attempts."""
+        self.overheads += seen
+
     def try_to(self, write: Callable[[], None]) -> None:
         """A scheduler does not end because another program writes just now, or the disk is full: what could not be written waits."""
         try:
             write()
         except sqlite3.OperationalError as problem:
             del self.waiting[:-WAITING_MAX]
+            del self.overheads[: -overheads.KEPT]
             # Not again with every job that ends: each try may wait.
             self.write_at = len(self.waiting) + WRITE_TOGETHER
             log.warning("the profiles %s cannot be written now (%s); %d samples wait", self.path, problem, len(self.waiting))
 
     def write(self) -> None:
         """So that readers see all that was added. The same sample again changes nothing. Raises sqlite3.OperationalError."""
-        if not self.waiting:
+        if not self.waiting and not self.overheads:
             return
         with self._transaction():
+            overheads.write(self.db, self.overheads)
             self.db.executemany(INSERT, map(row_of, self.waiting))
             added = dict(self.added)
             for sample in self.waiting:
@@ -116,7 +125,7 @@ class ProfilesStore:
             for key in due:
                 self._prune(*key)
         self.added = {key: count for key, count in added.items() if key not in due}
-        self.waiting, self.write_at = [], WRITE_TOGETHER
+        self.waiting, self.overheads, self.write_at = [], [], WRITE_TOGETHER
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ from stager.model.errors import Refused
 from stager.model.prices import prices_for
 from stager.readers.topology import read_topology
 from stager.service.choices import Question, ask, draws_for
-from stager.service.profiles import load_profiles
+from stager.service.profiles import load_overhead, load_profiles
 from stager.service.settings import Settings
 
 IO_NODES_MAX = 10_000
@@ -98,5 +98,6 @@ def command(
 
 def cluster_here(settings: Settings) -> Cluster:
     """Where nobody says: one compute node like this machine, one I/O node beside it with as much room as this machine's."""
-    compute = ComputeNodes(1, settings.cores, settings.memory_bytes)
+    overhead = load_overhead(settings)
+    compute = ComputeNodes(1, settings.cores, settings.memory_bytes, overhead_s=overhead.seconds, overhead_measured=overhead.measured)
     return replace(Cluster(), compute=compute, io=IoNodes(capacity_bytes=settings.capacity_bytes))

@@ -39,7 +39,8 @@ def print_choices(question: Question, table: PriceTable, choices: Sequence[Choic
     assumed = " (assumed; say it with --topology)" if cluster.assumed else ""
     out.print(
         f"compute nodes: {compute.nodes} {compute.instance} of {compute.cores} cores at {question.prices.compute.per_hour:g} an hour; "
-        f"I/O nodes: {place}, {format_size(io.capacity_bytes)} of cache{assumed}",
+        f"I/O nodes: {place}, {format_size(io.capacity_bytes)} of cache{assumed}; "
+        f"{compute.overhead_s * 1000:.0f} ms of each attempt beside its program{' (measured here)' if compute.overhead_measured else ''}",
         markup=False,
     )
     out.print(f"prices: {table.origin} of {table.date}, in {table.currency}", markup=False)

@@ -23,6 +23,7 @@ from stager.planning.policy import Limits
 from stager.ports import OriginAccess
 from stager.readers.native_origins import parse_url
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
+from stager.service.profiles import load_overhead
 from stager.service.settings import Settings
 from stager.wire import Credentials
 
@@ -59,7 +60,9 @@ def read_only(settings: Settings, file: Path, output_origin: str | None, access:
 
 
 def topology_of(settings: Settings) -> Topology:
-    return embedded(settings.capacity_bytes, cores=settings.cores, memory_bytes=settings.memory_bytes)
+    overhead = load_overhead(settings)
+    here = embedded(settings.capacity_bytes, cores=settings.cores, memory_bytes=settings.memory_bytes)
+    return here.with_overhead(overhead.seconds, overhead.measured)
 
 
 def require_spill(workflow: Workflow, spill: str | None) -> None:

@@ -24,12 +24,20 @@ from stager.cli.options import (
 )
 from stager.cli.prepare import read_only, require_spill
 from stager.cli.simulated import answer_json, print_answers
-from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_LATENCY_S, DEFAULT_WAN_BYTES_PER_S, Node, OriginLink, Topology
+from stager.model.topology import (
+    DEFAULT_DISK_BYTES_PER_S,
+    DEFAULT_LATENCY_S,
+    DEFAULT_OVERHEAD_S,
+    DEFAULT_WAN_BYTES_PER_S,
+    Node,
+    OriginLink,
+    Topology,
+)
 from stager.model.units import format_size
 from stager.model.workflow import Workflow
 from stager.planning.policy import Policy
 from stager.scheduler.commands import RunOutcome
-from stager.service.profiles import load_profiles
+from stager.service.profiles import load_overhead, load_profiles
 from stager.whatif import Question, Subject, ask
 
 WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
@@ -71,6 +79,7 @@ class Choice:
     latency: float = DEFAULT_LATENCY_S
     disk: float = DEFAULT_DISK_BYTES_PER_S
     network: float | None = None
+    overhead: float = DEFAULT_OVERHEAD_S
     policy: tuple[str, Policy] = ("default", Policy())
     failures: int | None = None
 
@@ -95,6 +104,7 @@ Example:
 @many("latency", Duration(), f"what each transfer pays before its first byte, as in '30 ms'; default: {DEFAULT_LATENCY_S * 1000:.0f} ms")
 @many("disk", Rate(), f"rate of each node's disk; default: {DEFAULT_DISK_BYTES_PER_S / 1e6:.0f} MB/s")
 @many("network", Rate(), "rate of each node's network, into it and out of it; default: as its disk")
+@many("overhead", Duration(), "what an attempt takes beside its program; default: as measured here, else what was measured elsewhere")
 @many("policy", PolicyChoice(), "'default', or knobs as in 'lookahead=off,fetches_ahead_max=8'")
 @many("failures", click.INT, "a seed: nodes, origins, transfers, jobs and the scheduler fail as drawn from it; default: nothing fails")
 @click.option("--processes", type=click.IntRange(1), help="how many to use for several rows; default: one per core")
@@ -119,7 +129,7 @@ def command(
     settings = settings_of(state_dir)
     workflow = read_only(settings, file, output_origin)
     require_spill(workflow, spill)
-    usual = Choice(cores=settings.cores, capacity=settings.capacity_bytes)
+    usual = Choice(cores=settings.cores, capacity=settings.capacity_bytes, overhead=load_overhead(settings).seconds)
     names = [field.name for field in fields(Choice)]
     choices = [Choice(*row) for row in product(*(asked[name] or (getattr(usual, name),) for name in names))]
     questions = [Question(topology_of(workflow, choice), choice.policy[1], choice.failures) for choice in choices]
@@ -144,7 +154,8 @@ def topology_of(workflow: Workflow, choice: Choice) -> Topology:
         )
         for number in range(choice.nodes)
     )
-    return Topology(nodes, tuple(OriginLink(name, choice.wan, choice.wan, choice.latency) for name in workflow.origins))
+    links = tuple(OriginLink(name, choice.wan, choice.wan, choice.latency) for name in workflow.origins)
+    return Topology(nodes, links).with_overhead(choice.overhead, measured=False)
 
 
 def words_of(choice: Choice) -> dict[str, str]:
@@ -155,6 +166,7 @@ def words_of(choice: Choice) -> dict[str, str]:
         "wan": f"{format_size(choice.wan)}/s",
         "latency": f"{choice.latency * 1000:g} ms",
         "disk": f"{format_size(choice.disk)}/s",
+        "overhead": f"{choice.overhead * 1000:.3g} ms",
         "network": f"{format_size(choice.network or choice.disk)}/s",
         "policy": choice.policy[0],
         "failures": "none" if choice.failures is None else str(choice.failures),
@@ -169,6 +181,7 @@ def json_of(choice: Choice) -> dict[str, Any]:
         "wan_bytes_per_s": choice.wan,
         "latency_s": choice.latency,
         "disk_bytes_per_s": choice.disk,
+        "overhead_s": choice.overhead,
         "network_bytes_per_s": choice.network or choice.disk,
         "policy": choice.policy[0],
         "failures": choice.failures,

@@ -65,7 +65,8 @@ def lines_of(answer: Answer) -> list[str]:
         f"hit rate     {answer.hit_rate:.1%} of {format_size(answer.read_bytes)} that jobs read; MIN {answer.min_hit_rate:.1%}, "
         f"LRU {answer.lru_hit_rate:.1%}, no cache more than {answer.best_hit_rate:.1%}",
         f"WAN          {format_size(answer.fetched_bytes)} fetched, {format_size(answer.refetched_bytes)} of it again; "
-        f"{format_size(answer.uploaded_bytes)} uploaded, {format_size(answer.spilled_bytes)} of it spilled",
+        f"{format_size(answer.uploaded_bytes)} uploaded, {format_size(answer.spilled_bytes)} of it spilled; "
+        f"{format_size(answer.readback_bytes)} read back to verify",
         "no run is faster than",
         *(f"  {format_duration(term.least_s):>12}  {term.limit.value}: {term.about}" for term in judged.bound.terms),
     ]
@@ -94,6 +95,7 @@ def answer_json(answer: Answer) -> dict[str, Any]:
         "fetched_bytes": answer.fetched_bytes,
         "refetched_bytes": answer.refetched_bytes,
         "uploaded_bytes": answer.uploaded_bytes,
+        "readback_bytes": answer.readback_bytes,
         "spilled_bytes": answer.spilled_bytes,
         "attempts": answer.attempts,
         "resumes": answer.resumes,

@@ -42,7 +42,8 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
         f"nothing given up at {format_size(plan.peak_live_bytes)} ({plan.peak_live_bytes} bytes)",
         f"over the wide area  {format_size(plan.fetch_bytes)} fetched, {format_size(plan.upload_bytes)} uploaded, "
         f"{format_size(plan.readback_bytes)} read back to verify",
-        f"predicted time      {format_duration(plan.makespan_s)}",
+        f"predicted time      {format_duration(plan.makespan_s)}, "
+        f"{plan.overhead_s * 1000:.0f} ms of each attempt beside its program ({plan.overhead_basis.value})",
     ]
     for line in facts:
         out.print(line, markup=False)
@@ -88,8 +89,9 @@ def simulation_report(report: Report) -> None:
     )
     again = f", {format_size(report.refetched_bytes)} of it again for want of space" if report.refetched_bytes else ""
     spilled = f", {format_size(report.spilled_bytes)} of it spilled" if report.spilled_bytes else ""
+    back = f"; {format_size(report.readback_bytes)} read back to verify" if report.readback_bytes else ""
     out.print(
-        f"  fetched  {format_size(report.fetched_bytes)}{again}; uploaded {format_size(report.uploaded_bytes)}{spilled}", markup=False
+        f"  fetched  {format_size(report.fetched_bytes)}{again}; uploaded {format_size(report.uploaded_bytes)}{spilled}{back}", markup=False
     )
     known = f"knowing the future, {report.min_hits.rate:.0%} by Belady's rule and never more than {report.best_hit_rate:.0%}"
     out.print(f"  staged   {format_size(report.read_bytes)} to jobs, hit rate {report.hit_rate:.0%} ({known})", markup=False)

@@ -33,6 +33,8 @@ class ComputeNodes:
     memory_bytes: int | None = None
     network_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
     instance: str = DEFAULT_INSTANCE
+    overhead_s: float = 0.0
+    overhead_measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ class Cluster:
                 disk_bytes_per_s=min(io.disk_bytes_per_s, network),
                 network_bytes_per_s=io.network_bytes_per_s,
                 can_link=io.on_compute_nodes,
+                overhead_s=compute.overhead_s,
+                overhead_measured=compute.overhead_measured,
             )
             for number in range(io_nodes)
         )

@@ -12,11 +12,15 @@ from dataclasses import dataclass, replace
 DEFAULT_WAN_BYTES_PER_S = 50e6
 DEFAULT_DISK_BYTES_PER_S = 500e6
 DEFAULT_LATENCY_S = 0.05
+# Median of 201 attempts of `wc` on two busy cores (docs/operating/simulate.md).
+DEFAULT_OVERHEAD_S = 0.036
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One I/O node and the compute slots beside it. `memory_bytes` None: not watched."""
+    """One I/O node and the compute slots beside it. `memory_bytes` None: not watched. `overhead_s`: what an attempt takes of its slot
+    beside its program (model/overhead.py).
+    """
 
     id: str
     capacity_bytes: int
@@ -25,6 +29,8 @@ class Node:
     disk_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
     network_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
     can_link: bool = True
+    overhead_s: float = 0.0
+    overhead_measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,10 @@ class Topology:
             if entry.origin == origin:
                 return entry
         return OriginLink(origin)
+
+    def with_overhead(self, overhead_s: float, measured: bool) -> Topology:
+        """With attempts that take so much of their slots beside their programs, on all nodes."""
+        return replace(self, nodes=tuple(replace(node, overhead_s=overhead_s, overhead_measured=measured) for node in self.nodes))
 
     def bounded_by(self, bytes_per_s_max: Mapping[str, float]) -> Topology:
         """With no link faster than what is declared for its origin."""

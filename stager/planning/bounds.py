@@ -159,14 +159,18 @@ class Needs:
         self.staged = {file.lfn for file in plan.files if file.access is not Access.DIRECT}
         self.disk_bytes_per_s = max(node.disk_bytes_per_s for node in topology.nodes)
         self.nodes_bytes_per_s = [min(node.disk_bytes_per_s, node.network_bytes_per_s) for node in topology.nodes]
+        self.network_bytes_per_s = max(node.network_bytes_per_s for node in topology.nodes)
         self.ways = ways_of(workflow, topology)
         self.places = places_of(workflow)
-        self.compute_s = {job.job: job.compute_s for job in plan.jobs}
+        # Every job takes one attempt at least.
+        overhead_s = min(node.overhead_s for node in topology.nodes)
+        self.compute_s = {job.job: job.compute_s + overhead_s for job in plan.jobs}
         self.staged_bytes = {job: self.bytes_of(job) for job in graph.order}
         self.length_s = {job: self.compute_s[job] + self.staged_bytes[job] / self.disk_bytes_per_s for job in graph.order}
         # External files, each of which is fetched once at least, and finals.
         self.fetched = [lfn for lfn, readers in graph.readers.items() if readers and lfn in self.staged and lfn in self.places]
         self.finals = [lfn for lfn in graph.producer if self.goes_to(lfn)]
+        self.read_back = read_back_of(workflow, self.finals)
         self.begin_s = self.beginnings()
         self.after_s = self.endings()
 
@@ -196,7 +200,13 @@ class Needs:
         return min((self.transfer_s(lfn, url, fetch=True) for url in self.places.get(lfn, ())), default=0.0)
 
     def upload_s(self, lfn: str) -> float:
-        return self.transfer_s(lfn, self.goes_to(lfn), fetch=False) if self.goes_to(lfn) else 0.0
+        """Until it is verified there."""
+        return self.transfer_s(lfn, self.goes_to(lfn), fetch=False) + self.readback_s(lfn) if self.goes_to(lfn) else 0.0
+
+    def readback_s(self, lfn: str) -> float:
+        """Of a final: it comes back over the link and the network, and passes no disk."""
+        rate = min(self.ways[self.goes_to(lfn)].fetch_bytes_per_s, self.network_bytes_per_s)
+        return self.size_bytes[lfn] / rate if lfn in self.read_back else 0.0
 
     def transfer_s(self, lfn: str, url: str, fetch: bool) -> float:
         way = self.ways[url]
@@ -236,19 +246,26 @@ class Needs:
         ]
 
     def wan_terms(self) -> list[Term]:
-        """By places that some file can only be had from: all such files, over all their links together; and each link for uploads."""
+        """By places that some file can only be had from: all such files, over all their links together, with what is read back there; and
+        each link for uploads.
+        """
         only: dict[tuple[str, ...], None] = dict.fromkeys(self.places[lfn] for lfn in self.fetched)
+        only |= dict.fromkeys((self.goes_to(lfn),) for lfn in self.finals if lfn in self.read_back)
         terms = []
         for places in only:
             rate = sum(self.ways[url].fetch_bytes_per_s for url in places)
             first_s = min(self.ways[url].latency_s for url in places)
             inside = [lfn for lfn in self.fetched if set(self.places[lfn]) <= set(places)]
             parts = [(first_s, self.size_bytes[lfn] / rate, self.after_fetch_s(lfn)) for lfn in inside]
+            back = [lfn for lfn in self.finals if lfn in self.read_back and self.goes_to(lfn) in places]
+            parts += [
+                (self.made_s(lfn) + self.transfer_s(lfn, self.goes_to(lfn), fetch=False), self.size_bytes[lfn] / rate, 0.0) for lfn in back
+            ]
             terms.append(term_of(Limit.WAN, f"bytes fetched from {' and '.join(places)}", parts))
         finals: dict[str, list[Part]] = {}
         for lfn in self.finals:
             way = self.ways[self.goes_to(lfn)]
-            part = (self.made_s(lfn) + way.latency_s, self.size_bytes[lfn] / way.upload_bytes_per_s, 0.0)
+            part = (self.made_s(lfn) + way.latency_s, self.size_bytes[lfn] / way.upload_bytes_per_s, self.readback_s(lfn))
             finals.setdefault(self.goes_to(lfn), []).append(part)
         return [*terms, *(term_of(Limit.WAN, f"bytes uploaded to {url}", parts) for url, parts in finals.items())]
 
@@ -262,7 +279,7 @@ class Needs:
                 parts.setdefault(url, []).append(part)
         for lfn in self.finals:
             url = self.goes_to(lfn)
-            parts.setdefault(url, []).append((self.made_s(lfn), self.transfer_s(lfn, url, fetch=False) / streams, 0.0))
+            parts.setdefault(url, []).append((self.made_s(lfn), self.upload_s(lfn) / streams, 0.0))
         return [term_of(Limit.WAN, f"{len(each)} transfers in {streams} turns at {url}", each) for url, each in parts.items()]
 
 
@@ -272,6 +289,12 @@ def places_of(workflow: Workflow) -> dict[str, tuple[str, ...]]:
     return {
         lfn: tuple(sorted({url[source.location.origin] for source in file.sources})) for lfn, file in workflow.files.items() if file.sources
     }
+
+
+def read_back_of(workflow: Workflow, finals: Iterable[str]) -> set[str]:
+    """Those that cross the WAN once more to be verified."""
+    goes = {lfn: destination.location.origin for lfn in finals if (destination := workflow.files[lfn].destination) is not None}
+    return {lfn for lfn, origin in goes.items() if workflow.origins[origin].is_read_back}
 
 
 def ways_of(workflow: Workflow, topology: Topology) -> dict[str, Way]:

@@ -18,7 +18,7 @@ from stager.model.units import format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
 from stager.planning.iomodel import replicas_that_pay
-from stager.planning.plan import PLAN_VERSION, Access, FilePlan, JobPlan, Plan
+from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan
 from stager.planning.policy import Limits, Policy
 from stager.planning.schedule import Schedule, predict
 from stager.planning.shape import Shape, shape_of
@@ -66,6 +66,7 @@ def make_plan(
             break
     schedule = predict(workflow, shape, chosen.order, topology)
     position = ordering.places(chosen.order)
+    slowest = max(topology.nodes, key=lambda node: node.overhead_s)
     tightest = smallest.order[smallest.held.index(smallest.smallest)] if smallest.held else -1
     fetch, upload, readback = wan_bytes(workflow, shape)
     return Plan(
@@ -85,6 +86,8 @@ def make_plan(
         notes=notes_of(workflow, shape, sized, chosen, topology, guess),
         tightest_job=shape.jobs[tightest] if tightest >= 0 else "",
         tightest_files=tightest_files(shape, smallest, tightest, spill is not None),
+        overhead_s=tidy(slowest.overhead_s),
+        overhead_basis=Basis.MEASURED if slowest.overhead_measured else Basis.DEFAULT,
     )
 
 

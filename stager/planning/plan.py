@@ -83,7 +83,7 @@ class Plan:
     nothing need be fetched twice or spilled.
 
     Jobs stand in their order, files by lfn. `tightest_job` is the one that needs the smallest capacity, `tightest_files` the largest of
-    what must be held while it runs.
+    what must be held while it runs. `overhead_s` is what the times have each attempt take beside its program, of several nodes the most.
     """
 
     version: int
@@ -102,3 +102,5 @@ class Plan:
     notes: tuple[str, ...] = ()
     tightest_job: str = ""
     tightest_files: tuple[str, ...] = ()
+    overhead_s: float = 0.0
+    overhead_basis: Basis = Basis.DEFAULT

@@ -19,6 +19,8 @@ CHANGES_MAX = 20
 JOB_KEYS = tuple(entry.name for entry in fields(JobPlan))
 FILE_KEYS = tuple(entry.name for entry in fields(FilePlan))
 PLAN_KEYS = tuple(entry.name for entry in fields(Plan))
+# Plans that were made before attempts had any.
+NO_OVERHEAD = {"overhead_s": 0.0, "overhead_basis": Basis.DEFAULT.value}
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
@@ -64,7 +66,9 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
         files = tuple(
             FilePlan(**{**entry, "size_basis": Basis(entry["size_basis"]), "access": Access(entry["access"])}) for entry in head["files"]
         )
+        head = NO_OVERHEAD | head
         rest = {key: head[key] for key in PLAN_KEYS if key not in ("jobs", "files", "notes", "tightest_files")}
+        rest["overhead_basis"] = Basis(rest["overhead_basis"])
         return Plan(**rest, jobs=jobs, files=files, notes=tuple(head["notes"]), tightest_files=tuple(head["tightest_files"]))
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{source} is not a whole plan ({error!r}); plan again", subject=source) from None

@@ -41,15 +41,16 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
         for file in shape.inputs[job]:
             if arrival[file] > ready:
                 ready = arrival[file]
-        busy = shape.compute_s[job] + shape.local_s[job]
+        work_s = shape.compute_s[job] + shape.local_s[job]
         best: tuple[float, int, float] | None = None
         for index, cores in enumerate(free):
             away = 0
             if len(free) > 1:
                 away = sum(shape.likely[file] for file in shape.inputs[job] if plan.home[file] not in (-1, index))
             start = earliest(cores, min(shape.cores[job], len(cores)), ready + away / network[index])
-            if best is None or (start + busy, index) < best[:2]:
-                best = (start + busy, index, start)
+            finish = start + work_s + topology.nodes[index].overhead_s
+            if best is None or (finish, index) < best[:2]:
+                best = (finish, index, start)
         assert best is not None, "a topology has at least one node"
         finish, index, start = best
         occupy(free[index], min(shape.cores[job], len(free[index])), start, finish)
@@ -92,14 +93,16 @@ def arrivals(workflow: Workflow, shape: Shape, order: list[int], topology: Topol
 
 
 def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology: Topology) -> float:
-    """When the last final is at its origin; each link takes them as they are made."""
+    """When the last final is at its origin, and read back where that is how it is verified; each link takes them as they are made."""
     clock: dict[str, float] = {}
+    back: dict[str, float] = {}
     finals = [(finish_s[shape.producer[file]], file) for file, final in enumerate(shape.final) if final and shape.producer[file] >= 0]
     for made, file in sorted(finals):
         destination = workflow.files[shape.files[file]].destination
         assert destination is not None, "finals have a destination"
-        link = topology.link(destination.location.origin)
-        clock[destination.location.origin] = (
-            max(clock.get(destination.location.origin, 0.0), made) + shape.likely[file] / link.upload_bytes_per_s
-        )
-    return max(clock.values(), default=0.0)
+        origin = destination.location.origin
+        link = topology.link(origin)
+        clock[origin] = max(clock.get(origin, 0.0), made) + shape.likely[file] / link.upload_bytes_per_s
+        if workflow.origins[origin].is_read_back:
+            back[origin] = max(back.get(origin, 0.0), clock[origin]) + shape.likely[file] / link.fetch_bytes_per_s
+    return max((*clock.values(), *back.values()), default=0.0)

@@ -11,6 +11,7 @@ from math import ceil
 
 from stager.model.files import File
 from stager.model.profile import Profile, Profiles, Quantity
+from stager.model.topology import DEFAULT_DISK_BYTES_PER_S
 from stager.model.workflow import Job, Workflow
 from stager.planning.plan import Basis
 
@@ -133,13 +134,24 @@ def size_compute(job: Job, workflow: Workflow, profile: Profile | None, input_by
     if job.compute_s is not None:
         seconds, basis = job.compute_s, Basis.DECLARED
     elif profile is not None and profile.wall_s is not None:
-        seconds, basis = profile.wall_s.at(input_bytes), Basis.PROFILE
+        wall_s, cpu_s = profile.wall_s.at(input_bytes), None if profile.cpu_s is None else profile.cpu_s.at(input_bytes)
+        seconds, basis = without_reading_s(wall_s, cpu_s, job.cores, input_bytes), Basis.PROFILE
         sized.compute_spread[job.id] = profile.wall_s.spread
     elif hint is not None and hint.compute_s is not None:
         seconds, basis = hint.compute_s, Basis.DECLARED
     else:
         seconds, basis = GUESS_COMPUTE_S, Basis.DEFAULT
     sized.compute_s[job.id], sized.compute_basis[job.id] = seconds, basis
+
+
+def without_reading_s(wall_s: float, cpu_s: float | None, cores: int, input_bytes: int | None) -> float:
+    """A program's wall time contains the reading of its inputs, which schedule and simulation add by the bytes: it is taken off, at the
+    rate of a disk that nobody measured, as far as the program did not compute meanwhile. Where CPU time or bytes are not known nothing is.
+    """
+    if cpu_s is None or input_bytes is None:
+        return wall_s
+    computing_s = min(wall_s, cpu_s / max(1, cores))
+    return max(computing_s, wall_s - input_bytes / DEFAULT_DISK_BYTES_PER_S)
 
 
 def weakest(bases: list[Basis]) -> Basis:

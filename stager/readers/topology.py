@@ -9,14 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from stager.model.cluster import ANY_ORIGIN, DEFAULT_INSTANCE, Charged, Cluster, ComputeNodes, IoNodes, WanLink
-from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_LATENCY_S, DEFAULT_WAN_BYTES_PER_S, OriginLink
+from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_LATENCY_S, DEFAULT_OVERHEAD_S, DEFAULT_WAN_BYTES_PER_S, OriginLink
 from stager.model.units import parse_rate_bytes_per_s, parse_size_bytes
 from stager.readers.lines import Findings, compose, read_text
 from stager.readers.native_form import Fields, Form, choice_of
 
 VERSION = "1"
 TOP = ("stager-topology", "region", "compute", "io", "links")
-COMPUTE = ("nodes", "cores", "memory", "network", "instance")
+COMPUTE = ("nodes", "cores", "memory", "network", "instance", "overhead")
 IO = ("nodes", "capacity", "disk", "network", "instance", "on_compute_nodes")
 LINK = ("fetch", "upload", "latency", "direct_fetch", "direct_upload", "egress")
 
@@ -64,6 +64,7 @@ def compute_of(fields: Fields) -> ComputeNodes:
         memory_bytes=fields.size("memory"),
         network_bytes_per_s=fields.parsed("network", parse_rate_bytes_per_s, DEFAULT_DISK_BYTES_PER_S),
         instance=fields.text("instance", DEFAULT_INSTANCE),
+        overhead_s=fields.duration("overhead", DEFAULT_OVERHEAD_S) or 0.0,
     )
 
 

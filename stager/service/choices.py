@@ -245,7 +245,7 @@ def staged_life(question: Question, io_nodes: int, report: Report) -> Lived:
         best_hit_rate=report.best_hit_rate,
         fetched_bytes=report.fetched_bytes,
         uploaded_bytes=report.uploaded_bytes,
-        readback_bytes=sum(entry.uploaded_bytes for entry in report.traffic if workflow.origins[entry.origin].is_read_back),
+        readback_bytes=report.readback_bytes,
     )
 
 

@@ -14,7 +14,7 @@ from stager.model.cluster import Cluster, IoNodes
 from stager.model.prices import ClusterPrices
 from stager.model.workflow import OriginKind, Workflow
 from stager.planning.cost import Usage, bill_of
-from stager.planning.plan import Plan
+from stager.planning.plan import Basis, Plan
 from stager.planning.policy import Limits
 from stager.scheduler.commands import RunOutcome
 from stager.service.choices import Lived, Question, egress_of, requests_of, staged_life
@@ -56,11 +56,15 @@ def compare(
     question = Question(workflow, cluster, prices)
     count = cluster.io.nodes
     limits = Limits(cores=history.cores, memory_bytes=history.memory_bytes)
-    report = estimate(workflow, cluster.topology(workflow, count), limits=limits, plan=plan)
+    topology = cluster.topology(workflow, count).with_overhead(plan.overhead_s, plan.overhead_basis is Basis.MEASURED)
+    report = estimate(workflow, topology, limits=limits, plan=plan)
     foretold = staged_life(question, count, report) if report.outcome is RunOutcome.SUCCEEDED else None
     lived = actual_life(question, summary, history)
     job_s = sum(span.ended_s - span.begun_s for span in history.attempts)
-    return [*figures(foretold, lived, sum(entry.compute_s for entry in plan.jobs), job_s, summary), *bills(foretold, lived)]
+    return [
+        *figures(foretold, lived, sum(entry.compute_s + plan.overhead_s for entry in plan.jobs), job_s, summary),
+        *bills(foretold, lived),
+    ]
 
 
 def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunHistory) -> Lived:

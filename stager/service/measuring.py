@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from stager.adapters.overheads import Seen
 from stager.adapters.profiles_store import ProfilesStore
+from stager.model.overhead import seen_overhead_s
 from stager.model.profiling import Kind, Sample, Side, group_files
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -17,13 +19,30 @@ class Measuring:
 
     def __init__(self, store: ProfilesStore, machine: Machine) -> None:
         self.store, self.machine = store, machine
+        # Attempts under way whose time is all their own.
+        self.begun: dict[str, float] = {}
 
     def saw(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
         """The next plan is made after a run: what it measured is there by then."""
         ended = [event for event in events if type(event) is ev.AttemptEnded and event.outcome is ev.Outcome.OK]
+        self.store.add_overheads(self._overheads(events, commands))
         self.store.add(self._sample(event) for event in ended if event.run in self.machine.state.runs)
         if any(type(command) is cmd.FinishRun for command in commands):
             self.store.try_to(self.store.write)
+
+    def _overheads(self, events: Sequence[Any], commands: Sequence[Any]) -> list[Seen]:
+        """One that waited for space, or was begun by an earlier scheduler, tells nothing of what an attempt takes."""
+        seen = []
+        for event in events:
+            if type(event) is ev.AttemptWaits:
+                self.begun.pop(event.attempt, None)
+            elif type(event) is ev.AttemptEnded:
+                begun_at, wall_s = self.begun.pop(event.attempt, None), event.measures.wall_s
+                if begun_at is not None and wall_s is not None and event.outcome is ev.Outcome.OK:
+                    made_bytes = sum(made.size_bytes for made in event.outputs)
+                    seen.append((event.attempt, event.at, seen_overhead_s(begun_at, event.at, wall_s, made_bytes)))
+        self.begun |= {command.attempt: command.at for command in commands if type(command) is cmd.StartAttempt}
+        return seen
 
     def _sample(self, event: ev.AttemptEnded) -> Sample:
         run = self.machine.state.runs[event.run]

@@ -8,9 +8,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from stager.adapters import overheads
 from stager.adapters.profiles_json import is_profiles, profiles_from_json
 from stager.adapters.profiles_store import ProfilesStore, needs_upgrade, read_profiles, read_samples
 from stager.model.errors import InvalidInput, Refused
+from stager.model.overhead import Overhead, overhead_of
 from stager.model.profile import Profiles
 from stager.model.profiling import Sample
 from stager.readers import wfcommons_profiles
@@ -33,6 +35,10 @@ class TakenIn:
 
 def load_profiles(settings: Settings) -> Profiles:
     return read_profiles(StateDir(settings.state_dir).profiles)
+
+
+def load_overhead(settings: Settings) -> Overhead:
+    return overhead_of(overheads.read(StateDir(settings.state_dir).profiles))
 
 
 def load_samples(state_dir: Path) -> Sequence[Sample]:

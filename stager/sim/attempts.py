@@ -127,10 +127,10 @@ class Executor:
         trying.flow = self._links.start(self._clock.now, (f"disk:{node.id}",), read_bytes + trying.made_bytes, trying)
 
     def flow_ended(self, trying: Trying) -> None:
-        """Its bytes have passed the disk; what remains is computing."""
+        """Its bytes have passed the disk; what remains is computing, and what any attempt takes of its slot."""
         if trying.state == "reading":
             trying.state, trying.flow = "computing", None
-            self._clock.after(trying.duration_s, self._computed, trying)
+            self._clock.after(trying.duration_s + trying.node.overhead_s, self._computed, trying)
 
     def _computed(self, trying: Trying) -> None:
         if trying.state != "computing":

@@ -30,7 +30,8 @@ def copy_replica(world: SimWorld, command: cmd.CopyReplica) -> None:
 def upload(world: SimWorld, command: cmd.Upload) -> None:
     node, origin = world.nodes[command.node], world.origin_of(command.run, command.origin)
     if node.answers:
-        world.desk.accept(command, node, origin)
+        is_read_back = world.runs[command.run].workflow.origins[command.origin].is_read_back
+        world.desk.accept(command, node, origin, is_read_back)
 
 
 def hasten(world: SimWorld, command: cmd.Hasten) -> None:

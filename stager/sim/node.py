@@ -28,6 +28,7 @@ class SimNode:
     id: str
     capacity_bytes: int
     can_link: bool = True
+    overhead_s: float = 0.0
     starts: int = 1
     up: bool = True
     heard: bool = True

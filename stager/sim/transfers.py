@@ -31,7 +31,9 @@ UNREACHABLE_AFTER_S = 0.5
 
 @dataclass(slots=True)
 class Moving:
-    """`state`: queued, connecting, moving, ended. `source`: the node that it is copied from; None for what goes from or to `origin`."""
+    """`state`: queued, connecting, moving, ended. `source`: the node that it is copied from; None for what goes from or to `origin`.
+    `to_read_back`: it is an upload that has still to be read back at its origin.
+    """
 
     command: cmd.Fetch | cmd.CopyReplica | cmd.Upload
     node: SimNode
@@ -42,6 +44,7 @@ class Moving:
     flow: Flow | None = None
     fault: Fault | None = None
     source: SimNode | None = None
+    to_read_back: bool = False
 
     @property
     def is_incoming(self) -> bool:
@@ -66,11 +69,14 @@ class TransferDesk:
         self.fetched_bytes = 0
         self.uploaded_bytes = 0
         self.copied_bytes = 0
+        self.readback_bytes = 0
         self._queues: dict[str, list[tuple[int, int, str]]] = {}
         self._streams: dict[str, int] = {}
 
-    def accept(self, command: cmd.Fetch | cmd.Upload, node: SimNode, origin: SimOrigin) -> None:
-        """The same id again changes nothing but the priority; of one that has ended the result is told again."""
+    def accept(self, command: cmd.Fetch | cmd.Upload, node: SimNode, origin: SimOrigin, is_read_back: bool = False) -> None:
+        """The same id again changes nothing but the priority; of one that has ended the result is told again. `is_read_back`: as the origin
+        has it of what is written there.
+        """
         if command.transfer in self.open:
             self.hasten(command.transfer, command.priority)
             return
@@ -82,6 +88,7 @@ class TransferDesk:
             self._tell_there(command, node, command.token)
             return
         moving = self.open[command.transfer] = Moving(command, node, origin, command.priority, self._clock.now)
+        moving.to_read_back = is_read_back and isinstance(command, cmd.Upload)
         self.begun += 1
         if isinstance(command, cmd.Fetch):
             try:
@@ -158,6 +165,11 @@ class TransferDesk:
             self._end_copy(moving, moving.command)
         elif isinstance(moving.command, cmd.Fetch):
             self._end_fetch(moving, moving.command)
+        elif moving.to_read_back:
+            moving.to_read_back = False
+            size_bytes = moving.command.size_bytes
+            self.readback_bytes += size_bytes
+            moving.flow = self._links.start(self._clock.now, way_back_of(moving), size_bytes, moving)
         else:
             self._end_upload(moving, moving.command)
 
@@ -305,3 +317,9 @@ def way_of(moving: Moving) -> tuple[str, ...]:
     assert moving.origin is not None
     way, network = ("fetch", "in") if moving.is_incoming else ("upload", "out")
     return (f"{way}:{moving.origin.url}", f"{network}:{here}", f"disk:{here}")
+
+
+def way_back_of(moving: Moving) -> tuple[str, ...]:
+    """Of what is read back of an upload: into its node, where it is hashed and passes no disk."""
+    assert moving.origin is not None, "only uploads are read back"
+    return (f"fetch:{moving.origin.url}", f"in:{moving.node.id}")

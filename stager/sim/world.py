@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from stager.model.ids import produced_file_id
-from stager.model.topology import Topology
+from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, Topology
 from stager.model.workflow import Graph, Workflow, graph_of
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
@@ -97,7 +97,7 @@ class SimWorld:
         self.faults, self.checkers, self.resumes_max, self.keep_journal = faults, tuple(checkers), resumes_max, keep_journal
         self.clock = Clock()
         self.links = Links(node_links(topology))
-        self.nodes = {node.id: SimNode(node.id, node.capacity_bytes, node.can_link) for node in topology.nodes}
+        self.nodes = {node.id: SimNode(node.id, node.capacity_bytes, node.can_link, node.overhead_s) for node in topology.nodes}
         self.origins: dict[str, SimOrigin] = {}
         self.desk = TransferDesk(self.clock, self.links, faults, self.say, self._note_overfull)
         spread = spread or Spread()
@@ -343,10 +343,13 @@ class SimWorld:
 
 
 def node_links(topology: Topology) -> dict[str, float]:
-    """Bytes per second of each node's disk and network. A network that is as fast as the disk behind it never limits, so it is left out."""
+    """Bytes per second of each node's disk and network. A network that is as fast as the disk behind it and as every origin, whose bytes
+    pass no disk when they are read back, does not limit, so it is left out.
+    """
     rates: dict[str, float] = {}
+    fastest = max([DEFAULT_WAN_BYTES_PER_S, *(link.fetch_bytes_per_s for link in topology.links)])
     for node in topology.nodes:
         rates[f"disk:{node.id}"] = node.disk_bytes_per_s
-        if node.network_bytes_per_s < node.disk_bytes_per_s:
+        if node.network_bytes_per_s < max(node.disk_bytes_per_s, fastest):
             rates[f"in:{node.id}"] = rates[f"out:{node.id}"] = node.network_bytes_per_s
     return rates

@@ -74,7 +74,8 @@ def topologies(draw: st.DrawFn) -> Topology:
     disk, network = draw(RATES), draw(RATES)
     cores = draw(st.integers(1, 3))
     count = draw(st.sampled_from((1, 1, 2, 3)))
-    return Topology(tuple(Node(f"node{number}", 10**6, cores, None, disk, network) for number in range(count)), links)
+    nodes = tuple(Node(f"node{number}", 10**6, cores, None, disk, network) for number in range(count))
+    return Topology(nodes, links).with_overhead(draw(st.sampled_from((0.0, 0.0, 0.25))), measured=False)
 
 
 @settings(max_examples=400, deadline=None)
@@ -93,15 +94,20 @@ def test_no_run_is_faster_than_the_bound(workflow: Workflow, topology: Topology,
 
 
 def test_a_chain_is_as_fast_as_its_bound() -> None:
-    """1,000 bytes in at 100 per s, 3 s and 4 s of computing, 100 bytes out at 50 per s."""
+    """1,000 bytes in at 100 per s, 3 s and 4 s of computing, 100 bytes out at 50 per s and, over ssh, back at 100 per s."""
     workflow = chain(1000, (3.0, 4.0), 100)
     topology = one_node(cores=1)
     bound = lower_bound(workflow, topology, make_plan(workflow, topology))
-    assert bound.least_s == pytest.approx(19.0)
-    assert estimate(workflow, topology).wall_s == pytest.approx(19.0, abs=0.01)
+    assert bound.least_s == pytest.approx(20.0)
+    assert estimate(workflow, topology).wall_s == pytest.approx(20.0, abs=0.01)
     least = {term.limit: (term.busy_s, term.least_s) for term in bound.terms if "uploaded" not in term.about}
-    assert least[Limit.CPU] == pytest.approx((7.0, 19.0))
-    assert least[Limit.WAN] == pytest.approx((10.0, 19.0))
+    assert least[Limit.CPU] == pytest.approx((7.0, 20.0))
+    assert least[Limit.WAN] == pytest.approx((11.0, 20.0))
+
+
+def test_the_bound_has_an_attempt_of_each_job_take_what_it_takes() -> None:
+    workflow, topology = chain(1000, (3.0, 4.0), 100), one_node(cores=1).with_overhead(0.5, measured=True)
+    assert lower_bound(workflow, topology, make_plan(workflow, topology)).least_s == pytest.approx(21.0)
 
 
 def test_what_comes_before_and_after_is_counted_once() -> None:

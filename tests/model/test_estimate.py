@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stager.estimate import estimate
@@ -46,10 +48,36 @@ def topology(capacity: int, cores: int = 1) -> Topology:
 def test_a_chain_takes_fetch_compute_and_upload() -> None:
     report = estimate(workflow(CHAIN), topology(10**6))
     assert report.outcome is RunOutcome.SUCCEEDED
-    assert report.wall_s == pytest.approx(1000 / 100 + 3 + 4 + 100 / 50, abs=0.01)
+    assert report.wall_s == pytest.approx(1000 / 100 + 3 + 4 + 100 / 50 + 100 / 100, abs=0.01)
+    assert report.readback_bytes == 100
     assert (report.fetched_bytes, report.uploaded_bytes, report.read_bytes) == (1000, 100, 2500)
     assert (report.refetched_bytes, report.spilled_bytes, report.attempts) == (0, 0, 2)
     assert report.hit_rate == pytest.approx(1 - 1000 / 2500)
+
+
+@pytest.mark.parametrize("options", [(("shell_checksum", "true"),), ()])
+def test_a_final_is_read_back_where_its_host_may_not_be_asked_for_a_checksum(options: tuple[tuple[str, str], ...]) -> None:
+    """Plan and simulation agree on when it is home; `in` waits behind nothing, so each link has its bytes alone."""
+    home = replace(HOME, options=options)
+    asked = replace(workflow(CHAIN), origins={"home": home})
+    report = estimate(asked, topology(10**6))
+    back_bytes = 0 if options else 100
+    assert (report.readback_bytes, report.plan.readback_bytes) == (back_bytes, back_bytes)
+    assert report.wall_s == pytest.approx(19 + back_bytes / 100, abs=0.01)
+    assert report.plan.makespan_s == pytest.approx(report.wall_s, abs=0.01)
+    assert report.busy_s[f"fetch:{home.url}"] == pytest.approx((1000 + back_bytes) / 100)
+
+
+def test_each_attempt_takes_its_slot_for_longer_than_its_program_runs() -> None:
+    """Two jobs one after the other; then two beside each other that have one core, where the second waits for the first's slot."""
+    slow = topology(10**6).with_overhead(2.0, measured=False)
+    report = estimate(workflow(CHAIN), slow)
+    assert report.wall_s == pytest.approx(20 + 2 * 2, abs=0.01)
+    assert report.plan.makespan_s == pytest.approx(report.wall_s, abs=0.01)
+    bag = workflow("workflow w\n  made x 0 final\n  made y 0 final\n  job a -> x compute=3\n  job b -> y compute=4")
+    report = estimate(bag, slow)
+    assert report.wall_s == pytest.approx(3 + 2 + 4 + 2, abs=0.01)
+    assert report.plan.makespan_s == pytest.approx(report.wall_s, abs=0.01)
 
 
 def test_less_room_means_spilling_and_more_time() -> None:

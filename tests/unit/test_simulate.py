@@ -82,6 +82,7 @@ def test_one_question_has_one_answer_in_full(tmp_path: Path) -> None:
 def test_options_given_again_make_a_row_for_each_combination(tmp_path: Path) -> None:
     path = record(tmp_path)
     asked = ("--cores", "1", "--cores", "2", "--capacity", "1 GB", "--capacity", "1 MB", "--policy", "default", "--policy", "lookahead=off")
+    asked += ("--overhead", "0 s")
     rows = json.loads(simulate(path, *asked, "--json").output)["rows"]
     assert [(row["cores"], row["capacity_bytes"], row["policy"]) for row in rows] == [
         (cores, capacity, policy) for cores in (1, 2) for capacity in (10**9, 10**6) for policy in ("default", "lookahead=off")
@@ -115,14 +116,20 @@ def test_what_cannot_be_asked_is_told(tmp_path: Path, options: tuple[str, ...], 
 def test_nodes_and_their_networks_are_asked_for(tmp_path: Path) -> None:
     """A network slower than the WAN is what 3 MB wait for; on two nodes of one core jobs run beside each other."""
     path = record(tmp_path)
-    rows = json.loads(
-        simulate(path, "--cores", "1", "--capacity", "1 GB", "--network", "0.5 MB/s", "--nodes", "1", "--nodes", "2", "--json").output
-    )
-    one, two = rows["rows"]
+    asked = ("--cores", "1", "--capacity", "1 GB", "--network", "0.5 MB/s", "--nodes", "1", "--nodes", "2", "--overhead", "0 s")
+    one, two = json.loads(simulate(path, *asked, "--json").output)["rows"]
     assert (one["nodes"], one["network_bytes_per_s"], two["nodes"]) == (1, 500_000.0, 2)
     assert one["makespan_s"] == pytest.approx(6 + 15 + 2, abs=0.01)
     assert two["bound_s"] == pytest.approx(6 + 10 + 2, abs=0.01)
     assert two["bound_s"] <= two["makespan_s"] < one["makespan_s"]
+
+
+def test_what_an_attempt_takes_beside_its_program_is_asked_for(tmp_path: Path) -> None:
+    """Three jobs on one core: each of them takes a second more."""
+    asked = ("--cores", "1", "--capacity", "1 GB", "--overhead", "0 s", "--overhead", "1 s", "--json")
+    none, one = json.loads(simulate(record(tmp_path), *asked).output)["rows"]
+    assert (none["overhead_s"], one["overhead_s"]) == (0.0, 1.0)
+    assert one["makespan_s"] - none["makespan_s"] == pytest.approx(3.0, abs=0.01)
 
 
 def test_a_run_that_does_not_fit_is_refused_as_submit_refuses_it(tmp_path: Path) -> None:

@@ -1,0 +1,120 @@
+"""What attempts take beside their programs: measured, kept, and planned with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stager.adapters import overheads
+from stager.adapters.profiles_store import ProfilesStore
+from stager.model.overhead import SAMPLES_MIN, Overhead, overhead_of, seen_overhead_s
+from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_OVERHEAD_S, embedded
+from stager.planning.make_plan import make_plan
+from stager.planning.plan import Basis
+from stager.planning.plan_json import from_json, to_json
+from stager.readers.topology import parse_topology
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.service.measuring import Measuring
+from tests.model.test_estimate import CHAIN, workflow
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "profiles.sqlite"
+
+
+def start(attempt: str, at: float) -> cmd.StartAttempt:
+    facts = {"id": f"c{attempt}", "cause": "", "run": "r", "job": "j", "node": "n", "number": 1, "inputs": (), "reserve_bytes": 0}
+    return cmd.StartAttempt(at=at, attempt=attempt, **facts)  # type: ignore[arg-type]
+
+
+def ended(attempt: str, at: float, outcome: ev.Outcome = ev.Outcome.OK, made_bytes: int = 0, wall_s: float | None = 2.0) -> ev.AttemptEnded:
+    outputs = (ev.OutputMade("x", "f", attempt, made_bytes, ""),)
+    return ev.AttemptEnded(at=at, run="r", job="j", attempt=attempt, outcome=outcome, outputs=outputs, measures=ev.Measures(wall_s=wall_s))
+
+
+def seen_by(*batches: tuple[list[Any], list[Any]]) -> list[overheads.Seen]:
+    store = SimpleNamespace(seen=[], add=list)
+    store.add_overheads = store.seen.extend
+    measuring = Measuring(store, SimpleNamespace(state=SimpleNamespace(runs={})))  # type: ignore[arg-type]
+    for events, commands in batches:
+        measuring.saw(events, commands)
+    return list(store.seen)
+
+
+def test_an_attempt_took_what_its_program_and_the_disk_did_not() -> None:
+    assert seen_overhead_s(10.0, 13.5, 3.0, 0) == pytest.approx(0.5)
+    assert seen_overhead_s(10.0, 13.5, 3.0, int(DEFAULT_DISK_BYTES_PER_S / 10)) == pytest.approx(0.4)
+    assert seen_overhead_s(10.0, 12.0, 3.0, 0) == 0.0
+
+
+def test_few_attempts_say_nothing_and_one_that_hung_does_not_count() -> None:
+    assert overhead_of([9.0] * (SAMPLES_MIN - 1)) == Overhead(DEFAULT_OVERHEAD_S, measured=False)
+    assert overhead_of([0.2, 0.1, 0.3, 0.2, 60.0]) == Overhead(0.2, measured=True)
+
+
+def test_it_is_measured_from_the_command_to_the_word_of_the_end() -> None:
+    assert seen_by(([], [start("a", 5.0), start("b", 6.0)]), ([ended("b", 9.0), ended("a", 7.25)], [])) == [
+        ("b", 9.0, pytest.approx(1.0)),
+        ("a", 7.25, pytest.approx(0.25)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [ended("unknown", 9.0)],
+        [ended("a", 9.0, ev.Outcome.FAILED)],
+        [ended("a", 9.0, wall_s=None)],
+        [ev.AttemptWaits(at=8.0, attempt="a", needed_bytes=1), ended("a", 9.0)],
+    ],
+    ids=["begun before", "failed", "no wall time", "waited for space"],
+)
+def test_what_says_nothing_of_the_usual_is_left_out(events: list[Any]) -> None:
+    assert seen_by(([], [start("a", 5.0)]), (events, [])) == []
+
+
+def test_the_newest_are_kept_and_the_same_again_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overheads, "KEPT", 3)
+    assert overheads.read(path) == []
+    store = ProfilesStore(path)
+    store.add_overheads([(f"a{number}", float(number), number / 10) for number in range(5)])
+    store.write()
+    store.add_overheads([("a4", 9.0, 99.0)])
+    store.close()
+    assert overheads.read(path) == [0.2, 0.3, 0.4]
+
+
+def test_a_store_of_before_tells_nothing_and_is_written_to(path: Path) -> None:
+    store = ProfilesStore(path)
+    store.db.execute("DROP TABLE overheads")
+    store.close()
+    assert overheads.read(path) == []
+    again = ProfilesStore(path)
+    again.add_overheads([("a", 1.0, 0.5)])
+    again.close()
+    assert overheads.read(path) == [0.5]
+
+
+@pytest.mark.parametrize(("measured", "basis"), [(True, Basis.MEASURED), (False, Basis.DEFAULT)])
+def test_a_plan_says_what_it_took_an_attempt_to_take_and_why(measured: bool, basis: Basis) -> None:
+    plan = make_plan(workflow(CHAIN), embedded(10**6).with_overhead(0.25, measured))
+    assert (plan.overhead_s, plan.overhead_basis) == (0.25, basis)
+    assert from_json(to_json(plan)) == plan
+
+
+def test_a_plan_of_before_had_none() -> None:
+    text = to_json(make_plan(workflow(CHAIN), embedded(10**6)))
+    lines = [line for line in text.splitlines() if not line.startswith('"overhead_')]
+    old = from_json("\n".join(lines))
+    assert (old.overhead_s, old.overhead_basis) == (0.0, Basis.DEFAULT)
+
+
+@pytest.mark.parametrize(("said", "overhead_s"), [(", overhead: 80 ms", 0.08), ("", DEFAULT_OVERHEAD_S)])
+def test_a_topology_file_may_say_it(said: str, overhead_s: float) -> None:
+    cluster = parse_topology(f"stager-topology: 1\ncompute: {{nodes: 2{said}}}\nio: {{nodes: 1}}\n", "t.yml")
+    assert [node.overhead_s for node in cluster.topology(workflow(CHAIN), 1).nodes] == [overhead_s]
