@@ -43,7 +43,7 @@ class Report:
     `best_hit_rate` what no cache of this size can exceed.
 
     `busy_s`: by link (`fetch:URL`, `upload:URL`, `disk:NODE`), for how long it was used at full rate; and `cores` of all nodes together.
-    `resumes`: how often somebody had to tell the run to go on. `traffic` is by origin.
+    `resumes`: how often somebody had to tell the run to go on. `traffic` is by origin. `truth`: what sizes and times were taken from.
     """
 
     outcome: RunOutcome
@@ -64,6 +64,7 @@ class Report:
     busy_s: dict[str, float]
     resumes: int
     plan: Plan
+    truth: Plan
     traffic: tuple[Traffic, ...] = ()
 
 
@@ -98,15 +99,17 @@ def estimate(
     plan: Plan | None = None,
     faults: Faults = NO_FAULTS,
     resumes_max: int = 0,
+    truth: Plan | None = None,
 ) -> Report:
-    """Simulates one run on empty nodes. With a plan given, that one is run. A run that cannot end says so in `outcome` and `fault`; nothing
-    is raised for it. With faults, somebody resumes a run that ended badly, so many times.
+    """Simulates one run on empty nodes. With a plan given, that one is run; in a world as another one expects it, where there is a `truth`.
+    A run that cannot end says so in `outcome` and `fault`; nothing is raised for it. With faults, somebody resumes a run that ended badly,
+    so many times.
     """
     topology = topology.bounded_by(bandwidths_of(workflow))
     plan = plan or make_plan(workflow, topology, profiles, policy, limits, spill_origin)
     keep_journal = any(trouble.what == "crash" for trouble in faults.troubles)
     world = SimWorld(topology, policy, limits, faults=faults, spread=spread, resumes_max=resumes_max, keep_journal=keep_journal)
-    world.submit(RUN, workflow, plan)
+    world.submit(RUN, workflow, plan, truth=truth)
     accesses, moves = Accesses(), Moves({name: Traffic(name) for name in workflow.origins})
 
     def watch(machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
@@ -139,6 +142,7 @@ def estimate(
         busy_s=world.links.busy_s() | {"cores": accesses.core_s / cores},
         resumes=entry.resumes,
         plan=plan,
+        truth=truth or plan,
         traffic=tuple(moves.by_origin.values()),
     )
 

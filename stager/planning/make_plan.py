@@ -27,6 +27,7 @@ from stager.planning.sizes import GUESS_BYTES_MAX, Sized, expected, weakest
 # Guesses are lowered to these, in turn, before a workflow is called too large because of them.
 GUESSES_BYTES_MAX = (GUESS_BYTES_MAX, 1024 * 1024, 4096)
 TIGHTEST_FILES_MAX = 5
+IGNORED = "made without the profiles of job types (--ignore-profiles): what earlier runs measured is left out"
 HOW_TO_GIVE = "end a scheduler that runs with `stager shutdown`, then --capacity or STAGER_CAPACITY"
 
 
@@ -50,9 +51,12 @@ def make_plan(
     limits: Limits | None = None,
     spill_origin: str | None = None,
     graph: Graph | None = None,
+    ignore_profiles: bool = False,
 ) -> Plan:
-    """Raises Refused only for counts above the limits; too little capacity is the caller's `check_capacity`."""
-    limits = limits or Limits()
+    """Raises Refused only for counts above the limits; too little capacity is the caller's `check_capacity`. `ignore_profiles`: what is
+    declared still counts, and where nothing is a guess stands.
+    """
+    limits, profiles = limits or Limits(), NO_PROFILES if ignore_profiles else profiles
     topology = topology.bounded_by(bandwidths_of(workflow))
     check_counts(workflow, limits)
     spill = spill_origin if spill_origin is not None else workflow.spill_origin
@@ -82,9 +86,10 @@ def make_plan(
         readback_bytes=readback,
         jobs=job_plans(shape, sized, chosen.order, ranks, schedule, topology),
         files=file_plans(workflow, shape, sized, position, schedule, topology),
-        notes=notes_of(workflow, shape, sized, chosen, topology, guess),
+        notes=(*((IGNORED,) if ignore_profiles else ()), *notes_of(workflow, shape, sized, chosen, topology, guess)),
         tightest_job=shape.jobs[tightest] if tightest >= 0 else "",
         tightest_files=tightest_files(shape, smallest, tightest, spill is not None),
+        profiles_ignored=ignore_profiles,
     )
 
 

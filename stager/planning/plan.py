@@ -83,7 +83,7 @@ class Plan:
     nothing need be fetched twice or spilled.
 
     Jobs stand in their order, files by lfn. `tightest_job` is the one that needs the smallest capacity, `tightest_files` the largest of
-    what must be held while it runs.
+    what must be held while it runs. `profiles_ignored`: made as if nothing had been measured of any job type.
     """
 
     version: int
@@ -102,3 +102,4 @@ class Plan:
     notes: tuple[str, ...] = ()
     tightest_job: str = ""
     tightest_files: tuple[str, ...] = ()
+    profiles_ignored: bool = False

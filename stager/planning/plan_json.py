@@ -19,6 +19,8 @@ CHANGES_MAX = 20
 JOB_KEYS = tuple(entry.name for entry in fields(JobPlan))
 FILE_KEYS = tuple(entry.name for entry in fields(FilePlan))
 PLAN_KEYS = tuple(entry.name for entry in fields(Plan))
+# Not in plans that were written before there was such a thing.
+LATER_KEYS = ("profiles_ignored",)
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
@@ -64,7 +66,8 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
         files = tuple(
             FilePlan(**{**entry, "size_basis": Basis(entry["size_basis"]), "access": Access(entry["access"])}) for entry in head["files"]
         )
-        rest = {key: head[key] for key in PLAN_KEYS if key not in ("jobs", "files", "notes", "tightest_files")}
+        taken = [key for key in PLAN_KEYS if key in head or key not in LATER_KEYS]
+        rest = {key: head[key] for key in taken if key not in ("jobs", "files", "notes", "tightest_files")}
         return Plan(**rest, jobs=jobs, files=files, notes=tuple(head["notes"]), tightest_files=tuple(head["tightest_files"]))
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{source} is not a whole plan ({error!r}); plan again", subject=source) from None
@@ -92,6 +95,9 @@ def diff(old: Plan, new: Plan) -> list[str]:
             changes.append(f"{what} was {before} bytes ({format_size(before)}), is {after} ({format_size(after)})")
     if old.spill_origin != new.spill_origin:
         changes.append(f"spill origin was {old.spill_origin!r}, is {new.spill_origin!r}")
+    if old.profiles_ignored != new.profiles_ignored:
+        made = [f"made {'without' if plan.profiles_ignored else 'with'} the profiles of job types" for plan in (old, new)]
+        changes.append(f"the plan was {made[0]}, this is {made[1]} (--ignore-profiles)")
     changes += file_changes(old, new)
     changes += job_changes(old, new)
     if old.workflow_digest != new.workflow_digest and not changes:
