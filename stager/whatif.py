@@ -17,7 +17,7 @@ from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow
 from stager.planning.bounds import Bound, Limit, Seen, bottleneck, lower_bound
-from stager.planning.make_plan import check_capacity, make_plan
+from stager.planning.make_plan import beside_bytes, check_capacity, make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
 from stager.scheduler.commands import RunOutcome
@@ -150,9 +150,7 @@ def seen_in(report: Report, topology: Topology) -> Seen:
 
 def is_short(plan: Plan, topology: Topology) -> bool:
     """Not all that is live fits beside one job per core."""
-    cores = min(sum(node.cores for node in topology.nodes), len(plan.jobs))
-    beside_bytes = max((job.footprint_bytes for job in plan.jobs), default=0) * max(0, cores - 1)
-    return plan.capacity_bytes < plan.peak_live_bytes + beside_bytes
+    return plan.capacity_bytes < plan.peak_live_bytes + beside_bytes([job.footprint_bytes for job in plan.jobs], topology)
 
 
 def moved_bytes(report: Report, kind: str) -> tuple[int, int]:

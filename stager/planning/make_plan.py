@@ -6,7 +6,9 @@ is a plan, and `check_capacity` says why not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from operator import itemgetter
 
 from stager.model.errors import Refused
@@ -117,12 +119,15 @@ def choose_order(shape: Shape, ranks: list[float], topology: Topology, can_spill
     ]
     candidates = [ranked, *(measure(shape, order, can_spill) for order in orders)]
     smallest = min(candidates, key=lambda chosen: (chosen.smallest, chosen.peak))
-    cores = sum(node.cores for node in topology.nodes)
-    beside = max(shape.footprint, default=0) * (min(cores, len(shape.jobs)) - 1)
-    if ranked.peak + beside <= capacity:
+    if ranked.peak + beside_bytes(shape.footprint, topology) <= capacity:
         return ranked, smallest
     fitting = [chosen for chosen in candidates if chosen.smallest <= capacity]
     return (min(fitting, key=lambda chosen: chosen.peak), smallest) if fitting else (smallest, smallest)
+
+
+def beside_bytes(footprint: Sequence[int], topology: Topology) -> int:
+    """What the other cores' jobs may hold beside the one in turn: one large job does not make all of them large."""
+    return sum(nlargest(max(0, sum(node.cores for node in topology.nodes) - 1), footprint))
 
 
 def measure(shape: Shape, order: list[int], can_spill: bool) -> Chosen:
