@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from operator import itemgetter
+from typing import Any
 
 from stager.model.errors import Refused
 from stager.model.files import File
@@ -22,7 +23,7 @@ from stager.planning import order as ordering
 from stager.planning.iomodel import replicas_that_pay
 from stager.planning.plan import PLAN_VERSION, Access, FilePlan, JobPlan, Plan
 from stager.planning.policy import Limits, Policy
-from stager.planning.schedule import Schedule, predict
+from stager.planning.schedule import Offer, Schedule, predict
 from stager.planning.shape import Shape, shape_of
 from stager.planning.sizes import GUESS_BYTES_MAX, Sized, expected, weakest
 
@@ -163,9 +164,20 @@ def job_plans(
             footprint_bytes=shape.footprint[job],
             reserve_basis=weakest([sized.size_basis[shape.files[file]] for file in shape.outputs[job]]),
             compute_spread=tidy_factor(sized.compute_spread.get(shape.jobs[job])),
+            **other_offer(schedule.other[job], topology),
         )
         for place, job in enumerate(order)
     )
+
+
+def other_offer(offer: Offer | None, topology: Topology) -> dict[str, Any]:
+    if offer is None:
+        return {}
+    return {
+        "other_node": topology.nodes[offer.node].id,
+        "other_finish_s": tidy(offer.finish_s),
+        "other_copies_bytes": offer.copies_bytes,
+    }
 
 
 def file_plans(
