@@ -159,3 +159,14 @@ def test_a_blind_plan_is_submitted_as_a_blind_one(place: Path, monkeypatch: pyte
     for more in (("--plan", "plan.json"), ()):
         assert called("submit", "w.yml", "--ignore-profiles", *more).exit_code == 0
     assert [(plan.profiles_ignored, plan.jobs[0].compute_s) for plan in submitted] == [(True, 1.0)] * 2
+
+
+def test_what_running_jobs_make_beyond_their_reservations_is_told_at_its_most() -> None:
+    """Two cores: 1.out and 3.out, then 2.out; blind, each is taken for 1 MB as is its input, and 3.out is known."""
+    two = replace(QUICK, nodes=(replace(QUICK.nodes[0], cores=2),))
+    truth, blind = make_plan(two_ways(), two, PROFILES), make_plan(two_ways(), two, ignore_profiles=True)
+    assert [entry.reserve_bytes for entry in sorted(blind.jobs, key=lambda entry: entry.job)] == [MB, MB, 7]
+    assert estimate(two_ways(), two, plan=blind, truth=truth).unreserved_bytes_max == (2 - 1) * MB + (3 - 1) * MB
+    alone = estimate(two_ways(), QUICK, plan=blind, truth=truth)
+    assert alone.unreserved_bytes_max == 2 * MB, "one after the other"
+    assert estimate(two_ways(), two, plan=truth).unreserved_bytes_max == 0
