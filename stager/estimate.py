@@ -21,8 +21,8 @@ from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
 from stager.planning.rival_caches import Hits, Rule, hits_of
-from stager.scheduler.commands import Fetch, RunOutcome, Upload
-from stager.scheduler.events import TransferDone
+from stager.scheduler.commands import Fetch, RunOutcome, StartAttempt, Upload
+from stager.scheduler.events import AttemptEnded, TransferDone
 from stager.scheduler.machine import Machine
 from stager.sim.accesses import Accesses
 from stager.sim.draws import Spread
@@ -44,7 +44,9 @@ class Report:
     `best_hit_rate` what no cache of this size can exceed.
 
     `busy_s`: by link (`fetch:URL`, `upload:URL`, `disk:NODE`), for how long it was used at full rate; and `cores` of all nodes together.
-    `resumes`: how often somebody had to tell the run to go on. `traffic` is by origin.
+    `resumes`: how often somebody had to tell the run to go on. `traffic` is by origin. `truth`: what sizes and times were taken from.
+    `unreserved_bytes_max`: the most that jobs under way made at one time
+    beyond what was set aside for them.
     """
 
     outcome: RunOutcome
@@ -65,7 +67,9 @@ class Report:
     events: int
     busy_s: dict[str, float]
     resumes: int
+    unreserved_bytes_max: int
     plan: Plan
+    truth: Plan
     traffic: tuple[Traffic, ...] = ()
 
 
@@ -100,20 +104,24 @@ def estimate(
     plan: Plan | None = None,
     faults: Faults = NO_FAULTS,
     resumes_max: int = 0,
+    truth: Plan | None = None,
 ) -> Report:
-    """Simulates one run on empty nodes. With a plan given, that one is run. A run that cannot end says so in `outcome` and `fault`; nothing
-    is raised for it. With faults, somebody resumes a run that ended badly, so many times.
+    """Simulates one run on empty nodes. With a plan given, that one is run; in a world as another one expects it, where there is a `truth`.
+    A run that cannot end says so in `outcome` and `fault`; nothing is raised for it. With faults, somebody resumes a run that ended badly,
+    so many times.
     """
     topology = topology.bounded_by(bandwidths_of(workflow))
     plan = plan or make_plan(workflow, topology, profiles, policy, limits, spill_origin)
     keep_journal = any(trouble.what == "crash" for trouble in faults.troubles)
     world = SimWorld(topology, policy, limits, faults=faults, spread=spread, resumes_max=resumes_max, keep_journal=keep_journal)
-    world.submit(RUN, workflow, plan)
+    world.submit(RUN, workflow, plan, truth=truth)
     accesses, moves = Accesses(), Moves({name: Traffic(name) for name in workflow.origins})
+    overdraft = Overdraft(made_bytes(workflow, truth or plan))
 
     def watch(machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
         accesses.watch(machine, events, commands)
         moves.watch(events, commands)
+        overdraft.watch(events, commands)
 
     simulate(world, watch)
     entry, desk = world.runs[RUN], world.desk
@@ -141,7 +149,9 @@ def estimate(
         events=world.event_count,
         busy_s=world.links.busy_s() | {"cores": accesses.core_s / cores},
         resumes=entry.resumes,
+        unreserved_bytes_max=overdraft.most_bytes,
         plan=plan,
+        truth=truth or plan,
         traffic=tuple(moves.by_origin.values()),
     )
 
@@ -162,6 +172,33 @@ class Moves:
         for command in commands:
             if type(command) in (Fetch, Upload):
                 self.begun[command.transfer] = (command.origin, type(command) is Fetch)
+
+
+@dataclass(slots=True)
+class Overdraft:
+    """What running jobs make beyond what was set aside for them: it stands in their sandboxes, where nobody counts it."""
+
+    made_bytes: dict[str, int]
+    by_attempt: dict[str, int] = field(default_factory=dict)
+    now_bytes: int = 0
+    most_bytes: int = 0
+
+    def watch(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        for event in events:
+            if type(event) is AttemptEnded:
+                self.now_bytes -= self.by_attempt.pop(event.attempt, 0)
+        for command in commands:
+            if type(command) is StartAttempt:
+                beyond = max(0, self.made_bytes[command.job] - command.reserve_bytes)
+                self.by_attempt[command.attempt] = beyond
+                self.now_bytes += beyond
+                self.most_bytes = max(self.most_bytes, self.now_bytes)
+
+
+def made_bytes(workflow: Workflow, truth: Plan) -> dict[str, int]:
+    """By job."""
+    sizes = {entry.lfn: entry.expected_bytes for entry in truth.files}
+    return {job.id: sum(sizes[output.lfn] for output in job.outputs) for job in workflow.jobs.values()}
 
 
 def destinations(workflow: Workflow) -> list[Destination]:

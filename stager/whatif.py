@@ -13,11 +13,11 @@ from multiprocessing import get_context
 
 from stager.estimate import Report, estimate
 from stager.model.errors import Fault, Refused
-from stager.model.profile import Profiles
+from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow
 from stager.planning.bounds import Bound, Limit, Seen, bottleneck, lower_bound
-from stager.planning.make_plan import check_capacity, make_plan
+from stager.planning.make_plan import beside_bytes, check_capacity, make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
 from stager.scheduler.commands import RunOutcome
@@ -72,25 +72,31 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What all questions are about."""
+    """What all questions are about. `ignore_profiles`: plans are made without them, and lived in a world that is as they say."""
 
     workflow: Workflow
     profiles: Profiles
     spill_origin: str | None = None
+    ignore_profiles: bool = False
 
     def answer(self, question: Question) -> Answer:
         """A run that does not fit is refused as `submit` would refuse it."""
         topology, policy = question.topology, question.policy
         first = topology.nodes[0]
         limits = Limits(cores=first.cores, memory_bytes=first.memory_bytes)
-        plan = make_plan(self.workflow, topology, self.profiles, policy, limits, self.spill_origin)
+        truth = make_plan(self.workflow, topology, self.profiles, policy, limits, self.spill_origin)
+        plan = truth
+        if self.ignore_profiles:
+            plan = make_plan(self.workflow, topology, NO_PROFILES, policy, limits, self.spill_origin, ignore_profiles=True)
         try:
             check_capacity(plan)
         except Refused as refused:
             return Answer(RunOutcome.REFUSED, refused.fault())
-        faults = NO_FAULTS if question.failures is None else drawn_faults(question.failures, FAILURES_OVER * plan.makespan_s)
+        faults = NO_FAULTS if question.failures is None else drawn_faults(question.failures, FAILURES_OVER * truth.makespan_s)
         resumes_max = 0 if question.failures is None else RESUMES_MAX
-        report = estimate(self.workflow, topology, self.profiles, policy, limits, plan=plan, faults=faults, resumes_max=resumes_max)
+        report = estimate(
+            self.workflow, topology, policy=policy, limits=limits, plan=plan, faults=faults, resumes_max=resumes_max, truth=truth
+        )
         succeeded = report.outcome is RunOutcome.SUCCEEDED
         return Answer(
             outcome=report.outcome,
@@ -123,7 +129,7 @@ def answer_here(question: Question) -> Answer:
 
 
 def judge(workflow: Workflow, topology: Topology, report: Report) -> Judged:
-    bound = lower_bound(workflow, topology, report.plan, streams_per_origin=STREAMS_PER_ORIGIN * len(topology.nodes))
+    bound = lower_bound(workflow, topology, report.truth, streams_per_origin=STREAMS_PER_ORIGIN * len(topology.nodes))
     what, why = bottleneck(bound, seen_in(report, topology))
     return Judged(bound, report.wall_s / bound.least_s if bound.least_s > 0 else 1.0, what, why)
 
@@ -140,14 +146,12 @@ def seen_in(report: Report, topology: Topology) -> Seen:
                 busy_s[Limit.WAN], again_s = link_s, link_s * again / moved if moved else 0.0
         elif link != "cores":
             busy_s[Limit.LAN] = max(busy_s[Limit.LAN], link_s)
-    return Seen(report.wall_s, busy_s, again_s, is_short(report.plan, topology))
+    return Seen(report.wall_s, busy_s, again_s, is_short(report.truth, topology))
 
 
 def is_short(plan: Plan, topology: Topology) -> bool:
     """Not all that is live fits beside one job per core."""
-    cores = min(sum(node.cores for node in topology.nodes), len(plan.jobs))
-    beside_bytes = max((job.footprint_bytes for job in plan.jobs), default=0) * max(0, cores - 1)
-    return plan.capacity_bytes < plan.peak_live_bytes + beside_bytes
+    return plan.capacity_bytes < plan.peak_live_bytes + beside_bytes([job.footprint_bytes for job in plan.jobs], topology)
 
 
 def moved_bytes(report: Report, kind: str) -> tuple[int, int]:

@@ -11,7 +11,16 @@ import click
 
 from stager.adapters.plots import plot_choices
 from stager.cli.estimates import choices_json, print_choices
-from stager.cli.options import json_option, output_origin_option, prices_option, print_json, settings_of, spill_option, state_dir_option
+from stager.cli.options import (
+    ignore_profiles_option,
+    json_option,
+    output_origin_option,
+    prices_option,
+    print_json,
+    settings_of,
+    spill_option,
+    state_dir_option,
+)
 from stager.cli.prepare import read_only, require_spill
 from stager.cli.prices import table_of
 from stager.model.cluster import Cluster, ComputeNodes, IoNodes
@@ -57,6 +66,7 @@ Example:
 @click.option("--draws", type=click.IntRange(0, 1000), help="live through each choice so many times more, with other luck")
 @click.option("--seed", type=click.IntRange(1), default=1, show_default=True, help="of the first draw")
 @spill_option
+@ignore_profiles_option
 @output_origin_option
 @state_dir_option
 @json_option
@@ -69,6 +79,7 @@ def command(
     draws: int | None,
     seed: int,
     spill: str | None,
+    ignore_profiles: bool,
     output_origin: str | None,
     state_dir: Path | None,
     as_json: bool,
@@ -83,7 +94,7 @@ def command(
     table = table_of(prices)
     paid = prices_for(table, cluster.compute.instance, cluster.io.instance, cluster.region)
     draws = draws_for(len(workflow.jobs)) if draws is None else draws
-    question = Question(workflow, cluster, paid, load_profiles(settings), spill, draws, seed)
+    question = Question(workflow, cluster, paid, load_profiles(settings), spill, draws, seed, ignore_profiles)
     choices = ask(question, io_nodes or (0, *([cluster.io.nodes] if cluster.io.nodes else [])), len(os.sched_getaffinity(0)))
     if as_json:
         print_json(choices_json(question, table, choices))

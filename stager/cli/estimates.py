@@ -44,6 +44,8 @@ def print_choices(question: Question, table: PriceTable, choices: Sequence[Choic
         markup=False,
     )
     out.print(f"prices: {table.origin} of {table.date}, in {table.currency}", markup=False)
+    if question.ignore_profiles:
+        out.print("plans: made without the profiles of job types; what happens is as they say", markup=False)
     out.print()
     print_table(COLUMNS, [choice_row(choice) for choice in choices])
     for choice in choices:
@@ -123,6 +125,7 @@ def choices_json(question: Question, table: PriceTable, choices: Sequence[Choice
         "io_instance": cluster.io.instance,
         "assumed": cluster.assumed,
         "prices": {"origin": table.origin, "date": table.date, "currency": table.currency, "missing": list(question.prices.missing)},
+        "profiles_ignored": question.ignore_profiles,
         "draws": question.draws,
         "seed": question.seed,
         "choices": [choice_json(choice) for choice in choices],

@@ -72,6 +72,11 @@ capacity_option = click.option(
     "--capacity", type=Size(), help="space of the embedded I/O node, as in '20 GB'; default: 80 % of what is free"
 )
 cores_option = click.option("--cores", type=click.IntRange(1), help="jobs' cores on this machine; default: all")
+ignore_profiles_option = click.option(
+    "--ignore-profiles",
+    is_flag=True,
+    help="plan as if nothing had been measured of the job types, to compare; what the workflow declares still counts",
+)
 spill_option = click.option("--spill", metavar="ORIGIN", help="name of an origin where intermediates may go when space is short")
 output_origin_option = click.option(
     "--output-origin", metavar="URL", help="where the outputs of a Pegasus workflow go, as in file:///data/out or s3://bucket/prefix"

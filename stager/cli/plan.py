@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from stager.cli.options import capacity_option, cores_option, output_origin_option, settings_of, spill_option, state_dir_option
+from stager.cli.options import (
+    capacity_option,
+    cores_option,
+    ignore_profiles_option,
+    output_origin_option,
+    settings_of,
+    spill_option,
+    state_dir_option,
+)
 from stager.cli.prepare import plan_of, read_only, topology_of
 from stager.cli.tables import plan_table, simulation_report
 from stager.estimate import estimate
@@ -32,6 +40,7 @@ Example:
 @capacity_option
 @cores_option
 @spill_option
+@ignore_profiles_option
 @state_dir_option
 @click.option("--json", "as_json", is_flag=True, help="print the plan as JSON, the same bytes for the same inputs")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="write the plan's JSON there, for `submit --plan`")
@@ -48,6 +57,7 @@ def command(
     capacity: int | None,
     cores: int | None,
     spill: str | None,
+    ignore_profiles: bool,
     state_dir: Path | None,
     as_json: bool,
     output: Path | None,
@@ -59,7 +69,8 @@ def command(
     """
     settings = settings_of(state_dir, capacity, cores)
     workflow = read_only(settings, file, output_origin)
-    plan = plan_of(workflow, settings, load_profiles(settings), spill)
+    profiles = load_profiles(settings)
+    plan = plan_of(workflow, settings, profiles, spill, ignore_profiles=ignore_profiles)
     if output is not None:
         output.write_text(to_json(plan))
     if explain is not None:
@@ -72,4 +83,5 @@ def command(
     check_capacity(plan)
     if simulated:
         limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
-        simulation_report(estimate(workflow, topology_of(settings), limits=limits, plan=plan))
+        truth = plan_of(workflow, settings, profiles, spill) if ignore_profiles else plan
+        simulation_report(estimate(workflow, topology_of(settings), limits=limits, plan=plan, truth=truth))

@@ -73,10 +73,10 @@ def require_spill(workflow: Workflow, spill: str | None) -> None:
         writable(workflow.origins[spill])
 
 
-def plan_of(workflow: Workflow, settings: Settings, profiles: Profiles, spill: str | None) -> Plan:
+def plan_of(workflow: Workflow, settings: Settings, profiles: Profiles, spill: str | None, *, ignore_profiles: bool = False) -> Plan:
     require_spill(workflow, spill)
     limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
-    return make_plan(workflow, topology_of(settings), profiles, limits=limits, spill_origin=spill)
+    return make_plan(workflow, topology_of(settings), profiles, limits=limits, spill_origin=spill, ignore_profiles=ignore_profiles)
 
 
 def approved_plan(path: Path, fresh: Plan, plan_at: Callable[[int], Plan] | None) -> Plan:
@@ -103,14 +103,16 @@ def require_runnable(file: Path) -> None:
         raise InvalidInput(f"{file} is a record of a run, its programs are not here; `stager replay {file}` makes it run with real bytes")
 
 
-def ready_to_run(workflow: Workflow, settings: Settings, profiles: Profiles, spill: str | None, plan_file: Path | None) -> Plan:
-    plan = plan_of(workflow, settings, profiles, spill)
+def ready_to_run(
+    workflow: Workflow, settings: Settings, profiles: Profiles, spill: str | None, plan_file: Path | None, *, ignore_profiles: bool = False
+) -> Plan:
+    plan = plan_of(workflow, settings, profiles, spill, ignore_profiles=ignore_profiles)
     check_capacity(plan)
     if plan_file is None:
         return plan
 
     def plan_at(capacity_bytes: int) -> Plan:
-        return plan_of(workflow, replace(settings, capacity_bytes=capacity_bytes), profiles, spill)
+        return plan_of(workflow, replace(settings, capacity_bytes=capacity_bytes), profiles, spill, ignore_profiles=ignore_profiles)
 
     return approved_plan(plan_file, plan, None if settings.capacity_given else plan_at)
 

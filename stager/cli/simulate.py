@@ -15,6 +15,7 @@ from stager.cli.options import (
     Duration,
     Rate,
     Size,
+    ignore_profiles_option,
     json_option,
     output_origin_option,
     print_json,
@@ -110,6 +111,7 @@ Example:
 @click.option("--processes", type=click.IntRange(1), help="how many to use for several rows; default: one per core")
 @output_origin_option
 @spill_option
+@ignore_profiles_option
 @state_dir_option
 @json_option
 def command(
@@ -117,6 +119,7 @@ def command(
     processes: int | None,
     output_origin: str | None,
     spill: str | None,
+    ignore_profiles: bool,
     state_dir: Path | None,
     as_json: bool,
     **asked: tuple[Any, ...],
@@ -133,16 +136,18 @@ def command(
     names = [field.name for field in fields(Choice)]
     choices = [Choice(*row) for row in product(*(asked[name] or (getattr(usual, name),) for name in names))]
     questions = [Question(topology_of(workflow, choice), choice.policy[1], choice.failures) for choice in choices]
-    subject = Subject(workflow, load_profiles(settings), spill)
+    subject = Subject(workflow, load_profiles(settings), spill, ignore_profiles)
     answers = list(ask(subject, questions, processes or os.cpu_count() or 1))
     if as_json:
         rows = [{**json_of(choice), **answer_json(answer)} for choice, answer in zip(choices, answers, strict=True)]
-        print_json({"workflow": workflow.name, "jobs": len(workflow.jobs), "files": len(workflow.files), "rows": rows})
+        head = {"workflow": workflow.name, "jobs": len(workflow.jobs), "files": len(workflow.files), "profiles_ignored": ignore_profiles}
+        print_json({**head, "rows": rows})
     else:
         varied = [name for name in names if len(asked[name]) > 1]
         title = f"workflow {workflow.name!r}: {len(workflow.jobs)} jobs, {len(workflow.files)} files"
         fixed = ", ".join(f"{name} {words_of(choices[0])[name]}" for name in names if name not in varied)
-        print_answers([title, fixed], varied, [[words_of(choice)[name] for name in varied] for choice in choices], answers)
+        blind = ["plans made without the profiles of job types; what happens is as they say"] if ignore_profiles else []
+        print_answers([title, fixed, *blind], varied, [[words_of(choice)[name] for name in varied] for choice in choices], answers)
     return exit_of([answer.outcome for answer in answers])
 
 

@@ -7,7 +7,16 @@ from pathlib import Path
 import click
 
 from stager.adapters.origin_access import IonodeOriginAccess
-from stager.cli.options import capacity_option, cores_option, json_option, output_origin_option, settings_of, spill_option, state_dir_option
+from stager.cli.options import (
+    capacity_option,
+    cores_option,
+    ignore_profiles_option,
+    json_option,
+    output_origin_option,
+    settings_of,
+    spill_option,
+    state_dir_option,
+)
 from stager.cli.prepare import credentials_of, read_only, ready_to_run, require_destinations, require_runnable
 from stager.cli.running import run_to_end
 from stager.service.profiles import load_profiles
@@ -34,6 +43,7 @@ Example:
 @capacity_option
 @cores_option
 @spill_option
+@ignore_profiles_option
 @state_dir_option
 @json_option
 def command(
@@ -45,6 +55,7 @@ def command(
     capacity: int | None,
     cores: int | None,
     spill: str | None,
+    ignore_profiles: bool,
     state_dir: Path | None,
     as_json: bool,
 ) -> int:
@@ -58,5 +69,5 @@ def command(
     access = IonodeOriginAccess(settings.environ)
     workflow = read_only(settings, file, output_origin, access)
     require_destinations(workflow, access)
-    plan = ready_to_run(workflow, settings, load_profiles(settings), spill, plan_file)
+    plan = ready_to_run(workflow, settings, load_profiles(settings), spill, plan_file, ignore_profiles=ignore_profiles)
     return run_to_end(settings, workflow, plan, credentials_of(settings, workflow), detach=detach, quiet=quiet, as_json=as_json)

@@ -13,7 +13,8 @@ from stager.model.topology import Topology
 from stager.model.units import format_duration, format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of
 from stager.planning.access import why_access
-from stager.planning.plan import Basis, FilePlan, JobPlan, Plan
+from stager.planning.iomodel import ENOUGH
+from stager.planning.plan import Access, Basis, FilePlan, JobPlan, Plan
 
 READERS_MAX = 20
 BASIS_WORDS = {
@@ -40,8 +41,10 @@ def explain_file(workflow: Workflow, graph: Graph, plan: Plan, topology: Topolog
     lines += origin_lines(file, planned, topology) if file.is_external else producer_lines(graph, jobs, lfn)
     lines += reader_lines(graph, jobs, lfn)
     if graph.readers.get(lfn):
-        lines.append(f"access: {why_access(file.kind, planned.access, planned.size_bytes)}")
-        lines.append(f"node: {planned.node}, {why_node(topology, planned)}")
+        lines.append(f"access: {why_access(file.kind, planned.access, planned.size_bytes)}{why_not_direct(graph, planned)}")
+        lines.append(f"node: {planned.node}, {why_node(placer_of(graph, jobs, lfn))}")
+        if len(topology.nodes) > 1:
+            lines.append(f"replicas: {why_replicas(planned.replicas, len(graph.readers[lfn]), len(topology.nodes))}")
     lines += end_lines(file, graph, plan, planned)
     return lines
 
@@ -94,11 +97,37 @@ def reader_lines(graph: Graph, jobs: dict[str, JobPlan], lfn: str) -> list[str]:
     return lines
 
 
-def why_node(topology: Topology, planned: FilePlan) -> str:
-    if len(topology.nodes) == 1:
+def placer_of(graph: Graph, jobs: dict[str, JobPlan], lfn: str) -> JobPlan:
+    """The job whose node is the file's: the one that makes it, else the first that reads it."""
+    maker = jobs.get(graph.producer.get(lfn, ""))
+    return maker or min((jobs[job] for job in graph.readers[lfn]), key=lambda entry: entry.order)
+
+
+def why_node(placer: JobPlan) -> str:
+    if not placer.other_node:
         return "the only one"
-    more = f"; {planned.replicas} replicas pay for its readers" if planned.replicas > 1 else ""
-    return f"where its first job is predicted to end first{more}"
+    copied = f"after copying {format_size(placer.other_copies_bytes)} there" if placer.other_copies_bytes else "with nothing to copy"
+    ends = f"job {placer.job!r} is predicted to end here at {format_duration(placer.finish_s)}"
+    if placer.other_finish_s == placer.finish_s:
+        return f"{ends}; on {placer.other_node!r} no sooner, {copied}"
+    return f"{ends}, on {placer.other_node!r}, the best other node, at {format_duration(placer.other_finish_s)}, {copied}"
+
+
+def why_replicas(replicas: int, readers: int, nodes: int) -> str:
+    if readers == 1:
+        return "1 pays: nobody else reads it"
+    if replicas == nodes:
+        return f"{replicas} pay, one on every node: with fewer its {readers} readers would get less than {ENOUGH:.0%} of that"
+    word = "1 pays" if replicas == 1 else f"{replicas} pay"
+    return f"{word}: its {readers} readers get at least {ENOUGH:.0%} of what they would with one on each of the {nodes} nodes"
+
+
+def why_not_direct(graph: Graph, planned: FilePlan) -> str:
+    """Of an input that more than one job reads."""
+    readers = len(graph.readers[planned.lfn])
+    if planned.lfn in graph.producer or readers < 2 or planned.access is Access.DIRECT:
+        return ""
+    return f"; kept, so that it is fetched once and not by each of its {readers} readers"
 
 
 def end_lines(file: File, graph: Graph, plan: Plan, planned: FilePlan) -> list[str]:

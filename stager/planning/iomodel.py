@@ -39,7 +39,11 @@ def client_throughput_sum(node_bytes_per_s: float, clients: int, io_nodes: int) 
     return node_bytes_per_s * sum(sharing_rate(i, clients, io_nodes) / (i + 1) for i in range(clients))
 
 
-def replicas_that_pay(readers: int, io_nodes: int, enough: float = 0.9) -> int:
+# Of what a replica on every node would give.
+ENOUGH = 0.9
+
+
+def replicas_that_pay(readers: int, io_nodes: int, enough: float = ENOUGH) -> int:
     """The fewest replicas that give `readers` at least this share of what a replica on every node would."""
     if readers <= 1 or io_nodes <= 1:
         return 1

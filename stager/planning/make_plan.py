@@ -6,8 +6,11 @@ is a plan, and `check_capacity` says why not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from operator import itemgetter
+from typing import Any
 
 from stager.model.errors import Refused
 from stager.model.files import File
@@ -20,13 +23,14 @@ from stager.planning import order as ordering
 from stager.planning.iomodel import replicas_that_pay
 from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan
 from stager.planning.policy import Limits, Policy
-from stager.planning.schedule import Schedule, predict
+from stager.planning.schedule import Offer, Schedule, predict
 from stager.planning.shape import Shape, shape_of
 from stager.planning.sizes import GUESS_BYTES_MAX, Sized, expected, weakest
 
 # Guesses are lowered to these, in turn, before a workflow is called too large because of them.
 GUESSES_BYTES_MAX = (GUESS_BYTES_MAX, 1024 * 1024, 4096)
 TIGHTEST_FILES_MAX = 5
+IGNORED = "made without the profiles of job types (--ignore-profiles): what earlier runs measured is left out"
 HOW_TO_GIVE = "end a scheduler that runs with `stager shutdown`, then --capacity or STAGER_CAPACITY"
 
 
@@ -50,9 +54,12 @@ def make_plan(
     limits: Limits | None = None,
     spill_origin: str | None = None,
     graph: Graph | None = None,
+    ignore_profiles: bool = False,
 ) -> Plan:
-    """Raises Refused only for counts above the limits; too little capacity is the caller's `check_capacity`."""
-    limits = limits or Limits()
+    """Raises Refused only for counts above the limits; too little capacity is the caller's `check_capacity`. `ignore_profiles`: what is
+    declared still counts, and where nothing is a guess stands.
+    """
+    limits, profiles = limits or Limits(), NO_PROFILES if ignore_profiles else profiles
     topology = topology.bounded_by(bandwidths_of(workflow))
     check_counts(workflow, limits)
     spill = spill_origin if spill_origin is not None else workflow.spill_origin
@@ -83,11 +90,12 @@ def make_plan(
         readback_bytes=readback,
         jobs=job_plans(shape, sized, chosen.order, ranks, schedule, topology),
         files=file_plans(workflow, shape, sized, position, schedule, topology),
-        notes=notes_of(workflow, shape, sized, chosen, topology, guess),
+        notes=(*((IGNORED,) if ignore_profiles else ()), *notes_of(workflow, shape, sized, chosen, topology, guess)),
         tightest_job=shape.jobs[tightest] if tightest >= 0 else "",
         tightest_files=tightest_files(shape, smallest, tightest, spill is not None),
         overhead_s=tidy(slowest.overhead_s),
         overhead_basis=Basis.MEASURED if slowest.overhead_measured else Basis.DEFAULT,
+        profiles_ignored=ignore_profiles,
     )
 
 
@@ -115,12 +123,15 @@ def choose_order(shape: Shape, ranks: list[float], topology: Topology, can_spill
     ]
     candidates = [ranked, *(measure(shape, order, can_spill) for order in orders)]
     smallest = min(candidates, key=lambda chosen: (chosen.smallest, chosen.peak))
-    cores = sum(node.cores for node in topology.nodes)
-    beside = max(shape.footprint, default=0) * (min(cores, len(shape.jobs)) - 1)
-    if ranked.peak + beside <= capacity:
+    if ranked.peak + beside_bytes(shape.footprint, topology) <= capacity:
         return ranked, smallest
     fitting = [chosen for chosen in candidates if chosen.smallest <= capacity]
     return (min(fitting, key=lambda chosen: chosen.peak), smallest) if fitting else (smallest, smallest)
+
+
+def beside_bytes(footprint: Sequence[int], topology: Topology) -> int:
+    """What the other cores' jobs may hold beside the one in turn: one large job does not make all of them large."""
+    return sum(nlargest(max(0, sum(node.cores for node in topology.nodes) - 1), footprint))
 
 
 def measure(shape: Shape, order: list[int], can_spill: bool) -> Chosen:
@@ -156,9 +167,20 @@ def job_plans(
             footprint_bytes=shape.footprint[job],
             reserve_basis=weakest([sized.size_basis[shape.files[file]] for file in shape.outputs[job]]),
             compute_spread=tidy_factor(sized.compute_spread.get(shape.jobs[job])),
+            **other_offer(schedule.other[job], topology),
         )
         for place, job in enumerate(order)
     )
+
+
+def other_offer(offer: Offer | None, topology: Topology) -> dict[str, Any]:
+    if offer is None:
+        return {}
+    return {
+        "other_node": topology.nodes[offer.node].id,
+        "other_finish_s": tidy(offer.finish_s),
+        "other_copies_bytes": offer.copies_bytes,
+    }
 
 
 def file_plans(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 
 
 class Access(StrEnum):
@@ -35,7 +35,8 @@ class JobPlan:
     """`order` is the job's place in the serial order: one that fits `capacity_bytes`, at `smallest_capacity_bytes` the tightest known.
 
     `reserve_bytes` is its outputs, as large as they may get; `footprint_bytes` inputs plus outputs. `reserve_basis` is the weakest of its
-    outputs'. `compute_spread`: it takes about between compute_s / spread and compute_s * spread; None: nobody knows.
+    outputs'. `compute_spread`: it takes about between compute_s / spread and compute_s * spread; None: nobody knows. `other_node`: where it
+    would have ended first of the nodes that were not chosen, and what it would have had to copy there; empty where there is one node.
     """
 
     job: str
@@ -50,6 +51,9 @@ class JobPlan:
     footprint_bytes: int
     reserve_basis: Basis = Basis.DEFAULT
     compute_spread: float | None = None
+    other_node: str = ""
+    other_finish_s: float = 0.0
+    other_copies_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class Plan:
 
     Jobs stand in their order, files by lfn. `tightest_job` is the one that needs the smallest capacity, `tightest_files` the largest of
     what must be held while it runs. `overhead_s` is what the times have each attempt take beside its program, of several nodes the most.
+    `profiles_ignored`: made as if nothing had been measured of any job type.
     """
 
     version: int
@@ -104,3 +109,4 @@ class Plan:
     tightest_files: tuple[str, ...] = ()
     overhead_s: float = 0.0
     overhead_basis: Basis = Basis.DEFAULT
+    profiles_ignored: bool = False

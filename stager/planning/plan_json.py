@@ -19,8 +19,8 @@ CHANGES_MAX = 20
 JOB_KEYS = tuple(entry.name for entry in fields(JobPlan))
 FILE_KEYS = tuple(entry.name for entry in fields(FilePlan))
 PLAN_KEYS = tuple(entry.name for entry in fields(Plan))
-# Plans that were made before attempts had any.
-NO_OVERHEAD = {"overhead_s": 0.0, "overhead_basis": Basis.DEFAULT.value}
+# Not in plans that were written before there were such things.
+LATER = {"overhead_s": 0.0, "overhead_basis": Basis.DEFAULT.value, "profiles_ignored": False}
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
         files = tuple(
             FilePlan(**{**entry, "size_basis": Basis(entry["size_basis"]), "access": Access(entry["access"])}) for entry in head["files"]
         )
-        head = NO_OVERHEAD | head
+        head = LATER | head
         rest = {key: head[key] for key in PLAN_KEYS if key not in ("jobs", "files", "notes", "tightest_files")}
         rest["overhead_basis"] = Basis(rest["overhead_basis"])
         return Plan(**rest, jobs=jobs, files=files, notes=tuple(head["notes"]), tightest_files=tuple(head["tightest_files"]))
@@ -96,6 +96,9 @@ def diff(old: Plan, new: Plan) -> list[str]:
             changes.append(f"{what} was {before} bytes ({format_size(before)}), is {after} ({format_size(after)})")
     if old.spill_origin != new.spill_origin:
         changes.append(f"spill origin was {old.spill_origin!r}, is {new.spill_origin!r}")
+    if old.profiles_ignored != new.profiles_ignored:
+        made = [f"made {'without' if plan.profiles_ignored else 'with'} the profiles of job types" for plan in (old, new)]
+        changes.append(f"the plan was {made[0]}, this is {made[1]} (--ignore-profiles)")
     changes += file_changes(old, new)
     changes += job_changes(old, new)
     if old.workflow_digest != new.workflow_digest and not changes:

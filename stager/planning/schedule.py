@@ -7,21 +7,34 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow
 from stager.planning.shape import Shape
 
 
+class Offer(NamedTuple):
+    """What one node offers a job; the least is the best. `copies_bytes`: of its inputs, what is at another node."""
+
+    finish_s: float
+    node: int
+    start_s: float
+    copies_bytes: int
+
+
 @dataclass(slots=True)
 class Schedule:
-    """By job index: node index, start and finish; by file index: where it will first be (node index, -1: nowhere)."""
+    """By job index: node index, start and finish, and the best node that was not chosen; by file index: where it will first be (node index,
+    -1: nowhere).
+    """
 
     node: list[int]
     start_s: list[float]
     finish_s: list[float]
     home: list[int]
     makespan_s: float
+    other: list[Offer | None]
 
 
 def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topology) -> Schedule:
@@ -32,7 +45,7 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
     arrival = arrivals(workflow, shape, order, topology)
     free = [[0.0] * max(1, node.cores) for node in topology.nodes]
     network = [node.network_bytes_per_s for node in topology.nodes]
-    plan = Schedule([0] * count, [0.0] * count, [0.0] * count, [-1] * len(shape.files), 0.0)
+    plan = Schedule([0] * count, [0.0] * count, [0.0] * count, [-1] * len(shape.files), 0.0, [None] * count)
     for job in order:
         ready = 0.0
         for parent in shape.parents[job]:
@@ -42,19 +55,18 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
             if arrival[file] > ready:
                 ready = arrival[file]
         work_s = shape.compute_s[job] + shape.local_s[job]
-        best: tuple[float, int, float] | None = None
+        offers = []
         for index, cores in enumerate(free):
             away = 0
             if len(free) > 1:
                 away = sum(shape.likely[file] for file in shape.inputs[job] if plan.home[file] not in (-1, index))
             start = earliest(cores, min(shape.cores[job], len(cores)), ready + away / network[index])
-            finish = start + work_s + topology.nodes[index].overhead_s
-            if best is None or (finish, index) < best[:2]:
-                best = (finish, index, start)
-        assert best is not None, "a topology has at least one node"
-        finish, index, start = best
-        occupy(free[index], min(shape.cores[job], len(free[index])), start, finish)
-        plan.node[job], plan.start_s[job], plan.finish_s[job] = index, start, finish
+            offers.append(Offer(start + work_s + topology.nodes[index].overhead_s, index, start, away))
+        best = min(offers)
+        index = best.node
+        plan.other[job] = min((offer for offer in offers if offer is not best), default=None)
+        occupy(free[index], min(shape.cores[job], len(free[index])), best.start_s, best.finish_s)
+        plan.node[job], plan.start_s[job], plan.finish_s[job] = index, best.start_s, best.finish_s
         for file in shape.inputs[job]:
             if plan.home[file] < 0:
                 plan.home[file] = index

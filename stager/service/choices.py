@@ -17,6 +17,7 @@ from stager.model.errors import Refused, StagerError
 from stager.model.ids import attempt_id
 from stager.model.prices import ClusterPrices
 from stager.model.profile import Profiles
+from stager.model.topology import Topology
 from stager.model.workflow import OriginKind, Workflow, graph_of
 from stager.planning.cost import Bill, Usage, bill_of, node_hours, on_front
 from stager.planning.make_plan import check_capacity, make_plan
@@ -41,7 +42,9 @@ JOBS_DRAWN, DRAWS_MAX = 5_000, 20
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`prices` are those of the cluster's instances."""
+    """`prices` are those of the cluster's instances. `ignore_profiles`: plans are made without them, and lived in a world that
+    is as they say.
+    """
 
     workflow: Workflow
     cluster: Cluster
@@ -50,6 +53,7 @@ class Question:
     spill: str | None = None
     draws: int = 0
     seed: int = 1
+    ignore_profiles: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +143,27 @@ def staged_choice(question: Question, io_nodes: int) -> Choice:
         raise Refused(text, code="too_many_nodes")
     topology = cluster.topology(workflow, io_nodes)
     limits = Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
-    plan = make_plan(workflow, topology, question.profiles, limits=limits, spill_origin=question.spill)
+    plan, truth = plans_of(question, topology, limits)
     check_capacity(plan)
     lives = []
     for seed in seeds_of(question):
-        doubts = doubts_of(workflow, plan, seed) if seed else None
-        report = estimate(workflow, drawn(cluster, workflow, seed).topology(workflow, io_nodes), limits=limits, plan=plan, spread=doubts)
+        doubts = doubts_of(workflow, truth, seed) if seed else None
+        there = drawn(cluster, workflow, seed).topology(workflow, io_nodes)
+        report = estimate(workflow, there, limits=limits, plan=plan, spread=doubts, truth=truth)
         if report.outcome is not RunOutcome.SUCCEEDED:
             why = report.fault.message if report.fault is not None else "the simulation came to a standstill"
             return Choice(io_nodes, report.outcome.value, why)
         lives.append(staged_life(question, io_nodes, report))
     return replace(choice_of(io_nodes, lives), notes=notes_of(workflow, cluster, io_nodes))
+
+
+def plans_of(question: Question, topology: Topology, limits: Limits | None = None) -> tuple[Plan, Plan]:
+    """(the plan that is lived by, the one that expects what will happen): two only where the profiles are ignored."""
+    workflow, spill = question.workflow, question.spill
+    truth = make_plan(workflow, topology, question.profiles, limits=limits, spill_origin=spill)
+    if not question.ignore_profiles:
+        return truth, truth
+    return make_plan(workflow, topology, limits=limits, spill_origin=spill, ignore_profiles=True), truth
 
 
 def notes_of(workflow: Workflow, cluster: Cluster, io_nodes: int) -> tuple[str, ...]:
@@ -169,11 +183,11 @@ def direct_choice(question: Question) -> Choice:
     """The plan gives order, sizes and times only, so its cache may be as large as it likes."""
     workflow, cluster = question.workflow, question.cluster
     roomy = replace(cluster, io=replace(cluster.io, capacity_bytes=1 << 62))
-    plan = make_plan(workflow, roomy.topology(workflow, 1), question.profiles)
+    plan, truth = plans_of(question, roomy.topology(workflow, 1))
     graph, lives = graph_of(workflow), []
     for seed in seeds_of(question):
-        doubts = doubts_of(workflow, plan, seed) if seed else Doubts(0)
-        lived = run_direct(workflow, graph, drawn(cluster, workflow, seed), plan, RUN, doubts)
+        doubts = doubts_of(workflow, truth, seed) if seed else Doubts(0)
+        lived = run_direct(workflow, graph, drawn(cluster, workflow, seed), plan, RUN, doubts, truth)
         lives.append(direct_life(question, lived))
     return choice_of(0, lives)
 

@@ -86,20 +86,24 @@ def home_of(workflow: Workflow) -> str:
     )
 
 
-def run_direct(workflow: Workflow, graph: Graph, cluster: Cluster, plan: Plan, run: str, draws: Drawing) -> DirectRun:
-    """Jobs start in the plan's order as soon as their inputs are made and a compute node has cores and memory for them."""
-    return DirectWorld(workflow, graph, cluster, plan, run, draws).live()
+def run_direct(
+    workflow: Workflow, graph: Graph, cluster: Cluster, plan: Plan, run: str, draws: Drawing, truth: Plan | None = None
+) -> DirectRun:
+    """Jobs start in the plan's order as soon as their inputs are made and a compute node has cores and memory for them. They take as
+    long and make as much as `truth` expects; None: as the plan does.
+    """
+    return DirectWorld(workflow, graph, cluster, plan, run, draws, truth or plan).live()
 
 
 class DirectWorld:
-    def __init__(self, workflow: Workflow, graph: Graph, cluster: Cluster, plan: Plan, run: str, draws: Drawing) -> None:
+    def __init__(self, workflow: Workflow, graph: Graph, cluster: Cluster, plan: Plan, run: str, draws: Drawing, truth: Plan) -> None:
         self.workflow, self.graph, self.cluster, self.run, self.draws = workflow, graph, cluster, run, draws
         made = any(not file.is_external and not file.is_final for file in workflow.files.values())
         self.home = home_of(workflow) if made else ""
         self.order = {entry.job: place for place, entry in enumerate(plan.jobs)}
-        self.compute_s = {entry.job: (entry.compute_s, entry.compute_spread or 1.0) for entry in plan.jobs}
-        self.sizes = {entry.lfn: entry.expected_bytes for entry in plan.files}
-        spreads = {entry.lfn: entry.size_spread or 1.0 for entry in plan.files}
+        self.compute_s = {entry.job: (entry.compute_s, entry.compute_spread or 1.0) for entry in truth.jobs}
+        self.sizes = {entry.lfn: entry.expected_bytes for entry in truth.files}
+        spreads = {entry.lfn: entry.size_spread or 1.0 for entry in truth.files}
         for lfn, file in workflow.files.items():
             if not file.is_external:
                 self.sizes[lfn] = draws.size_bytes(self.sizes[lfn], run, lfn, spreads[lfn])

@@ -126,9 +126,11 @@ class SimWorld:
 
     # What happens to it from outside
 
-    def submit(self, run: str, workflow: Workflow, plan: Plan, at: float = 0.0) -> None:
-        """Puts the workflow's inputs where it says they are and asks for the run at this time."""
-        graph = graph_of(workflow)
+    def submit(self, run: str, workflow: Workflow, plan: Plan, at: float = 0.0, truth: Plan | None = None) -> None:
+        """Puts the workflow's inputs where it says they are and asks for the run at this time. Jobs take as long and make as much as
+        `truth` expects of them, of which the Machine hears only as it happens; None: as the plan does.
+        """
+        graph, truth = graph_of(workflow), truth or plan
         self.runs[run] = Submitted(run, workflow, graph, plan, at)
         for file in workflow.files.values():
             first = file.sources[0] if file.sources else None
@@ -140,9 +142,9 @@ class SimWorld:
                 self.origin(url, source.location.origin).files.setdefault(source.location.path, Stored(content, size, source.token or ""))
         for name, entry in workflow.origins.items():
             self.origin(entry.url, name)
-        sizes = {entry.lfn: (entry.expected_bytes, entry.size_spread or 1.0) for entry in plan.files}
+        sizes = {entry.lfn: (entry.expected_bytes, entry.size_spread or 1.0) for entry in truth.files}
         ids = {lfn: str(produced_file_id(run, lfn)) for lfn, file in workflow.files.items() if not file.is_external}
-        times = {entry.job: (entry.compute_s, entry.compute_spread or 1.0) for entry in plan.jobs}
+        times = {entry.job: (entry.compute_s, entry.compute_spread or 1.0) for entry in truth.jobs}
         self.executor.runs[run] = Expected(workflow, ids, sizes, times)
         self.tell_at(at, lambda now: ev.RunSubmitted(at=now, run=run, workflow=workflow, plan=plan))
 

@@ -1,0 +1,193 @@
+"""What profiles are worth: recorded workflows planned from the profiles of their job types (driven) and without (blind), both lived through
+in the world that was recorded, on several nodes, with little room. Goal: driven never slower by more than 2 %, and faster or cheaper (fewer
+bytes over the WAN) where I/O is what bounds the run.
+
+Recorded times and sizes are taken out of the workflow and given as profiles by job type: nobody knows more of a job than its type and its
+inputs. A blind plan sets too little aside, and its jobs write more than there is room for (`beyond`, at most at one time), which nothing
+stops before they end. So the driven plan is lived once more in as much space as the blind one took (`equal space`).
+`python benchmarks/bench_placement.py [--only montage] [--nodes 1,2,4]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.measuring import verdict
+from stager.estimate import Report, estimate
+from stager.model.profile import Profiles
+from stager.model.profiling import profile_of
+from stager.model.topology import Node, OriginLink, Topology
+from stager.model.units import format_size
+from stager.model.workflow import Workflow
+from stager.planning.bounds import Limit, lower_bound
+from stager.planning.make_plan import make_plan
+from stager.planning.plan import Plan
+from stager.planning.policy import Limits
+from stager.readers.wfcommons import RECORDED, read
+from stager.readers.wfcommons_profiles import STORE, read_samples
+from stager.sim.transfers import STREAMS_PER_ORIGIN
+
+PROJECT = Path(__file__).resolve().parents[1]
+WAN_BYTES_PER_S = 50e6
+SLOWER_MAX = 1.02
+HEADS = f"{'instance':<44} {'nodes':>5} {'room':>9} {'bound by':>13} {'makespan s: driven':>18} {'blind':>12} {'driven/blind':>12}"
+HEADS += f" {'WAN: driven':>12} {'blind':>9} {'driven/blind':>12} {'beyond':>8} {'equal space: s':>14} {'/blind':>7} {'WAN':>7}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """`capacity_bytes`: of all nodes together. `limit`: the largest term of the lower bound. `equal`: driven in the space that blind
+    took.
+    """
+
+    name: str
+    nodes: int
+    capacity_bytes: int
+    limit: Limit
+    driven: Report
+    blind: Report
+    equal: Report
+
+    def slower(self, driven: Report) -> float:
+        return driven.wall_s / self.blind.wall_s if self.blind.wall_s else 1.0
+
+    def dearer(self, driven: Report) -> float:
+        return wan_bytes(driven) / wan_bytes(self.blind) if wan_bytes(self.blind) else 1.0
+
+    @property
+    def is_io_heavy(self) -> bool:
+        return self.limit in (Limit.WAN, Limit.LAN)
+
+    @property
+    def failed(self) -> str:
+        return ", ".join(
+            f"{side} {report.outcome.value}: {report.fault.message if report.fault else 'stands still'}"
+            for side, report in (("driven", self.driven), ("blind", self.blind), ("driven in equal space", self.equal))
+            if report.outcome.value != "succeeded"
+        )
+
+
+def wan_bytes(report: Report) -> int:
+    return report.fetched_bytes + report.uploaded_bytes
+
+
+def undeclared(workflow: Workflow) -> Workflow:
+    """Without what only the record knows: how long jobs take and how large the files are that they make."""
+    files = {lfn: file if file.is_external else replace(file, size_bytes=None) for lfn, file in workflow.files.items()}
+    return replace(workflow, files=files, jobs={name: replace(job, compute_s=None) for name, job in workflow.jobs.items()})
+
+
+def profiles_in(path: Path) -> Profiles:
+    """By job type, as `stager profile import` would make them."""
+    samples, _ = read_samples(path)
+    types = {sample.job_type for sample in samples}
+    return {name: profile_of(name, [sample for sample in samples if sample.job_type == name], STORE) for name in sorted(types)}
+
+
+def topology_of(nodes: int, capacity_bytes: int, cores: int) -> Topology:
+    each = tuple(Node(f"node{number}", capacity_bytes // nodes, cores) for number in range(nodes))
+    return Topology(each, (OriginLink(RECORDED, WAN_BYTES_PER_S, WAN_BYTES_PER_S),))
+
+
+def little_room(plans: list[Plan], nodes: int, share: float, touched_bytes: int) -> int:
+    """A share of all that is touched; at least what each of these plans needs, and on each node the largest of their jobs."""
+    smallest = max(plan.smallest_capacity_bytes for plan in plans)
+    largest = max(job.footprint_bytes for plan in plans for job in plan.jobs)
+    return max(smallest, nodes * largest, round(share * touched_bytes))
+
+
+def row_of(path: Path, nodes: int, cores: int, share: float) -> Row:
+    recorded, profiles = read(path), profiles_in(path)
+    workflow = undeclared(recorded)
+
+    def plans(capacity_bytes: int) -> list[Plan]:
+        there, limits = topology_of(nodes, capacity_bytes, cores), Limits(cores=cores)
+        return [
+            make_plan(recorded, there, limits=limits, spill_origin=RECORDED),
+            make_plan(workflow, there, profiles, limits=limits, spill_origin=RECORDED),
+            make_plan(workflow, there, profiles, limits=limits, spill_origin=RECORDED, ignore_profiles=True),
+        ]
+
+    touched = sum(file.size_bytes or 0 for file in recorded.files.values())
+    capacity_bytes = little_room(plans(1 << 60), nodes, share, touched)
+    truth, driven, blind = plans(capacity_bytes)
+    there = topology_of(nodes, capacity_bytes, cores)
+    limit = lower_bound(recorded, there, truth, streams_per_origin=STREAMS_PER_ORIGIN * nodes).tightest.limit
+    lived = [estimate(workflow, there, limits=Limits(cores=cores), plan=plan, truth=truth) for plan in (driven, blind)]
+    beyond = max(0, lived[1].unreserved_bytes_max - lived[0].unreserved_bytes_max)
+    equal = lived[0]
+    if beyond:
+        truth, driven, _ = plans(capacity_bytes + beyond)
+        wider = topology_of(nodes, capacity_bytes + beyond, cores)
+        equal = estimate(workflow, wider, limits=Limits(cores=cores), plan=driven, truth=truth)
+    return Row(path.stem, nodes, capacity_bytes, limit, *lived, equal)
+
+
+def line_of(row: Row) -> str:
+    where = f"{row.name:<44} {row.nodes:>5} {format_size(row.capacity_bytes):>9} {row.limit.value:>13}"
+    if row.failed:
+        return f"{where}  {row.failed}"
+    times = f"{row.driven.wall_s:>18,.1f} {row.blind.wall_s:>12,.1f} {row.slower(row.driven):>12.3f}"
+    moved = f"{format_size(wan_bytes(row.driven)):>12} {format_size(wan_bytes(row.blind)):>9} {row.dearer(row.driven):>12.3f}"
+    beyond = format_size(row.blind.unreserved_bytes_max)
+    equal = f"{beyond:>8} {row.equal.wall_s:>14,.1f} {row.slower(row.equal):>7.3f} {row.dearer(row.equal):>7.3f}"
+    marks = [
+        word for word, holds in (("slower", is_slower(row, row.driven)), ("SLOWER IN EQUAL SPACE", is_slower(row, row.equal))) if holds
+    ]
+    return f"{where} {times} {moved} {equal}  {', '.join(marks)}".rstrip()
+
+
+def is_slower(row: Row, driven: Report) -> bool:
+    return row.slower(driven) > SLOWER_MAX
+
+
+def helps(row: Row, driven: Report) -> bool:
+    return row.slower(driven) < 1 or row.dearer(driven) < 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--instances", type=Path, default=PROJECT.parent / "shared" / "data" / "wfinstances")
+    parser.add_argument("--only", default="", help="instances whose name holds this")
+    parser.add_argument("--nodes", default="1,2,4")
+    parser.add_argument("--cores", type=int, default=8, help="of each node")
+    parser.add_argument("--room", type=float, default=0.25, help="of all bytes that are touched, on all nodes together")
+    parser.add_argument("--processes", type=int, default=2)
+    asked = parser.parse_args()
+    paths = sorted(path for path in asked.instances.glob("*.json") if asked.only in path.name)
+    if not paths:
+        parser.error(f"no instance in {asked.instances}")
+    print(HEADS)
+    rows = []
+    with ProcessPoolExecutor(asked.processes, get_context("fork")) as pool:
+        counts = [int(word) for word in asked.nodes.split(",")]
+        futures = [pool.submit(row_of, path, nodes, asked.cores, asked.room) for path in paths for nodes in counts]
+        for future in futures:
+            rows.append(future.result())
+            print(line_of(rows[-1]), flush=True)
+    return judged(rows)
+
+
+def judged(rows: list[Row]) -> int:
+    """Prints what became of the goals, in the same room and in equal space; returns the exit code."""
+    lived = [row for row in rows if not row.failed]
+    heavy = [row for row in lived if row.is_io_heavy]
+    missed = len(lived) < len(rows)
+    for where, of in (("the same room", lambda row: row.driven), ("equal space", lambda row: row.equal)):
+        slower, idle = sum(is_slower(row, of(row)) for row in lived), sum(not helps(row, of(row)) for row in heavy)
+        missed = missed or slower > 0 or idle > 0
+        print(f"goal: in {where} at most {SLOWER_MAX - 1:.0%} slower: {verdict(not slower)}, {slower} of {len(lived)} are")
+        print(f"goal: in {where} faster or cheaper where I/O bounds the run: {verdict(not idle)}, {len(heavy) - idle} of {len(heavy)} are")
+    print(f"runs that failed: {len(rows) - len(lived)}")
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

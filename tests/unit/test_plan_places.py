@@ -1,0 +1,115 @@
+"""Which node, how many replicas, which access, and in which order: what plans choose, and how they explain it."""
+
+from __future__ import annotations
+
+from stager.model.topology import Node, OriginLink, Topology
+from stager.model.workflow import Workflow, graph_of
+from stager.planning.explain import explain_file
+from stager.planning.make_plan import make_plan
+from stager.planning.plan import Plan
+from stager.planning.plan_json import from_json, to_json
+from tests.unit.test_plan import external, job, made, workflow_of
+
+MB = 1_000_000
+
+
+def nodes(count: int, cores: int = 1, capacity_bytes: int = 10**12) -> Topology:
+    each = tuple(Node(f"n{number}", capacity_bytes, cores, disk_bytes_per_s=1e15, network_bytes_per_s=1 * MB) for number in range(count))
+    return Topology(each, (OriginLink("home", 1e15, 1e15, 0.0),))
+
+
+def hot() -> Workflow:
+    """One makes 30 MB, which a quick and a slow job read; four more read what is outside."""
+    files = [external("in", 70_000), external("alone", 10), made("mid", 30 * MB), *(made(f"e{i}", 1, final=True) for i in range(6))]
+    jobs = [
+        job("make", "in", "mid", compute_s=100.0),
+        job("slow", "mid alone", "e0", compute_s=50.0),
+        job("quick", "mid", "e1", compute_s=10.0),
+        *(job(f"read{i}", "in", f"e{i}", compute_s=1.0) for i in range(2, 6)),
+    ]
+    return workflow_of(files, jobs)
+
+
+def explained(plan: Plan, topology: Topology, lfn: str) -> dict[str, str]:
+    """By the word that a line begins with."""
+    lines = explain_file(hot(), graph_of(hot()), plan, topology, lfn)
+    return dict(line.split(": ", 1) for line in lines if ": " in line)
+
+
+def test_a_plan_knows_the_best_node_that_it_did_not_choose() -> None:
+    jobs = {entry.job: entry for entry in make_plan(hot(), nodes(2)).jobs}
+    assert (jobs["make"].node, jobs["make"].other_node, jobs["make"].other_copies_bytes) == ("n0", "n1", 0)
+    slow = jobs["slow"]
+    assert (slow.node, round(slow.finish_s), slow.other_node, round(slow.other_finish_s)) == ("n0", 150, "n1", 180)
+    assert slow.other_copies_bytes == 30 * MB
+    quick = jobs["quick"]
+    assert (quick.node, round(quick.finish_s), quick.other_node, round(quick.other_finish_s)) == ("n1", 140, "n0", 160)
+    assert quick.other_copies_bytes == 0
+    assert {entry.other_node for entry in make_plan(hot(), nodes(1)).jobs} == {""}
+
+
+def test_of_many_nodes_the_second_best_is_told() -> None:
+    other = next(entry for entry in make_plan(hot(), nodes(4)).jobs if entry.job == "slow")
+    assert (other.node, other.other_node, round(other.other_finish_s)) == ("n0", "n1", 180)
+
+
+def test_the_other_node_goes_through_json_and_plans_without_it_are_read() -> None:
+    plan = make_plan(hot(), nodes(2))
+    assert from_json(to_json(plan)) == plan
+    older = to_json(plan).replace('"version": 3', '"version": 2')
+    for entry in plan.jobs:
+        for key in ("other_copies_bytes", "other_finish_s", "other_node"):
+            value = getattr(entry, key)
+            older = older.replace(f', "{key}": ' + (f'"{value}"' if key == "other_node" else str(value)), "")
+    assert "other_" not in older
+    assert {entry.other_node for entry in from_json(older).jobs} == {""}
+
+
+def test_the_explanation_of_a_node_names_the_other_one_and_what_would_be_copied() -> None:
+    two = nodes(2)
+    plan = make_plan(hot(), two)
+    assert (
+        explained(plan, two, "mid")["node"]
+        == "n0, job 'make' is predicted to end here at 1 min 40 s; on 'n1' no sooner, with nothing to copy"
+    )
+    assert explained(plan, two, "alone")["node"] == (
+        "n0, job 'slow' is predicted to end here at 2 min 30 s, on 'n1', the best other node, at 3 min 00 s, after copying 30 MB there"
+    )
+    assert explained(make_plan(hot(), nodes(1)), nodes(1), "mid")["node"] == "n0, the only one"
+
+
+def test_the_explanation_of_replicas_names_readers_and_nodes() -> None:
+    for count, lfn, told in (
+        (2, "alone", "1 pays: nobody else reads it"),
+        (2, "mid", "2 pay, one on every node: with fewer its 2 readers would get less than 90% of that"),
+        (4, "mid", "3 pay: its 2 readers get at least 90% of what they would with one on each of the 4 nodes"),
+    ):
+        assert explained(make_plan(hot(), nodes(count)), nodes(count), lfn)["replicas"] == told
+    assert "replicas" not in explained(make_plan(hot(), nodes(1)), nodes(1), "mid")
+
+
+def test_the_explanation_of_an_access_says_why_the_file_is_kept() -> None:
+    plan = make_plan(hot(), nodes(1))
+    assert explained(plan, nodes(1), "in")["access"].endswith("; kept, so that it is fetched once and not by each of its 5 readers")
+    assert "kept" not in explained(plan, nodes(1), "alone")["access"]
+    assert "kept" not in explained(plan, nodes(1), "mid")["access"]
+
+
+def test_one_large_job_does_not_keep_small_ones_from_going_by_rank() -> None:
+    """Peak, and beside it the largest jobs that the other cores may run: from there on the order is that of rank."""
+    files = [external("archive", 1000), external("in", 1)]
+    jobs = [job("large", "archive", "")]
+    for i in range(6):
+        files += [made(f"m{i}", 10), made(f"e{i}", 1, final=True)]
+        jobs += [job(f"a{i}", "in", f"m{i}", compute_s=5.0 + i), job(f"b{i}", f"m{i}", f"e{i}", compute_s=1.0)]
+    workflow = workflow_of(files, jobs)
+    roomy = make_plan(workflow, nodes(1, cores=4))
+    ranked = [entry.job for entry in roomy.jobs]
+    assert ranked[:6] == ["a5", "a4", "a3", "a2", "a1", "a0"]
+    enough = roomy.peak_live_bytes + 1000 + 11 + 11
+
+    def order(capacity_bytes: int) -> list[str]:
+        return [entry.job for entry in make_plan(workflow, nodes(1, cores=4, capacity_bytes=capacity_bytes)).jobs]
+
+    assert order(enough) == ranked
+    assert order(enough - 1) != ranked
