@@ -115,15 +115,14 @@ def estimate(
     keep_journal = any(trouble.what == "crash" for trouble in faults.troubles)
     world = SimWorld(topology, policy, limits, faults=faults, spread=spread, resumes_max=resumes_max, keep_journal=keep_journal)
     world.submit(RUN, workflow, plan, truth=truth)
-    accesses, moves = Accesses(), Moves({name: Traffic(name) for name in workflow.origins})
-    overdraft = Overdraft(made_bytes(workflow, truth or plan))
+    seen = Seen(Accesses(), Moves({name: Traffic(name) for name in workflow.origins}), Overdraft(made_bytes(workflow, truth or plan)))
+    simulate(world, seen.watch)
+    return report_of(world, workflow, plan, truth or plan, seen)
 
-    def watch(machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
-        accesses.watch(machine, events, commands)
-        moves.watch(events, commands)
-        overdraft.watch(events, commands)
 
-    simulate(world, watch)
+def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen: Seen) -> Report:
+    """Of the one run that was lived through."""
+    topology, accesses = world.topology, seen.accesses
     entry, desk = world.runs[RUN], world.desk
     final_bytes = sum(world.origin_of(RUN, where.location.origin).size_of(where.location.path) for where in destinations(workflow))
     read_bytes = world.executor.read_bytes
@@ -149,11 +148,25 @@ def estimate(
         events=world.event_count,
         busy_s=world.links.busy_s() | {"cores": accesses.core_s / cores},
         resumes=entry.resumes,
-        unreserved_bytes_max=overdraft.most_bytes,
+        unreserved_bytes_max=seen.overdraft.most_bytes,
         plan=plan,
-        truth=truth or plan,
-        traffic=tuple(moves.by_origin.values()),
+        truth=truth,
+        traffic=tuple(seen.moves.by_origin.values()),
     )
+
+
+@dataclass(slots=True)
+class Seen:
+    """What is watched while it lives."""
+
+    accesses: Accesses
+    moves: Moves
+    overdraft: Overdraft
+
+    def watch(self, machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        self.accesses.watch(machine, events, commands)
+        self.moves.watch(events, commands)
+        self.overdraft.watch(events, commands)
 
 
 @dataclass(slots=True)
