@@ -73,6 +73,7 @@ def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
         # It may be the only one now.
         settle(state, file, other)
     offer_for_prefetch(state, file, node_id)
+    close_if_lost(state, file)
 
 
 def end_span(state: State, copy: Copy) -> None:
@@ -181,6 +182,18 @@ def skip_with_descendants(state: State, run: RunEntry, job: JobEntry) -> None:
         for file in inputs_of(state, run, above.id):
             for node_id in file.copies:
                 settle(state, file, node_id)
+        for output in run.workflow.jobs[above.id].outputs:
+            close_if_lost(state, state.files[run.file_ids[output.lfn]])
+
+
+def close_if_lost(state: State, file: FileEntry) -> None:
+    """A final that is nowhere, and whose producer made it once and will not run again: nobody can write it, and nobody waits for it."""
+    run = state.runs.get(file.run)
+    if run is None or file.copies or file.id not in run.finals_open:
+        return
+    if run.jobs[file.producer].state in (JobState.FAILED, JobState.SKIPPED):
+        del run.finals_open[file.id]
+        state.finish_checks[run.id] = None
 
 
 def count_parents(state: State, run: RunEntry, job_id: str) -> int:
