@@ -57,6 +57,8 @@ tries says when. So time is what is counted.
 """
 AWAY_CODE = "origin_away"
 """Of the fault that ends such waiting."""
+UNKNOWN_CODE = "replica_unknown"
+"""Of a node that does not hold, or not soundly, what it was asked to read."""
 
 
 def is_unreachable(fault: Fault) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from stager.model.errors import Fault, is_permanent, is_unreachable
+from stager.model.errors import UNKNOWN_CODE, Fault, is_permanent, is_unreachable
 from stager.scheduler import events as ev
 from stager.scheduler.apply_runs import run_cancelled, run_drained, run_resumed, run_stopped, run_submitted
 from stager.scheduler.books import (
@@ -204,6 +204,8 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
     if not transfer.cancelled and tries is not None and transfer.run == file.run:
         note_failure(state, file, tries, transfer, event.fault)
     end_transfer(state, transfer)
+    if event.fault.code == UNKNOWN_CODE and transfer.copy is not None:
+        copy_gone(state, file, transfer.reads_on, transfer.copy)
 
 
 def note_failure(state: State, file: FileEntry, tries: Tries, transfer: TransferEntry, fault: Fault) -> None:
@@ -343,12 +345,17 @@ def attempt_waits(state: State, event: ev.AttemptWaits) -> None:
     state.nodes[attempt.node].waiting_attempts[event.attempt] = None
 
 
-def input_gone(state: State, run: RunEntry, job: JobEntry, lfn: str) -> None:
-    """The node has no sound one. Nobody else says so where it was lost while the scheduler was away, before it heard that it was made."""
+def input_gone(state: State, run: RunEntry, job: JobEntry, subject: str) -> None:
+    """Of the inputs of a job, the one that its node does not know, by its lfn or as the node calls it."""
     for file, copy in run.pinned.get(job.id, ()):
-        held = file.copies.get(job.node)
-        if file.id == run.file_ids.get(lfn) and held is copy and held.state is CopyState.PRESENT:
-            give_up_copy(state, file, job.node)
+        if file.id == run.file_ids.get(subject, subject):
+            copy_gone(state, file, job.node, copy)
+
+
+def copy_gone(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
+    """The node has no sound one. Nobody else says so where it was lost while the scheduler was away, before it heard that it was made."""
+    if file.copies.get(node_id) is copy and copy.state is CopyState.PRESENT:
+        give_up_copy(state, file, node_id)
 
 
 def free_slot(state: State, attempt: AttemptEntry) -> None:
@@ -379,7 +386,7 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
         for made in event.outputs:
             add_garbage(node, made.file, made.generation, made.size_bytes)
             state.useless.append((node.id, made.file, made.generation))
-        if event.fault is not None and event.fault.code == "replica_unknown":
+        if event.fault is not None and event.fault.code == UNKNOWN_CODE:
             input_gone(state, run, job, event.fault.subject)
     release_admission(state, job, attempt.reserve_bytes)
     if job.state is JobState.DONE:

@@ -6,7 +6,7 @@ stands behind those who wait.
 
 from __future__ import annotations
 
-from stager.model.errors import AWAY_CODE, ErrorClass, Fault, is_permanent, is_unreachable
+from stager.model.errors import AWAY_CODE, UNKNOWN_CODE, ErrorClass, Fault, is_permanent, is_unreachable
 from stager.model.units import format_duration
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -22,6 +22,9 @@ def transfer_failed(turn: Turn, event: ev.TransferFailed, transfer: TransferEntr
     file, fault = turn.state.files[transfer.file], event.fault
     if transfer.is_fetch:
         fetch_failed(turn, file, transfer, fault)
+    elif fault.code == UNKNOWN_CODE:
+        # Its copy was given up: it goes from another, or when it was made again.
+        return
     elif transfer.purpose is cmd.Purpose.SPILL:
         spill_failed(turn, file, transfer, fault)
     else:
