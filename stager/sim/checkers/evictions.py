@@ -35,6 +35,8 @@ class EvictionChecker(QuietChecker):
         self.void: set[str] = set()
         self.running: set[tuple[str, str]] = set()
         self.resumed_now: set[str] = set()
+        # By what was decided: a scheduler that dies has recorded the end of a run, and what goes for it, before either was done.
+        self.ended: dict[str, cmd.RunOutcome] = {}
 
     def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
         # What was decided before it was told of the resume, in the same batch, is not held against it.
@@ -53,6 +55,8 @@ class EvictionChecker(QuietChecker):
                 self.cancelling.add(event.run)
             elif isinstance(event, ev.RunResumed):
                 self.failed = {key for key in self.failed if key[0] != event.run}
+                if self.ended.get(event.run) not in ENDED_FOR_GOOD:
+                    self.ended.pop(event.run, None)
             elif isinstance(event, ev.ReplicaCorrupt):
                 self._lose(event.node, event.file, event.generation)
             elif isinstance(event, ev.NodeReported):
@@ -71,6 +75,8 @@ class EvictionChecker(QuietChecker):
                 self.failed.add((command.run, command.job))
                 # Its outputs were not believed, though it ended well.
                 self.done.discard((command.run, command.job))
+        elif isinstance(command, cmd.FinishRun):
+            self.ended[command.run] = command.outcome
         elif isinstance(command, cmd.StartAttempt):
             self.running.add((command.run, command.job))
         elif isinstance(command, cmd.KillAttempt) and command.void:
@@ -133,7 +139,7 @@ class EvictionChecker(QuietChecker):
     def _wanted_by(self, world: SimWorld, run_id: str, lfn: str) -> str:
         run = world.runs[run_id]
         producer = run.graph.producer[lfn]
-        if run_id in self.cancelling or run_id in self.resumed_now or run.outcome is not None or (run_id, producer) not in self.done:
+        if run_id in self.cancelling or run_id in self.resumed_now or run_id in self.ended or (run_id, producer) not in self.done:
             return ""
         if run.workflow.files[lfn].is_final:
             return "its destination"
