@@ -179,7 +179,7 @@ def other_offer(offer: Offer | None, topology: Topology) -> dict[str, Any]:
     return {
         "other_node": topology.nodes[offer.node].id,
         "other_finish_s": tidy(offer.finish_s),
-        "other_copies_bytes": offer.copies_bytes,
+        "other_copies_bytes": offer.copying.size_bytes,
     }
 
 
@@ -197,13 +197,14 @@ def file_plans(
                 size_bytes=shape.size[file],
                 size_basis=sized.size_basis[lfn],
                 access=shape.access[file],
-                node=topology.nodes[max(0, schedule.home[file])].id,
+                node=topology.nodes[(schedule.nodes[file] or [0])[0]].id,
                 replicas=replicas_that_pay(len(uses), len(topology.nodes)),
                 first_use=min(uses, default=-1),
                 last_use=max(uses, default=-1),
                 token=(sources[0].token or "") if sources else "",
                 likely_bytes=shape.likely[file],
                 size_spread=tidy_factor(sized.size_spread.get(lfn)),
+                nodes=tuple(topology.nodes[node].id for node in schedule.nodes[file]) if len(topology.nodes) > 1 else (),
             )
         )
     return tuple(plans)

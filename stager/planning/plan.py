@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-PLAN_VERSION = 3
+PLAN_VERSION = 4
 
 
 class Access(StrEnum):
@@ -61,7 +61,8 @@ class FilePlan:
     """`first_use` and `last_use` are orders of readers (-1: nobody reads it). `token` is what the listing saw of an external file.
 
     `size_bytes` is what space is set aside for, `likely_bytes` what it will probably be (None, in a plan of version 1: the same), about
-    between likely / `size_spread` and likely * `size_spread` (1: exactly that, None: nobody knows).
+    between likely / `size_spread` and likely * `size_spread` (1: exactly that, None: nobody knows). `nodes`: where jobs will make
+    or read it, in the order in which it gets there; empty where there is one node.
     """
 
     lfn: str
@@ -75,6 +76,7 @@ class FilePlan:
     token: str = ""
     likely_bytes: int | None = None
     size_spread: float | None = None
+    nodes: tuple[str, ...] = ()
 
     @property
     def expected_bytes(self) -> int:

@@ -63,9 +63,7 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
         )
     try:
         jobs = tuple(job_from(entry) for entry in head["jobs"])
-        files = tuple(
-            FilePlan(**{**entry, "size_basis": Basis(entry["size_basis"]), "access": Access(entry["access"])}) for entry in head["files"]
-        )
+        files = tuple(file_from(entry) for entry in head["files"])
         head = LATER | head
         rest = {key: head[key] for key in PLAN_KEYS if key not in ("jobs", "files", "notes", "tightest_files")}
         rest["overhead_basis"] = Basis(rest["overhead_basis"])
@@ -78,6 +76,12 @@ def job_from(entry: dict[str, Any]) -> JobPlan:
     """Version 1 did not say what a reservation rests on."""
     bases = {key: Basis(entry[key]) for key in ("compute_basis", "reserve_basis") if key in entry}
     return JobPlan(**{**entry, **bases})
+
+
+def file_from(entry: dict[str, Any]) -> FilePlan:
+    """Before version 4 only the first of its nodes was told."""
+    values = {"size_basis": Basis(entry["size_basis"]), "access": Access(entry["access"]), "nodes": tuple(entry.get("nodes", ()))}
+    return FilePlan(**{**entry, **values})
 
 
 def plan_digest(plan: Plan) -> str:
@@ -120,7 +124,7 @@ def file_changes(old: Plan, new: Plan) -> list[str]:
             changes.append(
                 f"file {lfn!r} was {was.size_bytes} bytes ({was.size_basis.value}), is {now.size_bytes} ({now.size_basis.value})"
             )
-        elif was.access is not now.access or was.node != now.node or was.replicas != now.replicas:
+        elif was.access is not now.access or was.node != now.node or was.replicas != now.replicas or was.nodes != now.nodes:
             changes.append(f"file {lfn!r} was {was.access.value} on {was.node}, is {now.access.value} on {now.node}")
     return bounded(changes, "files")
 

@@ -11,28 +11,29 @@ from typing import NamedTuple
 
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow
+from stager.planning.holders import NOTHING, Copying, Holders
 from stager.planning.shape import Shape
 
 
 class Offer(NamedTuple):
-    """What one node offers a job; the least is the best. `copies_bytes`: of its inputs, what is at another node."""
+    """What one node offers a job; the least is the best. `copying`: of its inputs, what is at another node."""
 
     finish_s: float
     node: int
     start_s: float
-    copies_bytes: int
+    copying: Copying
 
 
 @dataclass(slots=True)
 class Schedule:
-    """By job index: node index, start and finish, and the best node that was not chosen; by file index: where it will first be (node index,
-    -1: nowhere).
+    """By job index: node index, start and finish, and the best node that was not chosen; by file index: the nodes where it
+    will be, the first first.
     """
 
     node: list[int]
     start_s: list[float]
     finish_s: list[float]
-    home: list[int]
+    nodes: list[list[int]]
     makespan_s: float
     other: list[Offer | None]
 
@@ -44,8 +45,8 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
     count = len(order)
     arrival = arrivals(workflow, shape, order, topology)
     free = [[0.0] * max(1, node.cores) for node in topology.nodes]
-    network = [node.network_bytes_per_s for node in topology.nodes]
-    plan = Schedule([0] * count, [0.0] * count, [0.0] * count, [-1] * len(shape.files), 0.0, [None] * count)
+    holders = Holders(shape.likely, topology)
+    plan = Schedule([0] * count, [0.0] * count, [0.0] * count, [], 0.0, [None] * count)
     for job in order:
         ready = 0.0
         for parent in shape.parents[job]:
@@ -57,21 +58,20 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
         work_s = shape.compute_s[job] + shape.local_s[job]
         offers = []
         for index, cores in enumerate(free):
-            away = 0
-            if len(free) > 1:
-                away = sum(shape.likely[file] for file in shape.inputs[job] if plan.home[file] not in (-1, index))
-            start = earliest(cores, min(shape.cores[job], len(cores)), ready + away / network[index])
-            offers.append(Offer(start + work_s + topology.nodes[index].overhead_s, index, start, away))
+            copying, there = holders.brought(shape.inputs[job], index) if len(free) > 1 else (NOTHING, 0.0)
+            start = earliest(cores, min(shape.cores[job], len(cores)), max(ready, there))
+            offers.append(Offer(start + work_s + topology.nodes[index].overhead_s, index, start, copying))
         best = min(offers)
         index = best.node
         plan.other[job] = min((offer for offer in offers if offer is not best), default=None)
         occupy(free[index], min(shape.cores[job], len(free[index])), best.start_s, best.finish_s)
         plan.node[job], plan.start_s[job], plan.finish_s[job] = index, best.start_s, best.finish_s
+        holders.take(best.copying, index)
         for file in shape.inputs[job]:
-            if plan.home[file] < 0:
-                plan.home[file] = index
+            holders.put(file, index, arrival[file])
         for file in shape.outputs[job]:
-            plan.home[file] = index
+            holders.put(file, index, best.finish_s)
+    plan.nodes = [holders.nodes_of(file) for file in range(len(shape.files))]
     plan.makespan_s = max([*plan.finish_s, upload_end(workflow, shape, plan.finish_s, topology)], default=0.0)
     return plan
 
