@@ -46,13 +46,29 @@ class Drawable(Protocol):
     def front(self) -> bool: ...
 
 
-def figure(columns: int, width: float = 5.6, height: float = 4.0) -> tuple[Any, Any]:
-    """A figure with so many charts side by side. Raises InvalidInput where matplotlib is not installed."""
+def require_drawable(path: Path) -> None:
+    """To be asked before what takes long. Raises InvalidInput for a name that says no format, a directory that is not there, and where
+    matplotlib is not installed.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise InvalidInput(f"{path} ends in none of {', '.join(FORMATS)}, so it is not known what to draw; name it so", subject=str(path))
+    if not path.absolute().parent.is_dir():
+        raise InvalidInput(f"there is no directory {path.parent} to draw {path.name} in; make it first", subject=str(path))
+    library()
+
+
+def library() -> Any:
     try:
         import matplotlib
     except ImportError:
         text = "pictures need matplotlib, which is not installed here; `pip install 'stager[plot]'`, or leave out --plot"
         raise InvalidInput(text, code="plot_missing") from None
+    return matplotlib
+
+
+def figure(columns: int, width: float = 5.6, height: float = 4.0) -> tuple[Any, Any]:
+    """A figure with so many charts side by side. Raises InvalidInput where matplotlib is not installed."""
+    matplotlib = library()
     matplotlib.use("agg")
     matplotlib.rcParams.update({"svg.hashsalt": "stager", "axes.spines.top": False, "axes.spines.right": False, "font.size": 10})
     from matplotlib import pyplot
@@ -62,11 +78,10 @@ def figure(columns: int, width: float = 5.6, height: float = 4.0) -> tuple[Any, 
 
 
 def save(made: Any, path: Path) -> None:
-    """Raises InvalidInput for a file name that says no format."""
+    """Raises InvalidInput as require_drawable does."""
+    require_drawable(path)
     from matplotlib import pyplot
 
-    if path.suffix.lower() not in FORMATS:
-        raise InvalidInput(f"{path} ends in none of {', '.join(FORMATS)}, so it is not known what to draw; name it so", subject=str(path))
     stamp = {"Date": None} if path.suffix.lower() == ".svg" else {"CreationDate": None} if path.suffix.lower() == ".pdf" else {}
     made.savefig(path, metadata=stamp, dpi=150)
     pyplot.close(made)

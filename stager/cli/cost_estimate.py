@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from stager.adapters.plots import plot_choices
+from stager.adapters.plots import plot_choices, require_drawable
 from stager.cli.estimates import choices_json, print_choices
 from stager.cli.options import (
     ignore_profiles_option,
@@ -41,7 +41,7 @@ class Counts(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         words = [word.strip() for word in str(value).split(",")]
-        if not all(word.isdigit() and int(word) <= IO_NODES_MAX for word in words):
+        if not all(word.isdecimal() and int(word) <= IO_NODES_MAX for word in words):
             self.fail(f"{value!r} is not a list of numbers of I/O nodes; write as in 0,1,2,4 (0: none)", param, ctx)
         return tuple(sorted({int(word) for word in words}))
 
@@ -87,6 +87,8 @@ def command(
     """Say what a run of FILE would take and cost, for each number of I/O nodes, before anything is started. The scheduler of real runs
     lives through each choice in a simulated world.
     """
+    if plot is not None:
+        require_drawable(plot)
     settings = settings_of(state_dir)
     workflow = read_only(settings, file, output_origin)
     require_spill(workflow, spill)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields, replace
 from itertools import product
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ from stager.service.profiles import load_overhead, load_profiles
 from stager.whatif import Question, Subject, ask
 
 WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+# With none of any other knob nothing would ever move, or time would not.
+MAY_BE_ZERO = ("fetches_ahead_max", "outage_s_max")
 
 
 class PolicyChoice(click.ParamType):
@@ -57,12 +60,23 @@ class PolicyChoice(click.ParamType):
             if name not in known:
                 self.fail(f"there is no {name!r}; a policy is 'default' or NAME=VALUE with a NAME of {', '.join(known)}", param, ctx)
             try:
-                setting = WORDS[text.lower()] if isinstance(known[name], bool) else type(known[name])(text)
+                setting = setting_of(name, known[name], text)
             except (KeyError, ValueError):
-                wanted = "on or off" if isinstance(known[name], bool) else "a number"
+                least = "0 or more" if name in MAY_BE_ZERO else "above 0"
+                wanted = "on or off" if isinstance(known[name], bool) else f"a number {least}"
                 self.fail(f"{name}={text}: write {wanted}, as in {name}={shown(known[name])}", param, ctx)
             policy = replace(policy, **{name: setting})
         return str(value), policy
+
+
+def setting_of(name: str, usual: Any, text: str) -> Any:
+    """Of the kind that the usual one is. Raises KeyError or ValueError for what cannot be lived by."""
+    if isinstance(usual, bool):
+        return WORDS[text.lower()]
+    setting = type(usual)(text)
+    if not isfinite(setting) or setting < 0 or (setting == 0 and name not in MAY_BE_ZERO):
+        raise ValueError(text)
+    return setting
 
 
 def shown(setting: Any) -> str:

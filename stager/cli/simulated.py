@@ -1,4 +1,6 @@
-"""Answers of `stager simulate` as text and as JSON. One rule: it only prints."""
+"""Answers of `stager simulate` as text and as JSON. One rule: it only prints; of a run that does not succeed nothing is judged, and its
+rates are null.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ from stager.model.units import format_duration, format_size
 from stager.whatif import Answer, Judged
 
 COLUMNS = ("makespan", "bound", "above it", "bottleneck", "hits", "MIN", "LRU", "fetched", "again", "uploaded", "spilled")
+
+RATES = ("hit_rate", "min_hit_rate", "lru_hit_rate", "best_hit_rate")
 
 
 def print_answers(titles: Sequence[str], varied: Sequence[str], given: Sequence[Sequence[str]], answers: Sequence[Answer]) -> None:
@@ -47,7 +51,7 @@ def cells_of(answer: Answer) -> list[str]:
         format_duration(judged.bound.least_s),
         above(judged),
         judged.bottleneck.value,
-        *(f"{rate:.1%}" for rate in (answer.hit_rate, answer.min_hit_rate, answer.lru_hit_rate)),
+        *(f"{getattr(answer, name):.1%}" for name in RATES[:3]),
         *(format_size(size) for size in (answer.fetched_bytes, answer.refetched_bytes, answer.uploaded_bytes, answer.spilled_bytes)),
     ]
 
@@ -87,10 +91,7 @@ def answer_json(answer: Answer) -> dict[str, Any]:
             {"limit": term.limit.value, "about": term.about, "busy_s": term.busy_s, "least_s": term.least_s}
             for term in (bound.terms if bound is not None else ())
         ],
-        "hit_rate": answer.hit_rate,
-        "min_hit_rate": answer.min_hit_rate,
-        "lru_hit_rate": answer.lru_hit_rate,
-        "best_hit_rate": answer.best_hit_rate,
+        **{name: getattr(answer, name) if judged is not None else None for name in RATES},
         "read_bytes": answer.read_bytes,
         "fetched_bytes": answer.fetched_bytes,
         "refetched_bytes": answer.refetched_bytes,

@@ -19,6 +19,8 @@ SUFFIXES = {
     "PB": 10**15,
 }
 SUFFIXES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "PIB": 2**50}
+# What the journal's integers hold.
+SIZE_BYTES_MAX = 2**63 - 1
 TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9, "tbit": 10**12}
 NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*\Z")
@@ -29,7 +31,7 @@ def parse_size_bytes(text: str | int | float) -> int:
     if isinstance(text, (int, float)) and not isinstance(text, bool) and text >= 0:
         return int(text)
     match = NUMBER.match(str(text))
-    if not match or match[2].upper() not in SUFFIXES:
+    if not match or match[2].upper() not in SUFFIXES or float(match[1]) * SUFFIXES[match[2].upper()] > SIZE_BYTES_MAX:
         raise ValueError(f"{text!r} is not a size; write a number with B, KB, MB, GB, TB or KiB, MiB, GiB, TiB, as in '10 GB'")
     return round(float(match[1]) * SUFFIXES[match[2].upper()])
 

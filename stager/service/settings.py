@@ -66,8 +66,11 @@ def read_settings(
         cores = number("cores", env.get("STAGER_CORES") or config.get("cores")) or len(os.sched_getaffinity(0))
     if capacity_bytes is None:
         capacity_bytes = size("capacity", env.get("STAGER_CAPACITY") or config.get("capacity"))
-    given = bool(capacity_bytes)
-    capacity_bytes = capacity_bytes or default_capacity(place)
+    given = capacity_bytes is not None
+    if capacity_bytes is None:
+        capacity_bytes = default_capacity(place)
+    elif capacity_bytes == 0:
+        raise InvalidInput("a capacity of 0 leaves the I/O node no room; write a size, as in '20 GB'", subject="capacity")
     if memory_bytes is None:
         memory_bytes = size("memory", env.get("STAGER_MEMORY") or config.get("memory"))
     if idle_exit_s is None:
@@ -150,7 +153,7 @@ def path_of(text: Any, env: Mapping[str, str]) -> Path | None:
 def number(name: str, value: Any) -> int | None:
     if value in (None, ""):
         return None
-    if not str(value).isdigit() or int(value) < 1:
+    if not str(value).isdecimal() or int(value) < 1:
         raise InvalidInput(f"{name} is {value!r}; write a whole number from 1", subject=name)
     return int(value)
 

@@ -94,7 +94,7 @@ def test_without_a_topology_it_says_what_it_assumes(place: Path) -> None:
     assert "how sure: nothing was drawn; --draws 10" in shown.output
 
 
-@pytest.mark.parametrize("counts", ["one", "1,,2", "-1", "99999999"])
+@pytest.mark.parametrize("counts", ["one", "1,,2", "-1", "99999999", "²"])
 def test_counts_that_are_none_are_refused_by_name(place: Path, counts: str) -> None:
     shown = called(f"--io-nodes={counts}")
     assert shown.exit_code == 2
@@ -123,11 +123,26 @@ def test_nothing_that_can_be_done_is_an_error(place: Path) -> None:
 
 def test_without_matplotlib_it_says_what_to_install(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    shown = called("--draws", "0", "--plot", "x.svg")
-    assert isinstance(shown.exception, InvalidInput)
-    assert "pip install 'stager[plot]'" in shown.exception.message
-    assert "makespan" in shown.output, "the table is told all the same"
+    problem = refused_before_it_began(monkeypatch, "x.svg")
+    assert "pip install 'stager[plot]'" in problem
     assert not (place / "x.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "said"), [("x.bmp", "ends in none of .svg, .png, .pdf"), ("nowhere/x.svg", "there is no directory nowhere")]
+)
+def test_a_picture_that_cannot_be_drawn_is_told_before_anything_is_estimated(
+    place: Path, monkeypatch: pytest.MonkeyPatch, path: str, said: str
+) -> None:
+    assert said in refused_before_it_began(monkeypatch, path)
+
+
+def refused_before_it_began(monkeypatch: pytest.MonkeyPatch, plot: str) -> str:
+    monkeypatch.setattr("stager.cli.cost_estimate.ask", lambda *_: pytest.fail("it took minutes, and then could not draw"))
+    shown = called("--draws", "0", "--plot", plot)
+    assert isinstance(shown.exception, InvalidInput)
+    assert shown.output == ""
+    return shown.exception.message
 
 
 def choices() -> list[Choice]:

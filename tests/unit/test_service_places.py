@@ -32,11 +32,23 @@ def test_a_plan_made_twice_has_the_same_capacity(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "word"), [("STAGER_CORES", "two", "cores"), ("STAGER_CAPACITY", "big", "capacity"), ("STAGER_CORES", "0", "cores")]
+    ("name", "value", "word"),
+    [
+        ("STAGER_CORES", "two", "cores"),
+        ("STAGER_CORES", "0", "cores"),
+        ("STAGER_CORES", "²", "cores"),
+        ("STAGER_CAPACITY", "big", "capacity"),
+        ("STAGER_CAPACITY", "0", "capacity"),
+    ],
 )
 def test_a_bad_variable_is_named(name: str, value: str, word: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=word):
         read_settings(environ={"HOME": str(tmp_path), name: value})
+
+
+def test_no_capacity_at_all_is_not_taken_for_the_usual_one(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="a capacity of 0"):
+        read_settings(capacity_bytes=0, environ={"HOME": str(tmp_path)})
 
 
 def test_a_bad_file_is_named(tmp_path: Path) -> None:

@@ -101,7 +101,12 @@ def test_options_given_again_make_a_row_for_each_combination(tmp_path: Path) -> 
     [
         (("--policy", "lookahed=off"), "there is no 'lookahed'"),
         (("--policy", "lookahead=7"), "write on or off, as in lookahead=on"),
-        (("--policy", "fetches_ahead_max=many"), "write a number, as in fetches_ahead_max=64"),
+        (("--policy", "fetches_ahead_max=many"), "write a number 0 or more, as in fetches_ahead_max=64"),
+        (("--policy", "fetches_ahead_max=-1"), "write a number 0 or more"),
+        (("--policy", "admitted_waiting_max=0"), "write a number above 0, as in admitted_waiting_max=32"),
+        (("--policy", "retry_delay_s=nan"), "write a number above 0"),
+        (("--policy", "outage_s_max=inf"), "write a number 0 or more"),
+        (("--capacity", "9" * 400), "is not a size"),
         (("--wan", "fast"), "'fast' is not a rate"),
         (("--wan", "0 MB/s"), "is not a rate"),
         (("--spill", "attic"), "'attic' is no origin of this workflow; it has recorded"),
@@ -136,6 +141,9 @@ def test_a_run_that_does_not_fit_is_refused_as_submit_refuses_it(tmp_path: Path)
     result = simulate(record(tmp_path), "--capacity", "1 MB")
     assert result.return_value is Exit.REFUSED
     assert "refused: workflow 'three' needs at least 5000000 bytes" in result.output
+    (row,) = json.loads(simulate(record(tmp_path), "--capacity", "1 MB", "--json").output)["rows"]
+    judged = ("makespan_s", "bound_s", "above", "hit_rate", "min_hit_rate", "lru_hit_rate", "best_hit_rate")
+    assert {row[name] for name in judged} == {None}, "what was not seen is null"
 
 
 def test_answers_are_the_same_from_any_number_of_processes() -> None:

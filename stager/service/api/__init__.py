@@ -53,7 +53,7 @@ def refused(request: Request) -> Fault | None:
     if request.headers.get("host", "") != wire.HOST:
         return Fault(ErrorClass.INVALID_INPUT, "bad_request", f"the Host header must be {wire.HOST!r}")
     version = request.headers.get("x-stager-api", str(wire.API_VERSION))
-    if not version.isdigit() or int(version) > wire.API_VERSION:
+    if not version.isdecimal() or int(version) > wire.API_VERSION:
         text = f"this client speaks version {version} of the API and the running scheduler {wire.API_VERSION}"
         return Fault(ErrorClass.INVALID_INPUT, "api_version", f"{text}; end the scheduler with its own version (stager shutdown)")
     return None

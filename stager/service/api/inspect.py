@@ -153,7 +153,7 @@ def read_logs(directory: Path, job: str, tail_bytes: int) -> list[wire.AttemptLo
     for path in directory.glob("*"):
         stem, _, ending = path.name.rpartition(".")
         start, _, number = stem.rpartition(".")
-        if start == name and number.isdigit() and ending in ("out", "err"):
+        if start == name and number.isdecimal() and ending in ("out", "err"):
             found.append((int(number), ending == "err", path))
     return [read_log(path, number, is_err, tail_bytes) for number, is_err, path in sorted(found)]
 
