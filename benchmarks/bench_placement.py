@@ -3,8 +3,9 @@ in the world that was recorded, on several nodes, with little room. Goal: driven
 bytes over the WAN) where I/O is what bounds the run.
 
 Recorded times and sizes are taken out of the workflow and given as profiles by job type: nobody knows more of a job than its type and its
-inputs. A blind plan sets too little aside, and its jobs write more than there is room for (`beyond`, at most at one time), which nothing
-stops before they end. So the driven plan is lived once more in as much space as the blind one took (`equal space`).
+inputs. Both have the same disk on each node: the cache, and beside it a tenth as much for outputs that outgrow what was set aside for them
+(`sandbox_bytes`). A job that fills that fails and is tried again with more set aside (`again`: how many attempts more than jobs; `beyond`:
+what a blind plan's jobs would have written more than was set aside, at most at one time).
 `python benchmarks/bench_placement.py [--only montage] [--nodes 1,2,4]`.
 """
 
@@ -37,15 +38,14 @@ from stager.sim.transfers import STREAMS_PER_ORIGIN
 PROJECT = Path(__file__).resolve().parents[1]
 WAN_BYTES_PER_S = 50e6
 SLOWER_MAX = 1.02
+SANDBOX_SHARE = 0.1
 HEADS = f"{'instance':<44} {'nodes':>5} {'room':>9} {'bound by':>13} {'makespan s: driven':>18} {'blind':>12} {'driven/blind':>12}"
-HEADS += f" {'WAN: driven':>12} {'blind':>9} {'driven/blind':>12} {'beyond':>8} {'equal space: s':>14} {'/blind':>7} {'WAN':>7}"
+HEADS += f" {'WAN: driven':>12} {'blind':>9} {'driven/blind':>12} {'again: driven':>13} {'blind':>5} {'beyond: blind':>13}"
 
 
 @dataclass(frozen=True)
 class Row:
-    """`capacity_bytes`: of all nodes together. `limit`: the largest term of the lower bound. `equal`: driven in the space that blind
-    took.
-    """
+    """`capacity_bytes`: of all nodes together. `limit`: the largest term of the lower bound."""
 
     name: str
     nodes: int
@@ -53,13 +53,22 @@ class Row:
     limit: Limit
     driven: Report
     blind: Report
-    equal: Report
 
-    def slower(self, driven: Report) -> float:
-        return driven.wall_s / self.blind.wall_s if self.blind.wall_s else 1.0
+    @property
+    def slower(self) -> float:
+        return self.driven.wall_s / self.blind.wall_s if self.blind.wall_s else 1.0
 
-    def dearer(self, driven: Report) -> float:
-        return wan_bytes(driven) / wan_bytes(self.blind) if wan_bytes(self.blind) else 1.0
+    @property
+    def dearer(self) -> float:
+        return wan_bytes(self.driven) / wan_bytes(self.blind) if wan_bytes(self.blind) else 1.0
+
+    @property
+    def is_slower(self) -> bool:
+        return self.slower > SLOWER_MAX
+
+    @property
+    def helps(self) -> bool:
+        return self.slower < 1 or self.dearer < 1
 
     @property
     def is_io_heavy(self) -> bool:
@@ -69,7 +78,7 @@ class Row:
     def failed(self) -> str:
         return ", ".join(
             f"{side} {report.outcome.value}: {report.fault.message if report.fault else 'stands still'}"
-            for side, report in (("driven", self.driven), ("blind", self.blind), ("driven in equal space", self.equal))
+            for side, report in (("driven", self.driven), ("blind", self.blind))
             if report.outcome.value != "succeeded"
         )
 
@@ -92,7 +101,8 @@ def profiles_in(path: Path) -> Profiles:
 
 
 def topology_of(nodes: int, capacity_bytes: int, cores: int) -> Topology:
-    each = tuple(Node(f"node{number}", capacity_bytes // nodes, cores) for number in range(nodes))
+    each_bytes = capacity_bytes // nodes
+    each = tuple(Node(f"node{number}", each_bytes, cores, sandbox_bytes=round(SANDBOX_SHARE * each_bytes)) for number in range(nodes))
     return Topology(each, (OriginLink(RECORDED, WAN_BYTES_PER_S, WAN_BYTES_PER_S),))
 
 
@@ -121,35 +131,18 @@ def row_of(path: Path, nodes: int, cores: int, share: float) -> Row:
     there = topology_of(nodes, capacity_bytes, cores)
     limit = lower_bound(recorded, there, truth, streams_per_origin=STREAMS_PER_ORIGIN * nodes).tightest.limit
     lived = [estimate(workflow, there, limits=Limits(cores=cores), plan=plan, truth=truth) for plan in (driven, blind)]
-    beyond = max(0, lived[1].unreserved_bytes_max - lived[0].unreserved_bytes_max)
-    equal = lived[0]
-    if beyond:
-        truth, driven, _ = plans(capacity_bytes + beyond)
-        wider = topology_of(nodes, capacity_bytes + beyond, cores)
-        equal = estimate(workflow, wider, limits=Limits(cores=cores), plan=driven, truth=truth)
-    return Row(path.stem, nodes, capacity_bytes, limit, *lived, equal)
+    return Row(path.stem, nodes, capacity_bytes, limit, *lived)
 
 
 def line_of(row: Row) -> str:
     where = f"{row.name:<44} {row.nodes:>5} {format_size(row.capacity_bytes):>9} {row.limit.value:>13}"
     if row.failed:
         return f"{where}  {row.failed}"
-    times = f"{row.driven.wall_s:>18,.1f} {row.blind.wall_s:>12,.1f} {row.slower(row.driven):>12.3f}"
-    moved = f"{format_size(wan_bytes(row.driven)):>12} {format_size(wan_bytes(row.blind)):>9} {row.dearer(row.driven):>12.3f}"
-    beyond = format_size(row.blind.unreserved_bytes_max)
-    equal = f"{beyond:>8} {row.equal.wall_s:>14,.1f} {row.slower(row.equal):>7.3f} {row.dearer(row.equal):>7.3f}"
-    marks = [
-        word for word, holds in (("slower", is_slower(row, row.driven)), ("SLOWER IN EQUAL SPACE", is_slower(row, row.equal))) if holds
-    ]
-    return f"{where} {times} {moved} {equal}  {', '.join(marks)}".rstrip()
-
-
-def is_slower(row: Row, driven: Report) -> bool:
-    return row.slower(driven) > SLOWER_MAX
-
-
-def helps(row: Row, driven: Report) -> bool:
-    return row.slower(driven) < 1 or row.dearer(driven) < 1
+    times = f"{row.driven.wall_s:>18,.1f} {row.blind.wall_s:>12,.1f} {row.slower:>12.3f}"
+    moved = f"{format_size(wan_bytes(row.driven)):>12} {format_size(wan_bytes(row.blind)):>9} {row.dearer:>12.3f}"
+    again = f"{row.driven.attempts - row.driven.jobs:>13} {row.blind.attempts - row.blind.jobs:>5}"
+    beyond = f"{format_size(row.blind.unreserved_bytes_max):>13}"
+    return f"{where} {times} {moved} {again} {beyond}  {'SLOWER' if row.is_slower else ''}".rstrip()
 
 
 def main() -> int:
@@ -176,17 +169,14 @@ def main() -> int:
 
 
 def judged(rows: list[Row]) -> int:
-    """Prints what became of the goals, in the same room and in equal space; returns the exit code."""
+    """Prints what became of the goals; returns the exit code."""
     lived = [row for row in rows if not row.failed]
     heavy = [row for row in lived if row.is_io_heavy]
-    missed = len(lived) < len(rows)
-    for where, of in (("the same room", lambda row: row.driven), ("equal space", lambda row: row.equal)):
-        slower, idle = sum(is_slower(row, of(row)) for row in lived), sum(not helps(row, of(row)) for row in heavy)
-        missed = missed or slower > 0 or idle > 0
-        print(f"goal: in {where} at most {SLOWER_MAX - 1:.0%} slower: {verdict(not slower)}, {slower} of {len(lived)} are")
-        print(f"goal: in {where} faster or cheaper where I/O bounds the run: {verdict(not idle)}, {len(heavy) - idle} of {len(heavy)} are")
+    slower, idle = sum(row.is_slower for row in lived), sum(not row.helps for row in heavy)
+    print(f"goal: at most {SLOWER_MAX - 1:.0%} slower: {verdict(not slower)}, {slower} of {len(lived)} are")
+    print(f"goal: faster or cheaper where I/O bounds the run: {verdict(not idle)}, {len(heavy) - idle} of {len(heavy)} are")
     print(f"runs that failed: {len(rows) - len(lived)}")
-    return int(missed)
+    return int(slower > 0 or idle > 0 or len(lived) < len(rows))
 
 
 if __name__ == "__main__":

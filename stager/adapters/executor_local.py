@@ -248,6 +248,7 @@ def ended_event(command: cmd.StartAttempt, ended: AttemptResult, workflow: Workf
             written_bytes=first_seen(measures.chars_written, measures.written_bytes),
         ),
         undeclared=ended.undeclared,
+        fitted_bytes=ended.fitted_bytes,
     )
 
 

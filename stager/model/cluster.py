@@ -39,7 +39,9 @@ class ComputeNodes:
 
 @dataclass(frozen=True, slots=True)
 class IoNodes:
-    """`on_compute_nodes`: their programs run there, so that they cost nothing of their own and jobs link what they read."""
+    """`on_compute_nodes`: their programs run there, so that they cost nothing of their own and jobs link what they read.
+    `sandbox_bytes`: as a Node's.
+    """
 
     nodes: int = 1
     capacity_bytes: int = 100 * 10**9
@@ -47,6 +49,7 @@ class IoNodes:
     network_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
     instance: str = DEFAULT_INSTANCE
     on_compute_nodes: bool = False
+    sandbox_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ class Cluster:
                 can_link=io.on_compute_nodes,
                 overhead_s=compute.overhead_s,
                 overhead_measured=compute.overhead_measured,
+                sandbox_bytes=io.sandbox_bytes,
             )
             for number in range(io_nodes)
         )

@@ -57,6 +57,8 @@ tries says when. So time is what is counted.
 """
 AWAY_CODE = "origin_away"
 """Of the fault that ends such waiting."""
+SANDBOX_FULL_CODE = "sandbox_full"
+"""Of an attempt whose outputs outgrew what was reserved for them until there was no space left where its sandbox is."""
 UNKNOWN_CODE = "replica_unknown"
 """Of a node that does not hold, or not soundly, what it was asked to read."""
 

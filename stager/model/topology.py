@@ -19,7 +19,8 @@ DEFAULT_OVERHEAD_S = 0.036
 @dataclass(frozen=True, slots=True)
 class Node:
     """One I/O node and the compute slots beside it. `memory_bytes` None: not watched. `overhead_s`: what an attempt takes of its slot
-    beside its program (model/overhead.py).
+    beside its program (model/overhead.py). `sandbox_bytes`: what all sandboxes there may hold together beyond what was reserved for their
+    outputs; None: not watched.
     """
 
     id: str
@@ -31,6 +32,7 @@ class Node:
     can_link: bool = True
     overhead_s: float = 0.0
     overhead_measured: bool = False
+    sandbox_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from stager.readers.native_form import Fields, Form, choice_of
 VERSION = "1"
 TOP = ("stager-topology", "region", "compute", "io", "links")
 COMPUTE = ("nodes", "cores", "memory", "network", "instance", "overhead")
-IO = ("nodes", "capacity", "disk", "network", "instance", "on_compute_nodes")
+IO = ("nodes", "capacity", "disk", "network", "instance", "on_compute_nodes", "sandbox")
 LINK = ("fetch", "upload", "latency", "direct_fetch", "direct_upload", "egress")
 
 
@@ -76,6 +76,7 @@ def io_of(fields: Fields) -> IoNodes:
         network_bytes_per_s=fields.parsed("network", parse_rate_bytes_per_s, DEFAULT_DISK_BYTES_PER_S),
         instance=fields.text("instance", DEFAULT_INSTANCE),
         on_compute_nodes=fields.boolean("on_compute_nodes", False),
+        sandbox_bytes=fields.size("sandbox"),
     )
 
 

@@ -222,6 +222,8 @@ class AttemptWaits(Record, kw_only=True):
 
 
 class AttemptEnded(Record, kw_only=True):
+    """`fitted_bytes`: where the sandbox was full, what of its outputs had been written by then."""
+
     at: float
     cause: str = ""
     run: str
@@ -233,6 +235,7 @@ class AttemptEnded(Record, kw_only=True):
     outputs: tuple[OutputMade, ...] = ()
     measures: Measures = Measures()
     undeclared: tuple[str, ...] = ()
+    fitted_bytes: int | None = None
 
 
 class Woken(Record, kw_only=True):

@@ -6,15 +6,19 @@ One rule: only what this event makes necessary; the queues are worked in admissi
 
 from __future__ import annotations
 
-from stager.model.errors import ErrorClass, Fault, is_permanent
+from stager.model.errors import SANDBOX_FULL_CODE, ErrorClass, Fault, is_permanent
+from stager.model.units import format_size
 from stager.model.workflow import Job
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.scheduler.books import inputs_of
 from stager.scheduler.remade import conflict_of
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState
 from stager.scheduler.tries import transfer_failed
 from stager.scheduler.turn import Turn
+
+RESERVE_BYTES_MIN = 64 * 1024
 
 
 def subject_of(state: State, event: ev.Event) -> AttemptEntry | TransferEntry | None:
@@ -55,6 +59,8 @@ def attempt_ended(turn: Turn, event: ev.AttemptEnded, attempt: AttemptEntry | No
         turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=not_before, counts=False, why=fault.message)
     elif began and not spec.idempotent:
         turn.give(cmd.FailJob, run=run.id, job=job.id, fault=not_again(job.id, fault))
+    elif fault.code == SANDBOX_FULL_CODE:
+        ask_for_more(turn, run, job, event)
     elif is_permanent(fault) or job.failures >= spec.retries:
         turn.give(cmd.FailJob, run=run.id, job=job.id, fault=fault)
     else:
@@ -68,6 +74,25 @@ def met_damage(state: State, attempt: AttemptEntry, job: JobEntry, spec: Job, fa
         return False
     damaged = attempt.void or fault.error_class is ErrorClass.CORRUPT
     return damaged and job.attempts <= spec.retries + state.policy.transfer_attempts_max
+
+
+def ask_for_more(turn: Turn, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -> None:
+    """It outgrew what was reserved and the sandbox space too: again with at least twice as much, for nobody knows what it would have made.
+    That is no failure of its own; when all that the node has was not enough, it is.
+    """
+    state = turn.state
+    node = state.nodes[job.node]
+    most = node.capacity_bytes - sum(file.size_bytes for file in inputs_of(state, run, job.id))
+    wanted = min(most, max(RESERVE_BYTES_MIN, 2 * job.reserve_bytes, event.fitted_bytes or 0))
+    if wanted > job.reserve_bytes:
+        why = f"its sandbox was full; {format_size(wanted)} are set aside for its outputs now"
+        turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=state.now, counts=False, why=why, reserve_bytes=wanted)
+        return
+    message = (
+        f"job {job.id!r} made more than {format_size(job.reserve_bytes)}, all that node {node.id!r} of {format_size(node.capacity_bytes)} "
+        "has beside its inputs, and its sandbox was full: give more capacity, or more space to the file system of the state directory"
+    )
+    turn.give(cmd.FailJob, run=run.id, job=job.id, fault=Fault(ErrorClass.REFUSED, "no_space_node", message, job.id))
 
 
 def not_again(job: str, fault: Fault) -> Fault:

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from stager.model.errors import ErrorClass, Fault
+from stager.model.errors import SANDBOX_FULL_CODE, ErrorClass, Fault
 from stager.model.workflow import Job, Workflow
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -19,7 +19,7 @@ from stager.sim.clock import Clock
 from stager.sim.draws import Spread
 from stager.sim.faults import JOB_FAULT, Faults
 from stager.sim.links import Flow, Links
-from stager.sim.node import Full, Replica, SimNode
+from stager.sim.node import Full, Replica, SandboxFull, SimNode
 from stager.sim.origin import made_content
 
 UNREACHABLE_AFTER_S = 0.1
@@ -130,7 +130,24 @@ class Executor:
         """Its bytes have passed the disk; what remains is computing, and what any attempt takes of its slot."""
         if trying.state == "reading":
             trying.state, trying.flow = "computing", None
-            self._clock.after(trying.duration_s + trying.node.overhead_s, self._computed, trying)
+            takes_s = trying.duration_s + trying.node.overhead_s
+            if trying.node.sandbox_bytes is None:
+                self._clock.after(takes_s, self._computed, trying)
+            else:
+                self._clock.after(takes_s / 2, self._half_done, trying, takes_s / 2)
+
+    def _half_done(self, trying: Trying, rest_s: float) -> None:
+        """Programs write all along: what they make counts as written from the middle of their time on, and there they meet a full disk."""
+        if trying.state != "computing":
+            return
+        command = trying.command
+        try:
+            trying.node.write(command.attempt, trying.made_bytes)
+        except SandboxFull as full:
+            fault = Fault(ErrorClass.TRANSIENT, SANDBOX_FULL_CODE, f"job {command.job!r} found its sandbox full", command.job)
+            self._end(trying, ev.Outcome.FAILED, fault, exit_code=1, fitted_bytes=full.fitted_bytes)
+            return
+        self._clock.after(rest_s, self._computed, trying)
 
     def _computed(self, trying: Trying) -> None:
         if trying.state != "computing":
@@ -162,6 +179,7 @@ class Executor:
         except Full as full:
             self._overfull(str(full))
             return
+        trying.node.write(command.attempt, trying.made_bytes)
         trying.state = "computing"
         self._computed(trying)
 
@@ -197,7 +215,9 @@ class Executor:
         self.answers_due -= 1
         self._tell(None, replace(event, at=self._clock.now))
 
-    def _end(self, trying: Trying, outcome: ev.Outcome, fault: Fault | None, exit_code: int | None = None) -> None:
+    def _end(
+        self, trying: Trying, outcome: ev.Outcome, fault: Fault | None, exit_code: int | None = None, fitted_bytes: int | None = None
+    ) -> None:
         command, now = trying.command, self._clock.now
         if trying.flow is not None:
             self._links.stop(now, trying.flow)
@@ -218,6 +238,7 @@ class Executor:
             exit_code=exit_code,
             outputs=outputs,
             measures=ev.Measures(wall_s=now - trying.begun_at),
+            fitted_bytes=fitted_bytes,
         )
         self._remember(event)
         self._tell(None, event)

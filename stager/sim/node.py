@@ -13,6 +13,14 @@ class Full(Exception):
     """A reservation that does not fit: the Machine promised more than there is."""
 
 
+class SandboxFull(Exception):
+    """Outputs outgrew what was reserved for them, and the space that all sandboxes share is taken. `fitted_bytes` of them were written."""
+
+    def __init__(self, fitted_bytes: int) -> None:
+        super().__init__(fitted_bytes)
+        self.fitted_bytes = fitted_bytes
+
+
 @dataclass(slots=True)
 class Replica:
     content: str
@@ -23,12 +31,16 @@ class Replica:
 
 @dataclass(slots=True)
 class SimNode:
-    """`up`: the process lives. `heard`: the scheduler can reach it. Reservations are by the id of the transfer or attempt."""
+    """`up`: the process lives. `heard`: the scheduler can reach it. Reservations are by the id of the transfer or attempt.
+
+    `sandbox_bytes`: what attempts may write `beyond` their reservations, all together; None: nobody watches.
+    """
 
     id: str
     capacity_bytes: int
     can_link: bool = True
     overhead_s: float = 0.0
+    sandbox_bytes: int | None = None
     starts: int = 1
     up: bool = True
     heard: bool = True
@@ -36,6 +48,7 @@ class SimNode:
     reserved_bytes: int = 0
     replicas: dict[tuple[str, str], Replica] = field(default_factory=dict)
     reservations: dict[str, int] = field(default_factory=dict)
+    beyond: dict[str, int] = field(default_factory=dict)
 
     @property
     def incarnation(self) -> str:
@@ -54,8 +67,18 @@ class SimNode:
         self.reservations[owner] = size_bytes
         self.reserved_bytes += grown
 
+    def write(self, owner: str, size_bytes: int) -> None:
+        """This owner's outputs stand in its sandbox: in what is reserved for them, and beyond it in what all sandboxes share."""
+        if self.sandbox_bytes is None:
+            return
+        reserved, others = self.reservations.get(owner, 0), sum(self.beyond.values()) - self.beyond.get(owner, 0)
+        if size_bytes - reserved > self.sandbox_bytes - others:
+            raise SandboxFull(reserved + self.sandbox_bytes - others)
+        self.beyond[owner] = max(0, size_bytes - reserved)
+
     def free(self, owner: str) -> None:
         self.reserved_bytes -= self.reservations.pop(owner, 0)
+        self.beyond.pop(owner, None)
 
     def commit(self, file: str, generation: str, content: str, size_bytes: int) -> None:
         """The owner's reservation must have been freed or shrunk before: bytes are counted once."""

@@ -97,7 +97,9 @@ class SimWorld:
         self.faults, self.checkers, self.resumes_max, self.keep_journal = faults, tuple(checkers), resumes_max, keep_journal
         self.clock = Clock()
         self.links = Links(node_links(topology))
-        self.nodes = {node.id: SimNode(node.id, node.capacity_bytes, node.can_link, node.overhead_s) for node in topology.nodes}
+        self.nodes = {
+            node.id: SimNode(node.id, node.capacity_bytes, node.can_link, node.overhead_s, node.sandbox_bytes) for node in topology.nodes
+        }
         self.origins: dict[str, SimOrigin] = {}
         self.desk = TransferDesk(self.clock, self.links, faults, self.say, self._note_overfull)
         spread = spread or Spread()

@@ -42,7 +42,7 @@ class Measures:
 class AttemptResult:
     """`outputs`: Replicas as on the wire. `void_outputs`: committed before it turned out that the attempt failed; to be deleted.
 
-    `release_fault`: leases or sandbox could not be cleared away.
+    `release_fault`: leases or sandbox could not be cleared away. `fitted_bytes`: where its disk was full, what it had written by then.
     """
 
     attempt_id: str
@@ -60,6 +60,7 @@ class AttemptResult:
     stderr_path: str = ""
     started_at_s: float | None = None
     release_fault: Fault | None = None
+    fitted_bytes: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """By hand: dataclasses.asdict copies deeply, for a fifth of a millisecond of each job."""

@@ -23,6 +23,7 @@ from stager.worker import reaper
 from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, changed_fault, fault_of, lost_fault, measures_of
 from stager.worker.captured import put_log
 from stager.worker.environment import job_environment
+from stager.worker.fullness import NO_SPACE, if_full, with_full
 from stager.worker.node_port import UNASKED_CODES, NodePort
 from stager.worker.place import Place, log_paths, publish_json, read_json, write_json
 from stager.worker.reaper import Reaper
@@ -194,12 +195,14 @@ class Worker:
         """The job has ended. Repeatable: stage-out and release are idempotent on the node."""
         ended = self._result(spec, result, copied_bytes)
         if ended.outcome is not Outcome.OK:
-            return await self._release(spec, place, ended)
+            return await self._release(spec, place, await asyncio.to_thread(if_full, spec, place, result, ended))
         try:
             await self._settle_sandbox(spec, place)
         except (StagerError, OSError) as problem:
             text = f"the outputs of job {spec.job_id!r} could not be gathered: {problem}"
             fault = problem.fault() if isinstance(problem, StagerError) else Fault(ErrorClass.TRANSIENT, "io_error", text, spec.job_id)
+            if isinstance(problem, OSError) and problem.errno in NO_SPACE:
+                return await self._release(spec, place, with_full(spec, place, ended, text))
             return await self._release(spec, place, replace(ended, outcome=Outcome.FAILED, fault=fault))
         try:
             taken = await self.node.stage_out(spec.attempt_id, stage_out_body(spec, place))

@@ -34,6 +34,8 @@ LINKS = (OriginLink("home", 1000.0, 500.0, 0.05), OriginLink("archive", 2000.0, 
 DISK_BYTES_PER_S = 20_000.0
 # No case needs a tenth of it.
 EVENTS_MAX = 20_000
+# How often a job can find its sandbox full: each time twice as much is set aside, from at least a tenth of what it makes.
+FULL_TRIES_MAX = 6
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,19 @@ def sizes_case(seed: int) -> Case:
     return Case(seed, [workflow], plans_for([workflow], topology, spill), topology, spread, must_succeed=spill is not None)
 
 
+def full_case(seed: int) -> Case:
+    """Sizes as wrong, on one node or several, and little space where jobs write: whoever fills it comes back with more set aside."""
+    case = sizes_case(seed)
+    random = Random(f"full/{seed}")
+    nodes = tuple(
+        replace(case.topology.nodes[0], id=f"node{number}", sandbox_bytes=random.choice((0, 0, 50, 500, 5000)))
+        for number in range(random.choice((1, 1, 2)))
+    )
+    topology = replace(case.topology, nodes=nodes)
+    spill = case.plans[0].spill_origin
+    return replace(case, topology=topology, plans=plans_for(case.workflows, topology, spill))
+
+
 def runs_case(seed: int) -> Case:
     """Several runs that share inputs, begun at different times."""
     random = Random(f"runs/{seed}")
@@ -303,6 +318,7 @@ def wishes_case(seed: int) -> Case:
 KINDS: dict[str, Callable[[int], Case]] = {
     "plain": plain_case,
     "sizes": sizes_case,
+    "full": full_case,
     "runs": runs_case,
     "faults": faults_case,
     "wishes": wishes_case,
@@ -368,7 +384,8 @@ def time_bound_s(case: Case) -> float:
     for number, workflow in enumerate(case.workflows):
         for job in workflow.jobs.values():
             moved = sum(true_size(workflow, f"r{number}", entry.lfn, case.spread) for entry in (*job.inputs, *job.outputs))
-            work_s += (job.compute_s or 0) * case.spread.durations + 2 * moved / slowest + 1
+            once_s = (job.compute_s or 0) * case.spread.durations + 2 * moved / slowest + 1
+            work_s += once_s * (1 if case.topology.nodes[0].sandbox_bytes is None else FULL_TRIES_MAX)
     return quiet_s + work_s + case.policy.retry_delay_s_max + 10
 
 

@@ -17,6 +17,7 @@ SEEDS = int(os.environ.get("STAGER_SIM_SEEDS", "0"))
 SHORT = {
     "plain": 300,
     "sizes": 300,
+    "full": 200,
     "runs": 200,
     "faults": 200,
     "wishes": 200,

@@ -1,0 +1,63 @@
+"""A job that fills the disk of its sandbox: a real small file system, a real node, a real job."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stager.model.errors import SANDBOX_FULL_CODE
+from stager.worker import AttemptResult, Outcome
+from tests.e2e.worker_rig import Rig, attempt, ended, output
+from tests.testbed.ionode import IoNode
+
+DISK_BYTES = 40 << 20
+
+
+@pytest.fixture
+def rig(ionode: Callable[..., IoNode], short_dir: Path) -> Iterator[Rig]:
+    """Its attempts lie on a disk of their own."""
+    state = short_dir / "state"
+    state.mkdir(mode=0o700)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", state], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a small file system here: {mounted.stderr.strip()}")
+    try:
+        yield Rig(ionode(), state, short_dir / "home")
+    finally:
+        subprocess.run(["umount", state], check=True)
+
+
+def run(rig: Rig, script: str) -> AttemptResult:
+    async def story() -> AttemptResult:
+        spec = attempt(script, outputs=(output("made"),), reserve_bytes=1 << 16)
+        return await ended(rig.worker(rig.client(), {"PATH": os.environ["PATH"]}).run(spec))
+
+    return asyncio.run(story())
+
+
+def test_a_job_that_filled_the_disk_says_how_much_it_had_written(rig: Rig) -> None:
+    result = run(rig, f"head -c {2 * DISK_BYTES} /dev/zero > made")
+    # Lost: there was no space either for the reaper to say how it ended.
+    assert result.outcome is Outcome.LOST and result.fault is not None and result.fault.code == SANDBOX_FULL_CODE
+    assert "nothing is known" in result.fault.message and "give space back there" in result.fault.message
+    assert DISK_BYTES * 0.9 < (result.fitted_bytes or 0) <= DISK_BYTES
+    assert AttemptResult.from_json(result.to_json()) == result
+    assert not (rig.attempt_dir("a1") / "sandbox").exists()
+
+
+def test_a_job_that_met_a_full_disk_and_left_a_little_says_so_too(rig: Rig) -> None:
+    result = run(rig, f"head -c {DISK_BYTES - (8 << 20)} /dev/zero > made; exit 3")
+    assert result.outcome is Outcome.FAILED and result.fault is not None and result.fault.code == SANDBOX_FULL_CODE
+    assert "ended with exit code 3" in result.fault.message and result.exit_code == 3
+
+
+def test_a_job_that_failed_with_space_left_failed_by_itself(rig: Rig) -> None:
+    result = run(rig, f"head -c {DISK_BYTES // 4} /dev/zero > made; exit 3")
+    assert result.fault is not None and result.fault.code == "job_failed" and result.fitted_bytes is None
