@@ -28,11 +28,13 @@ def makers(count: int, size_bytes: int | None) -> Workflow:
     return Workflow("w", files, jobs, {})
 
 
-def lived(count: int, said_bytes: int, made_bytes: int, sandbox_bytes: int | None, capacity_bytes: int = 100 * MB) -> Report:
+def lived(
+    count: int, said_bytes: int, made_bytes: int, sandbox_bytes: int | None, capacity_bytes: int = 100 * MB, cores: int = 8
+) -> Report:
     """Plans that expect so much of each job, in a world where each makes so much."""
-    there = Topology((Node("node0", capacity_bytes, count, disk_bytes_per_s=1e15, sandbox_bytes=sandbox_bytes),))
-    plan, truth = (make_plan(makers(count, size), there, limits=Limits(cores=count)) for size in (said_bytes, made_bytes))
-    return estimate(makers(count, said_bytes), there, limits=Limits(cores=count), plan=plan, truth=truth)
+    there = Topology((Node("node0", capacity_bytes, cores, disk_bytes_per_s=1e15, sandbox_bytes=sandbox_bytes),))
+    plan, truth = (make_plan(makers(count, size), there, limits=Limits(cores=cores)) for size in (said_bytes, made_bytes))
+    return estimate(makers(count, said_bytes), there, limits=Limits(cores=cores), plan=plan, truth=truth)
 
 
 @pytest.mark.parametrize(("sandbox_bytes", "attempts", "wall_s"), [(None, 1, 100), (2 * MB, 1, 100), (2 * MB - 1, 2, 150), (0, 3, 200)])
@@ -48,10 +50,11 @@ def test_all_sandboxes_of_a_node_share_one_space_and_give_it_back() -> None:
     """Each alone would fit; the second to come finds what the first has left, and fits once the first has ended."""
     assert lived(2, MB, 3 * MB, 4 * MB).attempts == 2
     assert lived(2, MB, 3 * MB, 4 * MB - 1).attempts == 3
+    assert lived(2, MB, 3 * MB, 2 * MB, cores=1).attempts == 2
 
 
 def test_what_it_had_written_is_set_aside_where_that_is_more_than_twice_as_much() -> None:
-    assert lived(1, MB, 30 * MB, 28 * MB).attempts == 2
+    assert lived(1, MB, 30 * MB, 26 * MB).attempts == 2
 
 
 def test_a_job_that_outgrows_all_there_is_fails_by_name() -> None:
