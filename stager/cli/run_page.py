@@ -15,14 +15,27 @@ from stager.service.comparison import hit_rate_of
 
 WIDTH, MARGIN, LANE, CHART = 1000, 64, 9, 130
 SPANS_MAX = 4_000
-COLOURS = ("#4477aa", "#ccbb44", "#228833", "#aa3377", "#66ccee", "#ee6677", "#bbbbbb")
+# Of job types. Where there are more, those that took longest have one each, and all others OTHERS together.
+COLOURS = ("#4477aa", "#ccbb44", "#228833", "#aa3377", "#66ccee", "#ee6677", "#994455")
+OTHERS = "other job types"
+# A picture is not squeezed below what can be read: on a phone it is moved sideways.
 STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; margin: 2rem auto; max-width: 1064px; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; } td, th { padding: .2rem 1.2rem .2rem 0; text-align: right; border-bottom: 1px solid #eee; }
-td:first-child, th:first-child { text-align: left; } tr.total td { font-weight: 600; }
-svg { width: 100%; height: auto; display: block; } svg text { font: 11px system-ui, sans-serif; fill: #555; }
-.key { display: inline-block; width: .8em; height: .8em; margin: 0 .3em 0 1em; } .off { color: #b3261e; }
+:root { color-scheme: light dark; --ink: #222; --paper: #fff; --faint: #555; --rule: #e5e5e5; --fetch: #999; --upload: #225; }
+:root { --others: #bbb; }
+@media (prefers-color-scheme: dark) {
+ :root { --ink: #e6e6e6; --paper: #16181c; --faint: #aaa; --rule: #333; --fetch: #888; --upload: #aac; --others: #666; }
+}
+body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); }
+body { margin: 2rem auto; max-width: 1064px; padding: 0 1rem; }
+h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+table { border-collapse: collapse; } td, th { padding: .2rem 0 .2rem 1.2rem; text-align: right; border-bottom: 1px solid var(--rule); }
+td { white-space: nowrap; } td:first-child, th:first-child { text-align: left; padding-left: 0; white-space: normal; }
+tr.total td { font-weight: 600; } .wide { overflow-x: auto; }
+svg { width: 100%; min-width: 640px; height: auto; display: block; } svg text { font: 11px system-ui, sans-serif; fill: var(--faint); }
+.keys span { white-space: nowrap; margin-right: 1em; } i { display: inline-block; width: .8em; height: .8em; margin-right: .3em; }
+.fetch { fill: var(--fetch); } .upload { fill: var(--upload); } .others { fill: var(--others); background: var(--others); }
+.held { fill: #66ccee; } .ours { fill: #4477aa; } .bound { fill: var(--others); }
+@media (max-width: 600px) { body { margin: 1rem auto; } td, th { padding-left: .6rem; } td { font-size: 13px; } }
 """
 
 
@@ -42,7 +55,8 @@ def page_of(summary: wire.RunSummary, history: wire.RunHistory, rows: Sequence[t
         "<h2>Hit rate</h2>",
         hits(summary, history),
     ]
-    head = f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style></head>'
+    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    head = f'<!doctype html>\n<html lang="en"><head>{meta}<title>{escape(title)}</title><style>{STYLE}</style></head>'
     return f"{head}\n<body>\n" + "\n".join(parts) + "\n</body></html>\n"
 
 
@@ -51,7 +65,13 @@ def table_of(rows: Sequence[tuple[str, str, str, str]], currency: str) -> str:
         f"<tr{' class=total' if row[0].endswith('in total') else ''}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
         for row in rows
     )
-    return f"<table><tr><th>money in {escape(currency)}</th><th>estimated</th><th>actual</th><th>off by</th></tr>\n{body}</table>"
+    head = f"<tr><th>money in {escape(currency)}</th><th>estimated</th><th>actual</th><th>off by</th></tr>"
+    return f'<div class="wide"><table>{head}\n{body}</table></div>'
+
+
+def picture(height: float, shapes: str, about: str) -> str:
+    label = escape(about, quote=True)
+    return f'<div class="wide"><svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{label}">{shapes}</svg></div>'
 
 
 def at(seconds: float, wall_s: float) -> float:
@@ -81,34 +101,43 @@ def longest(spans: Sequence[tuple[float, float, str, str]]) -> list[tuple[float,
 
 def timeline(history: wire.RunHistory, wall_s: float) -> str:
     """Jobs by type, then what was fetched and uploaded: a bar each, as many rows as went on at once."""
-    types = list(dict.fromkeys(span.job_type for span in sorted(history.attempts, key=lambda span: span.begun_s)))
-    colour_of = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(types)}
-    groups = [
-        ("jobs", [(s.begun_s, s.ended_s, colour_of[s.job_type], f"{s.job}: {s.outcome}") for s in history.attempts]),
-        (
-            "fetches",
-            [(s.begun_s, s.ended_s, "#999999", f"{s.lfn}: {format_size(s.size_bytes)}") for s in history.moves if s.direction == "fetch"],
-        ),
-        (
-            "uploads",
-            [(s.begun_s, s.ended_s, "#222255", f"{s.lfn}: {format_size(s.size_bytes)}") for s in history.moves if s.direction == "upload"],
-        ),
-    ]
+    paint_of = paints(history.attempts)
+    groups = [("jobs", [(s.begun_s, s.ended_s, paint_of.get(s.job_type, PAINT_OTHERS), f"{s.job}: {s.outcome}") for s in history.attempts])]
+    for title, direction in (("fetches", "fetch"), ("uploads", "upload")):
+        moved = [move for move in history.moves if move.direction == direction]
+        groups.append((title, [(s.begun_s, s.ended_s, f'class="{direction}"', f"{s.lfn}: {format_size(s.size_bytes)}") for s in moved]))
     shapes, top = [], 4
     for name, spans in groups:
         shown = longest(spans)
         rows = lanes([(begin, end) for begin, end, _, _ in shown])
         shapes.append(f'<text x="0" y="{top + 10}">{name}</text>')
-        for (begin, end, colour, text), row in zip(shown, rows, strict=True):
+        for (begin, end, paint, text), row in zip(shown, rows, strict=True):
             left, width = at(begin, wall_s), max(0.6, at(end, wall_s) - at(begin, wall_s))
             words = escape(f"{text}, {format_duration(begin)} to {format_duration(end)}")
             place = f'x="{left:.1f}" y="{top + row * LANE}" width="{width:.1f}" height="{LANE - 2}"'
-            shapes.append(f'<rect {place} fill="{colour}"><title>{words}</title></rect>')
+            shapes.append(f"<rect {place} {paint}><title>{words}</title></rect>")
         top += (max(rows, default=0) + 1) * LANE + 10
-    keys = "".join(f'<span class="key" style="background:{colour_of[name]}"></span>{escape(name)}' for name in types[: len(COLOURS)])
+    keys = "".join(f"<span><i {paint.replace('fill', 'background')}></i>{escape(name)}</span>" for name, paint in paint_of.items())
+    if any(span.job_type not in paint_of for span in history.attempts):
+        keys += f"<span><i {PAINT_OTHERS}></i>{OTHERS}</span>"
     left_out = sum(max(0, len(spans) - SPANS_MAX) for _, spans in groups)
     note = f"<p>{left_out} of the shortest are not drawn.</p>" if left_out else ""
-    return f'<p>{keys}</p>{note}<svg viewBox="0 0 {WIDTH} {top + 18}">{"".join(shapes)}{axis(top + 12, wall_s)}</svg>'
+    return f'<p class="keys">{keys}</p>{note}' + picture(
+        top + 18, "".join(shapes) + axis(top + 12, wall_s), "jobs, fetches and uploads in time"
+    )
+
+
+PAINT_OTHERS = 'class="others"'
+
+
+def paints(attempts: Sequence[wire.AttemptSpan]) -> dict[str, str]:
+    """By job type, in the order of their beginnings; of more types than there are colours only those that took longest."""
+    took_s: dict[str, float] = {}
+    for span in sorted(attempts, key=lambda span: span.begun_s):
+        took_s[span.job_type] = took_s.get(span.job_type, 0.0) + span.ended_s - span.begun_s
+    longest_first = sorted(took_s, key=lambda name: -took_s[name])
+    kept = [name for name in took_s if name in longest_first[: len(COLOURS)]]
+    return {name: f'style="fill:{colour}"' for name, colour in zip(kept, COLOURS, strict=False)}
 
 
 def axis(top: float, wall_s: float) -> str:
@@ -135,24 +164,24 @@ def occupancy(history: wire.RunHistory, wall_s: float) -> str:
         full = f'<line x1="{MARGIN}" x2="{WIDTH}" y1="14" y2="14" stroke="#ee6677" stroke-dasharray="5 4"/>'
         full += f'<text x="{WIDTH}" y="10" text-anchor="end">capacity</text>'
     text = f"<p>At most {format_size(highest)} of {format_size(history.capacity_bytes)}.</p>"
-    shape = f'<polygon points="{" ".join(points)}" fill="#66ccee"/>'
-    return f'{text}<svg viewBox="0 0 {WIDTH} {CHART + 20}">{shape}{full}{label}{axis(CHART + 14, wall_s)}</svg>'
+    shape = f'<polygon points="{" ".join(points)}" class="held"/>'
+    return text + picture(CHART + 20, f"{shape}{full}{label}{axis(CHART + 14, wall_s)}", "bytes on the I/O nodes in time")
 
 
 def hits(summary: wire.RunSummary, history: wire.RunHistory) -> str:
     """Three bars: ours, Belady's rule, the bound."""
     rates = (
-        ("this run", hit_rate_of(summary), "#4477aa"),
-        ("Belady's rule, same reads", history.belady_hit_rate, "#bbbbbb"),
-        ("no cache can do more", history.best_hit_rate, "#dddddd"),
+        ("this run", hit_rate_of(summary), "ours"),
+        ("Belady's rule, same reads", history.belady_hit_rate, "bound"),
+        ("no cache can do more", history.best_hit_rate, "bound"),
     )
-    known = [(name, rate, colour) for name, rate, colour in rates if rate is not None]
+    known = [(name, rate, kind) for name, rate, kind in rates if rate is not None]
     if not summary.staged_bytes:
         return "<p>Nothing was read through the I/O nodes.</p>"
     shapes = []
-    for row, (name, rate, colour) in enumerate(known):
+    for row, (name, rate, kind) in enumerate(known):
         top = row * 26 + 4
         shapes.append(f'<text x="0" y="{top + 14}">{escape(name)}</text>')
-        shapes.append(f'<rect x="170" y="{top}" width="{700 * rate:.1f}" height="18" fill="{colour}"/>')
+        shapes.append(f'<rect x="170" y="{top}" width="{700 * rate:.1f}" height="18" class="{kind}"/>')
         shapes.append(f'<text x="{178 + 700 * rate:.0f}" y="{top + 14}">{rate:.1%}</text>')
-    return f'<svg viewBox="0 0 {WIDTH} {len(known) * 26 + 8}">{"".join(shapes)}</svg>'
+    return picture(len(known) * 26 + 8, "".join(shapes), "hit rates")

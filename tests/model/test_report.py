@@ -8,7 +8,7 @@ import pytest
 
 from stager import wire
 from stager.cli.report import cells, value
-from stager.cli.run_page import lanes, longest, page_of
+from stager.cli.run_page import OTHERS, lanes, longest, page_of, paints
 from stager.model.cluster import Cluster, IoNodes
 from stager.model.prices import prices_for
 from stager.model.topology import Topology
@@ -128,6 +128,26 @@ def test_the_page_needs_nothing_else_and_escapes_what_users_wrote() -> None:
     assert page.count("<rect") >= 2 + 2 + 3
     assert "no cache can do more" in page
     assert "<tr class=total><td>cost in total</td><td>1</td><td>2</td><td>-50.0%</td></tr>" in page
+
+
+def test_the_page_fits_a_phone_and_the_dark() -> None:
+    _, summary, past = lived(workflow(CHAIN), topology(10**6))
+    page = page_of(summary, past, [("cost in total", "1", "2", "-50.0%")], "USD")
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
+    assert "prefers-color-scheme: dark" in page
+    assert page.count("<svg") == page.count('<div class="wide"><svg') == page.count("aria-label=") == 3, "wide pictures scroll on their own"
+
+
+def test_each_colour_means_one_job_type_and_the_longest_have_one() -> None:
+    spans = [wire.AttemptSpan(job=f"j{n}", job_type=f"t{n}", begun_s=n, ended_s=n + (1 if n == 3 else 5), outcome="ok") for n in range(8)]
+    painted = paints(spans)
+    assert list(painted) == ["t0", "t1", "t2", "t4", "t5", "t6", "t7"]
+    assert len(set(painted.values())) == 7
+    assert paints(spans[3:4]) == {"t3": painted["t0"]}
+    _, summary, past = lived(workflow(CHAIN), topology(10**6))
+    page = page_of(summary, past.model_copy(update={"attempts": spans}), [], "USD")
+    assert page.count(OTHERS) == 1
+    assert OTHERS not in page_of(summary, past, [], "USD")
 
 
 def test_a_page_of_a_run_that_did_nothing_is_a_page() -> None:
