@@ -81,7 +81,9 @@ Descriptors = dict[int, OpenFile]
 
 
 class Trace:
-    """Feed it all lines, then look at `files`, by path. `executed`: programs as they were named; the kernel maps them."""
+    """Feed it all lines, then look at `files`: each that was opened or used, by path. `executed`: programs as they were named; the kernel
+    maps them.
+    """
 
     def __init__(self) -> None:
         self.files: dict[str, FileTrace] = {}
@@ -149,7 +151,7 @@ class Trace:
             self.tables[pid] = dict(table)
             self.executed += [unescaped(found[1]) for found in PROGRAM.finditer(arguments.partition("[")[0])]
         elif name in OPENS and opened is not None:
-            table[int(result)] = OpenFile(unescaped(opened))
+            table[int(result)] = OpenFile(self._of(unescaped(opened)).path)
         elif name in COPIES:
             self._copy(table, name, arguments, int(result))
         else:

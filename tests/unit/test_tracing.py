@@ -79,7 +79,8 @@ def lines(state_dir: Path, *calls: str) -> Trace:
 
 
 def test_inputs_are_found_in_the_sandbox_by_their_paths_and_directories_as_a_whole(tmp_path: Path) -> None:
-    source = workflow_of([external("a", 10), external("d", 30), external("tool", 5), external("un", 7)], [job("look", "a d tool un")])
+    inputs = [external("a", 10), external("d", 30), external("tool", 5), external("un", 7), external("seen", 8)]
+    source = workflow_of(inputs, [job("look", "a d tool un seen")])
     trace = lines(
         tmp_path,
         'execve("./tool", ["./tool"], 0x7ffd /* 3 vars */) = 0',
@@ -91,6 +92,8 @@ def test_inputs_are_found_in_the_sandbox_by_their_paths_and_directories_as_a_who
         'read(4<@/d/y>, ""..., 5) = 5',
         'openat(AT_FDCWD<@>, "dx", O_RDONLY) = 4<@/dx>',
         'read(4<@/dx>, ""..., 5) = 5',
+        'openat(AT_FDCWD<@>, "seen", O_RDONLY) = 4<@/seen>',
+        'lseek(4<@/seen>, 0, SEEK_END) = 8',
         'openat(AT_FDCWD<@>, "/etc/a", O_RDONLY) = 4</etc/a>',
         'read(4</etc/a>, ""..., 500) = 500',
     )
@@ -99,6 +102,7 @@ def test_inputs_are_found_in_the_sandbox_by_their_paths_and_directories_as_a_who
     assert (files["d"].touched_bytes, files["d"].read_bytes, files["d"].size_bytes) == (15, 15, 30)
     assert files["tool"].touched_bytes is None and files["tool"].why_unknown.startswith("executed")
     assert files["un"] == TracedFile("un", "un", None, False, 0, 0, 0)
+    assert files["seen"] == TracedFile("seen", "seen", None, True, 0, 0, 0), "opened, and not read"
 
 
 def test_asynchronous_reads_make_all_unknown(tmp_path: Path) -> None:
