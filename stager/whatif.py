@@ -140,6 +140,8 @@ def seen_in(report: Report, topology: Topology) -> Seen:
     again_s = 0.0
     for link, link_s in report.busy_s.items():
         kind = link.partition(":")[0]
+        if kind == "line":
+            kind = link.split(":")[1]
         if kind in ("fetch", "upload"):
             if link_s >= busy_s[Limit.WAN]:
                 moved, again = moved_bytes(report, kind)

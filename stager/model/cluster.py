@@ -55,7 +55,9 @@ class IoNodes:
 @dataclass(frozen=True, slots=True)
 class WanLink:
     """To one origin. The `direct` rates are what one compute node gets that reads and writes there by itself (S1: sshfs came to less than
-    20 MB/s reading and 80 MB/s writing); None: as much as the link gives. `charged` None: what the kind of origin makes likely.
+    20 MB/s reading and 80 MB/s writing); None: as much as the link gives. They are not the line of an I/O node
+    (`link.node_fetch_bytes_per_s`): a mount gets less of the same line than a node's many connections. `charged` None: what the kind of
+    origin makes likely.
     """
 
     link: OriginLink

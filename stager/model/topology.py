@@ -37,7 +37,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class OriginLink:
-    """The way to one origin, shared by all nodes. `latency_s` is paid once per transfer. `bounded`: by its declared bandwidth."""
+    """The way to one origin, shared by all nodes. `latency_s` is paid once per transfer. `bounded`: by its declared bandwidth.
+
+    The `node` rates are what one I/O node gets of it with all its connections together (its **line**): what a provider gives one address,
+    or one stream of a server. None: as much as the link gives.
+    """
 
     origin: str
     fetch_bytes_per_s: float = DEFAULT_WAN_BYTES_PER_S
@@ -45,6 +49,19 @@ class OriginLink:
     latency_s: float = DEFAULT_LATENCY_S
     measured: bool = False
     bounded: bool = False
+    node_fetch_bytes_per_s: float | None = None
+    node_upload_bytes_per_s: float | None = None
+
+    def fetch_by(self, nodes: int) -> float:
+        """Bytes per second that so many nodes get of it together."""
+        return together(self.fetch_bytes_per_s, self.node_fetch_bytes_per_s, nodes)
+
+    def upload_by(self, nodes: int) -> float:
+        return together(self.upload_bytes_per_s, self.node_upload_bytes_per_s, nodes)
+
+
+def together(link_bytes_per_s: float, line_bytes_per_s: float | None, nodes: int) -> float:
+    return link_bytes_per_s if line_bytes_per_s is None else min(link_bytes_per_s, nodes * line_bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,10 +142,13 @@ def window_s(parts: list[Part]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """To one place, under whatever names it goes: the better of what is known of them."""
+    """To one place, under whatever names it goes: the better of what is known of them. What comes in may come over the lines of all
+    nodes; a file goes out over the line of one (`file_bytes_per_s`).
+    """
 
     fetch_bytes_per_s: float
     upload_bytes_per_s: float
+    file_bytes_per_s: float
     latency_s: float
 
 
@@ -210,7 +213,7 @@ class Needs:
 
     def transfer_s(self, lfn: str, url: str, fetch: bool) -> float:
         way = self.ways[url]
-        rate = min(way.fetch_bytes_per_s if fetch else way.upload_bytes_per_s, max(self.nodes_bytes_per_s))
+        rate = min(way.fetch_bytes_per_s if fetch else way.file_bytes_per_s, max(self.nodes_bytes_per_s))
         return way.latency_s + self.size_bytes[lfn] / rate
 
     def goes_to(self, lfn: str) -> str:
@@ -299,11 +302,12 @@ def read_back_of(workflow: Workflow, finals: Iterable[str]) -> set[str]:
 
 def ways_of(workflow: Workflow, topology: Topology) -> dict[str, Way]:
     ways: dict[str, Way] = {}
+    nodes = len(topology.nodes)
     for name, origin in workflow.origins.items():
         link, known = topology.link(name), ways.get(origin.url)
-        way = Way(link.fetch_bytes_per_s, link.upload_bytes_per_s, link.latency_s)
+        way = Way(link.fetch_by(nodes), link.upload_by(nodes), link.upload_by(1), link.latency_s)
         if known is not None:
             fetch, upload = max(way.fetch_bytes_per_s, known.fetch_bytes_per_s), max(way.upload_bytes_per_s, known.upload_bytes_per_s)
-            way = Way(fetch, upload, min(way.latency_s, known.latency_s))
+            way = Way(fetch, upload, max(way.file_bytes_per_s, known.file_bytes_per_s), min(way.latency_s, known.latency_s))
         ways[origin.url] = way
     return ways

@@ -14,7 +14,8 @@ from stager.model.units import format_duration, format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of
 from stager.planning.access import why_access
 from stager.planning.iomodel import ENOUGH
-from stager.planning.plan import Access, Basis, FilePlan, JobPlan, Plan
+from stager.planning.plan import Access, Basis, FilePlan, JobPlan, Plan, Transport
+from stager.planning.transport import WORTH, Way, has_room, striped_s, stripes_max, way_to, whole_s
 
 READERS_MAX = 20
 BASIS_WORDS = {
@@ -67,10 +68,33 @@ def origin_lines(file: File, planned: FilePlan, topology: Topology) -> list[str]
         token = f", token {source.token!r}" if source.token else ""
         lines.append(f"{word} origin {source.location.origin!r}, path {source.location.path!r}{token}")
     link = topology.link(file.sources[0].location.origin)
-    took = planned.size_bytes / link.fetch_bytes_per_s + link.latency_s
+    took = planned.size_bytes / link.fetch_by(1) + link.latency_s
     basis = "the most that its origin's bandwidth allows" if link.bounded else "measured" if link.measured else "assumed"
-    lines.append(f"fetching it alone takes about {format_duration(took)} at {format_size(link.fetch_bytes_per_s)}/s ({basis})")
-    return lines
+    lines.append(f"fetching it alone takes about {format_duration(took)} at {format_size(link.fetch_by(1))}/s ({basis})")
+    return [*lines, transport_line(planned, way_to(topology, file.sources[0].location.origin))]
+
+
+def transport_line(planned: FilePlan, way: Way) -> str:
+    size_bytes, stripes = planned.size_bytes, planned.stripes
+    if planned.transport is Transport.PACK:
+        trip = format_duration(way.latency_s)
+        return f"transport: pack: small, and one of many from there; they come side by side, each in a round trip of {trip}"
+    alone = f"{format_duration(whole_s(size_bytes, way))} over the line of one node ({format_size(way.line)}/s)"
+    if planned.transport is Transport.STRIPE:
+        took = format_duration(striped_s(size_bytes, stripes, way))
+        return (
+            f"transport: {stripes} stripes: about {took} over the lines of {stripes} nodes, gathered inside while they come, "
+            f"against {alone}; the link gives {format_size(way.link)}/s"
+        )
+    most = stripes_max(size_bytes, way)
+    if most < 2:
+        narrow = "too small for stripes" if way.line < way.link else "the line of one node is as wide as the link"
+        why = "there is one node" if way.nodes == 1 else narrow
+    elif not has_room(size_bytes, most, way):
+        why = f"{most} stripes would take more room than nodes of {format_size(way.capacity_bytes)} should give"
+    else:
+        why = f"{most} stripes would take about {format_duration(striped_s(size_bytes, most, way))}: not under {WORTH:.0%} of {alone}"
+    return f"transport: whole: {why}"
 
 
 def producer_lines(graph: Graph, jobs: dict[str, JobPlan], lfn: str) -> list[str]:

@@ -21,7 +21,7 @@ from stager.model.units import format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
 from stager.planning.iomodel import replicas_that_pay
-from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan
+from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan, Transport
 from stager.planning.policy import Limits, Policy
 from stager.planning.schedule import Offer, Schedule, predict
 from stager.planning.shape import Shape, shape_of
@@ -190,7 +190,7 @@ def file_plans(
     for file in sorted(range(len(shape.files)), key=shape.files.__getitem__):
         lfn = shape.files[file]
         uses = [position[job] for job in shape.readers[file]]
-        sources = workflow.files[lfn].sources
+        sources, chosen = workflow.files[lfn].sources, shape.transport[file]
         plans.append(
             FilePlan(
                 lfn=lfn,
@@ -205,6 +205,8 @@ def file_plans(
                 likely_bytes=shape.likely[file],
                 size_spread=tidy_factor(sized.size_spread.get(lfn)),
                 nodes=tuple(topology.nodes[node].id for node in schedule.nodes[file]) if len(topology.nodes) > 1 else (),
+                transport=chosen.transport if chosen is not None else Transport.WHOLE,
+                stripes=chosen.stripes if chosen is not None else 1,
             )
         )
     return tuple(plans)

@@ -19,6 +19,16 @@ class Access(StrEnum):
     DIRECT = "direct"
 
 
+class Transport(StrEnum):
+    """How a file comes from its origin: whole over one node's line, in stripes over several, or as one of many small ones in a round trip
+    each.
+    """
+
+    WHOLE = "whole"
+    STRIPE = "stripe"
+    PACK = "pack"
+
+
 class Basis(StrEnum):
     """Where a number comes from: measured of this very file, declared for it or its job, measured of earlier jobs of the type (PROFILE), or
     a guess.
@@ -62,7 +72,8 @@ class FilePlan:
 
     `size_bytes` is what space is set aside for, `likely_bytes` what it will probably be (None, in a plan of version 1: the same), about
     between likely / `size_spread` and likely * `size_spread` (1: exactly that, None: nobody knows). `nodes`: where jobs will make
-    or read it, in the order in which it gets there; empty where there is one node.
+    or read it, in the order in which it gets there; empty where there is one node. `stripes`: how many nodes are to fetch a part of it; 1
+    of what comes whole, and of what a job makes.
     """
 
     lfn: str
@@ -77,6 +88,8 @@ class FilePlan:
     likely_bytes: int | None = None
     size_spread: float | None = None
     nodes: tuple[str, ...] = ()
+    transport: Transport = Transport.WHOLE
+    stripes: int = 1
 
     @property
     def expected_bytes(self) -> int:

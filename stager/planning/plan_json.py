@@ -12,7 +12,7 @@ from typing import Any
 from stager.model.errors import InvalidInput
 from stager.model.ids import digest_of
 from stager.model.units import format_size
-from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan
+from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan, Transport
 
 FORMAT = "stager-plan"
 CHANGES_MAX = 20
@@ -79,8 +79,13 @@ def job_from(entry: dict[str, Any]) -> JobPlan:
 
 
 def file_from(entry: dict[str, Any]) -> FilePlan:
-    """Before version 4 only the first of its nodes was told."""
-    values = {"size_basis": Basis(entry["size_basis"]), "access": Access(entry["access"]), "nodes": tuple(entry.get("nodes", ()))}
+    """Before version 4 only the first of its nodes was told, and everything came whole."""
+    values = {
+        "size_basis": Basis(entry["size_basis"]),
+        "access": Access(entry["access"]),
+        "nodes": tuple(entry.get("nodes", ())),
+        "transport": Transport(entry.get("transport", Transport.WHOLE)),
+    }
     return FilePlan(**{**entry, **values})
 
 
@@ -126,7 +131,13 @@ def file_changes(old: Plan, new: Plan) -> list[str]:
             )
         elif was.access is not now.access or was.node != now.node or was.replicas != now.replicas or was.nodes != now.nodes:
             changes.append(f"file {lfn!r} was {was.access.value} on {was.node}, is {now.access.value} on {now.node}")
+        elif (was.transport, was.stripes) != (now.transport, now.stripes):
+            changes.append(f"file {lfn!r} was to come {way_of(was)}, is to come {way_of(now)}")
     return bounded(changes, "files")
+
+
+def way_of(planned: FilePlan) -> str:
+    return f"as {planned.transport.value} in {planned.stripes} parts" if planned.stripes > 1 else f"as {planned.transport.value}"
 
 
 def job_changes(old: Plan, new: Plan) -> list[str]:

@@ -90,7 +90,9 @@ def occupy(free: list[float], cores: int, start: float, finish: float) -> None:
 
 
 def arrivals(workflow: Workflow, shape: Shape, order: list[int], topology: Topology) -> list[float]:
-    """When each external file will be there, if its origin's link serves one file after the other in order of first use."""
+    """When each external file will be there, if the lines of all nodes to its origin together serve one file after the other in order
+    of first use, and each file as fast as the way goes that it takes.
+    """
     clock: dict[str, float] = {}
     arrival = [0.0] * len(shape.files)
     for job in order:
@@ -99,8 +101,9 @@ def arrivals(workflow: Workflow, shape: Shape, order: list[int], topology: Topol
                 continue
             origin = workflow.files[shape.files[file]].sources[0].location.origin
             link = topology.link(origin)
-            clock[origin] = clock.get(origin, link.latency_s) + shape.likely[file] / link.fetch_bytes_per_s
-            arrival[file] = clock[origin]
+            begun = clock.get(origin, link.latency_s)
+            clock[origin] = begun + shape.likely[file] / link.fetch_by(len(topology.nodes))
+            arrival[file] = begun + shape.likely[file] / shape.fetch_rate[file]
     return arrival
 
 
@@ -108,13 +111,20 @@ def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology
     """When the last final is at its origin, and read back where that is how it is verified; each link takes them as they are made."""
     clock: dict[str, float] = {}
     back: dict[str, float] = {}
+    ends: list[float] = []
+    nodes = len(topology.nodes)
     finals = [(finish_s[shape.producer[file]], file) for file, final in enumerate(shape.final) if final and shape.producer[file] >= 0]
     for made, file in sorted(finals):
         destination = workflow.files[shape.files[file]].destination
         assert destination is not None, "finals have a destination"
         origin = destination.location.origin
         link = topology.link(origin)
-        clock[origin] = max(clock.get(origin, 0.0), made) + shape.likely[file] / link.upload_bytes_per_s
+        begun, size = max(clock.get(origin, 0.0), made), shape.likely[file]
+        clock[origin] = begun + size / link.upload_by(nodes)
+        there = begun + size / link.upload_by(1)
+        ends.append(there)
         if workflow.origins[origin].is_read_back:
-            back[origin] = max(back.get(origin, 0.0), clock[origin]) + shape.likely[file] / link.fetch_bytes_per_s
-    return max((*clock.values(), *back.values()), default=0.0)
+            begun = max(back.get(origin, 0.0), there)
+            back[origin] = begun + size / link.fetch_by(nodes)
+            ends.append(begun + size / link.fetch_by(1))
+    return max(ends, default=0.0)

@@ -13,12 +13,14 @@ from stager.model.workflow import Graph, Workflow
 from stager.planning.access import access_of
 from stager.planning.plan import Access
 from stager.planning.sizes import Sized
+from stager.planning.transport import SMALL_BYTES, Transported, choose, way_to
 
 
 @dataclass(slots=True)
 class Shape:
     """`footprint` is inputs (that are not read in place) plus outputs; `fetch_s`, `local_s` and `upload_s` are predicted seconds of each
-    job's I/O. `size` is what space is set aside for, `likely` what will probably move.
+    job's I/O. `size` is what space is set aside for, `likely` what will probably move. `transport` and `fetch_rate` (bytes per second,
+    alone on its way) of external files.
     """
 
     jobs: list[str]
@@ -41,6 +43,8 @@ class Shape:
     fetch_s: list[float]
     local_s: list[float]
     upload_s: list[float]
+    transport: list[Transported | None]
+    fetch_rate: list[float]
 
 
 def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology) -> Shape:
@@ -61,7 +65,8 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology)
             readers[file].append(index)
         for file in makes:
             producer[file] = index
-    fetch_rate, upload_rate = file_rates(workflow, topology)
+    transport = transports_of(workflow, size, topology)
+    fetch_rate, upload_rate = file_rates(workflow, topology, transport)
     disk = min(node.disk_bytes_per_s for node in topology.nodes)
     reserve = [sum(size[file] for file in makes) for makes in outputs]
     held = [sum(size[file] for file in reads if access[file] is not Access.DIRECT) for reads in inputs]
@@ -89,22 +94,34 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology)
             for reads, makes in zip(inputs, outputs, strict=True)
         ],
         upload_s=[sum(likely[file] / upload_rate[file] for file in makes if entries[file].is_final) for makes in outputs],
+        transport=transport,
+        fetch_rate=fetch_rate,
     )
 
 
-def file_rates(workflow: Workflow, topology: Topology) -> tuple[list[float], list[float]]:
+def transports_of(workflow: Workflow, size: list[int], topology: Topology) -> list[Transported | None]:
+    """Of each external file, by its first source; None of what a job makes."""
+    origins = [file.sources[0].location.origin if file.sources else "" for file in workflow.files.values()]
+    small: dict[str, int] = {}
+    for origin, size_bytes in zip(origins, size, strict=True):
+        small[origin] = small.get(origin, 0) + (size_bytes <= SMALL_BYTES)
+    ways = {origin: way_to(topology, origin) for origin in dict.fromkeys(origins) if origin}
+    return [choose(size_bytes, ways[origin], small[origin]) if origin else None for origin, size_bytes in zip(origins, size, strict=True)]
+
+
+def file_rates(workflow: Workflow, topology: Topology, transport: list[Transported | None]) -> tuple[list[float], list[float]]:
     """WAN rates each file would be fetched and uploaded with; its first source counts."""
     links = {name: topology.link(name) for name in workflow.origins}
     fetch, upload = [], []
-    for file in workflow.files.values():
+    for file, chosen in zip(workflow.files.values(), transport, strict=True):
         if file.sources:
             name = file.sources[0].location.origin
-            fetch.append((links.get(name) or topology.link(name)).fetch_bytes_per_s)
+            fetch.append((links.get(name) or topology.link(name)).fetch_by(chosen.stripes if chosen is not None else 1))
         else:
             fetch.append(1.0)
         if file.destination is not None:
             name = file.destination.location.origin
-            upload.append((links.get(name) or topology.link(name)).upload_bytes_per_s)
+            upload.append((links.get(name) or topology.link(name)).upload_by(1))
         else:
             upload.append(1.0)
     return fetch, upload

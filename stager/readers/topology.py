@@ -18,7 +18,7 @@ VERSION = "1"
 TOP = ("stager-topology", "region", "compute", "io", "links")
 COMPUTE = ("nodes", "cores", "memory", "network", "instance", "overhead")
 IO = ("nodes", "capacity", "disk", "network", "instance", "on_compute_nodes", "sandbox")
-LINK = ("fetch", "upload", "latency", "direct_fetch", "direct_upload", "egress")
+LINK = ("fetch", "upload", "latency", "node_fetch", "node_upload", "direct_fetch", "direct_upload", "egress")
 
 
 def read_topology(path: Path) -> Cluster:
@@ -86,6 +86,8 @@ def link_of(fields: Fields, origin: str) -> WanLink:
         fetch_bytes_per_s=fields.parsed("fetch", parse_rate_bytes_per_s, DEFAULT_WAN_BYTES_PER_S),
         upload_bytes_per_s=fields.parsed("upload", parse_rate_bytes_per_s, DEFAULT_WAN_BYTES_PER_S),
         latency_s=fields.duration("latency", DEFAULT_LATENCY_S) or 0.0,
+        node_fetch_bytes_per_s=fields.parsed("node_fetch", parse_rate_bytes_per_s, None),
+        node_upload_bytes_per_s=fields.parsed("node_upload", parse_rate_bytes_per_s, None),
     )
     return WanLink(
         link,

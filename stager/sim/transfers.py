@@ -316,10 +316,10 @@ def way_of(moving: Moving) -> tuple[str, ...]:
         return (f"disk:{moving.source.id}", f"out:{moving.source.id}", f"in:{here}", f"disk:{here}")
     assert moving.origin is not None
     way, network = ("fetch", "in") if moving.is_incoming else ("upload", "out")
-    return (f"{way}:{moving.origin.url}", f"{network}:{here}", f"disk:{here}")
+    return (f"{way}:{moving.origin.url}", f"line:{way}:{moving.origin.url}:{here}", f"{network}:{here}", f"disk:{here}")
 
 
 def way_back_of(moving: Moving) -> tuple[str, ...]:
     """Of what is read back of an upload: into its node, where it is hashed and passes no disk."""
     assert moving.origin is not None, "only uploads are read back"
-    return (f"fetch:{moving.origin.url}", f"in:{moving.node.id}")
+    return (f"fetch:{moving.origin.url}", f"line:fetch:{moving.origin.url}:{moving.node.id}", f"in:{moving.node.id}")

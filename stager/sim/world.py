@@ -171,6 +171,9 @@ class SimWorld:
             link = self.topology.link(name)
             self.links.bytes_per_s[f"fetch:{url}"] = link.fetch_bytes_per_s
             self.links.bytes_per_s[f"upload:{url}"] = link.upload_bytes_per_s
+            for way, line in (("fetch", link.node_fetch_bytes_per_s), ("upload", link.node_upload_bytes_per_s)):
+                if line is not None:
+                    self.links.bytes_per_s |= {f"line:{way}:{url}:{node}": line for node in self.nodes}
             self.desk.latency_s[url] = link.latency_s
         return known
 

@@ -37,10 +37,19 @@ def test_the_example_of_the_document_is_read() -> None:
     assert (cluster.region, cluster.compute.nodes, cluster.cores, cluster.io.instance) == ("ap-northeast-1", 20, 80, "m3.xlarge")
     assert cluster.compute.network_bytes_per_s == pytest.approx(135e6)
     home = cluster.wan("home")
-    assert home.link == OriginLink("home", 135e6, 135e6, 0.05)
+    assert home.link == OriginLink("home", 135e6, 135e6, 0.05, node_fetch_bytes_per_s=20e6)
     assert (home.direct_fetch_bytes_per_s, home.direct_upload_bytes_per_s) == (20e6, 80e6)
     assert cluster.wan("elsewhere").link == OriginLink("elsewhere", 500e6, 500e6, 0.02)
     assert cluster.charged(workflow(), "bucket") is Charged.NONE
+
+
+def test_the_line_of_one_node_is_no_wider_than_the_link() -> None:
+    narrow = "{fetch: 1 Gbit/s, upload: 10 MB/s, node_fetch: 20 MB/s, node_upload: 1 Gbit/s}"
+    link = parse_topology(GOOD.replace("{fetch: 1 Gbit/s}", narrow), "t.yml").wan("home").link
+    assert (link.node_fetch_bytes_per_s, link.node_upload_bytes_per_s) == (20e6, 125e6)
+    assert [link.fetch_by(nodes) for nodes in (1, 2, 8)] == [20e6, 40e6, 125e6]
+    assert [link.upload_by(nodes) for nodes in (1, 2)] == [10e6, 10e6]
+    assert OriginLink("home", 30.0, 40.0).fetch_by(1) == 30.0
 
 
 @pytest.mark.parametrize(

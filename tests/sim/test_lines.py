@@ -1,0 +1,54 @@
+"""What one node gets of the link to an origin bounds all that it fetches, uploads and reads back there, and nothing that others do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stager.model.topology import Node, OriginLink, Topology
+from stager.model.workflow import Workflow
+from stager.planning.bounds import lower_bound
+from stager.planning.make_plan import make_plan
+from stager.scheduler.commands import RunOutcome
+from stager.sim.simulate import simulate
+from stager.sim.world import SimWorld
+from tests.sim.test_several_nodes import workflow
+
+WIDE = OriginLink("lab", 100.0, 100.0, 0.0)
+
+
+def lived(what: Workflow, link: OriginLink, where: dict[str, str]) -> tuple[float, dict[str, float]]:
+    """(seconds, seconds that each link was busy); jobs of no time run where `where` says, else on node0. Never under the lower bound."""
+    nodes = tuple(Node(name, 10_000, 4, disk_bytes_per_s=1e6, network_bytes_per_s=1e6) for name in ("node0", "node1"))
+    topology = Topology(nodes, (link,))
+    plan = make_plan(what, topology)
+    plan = replace(plan, jobs=tuple(replace(job, node=where.get(job.job, "node0")) for job in plan.jobs))
+    world = SimWorld(topology)
+    world.submit("r", what, plan)
+    simulate(world)
+    assert world.runs["r"].outcome is RunOutcome.SUCCEEDED
+    assert lower_bound(what, topology, plan).least_s <= world.runs["r"].finished_at + 1e-9
+    return world.runs["r"].finished_at, world.links.busy_s()
+
+
+IN = workflow({"x": 1000, "y": 1000}, {"a": ("x", "", 0.0), "b": ("y", "", 0.0)})
+OUT = workflow({}, {"a": ("", "x", 0.0), "b": ("", "y", 0.0)}, ("x", "y"))
+
+
+def test_fetches_of_one_node_share_its_line_and_two_nodes_have_two() -> None:
+    narrow = replace(WIDE, node_fetch_bytes_per_s=40.0)
+    assert lived(IN, WIDE, {})[0] == pytest.approx(20.0, abs=0.1)
+    assert lived(IN, narrow, {})[0] == pytest.approx(50.0, abs=0.1)
+    took_s, busy_s = lived(IN, narrow, {"b": "node1"})
+    assert took_s == pytest.approx(25.0, abs=0.1)
+    assert busy_s["line:fetch:sftp://lab/data:node1"] == pytest.approx(25.0, abs=0.1)
+
+
+def test_uploads_go_over_the_line_and_what_is_read_back_comes_over_the_other() -> None:
+    """100 bytes each: out together over one line, and back."""
+    out = replace(WIDE, node_upload_bytes_per_s=20.0)
+    assert lived(OUT, WIDE, {})[0] == pytest.approx(2.0 + 2.0, abs=0.1)
+    assert lived(OUT, out, {})[0] == pytest.approx(10.0 + 2.0, abs=0.1)
+    assert lived(OUT, out, {"b": "node1"})[0] == pytest.approx(5.0 + 2.0, abs=0.1)
+    assert lived(OUT, replace(WIDE, node_fetch_bytes_per_s=20.0), {})[0] == pytest.approx(2.0 + 10.0, abs=0.1)
