@@ -22,20 +22,24 @@ DENIALS = frozenset({"AccessDeniedException", "UnrecognizedClientException", "In
 
 
 def pricing_client() -> Any:
-    """Raises InvalidInput where boto3 is missing, Denied where it finds no credentials."""
+    """Raises InvalidInput where boto3 is missing, Denied where it finds no credentials that can be used."""
     try:
         import boto3
+        from botocore.exceptions import BotoCoreError
     except ImportError:
         text = "`stager prices refresh` needs boto3, which is not installed here; `pip install boto3`, or write a table by hand"
         raise InvalidInput(f"{text} (docs/formats/prices.md)", code="boto3_missing") from None
-    session = boto3.session.Session()
-    if session.get_credentials() is None:
-        raise Denied(
-            "AWS answers about prices only with credentials, and none were found; set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY, of a user who may do pricing:GetProducts",
-            code="auth_failed",
-        )
-    return session.client("pricing", region_name=API_REGION)
+    wanted = "AWS answers about prices only with credentials"
+    remedy = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, of a user who may do pricing:GetProducts"
+    try:
+        session = boto3.session.Session()
+        found = session.get_credentials()
+        client = session.client("pricing", region_name=API_REGION)
+    except BotoCoreError as problem:
+        raise Denied(f"{wanted}, and yours cannot be used ({problem}); {remedy}", code="auth_failed") from problem
+    if found is None:
+        raise Denied(f"{wanted}, and none were found; {remedy}", code="auth_failed")
+    return client
 
 
 def refreshed(table: PriceTable, client: Any, today: str) -> tuple[PriceTable, list[str]]:
@@ -72,10 +76,13 @@ def per_hour(client: Any, row: InstancePrice) -> float | None:
 
 
 def failure_of(problem: Exception, name: str) -> StagerError:
-    """botocore's exceptions cannot be named without importing it: told apart by what they carry."""
-    code = getattr(problem, "response", {}).get("Error", {}).get("Code", "")
+    """What botocore raises by itself is about credentials, unless it is about the network."""
+    from botocore import exceptions as boto
+
+    own = isinstance(problem, boto.BotoCoreError) and not isinstance(problem, boto.ConnectionError | boto.HTTPClientError)
+    code = (getattr(problem, "response", None) or {}).get("Error", {}).get("Code", "")
     text = f"AWS did not tell the price of {name}: {problem}"
-    if code in DENIALS:
+    if own or code in DENIALS:
         return Denied(f"{text}; give credentials that may do pricing:GetProducts", code="denied", subject=name)
     return Transient(f"{text}; try again later", code="origin_unreachable", subject=name)
 

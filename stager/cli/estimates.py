@@ -7,7 +7,7 @@ from typing import Any
 
 from stager.adapters.plots import LINES, label_of
 from stager.cli.tables import console, print_table
-from stager.model.prices import PriceTable
+from stager.model.prices import ClusterPrices, PriceTable
 from stager.model.units import format_duration, format_size
 from stager.service.choices import Choice, Lived, Question
 
@@ -58,8 +58,12 @@ def print_choices(question: Question, table: PriceTable, choices: Sequence[Choic
     for choice in choices:
         for note in choice.notes:
             out.print(f"note: {label_of(choice)}: {note}", markup=False)
-    for name in question.prices.missing:
-        out.print(f"note: no price of {name} in {question.prices.compute.region}: left out", markup=False)
+    for note in missing_notes(question.prices):
+        out.print(note, markup=False)
+
+
+def missing_notes(prices: ClusterPrices) -> list[str]:
+    return [f"note: no price of {name} in {prices.compute.region}: left out" for name in prices.missing]
 
 
 def choice_row(choice: Choice) -> list[str]:

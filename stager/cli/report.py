@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 from stager import wire
-from stager.cli.estimates import money
+from stager.cli.estimates import missing_notes, money
 from stager.cli.options import RunName, json_option, prices_option, print_json, state_dir_option
 from stager.cli.prices import table_of
 from stager.cli.reach import find_run, reach
 from stager.cli.run_page import page_of
 from stager.cli.tables import print_table
-from stager.model.prices import PriceTable, prices_for
+from stager.model.cluster import Cluster
+from stager.model.prices import ClusterPrices, PriceTable, prices_for
 from stager.model.units import format_duration, format_size
 from stager.readers.topology import read_topology
 from stager.service.comparison import Line, cluster_of, compare
@@ -47,21 +48,30 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
         summary, history, workflow, plan = asked.summary(), asked.history(), asked.workflow(), asked.plan()
     cluster = cluster_of(history, given)
     paid = prices_for(table, cluster.compute.instance, cluster.io.instance, cluster.region)
-    lines = compare(workflow, plan, summary, history, cluster, paid)
+    lines, notes = compare(workflow, plan, summary, history, cluster, paid), notes_of(cluster, paid, table)
     if html is not None:
         rows = [(line.name, *cells(line)) for line in lines]
-        html.write_text(page_of(summary, history, rows, table.currency), encoding="utf-8")
+        html.write_text(page_of(summary, history, rows, table.currency, notes), encoding="utf-8")
     if as_json:
-        print_json(report_json(summary, history, lines, table))
+        print_json(report_json(summary, history, lines, table) | {"assumed": cluster.assumed, "missing_prices": list(paid.missing)})
         return
     click.echo(f"run {summary.run} ({summary.workflow}): {summary.outcome}")
     columns = [("", "left"), ("estimated", "right"), ("actual", "right"), ("off by", "right")]
     print_table(columns, [(line.name, *cells(line)) for line in lines])
     belady, best = share(history.belady_hit_rate), share(history.best_hit_rate)
     click.echo(f"a cache that knows the future would hit {belady} by Belady's rule, and none more than {best}")
-    click.echo(f"money in {table.currency} by {table.origin} of {table.date}, for {cluster.compute.nodes} {cluster.compute.instance}")
+    for note in notes:
+        click.echo(note)
     if html is not None:
         click.echo(f"page: {html}")
+
+
+def notes_of(cluster: Cluster, paid: ClusterPrices, table: PriceTable) -> list[str]:
+    """What the figures rest on."""
+    notes = [f"money in {table.currency} by {table.origin} of {table.date}, for {cluster.compute.nodes} {cluster.compute.instance}"]
+    if cluster.assumed:
+        notes.append("estimated with links to the origins as they are assumed, 50 MB/s: a topology file says them (--topology)")
+    return [*notes, *missing_notes(paid)]
 
 
 def cells(line: Line) -> tuple[str, str, str]:

@@ -30,7 +30,7 @@ body { margin: 2rem auto; max-width: 1064px; padding: 0 1rem; }
 h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; } td, th { padding: .2rem 0 .2rem 1.2rem; text-align: right; border-bottom: 1px solid var(--rule); }
 td { white-space: nowrap; } td:first-child, th:first-child { text-align: left; padding-left: 0; white-space: normal; }
-tr.total td { font-weight: 600; } .wide { overflow-x: auto; }
+tr.total td { font-weight: 600; } .wide { overflow-x: auto; } .note { margin: .4rem 0; color: var(--faint); }
 svg { width: 100%; min-width: 640px; height: auto; display: block; } svg text { font: 11px system-ui, sans-serif; fill: var(--faint); }
 .keys span { white-space: nowrap; margin-right: 1em; } i { display: inline-block; width: .8em; height: .8em; margin-right: .3em; }
 .fetch { fill: var(--fetch); } .upload { fill: var(--upload); } .others { fill: var(--others); background: var(--others); }
@@ -39,8 +39,10 @@ svg { width: 100%; min-width: 640px; height: auto; display: block; } svg text { 
 """
 
 
-def page_of(summary: wire.RunSummary, history: wire.RunHistory, rows: Sequence[tuple[str, str, str, str]], currency: str) -> str:
-    """`rows`: name, estimated, actual, off by."""
+def page_of(
+    summary: wire.RunSummary, history: wire.RunHistory, rows: Sequence[tuple[str, str, str, str]], currency: str, notes: Sequence[str] = ()
+) -> str:
+    """`rows`: name, estimated, actual, off by. `notes`: what they rest on."""
     title = f"run {summary.run}: {summary.outcome} after {format_duration(summary.wall_s)}"
     parts = [
         f"<h1>{escape(title)}</h1>",
@@ -48,6 +50,7 @@ def page_of(summary: wire.RunSummary, history: wire.RunHistory, rows: Sequence[t
         f"{summary.finals_durable} of {summary.finals_total} finals durable</p>",
         "<h2>Estimate against actual</h2>",
         table_of(rows, currency),
+        *(f'<p class="note">{escape(note)}</p>' for note in notes),
         "<h2>Timeline</h2>",
         timeline(history, summary.wall_s),
         "<h2>Bytes on the I/O nodes</h2>",

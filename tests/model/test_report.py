@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stager import wire
-from stager.cli.report import cells, value
+from stager.cli.report import cells, notes_of, value
 from stager.cli.run_page import OTHERS, lanes, longest, page_of, paints
 from stager.model.cluster import Cluster, IoNodes
 from stager.model.prices import prices_for
@@ -128,6 +128,20 @@ def test_the_page_needs_nothing_else_and_escapes_what_users_wrote() -> None:
     assert page.count("<rect") >= 2 + 2 + 3
     assert "no cache can do more" in page
     assert "<tr class=total><td>cost in total</td><td>1</td><td>2</td><td>-50.0%</td></tr>" in page
+
+
+def test_what_the_figures_rest_on_is_said_and_is_on_the_page() -> None:
+    table = packaged_prices()
+    paid = replace(PRICES, missing=("egress",))
+    money, links, missing = notes_of(Cluster(), paid, table)
+    assert f"of {table.date}, for 1 m6i.xlarge" in money
+    assert "assumed" in links
+    assert missing == "note: no price of egress in us-east-1: left out"
+    assert notes_of(replace(Cluster(), assumed=False), PRICES, table) == [money]
+    _, summary, past = lived(workflow(CHAIN), topology(10**6))
+    page = page_of(summary, past, [], "USD", [links, "<b>"])
+    assert f'<p class="note">{links}</p>' in page
+    assert '<p class="note">&lt;b&gt;</p>' in page
 
 
 def test_the_page_fits_a_phone_and_the_dark() -> None:

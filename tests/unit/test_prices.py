@@ -43,6 +43,8 @@ def test_the_shipped_table_is_sound_and_says_where_each_figure_is_from() -> None
     assert table.instance("m3.xlarge").per_hour == 0.405
     prices = prices_for(table, "m6i.xlarge", "i3.xlarge")
     assert (prices.missing, prices.io.own_disk, prices.egress[0]) == ((), True, Tier(100 * GB_BYTES, 0.0))
+    elsewhere = {name: prices_for(table, name, name).missing for name in ("n2-standard-4", "Standard_D4s_v5")}
+    assert elsewhere == {"n2-standard-4": (), "Standard_D4s_v5": ("volumes",)}
 
 
 def test_the_table_travels_in_the_wheel() -> None:
@@ -145,6 +147,33 @@ def test_refresh_without_credentials_says_what_to_set(monkeypatch: pytest.Monkey
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with pytest.raises(Denied, match="set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):
         aws.pricing_client()
+
+
+@pytest.mark.parametrize(
+    ("variables", "config", "said"),
+    [
+        ({"AWS_PROFILE": "nobody"}, "", "nobody"),
+        ({"AWS_ACCESS_KEY_ID": "x"}, "", "missing: AWS_SECRET_ACCESS_KEY"),
+        ({}, "[broken\n", "Unable to parse config file"),
+    ],
+)
+def test_credentials_that_cannot_be_used_are_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], config: str, said: str
+) -> None:
+    (tmp_path / "config").write_text(config)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**variables, "AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Denied, match=said):
+        aws.pricing_client()
+
+
+def test_a_login_that_has_ended_is_denied_and_a_network_that_fails_is_not() -> None:
+    botocore = pytest.importorskip("botocore.exceptions")
+    assert isinstance(aws.failure_of(botocore.SSOTokenLoadError(error_msg="gone"), "m6i.xlarge"), Denied)
+    assert isinstance(aws.failure_of(botocore.EndpointConnectionError(endpoint_url="https://x"), "m6i.xlarge"), Transient)
+    assert isinstance(aws.failure_of(botocore.ReadTimeoutError(endpoint_url="https://x"), "m6i.xlarge"), Transient)
 
 
 def test_show_prints_every_row_with_its_source(tmp_path: Path) -> None:
