@@ -93,7 +93,7 @@ def test_inputs_are_found_in_the_sandbox_by_their_paths_and_directories_as_a_who
         'openat(AT_FDCWD<@>, "dx", O_RDONLY) = 4<@/dx>',
         'read(4<@/dx>, ""..., 5) = 5',
         'openat(AT_FDCWD<@>, "seen", O_RDONLY) = 4<@/seen>',
-        'lseek(4<@/seen>, 0, SEEK_END) = 8',
+        "lseek(4<@/seen>, 0, SEEK_END) = 8",
         'openat(AT_FDCWD<@>, "/etc/a", O_RDONLY) = 4</etc/a>',
         'read(4</etc/a>, ""..., 500) = 500',
     )
