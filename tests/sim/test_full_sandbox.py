@@ -13,6 +13,7 @@ from stager.model.workflow import Job, JobOutput, Workflow
 from stager.planning.make_plan import make_plan
 from stager.planning.policy import Limits
 from stager.scheduler.commands import RunOutcome
+from stager.sim.node import SandboxFull, SimNode
 
 MB = 10**6
 TAKES_S = 100.0
@@ -72,3 +73,13 @@ def test_one_that_must_not_run_twice_is_not_tried_again() -> None:
     report = estimate(once, there, plan=make_plan(once, there), truth=make_plan(makers(1, 3 * MB), there))
     assert (report.outcome, report.attempts) == (RunOutcome.FAILED, 1)
     assert report.fault is not None and report.fault.code == "sandbox_full" and "idempotent" in report.fault.message
+
+
+def test_what_a_lost_attempt_had_written_is_free_again() -> None:
+    node = SimNode("node0", 100 * MB, sandbox_bytes=2 * MB)
+    node.write("a1", 2 * MB)
+    with pytest.raises(SandboxFull) as met:
+        node.write("a2", 1)
+    assert met.value.fitted_bytes == 0
+    node.free("a1")
+    node.write("a2", 2 * MB)
