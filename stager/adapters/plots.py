@@ -113,7 +113,7 @@ def draw_front(chart: Any, able: Sequence[Drawable], seconds: float) -> None:
         chart.errorbar(wall, total, **spread, fmt="o", color="#4477aa" if choice.front else "#bbbbbb", ecolor="#bbbbbb", zorder=3)
         # The number alone: choices often lie near each other.
         name = str(choice.io_nodes) if choice.io_nodes else "direct"
-        chart.annotate(name, (wall, total), textcoords="offset points", xytext=(0, 8), ha="center")
+        chart.annotate(name, (wall, total), textcoords="offset points", xytext=(6, 6))
     chart.set_title("by number of I/O nodes", fontsize=10)
     front = sorted(point for choice, point in zip(able, points, strict=True) if choice.front)
     if len(front) > 1:

@@ -122,7 +122,7 @@ Example:
 @many("overhead", Duration(), "what an attempt takes beside its program; default: as measured here, else what was measured elsewhere")
 @many("policy", PolicyChoice(), "'default', or knobs as in 'lookahead=off,fetches_ahead_max=8'")
 @many("failures", click.INT, "a seed: nodes, origins, transfers, jobs and the scheduler fail as drawn from it; default: nothing fails")
-@click.option("--processes", type=click.IntRange(1), help="how many to use for several rows; default: one per core")
+@click.option("--processes", type=click.IntRange(1), help="how many to use for several rows; default: one per core that may be used")
 @output_origin_option
 @spill_option
 @ignore_profiles_option
@@ -151,7 +151,7 @@ def command(
     choices = [Choice(*row) for row in product(*(asked[name] or (getattr(usual, name),) for name in names))]
     questions = [Question(topology_of(workflow, choice), choice.policy[1], choice.failures) for choice in choices]
     subject = Subject(workflow, load_profiles(settings), spill, ignore_profiles)
-    answers = list(ask(subject, questions, processes or os.cpu_count() or 1))
+    answers = list(ask(subject, questions, processes or len(os.sched_getaffinity(0))))
     if as_json:
         rows = [{**json_of(choice), **answer_json(answer)} for choice, answer in zip(choices, answers, strict=True)]
         head = {"workflow": workflow.name, "jobs": len(workflow.jobs), "files": len(workflow.files), "profiles_ignored": ignore_profiles}
