@@ -13,11 +13,12 @@ from stager.model.topology import Topology
 from stager.model.units import format_duration, format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of
 from stager.planning.access import why_access
-from stager.planning.iomodel import ENOUGH
+from stager.planning.iomodel import ENOUGH, client_throughput, replicas_that_pay
 from stager.planning.plan import Access, Basis, FilePlan, JobPlan, Plan, Transport
 from stager.planning.transport import WORTH, Way, has_room, striped_s, stripes_max, way_to, whole_s
 
 READERS_MAX = 20
+NODES_MAX = 8
 BASIS_WORDS = {
     Basis.MEASURED: "measured by listing its origin",
     Basis.DECLARED: "declared in the workflow",
@@ -45,7 +46,7 @@ def explain_file(workflow: Workflow, graph: Graph, plan: Plan, topology: Topolog
         lines.append(f"access: {why_access(file.kind, planned.access, planned.size_bytes)}{why_not_direct(graph, planned)}")
         lines.append(f"node: {planned.node}, {why_node(placer_of(graph, jobs, lfn))}")
         if len(topology.nodes) > 1:
-            lines.append(f"replicas: {why_replicas(planned.replicas, len(graph.readers[lfn]), len(topology.nodes))}")
+            lines += replica_lines(planned, len(graph.readers[lfn]), topology)
     lines += end_lines(file, graph, plan, planned)
     return lines
 
@@ -137,13 +138,30 @@ def why_node(placer: JobPlan) -> str:
     return f"{ends}, on {placer.other_node!r}, the best other node, at {format_duration(placer.other_finish_s)}, {copied}"
 
 
-def why_replicas(replicas: int, readers: int, nodes: int) -> str:
-    if readers == 1:
-        return "1 pays: nobody else reads it"
-    if replicas == nodes:
-        return f"{replicas} pay, one on every node: with fewer its {readers} readers would get less than {ENOUGH:.0%} of that"
-    word = "1 pays" if replicas == 1 else f"{replicas} pay"
-    return f"{word}: its {readers} readers get at least {ENOUGH:.0%} of what they would with one on each of the {nodes} nodes"
+def replica_lines(planned: FilePlan, readers: int, topology: Topology) -> list[str]:
+    """Where it will be, and what the contention formula says of getting it there (planning/iomodel.py)."""
+    count, rates = len(planned.nodes), [min(node.network_bytes_per_s, node.disk_bytes_per_s) for node in topology.nodes]
+    alone = f"a copy alone takes {copy_words(planned, min(rates), 1, 1)}"
+    if count < 2:
+        reason = "nobody else reads it" if readers == 1 else f"its {readers} readers end sooner here than after a copy elsewhere; {alone}"
+        return [f"replicas: 1: {reason}"]
+    shown = ", ".join(planned.nodes[:NODES_MAX]) + (f" and {count - NODES_MAX} more" if count > NODES_MAX else "")
+    lines = [f"replicas: {count}, on {shown}: so the first of its {readers} readers end soonest; {alone}"]
+    if count > 2:
+        half = (count + 1) // 2
+        lines.append(
+            f"contention: {count - 1} nodes that copy it at once from 1 get it in {copy_words(planned, min(rates), count - 1, 1)}, "
+            f"{count - half} from {half} in {copy_words(planned, min(rates), count - half, half)}: "
+            "each that has it gives it to one at a time"
+        )
+    pays = replicas_that_pay(readers, len(rates))
+    lines.append(f"shared: on {pays} of {len(rates)} nodes its {readers} readers would get {ENOUGH:.0%} of what they would from all")
+    return lines
+
+
+def copy_words(planned: FilePlan, rate_bytes_per_s: float, clients: int, holders: int) -> str:
+    each = client_throughput(rate_bytes_per_s, clients, holders)
+    return f"{format_duration(planned.expected_bytes / each)} at {format_size(each)}/s"
 
 
 def why_not_direct(graph: Graph, planned: FilePlan) -> str:

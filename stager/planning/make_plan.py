@@ -20,7 +20,6 @@ from stager.model.topology import Topology
 from stager.model.units import format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
-from stager.planning.iomodel import replicas_that_pay
 from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan, Transport
 from stager.planning.policy import Limits, Policy
 from stager.planning.schedule import Offer, Schedule, predict
@@ -198,7 +197,7 @@ def file_plans(
                 size_basis=sized.size_basis[lfn],
                 access=shape.access[file],
                 node=topology.nodes[(schedule.nodes[file] or [0])[0]].id,
-                replicas=replicas_that_pay(len(uses), len(topology.nodes)),
+                replicas=max(1, len(schedule.nodes[file])),
                 first_use=min(uses, default=-1),
                 last_use=max(uses, default=-1),
                 token=(sources[0].token or "") if sources else "",

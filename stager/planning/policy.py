@@ -10,6 +10,9 @@ class Policy:
     """How to decide. Times in seconds, counts per node.
 
     `transfer_attempts_max`: of one source, where it answers. One that cannot be reached is waited for, at most `outage_s_max`.
+
+    `fan_out_bytes_min`: of a file this large a node gives one copy at a time; who else wants it waits for one more node that has it.
+    Smaller ones are there before waiting would help.
     """
 
     fetches_ahead_max: int = 64
@@ -20,6 +23,7 @@ class Policy:
     transfer_attempts_max: int = 5
     outage_s_max: float = 6 * 3600.0
     lookahead: bool = True
+    fan_out_bytes_min: int = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

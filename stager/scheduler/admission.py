@@ -13,7 +13,7 @@ from stager.model.units import format_size
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import footprints_of, inputs_of
-from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, next_use_on, peer_for
+from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
 from stager.scheduler.room import make_room, make_room_ahead
 from stager.scheduler.sources import (
     fetching_run,
@@ -276,10 +276,10 @@ def fetch_wanted(turn: Turn, node: NodeEntry, file: FileEntry) -> None:
                 continue
             return
         peer = peer_for(state, file, node.id)
-        if peer:
+        other = nearer_soon(state, file, peer) if peer else fetching_elsewhere(state, file, node.id)
+        if peer and other is None:
             give_copy(turn, node, file, run, peer, cmd.Purpose.DEMAND, DEMAND)
             return
-        other = fetching_elsewhere(state, file, node.id)
         if other is not None:
             if other.purpose is cmd.Purpose.PREFETCH:
                 turn.give(cmd.Hasten, node=other.node, transfer=other.id, priority=DEMAND)
@@ -376,8 +376,9 @@ def wants_prefetch(state: State, node: NodeEntry, file: FileEntry, reader: str) 
     run = state.runs[reader]
     if node.id in file.copies or own_fault(file, run.id) is not None or is_too_early(state, file, run.id):
         return False
-    if peer_for(state, file, node.id):
-        return run.may_start
+    peer = peer_for(state, file, node.id)
+    if peer:
+        return run.may_start and nearer_soon(state, file, peer) is None
     if not state.can_be_had(file) or is_for_another(state, file, run.id) or fetching_elsewhere(state, file, node.id) is not None:
         return False
     return run.may_start and place_for(state, file, run.id).fault is None

@@ -85,6 +85,7 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
         if (file.id, copy.generation) in damaged:
             let_go_of_source(state, state.transfers.pop(copy.generation, None))
             copy_lost(state, file, event.node)
+            tell_other_nodes(state, file)
         elif copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and not here:
             if copy.generation not in known:
                 transfer_vanished(state, copy.generation)

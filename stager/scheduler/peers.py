@@ -12,16 +12,38 @@ from stager.scheduler.states import CopyState
 
 
 def peer_for(state: State, file: FileEntry, node_id: str) -> str:
-    """The node to copy it from: one that can be reached and sends the least. Empty: none, or copying it failed too often and an origin has
-    it.
+    """The node to copy it from: one that can be reached and gives it to the fewest, then sends the least. Empty: none, or copying it failed
+    too often and an origin has it.
     """
     if not file.copies or (len(file.copies) == 1 and node_id in file.copies):
         return ""
     tries = file.fetch
     if tries is not None and tries.copies_failed >= state.policy.transfer_attempts_max and state.can_be_had(file):
         return ""
-    holding = (node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT and node != node_id)
-    return min((node for node in holding if state.nodes[node].reachable), key=lambda node: (state.nodes[node].sending, node), default="")
+    holding = [node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT and node != node_id]
+    if len(holding) < 2:
+        return next((node for node in holding if state.nodes[node].reachable), "")
+    giving = copies_under_way(state, file)
+    ranked = [(node in giving, state.nodes[node].sending, node) for node in holding if state.nodes[node].reachable]
+    return min(ranked, default=(False, 0, ""))[2]
+
+
+def copies_under_way(state: State, file: FileEntry) -> dict[str, TransferEntry]:
+    """By the node that gives it: the copy of it to a node that can be reached."""
+    found = {}
+    for node, copy in file.copies.items():
+        if copy.state is CopyState.FETCHING and state.nodes[node].reachable:
+            transfer = state.transfers.get(copy.generation)
+            if transfer is not None and transfer.source:
+                found[transfer.source] = transfer
+    return found
+
+
+def nearer_soon(state: State, file: FileEntry, peer: str) -> TransferEntry | None:
+    """The copy under way from the least busy node that has it, where that is worth waiting for: to begin a second one beside it would take
+    each as long as both after one another, and when the first has ended there are two to copy from.
+    """
+    return copies_under_way(state, file).get(peer) if file.size_bytes >= state.policy.fan_out_bytes_min else None
 
 
 def is_at_hand(state: State, file: FileEntry, node_id: str) -> bool:

@@ -243,7 +243,8 @@ def nodes_case(seed: int, broken: bool = False) -> Case:
     resumes = int(horizon_s) + 30 if broken else 0
     starts = tuple(random.random() * horizon_s / 4 for _ in workflows)
     must = roomy or spill is not None
-    return Case(seed, workflows, plans, topology, Spread(seed, durations=2.0), faults, resumes, must, starts_s=starts)
+    policy = Policy(fan_out_bytes_min=Random(f"fan-out/{seed}").choice((0, 0, Policy().fan_out_bytes_min)))
+    return Case(seed, workflows, plans, topology, Spread(seed, durations=2.0), faults, resumes, must, policy, starts_s=starts)
 
 
 def node_faults_case(seed: int) -> Case:

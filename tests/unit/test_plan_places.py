@@ -78,13 +78,26 @@ def test_the_explanation_of_a_node_names_the_other_one_and_what_would_be_copied(
     assert explained(make_plan(hot(), nodes(1)), nodes(1), "mid")["node"] == "n0, the only one"
 
 
-def test_the_explanation_of_replicas_names_readers_and_nodes() -> None:
-    for count, lfn, told in (
-        (2, "alone", "1 pays: nobody else reads it"),
-        (2, "mid", "2 pay, one on every node: with fewer its 2 readers would get less than 90% of that"),
-        (4, "mid", "3 pay: its 2 readers get at least 90% of what they would with one on each of the 4 nodes"),
-    ):
-        assert explained(make_plan(hot(), nodes(count)), nodes(count), lfn)["replicas"] == told
+def test_the_explanation_of_replicas_names_nodes_and_the_numbers_of_the_formula() -> None:
+    """30 MB at 1 MB/s; five nodes: 4 clients of 1 holder have a quarter, 2 of 3 have 3/2 * (1 - (2/3)^2) = 0.833."""
+    two, five = nodes(2), nodes(5)
+    plan = make_plan(hot(), two)
+    assert explained(plan, two, "alone")["replicas"] == "1: nobody else reads it"
+    told = explained(plan, two, "mid")
+    assert told["replicas"] == "2, on n0, n1: so the first of its 2 readers end soonest; a copy alone takes 30 s at 1 MB/s"
+    assert told["shared"] == "on 2 of 2 nodes its 2 readers would get 90% of what they would from all"
+    assert "contention" not in told
+    assert explained(plan, two, "in")["replicas"].startswith("2, on n0, n1: ")
+    many = [external("in", 30 * MB), *(made(f"e{i}", 1, final=True) for i in range(20))]
+    spread = workflow_of(many, [job(f"r{i}", "in", f"e{i}", compute_s=200.0) for i in range(20)])
+    lines = explain_file(spread, graph_of(spread), make_plan(spread, five), five, "in")
+    assert (
+        "contention: 4 nodes that copy it at once from 1 get it in 2 min 00 s at 250 kB/s, 2 from 3 in 36 s at 833 kB/s: "
+        "each that has it gives it to one at a time"
+    ) in lines
+    few = workflow_of(many[:3], [job(f"r{i}", "in", f"e{i}", compute_s=1.0) for i in range(2)])
+    lines = explain_file(few, graph_of(few), make_plan(few, five), five, "in")
+    assert "replicas: 1: its 2 readers end sooner here than after a copy elsewhere; a copy alone takes 30 s at 1 MB/s" in lines
     assert "replicas" not in explained(make_plan(hot(), nodes(1)), nodes(1), "mid")
 
 
