@@ -33,7 +33,9 @@ def history_of(batches: Iterable[Batch], run: str) -> wire.RunHistory:
 
 @dataclass(slots=True)
 class Past:
-    """Replicas count by (node, file, generation), as they are deleted."""
+    """Replicas count by (node, file, generation), as they are deleted. `there`: files that are on a node without this run having fetched
+    them; the first use of such a one is a hit for everybody.
+    """
 
     run: str
     workflow: Workflow | None = None
@@ -46,6 +48,7 @@ class Past:
     sizes: dict[str, int] = field(default_factory=dict)
     held: dict[tuple[str, str, str], int] = field(default_factory=dict)
     held_bytes: int = 0
+    there: dict[str, int] = field(default_factory=dict)
     over: bool = False
     read_bytes: int = 0
     steps: list[Step] = field(default_factory=list)
@@ -64,6 +67,7 @@ class Past:
             self.begun[command.attempt] = (command.at, command.node)
             if command.run == self.run:
                 read = [(used.file, self.sizes.get(used.file, 0)) for used in command.inputs]
+                self.find({file for file, _ in read})
                 self.trace += read
                 self.steps.append(Take(command.attempt, tuple(dict(read).items()), command.reserve_bytes))
                 self.read_bytes += sum(size for _, size in read)
@@ -75,6 +79,7 @@ class Past:
     def submitted(self, event: ev.RunSubmitted) -> None:
         if event.run == self.run:
             self.workflow, self.submitted_at = event.workflow, event.at
+            self.there = {file: size_bytes for (_, file, _), size_bytes in self.held.items()}
             self.note(event.at)
 
     def resumed(self, event: ev.RunResumed) -> None:
@@ -92,6 +97,8 @@ class Past:
         for key in [key for key in self.held if key[0] == event.node]:
             self.held_bytes -= self.held.pop(key)
         for seen in event.replicas:
+            if seen.file not in self.sizes:
+                self.there[seen.file] = seen.size_bytes
             self.sizes[seen.file] = seen.size_bytes
             self.hold(event.node, seen.file, seen.generation, seen.size_bytes)
         self.note(event.at)
@@ -103,6 +110,8 @@ class Past:
         if type(command) is not cmd.Upload:
             self.sizes[command.file] = event.size_bytes
             self.hold(event.node, command.file, event.transfer, event.size_bytes)
+            if command.run != self.run:
+                self.there[command.file] = event.size_bytes
             self.note(event.at)
         if command.run == self.run and type(command) in (cmd.Fetch, cmd.Upload):
             span = wire.MoveSpan(
@@ -150,6 +159,14 @@ class Past:
         """Of this run's time only."""
         if self.workflow is not None and not self.over:
             self.occupancy.append((at - self.submitted_at, self.held_bytes))
+
+    def find(self, files: set[str]) -> None:
+        """What of them is there is put before its rivals, as something that was made."""
+        found = [(file, self.there.pop(file)) for file in sorted(files & self.there.keys())]
+        if found:
+            self.trace += found
+            finder = f"found {len(self.steps)}"
+            self.steps += [Take(finder, ()), Give(finder, tuple((file, size_bytes, False) for file, size_bytes in found))]
 
     def told(self) -> wire.RunHistory:
         used, capacity = self.read_bytes, sum(self.capacity.values())

@@ -17,6 +17,8 @@ from stager.planning.make_plan import make_plan
 from stager.planning.policy import Limits
 from stager.ports import Batch
 from stager.readers.prices import packaged_prices
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
 from stager.service.comparison import Line, cluster_of, compare
 from stager.service.history import OCCUPANCY_POINTS_MAX, history_of, thinned
 from stager.service.tally import Tally
@@ -50,6 +52,42 @@ def test_history_retells_attempts_transfers_and_what_was_held() -> None:
     assert (past.nodes, past.cores, past.capacity_bytes) == (["node0"], 1, 10**6)
     assert max(size for _, size in past.occupancy) == 1600
     assert past.best_hit_rate == past.belady_hit_rate == pytest.approx(1500 / 2500)
+
+
+@pytest.mark.parametrize("second_at", [2.0, 100.0])
+def test_no_rival_is_asked_to_fetch_what_was_there_or_came_for_another_run(second_at: float) -> None:
+    """The second run finds the input that the first one has fetched, or is fetching: it hits all it reads, and so would its rivals."""
+    w, place = workflow(CHAIN), topology(10**6, cores=2)
+    again = replace(w, files={lfn: replace(file, destination=None) for lfn, file in w.files.items()})
+    world = SimWorld(place, limits=Limits(cores=2), keep_journal=True)
+    for run, what, at in (("w-1", w, 0.0), ("w-2", again, second_at)):
+        world.submit(run, what, make_plan(what, place, limits=Limits(cores=2)), at=at)
+    machine = simulate(world)
+    batches = [Batch(seq, "sim", events, commands) for seq, (events, commands) in enumerate(world.journal, 1)]
+    summary, past = run_summary(machine.state, machine.state.runs["w-2"], Tally()), history_of(batches, "w-2")
+    assert (summary.fetched_bytes, summary.hit_rate) == (0, 1.0)
+    assert (past.belady_hit_rate, past.best_hit_rate) == (1.0, 1.0)
+    assert history_of(batches, "w-1").best_hit_rate == pytest.approx(1500 / 2500), "who fetched it missed it"
+
+
+def test_what_a_node_tells_of_that_no_journal_knows_was_there() -> None:
+    """The part of the journal that fetched it was folded away, and the node is heard of after the run was submitted."""
+    world, _, past = lived(workflow(CHAIN), topology(10**6))
+    (fetched,) = [event for events, _ in world.journal for event in events if type(event) is ev.TransferDone and event.duration_s > 9]
+    (took,) = [command for _, commands in world.journal for command in commands if type(command) is cmd.Fetch]
+    seen = ev.ReplicaSeen(took.file, "of an earlier run", fetched.size_bytes)
+    report = ev.NodeReported(at=50.0, node="node0", incarnation="i", capacity_bytes=10**6, can_link=True, replicas=(seen,), transfers=())
+    kept = [
+        (
+            tuple(event for event in events if event is not fetched and type(event) is not ev.NodeReported),
+            tuple(command for command in commands if command is not took),
+        )
+        for events, commands in world.journal
+    ]
+    at = next(index for index, (events, _) in enumerate(kept) if any(type(event) is ev.RunSubmitted for event in events))
+    kept.insert(at + 1, ((report,), ()))
+    warm = history_of([Batch(seq, "sim", events, commands) for seq, (events, commands) in enumerate(kept, 1)], "w-1")
+    assert (past.best_hit_rate, warm.best_hit_rate, warm.belady_hit_rate) == (pytest.approx(0.6), 1.0, 1.0)
 
 
 @pytest.mark.parametrize("capacity", [10**6, 1000])
