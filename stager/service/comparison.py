@@ -19,6 +19,10 @@ from stager.planning.policy import Limits
 from stager.scheduler.commands import RunOutcome
 from stager.service.choices import Lived, Question, egress_of, requests_of, staged_life
 
+# A final that was at its origin already, with the same content: read and compared, and not uploaded.
+ADOPTED = "adopted"
+READ_BACK = ("readback", ADOPTED)
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -69,14 +73,17 @@ def compare(
 
 def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunHistory) -> Lived:
     workflow, cluster = question.workflow, question.cluster
-    by_origin = {name: Traffic(name) for name in workflow.origins}
+    by_origin, looked_at = ({name: Traffic(name) for name in workflow.origins} for _ in range(2))
     for span in history.moves:
-        traffic = by_origin[span.origin]
-        (traffic.fetched if span.direction == "fetch" else traffic.uploaded)(span.size_bytes)
+        if span.verified == ADOPTED:
+            looked_at[span.origin].fetched(span.size_bytes)
+        else:
+            traffic = by_origin[span.origin]
+            (traffic.fetched if span.direction == "fetch" else traffic.uploaded)(span.size_bytes)
     traffic = list(by_origin.values())
-    reads, writes = requests_of(workflow, traffic)
+    reads, writes = requests_of(workflow, [*traffic, *looked_at.values()])
     # What is read back where it was written, in a directory, crosses no WAN.
-    away = [name for name, origin in workflow.origins.items() if origin.kind in (OriginKind.SFTP, OriginKind.SSHFS)]
+    away = [name for name, origin in workflow.origins.items() if origin.kind is not OriginKind.FILE]
     usage = Usage(
         wall_s=max(0.0, summary.wall_s - summary.interrupted_s),
         compute_nodes=cluster.compute.nodes,
@@ -93,7 +100,7 @@ def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunH
         best_hit_rate=history.best_hit_rate if history.best_hit_rate is not None else 1.0,
         fetched_bytes=sum(entry.fetched_bytes for entry in traffic),
         uploaded_bytes=sum(entry.uploaded_bytes for entry in traffic),
-        readback_bytes=sum(span.size_bytes for span in history.moves if span.verified == "readback" and span.origin in away),
+        readback_bytes=sum(span.size_bytes for span in history.moves if span.verified in READ_BACK and span.origin in away),
     )
 
 

@@ -141,6 +141,16 @@ def test_only_what_is_read_back_over_ssh_crosses_the_wan_again() -> None:
     assert (here.estimated, here.actual) == (0, 0)
 
 
+@pytest.mark.parametrize(("kind", "url", "crossed"), [(OriginKind.SFTP, "sftp://lab/data", 100), (OriginKind.FILE, "file:///data", 0)])
+def test_a_final_that_was_there_already_was_read_and_not_uploaded(kind: OriginKind, url: str, crossed: int) -> None:
+    w, place = replace(workflow(CHAIN), origins={"home": Origin("home", kind, url)}), topology(10**6)
+    world, summary, past = lived(w, place)
+    moves = [move.model_copy(update={"verified": "adopted"}) if move.direction == "upload" else move for move in past.moves]
+    past = past.model_copy(update={"moves": moves})
+    lines = {line.name: line.actual for line in compare(w, world.runs["w-1"].plan, summary, past, cluster_of(past, None), PRICES)}
+    assert (lines["uploaded"], lines["read back to verify"], lines["over the WAN"]) == (0, crossed, 1000 + crossed)
+
+
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
