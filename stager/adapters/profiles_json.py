@@ -14,6 +14,7 @@ import msgspec
 
 from stager.model.errors import InvalidInput
 from stager.model.profiling import Sample
+from stager.model.units import SIZE_BYTES_MAX
 
 FORMAT = "stager-profiles"
 VERSION = 1
@@ -36,7 +37,7 @@ def is_profiles(said: Any) -> bool:
 def profiles_from_json(said: dict[str, Any], source: str) -> list[Sample]:
     """`said` is what `is_profiles` is true of. Raises InvalidInput."""
     version = said.get("version")
-    if not isinstance(version, int) or version > VERSION:
+    if type(version) is not int or not 1 <= version <= VERSION:
         text = f"{source} has profiles of version {version!r}, this stager knows up to {VERSION}; use a newer stager or export again"
         raise InvalidInput(text, code="profiles_newer", subject=source)
     types = said.get("job_types")
@@ -50,6 +51,8 @@ def profiles_from_json(said: dict[str, Any], source: str) -> list[Sample]:
 
 
 def placed(job_type: str, entries: Any, source: str) -> list[tuple[str, Any]]:
+    if not job_type:
+        raise InvalidInput(f"{source}: a job type has a name, and one of job_types has none", subject=source)
     if not isinstance(entries, list):
         raise InvalidInput(f"{source}: job_types.{job_type} must be a list of samples", subject=source)
     return [(f"job_types.{job_type}[{number}]", entry) for number, entry in enumerate(entries)]
@@ -60,15 +63,17 @@ def sample_of(entry: Any, job_type: str, place: str) -> Sample:
         sample = msgspec.convert({**entry, "job_type": job_type} if isinstance(entry, dict) else entry, Sample)
     except msgspec.ValidationError as problem:
         raise InvalidInput(f"{place}: {problem}", subject=place) from None
-    wrong = [name for name, value in numbers_of(sample) if value is not None and value < 0]
-    wrong += ["files"] if any(group.files < 1 for group in sample.files) else []
-    wrong += [name for name in ("store", "attempt") if not getattr(sample, name)]
+    # Written so that what is no number fails as well.
+    wrong: list[tuple[str, Any]] = [(name, value) for name, value in numbers_of(sample) if not 0 <= value <= SIZE_BYTES_MAX]
+    wrong += [("files", group.files) for group in sample.files if group.files < 1]
+    wrong += [(name, getattr(sample, name)) for name in ("store", "attempt") if not getattr(sample, name)]
     if wrong:
-        raise InvalidInput(f"{place}: {wrong[0]} cannot be what it is here", subject=place)
+        name, value = wrong[0]
+        raise InvalidInput(f"{place}: {name} is {value!r}, which it cannot be", subject=place)
     return sample
 
 
-def numbers_of(sample: Sample) -> Iterable[tuple[str, float | None]]:
+def numbers_of(sample: Sample) -> Iterable[tuple[str, float]]:
     for name, value in asdict(sample).items():
         if isinstance(value, (int, float)):
             yield name, value

@@ -18,6 +18,9 @@ FLAT_VERSIONS = ("1.4",)
 SPLIT_VERSIONS = ("1.5", "1.6")
 VERSIONS = FLAT_VERSIONS + SPLIT_VERSIONS
 
+# What a number of JSON says to the unit; the sum of many of them can still be kept.
+NUMBER_MAX = 2**53
+
 
 @dataclass(slots=True)
 class Task:
@@ -83,8 +86,8 @@ class Reading:
         value = owner.get(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-            self.note(f"{where}.{key}", f"{value!r} is not a number of 0 or more")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= NUMBER_MAX:
+            self.note(f"{where}.{key}", f"{value!r:.40} is not a number from 0 to {NUMBER_MAX:.3g}")
             return None
         return value
 

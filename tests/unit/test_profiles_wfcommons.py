@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stager.model.errors import InvalidInput
 from stager.model.profiling import Kind, Side, profile_of
 from stager.readers.wfcommons_profiles import read_samples, seconds_of
 
@@ -43,6 +44,13 @@ def test_time_use_of_the_cpu_memory_and_sizes_are_taken(tmp_path: Path) -> None:
         (Side.OUTPUT, "out_sort_*", 2000),
     ]
     assert "bytes read are unknown: the instance does not carry them" in notes
+
+
+@pytest.mark.parametrize("value", [10**30, 10**400, float("inf"), float("nan"), -1])
+def test_a_number_that_none_of_us_can_keep_is_told_with_its_place(tmp_path: Path, value: float) -> None:
+    tasks = [{"id": "sort_1", "runtimeInSeconds": 8.0, "avgCPU": 150.0, "memoryInBytes": value}]
+    with pytest.raises(InvalidInput, match=r"tasks\[0\].memoryInBytes: .* is not a number from 0 to"):
+        read_samples(instance(tmp_path / "a.json", tasks=tasks))
 
 
 def test_bytes_read_are_left_out_and_it_is_said_why(tmp_path: Path) -> None:
