@@ -58,8 +58,7 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
     click.echo(f"run {summary.run} ({summary.workflow}): {summary.outcome}")
     columns = [("", "left"), ("estimated", "right"), ("actual", "right"), ("off by", "right")]
     print_table(columns, [(line.name, *cells(line)) for line in lines])
-    belady, best = share(history.belady_hit_rate), share(history.best_hit_rate)
-    click.echo(f"a cache that knows the future would hit {belady} by Belady's rule, and none more than {best}")
+    click.echo(hits_note(history.belady_hit_rate, history.best_hit_rate))
     for note in notes:
         click.echo(note)
     if html is not None:
@@ -72,6 +71,12 @@ def notes_of(cluster: Cluster, paid: ClusterPrices, table: PriceTable) -> list[s
     if cluster.assumed:
         notes.append("estimated with links to the origins as they are assumed, 50 MB/s: a topology file says them (--topology)")
     return [*notes, *missing_notes(paid)]
+
+
+def hits_note(belady: float | None, best: float | None) -> str:
+    if belady is None or best is None:
+        return "nothing was read through the I/O nodes, so nothing could be hit"
+    return f"a cache that knows the future would hit {share(belady)} by Belady's rule, and none more than {share(best)}"
 
 
 def cells(line: Line) -> tuple[str, str, str]:
@@ -90,8 +95,8 @@ def value(kind: str, amount: float | None) -> str:
     return tell.get(kind, lambda hours: f"{hours:.3g}")(amount)
 
 
-def share(amount: float | None) -> str:
-    return "—" if amount is None else f"{amount:.1%}"
+def share(amount: float) -> str:
+    return f"{amount:.1%}"
 
 
 def report_json(summary: wire.RunSummary, history: wire.RunHistory, lines: list[Line], table: PriceTable) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from html import escape
 
 from stager import wire
 from stager.model.units import format_duration, format_size
-from stager.service.comparison import hit_rate_of
 
 WIDTH, MARGIN, LANE, CHART = 1000, 64, 9, 130
 SPANS_MAX = 4_000
@@ -174,7 +173,7 @@ def occupancy(history: wire.RunHistory, wall_s: float) -> str:
 def hits(summary: wire.RunSummary, history: wire.RunHistory) -> str:
     """Three bars: ours, Belady's rule, the bound."""
     rates = (
-        ("this run", hit_rate_of(summary), "ours"),
+        ("this run", summary.hit_rate, "ours"),
         ("Belady's rule, same reads", history.belady_hit_rate, "bound"),
         ("no cache can do more", history.best_hit_rate, "bound"),
     )

@@ -96,17 +96,12 @@ def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunH
     return Lived(
         usage=usage,
         bill=bill_of(usage, question.prices),
-        hit_rate=hit_rate_of(summary),
+        hit_rate=1.0 if summary.hit_rate is None else summary.hit_rate,
         best_hit_rate=history.best_hit_rate if history.best_hit_rate is not None else 1.0,
         fetched_bytes=sum(entry.fetched_bytes for entry in traffic),
         uploaded_bytes=sum(entry.uploaded_bytes for entry in traffic),
         readback_bytes=sum(span.size_bytes for span in history.moves if span.verified in READ_BACK and span.origin in away),
     )
-
-
-def hit_rate_of(summary: wire.RunSummary) -> float:
-    """As estimates count it: where nothing was read nothing was missed."""
-    return 1.0 if summary.hit_rate is None else summary.hit_rate
 
 
 def figures(foretold: Lived | None, lived: Lived, plan_job_s: float, job_s: float, summary: wire.RunSummary) -> list[Line]:
@@ -124,7 +119,8 @@ def figures(foretold: Lived | None, lived: Lived, plan_job_s: float, job_s: floa
         of("uploaded", "bytes", "uploaded_bytes"),
         of("read back to verify", "bytes", "readback_bytes"),
         of("over the WAN", "bytes", "wan_bytes"),
-        of("hit rate", "share", "hit_rate"),
+        # None where nothing was read: there was nothing to hit.
+        Line("hit rate", "share", None if foretold is None else foretold.hit_rate, summary.hit_rate),
         Line("requests at buckets", "count", asked, lived.usage.reads + lived.usage.writes),
     ]
 

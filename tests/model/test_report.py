@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stager import wire
-from stager.cli.report import cells, notes_of, value
+from stager.cli.report import cells, hits_note, notes_of, value
 from stager.cli.run_page import OTHERS, lanes, longest, page_of, paints
 from stager.model.cluster import Cluster, IoNodes
 from stager.model.prices import prices_for
@@ -121,6 +121,13 @@ def test_an_input_that_several_jobs_wait_for_is_missed_once() -> None:
     both = workflow("workflow w\n  external in 1000\n  made x 10\n  made y 10\n  job a in -> x compute=1\n  job b in -> y compute=1\n")
     _, summary, _ = lived(both, topology(10**6, cores=2))
     assert (summary.fetched_bytes, summary.staged_bytes, summary.hit_rate) == (1000, 2000, 0.5)
+
+
+def test_a_run_that_read_nothing_has_no_hit_rate() -> None:
+    lines = compared(workflow("workflow w\n  made end 100 final\n  job a -> end compute=3\n"), topology(10**6))
+    assert lines["hit rate"].actual is None
+    assert hits_note(None, None) == "nothing was read through the I/O nodes, so nothing could be hit"
+    assert "by Belady's rule, and none more than 61.2%" in hits_note(0.6, 0.612)
 
 
 def test_a_run_that_took_longer_says_by_how_much() -> None:
