@@ -20,7 +20,9 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 
 log = logging.getLogger(__name__)
-TO_NODES = frozenset({cmd.Fetch, cmd.CopyReplica, cmd.Upload, cmd.Hasten, cmd.CancelTransfer, cmd.DeleteReplica, cmd.EraseSpill})
+TO_NODES = frozenset(
+    {cmd.Fetch, cmd.Gather, cmd.CopyReplica, cmd.Upload, cmd.Hasten, cmd.CancelTransfer, cmd.DeleteReplica, cmd.EraseSpill}
+)
 
 
 class Attempts(Protocol):

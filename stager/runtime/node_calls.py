@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from stager.adapters.ionode import IoNode, is_lost
-from stager.model.errors import StagerError
+from stager.model.errors import ErrorClass, Fault, StagerError
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.outstanding import Outstanding
 from stager.runtime.wire_events import node_event
@@ -81,9 +81,12 @@ class NodeCalls:
         await asyncio.shield(telling)
         return origin_id
 
-    async def put_transfer(self, command: cmd.Fetch | cmd.CopyReplica | cmd.Upload | cmd.Hasten) -> None:
+    async def put_transfer(self, command: cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload | cmd.Hasten) -> None:
         wanted = self.outstanding.transfers.get(command.transfer)
         if wanted is None:
+            return
+        if isinstance(wanted, cmd.Gather):
+            self.put(ev.TransferFailed(at=0.0, cause=command.id, node=self.node, transfer=command.transfer, fault=no_gathering(self.node)))
             return
         try:
             if isinstance(wanted, cmd.CopyReplica):
@@ -131,7 +134,7 @@ class NodeCalls:
         self.put(ev.SpillErased(at=0.0, cause=command.id, origin=command.origin, path=command.path))
 
 
-def by_transfer(command: cmd.Fetch | cmd.CopyReplica | cmd.Upload | cmd.Hasten | cmd.CancelTransfer) -> str:
+def by_transfer(command: cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload | cmd.Hasten | cmd.CancelTransfer) -> str:
     return command.transfer
 
 
@@ -145,6 +148,7 @@ def by_place(command: cmd.EraseSpill) -> str:
 
 CALLS: dict[type, tuple[Callable[[Any], str], Callable[..., Coroutine[Any, Any, None]]]] = {
     cmd.Fetch: (by_transfer, NodeCalls.put_transfer),
+    cmd.Gather: (by_transfer, NodeCalls.put_transfer),
     cmd.CopyReplica: (by_transfer, NodeCalls.put_transfer),
     cmd.Upload: (by_transfer, NodeCalls.put_transfer),
     cmd.Hasten: (by_transfer, NodeCalls.put_transfer),
@@ -152,6 +156,11 @@ CALLS: dict[type, tuple[Callable[[Any], str], Callable[..., Coroutine[Any, Any, 
     cmd.DeleteReplica: (by_replica, NodeCalls.delete_replica),
     cmd.EraseSpill: (by_place, NodeCalls.erase_spill),
 }
+
+
+def no_gathering(node: str) -> Fault:
+    """The API has no call for it yet (docs/decisions/2026-11-22-stripes-on-the-way.md), so that nodes never say that they can."""
+    return Fault(ErrorClass.REFUSED, "unsupported", f"node {node!r} makes no file of parts on other nodes", node)
 
 
 def copy_body(command: cmd.CopyReplica, priority: int) -> dict[str, Any]:
@@ -181,12 +190,12 @@ def transfer_body(command: cmd.Fetch | cmd.Upload, origin_id: str, priority: int
             "make_executable": command.executable,
         }
     expected = {
-        "size_bytes": command.size_bytes,
+        "size_bytes": command.size_bytes if command.stripe is None else command.stripe.file_bytes,
         "token": command.token or None,
         "blake3": command.blake3 or None,
         "sha256": command.sha256 or None,
     }
-    return {
+    fetch: dict[str, Any] = {
         "kind": "fetch",
         "file_id": command.file,
         "generation": command.transfer,
@@ -195,3 +204,7 @@ def transfer_body(command: cmd.Fetch | cmd.Upload, origin_id: str, priority: int
         "priority": priority,
         "executable": command.executable,
     }
+    if command.stripe is not None:
+        stripe = command.stripe
+        fetch["stripe"] = {"index": stripe.index, "count": stripe.count, "stripe_bytes": stripe.stripe_bytes}
+    return fetch

@@ -82,6 +82,13 @@ def node_reported(node: str, about: Mapping[str, Any], state: Mapping[str, Any])
 
 def replicas_seen(entries: Sequence[Mapping[str, Any]]) -> tuple[ev.ReplicaSeen, ...]:
     return tuple(
-        ev.ReplicaSeen(entry["file_id"], entry["generation"], entry["size_bytes"], entry["blake3"], entry["state"] == "quarantined")
+        ev.ReplicaSeen(
+            entry["file_id"],
+            entry["generation"],
+            entry["size_bytes"],
+            entry["blake3"],
+            entry["state"] == "quarantined",
+            entry.get("stripes") is not None,
+        )
         for entry in entries
     )

@@ -29,9 +29,10 @@ from stager.scheduler.sources import (
 )
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
+from stager.scheduler.stripes import DEMAND, give_stripes, hasten
 from stager.scheduler.turn import Turn
 
-DEMAND, FIRST_PREFETCH, LAST_PRIORITY = 1, 10, 1_000_000
+FIRST_PREFETCH, LAST_PRIORITY = 10, 1_000_000
 # As long as after so many failures: the node's return is told, this is only for what else may have changed.
 UNREACHED = 4
 
@@ -206,7 +207,7 @@ def hasten_inputs(turn: Turn, node: NodeEntry, files: list[FileEntry]) -> None:
         copy = file.copies[node.id]
         transfer = turn.state.transfers.get(copy.generation) if copy.state is CopyState.FETCHING else None
         if transfer is not None and transfer.purpose is cmd.Purpose.PREFETCH:
-            turn.give(cmd.Hasten, node=node.id, transfer=transfer.id, priority=DEMAND)
+            hasten(turn, transfer)
 
 
 def give_copy(turn: Turn, node: NodeEntry, file: FileEntry, run: str, source: str, purpose: cmd.Purpose, priority: int) -> None:
@@ -231,24 +232,23 @@ def give_fetch(turn: Turn, node: NodeEntry, file: FileEntry, run: str, purpose: 
     place = place_for(turn.state, file, run)
     own = file.spilled is not None or file.durable is not None
     earlier = file.fetch.failures + file.fetch.outages if file.fetch is not None and file.run == run else 0
-    turn.give(
-        cmd.Fetch,
-        node=node.id,
-        transfer=turn.new_transfer(),
-        file=file.id,
-        lfn=place.lfn,
-        run=run,
-        origin=place.origin,
-        path=place.path,
-        size_bytes=file.size_bytes,
-        token=place.token,
-        purpose=purpose,
-        priority=priority,
-        attempt_number=earlier + 1,
-        blake3=file.blake3 if own else "",
-        sha256=file.sha256,
-        executable=file.executable,
-    )
+    facts = {
+        "file": file.id,
+        "lfn": place.lfn,
+        "run": run,
+        "origin": place.origin,
+        "path": place.path,
+        "size_bytes": file.size_bytes,
+        "token": place.token,
+        "purpose": purpose,
+        "priority": priority,
+        "attempt_number": earlier + 1,
+        "blake3": file.blake3 if own else "",
+        "sha256": file.sha256,
+        "executable": file.executable,
+    }
+    if not give_stripes(turn, node, file, place, facts):
+        turn.give(cmd.Fetch, node=node.id, transfer=turn.new_transfer(), **facts)
 
 
 def send_wanted(turn: Turn, node: NodeEntry) -> None:
@@ -282,7 +282,7 @@ def fetch_wanted(turn: Turn, node: NodeEntry, file: FileEntry) -> None:
             return
         if other is not None:
             if other.purpose is cmd.Purpose.PREFETCH:
-                turn.give(cmd.Hasten, node=other.node, transfer=other.id, priority=DEMAND)
+                hasten(turn, other)
             return
         if is_for_another(state, file, run) or own_fault(file, run) is not None:
             continue

@@ -11,6 +11,7 @@ from heapq import heappush
 from stager.model.errors import ErrorClass
 from stager.scheduler import commands as cmd
 from stager.scheduler.apply_events import withdraw
+from stager.scheduler.apply_stripes import begin_part, cancel_part, disband
 from stager.scheduler.books import (
     add_copy,
     count_parents,
@@ -38,6 +39,24 @@ def apply_command(state: State, command: cmd.Command) -> None:
 
 
 def fetch(state: State, command: cmd.Fetch) -> None:
+    if command.stripe is not None:
+        begin_part(state, command, command.stripe)
+    else:
+        begin_fetch(state, command)
+        state.nodes[command.node].line_bytes += command.size_bytes
+
+
+def gather(state: State, command: cmd.Gather) -> None:
+    """To its own node it is a fetch; the parts have their own entries."""
+    begin_fetch(state, command)
+    state.transfers[command.transfer].gathers = True
+
+
+def give_up_stripes(state: State, command: cmd.GiveUpStripes) -> None:
+    state.files[command.file].whole = True
+
+
+def begin_fetch(state: State, command: cmd.Fetch | cmd.Gather) -> None:
     file = state.files[command.file]
     take_over(state, file, state.runs[command.run])
     if len(file.sources) > 1:
@@ -63,7 +82,7 @@ def copy_replica(state: State, command: cmd.CopyReplica) -> None:
     state.transfers[command.transfer].copy = pin(state, file, command.source)
 
 
-def expect(state: State, file: FileEntry, command: cmd.Fetch | cmd.CopyReplica) -> None:
+def expect(state: State, file: FileEntry, command: cmd.Fetch | cmd.Gather | cmd.CopyReplica) -> None:
     """From now on it is on its way to that node."""
     node = state.nodes[command.node]
     if command.node in file.copies:
@@ -91,7 +110,7 @@ def lay_ahead(state: State, file: FileEntry, copy: Copy) -> None:
         run.ahead.add(run.head, order, copy.size_bytes)
 
 
-def transfer_of(command: cmd.Fetch | cmd.Upload) -> TransferEntry:
+def transfer_of(command: cmd.Fetch | cmd.Gather | cmd.Upload) -> TransferEntry:
     return TransferEntry(
         command.transfer,
         command.node,
@@ -106,8 +125,9 @@ def transfer_of(command: cmd.Fetch | cmd.Upload) -> TransferEntry:
 
 
 def hasten(state: State, command: cmd.Hasten) -> None:
-    transfer = state.transfers[command.transfer]
-    transfer.purpose = cmd.Purpose.DEMAND
+    """A part comes for what gathers it, which is hastened too."""
+    if command.transfer not in state.parts:
+        state.transfers[command.transfer].purpose = cmd.Purpose.DEMAND
 
 
 def upload(state: State, command: cmd.Upload) -> None:
@@ -125,10 +145,16 @@ def upload(state: State, command: cmd.Upload) -> None:
 
 
 def cancel_transfer(state: State, command: cmd.CancelTransfer) -> None:
+    part = state.parts.get(command.transfer)
+    if part is not None:
+        cancel_part(state, part)
+        return
     transfer = state.transfers[command.transfer]
     transfer.cancelled = True
     if transfer.is_fetch:
         move_copy(state, state.files[transfer.file], transfer.node, CopyState.CANCELLING)
+    if transfer.gathers:
+        disband(state, transfer.id)
 
 
 def retry_transfer_at(state: State, command: cmd.RetryTransferAt) -> None:
@@ -318,6 +344,8 @@ def wake_at(state: State, command: cmd.WakeAt) -> None:
 
 APPLY = {
     cmd.Fetch: fetch,
+    cmd.Gather: gather,
+    cmd.GiveUpStripes: give_up_stripes,
     cmd.CopyReplica: copy_replica,
     cmd.Hasten: hasten,
     cmd.Upload: upload,

@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from stager.model.errors import UNKNOWN_CODE, Fault, is_permanent, is_unreachable
 from stager.scheduler import events as ev
 from stager.scheduler.apply_runs import run_cancelled, run_drained, run_resumed, run_stopped, run_submitted
+from stager.scheduler.apply_stripes import end_part, let_go_of_source, part_damaged, part_done, parts_reported
 from stager.scheduler.books import (
     add_copy,
     add_garbage,
@@ -19,7 +20,6 @@ from stager.scheduler.books import (
     drop_garbage,
     due_upload,
     inputs_of,
-    let_go_of_source,
     make_ready_or_wait,
     move_copy,
     move_job,
@@ -72,7 +72,7 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
     """The node's word on copies and transfers is taken; what is gone is noted in `lost` for the reactions."""
     node = state.nodes.setdefault(event.node, NodeEntry(event.node))
     node.reachable, node.incarnation = True, event.incarnation
-    node.capacity_bytes, node.can_link = event.capacity_bytes, event.can_link
+    node.capacity_bytes, node.can_link, node.can_gather = event.capacity_bytes, event.can_link, event.can_gather
     seen = {(replica.file, replica.generation): replica for replica in event.replicas if not replica.quarantined}
     damaged = {(replica.file, replica.generation) for replica in event.replicas if replica.quarantined}
     known = set(event.transfers)
@@ -101,6 +101,7 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
             tell_other_nodes(state, file)
     for transfer in [t for t in state.transfers.values() if t.node == event.node and not t.is_fetch and t.id not in known]:
         transfer_vanished(state, transfer.id)
+    parts_reported(state, node.id, seen, frozenset(known))
     adopt_unknown(state, node, event.replicas)
     count_foreign(state, node, event.replicas)
 
@@ -117,7 +118,7 @@ def adopt_unknown(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen,
     for replica in replicas:
         file = state.files.get(replica.file)
         known = file is not None and node.id in file.copies
-        if known or not replica.file.startswith("x") or replica.quarantined:
+        if known or not replica.file.startswith("x") or replica.quarantined or replica.part:
             continue
         if file is None:
             file = state.files[replica.file] = FileEntry(replica.file, replica.file, "", replica.size_bytes)
@@ -136,7 +137,7 @@ def count_foreign(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen,
     for replica in replicas:
         copy = state.files[replica.file].copies.get(node.id) if replica.file in state.files else None
         ours = copy is not None and copy.generation == replica.generation and copy.state not in (CopyState.WANTED, CopyState.FETCHING)
-        on_its_way = replica.generation in state.attempts or replica.generation in state.transfers
+        on_its_way = any(replica.generation in known for known in (state.attempts, state.transfers, state.parts))
         if not ours and not on_its_way:
             add_garbage(node, replica.file, replica.generation, replica.size_bytes)
 
@@ -144,16 +145,20 @@ def count_foreign(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen,
 def transfer_done(state: State, event: ev.TransferDone) -> None:
     transfer = state.transfers.pop(event.transfer, None)
     if transfer is None:
-        state.stale += 1
+        if (part := state.parts.get(event.transfer)) is not None:
+            part_done(state, part, event.size_bytes)
+        else:
+            state.stale += 1
         return
     file, run = state.files[transfer.file], state.runs.get(transfer.run)
     if transfer.is_fetch:
         let_go_of_source(state, transfer)
         fetched(state, file, transfer.node, event.blake3, event.size_bytes)
-        if run is not None and transfer.source:
+        if run is not None and (transfer.source or transfer.gathers):
             run.copied_bytes += event.size_bytes
         elif run is not None:
             run.fetched_bytes += event.size_bytes
+        if run is not None and not transfer.source:
             run.fetches += 1
         return
     held = HeldAt(transfer.origin, transfer.path, event.token, event.verified)
@@ -178,7 +183,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
 def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes: int | None = None) -> None:
     copy = move_copy(state, file, node_id, CopyState.PRESENT, size_bytes)
     let_go_of_source(state, state.transfers.pop(copy.generation, None))
-    file.fetch = None
+    file.fetch, file.whole = None, False
     state.retrying.pop((file.id, False), None)
     file.blake3 = file.blake3 or blake3
     if size_bytes is not None:
@@ -198,11 +203,11 @@ def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes
 def transfer_failed(state: State, event: ev.TransferFailed) -> None:
     transfer = state.transfers.pop(event.transfer, None)
     if transfer is None:
-        state.stale += 1
+        end_part(state, event.transfer, event.fault.message)
         return
     file = state.files[transfer.file]
     tries = file.fetch if transfer.is_fetch else file.upload
-    if not transfer.cancelled and tries is not None and transfer.run == file.run:
+    if not (transfer.cancelled or transfer.gathers) and tries is not None and transfer.run == file.run:
         note_failure(state, file, tries, transfer, event.fault)
     end_transfer(state, transfer)
     if event.fault.code == UNKNOWN_CODE and transfer.copy is not None:
@@ -229,7 +234,7 @@ def note_failure(state: State, file: FileEntry, tries: Tries, transfer: Transfer
 def transfer_cancelled(state: State, event: ev.TransferCancelled) -> None:
     transfer = state.transfers.pop(event.transfer, None)
     if transfer is None:
-        state.stale += 1
+        end_part(state, event.transfer, "its part was called off")
         return
     end_transfer(state, transfer)
 
@@ -240,7 +245,7 @@ def end_transfer(state: State, transfer: TransferEntry) -> None:
     if transfer.is_fetch:
         let_go_of_source(state, transfer)
         copy = file.copies[transfer.node]
-        if copy.pins and not transfer.cancelled:
+        if copy.pins and (transfer.gathers or not transfer.cancelled):
             move_copy(state, file, transfer.node, CopyState.WANTED)
             state.to_fetch.append((transfer.node, file.id))
         else:
@@ -292,6 +297,10 @@ def replica_busy(state: State, event: ev.ReplicaBusy) -> None:
 
 
 def replica_corrupt(state: State, event: ev.ReplicaCorrupt) -> None:
+    part = state.parts.get(event.generation)
+    if part is not None and part.here and part.node == event.node:
+        part_damaged(state, part, f"its part on {event.node} is damaged")
+        return
     file = state.files.get(event.file)
     copy = file.copies.get(event.node) if file is not None else None
     if file is None or copy is None or copy.generation != event.generation or copy.state not in (CopyState.PRESENT, CopyState.DELETING):

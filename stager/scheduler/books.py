@@ -8,7 +8,7 @@ from __future__ import annotations
 from heapq import heappush
 
 from stager.scheduler.peers import offer_for_prefetch
-from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
+from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, RunEntry, State, Tries
 from stager.scheduler.states import ENDED, JOB_TRANSITIONS, CopyState, JobState
 
 IN_FETCHING = (CopyState.WANTED, CopyState.FETCHING, CopyState.CANCELLING)
@@ -105,15 +105,6 @@ def unpin(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
     for holder in file.copies:
         # With a reader done here its next use is another everywhere.
         settle(state, file, holder)
-
-
-def let_go_of_source(state: State, transfer: TransferEntry | None) -> None:
-    """A copy between nodes has ended, one way or the other."""
-    if transfer is None or not transfer.source:
-        return
-    state.nodes[transfer.source].sending -= 1
-    if transfer.copy is not None:
-        unpin(state, state.files[transfer.file], transfer.source, transfer.copy)
 
 
 def settle(state: State, file: FileEntry, node_id: str) -> None:

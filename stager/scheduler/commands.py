@@ -22,8 +22,23 @@ class Purpose(StrEnum):
     SPILL = "spill"
 
 
+class Stripe(Record):
+    """Which part of a file of `file_bytes`: stripes `index`, `index + count` and so on. `gather`: the transfer, to node `target`, that the
+    part is for.
+    """
+
+    index: int
+    count: int
+    stripe_bytes: int
+    file_bytes: int
+    gather: str
+    target: str
+
+
 class Fetch(Record, kw_only=True):
-    """Origin to node. Reserves `size_bytes`. The replica's generation is the transfer's id."""
+    """Origin to node. Reserves `size_bytes`. The replica's generation is the transfer's id. With a `stripe` only that part of the
+    file comes, which is no copy of it.
+    """
 
     id: str
     at: float
@@ -43,6 +58,53 @@ class Fetch(Record, kw_only=True):
     blake3: str = ""
     sha256: str = ""
     executable: bool = False
+    stripe: Stripe | None = None
+
+
+class Part(Record):
+    """`transfer` brings it and is its generation."""
+
+    node: str
+    transfer: str
+    size_bytes: int
+
+
+class Gather(Record, kw_only=True):
+    """Makes the file on a node of its parts on several, itself among them or not, as they come from the origin named. Reserves
+    `size_bytes`. The replica's generation is the transfer's id.
+    """
+
+    id: str
+    at: float
+    cause: str
+    node: str
+    transfer: str
+    file: str
+    lfn: str
+    run: str
+    origin: str
+    path: str
+    size_bytes: int
+    token: str
+    purpose: Purpose
+    priority: int
+    parts: tuple[Part, ...]
+    attempt_number: int = 1
+    blake3: str = ""
+    sha256: str = ""
+    executable: bool = False
+
+
+class GiveUpStripes(Record, kw_only=True):
+    """Recorded decision: this file is fetched whole, until it was had once. `transfer`: what was to gather it."""
+
+    id: str
+    at: float
+    cause: str
+    file: str
+    run: str
+    transfer: str
+    why: str
 
 
 class CopyReplica(Record, kw_only=True):
@@ -294,6 +356,8 @@ class WakeAt(Record, kw_only=True):
 
 Command = (
     Fetch
+    | Gather
+    | GiveUpStripes
     | CopyReplica
     | Hasten
     | Upload

@@ -34,11 +34,14 @@ class PolicySet(Record, kw_only=True):
 
 
 class ReplicaSeen(Record):
+    """`part`: only some stripes of the file."""
+
     file: str
     generation: str
     size_bytes: int
     blake3: str = ""
     quarantined: bool = False
+    part: bool = False
 
 
 class NodeReported(Record, kw_only=True):
@@ -46,6 +49,7 @@ class NodeReported(Record, kw_only=True):
     disagree the node's win.
 
     `transfers` are those it knows and has not ended; what the Machine believes under way and is not listed has to be asked for again.
+    `can_gather`: it can make a file of parts that other nodes hold.
     """
 
     at: float
@@ -56,6 +60,7 @@ class NodeReported(Record, kw_only=True):
     can_link: bool
     replicas: tuple[ReplicaSeen, ...]
     transfers: tuple[str, ...]
+    can_gather: bool = False
 
 
 class NodeLost(Record, kw_only=True):

@@ -18,6 +18,7 @@ def broken_invariants(state: State) -> list[str]:
         found += broken_on_node(state, node)
     for run in state.runs.values():
         found += broken_in_run(state, run)
+    found += broken_stripes(state)
     for file in state.files.values():
         for node_id, copy in file.copies.items():
             if copy.pins < 0:
@@ -29,10 +30,33 @@ def broken_invariants(state: State) -> list[str]:
     return found
 
 
+def broken_stripes(state: State) -> list[str]:
+    found = []
+    for gather, entry in state.striped.items():
+        if gather not in state.transfers or state.transfers[gather].cancelled:
+            found.append(f"parts on {list(entry.parts)} wait for {gather}, which is not under way")
+        missing = [node for node, part in entry.parts.items() if part not in state.parts]
+        if missing:
+            found.append(f"{gather} waits for parts on {missing}, which do not come")
+    found += [
+        f"part {part.id} is here, and nobody gathers it" for part in state.parts.values() if part.here and part.gather not in state.striped
+    ]
+    if state.loose_parts or state.broken_stripes:
+        found.append(f"left undone: {state.loose_parts} to call off, {state.broken_stripes} to give up")
+    return found
+
+
 def broken_on_node(state: State, node: NodeEntry) -> list[str]:
     copies = [file.copies[node.id] for file in state.files.values() if node.id in file.copies]
+    parts = [part for part in state.parts.values() if part.node == node.id]
     present = sum(copy.size_bytes for copy in copies if copy.state not in IN_FETCHING) + sum(node.garbage.values())
+    present += sum(part.size_bytes for part in parts if part.here)
     fetching = sum(copy.size_bytes for copy in copies if copy.state in IN_FETCHING)
+    fetching += sum(part.size_bytes for part in parts if not part.here)
+    line = sum(transfer.size_bytes for transfer in state.transfers.values() if transfer.node == node.id and transfer.on_line)
+    line += sum(part.size_bytes for part in parts if not part.here)
+    cancelling = sum(copy.size_bytes for copy in copies if copy.state is CopyState.CANCELLING)
+    cancelling += sum(part.size_bytes for part in parts if part.cancelled)
     deleting = sum(copy.size_bytes for copy in copies if copy.state is CopyState.DELETING) + sum(node.garbage.values())
     jobs = [job for run in state.runs.values() for job in run.jobs.values() if job.node == node.id]
     attempts = [attempt for attempt in state.attempts.values() if attempt.node == node.id]
@@ -43,6 +67,8 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
         "present_bytes": present,
         "fetching_bytes": fetching,
         "deleting_bytes": deleting,
+        "cancelling_bytes": cancelling,
+        "line_bytes": line,
         "promised_bytes": promised,
         "spilling_bytes": spilling,
         "admitted_waiting": admitted,

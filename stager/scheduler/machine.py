@@ -16,6 +16,7 @@ from stager.scheduler.endings import end_runs, refuse_if_stuck
 from stager.scheduler.events import Event
 from stager.scheduler.reactions import react, subject_of
 from stager.scheduler.state import State
+from stager.scheduler.stripes import call_off_parts
 from stager.scheduler.turn import Turn
 from stager.scheduler.uploads import send_finals, tidy_up
 
@@ -53,11 +54,13 @@ class Machine:
         """Again when a run ended: what it held may be given away now."""
         ended = True
         while ended:
+            call_off_parts(turn)
             tidy_up(turn)
             send_finals(turn)
             for node in self.state.nodes.values():
                 work_node(turn, node)
             ended = bool(self.state.finish_checks) and end_runs(turn)
+        call_off_parts(turn)
         tidy_up(turn)
 
     def replay(self, events: Iterable[Event], commands: Sequence[Command]) -> None:
@@ -84,4 +87,6 @@ class Machine:
 def settle_queues(state: State) -> None:
     """What deciding would have emptied: lists whose entries were answered by the recorded commands."""
     state.lost.clear()
+    state.broken_stripes.clear()
+    state.loose_parts.clear()
     state.finish_checks = dict.fromkeys(state.active)

@@ -15,6 +15,7 @@ from stager.scheduler.books import inputs_of
 from stager.scheduler.remade import conflict_of
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState
+from stager.scheduler.stripes import give_up_broken
 from stager.scheduler.tries import transfer_failed
 from stager.scheduler.turn import Turn
 
@@ -33,6 +34,8 @@ def react(turn: Turn, event: ev.Event, subject: AttemptEntry | TransferEntry | N
     reaction = REACTIONS.get(type(event))
     if reaction is not None:
         reaction(turn, event, subject)
+    if turn.state.broken_stripes:
+        give_up_broken(turn)
     if turn.state.lost:
         remake_lost(turn)
 

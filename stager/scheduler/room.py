@@ -12,6 +12,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler.books import settle
 from stager.scheduler.state import NEVER, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
+from stager.scheduler.stripes import give_up_parts_on
 from stager.scheduler.turn import Turn
 
 
@@ -25,6 +26,8 @@ def make_room(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[s
     gap = give_up(turn, node, gap, protect, clean_only=True)
     if gap > 0:
         gap = call_off_prefetches(turn, node, gap, protect)
+    if gap > 0 and turn.state.parts:
+        gap = give_up_parts_on(turn, node, gap)
     if gap > 0:
         give_up(turn, node, gap, protect, clean_only=False)
     return False

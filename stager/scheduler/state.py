@@ -76,7 +76,7 @@ class FileEntry:
     """`run` makes it. An external file may be shared by many runs: `run` is the one whose `lfn`, `sources` and tries (`fetch`) these are.
 
     `uses` are (order key, run, job) of its readers, sorted; `use_at` skips those that are done. A produced file is remembered by content:
-    `blake3` of its first making.
+    `blake3` of its first making. `whole`: stripes were given up, so one node is to fetch it, until it was had.
     """
 
     id: str
@@ -100,6 +100,7 @@ class FileEntry:
     upload: Tries | None = None
     spilling: str = ""
     live_bytes: int = 0
+    whole: bool = False
 
     @property
     def is_external(self) -> bool:
@@ -139,7 +140,9 @@ class AttemptEntry:
 
 @dataclass(slots=True)
 class TransferEntry:
-    """`source`: the node it is copied from; empty for what goes from or to an origin. `copy`: what is read, pinned for as long."""
+    """`source`: the node it is copied from; empty for what goes from or to an origin. `copy`: what is read, pinned for as long.
+    `gathers`: it makes the file of its parts on several nodes.
+    """
 
     id: str
     node: str
@@ -153,6 +156,7 @@ class TransferEntry:
     cancelled: bool = False
     copy: Copy | None = None
     source: str = ""
+    gathers: bool = False
 
     @property
     def is_fetch(self) -> bool:
@@ -160,9 +164,38 @@ class TransferEntry:
         return self.purpose in (Purpose.DEMAND, Purpose.PREFETCH)
 
     @property
+    def on_line(self) -> bool:
+        """Whether its node fetches it from an origin itself, and whole."""
+        return self.is_fetch and not self.source and not self.gathers
+
+    @property
     def reads_on(self) -> str:
         """The node whose copy it reads: of a copy its source, of an upload its own."""
         return self.source or self.node
+
+
+@dataclass(slots=True)
+class PartEntry:
+    """One node's part of a file that comes in stripes; its id is its transfer and its generation. `here`: all of it came."""
+
+    id: str
+    gather: str
+    node: str
+    file: str
+    run: str
+    size_bytes: int
+    here: bool = False
+    cancelled: bool = False
+
+
+@dataclass(slots=True)
+class StripedFetch:
+    """A file that comes to `node` in parts (by node, their transfers); `id`: the transfer that gathers them there."""
+
+    id: str
+    file: str
+    node: str
+    parts: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -224,7 +257,7 @@ class RunEntry:
 class NodeEntry:
     """One I/O node with its compute node. `garbage` are replicas nobody wants that it still holds. present + fetching + promised <=
     capacity, always; `deleting` and `cancelling` are the parts of present and fetching about to be free. `sending`: copies
-    under way from it.
+    under way from it. `line_bytes`: of what it fetches from origins itself, parts included, as much as is not there yet.
     """
 
     id: str
@@ -250,6 +283,8 @@ class NodeEntry:
     prefetching: dict[str, None] = field(default_factory=dict)
     waiting_attempts: dict[str, None] = field(default_factory=dict)
     garbage: dict[tuple[str, str], int] = field(default_factory=dict)
+    can_gather: bool = False
+    line_bytes: int = 0
 
     @property
     def free_bytes(self) -> int:
@@ -284,6 +319,11 @@ class State:
     finish_checks: dict[str, None] = field(default_factory=dict)
     # (file, whether its upload) of transfers that failed and are tried again; an entry may be out of date.
     retrying: dict[tuple[str, bool], None] = field(default_factory=dict)
+    striped: dict[str, StripedFetch] = field(default_factory=dict)
+    parts: dict[str, PartEntry] = field(default_factory=dict)
+    # By what was to gather them, why: parts of which one was lost. Empty after each event, as is what nobody will gather.
+    broken_stripes: dict[str, str] = field(default_factory=dict)
+    loose_parts: list[str] = field(default_factory=list)
 
     def job(self, run: str, job: str) -> JobEntry:
         return self.runs[run].jobs[job]

@@ -20,7 +20,9 @@ def transfer_failed(turn: Turn, event: ev.TransferFailed, transfer: TransferEntr
     if transfer is None or transfer.cancelled:
         return
     file, fault = turn.state.files[transfer.file], event.fault
-    if transfer.is_fetch:
+    if transfer.gathers:
+        turn.give(cmd.GiveUpStripes, file=file.id, run=transfer.run, transfer=transfer.id, why=fault.message)
+    elif transfer.is_fetch:
         fetch_failed(turn, file, transfer, fault)
     elif fault.code == UNKNOWN_CODE:
         # Its copy was given up: it goes from another, or when it was made again.

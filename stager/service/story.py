@@ -69,6 +69,12 @@ def ended_text(event: ev.AttemptEnded) -> str:
     return f"attempt {event.attempt} of job {event.job} ended {event.outcome.value}{took}{made}{why}{dropped}"
 
 
+def fetch_text(fetch: cmd.Fetch) -> str:
+    part = "" if fetch.stripe is None else f"part {fetch.stripe.index + 1} of {fetch.stripe.count} of "
+    tried = f"{fetch.purpose.value}, try {fetch.attempt_number}"
+    return f"fetch {fetch.transfer} of {part}{fetch.lfn} from {fetch.origin}:{fetch.path} to {fetch.node} ({tried})"
+
+
 TELL: dict[type, Callable[[Any], str]] = {
     ev.RunSubmitted: lambda e: f"submitted: {len(e.workflow.jobs)} jobs, {len(e.workflow.files)} files",
     ev.RunResumed: lambda e: "resumed",
@@ -83,7 +89,11 @@ TELL: dict[type, Callable[[Any], str]] = {
     ev.ReplicaCorrupt: lambda e: f"its replica {e.generation} on {e.node} is damaged: {e.fault.message}",
     ev.AttemptWaits: lambda e: f"attempt {e.attempt} waits for {format_size(e.needed_bytes)} of space for its outputs",
     ev.AttemptEnded: ended_text,
-    cmd.Fetch: lambda c: f"fetch {c.transfer} of {c.lfn} from {c.origin}:{c.path} to {c.node} ({c.purpose.value}, try {c.attempt_number})",
+    cmd.Fetch: fetch_text,
+    cmd.Gather: lambda c: (
+        f"gather {c.transfer} of {c.lfn} on {c.node} from its parts on {', '.join(part.node for part in c.parts)} ({c.purpose.value})"
+    ),
+    cmd.GiveUpStripes: lambda c: f"its stripes are given up, it is fetched whole: {c.why}",
     cmd.CopyReplica: lambda c: f"copy {c.transfer} of {c.lfn} from {c.source} to {c.node} ({c.purpose.value}, try {c.attempt_number})",
     cmd.Hasten: lambda c: f"transfer {c.transfer} is hastened: a job waits for it",
     cmd.Upload: lambda c: f"upload {c.transfer} of {c.lfn} to {c.origin}:{c.path} ({c.purpose.value}, try {c.attempt_number})",

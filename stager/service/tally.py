@@ -115,6 +115,8 @@ RUN_EVENTS = frozenset({ev.RunSubmitted, ev.RunResumed, ev.RunDrained, ev.RunSto
 RUN_COMMANDS = frozenset(
     {
         cmd.Fetch,
+        cmd.Gather,
+        cmd.GiveUpStripes,
         cmd.CopyReplica,
         cmd.Upload,
         cmd.GiveUpTransfer,

@@ -29,6 +29,7 @@ class Accesses:
         self._taken: dict[Owner, None] = {}
         self._begun: dict[str, tuple[float, int]] = {}
         self._uploads: dict[str, str] = {}
+        self._parts: dict[str, None] = {}
 
     def watch(self, machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
         for event in events:
@@ -45,7 +46,9 @@ class Accesses:
                 self._begun[command.attempt] = (command.at, min(cores, machine.state.limits.cores))
             elif kind is cmd.Upload and command.purpose is cmd.Purpose.FINAL:
                 self._uploads[command.transfer] = command.file
-            elif kind is cmd.DeleteReplica:
+            elif kind is cmd.Fetch and command.stripe is not None:
+                self._parts[command.transfer] = None
+            elif kind is cmd.DeleteReplica and command.generation not in self._parts:
                 self.steps.append(Free(command.file))
             elif kind is cmd.RequeueJob or kind is cmd.FailJob:
                 self._give((command.run, command.job))

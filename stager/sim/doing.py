@@ -27,6 +27,12 @@ def copy_replica(world: SimWorld, command: cmd.CopyReplica) -> None:
         world.desk.accept_copy(command, node, world.nodes[command.source])
 
 
+def gather(world: SimWorld, command: cmd.Gather) -> None:
+    node = world.nodes[command.node]
+    if node.answers:
+        world.desk.accept_gather(command, node, world.nodes)
+
+
 def upload(world: SimWorld, command: cmd.Upload) -> None:
     node, origin = world.nodes[command.node], world.origin_of(command.run, command.origin)
     if node.answers:
@@ -105,6 +111,8 @@ def record_only(world: SimWorld, command: Any) -> None:
 
 DOERS = {
     cmd.Fetch: fetch,
+    cmd.Gather: gather,
+    cmd.GiveUpStripes: record_only,
     cmd.CopyReplica: copy_replica,
     cmd.Hasten: hasten,
     cmd.Upload: upload,

@@ -27,6 +27,7 @@ class Replica:
     size_bytes: int
     quarantined: bool = False
     leases: int = 0
+    is_part: bool = False
 
 
 @dataclass(slots=True)
@@ -80,11 +81,11 @@ class SimNode:
         self.reserved_bytes -= self.reservations.pop(owner, 0)
         self.beyond.pop(owner, None)
 
-    def commit(self, file: str, generation: str, content: str, size_bytes: int) -> None:
+    def commit(self, file: str, generation: str, content: str, size_bytes: int, is_part: bool = False) -> None:
         """The owner's reservation must have been freed or shrunk before: bytes are counted once."""
         if (file, generation) in self.replicas:
             return
-        self.replicas[file, generation] = Replica(content, size_bytes)
+        self.replicas[file, generation] = Replica(content, size_bytes, is_part=is_part)
         self.used_bytes += size_bytes
 
     def drop(self, file: str, generation: str) -> bool:

@@ -6,7 +6,7 @@ May know: nodes, origins, links. One rule: each transfer ends in exactly one of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
@@ -17,6 +17,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.sim.clock import Clock
 from stager.sim.faults import ORIGIN_FAULTS, Faults
+from stager.sim.gathers import Gathers, Hop, part_content
 from stager.sim.links import Flow, Links
 from stager.sim.node import Full, SimNode
 from stager.sim.origin import SimOrigin
@@ -35,7 +36,7 @@ class Moving:
     `to_read_back`: it is an upload that has still to be read back at its origin.
     """
 
-    command: cmd.Fetch | cmd.CopyReplica | cmd.Upload
+    command: cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload
     node: SimNode
     origin: SimOrigin | None
     priority: int
@@ -45,6 +46,7 @@ class Moving:
     fault: Fault | None = None
     source: SimNode | None = None
     to_read_back: bool = False
+    hops: list[Hop] = field(default_factory=list)
 
     @property
     def is_incoming(self) -> bool:
@@ -70,6 +72,7 @@ class TransferDesk:
         self.uploaded_bytes = 0
         self.copied_bytes = 0
         self.readback_bytes = 0
+        self._gathers = Gathers(self._start_hop, self._end_gather, self._fail)
         self._queues: dict[str, list[tuple[int, int, str]]] = {}
         self._streams: dict[str, int] = {}
 
@@ -106,15 +109,21 @@ class TransferDesk:
 
     def accept_copy(self, command: cmd.CopyReplica, node: SimNode, source: SimNode) -> None:
         """From node to node, as many at once as are asked for."""
+        moving = self._accept_inside(command, node, source)
+        if moving is not None:
+            self._clock.after(BETWEEN_NODES_S, self._connected, moving)
+
+    def _accept_inside(self, command: cmd.CopyReplica | cmd.Gather, node: SimNode, source: SimNode | None) -> Moving | None:
+        """None: it is under way, was ended, or has no room."""
         told = self.results.get(command.transfer) if self.remembers else None
         if command.transfer in self.open:
-            return
+            return None
         if told is not None:
             self._tell(node, replace(told, at=self._clock.now))
-            return
+            return None
         if node.sound(command.file, command.transfer) is not None:
             self._tell_there(command, node, "")
-            return
+            return None
         moving = Moving(command, node, None, command.priority, self._clock.now, state="connecting", source=source)
         self.open[command.transfer] = moving
         self.begun += 1
@@ -123,10 +132,37 @@ class TransferDesk:
         except Full as full:
             self._overfull(str(full))
             self._fail(moving, Fault(ErrorClass.REFUSED, "no_space_node", str(full), command.lfn))
-            return
-        self._clock.after(BETWEEN_NODES_S, self._connected, moving)
+            return None
+        return moving
 
-    def _tell_there(self, command: cmd.Fetch | cmd.CopyReplica, node: SimNode, token: str) -> None:
+    def accept_gather(self, command: cmd.Gather, node: SimNode, nodes: dict[str, SimNode]) -> None:
+        """Of parts that were asked for before it."""
+        moving = self._accept_inside(command, node, None)
+        if moving is not None:
+            self._clock.after(BETWEEN_NODES_S, self._gather, moving, command, nodes)
+
+    def _gather(self, moving: Moving, command: cmd.Gather, nodes: dict[str, SimNode]) -> None:
+        if moving.state != "connecting":
+            return
+        moving.state = "moving"
+        drawn = self._faults.transfer_fault(self._clock.now, command.transfer)
+        moving.fault = drawn[0] if drawn is not None else None
+        self._gathers.begin(moving, command, nodes, self.open.__contains__)
+
+    def _start_hop(self, hop: Hop) -> Flow:
+        return self._links.start(self._clock.now, way_between(hop.source, hop.moving.node), hop.part.size_bytes, hop)
+
+    def hop_ended(self, hop: Hop) -> None:
+        if hop.moving.state == "moving":
+            self._gathers.passed(hop)
+
+    def _end_gather(self, moving: Moving, content: str, size_bytes: int) -> None:
+        self._end(moving)
+        moving.node.commit(moving.command.file, moving.command.transfer, content, size_bytes)
+        self.copied_bytes += size_bytes
+        self._done(moving, size_bytes, content, "", "")
+
+    def _tell_there(self, command: cmd.Fetch | cmd.Gather | cmd.CopyReplica, node: SimNode, token: str) -> None:
         """Committed by an earlier life of the node."""
         replica = node.replicas[command.file, command.transfer]
         facts = {"size_bytes": replica.size_bytes, "blake3": replica.content, "token": token}
@@ -141,17 +177,21 @@ class TransferDesk:
     def cancel(self, transfer: str) -> None:
         moving = self.open.get(transfer)
         if moving is not None:
-            self._end(moving)
+            self._end_badly(moving)
             self._tell_end(moving, ev.TransferCancelled(at=self._clock.now, node=moving.node.id, transfer=transfer))
 
     def vanish(self, node: SimNode) -> None:
         """The node died: what was under way there never was, what had ended is forgotten."""
         self.results = {transfer: told for transfer, told in self.results.items() if told.node != node.id}
-        for moving in [moving for moving in self.open.values() if moving.node is node]:
+        gone = [moving for moving in self.open.values() if moving.node is node]
+        for moving in gone:
             self.vanished += 1
             self._end(moving)
+        for moving in gone:
+            self._gathers.part_ended(moving.command.transfer, well=False)
         for moving in [moving for moving in self.open.values() if moving.source is node]:
             self._fail(moving, LOST_SOURCE)
+        self._gathers.node_died(node)
 
     def flow_ended(self, moving: Moving) -> None:
         """All its bytes, or as many as it was to have, have passed."""
@@ -247,10 +287,14 @@ class TransferDesk:
         if fault is not None or stored is None:
             self._fail(moving, fault or ORIGIN_FAULTS["origin_unreachable"])
             return
+        is_part = command.stripe is not None
+        size_bytes = command.size_bytes if is_part else stored.size_bytes
+        content = part_content(stored.content) if is_part else stored.content
         self._end(moving)
-        moving.node.commit(command.file, command.transfer, stored.content, stored.size_bytes)
-        self.fetched_bytes += stored.size_bytes
-        self._done(moving, stored.size_bytes, stored.content, stored.token, "")
+        moving.node.commit(command.file, command.transfer, content, size_bytes, is_part)
+        self.fetched_bytes += size_bytes
+        self._done(moving, size_bytes, content, stored.token, "")
+        self._gathers.part_ended(command.transfer, well=True)
 
     def _end_upload(self, moving: Moving, command: cmd.Upload) -> None:
         assert moving.origin is not None
@@ -291,13 +335,22 @@ class TransferDesk:
         self._tell(moving.node, event)
 
     def _fail(self, moving: Moving, fault: Fault) -> None:
-        self._end(moving)
+        if moving.state == "ended":
+            return
+        self._end_badly(moving)
         self._tell_end(moving, ev.TransferFailed(at=self._clock.now, node=moving.node.id, transfer=moving.command.transfer, fault=fault))
+
+    def _end_badly(self, moving: Moving) -> None:
+        """What was to be made of it fails too."""
+        self._end(moving)
+        self._gathers.part_ended(moving.command.transfer, well=False)
 
     def _end(self, moving: Moving) -> None:
         """Frees its reservation, its stream and its share of the links."""
-        if moving.flow is not None:
-            self._links.stop(self._clock.now, moving.flow)
+        for flow in (moving.flow, *(hop.flow for hop in moving.hops)):
+            if flow is not None:
+                self._links.stop(self._clock.now, flow)
+        self._gathers.forget(moving)
         had_stream = moving.state in ("connecting", "moving")
         moving.state = "ended"
         self.open.pop(moving.command.transfer, None)
@@ -313,10 +366,17 @@ def way_of(moving: Moving) -> tuple[str, ...]:
     """The links that its bytes pass."""
     here = moving.node.id
     if moving.source is not None:
-        return (f"disk:{moving.source.id}", f"out:{moving.source.id}", f"in:{here}", f"disk:{here}")
+        return way_between(moving.source, moving.node)
     assert moving.origin is not None
     way, network = ("fetch", "in") if moving.is_incoming else ("upload", "out")
     return (f"{way}:{moving.origin.url}", f"line:{way}:{moving.origin.url}:{here}", f"{network}:{here}", f"disk:{here}")
+
+
+def way_between(source: SimNode, node: SimNode) -> tuple[str, ...]:
+    """What a node has of its own passes its disk once."""
+    if source is node:
+        return (f"disk:{node.id}",)
+    return (f"disk:{source.id}", f"out:{source.id}", f"in:{node.id}", f"disk:{node.id}")
 
 
 def way_back_of(moving: Moving) -> tuple[str, ...]:

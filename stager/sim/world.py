@@ -25,6 +25,7 @@ from stager.sim.clock import Clock
 from stager.sim.doing import DOERS
 from stager.sim.draws import Spread, fraction
 from stager.sim.faults import NO_FAULTS, Faults
+from stager.sim.gathers import Hop
 from stager.sim.links import Links
 from stager.sim.node import SimNode
 from stager.sim.origin import SimOrigin, Stored, external_content
@@ -277,7 +278,7 @@ class SimWorld:
         """All of its state, and nothing of what it said before still counts."""
         self._unheard[node.id].clear()
         replicas = tuple(
-            ev.ReplicaSeen(file, generation, replica.size_bytes, replica.content, replica.quarantined)
+            ev.ReplicaSeen(file, generation, replica.size_bytes, replica.content, replica.quarantined, replica.is_part)
             for (file, generation), replica in node.replicas.items()
         )
         transfers = tuple(transfer for transfer, moving in self.desk.open.items() if moving.node is node)
@@ -289,6 +290,7 @@ class SimWorld:
             can_link=node.can_link,
             replicas=replicas,
             transfers=transfers,
+            can_gather=True,
         )
 
     # Words
@@ -334,7 +336,12 @@ class SimWorld:
             clock.now = at
         if link_at <= clock.now:
             for subject in self.links.take_ended(clock.now):
-                (self.desk if type(subject) is Moving else self.executor).flow_ended(subject)
+                if type(subject) is Moving:
+                    self.desk.flow_ended(subject)
+                elif type(subject) is Hop:
+                    self.desk.hop_ended(subject)
+                else:
+                    self.executor.flow_ended(subject)
         clock.run_due()
         return True
 

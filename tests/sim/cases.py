@@ -251,6 +251,46 @@ def node_faults_case(seed: int) -> Case:
     return nodes_case(seed, broken=True)
 
 
+# A file of the largest size that is drawn then has some twenty stripes.
+LARGE = 80_000
+
+
+def stripes_case(seed: int) -> Case:
+    """Large files that nodes with narrow lines fetch in stripes, however little that brings, with all troubles or none; some runs are
+    drained, stopped, cancelled and resumed.
+    """
+    random = Random(f"stripes/{seed}")
+    case = nodes_case(seed)
+    lines = {"node_fetch_bytes_per_s": random.choice((100.0, 300.0, 700.0)) * LARGE, "node_upload_bytes_per_s": random.choice((None, 4e7))}
+    links = tuple(replace(large(link), **lines) for link in LINKS)
+    topology = replace(case.topology, nodes=tuple(large(node) for node in case.topology.nodes), links=links)
+    workflows = [replace(workflow, files={lfn: large(file) for lfn, file in workflow.files.items()}) for workflow in case.workflows]
+    plans = [striped(plan, len(topology.nodes), random) for plan in plans_for(workflows, topology, case.plans[0].spill_origin)]
+    span = 2.0 * sum(plan.makespan_s for plan in plans) + 1.0
+    faults = drawn_faults(seed, span, ALL_TROUBLES) if random.random() < 0.7 else NO_FAULTS
+    wishes = []
+    for run in range(len(workflows)):
+        if random.random() < 0.3:
+            wishes += [(random.random() * span, run, random.choice(("drain", "stop", "resume", "cancel"))), (2 * span, run, "resume")]
+    resumes = int(span) + 30 if wishes or faults is not NO_FAULTS else 0
+    parts = {"workflows": workflows, "plans": plans, "topology": topology, "faults": faults, "wishes": tuple(sorted(wishes))}
+    return replace(case, resumes_max=resumes, **parts)
+
+
+def large(value: Any) -> Any:
+    """The same file, source, node or link with so many times as many bytes, and as fast for them."""
+    if isinstance(value, File):
+        value = replace(value, sources=tuple(large(source) for source in value.sources))
+    fields = ("size_bytes", "capacity_bytes", "disk_bytes_per_s", "network_bytes_per_s", "fetch_bytes_per_s", "upload_bytes_per_s")
+    return replace(value, **{name: getattr(value, name) * LARGE for name in fields if getattr(value, name, None) is not None})
+
+
+def striped(plan: Plan, nodes: int, random: Random) -> Plan:
+    """Some of its files in so many stripes as somebody might have planned."""
+    chosen = (random.choice((1, 2, nodes, nodes)) for _ in plan.files)
+    return replace(plan, files=tuple(replace(file, stripes=stripes) for file, stripes in zip(plan.files, chosen, strict=True)))
+
+
 def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES, counts: tuple[int, ...] = (1, 1, 2), names: bool = False) -> Case:
     """Everything goes wrong for a while. Somebody resumes a run that ended badly; once nothing goes wrong any more, it succeeds.
 
@@ -327,6 +367,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "names": names_case,
     "nodes": nodes_case,
     "node_faults": node_faults_case,
+    "stripes": stripes_case,
 }
 WISHES = {"drain": ev.RunDrained, "stop": ev.RunStopped, "resume": ev.RunResumed, "cancel": ev.RunCancelled}
 
@@ -380,7 +421,7 @@ def time_bound_s(case: Case) -> float:
     wait for a retry.
     """
     quiet_s = max([case.faults.until_s, *case.starts_s, *(at for at, _, _ in case.wishes)])
-    slowest = min(min(link.fetch_bytes_per_s, link.upload_bytes_per_s) for link in LINKS)
+    slowest = min(min(link.fetch_by(1), link.upload_by(1)) for link in case.topology.links)
     work_s = 0.0
     for number, workflow in enumerate(case.workflows):
         for job in workflow.jobs.values():

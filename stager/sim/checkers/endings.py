@@ -27,6 +27,9 @@ class EndingChecker(QuietChecker):
         if world.executor.open:
             raise Violation(f"attempts never ended: {sorted(world.executor.open)}")
         for node in world.nodes.values():
+            left = [generation for (_, generation), replica in node.replicas.items() if replica.is_part]
+            if left and node.answers:
+                raise Violation(f"node {node.id} still holds parts that nobody gathers: {left}")
             if node.reservations:
                 raise Violation(f"node {node.id} still reserves {node.reservations}")
 

@@ -116,13 +116,13 @@ class EvictionChecker(QuietChecker):
         node = world.nodes[command.node]
         key = (command.file, command.generation)
         sound = node.sound(*key)
-        if sound is None or key in self.lost:
+        if sound is None or sound.is_part or key in self.lost:
             return
         twins = [
             other
             for other in world.nodes.values()
-            for file, generation in other.replicas
-            if file == command.file and generation != command.generation
+            for (file, generation), replica in other.replicas.items()
+            if file == command.file and generation != command.generation and not replica.is_part
         ]
         readers = self.pinned.get((command.node, command.file), {})
         if readers and not twins:

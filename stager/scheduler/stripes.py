@@ -1,0 +1,105 @@
+"""A file in stripes: several nodes fetch a part each over their own lines, and the node whose job reads it gathers the parts while they
+come. Then they are deleted.
+
+May know: the state, planning's formulas. One rule: stripes are a way there and nothing else: parts are no copies of the file, and what
+goes wrong with them ends them all, by a recorded decision, after which the file is fetched whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stager.planning.transport import STRIPE_BYTES, nodes_to_use, part_bytes
+from stager.scheduler import commands as cmd
+from stager.scheduler.sources import FetchPlace
+from stager.scheduler.state import FileEntry, NodeEntry, State, TransferEntry
+from stager.scheduler.turn import Turn
+
+DEMAND = 1
+
+
+def give_stripes(turn: Turn, node: NodeEntry, file: FileEntry, place: FetchPlace, facts: dict[str, object]) -> bool:
+    """False: it is better fetched whole. `facts` are those of its fetch to this node; parts are asked for before what gathers them, so
+    that they are known where they are looked for.
+    """
+    chosen = nodes_for(turn.state, node, file, place, str(facts["run"]))
+    if not chosen:
+        return False
+    gather, parts = turn.new_transfer(), []
+    for index, other in enumerate(chosen):
+        size_bytes = part_bytes(file.size_bytes, index, len(chosen))
+        stripe = cmd.Stripe(index, len(chosen), STRIPE_BYTES, file.size_bytes, gather, node.id)
+        part = cmd.Part(other.id, f"{gather}.{index}", size_bytes)
+        parts.append(part)
+        own = {"node": other.id, "transfer": part.transfer, "size_bytes": size_bytes, "blake3": "", "sha256": "", "stripe": stripe}
+        turn.give(cmd.Fetch, **(facts | own))
+    turn.give(cmd.Gather, node=node.id, transfer=gather, parts=tuple(parts), **facts)
+    return True
+
+
+def nodes_for(state: State, node: NodeEntry, file: FileEntry, place: FetchPlace, run: str) -> Sequence[NodeEntry]:
+    """Those that are to fetch a part each, the least busy first; none where one line is as good, and none after something failed."""
+    planned = state.runs[run].planned.get(place.lfn)
+    if planned is None or planned.stripes < 2 or not node.can_gather or not is_first_try(file):
+        return ()
+    # A file that a job waits for has its room already.
+    beside_bytes = 0 if node.id in file.copies else file.size_bytes
+    ranked = [other for other in state.nodes.values() if other.reachable]
+    ranked.sort(key=lambda other: (other.line_bytes, other is not node, other.id))
+    while ranked:
+        count = nodes_to_use([other.line_bytes for other in ranked], node.line_bytes, file.size_bytes, planned.stripes)
+        share_bytes = part_bytes(file.size_bytes, 0, max(1, count))
+        full = [other for other in ranked[:count] if other.free_bytes - (beside_bytes if other is node else 0) < share_bytes]
+        if not full:
+            return ranked[:count]
+        ranked = [other for other in ranked if other not in full]
+    return ()
+
+
+def is_first_try(file: FileEntry) -> bool:
+    """Of a file that only origins have: not one that we wrote, nor one that was tried in vain."""
+    tries = file.fetch
+    return not (file.whole or file.durable or file.spilled or (tries is not None and (tries.failures or tries.outages)))
+
+
+def give_up_stripes(turn: Turn, gather: str, why: str) -> None:
+    """What was to gather them is called off, and with it the parts; the file is fetched whole."""
+    state = turn.state
+    transfer = state.transfers[gather]
+    turn.give(cmd.GiveUpStripes, file=transfer.file, run=transfer.run, transfer=gather, why=why)
+    turn.give(cmd.CancelTransfer, node=transfer.node, transfer=gather)
+
+
+def give_up_broken(turn: Turn) -> None:
+    """Those that a part of was lost."""
+    broken, turn.state.broken_stripes = turn.state.broken_stripes, {}
+    for gather, why in broken.items():
+        if gather in turn.state.striped:
+            give_up_stripes(turn, gather, why)
+
+
+def give_up_parts_on(turn: Turn, node: NodeEntry, gap: int) -> int:
+    """A job needs the room that parts for other nodes take here. Returns what is still missing."""
+    for part in [part for part in turn.state.parts.values() if part.node == node.id]:
+        if gap > 0 and part.gather in turn.state.striped:
+            gap -= part.size_bytes
+            give_up_stripes(turn, part.gather, f"a job needs the room that its part takes on {node.id}")
+    return gap
+
+
+def call_off_parts(turn: Turn) -> None:
+    """Those that nobody will gather. What cannot be told to a node now is told when it has reported."""
+    state = turn.state
+    loose, state.loose_parts = state.loose_parts, []
+    for part_id in loose:
+        part = state.parts.get(part_id)
+        if part is not None and state.nodes[part.node].reachable:
+            turn.give(cmd.CancelTransfer, node=part.node, transfer=part_id)
+
+
+def hasten(turn: Turn, transfer: TransferEntry) -> None:
+    """A job waits for it, and so for its parts."""
+    turn.give(cmd.Hasten, node=transfer.node, transfer=transfer.id, priority=DEMAND)
+    if transfer.gathers:
+        for part in turn.state.striped[transfer.id].parts.items():
+            turn.give(cmd.Hasten, node=part[0], transfer=part[1], priority=DEMAND)

@@ -1,0 +1,110 @@
+"""Parts of files in the virtual world: what a node makes of those that it and others fetch, while they come.
+
+May know: nodes and links. One rule: a node has the whole when every part has come to its own node and has passed on from there; when one
+part ends in any other way, there is no whole.
+
+A hop follows its part: it is as slow as its own way, and ends no sooner than the part does. What it would wait for its part on the way is
+not taken off the links of the inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stager.model.errors import ErrorClass, Fault
+from stager.scheduler import commands as cmd
+from stager.sim.links import Flow
+from stager.sim.node import Replica, SimNode
+
+if TYPE_CHECKING:
+    from stager.sim.transfers import Moving
+
+LOST_PART = Fault(ErrorClass.TRANSIENT, "connection_lost", "a part of it will not come")
+
+
+@dataclass(slots=True)
+class Hop:
+    """One part on its way from the node that fetches it to the one that gathers."""
+
+    moving: Moving
+    part: cmd.Part
+    source: SimNode
+    flow: Flow | None = None
+    passed: bool = False
+
+
+def part_content(whole: str) -> str:
+    """No job may take a part for the file."""
+    return f"part of {whole}"
+
+
+def whole_content(parts: list[Replica]) -> str | None:
+    """None: they are not parts of the same."""
+    contents = {part.content for part in parts}
+    return contents.pop().removeprefix("part of ") if len(contents) == 1 else None
+
+
+class Gathers:
+    """Those under way. `start` begins a hop's flow, `end` and `fail` are the desk's."""
+
+    def __init__(
+        self, start: Callable[[Hop], Flow], end: Callable[[Moving, str, int], None], fail: Callable[[Moving, Fault], None]
+    ) -> None:
+        self._start, self._end, self._fail = start, end, fail
+        self._by_part: dict[str, Hop] = {}
+
+    def begin(self, moving: Moving, command: cmd.Gather, nodes: dict[str, SimNode], is_coming: Callable[[str], bool]) -> None:
+        """All its hops at once; each part must have come or be under way."""
+        hops = [Hop(moving, part, nodes[part.node]) for part in command.parts]
+        for hop in hops:
+            if not hop.source.up or not (self._there(hop) or is_coming(hop.part.transfer)):
+                self._fail(moving, LOST_PART)
+                return
+        moving.hops = hops
+        for hop in hops:
+            self._by_part[hop.part.transfer] = hop
+            hop.flow = self._start(hop)
+
+    def passed(self, hop: Hop) -> None:
+        hop.flow, hop.passed = None, True
+        if hop.moving.fault is not None:
+            self._fail(hop.moving, hop.moving.fault)
+        else:
+            self._try_end(hop.moving)
+
+    def part_ended(self, transfer: str, well: bool) -> None:
+        """Its fetch is over."""
+        hop = self._by_part.get(transfer)
+        if hop is not None and well:
+            self._try_end(hop.moving)
+        elif hop is not None:
+            self._fail(hop.moving, LOST_PART)
+
+    def node_died(self, node: SimNode) -> None:
+        for hop in [hop for hop in self._by_part.values() if hop.source is node and not hop.passed]:
+            if hop.moving.state != "ended":
+                self._fail(hop.moving, LOST_PART)
+
+    def forget(self, moving: Moving) -> None:
+        for hop in moving.hops:
+            self._by_part.pop(hop.part.transfer, None)
+
+    def _there(self, hop: Hop) -> Replica | None:
+        return hop.source.sound(hop.moving.command.file, hop.part.transfer)
+
+    def _try_end(self, moving: Moving) -> None:
+        parts = [part for hop in moving.hops if hop.passed and (part := self._there(hop)) is not None]
+        if len(parts) < len(moving.hops):
+            if all(hop.passed for hop in moving.hops) and not self._is_coming(moving):
+                self._fail(moving, LOST_PART)
+            return
+        content = whole_content(parts)
+        if content is None:
+            self._fail(moving, Fault(ErrorClass.CORRUPT, "checksum_mismatch", "its parts are of different contents"))
+        else:
+            self._end(moving, content, sum(part.size_bytes for part in parts))
+
+    def _is_coming(self, moving: Moving) -> bool:
+        return any(hop.part.transfer in hop.source.reservations for hop in moving.hops)
