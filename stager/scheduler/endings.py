@@ -60,7 +60,7 @@ def refuse_if_stuck(turn: Turn) -> bool:
     refused.
     """
     state = turn.state
-    if state.attempts or state.transfers or state.parts or state.timers or not state.active:
+    if state.attempts or state.transfers or state.timers or not state.active:
         return False
     for node in state.nodes.values():
         if not node.reachable or node.deleting_bytes or node.cancelling_bytes or node.admitted_waiting:

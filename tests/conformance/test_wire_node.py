@@ -12,8 +12,9 @@ from stager.adapters.ionode import error_of, is_lost
 from stager.adapters.origin_config import resolve
 from stager.model.errors import Corrupt, Fault, InvalidInput, Refused, Transient
 from stager.model.workflow import Origin, OriginKind
+from stager.planning.transport import part_bytes
 from stager.runtime.node_calls import copy_body, transfer_body
-from stager.runtime.wire_events import node_event, node_reported
+from stager.runtime.wire_events import node_event, node_reported, replicas_seen
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from tests.testbed.places import needed_program
@@ -147,6 +148,36 @@ def test_the_bodies_of_transfers_are_the_golden_ones() -> None:
     assert copy_body(copy, 5) == said | {"sources": said["sources"][:1]}
     assert transfer_body(fetch, "lab", 10) == golden("transfer_fetch.request")
     assert transfer_body(upload, "lab", 12) == golden("transfer_upload.request")
+
+
+def test_the_body_of_a_part_is_the_golden_one_and_names_the_size_of_the_whole() -> None:
+    part = cmd.Fetch(
+        id="c-910", at=0.0, cause="e1", node="node0", transfer="t-41", file="f-raw-01", lfn="one", run="r", origin="lab",
+        path="raw/one.fits", size_bytes=25165824, token="m=1763629200000000000;s=104857600", purpose=cmd.Purpose.PREFETCH, priority=10,
+        stripe=cmd.Stripe(1, 4, 8388608, 104857600, "t-40", "node1"),
+    )  # fmt: skip
+    assert transfer_body(part, "lab", 10) == golden("transfer_fetch.stripe.request")
+    held = golden("replica.stripes.response")
+    assert part.size_bytes == part_bytes(104857600, 1, 4, 8388608) == held["size_bytes"]
+    whole = golden("replica.file.response")
+    assert [seen.part for seen in replicas_seen([held, whole])] == [True, False]
+
+
+def test_the_body_of_a_part_is_the_golden_one_and_what_it_made_is_reported_as_a_part() -> None:
+    part = cmd.Fetch(
+        id="c-910", at=0.0, cause="e1", node="node0", transfer="t-41", file="f-raw-01", lfn="one", run="r", origin="lab",
+        path="raw/one.fits", size_bytes=25165824, token="m=1763629200000000000;s=104857600", purpose=cmd.Purpose.PREFETCH, priority=10,
+        stripe=cmd.Stripe(1, 4, 8388608, 104857600, "t-40", "node1"),
+    )  # fmt: skip
+    assert transfer_body(part, "lab", 10) == golden("transfer_fetch.stripe.request")
+    held = golden("replica.stripes.response")
+    assert part.size_bytes == part_bytes(104857600, 1, 4, 8388608) == held["size_bytes"]
+    assert [seen.part for seen in replicas_seen([held, golden("replica.file.response")])] == [True, False]
+
+
+def test_a_real_node_does_not_say_that_it_can_gather_parts() -> None:
+    """So the Machine gives it none, whatever a plan says (tests/sim/test_stripes.py)."""
+    assert not node_reported("node0", golden("node.response"), golden("state.response")).can_gather
 
 
 def test_the_configuration_of_an_s3_origin_has_the_golden_keys() -> None:

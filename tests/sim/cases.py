@@ -263,7 +263,8 @@ def stripes_case(seed: int) -> Case:
     case = nodes_case(seed)
     lines = {"node_fetch_bytes_per_s": random.choice((100.0, 300.0, 700.0)) * LARGE, "node_upload_bytes_per_s": random.choice((None, 4e7))}
     links = tuple(replace(large(link), **lines) for link in LINKS)
-    topology = replace(case.topology, nodes=tuple(large(node) for node in case.topology.nodes), links=links)
+    slow = {"network_bytes_per_s": random.choice((2000.0, 200.0, 20.0)) * LARGE}
+    topology = replace(case.topology, nodes=tuple(replace(large(node), **slow) for node in case.topology.nodes), links=links)
     workflows = [replace(workflow, files={lfn: large(file) for lfn, file in workflow.files.items()}) for workflow in case.workflows]
     plans = [striped(plan, len(topology.nodes), random) for plan in plans_for(workflows, topology, case.plans[0].spill_origin)]
     span = 2.0 * sum(plan.makespan_s for plan in plans) + 1.0
@@ -422,6 +423,7 @@ def time_bound_s(case: Case) -> float:
     """
     quiet_s = max([case.faults.until_s, *case.starts_s, *(at for at, _, _ in case.wishes)])
     slowest = min(min(link.fetch_by(1), link.upload_by(1)) for link in case.topology.links)
+    slowest = min(slowest, *(node.network_bytes_per_s for node in case.topology.nodes))
     work_s = 0.0
     for number, workflow in enumerate(case.workflows):
         for job in workflow.jobs.values():
@@ -437,6 +439,9 @@ def check_replay(world: SimWorld, machine: Machine) -> None:
     applied = Machine(world.policy, world.limits)
     for events, commands in world.journal:
         applied.replay(events, commands)
+    broken = broken_invariants(applied.state)
+    if broken:
+        raise Violation(f"applying the journal leaves: {'; '.join(broken[:5])}")
     for run_id, run in machine.state.runs.items():
         other = applied.state.runs[run_id]
         if (run.outcome, [job.state for job in run.jobs.values()]) != (other.outcome, [job.state for job in other.jobs.values()]):

@@ -25,6 +25,7 @@ SHORT = {
     "names": 150,
     "nodes": 200,
     "node_faults": 200,
+    "stripes": 200,
 }
 PART = 10
 

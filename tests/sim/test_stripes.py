@@ -146,6 +146,33 @@ def test_an_origin_that_fails_ends_the_stripes_and_is_tried_again_as_for_any_fet
     assert stage.made(cmd.RetryTransferAt)
 
 
+def test_what_a_node_could_not_be_told_to_call_off_is_called_off_when_it_is_heard_again() -> None:
+    """node1 is away when node2 dies with its part."""
+    away, dies = lost(19.0, 1, 8, "outage", 11.0).troubles, lost(20.0, 2, 8).troubles
+    stage = Stage(reading(8 * GB), cluster(8), Faults(troubles=(*away, *dies)))
+    stage.play()
+    part = next(part.transfer for part in stage.parts() if part.node == "node1")
+    called_off = [command.at for command in stage.commands if isinstance(command, cmd.CancelTransfer) and command.transfer == part]
+    assert called_off == [pytest.approx(30.0)]
+    assert stage.world.desk.fetched_bytes == 8 * GB
+
+
+def test_parts_are_hastened_with_what_gathers_them() -> None:
+    """Its job waits for another first."""
+    what = reading(8 * GB)
+    files = what.files | {"seed": File("seed", size_bytes=1)}
+    jobs = {
+        "slow": Job("slow", "work", ("work",), outputs=(JobOutput("seed", "seed"),), compute_s=10.0, retries=0),
+        "a": replace(what.jobs["a"], inputs=(*what.jobs["a"].inputs, JobInput("seed", "seed"))),
+    }
+    stage = Stage(replace(what, files=files, jobs=jobs), cluster(8))
+    stage.play()
+    assert {part.purpose for part in stage.parts()} == {cmd.Purpose.PREFETCH}
+    hastened = {command.transfer for command in stage.commands if isinstance(command, cmd.Hasten)}
+    [gather] = [command.transfer for command in stage.commands if isinstance(command, cmd.Gather)]
+    assert hastened == {gather, *(part.transfer for part in stage.parts())}
+
+
 def test_a_job_that_needs_the_room_of_a_part_gets_it() -> None:
     """node1 has room for a part or for the job's output, not for both."""
     what = reading(8 * GB)

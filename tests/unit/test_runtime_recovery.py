@@ -258,6 +258,24 @@ def test_a_spill_is_erased_at_the_origin_of_its_run_in_an_older_journal_too(run:
     assert outstanding.erases == {}
 
 
+def test_what_no_node_can_do_is_answered_at_once_so_that_the_file_is_fetched_whole() -> None:
+    """A journal that another world wrote may ask for it; nothing may wait for it for ever."""
+    outstanding, told = Outstanding(), []
+    facts = {"file": "x1", "lfn": "in", "run": "a-1", "origin": "lab", "path": "in", "size_bytes": 8, "token": "t"}
+    gather = cmd.Gather(
+        id="c1", at=0.0, cause="e1", node="node0", transfer="t1", purpose=cmd.Purpose.DEMAND, priority=1, **facts,
+        parts=(cmd.Part("node1", "t1.0", 8),),
+    )  # fmt: skip
+    outstanding.gave([gather])
+    assert outstanding.twin().transfers == {"t1": gather}
+    book = CredentialBook(lambda origin: {}, lambda origin: False)
+    calls = NodeCalls("node0", Asked(), lambda event, *_: told.append(event), outstanding, book, lambda problem: None)  # type: ignore[arg-type]
+    asyncio.run(calls.put_transfer(gather))
+    assert [(event.transfer, event.fault.code) for event in told] == [("t1", "unsupported")]
+    outstanding.saw(told)
+    assert outstanding.transfers == {}
+
+
 LATER_FIELDS = {"EraseSpill": "run", "GiveUpTransfer": "origin"}
 
 
