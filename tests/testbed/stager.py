@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.testbed.places import PROJECT, ionode_binary
-from tests.testbed.processes import is_alive
+from tests.testbed.processes import HERE, Where, is_alive
 from tests.testbed.waiting import wait_until
 
 END_S = 20.0
@@ -30,12 +30,13 @@ def hear_ctrl_c() -> None:
 
 @dataclass
 class Stager:
-    """`env` is added to a small environment: nothing of the tester's own home or keys gets in."""
+    """`env` is added to a small environment: nothing of the tester's own home or keys gets in. `where`: the host it runs on."""
 
     state_dir: Path
     home: Path
     env: Mapping[str, str] = field(default_factory=dict)
     idle_exit_s: float = 3.0
+    where: Where = HERE
 
     def environment(self) -> dict[str, str]:
         self.home.mkdir(exist_ok=True)
@@ -53,7 +54,7 @@ class Stager:
         return kept | marks | own | dict(self.env)
 
     def start(self, *words: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "stager.cli", *map(str, words)]
+        command = self.where.command([sys.executable, "-m", "stager.cli", *map(str, words)])
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, env=self.environment(), cwd=cwd or self.home, text=True, preexec_fn=hear_ctrl_c, **streams)
 
