@@ -21,16 +21,10 @@ def fetch(world: SimWorld, command: cmd.Fetch) -> None:
         world.desk.accept(command, node, world.origin_of(command.run, command.origin))
 
 
-def copy_replica(world: SimWorld, command: cmd.CopyReplica) -> None:
+def copy_replica(world: SimWorld, command: cmd.CopyReplica | cmd.Gather) -> None:
     node = world.nodes[command.node]
     if node.answers:
-        world.desk.accept_copy(command, node, world.nodes[command.source])
-
-
-def gather(world: SimWorld, command: cmd.Gather) -> None:
-    node = world.nodes[command.node]
-    if node.answers:
-        world.desk.accept_gather(command, node, world.nodes)
+        world.desk.accept_copy(command, node, world.nodes)
 
 
 def upload(world: SimWorld, command: cmd.Upload) -> None:
@@ -111,7 +105,7 @@ def record_only(world: SimWorld, command: Any) -> None:
 
 DOERS = {
     cmd.Fetch: fetch,
-    cmd.Gather: gather,
+    cmd.Gather: copy_replica,
     cmd.GiveUpStripes: record_only,
     cmd.CopyReplica: copy_replica,
     cmd.Hasten: hasten,

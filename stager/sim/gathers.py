@@ -9,13 +9,14 @@ not taken off the links of the inside.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stager.model.errors import ErrorClass, Fault
 from stager.scheduler import commands as cmd
-from stager.sim.links import Flow
+from stager.sim.clock import Clock
+from stager.sim.links import Flow, Links
 from stager.sim.node import Replica, SimNode
 
 if TYPE_CHECKING:
@@ -46,28 +47,37 @@ def whole_content(parts: list[Replica]) -> str | None:
     return contents.pop().removeprefix("part of ") if len(contents) == 1 else None
 
 
-class Gathers:
-    """Those under way. `start` begins a hop's flow, `end` and `fail` are the desk's."""
+def way_between(source: SimNode, node: SimNode) -> tuple[str, ...]:
+    """What a node has of its own passes its disk once."""
+    if source is node:
+        return (f"disk:{node.id}",)
+    return (f"disk:{source.id}", f"out:{source.id}", f"in:{node.id}", f"disk:{node.id}")
 
-    def __init__(
-        self, start: Callable[[Hop], Flow], end: Callable[[Moving, str, int], None], fail: Callable[[Moving, Fault], None]
-    ) -> None:
-        self._start, self._end, self._fail = start, end, fail
+
+class Gathers:
+    """Those under way. `made` and `fail` are the desk's."""
+
+    def __init__(self, clock: Clock, links: Links, made: Callable[[Moving, str, int], None], fail: Callable[[Moving, Fault], None]) -> None:
+        self._clock, self._links, self._made, self._fail = clock, links, made, fail
         self._by_part: dict[str, Hop] = {}
 
-    def begin(self, moving: Moving, command: cmd.Gather, nodes: dict[str, SimNode], is_coming: Callable[[str], bool]) -> None:
-        """All its hops at once; each part must have come or be under way."""
-        hops = [Hop(moving, part, nodes[part.node]) for part in command.parts]
-        for hop in hops:
-            if not hop.source.up or not (self._there(hop) or is_coming(hop.part.transfer)):
-                self._fail(moving, LOST_PART)
-                return
-        moving.hops = hops
-        for hop in hops:
+    def fault_of(self, moving: Moving, under_way: Container[str]) -> Fault | None:
+        """Each part must have come or be under way."""
+        for hop in moving.hops:
+            if not hop.source.up or not (self._there(hop) or hop.part.transfer in under_way):
+                return LOST_PART
+        return None
+
+    def begin(self, moving: Moving) -> None:
+        """All its hops at once."""
+        for hop in moving.hops:
             self._by_part[hop.part.transfer] = hop
-            hop.flow = self._start(hop)
+            hop.flow = self._links.start(self._clock.now, way_between(hop.source, moving.node), hop.part.size_bytes, hop)
 
     def passed(self, hop: Hop) -> None:
+        """All its bytes have."""
+        if hop.moving.state != "moving":
+            return
         hop.flow, hop.passed = None, True
         if hop.moving.fault is not None:
             self._fail(hop.moving, hop.moving.fault)
@@ -104,7 +114,7 @@ class Gathers:
         if content is None:
             self._fail(moving, Fault(ErrorClass.CORRUPT, "checksum_mismatch", "its parts are of different contents"))
         else:
-            self._end(moving, content, sum(part.size_bytes for part in parts))
+            self._made(moving, content, sum(part.size_bytes for part in parts))
 
     def _is_coming(self, moving: Moving) -> bool:
         return any(hop.part.transfer in hop.source.reservations for hop in moving.hops)

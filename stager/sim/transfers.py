@@ -17,7 +17,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.sim.clock import Clock
 from stager.sim.faults import ORIGIN_FAULTS, Faults
-from stager.sim.gathers import Gathers, Hop, part_content
+from stager.sim.gathers import Gathers, Hop, part_content, way_between
 from stager.sim.links import Flow, Links
 from stager.sim.node import Full, SimNode
 from stager.sim.origin import SimOrigin
@@ -72,7 +72,7 @@ class TransferDesk:
         self.uploaded_bytes = 0
         self.copied_bytes = 0
         self.readback_bytes = 0
-        self._gathers = Gathers(self._start_hop, self._end_gather, self._fail)
+        self.gathers = Gathers(clock, links, self._made, self._fail)
         self._queues: dict[str, list[tuple[int, int, str]]] = {}
         self._streams: dict[str, int] = {}
 
@@ -107,24 +107,21 @@ class TransferDesk:
         heappush(self._queues.setdefault(origin.url, []), (command.priority, self.begun, command.transfer))
         self._pump(origin.url)
 
-    def accept_copy(self, command: cmd.CopyReplica, node: SimNode, source: SimNode) -> None:
-        """From node to node, as many at once as are asked for."""
-        moving = self._accept_inside(command, node, source)
-        if moving is not None:
-            self._clock.after(BETWEEN_NODES_S, self._connected, moving)
-
-    def _accept_inside(self, command: cmd.CopyReplica | cmd.Gather, node: SimNode, source: SimNode | None) -> Moving | None:
-        """None: it is under way, was ended, or has no room."""
+    def accept_copy(self, command: cmd.CopyReplica | cmd.Gather, node: SimNode, nodes: dict[str, SimNode]) -> None:
+        """From node to node, as many at once as are asked for; of several at once what is gathered."""
         told = self.results.get(command.transfer) if self.remembers else None
         if command.transfer in self.open:
-            return None
+            return
         if told is not None:
             self._tell(node, replace(told, at=self._clock.now))
-            return None
+            return
         if node.sound(command.file, command.transfer) is not None:
             self._tell_there(command, node, "")
-            return None
+            return
+        source = nodes[command.source] if isinstance(command, cmd.CopyReplica) else None
         moving = Moving(command, node, None, command.priority, self._clock.now, state="connecting", source=source)
+        if isinstance(command, cmd.Gather):
+            moving.hops = [Hop(moving, part, nodes[part.node]) for part in command.parts]
         self.open[command.transfer] = moving
         self.begun += 1
         try:
@@ -132,35 +129,8 @@ class TransferDesk:
         except Full as full:
             self._overfull(str(full))
             self._fail(moving, Fault(ErrorClass.REFUSED, "no_space_node", str(full), command.lfn))
-            return None
-        return moving
-
-    def accept_gather(self, command: cmd.Gather, node: SimNode, nodes: dict[str, SimNode]) -> None:
-        """Of parts that were asked for before it."""
-        moving = self._accept_inside(command, node, None)
-        if moving is not None:
-            self._clock.after(BETWEEN_NODES_S, self._gather, moving, command, nodes)
-
-    def _gather(self, moving: Moving, command: cmd.Gather, nodes: dict[str, SimNode]) -> None:
-        if moving.state != "connecting":
             return
-        moving.state = "moving"
-        drawn = self._faults.transfer_fault(self._clock.now, command.transfer)
-        moving.fault = drawn[0] if drawn is not None else None
-        self._gathers.begin(moving, command, nodes, self.open.__contains__)
-
-    def _start_hop(self, hop: Hop) -> Flow:
-        return self._links.start(self._clock.now, way_between(hop.source, hop.moving.node), hop.part.size_bytes, hop)
-
-    def hop_ended(self, hop: Hop) -> None:
-        if hop.moving.state == "moving":
-            self._gathers.passed(hop)
-
-    def _end_gather(self, moving: Moving, content: str, size_bytes: int) -> None:
-        self._end(moving)
-        moving.node.commit(moving.command.file, moving.command.transfer, content, size_bytes)
-        self.copied_bytes += size_bytes
-        self._done(moving, size_bytes, content, "", "")
+        self._clock.after(BETWEEN_NODES_S, self._connected, moving)
 
     def _tell_there(self, command: cmd.Fetch | cmd.Gather | cmd.CopyReplica, node: SimNode, token: str) -> None:
         """Committed by an earlier life of the node."""
@@ -177,7 +147,8 @@ class TransferDesk:
     def cancel(self, transfer: str) -> None:
         moving = self.open.get(transfer)
         if moving is not None:
-            self._end_badly(moving)
+            self._end(moving)
+            self.gathers.part_ended(transfer, well=False)
             self._tell_end(moving, ev.TransferCancelled(at=self._clock.now, node=moving.node.id, transfer=transfer))
 
     def vanish(self, node: SimNode) -> None:
@@ -188,10 +159,10 @@ class TransferDesk:
             self.vanished += 1
             self._end(moving)
         for moving in gone:
-            self._gathers.part_ended(moving.command.transfer, well=False)
+            self.gathers.part_ended(moving.command.transfer, well=False)
         for moving in [moving for moving in self.open.values() if moving.source is node]:
             self._fail(moving, LOST_SOURCE)
-        self._gathers.node_died(node)
+        self.gathers.node_died(node)
 
     def flow_ended(self, moving: Moving) -> None:
         """All its bytes, or as many as it was to have, have passed."""
@@ -199,10 +170,14 @@ class TransferDesk:
             return
         moving.flow = None
         fault = moving.fault or self._origin_fault(moving)
+        if fault is None and isinstance(moving.command, cmd.CopyReplica):
+            fault = self._source_fault(moving)
         if fault is not None:
             self._fail(moving, fault)
         elif isinstance(moving.command, cmd.CopyReplica):
-            self._end_copy(moving, moving.command)
+            assert moving.source is not None
+            replica = moving.source.replicas[moving.command.file, moving.command.source_generation]
+            self._made(moving, replica.content, replica.size_bytes)
         elif isinstance(moving.command, cmd.Fetch):
             self._end_fetch(moving, moving.command)
         elif moving.to_read_back:
@@ -238,6 +213,9 @@ class TransferDesk:
         size, drawn = moving.command.size_bytes, self._faults.transfer_fault(self._clock.now, moving.command.transfer)
         if drawn is not None:
             moving.fault, size = drawn[0], size * drawn[1]
+        if moving.hops:
+            self.gathers.begin(moving)
+            return
         moving.flow = self._links.start(self._clock.now, way_of(moving), size, moving)
 
     def _origin_fault(self, moving: Moving) -> Fault | None:
@@ -247,6 +225,8 @@ class TransferDesk:
         command = moving.command
         if isinstance(command, cmd.CopyReplica):
             return self._copy_fault(moving, command)
+        if isinstance(command, cmd.Gather):
+            return self.gathers.fault_of(moving, self.open)
         if not isinstance(command, cmd.Fetch):
             return None
         assert moving.origin is not None
@@ -266,17 +246,12 @@ class TransferDesk:
             return Fault(ErrorClass.CORRUPT, "replica_unknown", message, command.lfn)
         return None
 
-    def _end_copy(self, moving: Moving, command: cmd.CopyReplica) -> None:
-        fault = self._source_fault(moving)
-        if fault is not None:
-            self._fail(moving, fault)
-            return
-        assert moving.source is not None
-        replica = moving.source.replicas[command.file, command.source_generation]
+    def _made(self, moving: Moving, content: str, size_bytes: int) -> None:
+        """Of what other nodes have."""
         self._end(moving)
-        moving.node.commit(command.file, command.transfer, replica.content, replica.size_bytes)
-        self.copied_bytes += replica.size_bytes
-        self._done(moving, replica.size_bytes, replica.content, "", "")
+        moving.node.commit(moving.command.file, moving.command.transfer, content, size_bytes)
+        self.copied_bytes += size_bytes
+        self._done(moving, size_bytes, content, "", "")
 
     def _end_fetch(self, moving: Moving, command: cmd.Fetch) -> None:
         fault = self._source_fault(moving)
@@ -294,7 +269,7 @@ class TransferDesk:
         moving.node.commit(command.file, command.transfer, content, size_bytes, is_part)
         self.fetched_bytes += size_bytes
         self._done(moving, size_bytes, content, stored.token, "")
-        self._gathers.part_ended(command.transfer, well=True)
+        self.gathers.part_ended(command.transfer, well=True)
 
     def _end_upload(self, moving: Moving, command: cmd.Upload) -> None:
         assert moving.origin is not None
@@ -337,20 +312,16 @@ class TransferDesk:
     def _fail(self, moving: Moving, fault: Fault) -> None:
         if moving.state == "ended":
             return
-        self._end_badly(moving)
-        self._tell_end(moving, ev.TransferFailed(at=self._clock.now, node=moving.node.id, transfer=moving.command.transfer, fault=fault))
-
-    def _end_badly(self, moving: Moving) -> None:
-        """What was to be made of it fails too."""
         self._end(moving)
-        self._gathers.part_ended(moving.command.transfer, well=False)
+        self.gathers.part_ended(moving.command.transfer, well=False)
+        self._tell_end(moving, ev.TransferFailed(at=self._clock.now, node=moving.node.id, transfer=moving.command.transfer, fault=fault))
 
     def _end(self, moving: Moving) -> None:
         """Frees its reservation, its stream and its share of the links."""
         for flow in (moving.flow, *(hop.flow for hop in moving.hops)):
             if flow is not None:
                 self._links.stop(self._clock.now, flow)
-        self._gathers.forget(moving)
+        self.gathers.forget(moving)
         had_stream = moving.state in ("connecting", "moving")
         moving.state = "ended"
         self.open.pop(moving.command.transfer, None)
@@ -370,13 +341,6 @@ def way_of(moving: Moving) -> tuple[str, ...]:
     assert moving.origin is not None
     way, network = ("fetch", "in") if moving.is_incoming else ("upload", "out")
     return (f"{way}:{moving.origin.url}", f"line:{way}:{moving.origin.url}:{here}", f"{network}:{here}", f"disk:{here}")
-
-
-def way_between(source: SimNode, node: SimNode) -> tuple[str, ...]:
-    """What a node has of its own passes its disk once."""
-    if source is node:
-        return (f"disk:{node.id}",)
-    return (f"disk:{source.id}", f"out:{source.id}", f"in:{node.id}", f"disk:{node.id}")
 
 
 def way_back_of(moving: Moving) -> tuple[str, ...]:

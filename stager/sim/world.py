@@ -339,7 +339,7 @@ class SimWorld:
                 if type(subject) is Moving:
                     self.desk.flow_ended(subject)
                 elif type(subject) is Hop:
-                    self.desk.hop_ended(subject)
+                    self.desk.gathers.passed(subject)
                 else:
                     self.executor.flow_ended(subject)
         clock.run_due()
