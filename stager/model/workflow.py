@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from stager.model.files import File, FileKind
+from stager.model.files import File
 from stager.model.places import place_of_url, user_of_url
 from stager.model.units import parse_size_bytes
 
@@ -214,7 +214,3 @@ def find_cycle(stuck: set[str], parents: dict[str, tuple[str, ...]]) -> list[str
 def bandwidths_of(workflow: Workflow) -> dict[str, float]:
     """By origin that has one."""
     return {name: most for name, origin in workflow.origins.items() if (most := origin.bytes_per_s_max) is not None}
-
-
-def is_directory(workflow: Workflow, lfn: str) -> bool:
-    return workflow.files[lfn].kind is FileKind.DIRECTORY
