@@ -40,7 +40,7 @@ class ComputeNodes:
 @dataclass(frozen=True, slots=True)
 class IoNodes:
     """`on_compute_nodes`: their programs run there, so that they cost nothing of their own and jobs link what they read.
-    `sandbox_bytes`: as a Node's.
+    `sandbox_bytes` and `failures_per_hour`: as a Node's.
     """
 
     nodes: int = 1
@@ -50,6 +50,7 @@ class IoNodes:
     instance: str = DEFAULT_INSTANCE
     on_compute_nodes: bool = False
     sandbox_bytes: int | None = None
+    failures_per_hour: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class Cluster:
                 overhead_s=compute.overhead_s,
                 overhead_measured=compute.overhead_measured,
                 sandbox_bytes=io.sandbox_bytes,
+                failures_per_hour=io.failures_per_hour,
             )
             for number in range(io_nodes)
         )

@@ -20,7 +20,7 @@ DEFAULT_OVERHEAD_S = 0.036
 class Node:
     """One I/O node and the compute slots beside it. `memory_bytes` None: not watched. `overhead_s`: what an attempt takes of its slot
     beside its program (model/overhead.py). `sandbox_bytes`: what all sandboxes there may hold together beyond what was reserved for their
-    outputs; None: not watched.
+    outputs; None: not watched. `failures_per_hour`: how often it is lost with its disk; 0: nobody said.
     """
 
     id: str
@@ -33,6 +33,7 @@ class Node:
     overhead_s: float = 0.0
     overhead_measured: bool = False
     sandbox_bytes: int | None = None
+    failures_per_hour: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ def explain_file(workflow: Workflow, graph: Graph, plan: Plan, topology: Topolog
         lines.append(f"node: {planned.node}, {why_node(placer_of(graph, jobs, lfn))}")
         if len(topology.nodes) > 1:
             lines += replica_lines(planned, len(graph.readers[lfn]), topology)
+            lines += durability_lines(planned, topology)
     lines += end_lines(file, graph, plan, planned)
     return lines
 
@@ -157,6 +158,25 @@ def replica_lines(planned: FilePlan, readers: int, topology: Topology) -> list[s
     pays = replicas_that_pay(readers, len(rates))
     lines.append(f"shared: on {pays} of {len(rates)} nodes its {readers} readers would get {ENOUGH:.0%} of what they would from all")
     return lines
+
+
+def durability_lines(planned: FilePlan, topology: Topology) -> list[str]:
+    """Of an intermediate, where a failure rate was given (planning/durability.py)."""
+    if not planned.remake_s:
+        return []
+    rate = max(node.failures_per_hour for node in topology.nodes)
+    again = (
+        f"a node is lost {rate:g} times an hour, so one copy would cost the run {format_duration(planned.losing_s)} as is to be expected"
+    )
+    again += f" (making it again takes {format_duration(planned.remake_s)})"
+    second = "there is no room for a second copy"
+    if planned.copying_s is not None:
+        second = f"a second copy costs {format_duration(planned.copying_s)}"
+    if planned.must_copy:
+        why = "a job that would have to run again is not declared deterministic, or not idempotent"
+        again = f"it cannot be left to be made again, {why}; {again}"
+    head = f"{planned.safe_copies} copies" if planned.safe_copies > 1 else "1 copy, else made again"
+    return [f"durability: {head}: {again}; {second}"]
 
 
 def copy_words(planned: FilePlan, rate_bytes_per_s: float, clients: int, holders: int) -> str:

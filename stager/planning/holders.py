@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from stager.model.topology import Topology
@@ -60,6 +61,11 @@ class Holders:
         """In the order in which it gets there."""
         since = self._held[file].since_s if file in self._held else {}
         return sorted(since, key=since.__getitem__)
+
+    def second_s(self, file: int) -> float:
+        """From when on two nodes hold it; never, as a rule."""
+        held = self._held.get(file)
+        return held.arrivals_s[1] if held is not None and len(held.arrivals_s) > 1 else inf
 
     def put(self, file: int, node: int, since_s: float) -> None:
         self._held.setdefault(file, Held()).put(node, since_s)

@@ -20,6 +20,7 @@ from stager.model.topology import Topology
 from stager.model.units import format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
+from stager.planning.durability import Kept, kept_files
 from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan, Transport
 from stager.planning.policy import Limits, Policy
 from stager.planning.schedule import Offer, Schedule, predict
@@ -71,6 +72,7 @@ def make_plan(
         if smallest.smallest <= topology.capacity_bytes or not sized.guessed:
             break
     schedule = predict(workflow, shape, chosen.order, topology)
+    kept = kept_files(workflow, shape, schedule, ranks, topology, chosen.peak)
     position = ordering.places(chosen.order)
     slowest = max(topology.nodes, key=lambda node: node.overhead_s)
     tightest = smallest.order[smallest.held.index(smallest.smallest)] if smallest.held else -1
@@ -88,7 +90,7 @@ def make_plan(
         upload_bytes=upload,
         readback_bytes=readback,
         jobs=job_plans(shape, sized, chosen.order, ranks, schedule, topology),
-        files=file_plans(workflow, shape, sized, position, schedule, topology),
+        files=file_plans(workflow, shape, sized, position, schedule, kept, topology),
         notes=(*((IGNORED,) if ignore_profiles else ()), *notes_of(workflow, shape, sized, chosen, topology, guess)),
         tightest_job=shape.jobs[tightest] if tightest >= 0 else "",
         tightest_files=tightest_files(shape, smallest, tightest, spill is not None),
@@ -183,7 +185,7 @@ def other_offer(offer: Offer | None, topology: Topology) -> dict[str, Any]:
 
 
 def file_plans(
-    workflow: Workflow, shape: Shape, sized: Sized, position: list[int], schedule: Schedule, topology: Topology
+    workflow: Workflow, shape: Shape, sized: Sized, position: list[int], schedule: Schedule, kept: list[Kept], topology: Topology
 ) -> tuple[FilePlan, ...]:
     plans = []
     for file in sorted(range(len(shape.files)), key=shape.files.__getitem__):
@@ -206,9 +208,20 @@ def file_plans(
                 nodes=tuple(topology.nodes[node].id for node in schedule.nodes[file]) if len(topology.nodes) > 1 else (),
                 transport=chosen.transport if chosen is not None else Transport.WHOLE,
                 stripes=chosen.stripes if chosen is not None else 1,
+                **kept_plan(kept[file]),
             )
         )
     return tuple(plans)
+
+
+def kept_plan(kept: Kept) -> dict[str, Any]:
+    return {
+        "safe_copies": kept.safe_copies,
+        "losing_s": tidy(kept.losing_s),
+        "copying_s": None if kept.copying_s is None else tidy(kept.copying_s),
+        "remake_s": tidy(kept.remake_s),
+        "must_copy": kept.must,
+    }
 
 
 def wan_bytes(workflow: Workflow, shape: Shape) -> tuple[int, int, int]:

@@ -74,6 +74,10 @@ class FilePlan:
     between likely / `size_spread` and likely * `size_spread` (1: exactly that, None: nobody knows). `nodes`: where jobs will make
     or read it, in the order in which it gets there; empty where there is one node. `stripes`: how many nodes are to fetch a part of it; 1
     of what comes whole, and of what a job makes.
+
+    `safe_copies`: on how many nodes an intermediate is to be. `losing_s` and `copying_s` (None: no room, or no failure rate was given) are
+    the seconds that one copy and two are expected to cost the run, `remake_s` what making it again takes, `must_copy`: that cannot be done
+    (planning/durability.py).
     """
 
     lfn: str
@@ -90,6 +94,11 @@ class FilePlan:
     nodes: tuple[str, ...] = ()
     transport: Transport = Transport.WHOLE
     stripes: int = 1
+    safe_copies: int = 1
+    losing_s: float = 0.0
+    copying_s: float | None = None
+    remake_s: float = 0.0
+    must_copy: bool = False
 
     @property
     def expected_bytes(self) -> int:

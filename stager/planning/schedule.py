@@ -6,7 +6,7 @@ May know: planning's shape and the topology. One rule: what comes out are predic
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stager.model.topology import Topology
@@ -27,7 +27,7 @@ class Offer(NamedTuple):
 @dataclass(slots=True)
 class Schedule:
     """By job index: node index, start and finish, and the best node that was not chosen; by file index: the nodes where it
-    will be, the first first.
+    will be, the first first, and from when on two of them hold it.
     """
 
     node: list[int]
@@ -36,6 +36,7 @@ class Schedule:
     nodes: list[list[int]]
     makespan_s: float
     other: list[Offer | None]
+    second_s: list[float] = field(default_factory=list)
 
 
 def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topology) -> Schedule:
@@ -72,6 +73,7 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
         for file in shape.outputs[job]:
             holders.put(file, index, best.finish_s)
     plan.nodes = [holders.nodes_of(file) for file in range(len(shape.files))]
+    plan.second_s = [holders.second_s(file) for file in range(len(shape.files))]
     plan.makespan_s = max([*plan.finish_s, upload_end(workflow, shape, plan.finish_s, topology)], default=0.0)
     return plan
 

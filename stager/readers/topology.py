@@ -6,6 +6,7 @@ the document names.
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 
 from stager.model.cluster import ANY_ORIGIN, DEFAULT_INSTANCE, Charged, Cluster, ComputeNodes, IoNodes, WanLink
@@ -17,7 +18,7 @@ from stager.readers.native_form import Fields, Form, choice_of
 VERSION = "1"
 TOP = ("stager-topology", "region", "compute", "io", "links")
 COMPUTE = ("nodes", "cores", "memory", "network", "instance", "overhead")
-IO = ("nodes", "capacity", "disk", "network", "instance", "on_compute_nodes", "sandbox")
+IO = ("nodes", "capacity", "disk", "network", "instance", "on_compute_nodes", "sandbox", "failures_per_hour")
 LINK = ("fetch", "upload", "latency", "node_fetch", "node_upload", "direct_fetch", "direct_upload", "egress")
 
 
@@ -77,6 +78,7 @@ def io_of(fields: Fields) -> IoNodes:
         instance=fields.text("instance", DEFAULT_INSTANCE),
         on_compute_nodes=fields.boolean("on_compute_nodes", False),
         sandbox_bytes=fields.size("sandbox"),
+        failures_per_hour=fields.parsed("failures_per_hour", rate_per_hour, 0.0),
     )
 
 
@@ -102,3 +104,13 @@ def room_of(text: str) -> int:
     if size_bytes <= 0:
         raise ValueError(f"{text!r} leaves no room for a cache; write a size, as in '80 GB'")
     return size_bytes
+
+
+def rate_per_hour(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate < inf:
+        raise ValueError(f"{text!r} is not a number of failures per hour; write one of 0 or more, as in '0.01'")
+    return rate

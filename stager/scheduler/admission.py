@@ -206,7 +206,7 @@ def hasten_inputs(turn: Turn, node: NodeEntry, files: list[FileEntry]) -> None:
     for file in files:
         copy = file.copies[node.id]
         transfer = turn.state.transfers.get(copy.generation) if copy.state is CopyState.FETCHING else None
-        if transfer is not None and transfer.purpose is cmd.Purpose.PREFETCH:
+        if transfer is not None and transfer.purpose is not cmd.Purpose.DEMAND:
             hasten(turn, transfer)
 
 
@@ -281,7 +281,7 @@ def fetch_wanted(turn: Turn, node: NodeEntry, file: FileEntry) -> None:
             give_copy(turn, node, file, run, peer, cmd.Purpose.DEMAND, DEMAND)
             return
         if other is not None:
-            if other.purpose is cmd.Purpose.PREFETCH:
+            if other.purpose is not cmd.Purpose.DEMAND:
                 hasten(turn, other)
             return
         if is_for_another(state, file, run) or own_fault(file, run) is not None:

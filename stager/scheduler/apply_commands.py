@@ -74,6 +74,10 @@ def copy_replica(state: State, command: cmd.CopyReplica) -> None:
     take_over(state, file, state.runs[command.run])
     expect(state, file, command)
     file.fetch = file.fetch or Tries()
+    if command.purpose is cmd.Purpose.SPARE:
+        file.spares += 1
+        file.copies[command.node].spare = True
+        state.sparing[command.transfer] = None
     state.nodes[command.source].sending += 1
     size, at = command.size_bytes, command.at
     state.transfers[command.transfer] = TransferEntry(

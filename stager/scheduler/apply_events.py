@@ -21,6 +21,7 @@ from stager.scheduler.books import (
     due_upload,
     inputs_of,
     make_ready_or_wait,
+    may_want_spare,
     move_copy,
     move_job,
     recount_live,
@@ -30,6 +31,7 @@ from stager.scheduler.books import (
     unpin,
 )
 from stager.scheduler.commands import Purpose
+from stager.scheduler.found import adopt_unknown, count_foreign
 from stager.scheduler.peers import offer_for_prefetch, tell_other_nodes
 from stager.scheduler.profiles import adjust_profile, end_early_span
 from stager.scheduler.remade import conflict_of, differs, is_kept
@@ -113,35 +115,6 @@ def transfer_vanished(state: State, transfer_id: str) -> None:
         end_transfer(state, transfer)
 
 
-def adopt_unknown(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen, ...]) -> None:
-    """External contents found on the node are a cache that may serve again; anything else unknown is left to the reactions."""
-    for replica in replicas:
-        file = state.files.get(replica.file)
-        known = file is not None and node.id in file.copies
-        if known or not replica.file.startswith("x") or replica.quarantined or replica.part:
-            continue
-        if file is None:
-            file = state.files[replica.file] = FileEntry(replica.file, replica.file, "", replica.size_bytes)
-        file.blake3 = file.blake3 or replica.blake3
-        add_copy(state, file, node.id, Copy(CopyState.PRESENT, replica.generation, replica.size_bytes))
-        settle(state, file, node.id)
-
-
-def count_foreign(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen, ...]) -> None:
-    """What is on the node and not ours holds space too, until it is deleted: damaged replicas, and those of transfers and attempts that do
-    not count any more.
-    """
-    reported = {(replica.file, replica.generation) for replica in replicas}
-    for file_id, generation in [key for key in node.garbage if key not in reported]:
-        drop_garbage(node, file_id, generation)
-    for replica in replicas:
-        copy = state.files[replica.file].copies.get(node.id) if replica.file in state.files else None
-        ours = copy is not None and copy.generation == replica.generation and copy.state not in (CopyState.WANTED, CopyState.FETCHING)
-        on_its_way = any(replica.generation in known for known in (state.attempts, state.transfers, state.parts))
-        if not ours and not on_its_way:
-            add_garbage(node, replica.file, replica.generation, replica.size_bytes)
-
-
 def transfer_done(state: State, event: ev.TransferDone) -> None:
     transfer = state.transfers.pop(event.transfer, None)
     if transfer is None:
@@ -207,7 +180,8 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
         return
     file = state.files[transfer.file]
     tries = file.fetch if transfer.is_fetch else file.upload
-    if not (transfer.cancelled or transfer.gathers) and tries is not None and transfer.run == file.run:
+    spare = transfer.purpose is Purpose.SPARE
+    if not (transfer.cancelled or transfer.gathers or spare) and tries is not None and transfer.run == file.run:
         note_failure(state, file, tries, transfer, event.fault)
     end_transfer(state, transfer)
     if event.fault.code == UNKNOWN_CODE and transfer.copy is not None:
@@ -251,6 +225,8 @@ def end_transfer(state: State, transfer: TransferEntry) -> None:
         else:
             drop_copy(state, file, transfer.node)
         tell_other_nodes(state, file)
+        if transfer.purpose is Purpose.SPARE and not transfer.cancelled:
+            may_want_spare(state, file)
         return
     state.uploads_live -= 1
     if transfer.purpose is Purpose.SPILL:
@@ -335,6 +311,7 @@ def copy_lost(state: State, file: FileEntry, node_id: str) -> None:
     if node_id in file.copies:
         drop_copy(state, file, node_id)
     state.lost.append((file.id, node_id))
+    may_want_spare(state, file)
 
 
 def withdraw(state: State, run: RunEntry, job: JobEntry) -> None:
@@ -423,6 +400,7 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
         if file.destination is not None and file.durable is None:
             due_upload(state, run, file)
         settle(state, file, job.node)
+        may_want_spare(state, file)
 
 
 def tell_children(state: State, run: RunEntry, job: JobEntry) -> None:

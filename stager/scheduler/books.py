@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from heapq import heappush
 
+from stager.scheduler.commands import Purpose
 from stager.scheduler.peers import offer_for_prefetch
-from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, RunEntry, State, Tries
+from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
 from stager.scheduler.states import ENDED, JOB_TRANSITIONS, CopyState, JobState
 
 IN_FETCHING = (CopyState.WANTED, CopyState.FETCHING, CopyState.CANCELLING)
@@ -76,6 +77,30 @@ def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
     close_if_lost(state, file)
 
 
+def is_spared(state: State, file: FileEntry) -> bool:
+    """Whether the plan wants more than one node to hold it."""
+    planned = None if file.is_external else state.runs[file.run].planned.get(file.lfn)
+    return planned is not None and planned.safe_copies > 1
+
+
+def may_want_spare(state: State, file: FileEntry) -> None:
+    """It was made, or one of those that held it does not any more."""
+    if is_spared(state, file) and (use := state.next_use(file)) != NEVER:
+        heappush(state.to_spare, (use, file.id))
+
+
+def spares_coming(state: State) -> list[TransferEntry]:
+    """Under way, and not called off or hastened for a job."""
+    found = []
+    for transfer_id in list(state.sparing):
+        transfer = state.transfers.get(transfer_id)
+        if transfer is None or transfer.cancelled or transfer.purpose is not Purpose.SPARE:
+            del state.sparing[transfer_id]
+        else:
+            found.append(transfer)
+    return found
+
+
 def end_span(state: State, copy: Copy) -> None:
     """It no longer lies ahead of its use."""
     if copy.span is not None:
@@ -89,7 +114,7 @@ def end_span(state: State, copy: Copy) -> None:
 def pin(state: State, file: FileEntry, node_id: str) -> Copy:
     copy = file.copies[node_id]
     copy.pins += 1
-    copy.prefetched = False
+    copy.prefetched = copy.spare = False
     state.nodes[node_id].prefetching.pop(file.id, None)
     return copy
 
@@ -116,10 +141,16 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
     if use == NEVER and not file.is_external and file.durable is None and not state.owes_upload(file):
         state.useless.append((node_id, file.id, copy.generation))
     elif state.holds_only_copy(file):
+        copy.spare = False
         if not state.owes_upload(file) and not file.spilling:
             heappush(node.spillable, (-use, file.id, copy.generation))
     else:
-        heappush(node.evictable, (-use, file.id, copy.generation))
+        heappush(node.evictable, (-eviction_key(copy, use), file.id, copy.generation))
+
+
+def eviction_key(copy: Copy, next_use: int) -> int:
+    """The greatest goes first: spares before what nobody will read."""
+    return NEVER + 1 if copy.spare else next_use
 
 
 def move_job(state: State, job: JobEntry, new: JobState) -> None:

@@ -14,10 +14,11 @@ from stager.scheduler.record import Record
 
 
 class Purpose(StrEnum):
-    """Why bytes move."""
+    """Why bytes move. SPARE: a second copy, against the loss of a node."""
 
     DEMAND = "demand"
     PREFETCH = "prefetch"
+    SPARE = "spare"
     FINAL = "final"
     SPILL = "spill"
 

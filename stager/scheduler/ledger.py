@@ -15,7 +15,8 @@ from stager.scheduler.states import CopyState, JobState
 
 class Standing(StrEnum):
     """NOT_MADE: its job is not done, or left it out, as it may an optional output. AT_RISK: made, and fewer than k nodes hold it. SAFE: k
-    nodes hold it on disk, verified. WRITTEN: at the origin, its size checked. DURABLE: at the origin, its content verified.
+    nodes hold it on disk, verified; k is the cluster's, or what the plan says of this file where that is more. WRITTEN: at the origin, its
+    size checked. DURABLE: at the origin, its content verified.
 
     RELEASED: an intermediate whose last reader is done.
     """
@@ -52,7 +53,8 @@ def entry_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: int)
     fault = file.upload.fault.message if file.upload is not None and file.upload.fault is not None else ""
     final = file.destination is not None
     held = file.durable
-    where = f"{held.origin}:{held.path}" if held is not None else ", ".join(sorted(file.copies))
+    holders = sorted(node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT)
+    where = f"{held.origin}:{held.path}" if held is not None else ", ".join(holders)
     verified, token = (held.verified, held.token) if held is not None else ("", "")
     return Entry(
         file.lfn, standing_of(state, run, file, copies_for_safe), file.size_bytes, final, where, verified, token, file.blake3, fault
@@ -65,7 +67,7 @@ def standing_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: i
     if run.jobs[file.producer].state is not JobState.DONE or not file.blake3:
         return Standing.NOT_MADE
     held = sum(copy.state is CopyState.PRESENT for copy in file.copies.values()) + (file.spilled is not None)
-    if held >= copies_for_safe:
+    if held >= max(copies_for_safe, run.planned[file.lfn].safe_copies if file.lfn in run.planned else 1):
         return Standing.SAFE
     wanted = state.owes_upload(file) or file.use_at < len(file.uses)
     return Standing.AT_RISK if wanted else Standing.RELEASED

@@ -15,6 +15,7 @@ from stager.scheduler.commands import Command, WakeAt
 from stager.scheduler.endings import end_runs, refuse_if_stuck
 from stager.scheduler.events import Event
 from stager.scheduler.reactions import react, subject_of
+from stager.scheduler.spares import send_spares
 from stager.scheduler.state import State
 from stager.scheduler.stripes import call_off_parts
 from stager.scheduler.turn import Turn
@@ -59,6 +60,7 @@ class Machine:
             send_finals(turn)
             for node in self.state.nodes.values():
                 work_node(turn, node)
+            send_spares(turn)
             ended = bool(self.state.finish_checks) and end_runs(turn)
         call_off_parts(turn)
         tidy_up(turn)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
-from stager.scheduler.books import settle
+from stager.scheduler.books import eviction_key, settle, spares_coming
 from stager.scheduler.state import NEVER, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
 from stager.scheduler.stripes import give_up_parts_on
@@ -23,7 +23,9 @@ def make_room(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[s
     gap = need_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes - node.spilling_bytes
     if gap <= 0 or not node.reachable:
         return False
-    gap = give_up(turn, node, gap, protect, clean_only=True)
+    gap = call_off_spares(turn, node, gap)
+    if gap > 0:
+        gap = give_up(turn, node, gap, protect, clean_only=True)
     if gap > 0:
         gap = call_off_prefetches(turn, node, gap, protect)
     if gap > 0 and turn.state.parts:
@@ -49,8 +51,8 @@ def make_room_ahead(turn: Turn, node: NodeEntry, need_bytes: int) -> bool:
 
 
 def holds_unread(node: NodeEntry) -> bool:
-    """Whether nobody will read the first that may be evicted: as far as known, until the queue is tidied."""
-    return bool(node.evictable) and node.evictable[0][0] == -NEVER
+    """Whether nobody will read the first that may be evicted, or it is a spare: as far as known, until the queue is tidied."""
+    return bool(node.evictable) and node.evictable[0][0] <= -NEVER
 
 
 def give_up(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str], clean_only: bool) -> int:
@@ -97,7 +99,7 @@ def is_current(turn: Turn, node: NodeEntry, entry: tuple[int, str, str]) -> bool
     copy = file.copies.get(node.id)
     if copy is None or copy.generation != generation or copy.state is not CopyState.PRESENT or copy.pins:
         return False
-    return -key == turn.state.next_use(file)
+    return -key == eviction_key(copy, turn.state.next_use(file))
 
 
 def evict_one(turn: Turn, node: NodeEntry, protect: frozenset[str]) -> int:
@@ -126,6 +128,15 @@ def delete(turn: Turn, node: NodeEntry, file: FileEntry, why: str) -> int:
     facts = {"node": node.id, "file": file.id, "generation": copy.generation, "size_bytes": copy.size_bytes}
     turn.give(cmd.DeleteReplica, why=why, **facts)
     return copy.size_bytes
+
+
+def call_off_spares(turn: Turn, node: NodeEntry, gap: int) -> int:
+    """Those on their way to this node, of which there is one as a rule."""
+    for transfer in spares_coming(turn.state):
+        if gap > 0 and transfer.node == node.id and not turn.state.files[transfer.file].copies[node.id].pins:
+            gap -= transfer.size_bytes
+            turn.give(cmd.CancelTransfer, node=node.id, transfer=transfer.id)
+    return gap
 
 
 def call_off_prefetches(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str]) -> int:

@@ -25,7 +25,7 @@ RUN_STRIDE = 1 << 32
 @dataclass(slots=True)
 class Copy:
     """One file on one node. `pins` counts admitted jobs and uploads that need it; `span` is what it adds to the run's space profile while
-    it is ahead of its use.
+    it is ahead of its use. `spare`: it is there against the loss of another node, and nobody has read it.
     """
 
     state: CopyState
@@ -34,6 +34,7 @@ class Copy:
     pins: int = 0
     prefetched: bool = False
     span: tuple[str, int, int] | None = None
+    spare: bool = False
 
 
 @dataclass(slots=True)
@@ -77,6 +78,7 @@ class FileEntry:
 
     `uses` are (order key, run, job) of its readers, sorted; `use_at` skips those that are done. A produced file is remembered by content:
     `blake3` of its first making. `whole`: stripes were given up, so one node is to fetch it, until it was had.
+    `spares`: how many were begun.
     """
 
     id: str
@@ -101,6 +103,7 @@ class FileEntry:
     spilling: str = ""
     live_bytes: int = 0
     whole: bool = False
+    spares: int = 0
 
     @property
     def is_external(self) -> bool:
@@ -161,7 +164,7 @@ class TransferEntry:
     @property
     def is_fetch(self) -> bool:
         """Whether it brings a replica to its node, from wherever."""
-        return self.purpose in (Purpose.DEMAND, Purpose.PREFETCH)
+        return self.purpose in (Purpose.DEMAND, Purpose.PREFETCH, Purpose.SPARE)
 
     @property
     def on_line(self) -> bool:
@@ -324,6 +327,9 @@ class State:
     # By what was to gather them, why: parts of which one was lost. Empty after each event, as is what nobody will gather.
     broken_stripes: dict[str, str] = field(default_factory=dict)
     loose_parts: list[str] = field(default_factory=list)
+    # Intermediates that may want a spare, by their next use; and the transfers of spares. Both may be out of date.
+    to_spare: list[tuple[int, str]] = field(default_factory=list)
+    sparing: dict[str, None] = field(default_factory=dict)
 
     def job(self, run: str, job: str) -> JobEntry:
         return self.runs[run].jobs[job]

@@ -192,6 +192,11 @@ class Executor:
         """Its host forgot it: no result, no outputs."""
         self._end(trying, ev.Outcome.LOST, None)
 
+    def lose_all(self, node: SimNode) -> None:
+        """Of a machine that is gone, with what it remembered of those that had ended."""
+        for trying in [trying for trying in self.open.values() if trying.node is node]:
+            self.lose(trying)
+
     def node_answers(self, node: SimNode) -> None:
         """Those that could not stage out go on."""
         for trying in [trying for trying in self.open.values() if trying.node is node and trying.state == "stranded"]:

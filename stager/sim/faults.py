@@ -29,7 +29,9 @@ ORIGIN_FAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that begins at a time and lasts. `what`: restart, outage, crash, origin, corrupt, kill. `at_share` picks the victim."""
+    """Something that begins at a time and lasts. `at_share` picks the victim. `what`: restart, outage, crash, origin, corrupt,
+    kill, lost.
+    """
 
     at: float
     what: str
@@ -63,6 +65,8 @@ class Faults:
 
 NO_FAULTS = Faults()
 ALL_TROUBLES = ("restart", "outage", "crash", "origin", "corrupt", "kill")
+# With nodes that come back without their disks: what only they held has to be made again.
+WITH_LOSSES = (*ALL_TROUBLES, "lost")
 
 
 def drawn_faults(seed: int, horizon_s: float, kinds: tuple[str, ...] = ALL_TROUBLES) -> Faults:

@@ -32,9 +32,8 @@ class Replica:
 
 @dataclass(slots=True)
 class SimNode:
-    """`up`: the process lives. `heard`: the scheduler can reach it. Reservations are by the id of the transfer or attempt.
-
-    `sandbox_bytes`: what attempts may write `beyond` their reservations, all together; None: nobody watches.
+    """`up`: the process lives. `heard`: the scheduler can reach it. `wiped`: how often it lost its disk. Reservations are by the id of
+    the transfer or attempt. `sandbox_bytes`: what attempts may write `beyond` their reservations, all together; None: nobody watches.
     """
 
     id: str
@@ -45,6 +44,7 @@ class SimNode:
     starts: int = 1
     up: bool = True
     heard: bool = True
+    wiped: int = 0
     used_bytes: int = 0
     reserved_bytes: int = 0
     replicas: dict[tuple[str, str], Replica] = field(default_factory=dict)
@@ -94,6 +94,12 @@ class SimNode:
             return False
         self.used_bytes -= replica.size_bytes
         return True
+
+    def wipe(self) -> None:
+        """Its disk is gone."""
+        self.replicas.clear()
+        self.used_bytes = 0
+        self.wiped += 1
 
     def sound(self, file: str, generation: str) -> Replica | None:
         """A replica that may be read."""

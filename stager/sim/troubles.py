@@ -49,6 +49,35 @@ class Troubles:
             self._damage(node, trouble)
         self._heard_again(node)
 
+    def lost(self, trouble: Trouble) -> None:
+        """The node dies with its disk, and the jobs beside it with it; another machine of its name comes up empty."""
+        node = self._pick_node(trouble)
+        if not node.up:
+            return
+        node.up = False
+        self.world.desk.vanish(node)
+        self.world.unheard(node)
+        if node.heard:
+            self.world.say(None, ev.NodeLost(at=self.world.clock.now, node=node.id))
+        self.world.executor.lose_all(node)
+        self._forget(node)
+        node.wipe()
+        self.world.clock.after(trouble.lasts_s, self._replaced, node)
+
+    def _forget(self, node: SimNode) -> None:
+        """It is gone with what it, and the jobs beside it, would have told a scheduler that is dead now."""
+        world = self.world
+        attempts = {attempt for attempt, command in world.attempts_open.items() if command.node == node.id}
+        for attempt in attempts:
+            world.executor.results.pop(attempt, None)
+        gone = [event for event in world.held if getattr(event, "node", "") == node.id or getattr(event, "attempt", "") in attempts]
+        world.held = [event for event in world.held if event not in gone]
+
+    def _replaced(self, node: SimNode) -> None:
+        node.up = True
+        node.starts += 1
+        self._heard_again(node)
+
     def outage(self, trouble: Trouble) -> None:
         """The node lives and works, but cannot be reached."""
         node = self._pick_node(trouble)

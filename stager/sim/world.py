@@ -117,9 +117,9 @@ class SimWorld:
         self.answers_due = 0
         self._out: list[Any] = []
         self._reports_due = 0
-        self._held: list[Any] = []
+        self.held: list[Any] = []
         self._unheard: dict[str, list[Any]] = {node: [] for node in self.nodes}
-        self._attempts_open: dict[str, cmd.StartAttempt] = {}
+        self.attempts_open: dict[str, cmd.StartAttempt] = {}
         # What a node refused in this batch for want of space; empty when nothing.
         self.overfull = ""
         self.say(None, ev.SchedulerStarted(at=0.0, epoch=self.epoch, version=VERSION))
@@ -229,10 +229,10 @@ class SimWorld:
         self.journal.append((tuple(events), tuple(commands)))
         for event in events:
             if type(event) is ev.AttemptEnded:
-                self._attempts_open.pop(event.attempt, None)
+                self.attempts_open.pop(event.attempt, None)
         for command in commands:
             if type(command) is cmd.StartAttempt:
-                self._attempts_open[command.attempt] = command
+                self.attempts_open[command.attempt] = command
 
     # Life and death of the scheduler
 
@@ -244,7 +244,7 @@ class SimWorld:
         while min(self.clock.next_at(), self.links.next_at()) <= down_until and self._move_on():
             pass
         self.clock.now = max(self.clock.now, down_until)
-        held, self._out, self._held = self._out + self._held, [], []
+        held, self._out, self.held = self._out + self.held, [], []
         self._reports_due = 0
         self.crashed, self.crash_due = False, False
         self.epoch += 1
@@ -253,7 +253,7 @@ class SimWorld:
             DOERS[type(command)](self, command)
         for node in self.nodes.values():
             self.say_state(node)
-        for attempt, command in list(self._attempts_open.items()):
+        for attempt, command in list(self.attempts_open.items()):
             known = self.executor.results.get(attempt)
             if known is not None:
                 self.say(None, replace(known, at=self.clock.now))
@@ -298,7 +298,7 @@ class SimWorld:
     def say(self, node: SimNode | None, event: Any) -> None:
         """To the scheduler: now, or when it lives again, or when the node can be heard again."""
         if self.crashed:
-            self._held.append(event)
+            self.held.append(event)
         elif node is not None and not node.answers:
             self._unheard[node.id].append(event)
         else:

@@ -25,7 +25,7 @@ from stager.scheduler.invariants import broken_invariants
 from stager.scheduler.machine import Machine
 from stager.sim.checkers import all_checkers
 from stager.sim.draws import Spread
-from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, Faults, Trouble, drawn_faults
+from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, Faults, Trouble, drawn_faults
 from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
 
@@ -225,7 +225,7 @@ def several_nodes(seed: int, everything: int, largest: int) -> tuple[Topology, b
     return Topology(tuple(Node(f"node{number}", capacity, cores, **rates) for number in range(count)), LINKS), roomy
 
 
-def nodes_case(seed: int, broken: bool = False) -> Case:
+def nodes_case(seed: int, kinds: tuple[str, ...] = ()) -> Case:
     """One to three runs on several nodes, with all troubles or none. Where each node has room for everything, or there is a place to spill
     to, every run succeeds.
     """
@@ -239,8 +239,8 @@ def nodes_case(seed: int, broken: bool = False) -> Case:
     topology, roomy = several_nodes(seed, everything, enough)
     plans = plans_for(workflows, topology, spill)
     horizon_s = 2.0 * sum(plan.makespan_s for plan in plans) + 1.0
-    faults = drawn_faults(seed, horizon_s, ALL_TROUBLES) if broken else NO_FAULTS
-    resumes = int(horizon_s) + 30 if broken else 0
+    faults = drawn_faults(seed, horizon_s, kinds) if kinds else NO_FAULTS
+    resumes = int(horizon_s) + 30 if kinds else 0
     starts = tuple(random.random() * horizon_s / 4 for _ in workflows)
     must = roomy or spill is not None
     policy = Policy(fan_out_bytes_min=Random(f"fan-out/{seed}").choice((0, 0, Policy().fan_out_bytes_min)))
@@ -248,7 +248,24 @@ def nodes_case(seed: int, broken: bool = False) -> Case:
 
 
 def node_faults_case(seed: int) -> Case:
-    return nodes_case(seed, broken=True)
+    return nodes_case(seed, ALL_TROUBLES)
+
+
+def node_losses_case(seed: int) -> Case:
+    """The same, and now and then a node comes back without its disk, which plans reckon with or not."""
+    random = Random(f"losses/{seed}")
+    case = nodes_case(seed, WITH_LOSSES)
+    nodes = tuple(replace(node, failures_per_hour=random.choice((0.0, 30.0, 600.0))) for node in case.topology.nodes)
+    topology = replace(case.topology, nodes=nodes)
+    workflows = [with_deterministic(workflow, random) for workflow in case.workflows]
+    plans = [make_plan(workflow, topology, spill_origin=plan.spill_origin) for workflow, plan in zip(workflows, case.plans, strict=True)]
+    return replace(case, topology=topology, workflows=workflows, plans=plans)
+
+
+def with_deterministic(workflow: Workflow, random: Random) -> Workflow:
+    share = random.choice((0.0, 0.5, 1.0))
+    jobs = {name: replace(job, deterministic=random.random() < share) for name, job in workflow.jobs.items()}
+    return replace(workflow, jobs=jobs)
 
 
 # A file of the largest size that is drawn then has some twenty stripes.
@@ -369,6 +386,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "nodes": nodes_case,
     "node_faults": node_faults_case,
     "stripes": stripes_case,
+    "node_losses": node_losses_case,
 }
 WISHES = {"drain": ev.RunDrained, "stop": ev.RunStopped, "resume": ev.RunResumed, "cancel": ev.RunCancelled}
 

@@ -26,6 +26,7 @@ SHORT = {
     "nodes": 200,
     "node_faults": 200,
     "stripes": 200,
+    "node_losses": 200,
 }
 PART = 10
 

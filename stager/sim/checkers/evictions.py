@@ -35,6 +35,7 @@ class EvictionChecker(QuietChecker):
         self.void: set[str] = set()
         self.running: set[tuple[str, str]] = set()
         self.resumed_now: set[str] = set()
+        self.wiped: dict[str, int] = {}
         # By what was decided: a scheduler that dies has recorded the end of a run, and what goes for it, before either was done.
         self.ended: dict[str, cmd.RunOutcome] = {}
 
@@ -60,6 +61,7 @@ class EvictionChecker(QuietChecker):
             elif isinstance(event, ev.ReplicaCorrupt):
                 self._lose(event.node, event.file, event.generation)
             elif isinstance(event, ev.NodeReported):
+                self._empty(world, event.node)
                 for seen in event.replicas:
                     if seen.quarantined:
                         self._lose(event.node, seen.file, seen.generation)
@@ -107,6 +109,15 @@ class EvictionChecker(QuietChecker):
         for run, job in list(self.pinned.get((node, file), {})):
             if (run, job) not in self.running:
                 self._unpin(run, job)
+
+    def _empty(self, world: SimWorld, node: str) -> None:
+        """It came back without its disk: who was admitted there and has not begun is so no more."""
+        if world.nodes[node].wiped == self.wiped.get(node, 0):
+            return
+        self.wiped[node] = world.nodes[node].wiped
+        for key in [key for (where, _), readers in self.pinned.items() if where == node for key in readers]:
+            if key not in self.running:
+                self._unpin(*key)
 
     def _unpin(self, run: str, job: str) -> None:
         for readers in self.pinned.values():

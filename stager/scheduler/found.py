@@ -1,0 +1,40 @@
+"""What a node reports that the books do not know: external contents that may serve again, and replicas that nobody counts.
+
+May know: the state. One rule: what is on a node holds space there, whoever it belongs to, until the node has deleted it.
+"""
+
+from __future__ import annotations
+
+from stager.scheduler import events as ev
+from stager.scheduler.books import add_copy, add_garbage, drop_garbage, settle
+from stager.scheduler.state import Copy, FileEntry, NodeEntry, State
+from stager.scheduler.states import CopyState
+
+
+def adopt_unknown(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen, ...]) -> None:
+    """External contents found on the node are a cache that may serve again; anything else unknown is left to the reactions."""
+    for replica in replicas:
+        file = state.files.get(replica.file)
+        known = file is not None and node.id in file.copies
+        if known or not replica.file.startswith("x") or replica.quarantined or replica.part:
+            continue
+        if file is None:
+            file = state.files[replica.file] = FileEntry(replica.file, replica.file, "", replica.size_bytes)
+        file.blake3 = file.blake3 or replica.blake3
+        add_copy(state, file, node.id, Copy(CopyState.PRESENT, replica.generation, replica.size_bytes))
+        settle(state, file, node.id)
+
+
+def count_foreign(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen, ...]) -> None:
+    """What is on the node and not ours holds space too, until it is deleted: damaged replicas, and those of transfers and attempts that do
+    not count any more.
+    """
+    reported = {(replica.file, replica.generation) for replica in replicas}
+    for file_id, generation in [key for key in node.garbage if key not in reported]:
+        drop_garbage(node, file_id, generation)
+    for replica in replicas:
+        copy = state.files[replica.file].copies.get(node.id) if replica.file in state.files else None
+        ours = copy is not None and copy.generation == replica.generation and copy.state not in (CopyState.WANTED, CopyState.FETCHING)
+        on_its_way = any(replica.generation in known for known in (state.attempts, state.transfers, state.parts))
+        if not ours and not on_its_way:
+            add_garbage(node, replica.file, replica.generation, replica.size_bytes)

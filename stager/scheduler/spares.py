@@ -1,0 +1,80 @@
+"""Spares: second copies of intermediates whose plan says that one is not enough (planning/durability.py).
+
+May know: the state. One rule: a spare takes room and lines that nobody wants now, is the first to go when somebody does, and never keeps
+a job waiting.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from stager.scheduler import commands as cmd
+from stager.scheduler.admission import LAST_PRIORITY, give_copy
+from stager.scheduler.books import footprints_of, is_spared, spares_coming
+from stager.scheduler.peers import peer_for
+from stager.scheduler.state import NEVER, FileEntry, NodeEntry, State
+from stager.scheduler.states import CopyState
+from stager.scheduler.turn import Turn
+
+# Those needed next; one that has no place now stands in the way of no other, and none is looked at by thousands at every step.
+LOOKS_MAX = 8
+# Of one file, in all its life: what fails or is called off again and again is not worth more of the network.
+SPARES_MAX = 3
+
+
+def send_spares(turn: Turn) -> None:
+    state = turn.state
+    if not state.to_spare and not state.sparing:
+        return
+    call_off_unwanted(turn)
+    kept = []
+    for _ in range(min(LOOKS_MAX, len(state.to_spare))):
+        entry = heappop(state.to_spare)
+        file = state.files[entry[1]]
+        if is_due(state, file) and not send_spare(turn, file):
+            kept.append(entry)
+    for entry in kept:
+        heappush(state.to_spare, entry)
+
+
+def call_off_unwanted(turn: Turn) -> None:
+    """On their way to nobody: the last reader is done."""
+    state = turn.state
+    for transfer in spares_coming(state):
+        if state.next_use(state.files[transfer.file]) == NEVER:
+            turn.give(cmd.CancelTransfer, node=transfer.node, transfer=transfer.id)
+
+
+def is_due(state: State, file: FileEntry) -> bool:
+    """Somebody will read it, and fewer nodes than planned hold it or are getting it."""
+    run = state.runs.get(file.run)
+    if run is None or not run.may_start or not is_spared(state, file) or file.spares >= SPARES_MAX or state.next_use(file) == NEVER:
+        return False
+    if file.spilled is not None or file.durable is not None:
+        return False
+    held = sum(copy.state in (CopyState.PRESENT, CopyState.FETCHING) for copy in file.copies.values())
+    return held < run.planned[file.lfn].safe_copies
+
+
+def send_spare(turn: Turn, file: FileEntry) -> bool:
+    """False: no node has room to spare, or the one that holds it is busy with what somebody waits for."""
+    state = turn.state
+    source = peer_for(state, file, "")
+    node = roomiest(state, file)
+    if not source or node is None or state.nodes[source].sending:
+        return False
+    give_copy(turn, node, file, file.run, source, cmd.Purpose.SPARE, LAST_PRIORITY)
+    return True
+
+
+def roomiest(state: State, file: FileEntry) -> NodeEntry | None:
+    """The node with most room that has it not, no other spare on its way, and room for the next jobs beside it."""
+    run = state.runs[file.run]
+    taken = {transfer.node for transfer in spares_coming(state)}
+    beside = sum(footprints_of(state, run)[run.head : run.head + state.limits.cores])
+    able = [
+        node
+        for node in state.nodes.values()
+        if node.reachable and node.id not in file.copies and node.id not in taken and node.free_bytes >= file.size_bytes + beside
+    ]
+    return min(able, key=lambda node: (-node.free_bytes, node.id), default=None)
