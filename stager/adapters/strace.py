@@ -6,6 +6,7 @@ guessed: the file it is about is marked, and where it may be about any file, all
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,12 +14,14 @@ from dataclasses import dataclass, field
 # What opens, moves, shares or uses the position in a file. A leading ? lets strace pass over what a machine does not have.
 CALLS = (
     "execve execveat open openat openat2 creat read pread64 readv preadv preadv2 write writev lseek dup dup2 "
-    "dup3 fcntl clone clone3 fork vfork mmap sendfile copy_file_range splice ioctl io_uring_setup io_setup"
+    "dup3 fcntl clone clone3 fork vfork mmap sendfile copy_file_range splice ioctl io_uring_setup io_setup "
+    "rename renameat renameat2 link linkat"
 ).split()
 ASYNCHRONOUS = frozenset({"io_uring_setup", "io_setup"})
 FORKS = frozenset({"clone", "clone3", "fork", "vfork"})
 OPENS = frozenset({"open", "openat", "openat2", "creat"})
 COPIES = frozenset({"sendfile", "copy_file_range", "splice"})
+RENAMES = frozenset({"rename", "renameat", "renameat2", "link", "linkat"})
 
 LINE = re.compile(r"(\d+) +(.*)")
 CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+|0x[0-9a-f]+)(?:<([^<>]*)>(?:\(deleted\))?)?(?: .*)?")
@@ -27,7 +30,7 @@ DESCRIPTOR = re.compile(r"(\d+)<([^<>]*)>")
 OWN_PID = re.compile(r"/\* (\d+) in strace's PID NS \*/")
 ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|(.))")
 LETTERS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"v": b"\v", b"f": b"\f"}
-PROGRAM = re.compile(r'"((?:[^"\\]|\\.)*)"')
+QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 OFFSETS = re.compile(r"NULL|\[(\d+)\](?: => \[\d+\])?")
 
 
@@ -82,13 +85,14 @@ Descriptors = dict[int, OpenFile]
 
 class Trace:
     """Feed it all lines, then look at `files`: each that was opened or used, by path. `executed`: programs as they were named; the kernel
-    maps them.
+    maps them. `renamed`: last parts of names that were given to other files, or taken from them.
     """
 
     def __init__(self) -> None:
         self.files: dict[str, FileTrace] = {}
         self.asynchronous = False
         self.executed: list[str] = []
+        self.renamed: set[str] = set()
         self.tables: dict[int, Descriptors] = {}
         self.begun: dict[int, str] = {}
         self.unknown: dict[int, list[str]] = {}
@@ -149,7 +153,10 @@ class Trace:
             self.asynchronous = True
         elif name in ("execve", "execveat"):
             self.tables[pid] = dict(table)
-            self.executed += [unescaped(found[1]) for found in PROGRAM.finditer(arguments.partition("[")[0])]
+            self.executed += [unescaped(found[1]) for found in QUOTED.finditer(arguments.partition("[")[0])]
+        elif name in RENAMES:
+            # Relative to a directory that is not known here: by their last names.
+            self.renamed |= {posixpath.basename(unescaped(found[1])) for found in QUOTED.finditer(arguments)}
         elif name in OPENS and opened is not None:
             table[int(result)] = OpenFile(self._of(unescaped(opened)).path)
         elif name in COPIES:

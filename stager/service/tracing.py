@@ -117,7 +117,7 @@ def traced_files(trace: Trace, job: Job, state_dir: Path, sizes: Mapping[str, in
     found = []
     for lfn, path in {entry.lfn: entry.path for entry in job.inputs}.items():
         parts = [file for name, file in inside.items() if name == path or name.startswith(f"{path}/")]
-        why = why_unknown(trace, parts, any(name == path or name.startswith(f"{path}/") for name in executed))
+        why = why_unknown(trace, path, parts, any(name == path or name.startswith(f"{path}/") for name in executed))
         seen = (
             [None] * 3
             if why
@@ -127,13 +127,15 @@ def traced_files(trace: Trace, job: Job, state_dir: Path, sizes: Mapping[str, in
     return found
 
 
-def why_unknown(trace: Trace, parts: Sequence[FileTrace], executed: bool) -> str:
+def why_unknown(trace: Trace, path: str, parts: Sequence[FileTrace], executed: bool) -> str:
     if any(part.mapped for part in parts):
         return "mapped into memory (mmap)"
     if executed:
         return "executed: the kernel maps it"
     if trace.asynchronous:
         return "the job reads asynchronously (io_uring or aio)"
+    if not trace.renamed.isdisjoint(path.split("/")):
+        return "renamed, linked or replaced"
     return "" if all(part.followed for part in parts) else "read through a descriptor from elsewhere, or cloned"
 
 

@@ -105,6 +105,27 @@ def test_inputs_are_found_in_the_sandbox_by_their_paths_and_directories_as_a_who
     assert files["seen"] == TracedFile("seen", "seen", None, True, 0, 0, 0), "opened, and not read"
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        'rename("a", "b") = 0',
+        'renameat2(AT_FDCWD<@>, "a", AT_FDCWD<@>, "b", RENAME_NOREPLACE) = 0',
+        'linkat(AT_FDCWD<@>, "a", AT_FDCWD<@>, "b", 0) = 0',
+        'rename("tmp.1", "a") = 0',
+    ],
+)
+def test_what_was_given_another_name_or_content_is_unknown(tmp_path: Path, call: str) -> None:
+    source = workflow_of([external("a", 10), external("c", 10)], [job("look", "a c")])
+    reads = [
+        'openat(AT_FDCWD<@>, "b", O_RDONLY) = 3<@/b>',
+        'read(3<@/b>, ""..., 5) = 5',
+        'rename("c", "d") = -1 EBUSY (Device or resource busy)',
+    ]
+    renamed, other = traced_files(lines(tmp_path, call, *reads), source.jobs["look"], tmp_path, {})
+    assert renamed.touched_bytes is None and renamed.why_unknown == "renamed, linked or replaced"
+    assert (other.touched_bytes, other.why_unknown) == (0, ""), "that was tried, and refused"
+
+
 def test_asynchronous_reads_make_all_unknown(tmp_path: Path) -> None:
     trace = lines(tmp_path, 'openat(AT_FDCWD<@>, "a", O_RDONLY) = 3<@/a>', 'read(3<@/a>, ""..., 5) = 5', "io_uring_setup(8, {flags=0}) = 4")
     (found,) = traced_files(trace, workflow_of([external("a", 10)], [job("look", "a")]).jobs["look"], tmp_path, {"a": 10})
