@@ -27,6 +27,7 @@ from stager.sim.draws import Spread
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 from tests.model.test_estimate import CHAIN, SQUEEZED, topology, workflow
+from tests.sim.cases import KINDS, world_of
 
 PRICES = prices_for(packaged_prices(), "m6i.xlarge", "m6i.xlarge")
 
@@ -68,6 +69,18 @@ def test_no_rival_is_asked_to_fetch_what_was_there_or_came_for_another_run(secon
     assert (summary.fetched_bytes, summary.hit_rate) == (0, 1.0)
     assert (past.belady_hit_rate, past.best_hit_rate) == (1.0, 1.0)
     assert history_of(batches, "w-1").best_hit_rate == pytest.approx(1500 / 2500), "who fetched it missed it"
+
+
+@pytest.mark.parametrize("seed", range(1, 26))
+def test_no_run_hits_more_than_the_bound_says_whatever_other_runs_fetch(seed: int) -> None:
+    world = world_of(KINDS["runs"](seed))
+    machine = simulate(world)
+    batches = [Batch(seq, "sim", events, commands) for seq, (events, commands) in enumerate(world.journal, 1)]
+    for run, entry in machine.state.runs.items():
+        summary, past = run_summary(machine.state, entry, Tally()), history_of(batches, run)
+        if summary.hit_rate is not None:
+            assert past.best_hit_rate is not None and past.belady_hit_rate is not None
+            assert max(summary.hit_rate, past.belady_hit_rate) <= past.best_hit_rate + 1e-9, run
 
 
 def test_what_a_node_tells_of_that_no_journal_knows_was_there() -> None:
