@@ -93,7 +93,10 @@ class Reading:
 
     def size(self, name: str, owner: dict[str, Any], where: str) -> None:
         """Records that differ happen in the flat format, where each task repeats the size; the larger one needs the space."""
-        size_bytes = int(self.number(owner, "sizeInBytes", where) or 0)
+        found = self.number(owner, "sizeInBytes", where)
+        if found is None:
+            return
+        size_bytes = int(found)
         known = self.sizes.setdefault(name, size_bytes)
         if known != size_bytes:
             self.differing.add(name)
