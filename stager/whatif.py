@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
 from stager.estimate import Report, estimate
@@ -21,7 +21,7 @@ from stager.planning.make_plan import beside_bytes, check_capacity, make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
 from stager.scheduler.commands import RunOutcome
-from stager.sim.faults import NO_FAULTS, drawn_faults
+from stager.sim.faults import NO_FAULTS, Faults, drawn_faults, drawn_losses
 from stager.sim.transfers import STREAMS_PER_ORIGIN
 
 # Failures are drawn over this many times as long as the plan expects to take. Whoever looks after the run tells it to go on so many times.
@@ -92,7 +92,7 @@ class Subject:
             check_capacity(plan)
         except Refused as refused:
             return Answer(RunOutcome.REFUSED, refused.fault())
-        faults = NO_FAULTS if question.failures is None else drawn_faults(question.failures, FAILURES_OVER * truth.makespan_s)
+        faults = NO_FAULTS if question.failures is None else faults_of(question.failures, topology, FAILURES_OVER * truth.makespan_s)
         resumes_max = 0 if question.failures is None else RESUMES_MAX
         report = estimate(
             self.workflow, topology, policy=policy, limits=limits, plan=plan, faults=faults, resumes_max=resumes_max, truth=truth
@@ -106,6 +106,13 @@ class Subject:
             judged=judge(self.workflow, topology, report) if succeeded else None,
             **{name: getattr(report, name) for name in TAKEN_OVER},
         )
+
+
+def faults_of(seed: int, topology: Topology, horizon_s: float) -> Faults:
+    """What goes wrong of itself, and nodes that are lost as often as the topology says."""
+    faults = drawn_faults(seed, horizon_s)
+    losses = drawn_losses(seed, [node.failures_per_hour for node in topology.nodes], horizon_s)
+    return replace(faults, troubles=tuple(sorted((*faults.troubles, *losses), key=lambda trouble: (trouble.at, trouble.what))))
 
 
 TAKEN_OVER = [name for name in Answer.__dataclass_fields__ if hasattr(Report, name) and name not in ("outcome", "fault")]

@@ -97,10 +97,11 @@ class Choice:
     overhead: float = DEFAULT_OVERHEAD_S
     policy: tuple[str, Policy] = ("default", Policy())
     failures: int | None = None
+    failures_per_hour: float = 0.0
 
 
 def many(name: str, kind: click.ParamType, text: str) -> Any:
-    return click.option(f"--{name}", name, type=kind, multiple=True, help=text)
+    return click.option(f"--{name.replace('_', '-')}", name, type=kind, multiple=True, help=text)
 
 
 @click.command(
@@ -122,6 +123,7 @@ Example:
 @many("overhead", Duration(), "what an attempt takes beside its program; default: as measured here, else what was measured elsewhere")
 @many("policy", PolicyChoice(), "'default', or knobs as in 'lookahead=off,fetches_ahead_max=8'")
 @many("failures", click.INT, "a seed: nodes, origins, transfers, jobs and the scheduler fail as drawn from it; default: nothing fails")
+@many("failures_per_hour", click.FloatRange(0.0, 3600.0), "how often each node is lost with its disk: plans reckon with it; default: 0")
 @click.option("--processes", type=click.IntRange(1), help="how many to use for several rows; default: one per core that may be used")
 @output_origin_option
 @spill_option
@@ -169,7 +171,12 @@ def topology_of(workflow: Workflow, choice: Choice) -> Topology:
     """All origins are reached alike."""
     nodes = tuple(
         Node(
-            f"node{number}", choice.capacity, choice.cores, disk_bytes_per_s=choice.disk, network_bytes_per_s=choice.network or choice.disk
+            f"node{number}",
+            choice.capacity,
+            choice.cores,
+            disk_bytes_per_s=choice.disk,
+            network_bytes_per_s=choice.network or choice.disk,
+            failures_per_hour=choice.failures_per_hour,
         )
         for number in range(choice.nodes)
     )
@@ -189,6 +196,7 @@ def words_of(choice: Choice) -> dict[str, str]:
         "network": f"{format_size(choice.network or choice.disk)}/s",
         "policy": choice.policy[0],
         "failures": "none" if choice.failures is None else str(choice.failures),
+        "failures_per_hour": f"{choice.failures_per_hour:g}",
     }
 
 
@@ -204,6 +212,7 @@ def json_of(choice: Choice) -> dict[str, Any]:
         "network_bytes_per_s": choice.network or choice.disk,
         "policy": choice.policy[0],
         "failures": choice.failures,
+        "failures_per_hour": choice.failures_per_hour,
     }
 
 

@@ -10,15 +10,19 @@ until it is there again:
     late(t)     = mean of max(0, d - slack + u) for u from 0 to t   what the run ends later: `slack` is how late the file could have been
                                                             made, and the later it is lost the less is left of that
     cost        = lost * (late + d * cores / all cores)     and what the slots could have done meanwhile
-    copying     = bytes / rate / (1 - bytes / room)         the copy has two networks to itself for so long, and may have to go again
-                                                            for want of room before it was of use: never worth it where there is none
+    copying     = bytes / rate / nodes / (1 - bytes / room)   what the networks could have carried meanwhile; and it may have to go for
+                                                            want of room before it was of use: never worth it where there is none
 
-d is the producer's own time behind the slowest of its inputs that are gone by then: external and final ones are fetched, intermediates
-that were released, or lie on the same node only, are made again before it.
+d is the producer's own time, and its wait for a core, behind the slowest of its inputs that are gone by then: external and final ones are
+fetched, intermediates that were released, or lie on the same node only, are made again before it. Where all k cores of a node
+are taken by jobs of c seconds, the first is free after the least of k times that are all alike likely between 0 and c:
+
+    wait        = busy ^ k * (sum of c^2 / sum of c) / (k + 1)   `busy`: the share of the time for which a core is taken
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf
 
@@ -65,11 +69,19 @@ def late_s(needed_s: float, remake_s: float, slack_s: float) -> float:
     return last * last / (2 * needed_s) if last > 0 else 0.0
 
 
-def copying_s(size_bytes: float, bytes_per_s: float, room_bytes: float) -> float:
+def wait_s(jobs_s: Sequence[float], cores: int, span_s: float) -> float:
+    """Seconds until a core of a node is free on which jobs of these lengths run within this time."""
+    work_s = sum(jobs_s)
+    if work_s <= 0 or span_s <= 0:
+        return 0.0
+    return min(1.0, work_s / (cores * span_s)) ** cores * sum(job_s * job_s for job_s in jobs_s) / work_s / (cores + 1)
+
+
+def copying_s(size_bytes: float, bytes_per_s: float, nodes: int, room_bytes: float) -> float:
     """Seconds that a second copy costs; `room_bytes`: what is left beside all that is live. Infinite where it does not fit."""
     if size_bytes >= room_bytes:
         return inf if size_bytes or room_bytes < 0 else 0.0
-    return size_bytes / bytes_per_s / (1.0 - size_bytes / room_bytes)
+    return size_bytes / bytes_per_s / nodes / (1.0 - size_bytes / room_bytes)
 
 
 def kept_files(workflow: Workflow, shape: Shape, schedule: Schedule, ranks: list[float], topology: Topology, peak_bytes: int) -> list[Kept]:
@@ -93,7 +105,7 @@ def kept_files(workflow: Workflow, shape: Shape, schedule: Schedule, ranks: list
             slack = min(schedule.makespan_s - ranks[reader] for reader in readers) - schedule.finish_s[job]
             share = min(shape.cores[job], node.cores) / cores
             losing = losing_s(node.failures_per_hour, max(0.0, needed), remake, max(0.0, slack), share)
-            copying = copying_s(shape.likely[file], network, room)
+            copying = copying_s(shape.likely[file], network, len(topology.nodes), room)
             pays = copying < inf and needed > 0 and (not sure or losing > copying)
             kept[file] = Kept(REPLICATED if pays else 1, losing, copying if copying < inf else None, remake, not sure)
     return kept
@@ -106,7 +118,11 @@ class Again:
         self.shape, self.schedule, self.network = shape, schedule, network_bytes_per_s
         self.last_use_s = [max((schedule.finish_s[reader] for reader in readers), default=0.0) for readers in shape.readers]
         self._jobs = [workflow.jobs[job] for job in shape.jobs]
-        self._overhead_s = [topology.nodes[node].overhead_s for node in schedule.node]
+        jobs_s: list[list[float]] = [[] for _ in topology.nodes]
+        for job, node in enumerate(schedule.node):
+            jobs_s[node].append(schedule.finish_s[job] - schedule.start_s[job])
+        waits_s = [wait_s(jobs_s[at], node.cores, schedule.makespan_s) for at, node in enumerate(topology.nodes)]
+        self._beside_s = [topology.nodes[node].overhead_s + waits_s[node] for node in schedule.node]
         self._by_file: dict[int, tuple[float, bool]] = {}
         self._fetch_rate = list(shape.fetch_rate)
         for file, lfn in enumerate(shape.files):
@@ -116,7 +132,7 @@ class Again:
 
     def remake(self, job: int, file: int, kept: list[Kept]) -> tuple[float, bool]:
         """(seconds until it is there again, if its node is lost when it is last needed; whether all that would run for it may)."""
-        own = self.shape.compute_s[job] + self.shape.local_s[job] + self._overhead_s[job]
+        own = self.shape.compute_s[job] + self.shape.local_s[job] + self._beside_s[job]
         waits_s, sure = 0.0, self._jobs[job].deterministic and self._jobs[job].idempotent
         for entry in self.shape.inputs[job]:
             input_s, may = self._input(entry, job, self.last_use_s[file], kept)

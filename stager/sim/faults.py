@@ -5,6 +5,7 @@ May know: draws. One rule: after `until_s` nothing goes wrong any more, so that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -67,6 +68,22 @@ NO_FAULTS = Faults()
 ALL_TROUBLES = ("restart", "outage", "crash", "origin", "corrupt", "kill")
 # With nodes that come back without their disks: what only they held has to be made again.
 WITH_LOSSES = (*ALL_TROUBLES, "lost")
+
+
+# As a cloud takes to give another machine.
+REPLACED_AFTER_S = 60.0
+
+
+def drawn_losses(seed: int, failures_per_hour: Sequence[float], horizon_s: float, lasts_s: float = REPLACED_AFTER_S) -> tuple[Trouble, ...]:
+    """When each node is lost with its disk, for as long as this horizon: at random, each at its own rate (a Poisson process)."""
+    troubles = []
+    for node, rate in enumerate(failures_per_hour):
+        random = Random(f"losses/{seed}/{node}")
+        at = random.expovariate(rate / 3600.0) if rate > 0 else horizon_s
+        while at < horizon_s:
+            troubles.append(Trouble(at, "lost", lasts_s, (node + 0.5) / len(failures_per_hour)))
+            at += lasts_s + random.expovariate(rate / 3600.0)
+    return tuple(sorted(troubles, key=lambda trouble: (trouble.at, trouble.at_share)))
 
 
 def drawn_faults(seed: int, horizon_s: float, kinds: tuple[str, ...] = ALL_TROUBLES) -> Faults:

@@ -182,3 +182,10 @@ def test_rates_as_people_write_them(text: str, rate: float) -> None:
 def test_what_is_no_rate_is_told(text: str) -> None:
     with pytest.raises(ValueError, match="is not a rate"):
         parse_rate_bytes_per_s(text)
+
+
+def test_nodes_that_are_lost_cost_time_and_plans_reckon_with_them(tmp_path: Path) -> None:
+    asked = ("--nodes", "2", "--failures", "3", "--failures-per-hour", "0", "--failures-per-hour", "600", "--json")
+    rows = json.loads(simulate(record(tmp_path), *asked).output)["rows"]
+    assert [(row["failures_per_hour"], row["outcome"]) for row in rows] == [(0.0, "succeeded"), (600.0, "succeeded")]
+    assert rows[1]["makespan_s"] > rows[0]["makespan_s"] + 30.0
