@@ -102,11 +102,11 @@ def command(
         print_json(choices_json(question, table, choices))
     else:
         print_choices(question, table, choices)
+    if not any(choice.expected is not None for choice in choices):
+        raise Refused(f"none of the choices can be done: {choices[0].message}", code="no_choice")
     if plot is not None:
         plot_choices(choices, paid.currency, f"{workflow.name}: {len(workflow.jobs)} jobs", plot)
         click.echo(f"plot: {plot}", err=as_json)
-    if not any(choice.expected is not None for choice in choices):
-        raise Refused(f"none of the choices can be done: {choices[0].message}", code="no_choice")
 
 
 def cluster_here(settings: Settings) -> Cluster:

@@ -7,8 +7,11 @@ from typing import Any
 
 from stager.adapters.plots import LINES, label_of
 from stager.cli.tables import console, print_table
+from stager.model.cluster import ANY_ORIGIN, Cluster
 from stager.model.prices import ClusterPrices, PriceTable
+from stager.model.topology import DEFAULT_LATENCY_S, DEFAULT_WAN_BYTES_PER_S
 from stager.model.units import format_duration, format_size
+from stager.model.workflow import Workflow
 from stager.service.choices import Choice, Lived, Question
 
 COLUMNS = (
@@ -58,8 +61,22 @@ def print_choices(question: Question, table: PriceTable, choices: Sequence[Choic
     for choice in choices:
         for note in choice.notes:
             out.print(f"note: {label_of(choice)}: {note}", markup=False)
-    for note in missing_notes(question.prices):
+    for note in (*(f"note: {text}" for text in link_notes(cluster, workflow)), *missing_notes(question.prices)):
         out.print(note, markup=False)
+
+
+def link_notes(cluster: Cluster, workflow: Workflow) -> list[str]:
+    """Where a topology file leaves a link to be assumed, and where it says one for nothing: a name that was mistyped is both."""
+    if cluster.assumed or ANY_ORIGIN in cluster.links:
+        return []
+    usual = f"{format_size(DEFAULT_WAN_BYTES_PER_S)}/s both ways and {DEFAULT_LATENCY_S * 1000:g} ms"
+    missing = [name for name in sorted(workflow.origins) if name not in cluster.links]
+    strange = [name for name in sorted(cluster.links) if name not in workflow.origins]
+    there = ", ".join(sorted(workflow.origins))
+    return [
+        *(f"the topology says nothing of the link to {name}: {usual} are assumed" for name in missing),
+        *(f"the topology has a link to {name}, which is no origin of this workflow (it has {there})" for name in strange),
+    ]
 
 
 def missing_notes(prices: ClusterPrices) -> list[str]:
@@ -130,6 +147,7 @@ def choices_json(question: Question, table: PriceTable, choices: Sequence[Choice
         "assumed": cluster.assumed,
         "prices": {"origin": table.origin, "date": table.date, "currency": table.currency, "missing": list(question.prices.missing)},
         "profiles_ignored": question.ignore_profiles,
+        "notes": link_notes(cluster, question.workflow),
         "draws": question.draws,
         "seed": question.seed,
         "choices": [choice_json(choice) for choice in choices],

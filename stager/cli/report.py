@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from stager import wire
-from stager.cli.estimates import missing_notes, money
+from stager.cli.estimates import link_notes, missing_notes, money
 from stager.cli.options import RunName, json_option, prices_option, print_json, state_dir_option
 from stager.cli.prices import table_of
 from stager.cli.reach import find_run, reach
@@ -48,7 +48,8 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
         summary, history, workflow, plan = asked.summary(), asked.history(), asked.workflow(), asked.plan()
     cluster = cluster_of(history, given)
     paid = prices_for(table, cluster.compute.instance, cluster.io.instance, cluster.region)
-    lines, notes = compare(workflow, plan, summary, history, cluster, paid), notes_of(cluster, paid, table)
+    lines = compare(workflow, plan, summary, history, cluster, paid)
+    notes = [*notes_of(cluster, paid, table), *(f"note: {text}" for text in link_notes(cluster, workflow))]
     if html is not None:
         rows = [(line.name, *cells(line)) for line in lines]
         html.write_text(page_of(summary, history, rows, table.currency, notes), encoding="utf-8")

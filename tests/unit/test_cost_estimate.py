@@ -113,9 +113,23 @@ def test_prices_of_ones_own_are_used_and_an_unknown_instance_is_named(place: Pat
     assert "prices.yml has no price of 'm3.xlarge'; it has m4.xlarge" in problem.message
 
 
+def test_a_link_that_nobody_described_and_one_of_no_origin_are_noted(place: Path) -> None:
+    (place / "topology.yml").write_text(TOPOLOGY.replace('"*"', "hear"))
+    shown = called("--topology", "topology.yml", "--draws", "0")
+    assert "note: the topology says nothing of the link to here: 50 MB/s both ways and 50 ms are assumed" in shown.output
+    assert "note: the topology has a link to hear, which is no origin of this workflow (it has here)" in shown.output
+    said = json.loads(called("--topology", "topology.yml", "--draws", "0", "--json").stdout)
+    assert [note.partition(":")[0] for note in said["notes"]] == ["the topology says nothing of the link to here", *said["notes"][1:]]
+    assert len(said["notes"]) == 2
+    for text in (TOPOLOGY, TOPOLOGY.replace('"*"', "here")):
+        (place / "topology.yml").write_text(text)
+        assert "the topology" not in called("--topology", "topology.yml", "--draws", "0").output
+
+
 def test_nothing_that_can_be_done_is_an_error(place: Path) -> None:
     (place / "topology.yml").write_text(TOPOLOGY.replace("1 GB", "1 MB"))
-    shown = called("--topology", "topology.yml", "--io-nodes", "1")
+    shown = called("--topology", "topology.yml", "--io-nodes", "1", "--plot", "x.svg")
+    assert not (place / "x.svg").exists(), "there is nothing to draw"
     assert isinstance(shown.exception, Refused)
     assert "none of the choices can be done" in shown.exception.message
     assert "refused" in shown.output
