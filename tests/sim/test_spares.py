@@ -7,14 +7,15 @@ from dataclasses import replace
 from stager.model.errors import ErrorClass, Fault
 from stager.model.topology import Node, Topology
 from stager.planning.make_plan import make_plan
-from stager.planning.plan import Plan
-from stager.planning.policy import Policy
+from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.scheduler.books import pin
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.ledger import Standing, ledger_of
 from stager.scheduler.machine import Machine
 from stager.scheduler.spares import SPARES_MAX
+from stager.scheduler.state import Copy, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
 from stager.sim.checkers import all_checkers
 from stager.sim.faults import NO_FAULTS, Faults, Trouble
@@ -29,7 +30,7 @@ LOST = Faults(troubles=(Trouble(at=50.0, what="lost", lasts_s=5.0, at_share=0.0)
 
 
 class Stage:
-    """Two nodes; all jobs run on node0, `elsewhere` on node1. `safe`: on how many nodes each file is to be."""
+    """Two nodes; all jobs run on node0, `elsewhere` on node1. `safe`: on how many nodes each file is to be, or those of `only`."""
 
     def __init__(
         self,
@@ -40,21 +41,20 @@ class Stage:
         elsewhere: str = "",
         externals: dict[str, int] | None = None,
         cores: int = 4,
+        only: str = "",
+        spill: str | None = None,
     ) -> None:
         what = workflow(externals or {}, jobs, ("y",))
         nodes = tuple(Node(name, room, cores, disk_bytes_per_s=1e6, network_bytes_per_s=100.0) for name in ("node0", "node1"))
-        plan = self.planned(make_plan(what, Topology(nodes, LINKS)), safe, elsewhere.split())
-        self.world = SimWorld(
-            Topology(nodes, LINKS), Policy(lookahead=cores > 1), faults=faults, checkers=all_checkers(), resumes_max=3, keep_journal=True
-        )
-        self.world.submit("r", what, plan)
+        plan = make_plan(what, Topology(nodes, LINKS), spill_origin=spill)
+        placed = tuple(replace(job, node="node1" if job.job in elsewhere.split() else "node0") for job in plan.jobs)
+        files = tuple(replace(file, safe_copies=safe if not only or file.lfn in only.split() else 1) for file in plan.files)
+        policy = Policy(lookahead=cores > 1)
+        self.world = SimWorld(Topology(nodes, LINKS), policy, faults=faults, checkers=all_checkers(), resumes_max=3, keep_journal=True)
+        self.world.submit("r", what, replace(plan, jobs=placed, files=files))
         self.commands: list[cmd.Command] = []
         self.standing: dict[float, dict[str, Standing]] = {}
         self.machine: Machine | None = None
-
-    def planned(self, plan: Plan, safe: int, elsewhere: list[str]) -> Plan:
-        jobs = tuple(replace(job, node="node1" if job.job in elsewhere else "node0") for job in plan.jobs)
-        return replace(plan, jobs=jobs, files=tuple(replace(file, safe_copies=safe) for file in plan.files))
 
     def play(self) -> RunOutcome | None:
         def watch(machine: Machine, events: list[ev.Event], commands: list[cmd.Command]) -> None:
@@ -117,23 +117,90 @@ def test_it_goes_when_nobody_needs_it_any_more() -> None:
     assert not [key for node in stage.world.nodes.values() for key in node.replicas if stage.machine.state.files[key[0]].lfn == "x"]
 
 
+LARGE: Jobs = {
+    "make": ("", "x", 10.0),
+    "slow": ("x", "z", 100.0),
+    "read": ("x z", "y", 1.0),
+    "early": ("in used", "e", 1.0),
+    "wait": ("e", "w", 20.0),
+    "large": ("big in w", "v", 1.0),
+}
+INPUTS = {"in": 100, "used": 100, "big": 700}
+
+
 def test_it_is_the_first_to_go_where_a_job_needs_the_room() -> None:
-    """`large` takes 1,000 of 1,050 bytes on node1, where the spare of `x` lies: that goes, is not sent again, and `x` is not lost."""
-    jobs: Jobs = {
-        "make": ("", "x", 10.0),
-        "slow": ("x", "z", 100.0),
-        "read": ("x z", "y", 1.0),
-        "early": ("in", "e", 1.0),
-        "wait": ("e", "w", 20.0),
-        "large": ("big in w", "v", 1.0),
-    }
-    stage = Stage(jobs, room=1_050, elsewhere="early wait large", externals={"in": 100, "big": 700}, cores=1)
+    """`large` takes 1,000 of 1,150 bytes on node1, where the spare of `x` lies, and `used`, which nobody reads any more: the spare goes, is
+    not sent again, and `x` is not lost.
+    """
+    stage = Stage(LARGE, room=1_150, elsewhere="early wait large", externals=INPUTS, cores=1)
     assert stage.play() is RunOutcome.SUCCEEDED
     assert [command.lfn for command in stage.spares()].count("x") == 1
     assert stage.machine is not None
     gone = [(command.node, stage.machine.state.files[command.file].lfn) for command in stage.deleted() if "evicted" in command.why]
     assert gone == [("node1", "x")]
     assert stage.ran("make") == 1
+
+
+def test_one_on_its_way_is_called_off_where_a_job_needs_the_room() -> None:
+    """`x` is made as `wait` ends: its spare would arrive a second later."""
+    jobs = {**LARGE, "make": ("", "x", 22.0), "early": ("in", "e", 1.0)}
+    stage = Stage(jobs, room=1_050, elsewhere="early wait large", externals=INPUTS, cores=1, only="x")
+    assert stage.play() is RunOutcome.SUCCEEDED
+    (spare,) = stage.spares()
+    (off,) = [command for command in stage.commands if isinstance(command, cmd.CancelTransfer)]
+    (admitted,) = [command for command in stage.commands if isinstance(command, cmd.AdmitJob) and command.job == "large"]
+    assert (off.transfer, spare.at <= off.at) == (spare.transfer, True)
+    assert admitted.at < spare.at + 0.9
+
+
+def test_the_last_one_is_spilled_and_not_evicted_where_a_job_needs_the_room() -> None:
+    """node0 cannot be reached, so the spare is all there is."""
+    away = Faults(troubles=(Trouble(at=15.0, what="restart", lasts_s=300.0, at_share=0.0),))
+    jobs = {**LARGE, "early": ("in", "e", 1.0)}
+    stage = Stage(jobs, away, room=1_050, elsewhere="early wait large", externals=INPUTS, cores=1, only="x", spill="lab")
+    assert stage.play() is RunOutcome.SUCCEEDED
+    spilled = [command.lfn for command in stage.commands if isinstance(command, cmd.Upload) and command.purpose is cmd.Purpose.SPILL]
+    assert spilled == ["x"]
+    assert stage.ran("make") == 1
+
+
+def test_a_lost_spare_is_sent_again() -> None:
+    lost = Faults(troubles=(Trouble(at=50.0, what="lost", lasts_s=5.0, at_share=0.75),))
+    stage = Stage(LATE, lost)
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert [round(command.at) for command in stage.spares() if command.lfn == "x"] == [10, 55]
+
+
+def test_it_waits_while_its_node_sends_what_a_job_waits_for() -> None:
+    """`p` goes to its reader from 1 to 2 s; `x` is made at 1.5 s."""
+    jobs: Jobs = {**LATE, "make": ("", "x", 1.5), "early": ("", "p", 1.0), "far": ("p", "q", 1.0)}
+    stage = Stage(jobs, elsewhere="far", only="x")
+    assert stage.play() is RunOutcome.SUCCEEDED
+    (spare,) = stage.spares()
+    assert 2.0 <= spare.at < 2.1
+
+
+def test_it_is_called_off_when_its_last_reader_ends_first() -> None:
+    stage = Stage({"make": ("", "x", 10.0), "read": ("x", "y", 0.5)}, only="x")
+    assert stage.play() is RunOutcome.SUCCEEDED
+    off = [command.transfer for command in stage.commands if isinstance(command, cmd.CancelTransfer)]
+    assert off == [command.transfer for command in stage.spares()] != []
+
+
+def test_a_job_that_needs_one_on_its_way_hastens_it() -> None:
+    """`read` on node1 has its other input at 10.5 s, when the spare is half there."""
+    jobs: Jobs = {"make": ("", "x", 10.0), "other": ("", "z", 10.5), "read": ("x z", "y", 1.0)}
+    stage = Stage(jobs, elsewhere="other read", only="x", cores=1)
+    assert stage.play() is RunOutcome.SUCCEEDED
+    hastened = [command.transfer for command in stage.commands if isinstance(command, cmd.Hasten)]
+    assert hastened == [command.transfer for command in stage.spares()] != []
+
+
+def test_one_that_a_job_has_used_is_a_copy_like_others() -> None:
+    state = State(Policy(), Limits(), nodes={"a": NodeEntry("a", reachable=True)})
+    file = state.files["x"] = FileEntry("x", "x", "r", 1)
+    file.copies["a"] = Copy(CopyState.PRESENT, "g", 1, spare=True)
+    assert not pin(state, file, "a").spare
 
 
 def test_none_is_sent_where_the_next_jobs_would_have_no_room_beside_it() -> None:
@@ -149,6 +216,8 @@ def test_one_that_never_arrives_is_given_up_and_harms_nobody() -> None:
     assert 1 <= len([command for command in stage.spares() if command.lfn == "x"]) <= SPARES_MAX
     assert not [command for command in stage.commands if isinstance(command, cmd.GiveUpTransfer | cmd.RetryTransferAt | cmd.RequeueJob)]
     assert stage.world.runs["r"].finished_at < 103.01
+    assert stage.machine is not None
+    assert {file.fetch.copies_failed for file in stage.machine.state.files.values() if file.fetch is not None} == {0}
 
 
 def test_a_job_that_is_admitted_where_the_spare_goes_waits_for_it_and_for_no_second_copy() -> None:
