@@ -28,6 +28,25 @@ COLUMNS = (
     ("", "left"),
 )
 
+FIGURES = (
+    "makespan_s",
+    "compute_node_hours",
+    "io_node_hours",
+    "reads",
+    "writes",
+    "egress_bytes",
+    "hit_rate",
+    "best_hit_rate",
+    "fetched_bytes",
+    "uploaded_bytes",
+    "readback_bytes",
+    "wan_bytes",
+    "money",
+    "total",
+)
+RANGES = ("makespan_s_range", "total_range", "wan_bytes_range")
+MARKS = ("cheapest", "fastest", "front")
+
 
 def money(amount: float) -> str:
     """Cents where there are some, else as many places as it takes to see something."""
@@ -150,13 +169,17 @@ def choices_json(question: Question, table: PriceTable, choices: Sequence[Choice
         "notes": link_notes(cluster, question.workflow),
         "draws": question.draws,
         "seed": question.seed,
-        "choices": [choice_json(choice) for choice in choices],
+        "choices": [choice_json(choice, drawn=question.draws > 0) for choice in choices],
     }
 
 
-def choice_json(choice: Choice) -> dict[str, Any]:
+def choice_json(choice: Choice, *, drawn: bool) -> dict[str, Any]:
+    """The same keys for each choice: null of one that cannot be done, and ranges where nothing was drawn."""
     head = {"io_nodes": choice.io_nodes, "outcome": choice.outcome, "message": choice.message, "notes": list(choice.notes)}
-    return head if choice.expected is None else head | life_json(choice.expected) | ranges_json(choice)
+    if choice.expected is None:
+        return head | dict.fromkeys((*FIGURES, *RANGES, *MARKS))
+    marks = {name: getattr(choice, name) for name in MARKS}
+    return head | life_json(choice.expected) | (ranges_json(choice) if drawn else dict.fromkeys(RANGES)) | marks
 
 
 def life_json(life: Lived) -> dict[str, Any]:
@@ -184,7 +207,4 @@ def ranges_json(choice: Choice) -> dict[str, Any]:
         "makespan_s_range": [round(value, 6) for value in choice.wall_s_range],
         "total_range": [round(value, 9) for value in choice.total_range],
         "wan_bytes_range": list(choice.wan_bytes_range),
-        "cheapest": choice.cheapest,
-        "fastest": choice.fastest,
-        "front": choice.front,
     }

@@ -126,6 +126,15 @@ def test_a_link_that_nobody_described_and_one_of_no_origin_are_noted(place: Path
         assert "the topology" not in called("--topology", "topology.yml", "--draws", "0").output
 
 
+def test_a_choice_that_cannot_be_done_has_every_figure_and_each_is_null(place: Path) -> None:
+    said = json.loads(called("--topology", "topology.yml", "--io-nodes", "1,50", "--draws", "0", "--json").stdout)
+    done, refused = said["choices"]
+    assert (done["outcome"], refused["outcome"]) == ("succeeded", "refused")
+    assert done.keys() == refused.keys()
+    assert {name for name, value in refused.items() if value is not None} == {"io_nodes", "outcome", "message", "notes"}
+    assert done["makespan_s"] > 0 and done["makespan_s_range"] is None, "nothing was drawn, so no range was seen"
+
+
 def test_nothing_that_can_be_done_is_an_error(place: Path) -> None:
     (place / "topology.yml").write_text(TOPOLOGY.replace("1 GB", "1 MB"))
     shown = called("--topology", "topology.yml", "--io-nodes", "1", "--plot", "x.svg")
