@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from stager.adapters import overheads
+from stager.adapters import moves, overheads
 from stager.model.errors import Corrupt, Refused
 from stager.model.ids import digest_of
 from stager.model.profile import Profile, Profiles
@@ -81,6 +81,7 @@ class ProfilesStore:
             if found < FORMAT:
                 bring_up(self.db)
             overheads.make(self.db)
+            moves.make(self.db)
         except BaseException:
             self.db.close()
             raise
@@ -88,6 +89,7 @@ class ProfilesStore:
         self.added: dict[tuple[str, str], int] = {}
         self.waiting: list[Sample] = []
         self.overheads: list[overheads.Seen] = []
+        self.moves: list[moves.Seen] = []
         self.write_at = WRITE_TOGETHER
 
     def add(self, samples: Iterable[Sample]) -> None:
@@ -99,6 +101,12 @@ class ProfilesStore:
         """Written with the samples of the same attempts."""
         self.overheads += seen
 
+    def add_moves(self, seen: Iterable[moves.Seen]) -> None:
+        """Written with the samples, or when there are as many of them as of those."""
+        self.moves += seen
+        if len(self.moves) >= self.write_at:
+            self.try_to(self.write)
+
     def try_to(self, write: Callable[[], None]) -> None:
         """A scheduler does not end because another program writes just now, or the disk is full: what could not be written waits."""
         try:
@@ -106,16 +114,18 @@ class ProfilesStore:
         except sqlite3.OperationalError as problem:
             del self.waiting[:-WAITING_MAX]
             del self.overheads[: -overheads.KEPT]
+            del self.moves[:-WAITING_MAX]
             # Not again with every job that ends: each try may wait.
-            self.write_at = len(self.waiting) + WRITE_TOGETHER
+            self.write_at = max(len(self.waiting), len(self.moves)) + WRITE_TOGETHER
             log.warning("the profiles %s cannot be written now (%s); %d samples wait", self.path, problem, len(self.waiting))
 
     def write(self) -> None:
         """So that readers see all that was added. The same sample again changes nothing. Raises sqlite3.OperationalError."""
-        if not self.waiting and not self.overheads:
+        if not self.waiting and not self.overheads and not self.moves:
             return
         with self._transaction():
             overheads.write(self.db, self.overheads)
+            moves.write(self.db, self.moves)
             self.db.executemany(INSERT, map(row_of, self.waiting))
             added = dict(self.added)
             for sample in self.waiting:
@@ -125,7 +135,7 @@ class ProfilesStore:
             for key in due:
                 self._prune(*key)
         self.added = {key: count for key, count in added.items() if key not in due}
-        self.waiting, self.overheads, self.write_at = [], [], WRITE_TOGETHER
+        self.waiting, self.overheads, self.moves, self.write_at = [], [], [], WRITE_TOGETHER
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

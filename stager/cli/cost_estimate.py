@@ -23,12 +23,13 @@ from stager.cli.options import (
 )
 from stager.cli.prepare import read_only, require_spill
 from stager.cli.prices import table_of
-from stager.model.cluster import Cluster, ComputeNodes, IoNodes
+from stager.model.cluster import Cluster, ComputeNodes, IoNodes, WanLink
 from stager.model.errors import Refused
 from stager.model.prices import prices_for
+from stager.model.workflow import Workflow
 from stager.readers.topology import read_topology
 from stager.service.choices import Question, ask, draws_for
-from stager.service.profiles import load_overhead, load_profiles
+from stager.service.profiles import load_links, load_overhead, load_profiles
 from stager.service.settings import Settings
 
 IO_NODES_MAX = 10_000
@@ -92,7 +93,7 @@ def command(
     settings = settings_of(state_dir)
     workflow = read_only(settings, file, output_origin)
     require_spill(workflow, spill)
-    cluster = read_topology(topology) if topology is not None else cluster_here(settings)
+    cluster = read_topology(topology) if topology is not None else cluster_here(settings, workflow)
     table = table_of(prices)
     paid = prices_for(table, cluster.compute.instance, cluster.io.instance, cluster.region)
     draws = draws_for(len(workflow.jobs)) if draws is None else draws
@@ -109,8 +110,11 @@ def command(
         click.echo(f"plot: {plot}", err=as_json)
 
 
-def cluster_here(settings: Settings) -> Cluster:
-    """Where nobody says: one compute node like this machine, one I/O node beside it with as much room as this machine's."""
+def cluster_here(settings: Settings, workflow: Workflow) -> Cluster:
+    """Where nobody says: one compute node like this machine, one I/O node beside it with as much room as this machine's, links as runs from
+    here measured them.
+    """
     overhead = load_overhead(settings)
     compute = ComputeNodes(1, settings.cores, settings.memory_bytes, overhead_s=overhead.seconds, overhead_measured=overhead.measured)
-    return replace(Cluster(), compute=compute, io=IoNodes(capacity_bytes=settings.capacity_bytes))
+    links = {link.origin: WanLink(link) for link in load_links(settings, workflow)}
+    return replace(Cluster(), compute=compute, io=IoNodes(capacity_bytes=settings.capacity_bytes), links=links)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from stager.adapters.plots import LINES, label_of
+from stager.cli.links import assumed_rates, link_lines
 from stager.cli.tables import console, print_table
 from stager.model.cluster import ANY_ORIGIN, Cluster
 from stager.model.prices import ClusterPrices, PriceTable
 from stager.model.topology import DEFAULT_LATENCY_S, DEFAULT_WAN_BYTES_PER_S
 from stager.model.units import format_duration, format_size
-from stager.model.workflow import Workflow
+from stager.model.workflow import Workflow, bandwidths_of
+from stager.planning.links import link_plans
+from stager.planning.plan import LinkPlan
 from stager.service.choices import Choice, Lived, Question
 
 COLUMNS = (
@@ -65,6 +69,8 @@ def print_choices(question: Question, table: PriceTable, choices: Sequence[Choic
         f"{compute.overhead_s * 1000:.0f} ms of each attempt beside its program{' (measured here)' if compute.overhead_measured else ''}",
         markup=False,
     )
+    for line in link_lines(links_of(question)):
+        out.print(f"link {line}", markup=False)
     out.print(f"prices: {table.origin} of {table.date}, in {table.currency}", markup=False)
     if question.ignore_profiles:
         out.print("plans: made without the profiles of job types; what happens is as they say", markup=False)
@@ -100,6 +106,12 @@ def link_notes(cluster: Cluster, workflow: Workflow) -> list[str]:
 
 def missing_notes(prices: ClusterPrices) -> list[str]:
     return [f"note: no price of {name} in {prices.compute.region}: left out" for name in prices.missing]
+
+
+def links_of(question: Question) -> tuple[LinkPlan, ...]:
+    """As every choice is planned with them."""
+    workflow, cluster = question.workflow, question.cluster
+    return link_plans(workflow.origins, cluster.topology(workflow, 1).bounded_by(bandwidths_of(workflow)))
 
 
 def choice_row(choice: Choice) -> list[str]:
@@ -151,8 +163,10 @@ def print_sureness(question: Question, choices: Sequence[Choice]) -> None:
             out.print(
                 f"  {label_of(choice)}: {format_duration(low)} to {format_duration(high)}, {money(little)} to {money(much)}", markup=False
             )
-    if question.cluster.assumed:
-        out.print("  the rates of the links are assumed (50 MB/s, by a factor of two): a topology file says them", markup=False)
+    unknown = assumed_rates(links_of(question))
+    if question.cluster.assumed and unknown:
+        text = f"  rates of the links to {', '.join(unknown)} are assumed (50 MB/s, by a factor of two): "
+        out.print(f"{text}a run measures them, a topology file says them", markup=False)
 
 
 def choices_json(question: Question, table: PriceTable, choices: Sequence[Choice]) -> dict[str, Any]:
@@ -164,6 +178,7 @@ def choices_json(question: Question, table: PriceTable, choices: Sequence[Choice
         "instance": cluster.compute.instance,
         "io_instance": cluster.io.instance,
         "assumed": cluster.assumed,
+        "links": [asdict(link) for link in links_of(question)],
         "prices": {"origin": table.origin, "date": table.date, "currency": table.currency, "missing": list(question.prices.missing)},
         "profiles_ignored": question.ignore_profiles,
         "notes": link_notes(cluster, question.workflow),

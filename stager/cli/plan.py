@@ -74,7 +74,7 @@ def command(
     if output is not None:
         output.write_text(to_json(plan))
     if explain is not None:
-        click.echo("\n".join(explain_file(workflow, graph_of(workflow), plan, topology_of(settings), explain)))
+        click.echo("\n".join(explain_file(workflow, graph_of(workflow), plan, topology_of(settings, workflow), explain)))
         return
     if as_json:
         click.echo(to_json(plan), nl=False)
@@ -84,4 +84,4 @@ def command(
     if simulated:
         limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
         truth = plan_of(workflow, settings, profiles, spill) if ignore_profiles else plan
-        simulation_report(estimate(workflow, topology_of(settings), limits=limits, plan=plan, truth=truth))
+        simulation_report(estimate(workflow, topology_of(settings, workflow), limits=limits, plan=plan, truth=truth))

@@ -23,7 +23,7 @@ from stager.planning.policy import Limits
 from stager.ports import OriginAccess
 from stager.readers.native_origins import parse_url
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
-from stager.service.profiles import load_overhead
+from stager.service.profiles import load_links, load_overhead
 from stager.service.settings import Settings
 from stager.wire import Credentials
 
@@ -59,9 +59,10 @@ def read_only(settings: Settings, file: Path, output_origin: str | None, access:
     return read_workflow(file, access=access or IonodeOriginAccess(settings.environ), options=reader_options(file, output_origin))
 
 
-def topology_of(settings: Settings) -> Topology:
-    overhead = load_overhead(settings)
-    here = embedded(settings.capacity_bytes, cores=settings.cores, memory_bytes=settings.memory_bytes)
+def topology_of(settings: Settings, workflow: Workflow) -> Topology:
+    """Embedded, with what earlier runs measured of attempts and of the links to the workflow's origins."""
+    overhead, links = load_overhead(settings), load_links(settings, workflow)
+    here = embedded(settings.capacity_bytes, cores=settings.cores, memory_bytes=settings.memory_bytes, links=links)
     return here.with_overhead(overhead.seconds, overhead.measured)
 
 
@@ -76,7 +77,8 @@ def require_spill(workflow: Workflow, spill: str | None) -> None:
 def plan_of(workflow: Workflow, settings: Settings, profiles: Profiles, spill: str | None, *, ignore_profiles: bool = False) -> Plan:
     require_spill(workflow, spill)
     limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
-    return make_plan(workflow, topology_of(settings), profiles, limits=limits, spill_origin=spill, ignore_profiles=ignore_profiles)
+    topology = topology_of(settings, workflow)
+    return make_plan(workflow, topology, profiles, limits=limits, spill_origin=spill, ignore_profiles=ignore_profiles)
 
 
 def approved_plan(path: Path, fresh: Plan, plan_at: Callable[[int], Plan] | None) -> Plan:

@@ -9,6 +9,7 @@ import click
 
 from stager import wire
 from stager.cli.estimates import link_notes, missing_notes, money
+from stager.cli.links import link_lines
 from stager.cli.options import RunName, json_option, prices_option, print_json, state_dir_option
 from stager.cli.prices import table_of
 from stager.cli.reach import find_run, reach
@@ -17,6 +18,7 @@ from stager.cli.tables import print_table
 from stager.model.cluster import Cluster
 from stager.model.prices import ClusterPrices, PriceTable, prices_for
 from stager.model.units import format_duration, format_size
+from stager.planning.plan import Plan
 from stager.readers.topology import read_topology
 from stager.service.comparison import Line, cluster_of, compare
 
@@ -32,7 +34,7 @@ Example:
 @click.option(
     "--topology",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="instance types and links to estimate with (docs/formats/topology.md); default: links as assumed",
+    help="instance types and links to estimate with (docs/formats/topology.md); default: links as its plan took them to be",
 )
 @prices_option
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="write a page that needs nothing else: timeline, cache, cost")
@@ -46,10 +48,10 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
     with reach(state_dir) as client:
         asked = find_run(client, run)
         summary, history, workflow, plan = asked.summary(), asked.history(), asked.workflow(), asked.plan()
-    cluster = cluster_of(history, given)
+    cluster = cluster_of(history, given, plan)
     paid = prices_for(table, cluster.compute.instance, cluster.io.instance, cluster.region)
     lines = compare(workflow, plan, summary, history, cluster, paid)
-    notes = [*notes_of(cluster, paid, table), *(f"note: {text}" for text in link_notes(cluster, workflow))]
+    notes = [*notes_of(cluster, plan, paid, table), *(f"note: {text}" for text in link_notes(cluster, workflow))]
     if html is not None:
         rows = [(line.name, *cells(line)) for line in lines]
         html.write_text(page_of(summary, history, rows, table.currency, notes), encoding="utf-8")
@@ -66,10 +68,12 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
         click.echo(f"page: {html}")
 
 
-def notes_of(cluster: Cluster, paid: ClusterPrices, table: PriceTable) -> list[str]:
+def notes_of(cluster: Cluster, plan: Plan, paid: ClusterPrices, table: PriceTable) -> list[str]:
     """What the figures rest on."""
     notes = [f"money in {table.currency} by {table.origin} of {table.date}, for {cluster.compute.nodes} {cluster.compute.instance}"]
     if cluster.assumed:
+        notes += [f"estimated with the link to {line}" for line in link_lines(plan.links)]
+    if cluster.assumed and not plan.links:
         notes.append("estimated with links to the origins as they are assumed, 50 MB/s: a topology file says them (--topology)")
     return [*notes, *missing_notes(paid)]
 

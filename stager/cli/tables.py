@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stager.cli.links import link_lines
 from stager.estimate import Report
 from stager.model.units import format_duration, format_size
 from stager.model.workflow import Workflow
@@ -45,7 +46,7 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
         f"predicted time      {format_duration(plan.makespan_s)}, "
         f"{plan.overhead_s * 1000:.0f} ms of each attempt beside its program ({plan.overhead_basis.value})",
     ]
-    for line in facts:
+    for line in [*facts, *(f"{'links' if not at else '':<20}{line}" for at, line in enumerate(link_lines(plan.links)))]:
         out.print(line, markup=False)
     columns = [
         ("order", "right"),

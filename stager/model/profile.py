@@ -28,6 +28,8 @@ class Quantity:
 
     `spread`: values lie about between median / spread and median * spread (robust.spread_factor); None: too few to tell. With a `line` both
     follow the job's input bytes, spread and `high_factor` being about the line. `imported`: nothing of it was measured here yet.
+    `each`: what all jobs of a run took or made, shared out evenly: jobs of one type are not alike, and what they take adds up, which
+    medians do not.
     """
 
     median: float
@@ -37,10 +39,13 @@ class Quantity:
     line: Line | None = None
     high_factor: float = 1.0
     imported: bool = False
+    each: float | None = None
 
     def at(self, input_bytes: float | None) -> float:
         """What to expect of a job with so many bytes of input; None: nobody knows how many."""
-        return self.median if self.line is None or input_bytes is None else self.line.at(input_bytes)
+        if self.line is not None and input_bytes is not None:
+            return self.line.at(input_bytes)
+        return self.median if self.each is None else self.each
 
     def high_at(self, input_bytes: float | None) -> float:
         """What space is reserved for."""

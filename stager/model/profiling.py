@@ -6,8 +6,9 @@ May know: the model. One rule: a quantity speaks of the samples that saw it; wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from statistics import fmean
 from typing import Any, TypeVar
 
 from stager.model.ids import digest_of
@@ -155,7 +156,15 @@ class Samples:
             return None
         order = self._newest_first(chosen)
         entries = [(self.samples[index].input_bytes, *seen[index], weight) for index, weight in order]
-        return quantity_of(entries, scaled=scaled, imported=not own)
+        return replace(quantity_of(entries, scaled=scaled, imported=not own), each=self._each(seen, order))
+
+    def _each(self, seen: Mapping[int, tuple[float, float]], order: Sequence[tuple[int, float]]) -> float:
+        """The median of the runs' means: one run in which a job hung does not move it."""
+        runs: dict[tuple[str, str], tuple[list[float], float]] = {}
+        for index, weight in order:
+            sample = self.samples[index]
+            runs.setdefault((sample.store, sample.run), ([], weight))[0].append(seen[index][0])
+        return median([fmean(values) for values, _ in runs.values()], [weight for _, weight in runs.values()])
 
     def _newest_first(self, chosen: tuple[int, ...]) -> list[tuple[int, float]]:
         """With the weight of each: age counts in runs that saw the quantity, so that a large run is not older in itself."""

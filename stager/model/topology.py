@@ -38,7 +38,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class OriginLink:
-    """The way to one origin, shared by all nodes. `latency_s` is paid once per transfer. `bounded`: by its declared bandwidth.
+    """The way to one origin, shared by all nodes. `latency_s` is paid once per fetch, `upload_latency_s` (None: the same) per upload.
+    `measured` is of the fetch rate (model/link.py). `bounded`: by its declared bandwidth; `said`: in a topology file.
 
     The `node` rates are what one I/O node gets of it with all its connections together (its **line**): what a provider gives one address,
     or one stream of a server. None: as much as the link gives.
@@ -52,6 +53,14 @@ class OriginLink:
     bounded: bool = False
     node_fetch_bytes_per_s: float | None = None
     node_upload_bytes_per_s: float | None = None
+    upload_latency_s: float | None = None
+    upload_measured: bool = False
+    latency_measured: bool = False
+    said: bool = False
+
+    @property
+    def before_upload_s(self) -> float:
+        return self.latency_s if self.upload_latency_s is None else self.upload_latency_s
 
     def fetch_by(self, nodes: int) -> float:
         """Bytes per second that so many nodes get of it together."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from stager.model.files import File
+from stager.model.ids import digest_of
 from stager.model.places import place_of_url, user_of_url
 from stager.model.units import parse_size_bytes
 
@@ -60,10 +61,19 @@ class Origin:
         return (self.place, user_of_url(self.url), self.credentials, *access)
 
     @property
+    def link(self) -> str:
+        """What its link is known by: nothing of a host, a user or a path can be read from it. What is measured under a declared bandwidth
+        says nothing of the link without it.
+        """
+        return digest_of("link", *self.identity, dict(self.options).get("bandwidth", ""))
+
+    @property
     def is_read_back(self) -> bool:
-        """What is written there crosses the WAN once more, to be verified: over ssh, where its host may not be asked for a checksum."""
+        """What is written there crosses the WAN once more, to be verified: over ssh, where its host may not be asked for a checksum (it
+        may unless the workflow says no).
+        """
         over_ssh = self.kind in (OriginKind.SFTP, OriginKind.SSHFS)
-        return over_ssh and dict(self.options).get("shell_checksum", "").lower() not in ("true", "yes", "1")
+        return over_ssh and dict(self.options).get("shell_checksum", "true").lower() not in ("true", "yes", "1")
 
     @property
     def bytes_per_s_max(self) -> float | None:

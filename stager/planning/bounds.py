@@ -150,6 +150,16 @@ class Way:
     upload_bytes_per_s: float
     file_bytes_per_s: float
     latency_s: float
+    before_upload_s: float
+
+    def or_better(self, other: Way) -> Way:
+        return Way(
+            max(self.fetch_bytes_per_s, other.fetch_bytes_per_s),
+            max(self.upload_bytes_per_s, other.upload_bytes_per_s),
+            max(self.file_bytes_per_s, other.file_bytes_per_s),
+            min(self.latency_s, other.latency_s),
+            min(self.before_upload_s, other.before_upload_s),
+        )
 
 
 class Needs:
@@ -214,7 +224,7 @@ class Needs:
     def transfer_s(self, lfn: str, url: str, fetch: bool) -> float:
         way = self.ways[url]
         rate = min(way.fetch_bytes_per_s if fetch else way.file_bytes_per_s, max(self.nodes_bytes_per_s))
-        return way.latency_s + self.size_bytes[lfn] / rate
+        return (way.latency_s if fetch else way.before_upload_s) + self.size_bytes[lfn] / rate
 
     def goes_to(self, lfn: str) -> str:
         destination = self.workflow.files[lfn].destination
@@ -268,7 +278,7 @@ class Needs:
         finals: dict[str, list[Part]] = {}
         for lfn in self.finals:
             way = self.ways[self.goes_to(lfn)]
-            part = (self.made_s(lfn) + way.latency_s, self.size_bytes[lfn] / way.upload_bytes_per_s, self.readback_s(lfn))
+            part = (self.made_s(lfn) + way.before_upload_s, self.size_bytes[lfn] / way.upload_bytes_per_s, self.readback_s(lfn))
             finals.setdefault(self.goes_to(lfn), []).append(part)
         return [*terms, *(term_of(Limit.WAN, f"bytes uploaded to {url}", parts) for url, parts in finals.items())]
 
@@ -305,9 +315,6 @@ def ways_of(workflow: Workflow, topology: Topology) -> dict[str, Way]:
     nodes = len(topology.nodes)
     for name, origin in workflow.origins.items():
         link, known = topology.link(name), ways.get(origin.url)
-        way = Way(link.fetch_by(nodes), link.upload_by(nodes), link.upload_by(1), link.latency_s)
-        if known is not None:
-            fetch, upload = max(way.fetch_bytes_per_s, known.fetch_bytes_per_s), max(way.upload_bytes_per_s, known.upload_bytes_per_s)
-            way = Way(fetch, upload, max(way.file_bytes_per_s, known.file_bytes_per_s), min(way.latency_s, known.latency_s))
-        ways[origin.url] = way
+        way = Way(link.fetch_by(nodes), link.upload_by(nodes), link.upload_by(1), link.latency_s, link.before_upload_s)
+        ways[origin.url] = way if known is None else way.or_better(known)
     return ways

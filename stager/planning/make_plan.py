@@ -21,6 +21,7 @@ from stager.model.units import format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
 from stager.planning.durability import Kept, kept_files
+from stager.planning.links import link_plans
 from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan, Transport
 from stager.planning.policy import Limits, Policy
 from stager.planning.schedule import Offer, Schedule, predict
@@ -97,6 +98,7 @@ def make_plan(
         overhead_s=tidy(slowest.overhead_s),
         overhead_basis=Basis.MEASURED if slowest.overhead_measured else Basis.DEFAULT,
         profiles_ignored=ignore_profiles,
+        links=link_plans(workflow.origins, topology),
     )
 
 

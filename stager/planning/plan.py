@@ -106,13 +106,32 @@ class FilePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkPlan:
+    """What the plan took the way to one origin to be, and why: measured by transfers, declared (a topology file, the origin's `bandwidth`)
+    or assumed.
+    """
+
+    origin: str
+    fetch_bytes_per_s: float
+    fetch_basis: Basis
+    upload_bytes_per_s: float
+    upload_basis: Basis
+    latency_s: float
+    latency_basis: Basis
+    upload_latency_s: float | None = None
+    node_fetch_bytes_per_s: float | None = None
+    node_upload_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """`smallest_capacity_bytes`: below it a run cannot finish, given the spill origin or its absence; `peak_live_bytes`: at and above it
     nothing need be fetched twice or spilled.
 
     Jobs stand in their order, files by lfn. `tightest_job` is the one that needs the smallest capacity, `tightest_files` the largest of
     what must be held while it runs. `overhead_s` is what the times have each attempt take beside its program, of several nodes the most.
-    `profiles_ignored`: made as if nothing had been measured of any job type.
+    `profiles_ignored`: made as if nothing had been measured of any job type. `links`: of every origin, in the order of their names; empty
+    in a plan of version 3.
     """
 
     version: int
@@ -134,3 +153,4 @@ class Plan:
     overhead_s: float = 0.0
     overhead_basis: Basis = Basis.DEFAULT
     profiles_ignored: bool = False
+    links: tuple[LinkPlan, ...] = ()

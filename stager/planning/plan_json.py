@@ -12,23 +12,27 @@ from typing import Any
 from stager.model.errors import InvalidInput
 from stager.model.ids import digest_of
 from stager.model.units import format_size
-from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan, Transport
+from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, LinkPlan, Plan, Transport
 
 FORMAT = "stager-plan"
 CHANGES_MAX = 20
 JOB_KEYS = tuple(entry.name for entry in fields(JobPlan))
 FILE_KEYS = tuple(entry.name for entry in fields(FilePlan))
 PLAN_KEYS = tuple(entry.name for entry in fields(Plan))
+LINK_KEYS = tuple(entry.name for entry in fields(LinkPlan))
+# Of the plan's own values, those that are lists.
+LISTS = ("jobs", "files", "notes", "tightest_files", "links")
 # Not in plans that were written before there were such things.
-LATER = {"overhead_s": 0.0, "overhead_basis": Basis.DEFAULT.value, "profiles_ignored": False}
+LATER = {"overhead_s": 0.0, "overhead_basis": Basis.DEFAULT.value, "profiles_ignored": False, "links": []}
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
     """Plain values only."""
-    head: dict[str, Any] = {key: getattr(plan, key) for key in PLAN_KEYS if key not in ("jobs", "files", "notes", "tightest_files")}
+    head: dict[str, Any] = {key: getattr(plan, key) for key in PLAN_KEYS if key not in LISTS}
     head["format"] = FORMAT
     head["notes"] = list(plan.notes)
     head["tightest_files"] = list(plan.tightest_files)
+    head["links"] = [{key: getattr(link, key) for key in LINK_KEYS} for link in plan.links]
     head["jobs"] = [{key: getattr(job, key) for key in JOB_KEYS} for job in plan.jobs]
     head["files"] = [{key: getattr(file, key) for key in FILE_KEYS} for file in plan.files]
     return head
@@ -65,7 +69,8 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
         jobs = tuple(job_from(entry) for entry in head["jobs"])
         files = tuple(file_from(entry) for entry in head["files"])
         head = LATER | head
-        rest = {key: head[key] for key in PLAN_KEYS if key not in ("jobs", "files", "notes", "tightest_files")}
+        rest = {key: head[key] for key in PLAN_KEYS if key not in LISTS}
+        rest["links"] = tuple(link_from(entry) for entry in head["links"])
         rest["overhead_basis"] = Basis(rest["overhead_basis"])
         return Plan(**rest, jobs=jobs, files=files, notes=tuple(head["notes"]), tightest_files=tuple(head["tightest_files"]))
     except (KeyError, TypeError, ValueError) as error:
@@ -87,6 +92,10 @@ def file_from(entry: dict[str, Any]) -> FilePlan:
         "transport": Transport(entry.get("transport", Transport.WHOLE)),
     }
     return FilePlan(**{**entry, **values})
+
+
+def link_from(entry: dict[str, Any]) -> LinkPlan:
+    return LinkPlan(**{**entry, **{key: Basis(entry[key]) for key in ("fetch_basis", "upload_basis", "latency_basis")}})
 
 
 def plan_digest(plan: Plan) -> str:

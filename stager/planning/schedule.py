@@ -121,7 +121,7 @@ def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology
         assert destination is not None, "finals have a destination"
         origin = destination.location.origin
         link = topology.link(origin)
-        begun, size = max(clock.get(origin, 0.0), made), shape.likely[file]
+        begun, size = max(clock.get(origin, 0.0), made + link.before_upload_s), shape.likely[file]
         clock[origin] = begun + size / link.upload_by(nodes)
         there = begun + size / link.upload_by(1)
         ends.append(there)

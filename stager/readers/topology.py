@@ -90,6 +90,7 @@ def link_of(fields: Fields, origin: str) -> WanLink:
         latency_s=fields.duration("latency", DEFAULT_LATENCY_S) or 0.0,
         node_fetch_bytes_per_s=fields.parsed("node_fetch", parse_rate_bytes_per_s, None),
         node_upload_bytes_per_s=fields.parsed("node_upload", parse_rate_bytes_per_s, None),
+        said=True,
     )
     return WanLink(
         link,

@@ -35,7 +35,7 @@ BELIEF = {
     Basis.DECLARED: (1.25, 1.0),
     Basis.DEFAULT: (3.0, 1.5),
 }
-ASSUMED_LINK = 2.0
+ASSUMED_LINK, MEASURED_LINK = 2.0, 1.1
 # So many jobs are lived through for the spread of one choice, in at most 20 draws: none of a workflow that is larger, unless asked for.
 JOBS_DRAWN, DRAWS_MAX = 5_000, 20
 
@@ -203,8 +203,9 @@ def drawn(cluster: Cluster, workflow: Workflow, seed: int) -> Cluster:
         return cluster
     links = {}
     for origin in workflow.origins:
-        wan, times = cluster.wan(origin), factor(ASSUMED_LINK, fraction(seed, "link", origin))
+        wan = cluster.wan(origin)
         link = wan.link
+        times = factor(MEASURED_LINK if link.measured else ASSUMED_LINK, fraction(seed, "link", origin))
         wider = replace(link, fetch_bytes_per_s=link.fetch_bytes_per_s * times, upload_bytes_per_s=link.upload_bytes_per_s * times)
         links[origin] = replace(wan, link=wider)
     return replace(cluster, links=links)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 from stager import wire
 from stager.estimate import Traffic, estimate
-from stager.model.cluster import Cluster, IoNodes
+from stager.model.cluster import Cluster, IoNodes, WanLink
 from stager.model.prices import ClusterPrices
 from stager.model.workflow import OriginKind, Workflow
 from stager.planning.cost import Usage, bill_of
+from stager.planning.links import link_of
 from stager.planning.plan import Basis, Plan
 from stager.planning.policy import Limits
 from stager.scheduler.commands import RunOutcome
@@ -43,12 +44,12 @@ class Line:
         return self.estimated / self.actual - 1
 
 
-def cluster_of(history: wire.RunHistory, given: Cluster | None) -> Cluster:
+def cluster_of(history: wire.RunHistory, given: Cluster | None, plan: Plan) -> Cluster:
     """That the run ran on: nodes, cores and room as its journal has them, the rest as given. I/O nodes run on the compute nodes, as
-    `stager submit` starts them, unless a topology says otherwise.
+    `stager submit` starts them, and links are what the plan took them to be, unless a topology says otherwise.
     """
     count = max(1, len(history.nodes))
-    base = given or Cluster(io=IoNodes(on_compute_nodes=True))
+    base = given or Cluster(io=IoNodes(on_compute_nodes=True), links={link.origin: WanLink(link_of(link)) for link in plan.links})
     compute = replace(base.compute, nodes=count, cores=history.cores, memory_bytes=history.memory_bytes)
     return replace(base, compute=compute, io=replace(base.io, nodes=count, capacity_bytes=history.capacity_bytes // count))
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from stager.adapters import moves
 from stager.adapters.overheads import Seen
 from stager.adapters.profiles_store import ProfilesStore
+from stager.model.link import Move
 from stager.model.overhead import seen_overhead_s
 from stager.model.profiling import Kind, Sample, Side, group_files
+from stager.model.workflow import Origin
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
@@ -21,11 +24,13 @@ class Measuring:
         self.store, self.machine = store, machine
         # Attempts under way whose time is all their own.
         self.begun: dict[str, float] = {}
+        self.moving: dict[str, cmd.Fetch | cmd.Upload] = {}
 
     def saw(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
         """The next plan is made after a run: what it measured is there by then."""
         ended = [event for event in events if type(event) is ev.AttemptEnded and event.outcome is ev.Outcome.OK]
         self.store.add_overheads(self._overheads(events, commands))
+        self.store.add_moves(self._moves(events, commands))
         self.store.add(self._sample(event) for event in ended if event.run in self.machine.state.runs)
         if any(type(command) is cmd.FinishRun for command in commands):
             self.store.try_to(self.store.write)
@@ -42,6 +47,17 @@ class Measuring:
                     made_bytes = sum(made.size_bytes for made in event.outputs)
                     seen.append((event.attempt, event.at, seen_overhead_s(begun_at, event.at, wall_s, made_bytes)))
         self.begun |= {command.attempt: command.at for command in commands if type(command) is cmd.StartAttempt}
+        return seen
+
+    def _moves(self, events: Sequence[Any], commands: Sequence[Any]) -> list[moves.Seen]:
+        """Only what went over the link tells of it."""
+        seen: list[moves.Seen] = []
+        for event in events:
+            if type(event) in (ev.TransferDone, ev.TransferFailed, ev.TransferCancelled):
+                command = self.moving.pop(event.transfer, None)
+                if command is not None and command.run in self.machine.state.runs:
+                    seen += moved_by(event, command, self.machine.state.runs[command.run].workflow.origins[command.origin])
+        self.moving |= {command.transfer: command for command in commands if type(command) in (cmd.Fetch, cmd.Upload)}
         return seen
 
     def _sample(self, event: ev.AttemptEnded) -> Sample:
@@ -68,3 +84,13 @@ class Measuring:
             output_files=len(outputs),
             files=group_files(Side.INPUT, inputs) + group_files(Side.OUTPUT, outputs),
         )
+
+
+def moved_by(event: Any, command: cmd.Fetch | cmd.Upload, origin: Origin) -> list[moves.Seen]:
+    """The node counts the seconds of a transfer and not those that it waited for its turn."""
+    if type(event) is not ev.TransferDone or event.bytes_moved <= 0 or event.duration_s <= 0:
+        return []
+    is_fetch = type(command) is cmd.Fetch
+    read_back = not is_fetch and origin.is_read_back and event.verified == "readback"
+    move = Move(command.run, is_fetch, event.at - event.duration_s, event.at, event.bytes_moved, read_back)
+    return [(event.transfer, origin.link, move)]

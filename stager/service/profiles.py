@@ -8,13 +8,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from stager.adapters import overheads
+from stager.adapters import moves, overheads
 from stager.adapters.profiles_json import is_profiles, profiles_from_json
 from stager.adapters.profiles_store import ProfilesStore, needs_upgrade, read_profiles, read_samples
 from stager.model.errors import InvalidInput, Refused
+from stager.model.link import measured
 from stager.model.overhead import Overhead, overhead_of
 from stager.model.profile import Profiles
 from stager.model.profiling import Sample
+from stager.model.topology import OriginLink
+from stager.model.workflow import Workflow
 from stager.readers import wfcommons_profiles
 from stager.service.settings import Settings
 from stager.service.state_dir import LockHeld, StateDir
@@ -39,6 +42,12 @@ def load_profiles(settings: Settings) -> Profiles:
 
 def load_overhead(settings: Settings) -> Overhead:
     return overhead_of(overheads.read(StateDir(settings.state_dir).profiles))
+
+
+def load_links(settings: Settings, workflow: Workflow) -> tuple[OriginLink, ...]:
+    """Of the workflow's origins those of which something was measured, as their transfers told."""
+    seen = moves.read(StateDir(settings.state_dir).profiles)
+    return tuple(measured(seen[origin.link]).of(name) for name, origin in sorted(workflow.origins.items()) if origin.link in seen)
 
 
 def load_samples(state_dir: Path) -> Sequence[Sample]:

@@ -183,7 +183,8 @@ class DirectWorld:
             here = [access for access in accesses if access.origin == origin]
             direction = "fetch" if here[0].is_read else "upload"
             path = (f"{direction}:{origin}", f"{direction}:{origin}:{node}", f"network:{node}")
-            wait_s = len(here) * self.cluster.wan(origin).link.latency_s
+            link = self.cluster.wan(origin).link
+            wait_s = len(here) * (link.latency_s if here[0].is_read else link.before_upload_s)
             yield Step(wait_s, path, sum(access.size_bytes for access in here))
 
     def _next_step(self, working: Working) -> None:

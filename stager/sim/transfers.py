@@ -47,6 +47,7 @@ class Moving:
     source: SimNode | None = None
     to_read_back: bool = False
     hops: list[Hop] = field(default_factory=list)
+    verified: str = "remote_checksum"
 
     @property
     def is_incoming(self) -> bool:
@@ -62,6 +63,7 @@ class TransferDesk:
     ) -> None:
         self._clock, self._links, self._faults, self._tell, self._overfull = clock, links, faults, tell, overfull
         self.latency_s: dict[str, float] = {}
+        self.upload_latency_s: dict[str, float] = {}
         self.open: dict[str, Moving] = {}
         self.results: dict[str, Any] = {}
         self.remembers = False
@@ -181,7 +183,7 @@ class TransferDesk:
         elif isinstance(moving.command, cmd.Fetch):
             self._end_fetch(moving, moving.command)
         elif moving.to_read_back:
-            moving.to_read_back = False
+            moving.to_read_back, moving.verified = False, "readback"
             size_bytes = moving.command.size_bytes
             self.readback_bytes += size_bytes
             moving.flow = self._links.start(self._clock.now, way_back_of(moving), size_bytes, moving)
@@ -199,7 +201,8 @@ class TransferDesk:
                 continue
             self._streams[url] = self._streams.get(url, 0) + 1
             moving.state = "connecting"
-            latency_s = UNREACHABLE_AFTER_S if moving.origin.fault_code else self.latency_s.get(url, 0.0)
+            wait = self.latency_s if moving.is_incoming else self.upload_latency_s
+            latency_s = UNREACHABLE_AFTER_S if moving.origin.fault_code else wait.get(url, 0.0)
             self._clock.after(latency_s, self._connected, moving)
 
     def _connected(self, moving: Moving) -> None:
@@ -288,7 +291,7 @@ class TransferDesk:
         stored = there if there is not None and same else moving.origin.put(command.path, replica.content, replica.size_bytes)
         self._end(moving)
         self.uploaded_bytes += replica.size_bytes
-        self._done(moving, replica.size_bytes, replica.content, stored.token, "adopted" if same else "readback")
+        self._done(moving, replica.size_bytes, replica.content, stored.token, "adopted" if same else moving.verified)
 
     def _done(self, moving: Moving, size_bytes: int, content: str, token: str, verified: str) -> None:
         event = ev.TransferDone(

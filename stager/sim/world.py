@@ -175,7 +175,7 @@ class SimWorld:
             for way, line in (("fetch", link.node_fetch_bytes_per_s), ("upload", link.node_upload_bytes_per_s)):
                 if line is not None:
                     self.links.bytes_per_s |= {f"line:{way}:{url}:{node}": line for node in self.nodes}
-            self.desk.latency_s[url] = link.latency_s
+            self.desk.latency_s[url], self.desk.upload_latency_s[url] = link.latency_s, link.before_upload_s
         return known
 
     # The port

@@ -23,8 +23,8 @@ from stager.whatif import judge
 HOME, LAB, ARCHIVE = "home", "lab", "archive"
 # Two names of one place, and another place.
 ORIGINS = {
-    HOME: Origin(HOME, OriginKind.SFTP, "sftp://lab/data"),
-    LAB: Origin(LAB, OriginKind.SFTP, "sftp://lab/data"),
+    HOME: Origin(HOME, OriginKind.SFTP, "sftp://lab/data", options=(("shell_checksum", "false"),)),
+    LAB: Origin(LAB, OriginKind.SFTP, "sftp://lab/data", options=(("shell_checksum", "false"),)),
     ARCHIVE: Origin(ARCHIVE, OriginKind.S3, "s3://archive"),
 }
 PLAIN = {name: ORIGINS[name] for name in (HOME, ARCHIVE)}

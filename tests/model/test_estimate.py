@@ -55,13 +55,13 @@ def test_a_chain_takes_fetch_compute_and_upload() -> None:
     assert report.hit_rate == pytest.approx(1 - 1000 / 2500)
 
 
-@pytest.mark.parametrize("options", [(("shell_checksum", "true"),), ()])
+@pytest.mark.parametrize("options", [(), (("shell_checksum", "false"),)])
 def test_a_final_is_read_back_where_its_host_may_not_be_asked_for_a_checksum(options: tuple[tuple[str, str], ...]) -> None:
     """Plan and simulation agree on when it is home; `in` waits behind nothing, so each link has its bytes alone."""
     home = replace(HOME, options=options)
     asked = replace(workflow(CHAIN), origins={"home": home})
     report = estimate(asked, topology(10**6))
-    back_bytes = 0 if options else 100
+    back_bytes = 100 if options else 0
     assert (report.readback_bytes, report.plan.readback_bytes) == (back_bytes, back_bytes)
     assert report.wall_s == pytest.approx(19 + back_bytes / 100, abs=0.01)
     assert report.plan.makespan_s == pytest.approx(report.wall_s, abs=0.01)

@@ -115,9 +115,9 @@ def test_what_is_held_follows_the_node_to_the_byte(capacity: int) -> None:
 
 def compared(w: Workflow, place: Topology, spread: Spread | None = None) -> dict[str, Line]:
     world, summary, past = lived(w, place, spread)
-    links = Cluster(io=IoNodes(on_compute_nodes=True, disk_bytes_per_s=1e12))
-    cluster = replace(cluster_of(past, links), links={"home": replace(links.wan("home"), link=place.link("home"))})
+    given = Cluster(io=IoNodes(on_compute_nodes=True, disk_bytes_per_s=1e12))
     plan = world.runs["w-1"].plan
+    cluster = replace(cluster_of(past, given, plan), links=cluster_of(past, None, plan).links)
     return {line.name: line for line in compare(w, plan, summary, past, cluster, PRICES)}
 
 
@@ -201,11 +201,14 @@ def test_the_page_needs_nothing_else_and_escapes_what_users_wrote() -> None:
 def test_what_the_figures_rest_on_is_said_and_is_on_the_page() -> None:
     table = packaged_prices()
     paid = replace(PRICES, missing=("egress",))
-    money, links, missing = notes_of(Cluster(), paid, table)
+    plan = make_plan(workflow(CHAIN), topology(10**6))
+    money, links, missing = notes_of(Cluster(), plan, paid, table)
     assert f"of {table.date}, for 1 m6i.xlarge" in money
+    assert "link to home" in links
     assert "assumed" in links
+    assert "50 MB/s" in notes_of(Cluster(), replace(plan, links=()), paid, table)[1]
     assert missing == "note: no price of egress in us-east-1: left out"
-    assert notes_of(replace(Cluster(), assumed=False), PRICES, table) == [money]
+    assert notes_of(replace(Cluster(), assumed=False), plan, PRICES, table) == [money]
     _, summary, past = lived(workflow(CHAIN), topology(10**6))
     page = page_of(summary, past, [], "USD", [links, "<b>"])
     assert f'<p class="note">{links}</p>' in page

@@ -190,7 +190,7 @@ def play(scenario: Scenario) -> str:
     world = SimWorld(topology, scenario.policy, faults=faults, spread=spread, checkers=all_checkers())
     for run, name, at in scenario.runs:
         files, jobs = scenario.workflows[name]
-        workflow = Workflow(name, files, jobs, {"home": Origin("home", OriginKind.SFTP, HOME_URL)})
+        workflow = Workflow(name, files, jobs, {"home": Origin("home", OriginKind.SFTP, HOME_URL, options=(("shell_checksum", "false"),))})
         world.submit(run, workflow, make_plan(workflow, topology, spill_origin=scenario.spill), at)
     for lfn in scenario.there:
         world.origin(HOME_URL).put(f"out/{lfn}", "something else", 7)

@@ -29,7 +29,10 @@ from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, Faults, Trou
 from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
 
-HOME, ARCHIVE = Origin("home", OriginKind.SFTP, "sftp://lab/data"), Origin("archive", OriginKind.S3, "s3://archive")
+HOME, ARCHIVE = (
+    Origin("home", OriginKind.SFTP, "sftp://lab/data", options=(("shell_checksum", "false"),)),
+    Origin("archive", OriginKind.S3, "s3://archive"),
+)
 LINKS = (OriginLink("home", 1000.0, 500.0, 0.05), OriginLink("archive", 2000.0, 2000.0, 0.02))
 DISK_BYTES_PER_S = 20_000.0
 # No case needs a tenth of it.

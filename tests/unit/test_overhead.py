@@ -38,7 +38,7 @@ def ended(attempt: str, at: float, outcome: ev.Outcome = ev.Outcome.OK, made_byt
 
 
 def seen_by(*batches: tuple[list[Any], list[Any]]) -> list[overheads.Seen]:
-    store = SimpleNamespace(seen=[], add=list)
+    store = SimpleNamespace(seen=[], add=list, add_moves=list)
     store.add_overheads = store.seen.extend
     measuring = Measuring(store, SimpleNamespace(state=SimpleNamespace(runs={})))  # type: ignore[arg-type]
     for events, commands in batches:

@@ -29,7 +29,7 @@ from stager.planning.shape import shape_of
 from stager.planning.sizes import expected
 from stager.planning.space import serial_usage
 
-HOME = Origin("home", OriginKind.SFTP, "sftp://lab/data")
+HOME = Origin("home", OriginKind.SFTP, "sftp://lab/data", options=(("shell_checksum", "false"),))
 LARGE = 10**15
 
 

@@ -37,9 +37,9 @@ def test_the_example_of_the_document_is_read() -> None:
     assert (cluster.region, cluster.compute.nodes, cluster.cores, cluster.io.instance) == ("ap-northeast-1", 20, 80, "m3.xlarge")
     assert cluster.compute.network_bytes_per_s == pytest.approx(135e6)
     home = cluster.wan("home")
-    assert home.link == OriginLink("home", 135e6, 135e6, 0.05, node_fetch_bytes_per_s=20e6)
+    assert home.link == OriginLink("home", 135e6, 135e6, 0.05, node_fetch_bytes_per_s=20e6, said=True)
     assert (home.direct_fetch_bytes_per_s, home.direct_upload_bytes_per_s) == (20e6, 80e6)
-    assert cluster.wan("elsewhere").link == OriginLink("elsewhere", 500e6, 500e6, 0.02)
+    assert cluster.wan("elsewhere").link == OriginLink("elsewhere", 500e6, 500e6, 0.02, said=True)
     assert cluster.charged(workflow(), "bucket") is Charged.NONE
 
 

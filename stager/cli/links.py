@@ -1,0 +1,28 @@
+"""The ways to origins as people read them: rates and waits, each with what it rests on. One rule: what was assumed says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stager.model.units import format_size
+from stager.planning.plan import Basis, LinkPlan
+
+WORDS = {Basis.MEASURED: "measured", Basis.DECLARED: "declared", Basis.DEFAULT: "assumed", Basis.PROFILE: "measured"}
+
+
+def link_lines(links: Sequence[LinkPlan]) -> list[str]:
+    """One for each origin: `lab: fetches 12 MB/s (measured), uploads 50 MB/s (assumed), 50 ms before the first byte (assumed)`."""
+    return [f"{link.origin}: {words_of(link)}" for link in links]
+
+
+def words_of(link: LinkPlan) -> str:
+    fetch, upload = f"{format_size(link.fetch_bytes_per_s)}/s", f"{format_size(link.upload_bytes_per_s)}/s"
+    before = f"{link.latency_s * 1000:.0f} ms before the first byte ({WORDS[link.latency_basis]})"
+    if link.upload_latency_s is not None:
+        before += f", {link.upload_latency_s * 1000:.0f} ms of an upload (measured)"
+    return f"fetches {fetch} ({WORDS[link.fetch_basis]}), uploads {upload} ({WORDS[link.upload_basis]}), {before}"
+
+
+def assumed_rates(links: Sequence[LinkPlan]) -> list[str]:
+    """Origins of which a rate is assumed."""
+    return [link.origin for link in links if Basis.DEFAULT in (link.fetch_basis, link.upload_basis)]

@@ -1,0 +1,168 @@
+"""How wide and how long the way to an origin is, from what transfers over it told.
+
+May know: the model's statistics and topology. One rule: what the transfers do not show is None; nothing is made up here.
+
+Several transfers share a link, so none of them shows its rate alone. A link that always has work carries its rate, whoever's turn it is
+(that it is work-conserving is all that is assumed): the bytes of a stretch in which it had work, over the length of that stretch. A
+transfer's own beginning, in which it waits for answers, is no work; small files show how long that is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from stager.model.robust import median, quantile, weight_of_age
+from stager.model.topology import DEFAULT_LATENCY_S, OriginLink
+
+# (from, to), seconds of the scheduler's clock.
+Span = tuple[float, float]
+# A file whose bytes take no time worth mentioning on any link that a workflow is run over.
+SMALL_BYTES = 64 * 1024
+SMALL_MIN = 3
+# Of the stretches, by bytes: what slows a link down (its start, a busy machine) is not its rate, and what speeds it up does not exist. But
+# the fastest is what a clock's error makes it.
+RATE_SHARE = 0.75
+# As many as a node begins with (sim/transfers.py): so many waits go on at once.
+TURNS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One transfer that ended well. Times are the scheduler's clock; `read_back`: it came over the link once more to be verified."""
+
+    run: str
+    is_fetch: bool
+    begun_at: float
+    ended_at: float
+    moved_bytes: int
+    read_back: bool = False
+
+    @property
+    def took_s(self) -> float:
+        return self.ended_at - self.begun_at
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Of one origin's link. None: nothing was seen that tells."""
+
+    fetch_bytes_per_s: float | None = None
+    upload_bytes_per_s: float | None = None
+    latency_s: float | None = None
+    upload_latency_s: float | None = None
+
+    def of(self, origin: str) -> OriginLink:
+        """As a link that says which of its numbers were measured."""
+        link = OriginLink(origin)
+        if self.fetch_bytes_per_s is not None:
+            link = replace(link, fetch_bytes_per_s=self.fetch_bytes_per_s, measured=True)
+        if self.upload_bytes_per_s is not None:
+            link = replace(link, upload_bytes_per_s=self.upload_bytes_per_s, upload_measured=True)
+        if self.latency_s is not None:
+            link = replace(link, latency_s=self.latency_s, latency_measured=True)
+        return replace(link, upload_latency_s=self.upload_latency_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Without a pause: some transfer or other had bytes to move."""
+
+    moves: int
+    moved_bytes: int
+    took_s: float
+    weight: float
+
+
+def measured(moves: Iterable[Move]) -> Measured:
+    """From transfers with one origin, in any order."""
+    ordered = sorted(moves, key=lambda move: (move.ended_at, move.begun_at, move.run))
+    weights = run_weights(ordered)
+    fetches = [move for move in ordered if move.is_fetch and move.moved_bytes > 0]
+    uploads = [move for move in ordered if not move.is_fetch and move.moved_bytes > 0]
+    large = union((move.begun_at, move.ended_at) for move in ordered if move.moved_bytes > SMALL_BYTES)
+    latency_s, upload_latency_s = latency_of(fetches, large, weights), latency_of(uploads, large, weights)
+    fetch = rate_of(fetches, weights, usual_latency_s(fetches, latency_s), None)
+    upload = rate_of(uploads, weights, usual_latency_s(uploads, upload_latency_s), fetch)
+    return Measured(fetch, upload, latency_s, upload_latency_s)
+
+
+def run_weights(ordered: Sequence[Move]) -> dict[str, float]:
+    """By run: the newest counts most."""
+    newest_first = dict.fromkeys(move.run for move in reversed(ordered))
+    return {run: weight_of_age(newer) for newer, run in enumerate(newest_first)}
+
+
+def latency_of(moves: Sequence[Move], large: Sequence[Span], weights: dict[str, float]) -> float | None:
+    """Seconds of a transfer that moves next to nothing, with no larger one beside it: what it waits behind that is not its own.
+
+    The median; but where more went on at once than there are turns, as long as a turn may take for as many to pass in the same time.
+    """
+    small = [move for move in moves if move.moved_bytes <= SMALL_BYTES and not meets(large, (move.begun_at, move.ended_at))]
+    if len(small) < SMALL_MIN:
+        return None
+    usual_s = median([move.took_s for move in small], [weights[move.run] for move in small])
+    busy_s = sum(end - begin for begin, end in union((move.begun_at, move.ended_at) for move in small))
+    return min(usual_s, TURNS * busy_s / len(small))
+
+
+def usual_latency_s(moves: Sequence[Move], latency_s: float | None) -> float:
+    """Where small files did not show it: as is usual, but no more than half of the quickest transfer."""
+    if latency_s is not None:
+        return latency_s
+    return min([DEFAULT_LATENCY_S, *(move.took_s / 2 for move in moves)])
+
+
+def rate_of(moves: Sequence[Move], weights: dict[str, float], latency_s: float, back_bytes_per_s: float | None) -> float | None:
+    """Bytes per second. `back_bytes_per_s`: what is read back takes that long besides, at the end."""
+    full = [stretch for stretch in stretches(moves, weights, latency_s, back_bytes_per_s) if is_full(stretch, latency_s)]
+    if not full:
+        return None
+    return quantile([each.moved_bytes / each.took_s for each in full], [each.weight * each.moved_bytes for each in full], RATE_SHARE)
+
+
+def is_full(stretch: Stretch, latency_s: float) -> bool:
+    """Its bytes took it longer than the waiting of its transfers, in turns, would explain."""
+    return stretch.took_s > 0 and stretch.took_s >= max(1.0, stretch.moves / TURNS) * latency_s
+
+
+def union(spans: Iterable[Span]) -> list[Span]:
+    """As few spans as cover the same times, in order."""
+    found: list[Span] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def meets(spans: Sequence[Span], span: Span) -> bool:
+    """Whether it overlaps one of these, which are in order and apart."""
+    place = bisect_right(spans, (span[1], inf))
+    return place > 0 and spans[place - 1][1] >= span[0]
+
+
+def stretches(moves: Sequence[Move], weights: dict[str, float], latency_s: float, back_bytes_per_s: float | None) -> list[Stretch]:
+    """What overlaps is one stretch; a run's weight is that of the last transfer in it."""
+    spans = sorted((*working_span(move, latency_s, back_bytes_per_s), move.moved_bytes, weights[move.run]) for move in moves)
+    found: list[Stretch] = []
+    begun, ended, count, moved_bytes, weight = 0.0, 0.0, 0, 0, 0.0
+    for begins, ends, size_bytes, own_weight in spans:
+        if count and begins > ended:
+            found.append(Stretch(count, moved_bytes, ended - begun, weight))
+            count, moved_bytes = 0, 0
+        if not count:
+            begun, ended = begins, ends
+        ended, weight = max(ended, ends), own_weight
+        count, moved_bytes = count + 1, moved_bytes + size_bytes
+    return [*found, Stretch(count, moved_bytes, ended - begun, weight)] if count else found
+
+
+def working_span(move: Move, latency_s: float, back_bytes_per_s: float | None) -> Span:
+    """(from, to): while its bytes were on the link."""
+    back_s = move.moved_bytes / back_bytes_per_s if move.read_back and back_bytes_per_s else 0.0
+    begins = min(move.begun_at + latency_s, move.ended_at)
+    return begins, max(begins, move.ended_at - back_s)

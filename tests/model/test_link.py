@@ -1,0 +1,125 @@
+"""How wide a link is, from the transfers over it: on links whose rate is known, and where transfers say less than they seem to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stager.model.files import Destination, File, Location, Source
+from stager.model.link import SMALL_BYTES, TURNS, Measured, Move, measured
+from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, Node, OriginLink, Topology
+from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
+from stager.planning.make_plan import make_plan
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.service.measuring import moved_by
+from stager.sim.simulate import simulate
+from stager.sim.world import SimWorld
+
+MB = 10**6
+
+
+def move(begun_at: float, ended_at: float, moved_bytes: int, *, is_fetch: bool = True, run: str = "r", read_back: bool = False) -> Move:
+    return Move(run, is_fetch, begun_at, ended_at, moved_bytes, read_back)
+
+
+def lived_over(link: OriginLink, origin: Origin, run: str, sizes: list[int], finals: list[int]) -> list[Move]:
+    """What the transfers of a simulated run over this link told: of one job that reads and makes these."""
+    taken = {
+        f"in{n}": File(f"in{n}", size_bytes=size, sources=(Source(Location("lab", f"in/{n}"), size, "t"),)) for n, size in enumerate(sizes)
+    }
+    made = {f"out{n}": File(f"out{n}", size_bytes=size, destination=Destination(Location("lab", f"{n}"))) for n, size in enumerate(finals)}
+    inputs, outputs = tuple(JobInput(lfn, lfn) for lfn in taken), tuple(JobOutput(lfn, lfn) for lfn in made)
+    job = Job("all", "all", argv=("true",), inputs=inputs, outputs=outputs, compute_s=1.0)
+    workflow = Workflow("w", taken | made, {"all": job}, {"lab": origin})
+    topology = Topology((Node("n", 10**12, disk_bytes_per_s=1e15, network_bytes_per_s=1e15),), (link,))
+    world = SimWorld(topology, keep_journal=True)
+    world.submit(run, workflow, make_plan(workflow, topology))
+    simulate(world)
+    begun: dict[str, cmd.Fetch | cmd.Upload] = {}
+    moves: list[Move] = []
+    for events, commands in world.journal:
+        for event in events:
+            moves += [seen[2] for seen in moved_by(event, begun[event.transfer], origin)] if type(event) is ev.TransferDone else []
+        begun |= {command.transfer: command for command in commands if type(command) in (cmd.Fetch, cmd.Upload)}
+    return moves
+
+
+def lab(*, read_back: bool = False) -> Origin:
+    return Origin("lab", OriginKind.SFTP, "sftp://lab/d", options=(("shell_checksum", str(not read_back).lower()),))
+
+
+LARGE = st.integers(30 * MB, 300 * MB)
+RATES = st.floats(1e6, 1e8)
+
+
+@settings(max_examples=40, deadline=None)
+@given(RATES, RATES, st.floats(0.001, 0.2), st.lists(LARGE, min_size=1, max_size=12), st.lists(LARGE, min_size=1, max_size=4))
+def test_a_simulated_link_is_found_to_be_what_it_is(
+    fetch: float, upload: float, latency_s: float, sizes: list[int], finals: list[int]
+) -> None:
+    """However many share it: a run of small files shows the wait, one of large files the rates."""
+    link = OriginLink("lab", fetch, upload, latency_s, upload_latency_s=2 * latency_s)
+    moves = lived_over(link, lab(), "w-1", [10] * 3, [10] * 3) + [
+        replace(each, begun_at=each.begun_at + 1e6, ended_at=each.ended_at + 1e6) for each in lived_over(link, lab(), "w-2", sizes, finals)
+    ]
+    found = measured(moves)
+    assert found.fetch_bytes_per_s == pytest.approx(fetch, rel=0.02)
+    assert found.upload_bytes_per_s == pytest.approx(upload, rel=0.02)
+    assert (found.latency_s, found.upload_latency_s) == (pytest.approx(latency_s, abs=1e-4), pytest.approx(2 * latency_s, abs=1e-4))
+    assert measured(reversed(moves)) == found
+
+
+@settings(max_examples=20, deadline=None)
+@given(RATES, RATES, LARGE)
+def test_what_is_read_back_is_not_the_uploads_own_time(fetch: float, upload: float, size: int) -> None:
+    link = OriginLink("lab", fetch, upload, 0.001)
+    moves = lived_over(link, lab(read_back=True), "w-1", [size], [size])
+    assert [each.read_back for each in moves] == [False, True]
+    assert measured(moves).upload_bytes_per_s == pytest.approx(upload, rel=0.05)
+
+
+def test_of_nothing_nothing_is_known_and_the_link_is_as_is_usual() -> None:
+    assert measured([]) == Measured()
+    assert Measured().of("lab") == OriginLink("lab")
+    assert measured([move(0, 1, 0)]) == Measured()
+
+
+def test_small_files_tell_of_the_wait_and_not_of_the_rate() -> None:
+    """Ten at once, as a node may have under way: a rate of 60 kB/s would be nonsense."""
+    seen = measured([move(second, second + 0.3, 2_000) for second in range(9)] + [move(9, 9.4, 2_000)])
+    assert (seen.fetch_bytes_per_s, seen.upload_bytes_per_s) == (None, None)
+    assert seen.latency_s == pytest.approx(0.3)
+    link = seen.of("lab")
+    assert (link.fetch_bytes_per_s, link.measured, link.latency_measured) == (DEFAULT_WAN_BYTES_PER_S, False, True)
+
+
+def test_what_a_small_file_waits_behind_a_large_one_is_not_its_own() -> None:
+    large = move(100, 110, 100 * MB)
+    behind = [move(100 + at, 103 + at, 1_000) for at in range(5)]
+    alone = [move(at, at + 0.05, 1_000) for at in range(3)]
+    assert measured([large, *behind, *alone]).latency_s == pytest.approx(0.05)
+    assert measured([large, *behind]).latency_s is None
+    assert measured([replace(large, is_fetch=False), *behind]).latency_s is None
+
+
+def test_more_at_once_than_there_are_turns_pass_in_their_time() -> None:
+    """A hundred at once that took five seconds: turn by turn, eight at a time, each may take 0.4 s for as many to pass."""
+    assert measured([move(0, 5, SMALL_BYTES)] * 100).latency_s == pytest.approx(TURNS * 5 / 100)
+
+
+def test_newer_runs_weigh_more() -> None:
+    old = [move(at * 100, at * 100 + 10, 100 * MB, run=f"old{at}") for at in range(4)]
+    new = [move(1e5 + at * 100, 1e5 + at * 100 + 50, 100 * MB, run=f"new{at}") for at in range(8)]
+    assert measured(old).fetch_bytes_per_s == pytest.approx(1e7, rel=0.01)
+    assert measured([*old, *new]).fetch_bytes_per_s == pytest.approx(2e6, rel=0.01)
+    assert measured([*new, *old]) == measured([*old, *new])
+
+
+def test_a_stretch_that_a_clock_made_too_fast_does_not_decide() -> None:
+    """One of twenty that seems ten times as fast."""
+    usual = [move(at * 100, at * 100 + 10, 100 * MB, run=f"r{at}") for at in range(19)]
+    assert measured([*usual, move(5e3, 5e3 + 1, 100 * MB)]).fetch_bytes_per_s == pytest.approx(1e7, rel=0.01)

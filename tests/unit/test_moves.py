@@ -1,0 +1,160 @@
+"""What transfers told of links: kept, read, planned with, and said where somebody looks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stager.adapters import moves
+from stager.adapters.profiles_store import ProfilesStore
+from stager.cli.links import assumed_rates, link_lines
+from stager.model.link import Measured, Move
+from stager.model.topology import OriginLink, embedded
+from stager.model.workflow import Origin, OriginKind
+from stager.planning.links import link_of, link_plan
+from stager.planning.make_plan import make_plan
+from stager.planning.plan import Basis
+from stager.planning.plan_json import from_json, to_json
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.service.measuring import Measuring
+from tests.model.test_estimate import CHAIN, workflow
+
+LAB = Origin("lab", OriginKind.SFTP, "sftp://ana@lab.example/data")
+SEEN = Measured(12e6, 6e6, 0.02, 0.3)
+
+
+def done(transfer: str, at: float = 20.0, **facts: Any) -> ev.TransferDone:
+    usual = {"node": "n", "size_bytes": 900, "blake3": "", "bytes_moved": 900, "duration_s": 5.0, "verified": ""}
+    return ev.TransferDone(at=at, transfer=transfer, **(usual | facts))  # type: ignore[arg-type]
+
+
+def begun(kind: type, transfer: str, run: str = "r") -> Any:
+    facts = {"id": f"c{transfer}", "at": 1.0, "cause": "", "node": "n", "file": "f", "lfn": "f", "origin": "lab", "path": "p"}
+    more = {"token": ""} if kind is cmd.Fetch else {"generation": "g"}
+    return kind(transfer=transfer, run=run, size_bytes=900, purpose=cmd.Purpose.DEMAND, priority=1, **facts, **more)
+
+
+def seen_by(origin: Origin, *batches: tuple[list[Any], list[Any]]) -> list[moves.Seen]:
+    store = SimpleNamespace(seen=[], add=list, add_overheads=list)
+    store.add_moves = store.seen.extend
+    runs = {"r": SimpleNamespace(workflow=SimpleNamespace(origins={"lab": origin}))}
+    measuring = Measuring(store, SimpleNamespace(state=SimpleNamespace(runs=runs)))  # type: ignore[arg-type]
+    for events, commands in batches:
+        measuring.saw(events, commands)
+    return list(store.seen)
+
+
+def test_a_transfer_is_measured_by_the_seconds_that_the_node_counted() -> None:
+    seen = seen_by(LAB, ([], [begun(cmd.Fetch, "t1"), begun(cmd.Upload, "t2")]), ([done("t1"), done("t2", verified="readback")], []))
+    assert seen == [("t1", LAB.link, Move("r", True, 15.0, 20.0, 900)), ("t2", LAB.link, Move("r", False, 15.0, 20.0, 900))]
+
+
+def test_what_comes_back_to_be_verified_is_told_apart_only_where_plans_do() -> None:
+    strict = replace(LAB, options=(("shell_checksum", "false"),))
+    ((_, _, there),) = seen_by(strict, ([], [begun(cmd.Upload, "t")]), ([done("t", verified="readback")], []))
+    assert there.read_back
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [done("unknown")],
+        [done("t", bytes_moved=0, verified="adopted")],
+        [done("t", duration_s=0.0)],
+        [ev.TransferCancelled(at=2.0, node="n", transfer="t"), done("t")],
+    ],
+    ids=["begun before", "was there already", "took no time", "cancelled"],
+)
+def test_what_says_nothing_of_a_link_is_left_out(events: list[Any]) -> None:
+    assert seen_by(LAB, ([], [begun(cmd.Fetch, "t")]), (events, [])) == []
+
+
+def test_a_run_that_is_gone_is_no_stumbling_block() -> None:
+    assert seen_by(LAB, ([], [begun(cmd.Fetch, "t", run="gone")]), ([done("t")], [])) == []
+
+
+def test_the_newest_of_each_link_and_direction_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "KEPT", 2)
+    path = tmp_path / "profiles.sqlite"
+    assert moves.read(path) == {}
+    store = ProfilesStore(path)
+    ways = [(link, is_fetch, number) for link in "ab" for is_fetch in (True, False) for number in range(4)]
+    made = [(f"{link}{way}{at}", link, Move("r", way, at, at + 1.5, 10 * at, read_back=at == 3)) for link, way, at in ways]
+    store.add_moves(made)
+    store.add_moves([("aTrue3", "a", Move("r", True, 0.0, 99.0, 1))])
+    store.close()
+    found = moves.read(path)
+    assert {link: sorted((move.is_fetch, move.begun_at, move.read_back) for move in each) for link, each in found.items()} == dict.fromkeys(
+        "ab", [(False, 2.0, False), (False, 3.0, True), (True, 2.0, False), (True, 3.0, True)]
+    )
+
+
+def test_a_store_of_before_tells_nothing_and_is_written_to(tmp_path: Path) -> None:
+    path = tmp_path / "profiles.sqlite"
+    store = ProfilesStore(path)
+    store.db.execute("DROP TABLE moves")
+    store.close()
+    assert moves.read(path) == {}
+    again = ProfilesStore(path)
+    again.add_moves([("t", "a", Move("r", True, 0.0, 1.0, 1))])
+    again.close()
+    assert list(moves.read(path)) == ["a"]
+
+
+def test_a_link_is_known_by_its_place_and_not_by_a_name_that_can_be_read() -> None:
+    other = replace(LAB, name="theirs", options=(("connections_max", "4"),))
+    assert other.link == LAB.link
+    assert not any(word in LAB.link for word in ("ana", "lab", "data"))
+    for elsewhere in (replace(LAB, url="sftp://ana@far.example/data"), replace(LAB, options=(("bandwidth", "5 MB"),))):
+        assert elsewhere.link != LAB.link
+
+
+def test_a_plan_says_what_it_took_the_links_to_be_and_why() -> None:
+    plan = make_plan(workflow(CHAIN), embedded(10**6, links=(SEEN.of("home"),)))
+    (link,) = plan.links
+    assert (link.fetch_bytes_per_s, link.upload_bytes_per_s, link.latency_s, link.upload_latency_s) == (12e6, 6e6, 0.02, 0.3)
+    assert (link.fetch_basis, link.upload_basis, link.latency_basis) == (Basis.MEASURED, Basis.MEASURED, Basis.MEASURED)
+    assert link_of(link) == SEEN.of("home")
+    assert from_json(to_json(plan)) == plan
+    assert assumed_rates(plan.links) == []
+
+
+def test_a_plan_of_before_told_of_no_links() -> None:
+    said = json.loads(to_json(make_plan(workflow(CHAIN), embedded(10**6)))) | {"version": 3}
+    del said["links"]
+    assert from_json(json.dumps(said)).links == ()
+
+
+@pytest.mark.parametrize(
+    ("link", "bases", "assumed"),
+    [
+        (OriginLink("home"), (Basis.DEFAULT, Basis.DEFAULT, Basis.DEFAULT), ["home"]),
+        (replace(Measured(fetch_bytes_per_s=1e6).of("home")), (Basis.MEASURED, Basis.DEFAULT, Basis.DEFAULT), ["home"]),
+        (OriginLink("home", said=True), (Basis.DECLARED, Basis.DECLARED, Basis.DECLARED), []),
+        (replace(SEEN.of("home"), bounded=True), (Basis.DECLARED, Basis.MEASURED, Basis.MEASURED), []),
+    ],
+)
+def test_every_number_of_a_link_has_its_basis(link: OriginLink, bases: tuple[Basis, ...], assumed: list[str]) -> None:
+    planned = link_plan(link)
+    assert (planned.fetch_basis, planned.upload_basis, planned.latency_basis) == bases
+    assert assumed_rates([planned]) == assumed
+
+
+def test_a_declared_bandwidth_bounds_what_was_measured() -> None:
+    narrow = replace(workflow(CHAIN), origins={"home": replace(workflow(CHAIN).origins["home"], options=(("bandwidth", "8 MB"),))})
+    (link,) = make_plan(narrow, embedded(10**6, links=(SEEN.of("home"),))).links
+    assert (link.fetch_bytes_per_s, link.upload_bytes_per_s, link.fetch_basis) == (8e6, 6e6, Basis.DECLARED)
+
+
+def test_people_read_what_each_number_rests_on() -> None:
+    known, usual = link_lines([link_plan(SEEN.of("lab")), link_plan(OriginLink("home"))])
+    assert known == (
+        "lab: fetches 12 MB/s (measured), uploads 6 MB/s (measured), 20 ms before the first byte (measured), 300 ms of an upload (measured)"
+    )
+    assert usual == "home: fetches 50 MB/s (assumed), uploads 50 MB/s (assumed), 50 ms before the first byte (assumed)"
