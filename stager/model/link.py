@@ -25,6 +25,8 @@ SMALL_MIN = 3
 # Of the stretches, by bytes: what slows a link down (its start, a busy machine) is not its rate, and what speeds it up does not exist. But
 # the fastest is what a clock's error makes it.
 RATE_SHARE = 0.75
+# Of a transfer of a small file, as long as a stretch has to be: a login takes ten round trips, opening and reading a file two or three.
+WAITS_MIN = 10.0
 # As many as a node begins with (sim/transfers.py): so many waits go on at once.
 TURNS = 8
 
@@ -124,8 +126,9 @@ def rate_of(moves: Sequence[Move], weights: dict[str, float], latency_s: float, 
 
 
 def is_full(stretch: Stretch, latency_s: float) -> bool:
-    """Its bytes took it longer than the waiting of its transfers, in turns, would explain."""
-    return stretch.took_s > 0 and stretch.took_s >= max(1.0, stretch.moves / TURNS) * latency_s
+    """It is of large files, and longer than the waiting of its transfers in turns, or logging in, would explain."""
+    large = stretch.moved_bytes > stretch.moves * SMALL_BYTES
+    return large and stretch.took_s > 0 and stretch.took_s >= max(WAITS_MIN, stretch.moves / TURNS) * latency_s
 
 
 def union(spans: Iterable[Span]) -> list[Span]:

@@ -52,12 +52,12 @@ def lab(*, read_back: bool = False) -> Origin:
     return Origin("lab", OriginKind.SFTP, "sftp://lab/d", options=(("shell_checksum", str(not read_back).lower()),))
 
 
-LARGE = st.integers(30 * MB, 300 * MB)
+LARGE = st.integers(300 * MB, 3000 * MB)
 RATES = st.floats(1e6, 1e8)
 
 
 @settings(max_examples=40, deadline=None)
-@given(RATES, RATES, st.floats(0.001, 0.2), st.lists(LARGE, min_size=1, max_size=12), st.lists(LARGE, min_size=1, max_size=4))
+@given(RATES, RATES, st.floats(0.001, 0.1), st.lists(LARGE, min_size=1, max_size=12), st.lists(LARGE, min_size=1, max_size=4))
 def test_a_simulated_link_is_found_to_be_what_it_is(
     fetch: float, upload: float, latency_s: float, sizes: list[int], finals: list[int]
 ) -> None:
@@ -95,6 +95,13 @@ def test_small_files_tell_of_the_wait_and_not_of_the_rate() -> None:
     assert seen.latency_s == pytest.approx(0.3)
     link = seen.of("lab")
     assert (link.fetch_bytes_per_s, link.measured, link.latency_measured) == (DEFAULT_WAN_BYTES_PER_S, False, True)
+
+
+def test_a_stretch_that_is_over_before_it_began_tells_no_rate() -> None:
+    """Logging in took most of it; and files of 70 kB have to come for longer than their turns take."""
+    assert measured([move(0, 0.4, MB)]).fetch_bytes_per_s is None
+    assert measured([move(0, 4, MB)]).fetch_bytes_per_s == pytest.approx(MB / 4, rel=0.02)
+    assert measured([move(at / 20, at / 20 + 0.06, SMALL_BYTES) for at in range(100)]).fetch_bytes_per_s is None
 
 
 def test_what_a_small_file_waits_behind_a_large_one_is_not_its_own() -> None:

@@ -167,7 +167,8 @@ def test_a_final_that_was_there_already_was_read_and_not_uploaded(kind: OriginKi
     world, summary, past = lived(w, place)
     moves = [move.model_copy(update={"verified": "adopted"}) if move.direction == "upload" else move for move in past.moves]
     past = past.model_copy(update={"moves": moves})
-    lines = {line.name: line.actual for line in compare(w, world.runs["w-1"].plan, summary, past, cluster_of(past, None), PRICES)}
+    plan = world.runs["w-1"].plan
+    lines = {line.name: line.actual for line in compare(w, plan, summary, past, cluster_of(past, None, plan), PRICES)}
     assert (lines["uploaded"], lines["read back to verify"], lines["over the WAN"]) == (0, crossed, 1000 + crossed)
 
 
