@@ -27,6 +27,13 @@ def test_what_is_small_and_took_long_is_replicated_first() -> None:
     assert "table" not in two
 
 
+def test_what_a_reader_on_another_node_will_have_anyway_is_hardly_at_risk() -> None:
+    files = [entry for entry in bench.plan_of("decided", bench.branches(), 1.0).files if entry.lfn.startswith("state")]
+    alone, twice = ([entry.losing_s for entry in files if (len(entry.nodes) > 1) is several] for several in (False, True))
+    assert alone and twice
+    assert max(twice) < 0.1 * min(alone)
+
+
 def test_losses_come_as_often_as_they_are_said_to() -> None:
     """200 lives of 10 hours with 0.5 an hour on two nodes of three, and none on the third; a node is not lost again before it is back."""
     drawn = [drawn_losses(seed, [0.5, 0.0, 0.5], 36_000.0, 60.0) for seed in range(200)]

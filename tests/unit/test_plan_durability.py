@@ -140,6 +140,22 @@ def test_nor_what_would_need_one_that_is_not_to_run_again() -> None:
     assert files_of(workflow, nodes(2, rate=0.001))["b"].must_copy
 
 
+def test_an_input_that_lies_on_the_same_node_is_lost_with_it() -> None:
+    """`a` is read to the end, and no other node has it: its second and one more wait are before those of `b`."""
+    workflow = chain(200 * MB, first_s=1.0)
+    last = replace(workflow.jobs["last"], inputs=(*workflow.jobs["last"].inputs, *workflow.jobs["second"].inputs))
+    planned = files_of(replace(workflow, jobs={**workflow.jobs, "last": last}), nodes(2, rate=0.01))
+    assert planned["a"].safe_copies == 1
+    assert planned["b"].remake_s == pytest.approx(2 * planned["a"].remake_s + 59.0, abs=0.01)
+
+
+def test_what_is_durable_at_an_origin_needs_no_second_copy() -> None:
+    workflow = chain(deterministic=False)
+    final = replace(workflow.files["b"], destination=workflow.files["end"].destination)
+    planned = files_of(replace(workflow, files={**workflow.files, "b": final}), nodes(2, rate=1.0))
+    assert (planned["b"].safe_copies, planned["a"].safe_copies) == (1, 2)
+
+
 def test_where_there_is_no_room_nothing_is_replicated() -> None:
     planned = files_of(chain(deterministic=False), nodes(2, rate=1.0, capacity_bytes=12 * MB))["b"]
     assert (planned.safe_copies, planned.copying_s) == (1, None)

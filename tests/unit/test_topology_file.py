@@ -34,6 +34,8 @@ def test_the_example_of_the_document_is_read() -> None:
     cluster = parse_topology(text.split("```yaml\n")[1].split("```")[0], "topology.md")
     assert {node.sandbox_bytes for node in cluster.topology(workflow(), 2).nodes} == {8 * 10**9}
     assert parse_topology(GOOD, "t.yml").topology(workflow(), 1).nodes[0].sandbox_bytes is None
+    assert {node.failures_per_hour for node in cluster.topology(workflow(), 2).nodes} == {0.01}
+    assert parse_topology(GOOD, "t.yml").topology(workflow(), 1).nodes[0].failures_per_hour == 0.0
     assert (cluster.region, cluster.compute.nodes, cluster.cores, cluster.io.instance) == ("ap-northeast-1", 20, 80, "m3.xlarge")
     assert cluster.compute.network_bytes_per_s == pytest.approx(135e6)
     home = cluster.wan("home")
@@ -61,6 +63,12 @@ def test_the_line_of_one_node_is_no_wider_than_the_link() -> None:
         ("100 MB/s", "fast/s", "compute.network: 'fast/s' is not a rate"),
         ("80 GB", "0", "io.capacity: '0' leaves no room for a cache"),
         ("disk: 300 MB/s", "sandbox: much", "io.sandbox: 'much' is not a size"),
+        (
+            "disk: 300 MB/s",
+            "failures_per_hour: -1",
+            "io.failures_per_hour: '-1' is not a number of failures per hour; write one of 0 or more",
+        ),
+        ("disk: 300 MB/s", "failures_per_hour: nan", "io.failures_per_hour: 'nan' is not a number of failures"),
         ("1 Gbit/s", "0 B/s", "links.home.fetch: '0 B/s' is not a rate"),
         ("{fetch: 1 Gbit/s}", "{egress: in}", "links.home.egress: 'in' is unknown; choose none or fetch or upload or both"),
         ("compute:", "x-compute:", "the section 'compute' is missing"),
