@@ -5,7 +5,7 @@ which number is off.
 from __future__ import annotations
 
 from stager.scheduler.books import IN_FETCHING
-from stager.scheduler.state import NodeEntry, RunEntry, State
+from stager.scheduler.state import FileEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
 WITH_PROMISE = (JobState.ADMITTED, JobState.RUNNING)
@@ -27,6 +27,20 @@ def broken_invariants(state: State) -> list[str]:
                 found.append(f"{file.lfn} on {node_id} is pinned and being deleted")
             if copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and copy.generation not in state.transfers:
                 found.append(f"{file.lfn} on {node_id} is {copy.state} by no transfer")
+        found += broken_spares(state, file)
+    return found
+
+
+def broken_spares(state: State, file: FileEntry) -> list[str]:
+    """There are no more than the plan wants; and however many nodes hold a file, it is live once."""
+    spares = sum(copy.spare and copy.state in (CopyState.PRESENT, CopyState.FETCHING) for copy in file.copies.values())
+    run = state.runs.get(file.run)
+    wanted = run.planned[file.lfn].safe_copies if run is not None and file.lfn in run.planned else 1
+    found = []
+    if spares >= max(2, wanted) or (spares and (file.is_external or wanted < 2)):
+        found.append(f"{file.lfn}: {spares} spares, its plan wants {wanted} copies")
+    if not 0 <= file.live_bytes <= file.size_bytes:
+        found.append(f"{file.lfn}: {file.live_bytes} bytes are live of {file.size_bytes}")
     return found
 
 
@@ -110,6 +124,9 @@ def broken_in_run(state: State, run: RunEntry) -> list[str]:
     held += sum(attempt.reserve_bytes for attempt in state.attempts.values() if attempt.run == run.id)
     if run.promised_bytes != held:
         found.append(f"run {run.id}: promised_bytes is {run.promised_bytes}, should be {held}")
+    live_bytes = sum(state.files[file_id].live_bytes for file_id in run.file_ids.values() if state.files[file_id].run == run.id)
+    if run.live_bytes != live_bytes:
+        found.append(f"run {run.id}: live_bytes is {run.live_bytes}, should be {live_bytes}")
     live = sum(attempt.run == run.id for attempt in state.attempts.values())
     if run.attempts_live != live:
         found.append(f"run {run.id}: attempts_live is {run.attempts_live}, should be {live}")

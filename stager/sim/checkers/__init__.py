@@ -11,10 +11,20 @@ from stager.sim.checkers.endings import EndingChecker
 from stager.sim.checkers.evictions import EvictionChecker
 from stager.sim.checkers.inputs import InputChecker
 from stager.sim.checkers.places import PlaceChecker
+from stager.sim.checkers.spares import SpareChecker
 from stager.sim.world import Checker
 
-__all__ = ["CapacityChecker", "CommandChecker", "EndingChecker", "EvictionChecker", "InputChecker", "PlaceChecker", "all_checkers"]
+__all__ = [
+    "CapacityChecker",
+    "CommandChecker",
+    "EndingChecker",
+    "EvictionChecker",
+    "InputChecker",
+    "PlaceChecker",
+    "SpareChecker",
+    "all_checkers",
+]
 
 
 def all_checkers() -> list[Checker]:
-    return [CapacityChecker(), InputChecker(), EvictionChecker(), CommandChecker(), PlaceChecker(), EndingChecker()]
+    return [CapacityChecker(), InputChecker(), EvictionChecker(), CommandChecker(), PlaceChecker(), SpareChecker(), EndingChecker()]

@@ -1,0 +1,36 @@
+"""A spare goes only where the plan wants one, to a node that has room for it now, and takes no line from what a job waits for. One rule:
+judged by the plan and by the nodes' truth at the moment of the command.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stager.scheduler import commands as cmd
+from stager.sim.checkers.quiet import QuietChecker
+from stager.sim.world import Violation
+
+if TYPE_CHECKING:
+    from stager.sim.world import SimWorld
+
+
+class SpareChecker(QuietChecker):
+    def __init__(self) -> None:
+        self.planned: dict[str, dict[str, int]] = {}
+
+    def about_to(self, world: SimWorld, command: Any) -> None:
+        if not isinstance(command, cmd.CopyReplica) or command.purpose is not cmd.Purpose.SPARE:
+            return
+        if command.run not in self.planned:
+            self.planned[command.run] = {file.lfn: file.safe_copies for file in world.runs[command.run].plan.files}
+        if self.planned[command.run].get(command.lfn, 1) < 2:
+            raise Violation(f"{command.lfn} of {command.run} gets a spare, and its plan wants none")
+        node = world.nodes[command.node]
+        if any(file == command.file for file, _ in node.replicas) and node.answers:
+            raise Violation(f"{command.lfn} of {command.run} gets a spare on {node.id}, which has it")
+        free = node.capacity_bytes - node.used_bytes - node.reserved_bytes
+        if node.answers and command.size_bytes > free:
+            raise Violation(f"a spare of {command.lfn} takes {command.size_bytes} bytes on {node.id}, where {free} are free")
+        for moving in world.desk.open.values():
+            if moving.source is not None and moving.source.id == command.source and moving.command.transfer != command.transfer:
+                raise Violation(f"a spare of {command.lfn} goes from {command.source}, which sends {moving.command.transfer}")
