@@ -7,7 +7,7 @@ jobs of that run took by their own clocks on the `cores` that there were, the si
 that nothing that stager adds is in it. The makespan is the run's, as everywhere: from its submit until all finals are verified at the
 origin; `first`, `jobs`, `last` are its parts: until a job begins, until no job runs any more, to the end. `command` is all that a user
 waits for: before the run Python starts, inputs are looked up, scheduler and node are started. A round in which others took more than
---others of the machine is put aside and measured again, three times at most.
+--others of the machine is put aside and measured again, twice at most; then the rounds count in which others took least.
 Goal: the middle of the ratios of 5 rounds is at most 1.15 where one term of the bound is twice those of other kinds.
 Again: `python benchmarks/bench_bound.py [--rounds 5] [--only fetch,upload,cpu,chain] [--rate 80] [--rtt-ms 20] [--dir DIRECTORY]`.
 """
@@ -44,9 +44,9 @@ from tests.testbed.stager import Stager
 from tests.testbed.usage import cpu_of, machine
 
 GOAL, TWICE, ROUNDS, CORES = 1.15, 2.0, 5, 2
-OTHERS_MAX, ASIDE_MAX = 0.05, 3
+OTHERS_MAX, ASIDE_MAX = 0.05, 2
 ORIGIN = "lab"
-LINE_S, CORES_S, CHUNK_BYTES, DISK_BYTES = 4.0, 2.0, 1 << 16, 256 << 20
+LINE_S, CORES_S, CHUNK_BYTES, DISK_BYTES = 3.0, 2.0, 1 << 16, 256 << 20
 BURN = Path(__file__).with_name("burn.py")
 
 
@@ -307,19 +307,11 @@ class Bed:
         return sum(cpu.own_s + cpu.children_s for cpu in used)
 
     def quiet_pairs(self, case: Case, rounds: int, others_max: float = OTHERS_MAX) -> tuple[list[Pair], int]:
-        """(as many as wanted, how many were put aside). Raises AssertionError where the machine gives no quiet rounds."""
+        """(as many as wanted, how many were put aside). Where too many were not quiet, those in which others took least."""
         pairs: list[Pair] = []
-        aside = 0
-        while len(pairs) < rounds:
-            pair = self.pair(case)
-            if pair.others <= others_max:
-                pairs.append(pair)
-                continue
-            aside += 1
-            assert aside <= ASIDE_MAX, (
-                f"{case.name}: others took {pair.others:.0%} of the machine, more than {others_max:.0%}, again and again"
-            )
-        return pairs, aside
+        while len(pairs) < rounds + ASIDE_MAX and sum(pair.others <= others_max for pair in pairs) < rounds:
+            pairs.append(self.pair(case))
+        return sorted(pairs, key=lambda pair: pair.others)[:rounds], len(pairs) - rounds
 
 
 def pair_of(case: Case, run: RunClient, line: Line, disk: float, cores: float, command_s: float) -> Pair:

@@ -63,12 +63,12 @@ def test_a_row_is_judged_by_the_middle_of_its_ratios_and_only_where_one_term_dom
 
 def test_rounds_in_which_others_were_busy_do_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bed = bench.Bed(None, None, None, None, tmp_path)  # type: ignore[arg-type]
-    rounds = iter([0.2, 0.01, 0.06, 0.0] + [0.5] * 9)
+    rounds = iter([0.2, 0.01, 0.06, 0.0, 0.5, 0.3, 0.4])
     monkeypatch.setattr(bench.Bed, "pair", lambda self, case: replace(pair(10, 11), others=next(rounds)))
     pairs, aside = bed.quiet_pairs(bench.fetch_case(1e7), 2)
-    assert ([entry.others for entry in pairs], aside) == ([0.01, 0.0], 2)
-    with pytest.raises(AssertionError, match="others took 50% of the machine"):
-        bed.quiet_pairs(bench.fetch_case(1e7), 1)
+    assert ([entry.others for entry in pairs], aside) == ([0.0, 0.01], 2)
+    pairs, aside = bed.quiet_pairs(bench.fetch_case(1e7), 1)
+    assert ([entry.others for entry in pairs], aside) == ([0.3], 2), "of all that were not quiet the quietest"
 
 
 def test_a_job_reads_takes_its_time_and_never_says_more_than_it_took(tmp_path: Path) -> None:
