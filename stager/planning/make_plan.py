@@ -99,6 +99,7 @@ def make_plan(
         overhead_basis=Basis.MEASURED if slowest.overhead_measured else Basis.DEFAULT,
         profiles_ignored=ignore_profiles,
         links=link_plans(workflow.origins, topology),
+        copying_bytes_per_s=min(min(node.network_bytes_per_s, node.disk_bytes_per_s) for node in topology.nodes),
     )
 
 

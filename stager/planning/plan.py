@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from stager.model.topology import DEFAULT_DISK_BYTES_PER_S
+
 PLAN_VERSION = 4
 
 
@@ -131,7 +133,7 @@ class Plan:
     Jobs stand in their order, files by lfn. `tightest_job` is the one that needs the smallest capacity, `tightest_files` the largest of
     what must be held while it runs. `overhead_s` is what the times have each attempt take beside its program, of several nodes the most.
     `profiles_ignored`: made as if nothing had been measured of any job type. `links`: of every origin, in the order of their names; empty
-    in a plan of version 3.
+    in a plan of version 3. `copying_bytes_per_s`: what a copy from node to node gets, of several nodes the least.
     """
 
     version: int
@@ -154,3 +156,4 @@ class Plan:
     overhead_basis: Basis = Basis.DEFAULT
     profiles_ignored: bool = False
     links: tuple[LinkPlan, ...] = ()
+    copying_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S

@@ -11,6 +11,7 @@ from typing import Any
 
 from stager.model.errors import InvalidInput
 from stager.model.ids import digest_of
+from stager.model.topology import DEFAULT_DISK_BYTES_PER_S
 from stager.model.units import format_size
 from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, LinkPlan, Plan, Transport
 
@@ -23,7 +24,13 @@ LINK_KEYS = tuple(entry.name for entry in fields(LinkPlan))
 # Of the plan's own values, those that are lists.
 LISTS = ("jobs", "files", "notes", "tightest_files", "links")
 # Not in plans that were written before there were such things.
-LATER = {"overhead_s": 0.0, "overhead_basis": Basis.DEFAULT.value, "profiles_ignored": False, "links": []}
+LATER = {
+    "overhead_s": 0.0,
+    "overhead_basis": Basis.DEFAULT.value,
+    "profiles_ignored": False,
+    "links": [],
+    "copying_bytes_per_s": DEFAULT_DISK_BYTES_PER_S,
+}
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from dataclasses import dataclass, field
+from heapq import heappop
 from typing import NamedTuple
 
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow
 from stager.planning.holders import NOTHING, Copying, Holders
+from stager.planning.line import Line, rooms_of
+from stager.planning.order import places
 from stager.planning.shape import Shape
 
 
@@ -40,42 +43,89 @@ class Schedule:
 
 
 def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topology) -> Schedule:
-    """Each job in turn goes to the node where it would finish first, bytes already there included; external files come through their
-    origin's link one after the other.
+    """Each job goes to the node where it would finish first, bytes already there included, as soon as its inputs are there and a core is
+    free; of those that could begin then, the first in the plan's order, and nobody overtakes one that waits for room. External files
+    come through their origin's link one after the other.
     """
-    count = len(order)
+    count, now_s = len(order), 0.0
     arrival = arrivals(workflow, shape, order, topology)
-    free = [[0.0] * max(1, node.cores) for node in topology.nodes]
-    holders = Holders(shape.likely, topology)
+    line = Line(shape, places(order), arrival)
+    sites = Sites(shape, topology)
     plan = Schedule([0] * count, [0.0] * count, [0.0] * count, [], 0.0, [None] * count)
-    for job in order:
-        ready = 0.0
-        for parent in shape.parents[job]:
-            if plan.finish_s[parent] > ready:
-                ready = plan.finish_s[parent]
-        for file in shape.inputs[job]:
-            if arrival[file] > ready:
-                ready = arrival[file]
-        work_s = shape.compute_s[job] + shape.local_s[job]
-        offers = []
-        for index, cores in enumerate(free):
-            copying, there = holders.brought(shape.inputs[job], index) if len(free) > 1 else (NOTHING, 0.0)
-            start = earliest(cores, min(shape.cores[job], len(cores)), max(ready, there))
-            offers.append(Offer(start + work_s + topology.nodes[index].overhead_s, index, start, copying))
+    while line.coming or line.ready:
+        line.move_up(now_s)
+        if not line.ready:
+            now_s = line.coming[0][0]
+            continue
+        free_s = sites.next_free_s()
+        if free_s > now_s:
+            now_s = min(free_s, line.coming[0][0]) if line.coming else free_s
+            continue
+        job = order[line.ready[0]]
+        offers = sites.offers(job, now_s)
         best = min(offers)
-        index = best.node
+        if sites.wait_for_room(job, best, now_s):
+            # Who comes meanwhile and is in front of it in the plan's order goes first.
+            now_s = min(best.start_s, line.coming[0][0]) if line.coming else best.start_s
+            continue
+        heappop(line.ready)
         plan.other[job] = min((offer for offer in offers if offer is not best), default=None)
-        occupy(free[index], min(shape.cores[job], len(free[index])), best.start_s, best.finish_s)
-        plan.node[job], plan.start_s[job], plan.finish_s[job] = index, best.start_s, best.finish_s
-        holders.take(best.copying, index)
-        for file in shape.inputs[job]:
-            holders.put(file, index, arrival[file])
-        for file in shape.outputs[job]:
-            holders.put(file, index, best.finish_s)
-    plan.nodes = [holders.nodes_of(file) for file in range(len(shape.files))]
-    plan.second_s = [holders.second_s(file) for file in range(len(shape.files))]
+        plan.node[job], plan.start_s[job], plan.finish_s[job] = best.node, best.start_s, best.finish_s
+        sites.take(job, best, now_s, arrival)
+        line.ended(job, best.finish_s)
+    plan.nodes = [sites.holders.nodes_of(file) for file in range(len(shape.files))]
+    plan.second_s = [sites.holders.second_s(file) for file in range(len(shape.files))]
     plan.makespan_s = max([*plan.finish_s, upload_end(workflow, shape, plan.finish_s, topology)], default=0.0)
     return plan
+
+
+class Sites:
+    """The nodes while a schedule is made: when their cores and their room are free, and what they hold."""
+
+    __slots__ = ("_cores", "_nodes", "_rooms", "_shape", "holders")
+
+    def __init__(self, shape: Shape, topology: Topology) -> None:
+        self._shape, self._nodes = shape, topology.nodes
+        self._cores = [[0.0] * max(1, node.cores) for node in topology.nodes]
+        self._rooms = rooms_of(shape, [node.capacity_bytes for node in topology.nodes])
+        self.holders = Holders(shape.likely, topology)
+
+    def next_free_s(self) -> float:
+        """When the next job could be given to one of them."""
+        return min([cores[0] for cores in self._cores])
+
+    def wait_for_room(self, job: int, offer: Offer, now_s: float) -> bool:
+        """Whether nobody knows yet who will have the room that it needs there."""
+        if not self._rooms or offer.start_s <= now_s:
+            return False
+        room = self._rooms[offer.node]
+        return room.earliest_s(room.needed(self._shape, job, now_s), now_s) > now_s
+
+    def offers(self, job: int, now_s: float) -> list[Offer]:
+        shape, offers = self._shape, []
+        work_s, inputs = shape.compute_s[job] + shape.local_s[job], shape.inputs[job]
+        for index, cores in enumerate(self._cores):
+            copying, there = self.holders.brought(inputs, index) if len(self._cores) > 1 else (NOTHING, 0.0)
+            ready = max(now_s, there)
+            if self._rooms:
+                room = self._rooms[index]
+                ready = max(ready, room.earliest_s(room.needed(shape, job, now_s), now_s))
+            start = earliest(cores, min(shape.cores[job], len(cores)), ready)
+            offers.append(Offer(start + work_s + self._nodes[index].overhead_s, index, start, copying))
+        return offers
+
+    def take(self, job: int, offer: Offer, now_s: float, arrival_s: list[float]) -> None:
+        shape, index = self._shape, offer.node
+        cores = self._cores[index]
+        occupy(cores, min(shape.cores[job], len(cores)), offer.start_s, offer.finish_s)
+        if self._rooms:
+            room = self._rooms[index]
+            room.take(shape, job, room.needed(shape, job, now_s), offer.finish_s)
+        self.holders.take(offer.copying, index)
+        for file in shape.inputs[job]:
+            self.holders.put(file, index, arrival_s[file])
+        for file in shape.outputs[job]:
+            self.holders.put(file, index, offer.finish_s)
 
 
 def earliest(free: list[float], cores: int, ready: float) -> float:

@@ -104,7 +104,7 @@ def admit(turn: Turn, node: NodeEntry) -> bool:
         key, run_id, job_id = node.ready[0]
         run = state.runs[run_id]
         job = run.jobs[job_id]
-        if job.state is not JobState.READY or not run.may_start or key != run.key(job.order):
+        if job.state is not JobState.READY or not run.may_start or key != run.key(job.order) or job.node != node.id:
             heappop(node.ready)
         elif not try_admit(turn, node, run, job):
             return False
@@ -133,12 +133,26 @@ def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
         return True
     if not is_safe(state, node, run, job):
         return False
-    if not make_room(turn, node, missing + job.reserve_bytes, frozenset(file.id for file in files)):
+    needed = missing + job.reserve_bytes
+    if is_well_ahead(state, node):
+        has_room = make_room_ahead(turn, node, needed)
+    else:
+        has_room = make_room(turn, node, needed, frozenset(file.id for file in files))
+    if not has_room:
         return False
     heappop(node.ready)
+    admit_here(turn, node, run, job, files)
+    return True
+
+
+def admit_here(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, files: list[FileEntry]) -> None:
     turn.give(cmd.AdmitJob, run=run.id, job=job.id, node=node.id, reserve_bytes=job.reserve_bytes)
     hasten_inputs(turn, node, files)
-    return True
+
+
+def is_well_ahead(state: State, node: NodeEntry) -> bool:
+    """Whether one waits for each core that is free, or one if none is: for jobs after those nothing goes that will be read."""
+    return node.admitted_waiting >= max(1, state.limits.cores - node.cores_used)
 
 
 def obtainable(turn: Turn, run: RunEntry, job: JobEntry, file: FileEntry) -> bool:
@@ -300,7 +314,7 @@ def start(turn: Turn, node: NodeEntry) -> None:
         _, run_id, job_id = node.startable[0]
         run = state.runs[run_id]
         job, spec = run.jobs[job_id], run.workflow.jobs[job_id]
-        if job.state is not JobState.ADMITTED or job.inputs_missing or not run.may_start:
+        if job.state is not JobState.ADMITTED or job.inputs_missing or not run.may_start or job.node != node.id:
             heappop(node.startable)
             continue
         if node.cores_used + min(spec.cores, limits.cores) > limits.cores:

@@ -221,6 +221,7 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
     """Space for its outputs is promised; inputs that are not there are wanted, which holds their space too."""
     run, node = state.runs[command.run], state.nodes[command.node]
     job = run.jobs[command.job]
+    job.node = command.node
     move_job(state, job, JobState.ADMITTED)
     reserve(run, job, command.reserve_bytes)
     promise(state, job, command.reserve_bytes)

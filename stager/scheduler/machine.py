@@ -11,6 +11,7 @@ from stager.planning.policy import Limits, Policy
 from stager.scheduler.admission import work_node
 from stager.scheduler.apply_commands import apply_command
 from stager.scheduler.apply_events import apply_event
+from stager.scheduler.balance import balance
 from stager.scheduler.commands import Command, WakeAt
 from stager.scheduler.endings import end_runs, refuse_if_stuck
 from stager.scheduler.events import Event
@@ -60,6 +61,8 @@ class Machine:
             send_finals(turn)
             for node in self.state.nodes.values():
                 work_node(turn, node)
+            if len(self.state.nodes) > 1:
+                balance(turn)
             send_spares(turn)
             ended = bool(self.state.finish_checks) and end_runs(turn)
         call_off_parts(turn)

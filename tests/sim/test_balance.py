@@ -1,0 +1,89 @@
+"""Jobs whose node is full go to one that has cores to spare; what it would cost too much to bring stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stager.estimate import estimate
+from stager.model.topology import Node, Topology
+from stager.planning.make_plan import make_plan
+from stager.planning.plan import Plan
+from stager.planning.plan_json import from_json, to_json
+from stager.scheduler import commands as cmd
+from stager.scheduler.commands import RunOutcome
+from stager.sim.faults import Faults, Trouble
+from tests.sim.test_several_nodes import LINKS, Jobs, Stage, workflow
+
+EIGHT: Jobs = {f"j{number}": ("", f"f{number}", 10.0) for number in range(8)}
+
+
+def began(stage: Stage) -> dict[str, str]:
+    """By job, where."""
+    return {command.job: command.node for command in stage.made(cmd.StartAttempt)}
+
+
+def test_what_waits_for_a_core_goes_where_one_is_idle() -> None:
+    """All eight are planned for one node of four cores."""
+    stage = Stage(workflow({}, EIGHT), {})
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert sorted(began(stage).values()) == ["node0"] * 4 + ["node1"] * 4
+    assert stage.world.runs["r"].finished_at < 10.5
+    assert len(stage.made(cmd.StartAttempt)) == 8
+
+
+def test_a_job_takes_along_what_is_copied_in_a_quarter_of_its_time_and_no_more() -> None:
+    """100 bytes take 0.1 s from node to node."""
+    for takes_s, moved in ((0.41, 1), (0.39, 0)):
+        jobs = {"first": ("", "seed", 1.0)} | {f"j{number}": ("seed", f"f{number}", takes_s) for number in range(5)}
+        stage = Stage(workflow({}, jobs), {})
+        assert stage.play() is RunOutcome.SUCCEEDED
+        assert sum(node == "node1" for node in began(stage).values()) == moved
+        assert len(stage.made(cmd.CopyReplica)) == moved
+
+
+def test_nothing_goes_for_a_guest() -> None:
+    """The other node holds what will be read there, and all of its room is taken by that."""
+    jobs = {f"j{number}": ("big", f"f{number}", 10.0) for number in range(5)} | {"last": ("keep", "end", 1.0)}
+    what = workflow({"big": 100, "keep": 9_850}, jobs)
+    stage = Stage(what, {"last": "node1"})
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert {node for job, node in began(stage).items() if job != "last"} == {"node0"}
+
+
+def test_jobs_of_a_node_that_is_away_run_elsewhere() -> None:
+    away = Faults(troubles=(Trouble(1.0, "outage", 500.0, 0.0),), until_s=501.0)
+    stage = Stage(workflow({}, {f"j{number}": ("", f"f{number}", 10.0) for number in range(12)}), {}, away)
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert len(began(stage)) == 12
+    assert sum(node == "node1" for node in began(stage).values()) == 8
+
+
+def test_a_plan_says_how_fast_copies_are_and_older_ones_are_read() -> None:
+    plan: Plan = Stage(workflow({}, EIGHT), {}).world.runs["r"].plan
+    assert plan.copying_bytes_per_s == 1000.0
+    assert from_json(to_json(plan)) == plan
+    older = to_json(plan).replace('"copying_bytes_per_s": 1000.0,\n', "")
+    assert from_json(older).copying_bytes_per_s == 500e6
+
+
+def test_nobody_is_sent_to_a_node_that_is_away() -> None:
+    away = Faults(troubles=(Trouble(0.0, "outage", 500.0, 0.0),), until_s=501.0)
+    stage = Stage(workflow({}, EIGHT), dict.fromkeys(EIGHT, "node1"), away)
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert set(began(stage).values()) == {"node1"} and stage.world.runs["r"].finished_at < 25
+
+
+def test_a_queue_for_cores_takes_no_room_from_what_will_be_read() -> None:
+    """On one core of a node of 310 bytes one of the jobs in the middle runs and one waits, beside what the last one reads."""
+    jobs: Jobs = {
+        "first": ("", "kept", 1.0),
+        **{f"j{number}": ("", f"f{number}", 1.0) for number in range(6)},
+        "last": ("kept", "end", 1.0),
+    }
+    what = workflow({}, jobs)
+    there = Topology((Node("node0", 310, 1),), LINKS)
+    plan = make_plan(what, there, spill_origin="lab")
+    by_order = [*jobs]
+    plan = replace(plan, jobs=tuple(sorted((replace(job, order=by_order.index(job.job)) for job in plan.jobs), key=lambda job: job.order)))
+    report = estimate(what, there, plan=plan)
+    assert (report.outcome, report.spilled_bytes) == (RunOutcome.SUCCEEDED, 0)
