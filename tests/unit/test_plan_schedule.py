@@ -1,4 +1,4 @@
-"""When a plan foretells that things happen: in its order, with nobody held up by what has not come yet, and within the room of each node."""
+"""When a plan foretells things: in its order, with nobody held up by what has not come yet, and within the room of each node."""
 
 from __future__ import annotations
 
