@@ -219,19 +219,17 @@ def main() -> int:
     if reason := why_not():
         sys.exit(f"no hosts on this machine: {reason}")
     kept = [Row(**row) for row in json.loads(given.results.read_text())] if given.results and given.results.exists() else []
-    rows, looked_at = [], []
-    for case in CASES:
-        if given.only and case.name not in given.only:
-            continue
+    rows, looked_at = kept, []
+    for case in (case for case in CASES if not given.only or case.name in given.only):
         with tempfile.TemporaryDirectory(prefix="sb-", dir=given.dir) as made, Network() as net:
             place = Path(made)
             (place / "ssh").mkdir(mode=0o700)
             lab = net.host("lab", wan=Wan(given.rtt_ms / 1000, given.wan_mbit))
             with running_sshd(place / "ssh", where=lab) as sshd:
-                rows += measured(case, Bed(sshd, net.host("node"), place), given.warm, given.rounds, looked_at)
-    rows = [*(row for row in kept if row.name not in {new.name for new in rows}), *rows]
-    if given.results:
-        given.results.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+                found = measured(case, Bed(sshd, net.host("node"), place), given.warm, given.rounds, looked_at)
+        rows = [*(row for row in rows if row.name != case.name), *found]
+        if given.results:
+            given.results.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     print("\n".join(looked_at) if given.report else "", end="\n" if given.report else "")
     print(f"line of {given.wan_mbit:g} Mbit/s, {given.rtt_ms:g} ms there and back; {machine()}")
     print_rows(rows)
