@@ -38,10 +38,10 @@ class Report:
     """Bytes and virtual seconds of one simulated run. `read_bytes` is what jobs read of their inputs, `hit_rate` the share of it that did
     not cross the WAN for them.
 
-    `readback_bytes` crossed the WAN once more, to be verified. `refetched_bytes` is what came in more often than once, spilled
-    intermediates included. `min_hits` and `lru_hits` are what evicting the farthest next use and the least recently used would have
-    hit of the same accesses in the same order with the same pins,
-    `best_hit_rate` what no cache of this size can exceed.
+    `readback_bytes` crossed the WAN once more, to be verified; `read_in_place_bytes` crossed it for one job each. `refetched_bytes` is
+    what came in more often than once, spilled intermediates included. `min_hits` and `lru_hits` are what evicting the farthest next use and
+    the least recently used would have hit of the same accesses in the same order with the same pins, `best_hit_rate` what no cache of this
+    size can exceed.
 
     `busy_s`: by link (`fetch:URL`, `upload:URL`, `disk:NODE`), for how long it was used at full rate; and `cores` of all nodes together.
     `resumes`: how often somebody had to tell the run to go on. `traffic` is by origin. `truth`: what sizes and times were taken from.
@@ -71,6 +71,7 @@ class Report:
     plan: Plan
     truth: Plan
     traffic: tuple[Traffic, ...] = ()
+    read_in_place_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -126,6 +127,9 @@ def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen
     entry, desk = world.runs[RUN], world.desk
     final_bytes = sum(world.origin_of(RUN, where.location.origin).size_of(where.location.path) for where in destinations(workflow))
     read_bytes = world.executor.read_bytes
+    for (_, origin), size_bytes in world.executor.in_place_bytes.items():
+        seen.moves.by_origin[origin].fetched_bytes += size_bytes
+    in_place_bytes = sum(world.executor.in_place_bytes.values())
     capacity_bytes = sum(node.capacity_bytes for node in topology.nodes)
     cores = sum(max(1, node.cores) for node in topology.nodes)
     once = min(plan.fetch_bytes, desk.fetched_bytes)
@@ -139,19 +143,21 @@ def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen
         readback_bytes=desk.readback_bytes,
         spilled_bytes=max(0, desk.uploaded_bytes - final_bytes),
         read_bytes=read_bytes,
-        hit_rate=max(0.0, 1 - desk.fetched_bytes / read_bytes) if read_bytes else 1.0,
+        hit_rate=max(0.0, 1 - (desk.fetched_bytes + in_place_bytes) / read_bytes) if read_bytes else 1.0,
         min_hits=hits_of(Rule.MIN, accesses.steps, capacity_bytes),
         lru_hits=hits_of(Rule.LRU, accesses.steps, capacity_bytes),
         best_hit_rate=min(1.0, clairvoyant_bound_bytes(accesses.trace, capacity_bytes) / read_bytes) if read_bytes else 1.0,
         jobs=len(workflow.jobs),
         attempts=len(world.executor.begun),
         events=world.event_count,
-        busy_s=world.links.busy_s() | {"cores": accesses.core_s / cores},
+        busy_s={link: busy for link, busy in world.links.busy_s().items() if not link.startswith("reader:")}
+        | {"cores": accesses.core_s / cores},
         resumes=entry.resumes,
         unreserved_bytes_max=seen.overdraft.most_bytes,
         plan=plan,
         truth=truth,
         traffic=tuple(seen.moves.by_origin.values()),
+        read_in_place_bytes=in_place_bytes,
     )
 
 

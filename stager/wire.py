@@ -228,7 +228,8 @@ class RunSummary(Body):
     """What a run cost, written when it finishes.
 
     `wall_s`: from submit to end; `interrupted_s` of it the run had ended and was not yet resumed.
-    `hit_rate`: share of the bytes handed to jobs that were not fetched for this run. `finals`: how many, by how they were verified.
+    `hit_rate`: share of the bytes handed to jobs that were not fetched for this run or read in place. `read_in_place_bytes`: as the plan
+    foretold it of the jobs that are done; what passes a mount nobody counts. `finals`: how many, by how they were verified.
     """
 
     run: str
@@ -253,6 +254,7 @@ class RunSummary(Body):
     finals: dict[str, int]
     finals_missing: list[str]
     predicted_wall_s: float | None = None
+    read_in_place_bytes: int = 0
 
 
 class LedgerEntry(Body):

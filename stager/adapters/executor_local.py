@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Container, Coroutine, Mapping
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from stager.model.errors import Fault, StagerError
@@ -20,7 +20,21 @@ from stager.model.workflow import Job, Workflow
 from stager.planning.plan import Access as PlannedAccess
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.worker import Access, AttemptInput, AttemptOutput, AttemptResult, AttemptSpec, AttemptWaiting, Outcome, Place, Sight, Worker
+from stager.worker import (
+    Access,
+    AttemptInput,
+    AttemptOutput,
+    AttemptResult,
+    AttemptSpec,
+    AttemptWaiting,
+    DirectInput,
+    Outcome,
+    Place,
+    Sight,
+    Worker,
+)
+from stager.worker.node_port import UNASKED_CODES
+from stager.worker.place import read_json
 
 log = logging.getLogger(__name__)
 ASK_AGAIN_S = 0.2
@@ -39,6 +53,9 @@ class Surroundings(Protocol):
     async def reachable(self, node: str) -> None:
         """Returns once the node can be asked."""
 
+    async def mounted(self, node: str, run: str, origin: str, path: str) -> str:
+        """The id at the node of the run's origin, mounted there so that `path` can be read in place. Raises StagerError."""
+
 
 class LocalExecutor:
     """On the event loop's thread."""
@@ -50,6 +67,8 @@ class LocalExecutor:
         self.waiting: dict[str, int] = {}
         self.granted: dict[str, int] = {}
         self.parked: dict[str, cmd.StartAttempt] = {}
+        # Attempts that wait for a mount; True: to be ended.
+        self.mounting: dict[str, bool] = {}
         self.over: list[str] = []
 
     def start(self, command: cmd.StartAttempt) -> None:
@@ -62,7 +81,7 @@ class LocalExecutor:
         self._go_on(command, self._first(command))
 
     def was_begun(self, attempt: str) -> bool:
-        return Path(Place.of(self.worker.state_dir, attempt).attempt).exists()
+        return read_json(Place.of(self.worker.state_dir, attempt).attempt) is not None
 
     def unpark(self, run: str) -> None:
         for attempt in [attempt for attempt, command in self.parked.items() if command.run == run]:
@@ -72,7 +91,7 @@ class LocalExecutor:
         self.granted[command.attempt] = command.reserve_bytes
         start = self.started.get(command.attempt)
         if start is not None and self.waiting.pop(command.attempt, None) is not None:
-            self._go_on(start, self._commit(start, command.reserve_bytes))
+            self._go_on(start, self.worker.commit(command.attempt, command.reserve_bytes))
 
     def kill(self, command: cmd.KillAttempt) -> None:
         start = self.started.get(command.attempt)
@@ -80,8 +99,10 @@ class LocalExecutor:
             return
         if self.parked.pop(command.attempt, None) is not None:
             self._told(start, AttemptResult(attempt_id=start.attempt, outcome=Outcome.KILLED))
+        elif command.attempt in self.mounting:
+            self.mounting[command.attempt] = True
         elif self.waiting.pop(command.attempt, None) is not None:
-            self._go_on(start, self._abandon(start))
+            self._go_on(start, self.worker.abandon(command.attempt))
         else:
             self._spawn(f"kill {command.attempt}", self._kill(command.attempt))
 
@@ -125,7 +146,7 @@ class LocalExecutor:
         if isinstance(ending, AttemptWaiting):
             granted = self.granted.pop(command.attempt, 0)
             if granted >= ending.needed_bytes:
-                self._go_on(command, self._commit(command, granted))
+                self._go_on(command, self.worker.commit(command.attempt, granted))
                 return
             self.waiting[command.attempt] = ending.needed_bytes
             self.put(ev.AttemptWaits(at=0.0, cause=command.id, attempt=command.attempt, needed_bytes=ending.needed_bytes))
@@ -164,25 +185,49 @@ class LocalExecutor:
                 await asyncio.to_thread(self.worker.forget, attempt)
 
     async def _first(self, command: cmd.StartAttempt) -> Ending:
+        origins: dict[str, str] = {}
+        direct = {entry.origin: entry.origin_path for entry in command.inputs if entry.access is PlannedAccess.DIRECT}
+        if direct and not self.was_begun(command.attempt):
+            killed = await self._mount(command, direct, origins)
+            if killed is not None:
+                return killed
         workflow = self.surroundings.workflow(command.run)
         env = self.surroundings.env(command.run) or {}
-        return await self.worker.run(attempt_spec(command, workflow, env))
+        return await self.worker.run(attempt_spec(command, workflow, env, origins))
+
+    async def _mount(self, command: cmd.StartAttempt, direct: Mapping[str, str], origins: dict[str, str]) -> AttemptResult | None:
+        """What it reads in place has to be mounted before. An end: it was called off meanwhile, or cannot be had. Raises StagerError where
+        the node could not be asked.
+        """
+        self.mounting[command.attempt] = False
+        try:
+            for origin, path in direct.items():
+                origins[origin] = await self.surroundings.mounted(command.node, command.run, origin, path)
+        except StagerError as problem:
+            if problem.code in UNASKED_CODES:
+                raise
+            return not_startable(command, problem.fault())
+        finally:
+            called_off = self.mounting.pop(command.attempt)
+        return AttemptResult(attempt_id=command.attempt, outcome=Outcome.KILLED) if called_off else None
 
     async def _again(self, command: cmd.StartAttempt) -> Ending:
+        """One that was still waiting for a mount never began."""
+        direct = any(entry.access is PlannedAccess.DIRECT for entry in command.inputs)
+        if direct and not self.was_begun(command.attempt):
+            return await self._first(command)
         return await self.worker.adopt(command.attempt)
-
-    async def _commit(self, command: cmd.StartAttempt, reserve_bytes: int) -> Ending:
-        return await self.worker.commit(command.attempt, reserve_bytes)
-
-    async def _abandon(self, command: cmd.StartAttempt) -> Ending:
-        return await self.worker.abandon(command.attempt)
 
     async def _kill(self, attempt: str) -> None:
         await self.worker.kill(attempt)
 
 
-def attempt_spec(command: cmd.StartAttempt, workflow: Workflow, passed: Mapping[str, str]) -> AttemptSpec:
-    """Declared variables win over passed ones. Raises InvalidInput if the job names what lies outside its sandbox."""
+def attempt_spec(
+    command: cmd.StartAttempt, workflow: Workflow, passed: Mapping[str, str], origins: Mapping[str, str] = MappingProxyType({})
+) -> AttemptSpec:
+    """Declared variables win over passed ones. `origins`: what the node calls those where something is read in place. Raises InvalidInput
+    if the job names what lies outside its sandbox.
+    """
     job = workflow.jobs[command.job]
     env = {name: passed[name] for name in job.env_pass if name in passed} | dict(job.env)
     declared = {output.path for output in job.outputs}
@@ -194,7 +239,16 @@ def attempt_spec(command: cmd.StartAttempt, workflow: Workflow, passed: Mapping[
         argv=job.argv,
         shell=job.shell,
         env=env,
-        inputs=tuple(AttemptInput(entry.file, entry.generation, entry.path, worker_access(entry.access)) for entry in command.inputs),
+        inputs=tuple(
+            AttemptInput(entry.file, entry.generation, entry.path, Access(entry.access.value))
+            for entry in command.inputs
+            if entry.access is not PlannedAccess.DIRECT
+        ),
+        direct=tuple(
+            DirectInput(entry.path, origins[entry.origin], entry.origin_path, entry.size_bytes, entry.token)
+            for entry in command.inputs
+            if entry.access is PlannedAccess.DIRECT and entry.origin in origins
+        ),
         outputs=outputs_of(command, job, workflow),
         reservation_id=command.attempt,
         reserve_bytes=command.reserve_bytes,
@@ -213,11 +267,6 @@ def outputs_of(command: cmd.StartAttempt, job: Job, workflow: Workflow) -> tuple
         )
         for output in job.outputs
     )
-
-
-def worker_access(access: PlannedAccess) -> Access:
-    """What is to be read in place has been fetched when an attempt starts: it is linked like the rest."""
-    return Access.COPY if access is PlannedAccess.COPY else Access.LINK
 
 
 def not_startable(command: cmd.StartAttempt, fault: Fault) -> AttemptResult:

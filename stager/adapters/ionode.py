@@ -6,7 +6,7 @@ It keeps no state but the address, the token, the epoch and the incarnation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -87,6 +87,14 @@ class IoNode(NodeCaller):
 
     async def put_origin(self, origin_id: str, config: Mapping[str, Any]) -> None:
         await self.call("PUT", f"/v1/origins/{part(origin_id)}", config)
+
+    async def stat(self, origin_id: str, paths: Sequence[str]) -> list[dict[str, Any]]:
+        answer = await self.call("POST", f"/v1/origins/{part(origin_id)}/stat", {"paths": list(paths)}, timeout_s=LISTING_TIMEOUT_S)
+        return list(answer["entries"])
+
+    async def put_mount(self, origin_id: str) -> dict[str, Any]:
+        """Longer than the node waits for the origin (30 s)."""
+        return await self.call("PUT", f"/v1/mounts/{part(origin_id)}", timeout_s=2 * CALL_TIMEOUT_S)
 
     async def put_transfer(self, transfer_id: str, body: Mapping[str, Any], *, command_id: str) -> dict[str, Any]:
         return await self.call("PUT", f"/v1/transfers/{part(transfer_id)}", body, command_id=command_id)

@@ -77,6 +77,11 @@ ignore_profiles_option = click.option(
     is_flag=True,
     help="plan as if nothing had been measured of the job types, to compare; what the workflow declares still counts",
 )
+no_direct_option = click.option(
+    "--no-direct",
+    is_flag=True,
+    help="keep all inputs: have no job read one in place at its origin, also where keeping it does not pay",
+)
 spill_option = click.option("--spill", metavar="ORIGIN", help="name of an origin where intermediates may go when space is short")
 output_origin_option = click.option(
     "--output-origin", metavar="URL", help="where the outputs of a Pegasus workflow go, as in file:///data/out or s3://bucket/prefix"

@@ -10,12 +10,13 @@ from stager.cli.options import (
     capacity_option,
     cores_option,
     ignore_profiles_option,
+    no_direct_option,
     output_origin_option,
     settings_of,
     spill_option,
     state_dir_option,
 )
-from stager.cli.prepare import plan_of, read_only, topology_of
+from stager.cli.prepare import plan_of, policy_of, read_only, topology_of
 from stager.cli.tables import plan_table, simulation_report
 from stager.estimate import estimate
 from stager.model.workflow import graph_of
@@ -41,6 +42,7 @@ Example:
 @cores_option
 @spill_option
 @ignore_profiles_option
+@no_direct_option
 @state_dir_option
 @click.option("--json", "as_json", is_flag=True, help="print the plan as JSON, the same bytes for the same inputs")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="write the plan's JSON there, for `submit --plan`")
@@ -58,6 +60,7 @@ def command(
     cores: int | None,
     spill: str | None,
     ignore_profiles: bool,
+    no_direct: bool,
     state_dir: Path | None,
     as_json: bool,
     output: Path | None,
@@ -70,7 +73,7 @@ def command(
     settings = settings_of(state_dir, capacity, cores)
     workflow = read_only(settings, file, output_origin)
     profiles = load_profiles(settings)
-    plan = plan_of(workflow, settings, profiles, spill, ignore_profiles=ignore_profiles)
+    plan = plan_of(workflow, settings, profiles, spill, ignore_profiles=ignore_profiles, policy=policy_of(no_direct))
     if output is not None:
         output.write_text(to_json(plan))
     if explain is not None:
@@ -83,5 +86,5 @@ def command(
     check_capacity(plan)
     if simulated:
         limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
-        truth = plan_of(workflow, settings, profiles, spill) if ignore_profiles else plan
+        truth = plan_of(workflow, settings, profiles, spill, policy=policy_of(no_direct)) if ignore_profiles else plan
         simulation_report(estimate(workflow, topology_of(settings, workflow), limits=limits, plan=plan, truth=truth))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.adapters.origin_config import resolve_all
@@ -19,7 +20,7 @@ from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.planning.make_plan import check_capacity, make_plan
 from stager.planning.plan import Plan
 from stager.planning.plan_json import diff, from_json
-from stager.planning.policy import Limits
+from stager.planning.policy import Limits, Policy
 from stager.ports import OriginAccess
 from stager.readers.native_origins import parse_url
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
@@ -74,11 +75,23 @@ def require_spill(workflow: Workflow, spill: str | None) -> None:
         writable(workflow.origins[spill])
 
 
-def plan_of(workflow: Workflow, settings: Settings, profiles: Profiles, spill: str | None, *, ignore_profiles: bool = False) -> Plan:
+def policy_of(no_direct: bool) -> Policy:
+    return Policy(read_in_place=not no_direct)
+
+
+def plan_of(
+    workflow: Workflow,
+    settings: Settings,
+    profiles: Profiles,
+    spill: str | None,
+    *,
+    ignore_profiles: bool = False,
+    policy: Policy | None = None,
+) -> Plan:
     require_spill(workflow, spill)
     limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
     topology = topology_of(settings, workflow)
-    return make_plan(workflow, topology, profiles, limits=limits, spill_origin=spill, ignore_profiles=ignore_profiles)
+    return make_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles=ignore_profiles)
 
 
 def approved_plan(path: Path, fresh: Plan, plan_at: Callable[[int], Plan] | None) -> Plan:
@@ -106,15 +119,23 @@ def require_runnable(file: Path) -> None:
 
 
 def ready_to_run(
-    workflow: Workflow, settings: Settings, profiles: Profiles, spill: str | None, plan_file: Path | None, *, ignore_profiles: bool = False
+    workflow: Workflow,
+    settings: Settings,
+    profiles: Profiles,
+    spill: str | None,
+    plan_file: Path | None,
+    *,
+    ignore_profiles: bool = False,
+    policy: Policy | None = None,
 ) -> Plan:
-    plan = plan_of(workflow, settings, profiles, spill, ignore_profiles=ignore_profiles)
+    ways: dict[str, Any] = {"ignore_profiles": ignore_profiles, "policy": policy}
+    plan = plan_of(workflow, settings, profiles, spill, **ways)
     check_capacity(plan)
     if plan_file is None:
         return plan
 
     def plan_at(capacity_bytes: int) -> Plan:
-        return plan_of(workflow, replace(settings, capacity_bytes=capacity_bytes), profiles, spill, ignore_profiles=ignore_profiles)
+        return plan_of(workflow, replace(settings, capacity_bytes=capacity_bytes), profiles, spill, **ways)
 
     return approved_plan(plan_file, plan, None if settings.capacity_given else plan_at)
 

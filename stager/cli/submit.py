@@ -12,12 +12,13 @@ from stager.cli.options import (
     cores_option,
     ignore_profiles_option,
     json_option,
+    no_direct_option,
     output_origin_option,
     settings_of,
     spill_option,
     state_dir_option,
 )
-from stager.cli.prepare import credentials_of, read_only, ready_to_run, require_destinations, require_runnable
+from stager.cli.prepare import credentials_of, policy_of, read_only, ready_to_run, require_destinations, require_runnable
 from stager.cli.running import run_to_end
 from stager.service.profiles import load_profiles
 
@@ -44,6 +45,7 @@ Example:
 @cores_option
 @spill_option
 @ignore_profiles_option
+@no_direct_option
 @state_dir_option
 @json_option
 def command(
@@ -56,6 +58,7 @@ def command(
     cores: int | None,
     spill: str | None,
     ignore_profiles: bool,
+    no_direct: bool,
     state_dir: Path | None,
     as_json: bool,
 ) -> int:
@@ -69,5 +72,7 @@ def command(
     access = IonodeOriginAccess(settings.environ)
     workflow = read_only(settings, file, output_origin, access)
     require_destinations(workflow, access)
-    plan = ready_to_run(workflow, settings, load_profiles(settings), spill, plan_file, ignore_profiles=ignore_profiles)
+    plan = ready_to_run(
+        workflow, settings, load_profiles(settings), spill, plan_file, ignore_profiles=ignore_profiles, policy=policy_of(no_direct)
+    )
     return run_to_end(settings, workflow, plan, credentials_of(settings, workflow), detach=detach, quiet=quiet, as_json=as_json)

@@ -12,7 +12,7 @@ from stager.cli.links import link_lines
 from stager.estimate import Report
 from stager.model.units import format_duration, format_size
 from stager.model.workflow import Workflow
-from stager.planning.plan import Plan
+from stager.planning.plan import Access, Plan
 
 JOBS_SHOWN = 40
 PIPE_WIDTH = 160
@@ -33,6 +33,11 @@ def print_table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]
     console().print(table)
 
 
+def in_place_text(plan: Plan) -> str:
+    count = sum(file.access is Access.DIRECT for file in plan.files)
+    return f", {format_size(plan.read_in_place_bytes)} read in place of {count} file{'s' if count > 1 else ''}" if count else ""
+
+
 def plan_table(workflow: Workflow, plan: Plan) -> None:
     spill = f"spilling to {plan.spill_origin!r}" if plan.spill_origin else "no spill origin"
     out = console()
@@ -42,7 +47,7 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
         f"smallest capacity   {format_size(plan.smallest_capacity_bytes)} ({plan.smallest_capacity_bytes} bytes)",
         f"nothing given up at {format_size(plan.peak_live_bytes)} ({plan.peak_live_bytes} bytes)",
         f"over the wide area  {format_size(plan.fetch_bytes)} fetched, {format_size(plan.upload_bytes)} uploaded, "
-        f"{format_size(plan.readback_bytes)} read back to verify",
+        f"{format_size(plan.readback_bytes)} read back to verify{in_place_text(plan)}",
         f"predicted time      {format_duration(plan.makespan_s)}, "
         f"{plan.overhead_s * 1000:.0f} ms of each attempt beside its program ({plan.overhead_basis.value})",
     ]
@@ -90,9 +95,11 @@ def simulation_report(report: Report) -> None:
     )
     again = f", {format_size(report.refetched_bytes)} of it again for want of space" if report.refetched_bytes else ""
     spilled = f", {format_size(report.spilled_bytes)} of it spilled" if report.spilled_bytes else ""
+    in_place = f"; {format_size(report.read_in_place_bytes)} read in place" if report.read_in_place_bytes else ""
     back = f"; {format_size(report.readback_bytes)} read back to verify" if report.readback_bytes else ""
     out.print(
-        f"  fetched  {format_size(report.fetched_bytes)}{again}; uploaded {format_size(report.uploaded_bytes)}{spilled}{back}", markup=False
+        f"  fetched  {format_size(report.fetched_bytes)}{again}{in_place}; uploaded {format_size(report.uploaded_bytes)}{spilled}{back}",
+        markup=False,
     )
     known = f"knowing the future, {report.min_hits.rate:.0%} by Belady's rule and never more than {report.best_hit_rate:.0%}"
     out.print(f"  staged   {format_size(report.read_bytes)} to jobs, hit rate {report.hit_rate:.0%} ({known})", markup=False)

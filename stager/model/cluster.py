@@ -119,4 +119,5 @@ class Cluster:
             )
             for number in range(io_nodes)
         )
-        return Topology(nodes, tuple(self.wan(origin).link for origin in workflow.origins))
+        links = (self.wan(origin) for origin in workflow.origins)
+        return Topology(nodes, tuple(replace(wan.link, in_place_bytes_per_s=wan.direct_fetch_bytes_per_s) for wan in links))

@@ -62,6 +62,9 @@ SANDBOX_FULL_CODE = "sandbox_full"
 UNKNOWN_CODE = "replica_unknown"
 """Of a node that does not hold, or not soundly, what it was asked to read."""
 
+CANNOT_MOUNT_CODE = "cannot_mount"
+"""Of an origin that answers and yet cannot be mounted on a node, so that nothing can be read in place there."""
+
 
 def is_unreachable(fault: Fault) -> bool:
     return fault.code in UNREACHABLE_CODES

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 DEFAULT_WAN_BYTES_PER_S = 50e6
 DEFAULT_DISK_BYTES_PER_S = 500e6
 DEFAULT_LATENCY_S = 0.05
+# One reader through a mount (seeds.md S1: under 20 MB/s on a line of 135).
+DEFAULT_ONE_READER_BYTES_PER_S = 20e6
 # Median of 201 attempts of `wc` on two busy cores (docs/operating/simulate.md).
 DEFAULT_OVERHEAD_S = 0.036
 
@@ -43,6 +45,7 @@ class OriginLink:
 
     The `node` rates are what one I/O node gets of it with all its connections together (its **line**): what a provider gives one address,
     or one stream of a server. None: as much as the link gives.
+    `in_place_bytes_per_s`: what one job gets that reads there in place; None: nobody measured it.
     """
 
     origin: str
@@ -57,10 +60,16 @@ class OriginLink:
     upload_measured: bool = False
     latency_measured: bool = False
     said: bool = False
+    in_place_bytes_per_s: float | None = None
 
     @property
     def before_upload_s(self) -> float:
         return self.latency_s if self.upload_latency_s is None else self.upload_latency_s
+
+    @property
+    def one_reader_bytes_per_s(self) -> float:
+        """Of a job that reads in place: never more than the link has."""
+        return min(self.fetch_bytes_per_s, self.in_place_bytes_per_s or DEFAULT_ONE_READER_BYTES_PER_S)
 
     def fetch_by(self, nodes: int) -> float:
         """Bytes per second that so many nodes get of it together."""

@@ -1,7 +1,7 @@
 """How a job gets at an input.
 
-May know: the model and the plan. One rule: the choice follows from the file alone; whether the host can link at all is seen at the node,
-which copies where it cannot.
+May know: the model and the plan. One rule: between a link and a copy the file alone decides, and whether the host can link at all is seen
+at the node, which copies where it cannot; what is read in place is chosen in in_place.py.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ COPY_BYTES_MAX = 64 * 1024
 
 
 def access_of(kind: FileKind, size_bytes: int) -> Access:
-    """Small files are copied, executables among them; directories and all else are linked.
-
-    `direct` is not chosen: it needs a watched mount of the origin, and plans say `link` or `copy` until a node offers one.
-    """
+    """Of what is kept: small files are copied, executables among them; directories and all else are linked."""
     if kind is FileKind.DIRECTORY or size_bytes > COPY_BYTES_MAX:
         return Access.LINK
     return Access.COPY
@@ -26,7 +23,7 @@ def access_of(kind: FileKind, size_bytes: int) -> Access:
 def why_access(kind: FileKind, access: Access, size_bytes: int) -> str:
     """The reason in words, for `--explain`."""
     if access is Access.DIRECT:
-        return "read in place at the origin: keeping it would not pay"
+        return "read in place at the origin, through a read-only mount"
     if access is Access.COPY:
         return f"copied into the sandbox: {size_bytes} bytes are at most {COPY_BYTES_MAX}, where a copy is cheaper than a mount"
     if kind is FileKind.DIRECTORY:

@@ -179,7 +179,8 @@ class Needs:
         overhead_s = min(node.overhead_s for node in topology.nodes)
         self.compute_s = {job.job: job.compute_s + overhead_s for job in plan.jobs}
         self.staged_bytes = {job: self.bytes_of(job) for job in graph.order}
-        self.length_s = {job: self.compute_s[job] + self.staged_bytes[job] / self.disk_bytes_per_s for job in graph.order}
+        stands_s = in_place_s(workflow, plan)
+        self.length_s = {job: self.compute_s[job] + self.staged_bytes[job] / self.disk_bytes_per_s + stands_s[job] for job in graph.order}
         # External files, each of which is fetched once at least, and finals.
         self.fetched = [lfn for lfn, readers in graph.readers.items() if readers and lfn in self.staged and lfn in self.places]
         self.finals = [lfn for lfn in graph.producer if self.goes_to(lfn)]
@@ -294,6 +295,16 @@ class Needs:
             url = self.goes_to(lfn)
             parts.setdefault(url, []).append((self.made_s(lfn), self.upload_s(lfn) / streams, 0.0))
         return [term_of(Limit.WAN, f"{len(each)} transfers in {streams} turns at {url}", each) for url, each in parts.items()]
+
+
+def in_place_s(workflow: Workflow, plan: Plan) -> dict[str, float]:
+    """By job: how long it stands still while it reads at origins, with nobody else there."""
+    direct = {file.lfn: file.in_place.reads for file in plan.files if file.access is Access.DIRECT and file.in_place is not None}
+    found = dict.fromkeys(workflow.jobs, 0.0)
+    for job in workflow.jobs.values() if direct else ():
+        for lfn in dict.fromkeys(entry.lfn for entry in job.inputs):
+            found[job.id] += sum(read.read_s for read in direct.get(lfn, ()) if read.job_type == job.job_type)
+    return found
 
 
 def places_of(workflow: Workflow) -> dict[str, tuple[str, ...]]:

@@ -44,6 +44,7 @@ def explain_file(workflow: Workflow, graph: Graph, plan: Plan, topology: Topolog
     lines += reader_lines(graph, jobs, lfn)
     if graph.readers.get(lfn):
         lines.append(f"access: {why_access(file.kind, planned.access, planned.size_bytes)}{why_not_direct(graph, planned)}")
+        lines += in_place_lines(planned)
         lines.append(f"node: {planned.node}, {why_node(placer_of(graph, jobs, lfn))}")
         if len(topology.nodes) > 1:
             lines += replica_lines(planned, len(graph.readers[lfn]), topology)
@@ -187,9 +188,24 @@ def copy_words(planned: FilePlan, rate_bytes_per_s: float, clients: int, holders
 def why_not_direct(graph: Graph, planned: FilePlan) -> str:
     """Of an input that more than one job reads."""
     readers = len(graph.readers[planned.lfn])
-    if planned.lfn in graph.producer or readers < 2 or planned.access is Access.DIRECT:
+    if planned.lfn in graph.producer or readers < 2 or planned.in_place is not None:
         return ""
     return f"; kept, so that it is fetched once and not by each of its {readers} readers"
+
+
+def in_place_lines(planned: FilePlan) -> list[str]:
+    """Both ways of a file that could be read in place, in numbers."""
+    both = planned.in_place
+    if both is None:
+        return []
+    kept = f"{format_size(both.kept_bytes)} over the wide area, the run takes {format_duration(both.kept_s)} at least"
+    in_place = f"{format_size(both.in_place_bytes)}, {format_duration(both.in_place_s)} at least"
+    reads = [
+        f"  a job of type {read.job_type!r} reads {format_size(read.size_bytes)} of it there in {format_duration(read.read_s)}"
+        for read in both.reads
+    ]
+    chosen = "so in place" if planned.access is Access.DIRECT else "so kept"
+    return [f"kept: {kept}; in place: {in_place}; {chosen}: {both.why}", *reads]
 
 
 def end_lines(file: File, graph: Graph, plan: Plan, planned: FilePlan) -> list[str]:
@@ -201,7 +217,9 @@ def end_lines(file: File, graph: Graph, plan: Plan, planned: FilePlan) -> list[s
             f"final: uploaded to origin {where.origin!r}, path {where.path!r}, as soon as it is made; may go once it is durable there"
         )
     last = next((entry.job for entry in plan.jobs if entry.order == planned.last_use), None)
-    if file.is_external:
+    if planned.access is Access.DIRECT:
+        lines.append("never on a node, unless it cannot be had in place: then it is fetched")
+    elif file.is_external:
         lines.append(
             "may be given up at any time it is not in use, farthest next use first: it can be fetched again"
             if graph.readers.get(file.lfn)

@@ -21,6 +21,7 @@ from stager.model.units import format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
 from stager.planning.durability import Kept, kept_files
+from stager.planning.in_place import Choice, choose_for_room, choose_in_place
 from stager.planning.links import link_plans
 from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan, Transport
 from stager.planning.policy import Limits, Policy
@@ -67,9 +68,9 @@ def make_plan(
     graph = graph or graph_of(workflow)
     for guess in GUESSES_BYTES_MAX:
         sized = expected(workflow, graph.order, profiles, guess)
-        shape = shape_of(workflow, graph, sized, topology)
-        ranks = ordering.upward_ranks(shape)
-        chosen, smallest = choose_order(shape, ranks, topology, spill is not None)
+        shape, ranks, chosen, smallest, in_place = lay_out(
+            workflow, graph, sized, topology, profiles, policy or Policy(), spill is not None
+        )
         if smallest.smallest <= topology.capacity_bytes or not sized.guessed:
             break
     schedule = predict(workflow, shape, chosen.order, topology)
@@ -91,7 +92,7 @@ def make_plan(
         upload_bytes=upload,
         readback_bytes=readback,
         jobs=job_plans(shape, sized, chosen.order, ranks, schedule, topology),
-        files=file_plans(workflow, shape, sized, position, schedule, kept, topology),
+        files=file_plans(workflow, shape, sized, position, schedule, kept, topology, in_place),
         notes=(*((IGNORED,) if ignore_profiles else ()), *notes_of(workflow, shape, sized, chosen, topology, guess)),
         tightest_job=shape.jobs[tightest] if tightest >= 0 else "",
         tightest_files=tightest_files(shape, smallest, tightest, spill is not None),
@@ -100,7 +101,36 @@ def make_plan(
         profiles_ignored=ignore_profiles,
         links=link_plans(workflow.origins, topology),
         copying_bytes_per_s=min(min(node.network_bytes_per_s, node.disk_bytes_per_s) for node in topology.nodes),
+        read_in_place_bytes=sum(in_place.weighed[file].in_place_bytes for file in in_place.chosen),
     )
+
+
+def lay_out(
+    workflow: Workflow, graph: Graph, sized: Sized, topology: Topology, profiles: Profiles, policy: Policy, can_spill: bool
+) -> tuple[Shape, list[float], Chosen, Chosen, Choice]:
+    """(shape, ranks, the order to run in, the order of smallest need, what is read in place): where it does not fit, more is read in place
+    than pays.
+    """
+    kept = shape = shape_of(workflow, graph, sized, topology)
+    in_place = choose_in_place(workflow, kept, profiles, topology) if policy.read_in_place else Choice()
+    while True:
+        if in_place.chosen:
+            shape = shape_of(workflow, graph, sized, topology, in_place.read_s())
+        ranks = ordering.upward_ranks(shape)
+        chosen, smallest = choose_order(shape, ranks, topology, can_spill)
+        if not choose_for_room(kept, in_place, over_bytes(kept, shape, smallest, topology) if in_place.weighed else ()):
+            return shape, ranks, chosen, smallest, in_place
+
+
+def over_bytes(kept: Shape, shape: Shape, chosen: Chosen, topology: Topology) -> list[int]:
+    """By job, what would have to be read in place, with what is already: of all that is held in its turn what does not fit, and of what it
+    needs by itself what no node has room for.
+    """
+    largest, over = max(node.capacity_bytes for node in topology.nodes), [0] * len(shape.jobs)
+    for job, held in zip(chosen.order, chosen.held, strict=True):
+        beyond = max(held - topology.capacity_bytes, shape.footprint[job] - largest)
+        over[job] = beyond + kept.footprint[job] - shape.footprint[job] if beyond > 0 else 0
+    return over
 
 
 def check_counts(workflow: Workflow, limits: Limits) -> None:
@@ -188,7 +218,14 @@ def other_offer(offer: Offer | None, topology: Topology) -> dict[str, Any]:
 
 
 def file_plans(
-    workflow: Workflow, shape: Shape, sized: Sized, position: list[int], schedule: Schedule, kept: list[Kept], topology: Topology
+    workflow: Workflow,
+    shape: Shape,
+    sized: Sized,
+    position: list[int],
+    schedule: Schedule,
+    kept: list[Kept],
+    topology: Topology,
+    in_place: Choice,
 ) -> tuple[FilePlan, ...]:
     plans = []
     for file in sorted(range(len(shape.files)), key=shape.files.__getitem__):
@@ -211,6 +248,7 @@ def file_plans(
                 nodes=tuple(topology.nodes[node].id for node in schedule.nodes[file]) if len(topology.nodes) > 1 else (),
                 transport=chosen.transport if chosen is not None else Transport.WHOLE,
                 stripes=chosen.stripes if chosen is not None else 1,
+                in_place=in_place.weighed.get(file),
                 **kept_plan(kept[file]),
             )
         )
@@ -228,12 +266,13 @@ def kept_plan(kept: Kept) -> dict[str, Any]:
 
 
 def wan_bytes(workflow: Workflow, shape: Shape) -> tuple[int, int, int]:
-    """(fetched, uploaded, read back to verify): each external that is read once, each final once; fetching again for want of space is not
-    in it.
+    """(fetched, uploaded, read back to verify): each external that is kept and read once, each final once; fetching again for want of space
+    is not in it.
 
     What an origin can check by itself is not read back: S3 by its checksums, sftp by a remote checksum where the origin allows one.
     """
-    fetch = sum(size for file, size in enumerate(shape.likely) if shape.external[file] and shape.readers[file])
+    kept = (file for file, access in enumerate(shape.access) if access is not Access.DIRECT)
+    fetch = sum(shape.likely[file] for file in kept if shape.external[file] and shape.readers[file])
     upload = readback = 0
     for file, size in enumerate(shape.likely):
         destination = workflow.files[shape.files[file]].destination

@@ -69,13 +69,36 @@ class JobPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class InPlaceRead:
+    """What one job of the type reads of a file at its origin: so many bytes, in so many seconds while nobody else reads there."""
+
+    job_type: str
+    size_bytes: int
+    read_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """The two ways to an input that could be read in place, side by side: what the run takes at least, and what crosses the WAN, with this
+    file kept and with it read in place by all its readers. `why`: of what was chosen, in words.
+    """
+
+    kept_s: float
+    kept_bytes: int
+    in_place_s: float
+    in_place_bytes: int
+    reads: tuple[InPlaceRead, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class FilePlan:
     """`first_use` and `last_use` are orders of readers (-1: nobody reads it). `token` is what the listing saw of an external file.
 
     `size_bytes` is what space is set aside for, `likely_bytes` what it will probably be (None, in a plan of version 1: the same), about
     between likely / `size_spread` and likely * `size_spread` (1: exactly that, None: nobody knows). `nodes`: where jobs will make
     or read it, in the order in which it gets there; empty where there is one node. `stripes`: how many nodes are to fetch a part of it; 1
-    of what comes whole, and of what a job makes.
+    of what comes whole, and of what a job makes. `in_place` None: it can only be kept.
 
     `safe_copies`: on how many nodes an intermediate is to be. `losing_s` and `copying_s` (None: no room, or no failure rate was given) are
     the seconds that one copy and two are expected to cost the run, `remake_s` what making it again takes, `must_copy`: that cannot be done
@@ -101,6 +124,7 @@ class FilePlan:
     copying_s: float | None = None
     remake_s: float = 0.0
     must_copy: bool = False
+    in_place: InPlace | None = None
 
     @property
     def expected_bytes(self) -> int:
@@ -133,7 +157,8 @@ class Plan:
     Jobs stand in their order, files by lfn. `tightest_job` is the one that needs the smallest capacity, `tightest_files` the largest of
     what must be held while it runs. `overhead_s` is what the times have each attempt take beside its program, of several nodes the most.
     `profiles_ignored`: made as if nothing had been measured of any job type. `links`: of every origin, in the order of their names; empty
-    in a plan of version 3. `copying_bytes_per_s`: what a copy from node to node gets, of several nodes the least.
+    in a plan of version 3. `copying_bytes_per_s`: what a copy from node to node gets, of several nodes the least. `read_in_place_bytes`:
+    what jobs read at origins through mounts, in none of the other sums.
     """
 
     version: int
@@ -157,3 +182,4 @@ class Plan:
     profiles_ignored: bool = False
     links: tuple[LinkPlan, ...] = ()
     copying_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
+    read_in_place_bytes: int = 0

@@ -6,14 +6,14 @@ May know: the plan. One rule: the format carries its version; a newer one is ref
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from stager.model.errors import InvalidInput
 from stager.model.ids import digest_of
 from stager.model.topology import DEFAULT_DISK_BYTES_PER_S
 from stager.model.units import format_size
-from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, LinkPlan, Plan, Transport
+from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, InPlace, InPlaceRead, JobPlan, LinkPlan, Plan, Transport
 
 FORMAT = "stager-plan"
 CHANGES_MAX = 20
@@ -30,6 +30,7 @@ LATER = {
     "profiles_ignored": False,
     "links": [],
     "copying_bytes_per_s": DEFAULT_DISK_BYTES_PER_S,
+    "read_in_place_bytes": 0,
 }
 
 
@@ -42,6 +43,8 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
     head["links"] = [{key: getattr(link, key) for key in LINK_KEYS} for link in plan.links]
     head["jobs"] = [{key: getattr(job, key) for key in JOB_KEYS} for job in plan.jobs]
     head["files"] = [{key: getattr(file, key) for key in FILE_KEYS} for file in plan.files]
+    for entry in head["files"]:
+        entry["in_place"] = entry["in_place"] and asdict(entry["in_place"])
     return head
 
 
@@ -91,13 +94,16 @@ def job_from(entry: dict[str, Any]) -> JobPlan:
 
 
 def file_from(entry: dict[str, Any]) -> FilePlan:
-    """Before version 4 only the first of its nodes was told, and everything came whole."""
+    """Before version 4 only the first of its nodes was told, everything came whole, and nothing was read in place."""
     values = {
         "size_basis": Basis(entry["size_basis"]),
         "access": Access(entry["access"]),
         "nodes": tuple(entry.get("nodes", ())),
         "transport": Transport(entry.get("transport", Transport.WHOLE)),
     }
+    if entry.get("in_place") is not None:
+        reads = tuple(InPlaceRead(**read) for read in entry["in_place"]["reads"])
+        values["in_place"] = InPlace(**{**entry["in_place"], "reads": reads})
     return FilePlan(**{**entry, **values})
 
 

@@ -103,7 +103,7 @@ class Sites:
 
     def offers(self, job: int, now_s: float) -> list[Offer]:
         shape, offers = self._shape, []
-        work_s, inputs = shape.compute_s[job] + shape.local_s[job], shape.inputs[job]
+        work_s, inputs = shape.compute_s[job] + shape.local_s[job] + shape.in_place_s[job], shape.held[job]
         for index, cores in enumerate(self._cores):
             copying, there = self.holders.brought(inputs, index) if len(self._cores) > 1 else (NOTHING, 0.0)
             ready = max(now_s, there)
@@ -122,7 +122,7 @@ class Sites:
             room = self._rooms[index]
             room.take(shape, job, room.needed(shape, job, now_s), offer.finish_s)
         self.holders.take(offer.copying, index)
-        for file in shape.inputs[job]:
+        for file in shape.held[job]:
             self.holders.put(file, index, arrival_s[file])
         for file in shape.outputs[job]:
             self.holders.put(file, index, offer.finish_s)
@@ -148,7 +148,7 @@ def arrivals(workflow: Workflow, shape: Shape, order: list[int], topology: Topol
     clock: dict[str, float] = {}
     arrival = [0.0] * len(shape.files)
     for job in order:
-        for file in shape.inputs[job]:
+        for file in shape.held[job]:
             if not shape.external[file] or arrival[file]:
                 continue
             origin = workflow.files[shape.files[file]].sources[0].location.origin

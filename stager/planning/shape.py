@@ -6,6 +6,7 @@ sets, so that order never depends on a hash.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stager.model.topology import Topology
@@ -15,12 +16,16 @@ from stager.planning.plan import Access
 from stager.planning.sizes import Sized
 from stager.planning.transport import SMALL_BYTES, Transported, choose, way_to
 
+# By job type.
+ReadS = Mapping[str, float]
+NOTHING: Mapping[int, ReadS] = {}
+
 
 @dataclass(slots=True)
 class Shape:
-    """`footprint` is inputs (that are not read in place) plus outputs; `fetch_s`, `local_s` and `upload_s` are predicted seconds of each
-    job's I/O. `size` is what space is set aside for, `likely` what will probably move. `transport` and `fetch_rate` (bytes per second,
-    alone on its way) of external files.
+    """`held`: of the inputs, those that are not read in place; `footprint` is these plus outputs. `fetch_s`, `local_s` and `upload_s` are
+    predicted seconds of each job's I/O, `in_place_s` those that it stands still for while it reads at origins. `size` is what space is set
+    aside for, `likely` what will probably move. `transport` and `fetch_rate` (bytes per second, alone on its way) of external files.
     """
 
     jobs: list[str]
@@ -45,9 +50,12 @@ class Shape:
     upload_s: list[float]
     transport: list[Transported | None]
     fetch_rate: list[float]
+    held: list[list[int]]
+    in_place_s: list[float]
 
 
-def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology) -> Shape:
+def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology, in_place: Mapping[int, ReadS] = NOTHING) -> Shape:
+    """`in_place`: by file index what is read in place, and for how many seconds a job of each type stands still for it."""
     jobs = list(graph.order)
     files = list(workflow.files)
     job_index = {job: index for index, job in enumerate(jobs)}
@@ -55,7 +63,7 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology)
     entries = [workflow.files[lfn] for lfn in files]
     size = [sized.size_bytes[lfn] for lfn in files]
     likely = [sized.likely_bytes[lfn] for lfn in files]
-    access = [access_of(entry.kind, size[index]) for index, entry in enumerate(entries)]
+    access = [Access.DIRECT if index in in_place else access_of(entry.kind, size[index]) for index, entry in enumerate(entries)]
     inputs = [[file_index[lfn] for lfn in dict.fromkeys(item.lfn for item in workflow.jobs[job].inputs)] for job in jobs]
     outputs = [[file_index[item.lfn] for item in workflow.jobs[job].outputs] for job in jobs]
     producer = [-1] * len(files)
@@ -69,7 +77,9 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology)
     fetch_rate, upload_rate = file_rates(workflow, topology, transport)
     disk = min(node.disk_bytes_per_s for node in topology.nodes)
     reserve = [sum(size[file] for file in makes) for makes in outputs]
-    held = [sum(size[file] for file in reads if access[file] is not Access.DIRECT) for reads in inputs]
+    held = [[file for file in reads if file not in in_place] for reads in inputs] if in_place else inputs
+    types = [workflow.jobs[job].job_type for job in jobs]
+    stands_s = [sum(in_place[file][kind] for file in reads if file in in_place) for kind, reads in zip(types, inputs, strict=True)]
     return Shape(
         jobs=jobs,
         files=files,
@@ -87,15 +97,17 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology)
         cores=[workflow.jobs[job].cores for job in jobs],
         compute_s=[sized.compute_s[job] for job in jobs],
         reserve=reserve,
-        footprint=[out + inn for out, inn in zip(reserve, held, strict=True)],
-        fetch_s=[sum(likely[file] / fetch_rate[file] for file in reads if entries[file].is_external) for reads in inputs],
-        local_s=[
-            sum(likely[file] for file in (*makes, *(file for file in reads if access[file] is not Access.DIRECT))) / disk
-            for reads, makes in zip(inputs, outputs, strict=True)
+        footprint=[out + sum(size[file] for file in reads) for out, reads in zip(reserve, held, strict=True)],
+        fetch_s=[
+            stands + sum(likely[file] / fetch_rate[file] for file in reads if entries[file].is_external)
+            for stands, reads in zip(stands_s, held, strict=True)
         ],
+        local_s=[sum(likely[file] for file in (*makes, *reads)) / disk for reads, makes in zip(held, outputs, strict=True)],
         upload_s=[sum(likely[file] / upload_rate[file] for file in makes if entries[file].is_final) for makes in outputs],
         transport=transport,
         fetch_rate=fetch_rate,
+        held=held,
+        in_place_s=stands_s,
     )
 
 

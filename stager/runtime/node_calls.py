@@ -71,7 +71,7 @@ class NodeCalls:
             return True
         return False
 
-    async def _origin(self, run: str, name: str) -> str:
+    async def origin_id(self, run: str, name: str) -> str:
         """The origin's id at the node, told to this incarnation before it is used."""
         workflow = self.outstanding.workflows[run]
         origin_id, config = self.book.known(run, name) or await asyncio.to_thread(self.book.work_out, run, name, workflow)
@@ -92,7 +92,7 @@ class NodeCalls:
             if isinstance(wanted, cmd.CopyReplica):
                 body = copy_body(wanted, command.priority)
             else:
-                body = transfer_body(wanted, await self._origin(wanted.run, wanted.origin), command.priority)
+                body = transfer_body(wanted, await self.origin_id(wanted.run, wanted.origin), command.priority)
             answer = await self.client.put_transfer(command.transfer, body, command_id=command.id)
         except StagerError as problem:
             if not self._is_lost(problem):
@@ -125,7 +125,7 @@ class NodeCalls:
     async def erase_spill(self, command: cmd.EraseSpill) -> None:
         """What cannot be erased now is tried again at the next contact, and named in the log."""
         try:
-            origin_id = await self._origin(command.run, command.origin)
+            origin_id = await self.origin_id(command.run, command.origin)
             await self.client.erase(origin_id, command.path, command.token or None, command_id=command.id)
         except StagerError as problem:
             if not self._is_lost(problem):

@@ -13,6 +13,7 @@ from stager.model.units import format_size
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import footprints_of, inputs_of
+from stager.scheduler.in_place import may_read_in_place, staged_in_place
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
 from stager.scheduler.room import make_room, make_room_ahead
 from stager.scheduler.sources import (
@@ -114,6 +115,8 @@ def admit(turn: Turn, node: NodeEntry) -> bool:
 def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
     """True when the job left the head of the queue, admitted or otherwise."""
     state = turn.state
+    if not may_read_in_place(turn, run, job):
+        return True
     files = inputs_of(state, run, job.id)
     missing = 0
     for file in files:
@@ -329,8 +332,12 @@ def give_start(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> Non
     state, number = turn.state, job.attempts + 1
     staged = []
     for entry in run.workflow.jobs[job.id].inputs:
+        if run.reads_in_place(entry.lfn):
+            staged.append(staged_in_place(state, run, entry.lfn, entry.path))
+            continue
         file = state.files[run.file_ids[entry.lfn]]
-        access = run.planned[entry.lfn].access if node.can_link else Access.COPY
+        planned = run.planned[entry.lfn].access
+        access = (Access.LINK if planned is Access.DIRECT else planned) if node.can_link else Access.COPY
         staged.append(cmd.StagedInput(entry.lfn, file.id, file.copies[node.id].generation, entry.path, access))
     turn.give(
         cmd.StartAttempt,

@@ -28,7 +28,7 @@ from stager.scheduler.books import (
     take_over,
 )
 from stager.scheduler.peers import offer_for_prefetch
-from stager.scheduler.profiles import begin_early_span
+from stager.scheduler.profiles import begin_early_span, hold_for_readers
 from stager.scheduler.state import OVER, AttemptEntry, Copy, FileEntry, RunEntry, State, TransferEntry, Tries
 from stager.scheduler.states import CopyState, JobState, RunState
 
@@ -328,6 +328,28 @@ def reopen_uses(state: State, file: FileEntry) -> None:
             offer_for_prefetch(state, file, node.id)
 
 
+def fetch_instead(state: State, command: cmd.FetchInstead) -> None:
+    """Its readers are uses of it from now on, as if it had been planned so."""
+    run, file = state.runs[command.run], state.files[command.file]
+    run.fetched_instead[command.lfn] = command.why
+    run.footprints_bytes = []
+    uses = []
+    for job_id in run.graph.readers[command.lfn]:
+        run.inputs.pop(job_id, None)
+        uses.append((run.key(run.jobs[job_id].order), run.id, job_id))
+    file.uses, file.use_at = sorted(dict.fromkeys([*file.uses, *uses])), 0
+    hold_for_readers(run, command.lfn, file.size_bytes)
+    for node_id in file.copies:
+        settle(state, file, node_id)
+    for node_id in dict.fromkeys(run.jobs[job_id].node for _, _, job_id in uses):
+        if node_id not in file.copies:
+            offer_for_prefetch(state, file, node_id)
+
+
+def pause_origin(state: State, command: cmd.PauseOrigin) -> None:
+    state.paused_origins[state.runs[command.run].workflow.origins[command.origin].identity] = command.fault
+
+
 def finish_run(state: State, command: cmd.FinishRun) -> None:
     """What nobody wants any more is offered for deletion; what a resumed run would want is kept while there is room."""
     run = state.runs[command.run]
@@ -366,6 +388,8 @@ APPLY = {
     cmd.RequeueJob: requeue_job,
     cmd.FailJob: fail_job,
     cmd.RemakeFile: remake_file,
+    cmd.FetchInstead: fetch_instead,
+    cmd.PauseOrigin: pause_origin,
     cmd.FinishRun: finish_run,
     cmd.WakeAt: wake_at,
 }

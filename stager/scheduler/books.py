@@ -223,11 +223,11 @@ def count_parents(state: State, run: RunEntry, job_id: str) -> int:
 
 
 def inputs_of(state: State, run: RunEntry, job_id: str) -> list[FileEntry]:
-    """Each file once, in the order of writing."""
+    """Those that a node must hold for it, each file once, in the order of writing; what it reads in place is none of them."""
     inputs = run.inputs.get(job_id)
     if inputs is None:
         lfns = dict.fromkeys([entry.lfn for entry in run.workflow.jobs[job_id].inputs])
-        inputs = run.inputs[job_id] = [state.files[run.file_ids[lfn]] for lfn in lfns]
+        inputs = run.inputs[job_id] = [state.files[run.file_ids[lfn]] for lfn in lfns if not run.reads_in_place(lfn)]
     return inputs
 
 

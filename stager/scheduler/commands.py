@@ -240,11 +240,17 @@ class AdmitJob(Record, kw_only=True):
 
 
 class StagedInput(Record):
+    """`direct`: it has no generation, and is read at `origin` (the run's name), where it must have this size and token."""
+
     lfn: str
     file: str
     generation: str
     path: str
     access: Access
+    origin: str = ""
+    origin_path: str = ""
+    size_bytes: int = 0
+    token: str = ""
 
 
 class StartAttempt(Record, kw_only=True):
@@ -324,6 +330,31 @@ class RemakeFile(Record, kw_only=True):
     job: str
 
 
+class FetchInstead(Record, kw_only=True):
+    """Recorded decision: what this run was to read in place is fetched and kept from now on, for it cannot be had in place."""
+
+    id: str
+    at: float
+    cause: str
+    run: str
+    file: str
+    lfn: str
+    why: str
+
+
+class PauseOrigin(Record, kw_only=True):
+    """Recorded decision: the origin, which the run calls by this name, denied a job what it was to read in place. It is left alone until a
+    run that uses it is resumed.
+    """
+
+    id: str
+    at: float
+    cause: str
+    run: str
+    origin: str
+    fault: Fault
+
+
 class RunOutcome(StrEnum):
     """SUCCEEDED: every job done, every final durable. NOT_DURABLE: jobs done, finals missing at the origin. The rest as named; all but
     SUCCEEDED and CANCELLED can be resumed.
@@ -374,6 +405,8 @@ Command = (
     | RequeueJob
     | FailJob
     | RemakeFile
+    | FetchInstead
+    | PauseOrigin
     | FinishRun
     | WakeAt
 )

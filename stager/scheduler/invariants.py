@@ -4,7 +4,7 @@ which number is off.
 
 from __future__ import annotations
 
-from stager.scheduler.books import IN_FETCHING
+from stager.scheduler.books import IN_FETCHING, inputs_of
 from stager.scheduler.state import FileEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
@@ -142,4 +142,6 @@ def broken_in_run(state: State, run: RunEntry) -> list[str]:
             missing = sum(copy.state is not CopyState.PRESENT for _, copy in run.pinned[job.id])
             if missing != job.inputs_missing:
                 found.append(f"job {job.id}: inputs_missing is {job.inputs_missing}, should be {missing}")
+            if [file.id for file, _ in run.pinned[job.id]] != [file.id for file in inputs_of(state, run, job.id)]:
+                found.append(f"job {job.id} is admitted, and what it holds pins of is not what it reads on its node")
     return found

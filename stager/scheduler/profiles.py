@@ -45,6 +45,8 @@ def begin_profiles(state: State, run: RunEntry) -> None:
     base = serial_usage(run.workflow, run.graph, run.plan)
     run.ahead = SpaceProfile(base)
     run.safety = SpaceProfile(base) if run.plan.spill_origin is None else None
+    for lfn in run.fetched_instead:
+        hold_for_readers(run, lfn, state.file_of(run.id, lfn).size_bytes)
     planned = {entry.lfn: entry.size_bytes for entry in run.plan.files}
     for job in run.jobs.values():
         job.early_span = None
@@ -54,6 +56,13 @@ def begin_profiles(state: State, run: RunEntry) -> None:
             for output in run.workflow.jobs[job.id].outputs:
                 file = state.file_of(run.id, output.lfn)
                 adjust_profile(run, job, file, file.size_bytes - planned[output.lfn])
+
+
+def hold_for_readers(run: RunEntry, lfn: str, size_bytes: int) -> None:
+    """What was planned to be read in place is held while each of its readers runs."""
+    for profile in (run.safety, run.ahead):
+        for order in [run.jobs[job_id].order for job_id in run.graph.readers[lfn]] if profile is not None else ():
+            profile.add(order, order + 1, size_bytes)
 
 
 def adjust_profile(run: RunEntry, job: JobEntry, file: FileEntry, delta: int) -> None:

@@ -12,6 +12,7 @@ from stager.model.workflow import Job
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.books import inputs_of
+from stager.scheduler.in_place import fetch_where_no_mounts, has_begun, unread_in_place
 from stager.scheduler.remade import conflict_of
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState
@@ -53,13 +54,14 @@ def attempt_ended(turn: Turn, event: ev.AttemptEnded, attempt: AttemptEntry | No
         return
     fault = event.fault or Fault(ErrorClass.TRANSIENT, event.outcome.value, f"job {job.id!r} ended as {event.outcome.value}", job.id)
     known = attempt.needed_bytes if attempt.needed_bytes is not None and attempt.needed_bytes > job.reserve_bytes else None
-    # A job that a signal or its timeout ended has no exit code; only one that ran has a wall time.
-    began = event.outcome is not ev.Outcome.FAILED or event.exit_code is not None or event.measures.wall_s is not None
+    began = has_begun(event)
     if event.outcome in (ev.Outcome.KILLED, ev.Outcome.OK):
         turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=turn.state.now, counts=False, why=fault.message, reserve_bytes=known)
     elif met_damage(turn.state, attempt, job, spec, fault, began):
         not_before = turn.retry_at(job.failures + 1, f"{run.id}/{job.id}")
         turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=not_before, counts=False, why=fault.message)
+    elif not began and unread_in_place(turn, run, job, fault):
+        return
     elif began and not spec.idempotent:
         turn.give(cmd.FailJob, run=run.id, job=job.id, fault=not_again(job.id, fault))
     elif fault.code == SANDBOX_FULL_CODE:
@@ -145,7 +147,17 @@ def void_readers(turn: Turn, file: FileEntry, node_id: str) -> None:
             turn.give(cmd.KillAttempt, node=attempt.node, run=attempt.run, job=attempt.job, attempt=attempt_id, void=True)
 
 
-def delete_again(turn: Turn, event: ev.NodeReported, _: None) -> None:
+def run_submitted(turn: Turn, event: ev.RunSubmitted, _: None) -> None:
+    fetch_where_no_mounts(turn, (event.run,))
+
+
+def node_reported(turn: Turn, event: ev.NodeReported, _: None) -> None:
+    delete_again(turn, event)
+    if not event.can_link:
+        fetch_where_no_mounts(turn, list(turn.state.active))
+
+
+def delete_again(turn: Turn, event: ev.NodeReported) -> None:
     """Replicas that do not count, and deletes whose word was lost."""
     state, node = turn.state, turn.state.nodes[event.node]
     for replica in event.replicas:
@@ -193,5 +205,6 @@ REACTIONS = {
     ev.RunDrained: end_run_early,
     ev.RunStopped: end_run_early,
     ev.RunCancelled: end_run_early,
-    ev.NodeReported: delete_again,
+    ev.NodeReported: node_reported,
+    ev.RunSubmitted: run_submitted,
 }

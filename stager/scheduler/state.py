@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from stager.model.errors import Fault
 from stager.model.files import Destination, FileKind, Source
 from stager.model.workflow import Graph, Workflow
-from stager.planning.plan import FilePlan, Plan
+from stager.planning.plan import Access, FilePlan, Plan
 from stager.planning.policy import Limits, Policy
 from stager.planning.space import SpaceProfile
 from stager.scheduler.commands import Purpose, RunOutcome
@@ -112,6 +112,8 @@ class FileEntry:
 
 @dataclass(slots=True)
 class JobEntry:
+    """`outages`: attempts in a row that met an origin away which they were to read in place, since `away_since`."""
+
     id: str
     run: str
     order: int
@@ -126,6 +128,8 @@ class JobEntry:
     not_before: float = 0.0
     fault: Fault | None = None
     early_span: tuple[int, int, int] | None = None
+    outages: int = 0
+    away_since: float | None = None
 
 
 @dataclass(slots=True)
@@ -208,7 +212,8 @@ class RunEntry:
     may add.
 
     `inputs` (looked up once) and `pinned` (of admitted and running jobs) are by job, and not in it: a job names others, it holds none.
-    `footprints_bytes`: what each job needs at once, inputs and outputs, by order; empty until somebody asks.
+    `footprints_bytes`: what each job needs at once, inputs and outputs, by order; empty until somebody asks. `fetched_instead`: its names
+    of files that were to be read in place, and why they are not; `in_place_bytes`: what done jobs were foretold to read in place.
     """
 
     id: str
@@ -246,6 +251,13 @@ class RunEntry:
     copied_bytes: int = 0
     uploaded_bytes: int = 0
     read_bytes: int = 0
+    fetched_instead: dict[str, str] = field(default_factory=dict)
+    in_place_bytes: int = 0
+
+    def reads_in_place(self, lfn: str) -> bool:
+        """Whether its jobs read this file at its origin, so that no node ever holds it for them."""
+        planned = self.planned.get(lfn)
+        return planned is not None and planned.access is Access.DIRECT and lfn not in self.fetched_instead
 
     def key(self, order: int) -> int:
         return self.sequence * RUN_STRIDE + order

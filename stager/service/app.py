@@ -31,6 +31,7 @@ from stager.ports import Batch
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.inbox import Inbox
 from stager.runtime.live_world import LiveWorld
+from stager.runtime.mounting import mounted
 from stager.runtime.node_link import NodeLink
 from stager.runtime.recovery import recover
 from stager.scheduler import commands as cmd
@@ -71,6 +72,9 @@ class Surroundings:
     async def reachable(self, node: str) -> None:
         while not self.scheduler.world.links[node].up:
             await self.scheduler.happening(self.scheduler.changed)
+
+    async def mounted(self, node: str, run: str, origin: str, path: str) -> str:
+        return await mounted(self.scheduler.world.links[node].calls, run, origin, path)
 
 
 class Scheduler:

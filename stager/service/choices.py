@@ -67,10 +67,11 @@ class Lived:
     fetched_bytes: int
     uploaded_bytes: int
     readback_bytes: int
+    read_in_place_bytes: int = 0
 
     @property
     def wan_bytes(self) -> int:
-        return self.fetched_bytes + self.uploaded_bytes + self.readback_bytes
+        return self.fetched_bytes + self.uploaded_bytes + self.readback_bytes + self.read_in_place_bytes
 
     @property
     def compute_node_hours(self) -> float:
@@ -261,6 +262,7 @@ def staged_life(question: Question, io_nodes: int, report: Report) -> Lived:
         fetched_bytes=report.fetched_bytes,
         uploaded_bytes=report.uploaded_bytes,
         readback_bytes=report.readback_bytes,
+        read_in_place_bytes=report.read_in_place_bytes,
     )
 
 

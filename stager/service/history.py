@@ -12,6 +12,7 @@ from typing import Any
 from stager import wire
 from stager.model.workflow import Workflow
 from stager.planning.clairvoyant import clairvoyant_bound_bytes
+from stager.planning.plan import Access
 from stager.planning.rival_caches import Give, Rule, Step, Take, hits_of
 from stager.ports import Batch
 from stager.scheduler import commands as cmd
@@ -66,7 +67,8 @@ class Past:
         if type(command) is cmd.StartAttempt:
             self.begun[command.attempt] = (command.at, command.node)
             if command.run == self.run:
-                read = [(used.file, self.sizes.get(used.file, 0)) for used in command.inputs]
+                # What it reads in place passes no cache.
+                read = [(used.file, self.sizes.get(used.file, 0)) for used in command.inputs if used.access is not Access.DIRECT]
                 self.find({file for file, _ in read})
                 self.trace += read
                 self.steps.append(Take(command.attempt, tuple(dict(read).items()), command.reserve_bytes))

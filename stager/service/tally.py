@@ -124,6 +124,8 @@ RUN_COMMANDS = frozenset(
         cmd.RequeueJob,
         cmd.FailJob,
         cmd.RemakeFile,
+        cmd.FetchInstead,
+        cmd.PauseOrigin,
         cmd.FinishRun,
     }
 )

@@ -262,10 +262,17 @@ def run_summary(state: State, run: RunEntry, tally: Tally) -> wire.RunSummary:
         staged_bytes=run.read_bytes,
         read_bytes=sums.read_bytes,
         uploaded_bytes=run.uploaded_bytes,
-        hit_rate=max(0.0, 1 - run.fetched_bytes / run.read_bytes) if run.read_bytes else None,
+        hit_rate=hit_rate_of(run),
         finals_total=len(finals),
         finals_durable=sum(is_durable(file) for file in finals),
         finals=dict(Counter(file.durable.verified or "size" for file in finals if file.durable is not None)),
         finals_missing=[file.lfn for file in finals if file.durable is None],
         predicted_wall_s=run.plan.makespan_s,
+        read_in_place_bytes=run.in_place_bytes,
     )
+
+
+def hit_rate_of(run: RunEntry) -> float | None:
+    """What is read in place is a miss for each of its readers."""
+    handed = run.read_bytes + run.in_place_bytes
+    return max(0.0, 1 - (run.fetched_bytes + run.in_place_bytes) / handed) if handed else None

@@ -6,18 +6,20 @@ May know: nodes, links, origins' contents. One rule: an attempt is told of exact
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
 
 from stager.model.errors import SANDBOX_FULL_CODE, ErrorClass, Fault
 from stager.model.workflow import Job, Workflow
+from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.sim.clock import Clock
 from stager.sim.draws import Spread
 from stager.sim.faults import JOB_FAULT, Faults
+from stager.sim.in_place import OriginOf, ReaderLinks, Reading, Reads, fault_of_direct, mount_fault, readings_of
 from stager.sim.links import Flow, Links
 from stager.sim.node import Full, Replica, SandboxFull, SimNode
 from stager.sim.origin import made_content
@@ -29,18 +31,19 @@ LEASE_LINGERS_S = 0.5
 @dataclass(slots=True)
 class Expected:
     """What the executor knows of a run: its jobs, the ids of their files, the sizes of those and the computing times to expect, each with
-    its spread.
+    its spread; what is read in place.
     """
 
     workflow: Workflow
     file_ids: dict[str, str]
     sizes: dict[str, tuple[int, float]]
     compute_s: dict[str, tuple[float, float]]
+    in_place: Reads = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Trying:
-    """`state`: reading, computing, waiting (for space), stranded (its node does not answer), ended."""
+    """`state`: in place (reading there), reading, computing, waiting (for space), stranded (its node does not answer), ended."""
 
     command: cmd.StartAttempt
     job: Job
@@ -53,6 +56,13 @@ class Trying:
     begun_at: float
     state: str = "reading"
     flow: Flow | None = None
+    readings: list[Reading] = field(default_factory=list)
+    path: tuple[str, ...] = ()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of its inputs that are on the node."""
+        return sum([replica.size_bytes for replica in self.leases])
 
     @property
     def made_bytes(self) -> int:
@@ -68,15 +78,19 @@ class Executor:
         spread: Spread,
         tell: Callable[[SimNode | None, Any], None],
         overfull: Callable[[str], None],
+        origin_of: OriginOf,
     ) -> None:
         self._clock, self._links, self._faults, self._spread = clock, links, faults, spread
-        self._tell, self._overfull = tell, overfull
+        self._tell, self._overfull, self._origin_of = tell, overfull, origin_of
+        self._readers = ReaderLinks(links)
         self.runs: dict[str, Expected] = {}
         self.open: dict[str, Trying] = {}
         self.results: dict[str, ev.AttemptEnded] = {}
         self.remembers = False
         self.begun: set[str] = set()
         self.read_bytes = 0
+        # By (run, its name for the origin).
+        self.in_place_bytes: dict[tuple[str, str], int] = {}
         self.answers_due = 0
         self.traces = True
         self.lineage: dict[str, tuple[str, tuple[str, ...]]] = {}
@@ -91,10 +105,15 @@ class Executor:
         if not node.answers:
             self._refuse(command, Fault(ErrorClass.TRANSIENT, "connection_lost", f"node {node.id} does not answer", command.job))
             return
-        replicas = [node.sound(entry.file, entry.generation) for entry in command.inputs]
-        gone = [entry.lfn for entry, replica in zip(command.inputs, replicas, strict=True) if replica is None]
+        held = [entry for entry in command.inputs if entry.access is not Access.DIRECT]
+        replicas = [node.sound(entry.file, entry.generation) for entry in held]
+        gone = [entry.lfn for entry, replica in zip(held, replicas, strict=True) if replica is None]
         if gone:
             self._refuse(command, Fault(ErrorClass.CORRUPT, "replica_unknown", f"input {gone[0]} is not on the node", gone[0]))
+            return
+        fault = fault_of_direct(command, self._origin_of) or mount_fault(command, self._faults, self._clock.now)
+        if fault is not None:
+            self._refuse(command, fault)
             return
         try:
             node.reserve(command.attempt, command.reserve_bytes)
@@ -105,7 +124,13 @@ class Executor:
         self._begin(command, node, run, job, [replica for replica in replicas if replica is not None])
 
     def _begin(self, command: cmd.StartAttempt, node: SimNode, run: Expected, job: Job, replicas: list[Replica]) -> None:
-        contents = [replica.content for replica in replicas]
+        there = iter(replicas)
+        contents = [
+            next(there).content
+            if entry.access is not Access.DIRECT
+            else self._origin_of(command.run, entry.origin).files[entry.origin_path].content
+            for entry in command.inputs
+        ]
         outputs, variant = [], command.attempt if self._spread.contents_vary else ""
         for entry in job.outputs:
             likely_bytes, spread = run.sizes[entry.lfn]
@@ -119,16 +144,40 @@ class Executor:
         duration_s = self._spread.duration_s(compute_s, command.attempt, spread) * (0.5 if fails else 1.0)
         trying = Trying(command, job, node, contents, replicas, outputs, duration_s, fails, self._clock.now)
         self.open[command.attempt] = trying
-        read_bytes = 0
         for replica in replicas:
             replica.leases += 1
-            read_bytes += replica.size_bytes
-        self.read_bytes += read_bytes
-        trying.flow = self._links.start(self._clock.now, (f"disk:{node.id}",), read_bytes + trying.made_bytes, trying)
+        self.read_bytes += trying.held_bytes
+        trying.readings = readings_of(command, job.job_type, run.in_place, self._origin_of)
+        self._read_on(trying)
+
+    def _read_on(self, trying: Trying) -> None:
+        """One origin after the other, then what is on the node."""
+        now = self._clock.now
+        if trying.readings:
+            trying.state, trying.path = "in place", self._readers.take(now, trying.node, trying.readings[0])
+            trying.flow = self._links.start(now, trying.path, trying.readings[0].size_bytes, trying)
+        else:
+            trying.state = "reading"
+            trying.flow = self._links.start(now, (f"disk:{trying.node.id}",), trying.held_bytes + trying.made_bytes, trying)
+
+    def _read_in_place(self, trying: Trying) -> None:
+        """A job whose input ends in an error fails; nobody can say more of it where its origin is away."""
+        reading, trying.flow = trying.readings.pop(0), None
+        self._readers.give_back(trying.path)
+        place = (trying.command.run, reading.name)
+        self.in_place_bytes[place] = self.in_place_bytes.get(place, 0) + reading.size_bytes
+        self.read_bytes += reading.size_bytes
+        fault = fault_of_direct(trying.command, self._origin_of)
+        if fault is not None:
+            self._end(trying, ev.Outcome.FAILED, fault, exit_code=1)
+        else:
+            self._read_on(trying)
 
     def flow_ended(self, trying: Trying) -> None:
         """Its bytes have passed the disk; what remains is computing, and what any attempt takes of its slot."""
-        if trying.state == "reading":
+        if trying.state == "in place":
+            self._read_in_place(trying)
+        elif trying.state == "reading":
             trying.state, trying.flow = "computing", None
             takes_s = trying.duration_s + trying.node.overhead_s
             if trying.node.sandbox_bytes is None:
@@ -164,6 +213,10 @@ class Executor:
         if made > trying.node.reservations.get(trying.command.attempt, 0):
             trying.state = "waiting"
             self._tell(None, ev.AttemptWaits(at=self._clock.now, attempt=trying.command.attempt, needed_bytes=made))
+            return
+        fault = fault_of_direct(trying.command, self._origin_of)
+        if fault is not None:
+            self._end(trying, ev.Outcome.FAILED, fault, exit_code=0)
             return
         trying.node.free(trying.command.attempt)
         for _, file, size, content in trying.outputs:
@@ -226,6 +279,8 @@ class Executor:
         command, now = trying.command, self._clock.now
         if trying.flow is not None:
             self._links.stop(now, trying.flow)
+            if trying.state == "in place":
+                self._readers.give_back(trying.path)
         trying.state = "ended"
         self.open.pop(command.attempt)
         trying.node.free(command.attempt)
@@ -255,10 +310,11 @@ class Executor:
 
     def _end_leases(self, trying: Trying) -> None:
         if self._faults.strikes(self._clock.now, self._faults.busy_share, "lease", trying.command.attempt):
-            self._clock.after(LEASE_LINGERS_S, self._release, trying.leases)
+            self._clock.after(LEASE_LINGERS_S, release, trying.leases)
         else:
-            self._release(trying.leases)
+            release(trying.leases)
 
-    def _release(self, leases: list[Replica]) -> None:
-        for replica in leases:
-            replica.leases -= 1
+
+def release(leases: list[Replica]) -> None:
+    for replica in leases:
+        replica.leases -= 1

@@ -122,6 +122,8 @@ DOERS = {
     cmd.RequeueJob: record_only,
     cmd.FailJob: record_only,
     cmd.RemakeFile: record_only,
+    cmd.FetchInstead: record_only,
+    cmd.PauseOrigin: record_only,
     cmd.FinishRun: finish_run,
     cmd.WakeAt: wake_at,
 }

@@ -76,6 +76,14 @@ class Links:
         self._stale = True
         return flow
 
+    def set_rate(self, now: float, link: str, bytes_per_s: float) -> None:
+        """From now on. What it has carried is counted at the rate that it has in the end."""
+        if self.bytes_per_s.get(link) != bytes_per_s:
+            self._move_to(now)
+            self.bytes_per_s[link] = bytes_per_s
+            self._shares.clear()
+            self._stale = True
+
     def stop(self, now: float, flow: Flow) -> None:
         """Called off; one that has ended already is left alone."""
         if flow.alive:

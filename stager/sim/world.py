@@ -26,6 +26,7 @@ from stager.sim.doing import DOERS
 from stager.sim.draws import Spread, fraction
 from stager.sim.faults import NO_FAULTS, Faults
 from stager.sim.gathers import Hop
+from stager.sim.in_place import reads_of
 from stager.sim.links import Links
 from stager.sim.node import SimNode
 from stager.sim.origin import SimOrigin, Stored, external_content
@@ -105,7 +106,7 @@ class SimWorld:
         self.desk = TransferDesk(self.clock, self.links, faults, self.say, self._note_overfull)
         spread = spread or Spread()
         self.contents_vary = spread.contents_vary
-        self.executor = Executor(self.clock, self.links, faults, spread, self.say, self._note_overfull)
+        self.executor = Executor(self.clock, self.links, faults, spread, self.say, self._note_overfull, self.origin_of)
         self.desk.remembers = self.executor.remembers = keep_journal
         # Where nobody checks contents, a file's name will do for its content.
         self.executor.traces = bool(self.checkers)
@@ -148,7 +149,7 @@ class SimWorld:
         sizes = {entry.lfn: (entry.expected_bytes, entry.size_spread or 1.0) for entry in truth.files}
         ids = {lfn: str(produced_file_id(run, lfn)) for lfn, file in workflow.files.items() if not file.is_external}
         times = {entry.job: (entry.compute_s, entry.compute_spread or 1.0) for entry in truth.jobs}
-        self.executor.runs[run] = Expected(workflow, ids, sizes, times)
+        self.executor.runs[run] = Expected(workflow, ids, sizes, times, reads_of(plan.files) | reads_of(truth.files))
         self.tell_at(at, lambda now: ev.RunSubmitted(at=now, run=run, workflow=workflow, plan=plan))
 
     def tell_at(self, time: float, make: Callable[[float], Any]) -> None:

@@ -7,7 +7,7 @@ One rule: whatever dies at whatever instant, `adopt` finds out what became of th
 from stager.worker.attempt import AttemptResult, AttemptWaiting, Measures, Outcome
 from stager.worker.node_port import NodePort
 from stager.worker.place import Place
-from stager.worker.spec import Access, AttemptInput, AttemptOutput, AttemptSpec
+from stager.worker.spec import Access, AttemptInput, AttemptOutput, AttemptSpec, DirectInput
 from stager.worker.worker import Sight, Worker
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "AttemptResult",
     "AttemptSpec",
     "AttemptWaiting",
+    "DirectInput",
     "Measures",
     "NodePort",
     "Outcome",

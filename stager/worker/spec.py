@@ -38,6 +38,20 @@ class AttemptInput:
 
 
 @dataclass(frozen=True, slots=True)
+class DirectInput:
+    """Read in place at its origin, which the node knows by this id and has mounted."""
+
+    path: str
+    origin_id: str
+    origin_path: str
+    size_bytes: int
+    token: str
+
+    def to_wire(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptOutput:
     file_id: str
     generation: str
@@ -79,6 +93,7 @@ class AttemptSpec:
     grace_s: float = 5.0
     want_sha256: bool = False
     keep_failed_sandbox: bool = False
+    direct: tuple[DirectInput, ...] = ()
 
     def __post_init__(self) -> None:
         check_id(self.attempt_id)
@@ -86,7 +101,7 @@ class AttemptSpec:
             raise InvalidInput(f"job {self.job_id!r} must have either a command or a shell script", subject=self.job_id)
         if self.cwd:
             check_path(self.job_id, self.cwd)
-        named = [entry.path for entry in (*self.inputs, *self.outputs)]
+        named = [entry.path for entry in (*self.inputs, *self.direct, *self.outputs)]
         for path in named + [path for path in (self.stdin, self.stdout, self.stderr) if path]:
             check_path(self.job_id, path)
         declared = {output.path for output in self.outputs}
@@ -113,6 +128,7 @@ class AttemptSpec:
             "number": self.number,
             "program": self.command[0],
             "inputs": [entry.to_wire() for entry in self.inputs],
+            "direct": [entry.to_wire() for entry in self.direct],
             "outputs": [entry.to_wire() for entry in self.outputs],
             "reservation_id": self.reservation,
             "reserve_bytes": self.reserve_bytes,
@@ -141,6 +157,7 @@ class AttemptSpec:
             stderr=said["stderr"],
             want_sha256=said["want_sha256"],
             keep_failed_sandbox=said["keep_failed_sandbox"],
+            direct=tuple(DirectInput(**entry) for entry in said.get("direct", ())),
         )
 
 

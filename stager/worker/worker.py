@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from stager.model.errors import ErrorClass, Fault, InvalidInput, Refused, StagerError
-from stager.worker import reaper
+from stager.worker import in_place, reaper
 from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, changed_fault, fault_of, lost_fault, measures_of
 from stager.worker.captured import put_log
 from stager.worker.environment import job_environment
@@ -150,7 +150,7 @@ class Worker:
         try:
             staged = await self.node.stage_in(spec.attempt_id, stage_in_body(spec, place))
         except StagerError as problem:
-            return failed(spec, unless_unasked(problem))
+            return failed(spec, in_place.not_staged(spec, problem) or unless_unasked(problem))
         if self.starting[spec.attempt_id]:
             return self._result(spec, {"outcome": "killed"}, staged["copied_bytes"])
         try:
@@ -236,9 +236,10 @@ class Worker:
         try:
             if released is None:
                 released = await self.node.release(spec.attempt_id, release_body(spec, place, keep_sandbox=keep))
-            changed = released["changed"]
+            changed, direct = released["changed"], released.get("direct")
         except StagerError as problem:
-            changed, ended = (), replace(ended, release_fault=unless_unasked(problem))
+            changed, direct, ended = (), None, replace(ended, release_fault=unless_unasked(problem))
+        ended = in_place.judged(spec, ended, direct)
         if changed:
             ended = self._tainted(spec, ended, tuple((entry["file_id"], entry["generation"]) for entry in changed))
         publish_json(place.outcome, ended.to_json())
@@ -247,7 +248,9 @@ class Worker:
     def _tainted(self, spec: AttemptSpec, ended: AttemptResult, changed: tuple[tuple[str, str], ...]) -> AttemptResult:
         paths = {(entry.file_id, entry.generation): entry.path for entry in spec.inputs}
         fault = changed_fault(spec.job_id, [paths.get(key, key[0]) for key in changed])
-        return replace(ended, outcome=Outcome.FAILED, fault=fault, outputs=(), void_outputs=ended.outputs, changed_inputs=changed)
+        return replace(
+            ended, outcome=Outcome.FAILED, fault=fault, outputs=(), void_outputs=ended.void_outputs or ended.outputs, changed_inputs=changed
+        )
 
     def _result(self, spec: AttemptSpec, result: Mapping[str, Any], copied_bytes: int | None) -> AttemptResult:
         stdout, stderr = log_paths(self.state_dir, spec)
@@ -268,7 +271,8 @@ class Worker:
 def stage_in_body(spec: AttemptSpec, place: Place) -> dict[str, Any]:
     """With the reservation for the outputs; none where nothing is to be kept free, or where the caller looks after it."""
     reservation = {"id": spec.reservation, "bytes": spec.reserve_bytes} if spec.reserve_bytes else None
-    return {"sandbox_dir": place.sandbox, "inputs": [entry.to_wire() for entry in spec.inputs], "reservation": reservation}
+    inputs, direct = [entry.to_wire() for entry in spec.inputs], [entry.to_wire() for entry in spec.direct]
+    return {"sandbox_dir": place.sandbox, "inputs": inputs, "direct": direct, "reservation": reservation}
 
 
 def stage_out_body(spec: AttemptSpec, place: Place) -> dict[str, Any]:
@@ -277,7 +281,7 @@ def stage_out_body(spec: AttemptSpec, place: Place) -> dict[str, Any]:
         "sandbox_dir": place.sandbox,
         "reservation_id": spec.reservation,
         "outputs": [entry.to_wire() for entry in spec.outputs],
-        "mounts": [entry.path for entry in spec.inputs if entry.access is Access.LINK],
+        "mounts": [*(entry.path for entry in spec.inputs if entry.access is Access.LINK), *(entry.path for entry in spec.direct)],
         # What the job was given is no output that somebody forgot to declare.
         "keep": [entry.path for entry in spec.inputs if entry.access is Access.COPY],
         "want_sha256": spec.want_sha256,

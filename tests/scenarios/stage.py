@@ -4,7 +4,8 @@ One rule: the text file is the test; the log in it is what the Machine does toda
 
     # what it teaches
     node capacity=1000 cores=1 disk=1000000    one node; disk in bytes per second
-    link home fetch=100 upload=50 latency=0    bytes per second and seconds
+    link home fetch=100 upload=50 latency=0    bytes per second and seconds; `kind=sshfs`: inputs there may be read in place
+    hint work read_fraction=0.01               of all jobs
     policy fetches_ahead_max=1                 any field of Policy
     spill home
     workflow w                                 the lines below belong to it, until the next
@@ -36,7 +37,7 @@ from typing import Any
 from stager.model.errors import Fault
 from stager.model.files import Destination, File, Location, OnExists, Source
 from stager.model.topology import Node, OriginLink, Topology
-from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
+from stager.model.workflow import IoHint, Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
 from stager.planning.policy import Policy
 from stager.scheduler import commands as cmd
@@ -94,6 +95,8 @@ class Scenario:
     cores: int = 1
     disk: float = 1e9
     links: list[OriginLink] = field(default_factory=list)
+    kind: OriginKind = OriginKind.SFTP
+    hints: dict[str, IoHint] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
     spill: str | None = None
     workflows: dict[str, tuple[dict[str, File], dict[str, Job]]] = field(default_factory=dict)
@@ -130,6 +133,9 @@ def read_line(scenario: Scenario, words: list[str], options: dict[str, str]) -> 
         case ["link", origin]:
             rates = (float(options["fetch"]), float(options["upload"]), float(options.get("latency", 0)))
             scenario.links.append(OriginLink(origin, *rates))
+            scenario.kind = OriginKind(options.get("kind", "sftp"))
+        case ["hint", job_type]:
+            scenario.hints[job_type] = IoHint(job_type, read_fraction=float(options["read_fraction"]))
         case ["policy"]:
             scenario.policy = replace(scenario.policy, **{name: typed(value) for name, value in options.items()})
         case ["spill", origin]:
@@ -190,8 +196,9 @@ def play(scenario: Scenario) -> str:
     world = SimWorld(topology, scenario.policy, faults=faults, spread=spread, checkers=all_checkers())
     for run, name, at in scenario.runs:
         files, jobs = scenario.workflows[name]
-        workflow = Workflow(name, files, jobs, {"home": Origin("home", OriginKind.SFTP, HOME_URL, options=(("shell_checksum", "false"),))})
-        world.submit(run, workflow, make_plan(workflow, topology, spill_origin=scenario.spill), at)
+        home = Origin("home", scenario.kind, HOME_URL, options=(("shell_checksum", "false"),))
+        workflow = Workflow(name, files, jobs, {"home": home}, hints=scenario.hints)
+        world.submit(run, workflow, make_plan(workflow, topology, policy=scenario.policy, spill_origin=scenario.spill), at)
     for lfn in scenario.there:
         world.origin(HOME_URL).put(f"out/{lfn}", "something else", 7)
     for time, words, options in scenario.happenings:

@@ -28,6 +28,7 @@ from stager.sim.draws import Spread
 from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, Faults, Trouble, drawn_faults
 from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
+from tests.sim.in_place_cases import in_place
 
 HOME, ARCHIVE = (
     Origin("home", OriginKind.SFTP, "sftp://lab/data", options=(("shell_checksum", "false"),)),
@@ -390,6 +391,8 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "node_faults": node_faults_case,
     "stripes": stripes_case,
     "node_losses": node_losses_case,
+    "direct": lambda seed: in_place(runs_case(seed) if seed % 2 else plain_case(seed)),
+    "direct_faults": lambda seed: in_place(node_faults_case(seed) if seed % 3 == 0 else faults_case(seed, names=seed % 3 == 1)),
 }
 WISHES = {"drain": ev.RunDrained, "stop": ev.RunStopped, "resume": ev.RunResumed, "cancel": ev.RunCancelled}
 

@@ -27,6 +27,8 @@ SHORT = {
     "node_faults": 200,
     "stripes": 200,
     "node_losses": 200,
+    "direct": 200,
+    "direct_faults": 200,
 }
 PART = 10
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stager.model.ids import external_file_id, produced_file_id
+from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.sim.checkers.quiet import QuietChecker
@@ -38,6 +39,7 @@ class EvictionChecker(QuietChecker):
         self.wiped: dict[str, int] = {}
         # By what was decided: a scheduler that dies has recorded the end of a run, and what goes for it, before either was done.
         self.ended: dict[str, cmd.RunOutcome] = {}
+        self.in_place: set[tuple[str, str]] = set()
 
     def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
         # What was decided before it was told of the resume, in the same batch, is not held against it.
@@ -69,7 +71,8 @@ class EvictionChecker(QuietChecker):
     def about_to(self, world: SimWorld, command: Any) -> None:
         if isinstance(command, cmd.AdmitJob):
             run = world.runs[command.run]
-            for entry in run.workflow.jobs[command.job].inputs:
+            held = [entry for entry in run.workflow.jobs[command.job].inputs if (command.run, entry.lfn) not in self.in_place]
+            for entry in held:
                 self.pinned.setdefault((command.node, self.ids[command.run][entry.lfn]), {})[command.run, command.job] = None
         elif isinstance(command, cmd.RequeueJob | cmd.FailJob):
             self._unpin(command.run, command.job)
@@ -83,6 +86,8 @@ class EvictionChecker(QuietChecker):
             self.running.add((command.run, command.job))
         elif isinstance(command, cmd.KillAttempt) and command.void:
             self.void.add(command.attempt)
+        elif isinstance(command, cmd.FetchInstead):
+            self.in_place.discard((command.run, command.lfn))
         elif isinstance(command, cmd.RemakeFile):
             self.done.discard((command.run, command.job))
         elif isinstance(command, cmd.Upload):
@@ -94,6 +99,7 @@ class EvictionChecker(QuietChecker):
 
     def _enter(self, run: Submitted) -> None:
         ids = self.ids[run.run] = {}
+        self.in_place |= {(run.run, file.lfn) for file in run.plan.files if file.access is Access.DIRECT}
         for lfn, file in run.workflow.files.items():
             if file.is_external:
                 first = file.sources[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.sim.checkers.quiet import QuietChecker
@@ -44,6 +45,9 @@ class InputChecker(QuietChecker):
         if command.run not in self.expected:
             self.expected[command.run] = expected_contents(run.workflow, run.graph)
         for entry in command.inputs:
+            if entry.access is Access.DIRECT:
+                self._check_direct(world, command, entry)
+                continue
             said = (entry.generation, "") in self.said_sound or (entry.generation, entry.file) in self.said_sound
             if not said:
                 raise Violation(f"job {job.id} of {run.run} starts, and nobody said that {entry.lfn} is there as {entry.generation}")
@@ -55,3 +59,12 @@ class InputChecker(QuietChecker):
         if key in self.started and not world.epoch > 1:
             raise Violation(f"attempt {command.attempt} is started twice")
         self.started.add(key)
+
+    def _check_direct(self, world: SimWorld, command: cmd.StartAttempt, entry: cmd.StagedInput) -> None:
+        """Only what was planned so, where the run says, and with the token by which the node can tell."""
+        run = world.runs[command.run]
+        planned = next(file.access for file in run.plan.files if file.lfn == entry.lfn)
+        source = run.workflow.files[entry.lfn].sources[0]
+        where = (source.location.origin, source.location.path, source.token or "")
+        if planned is not Access.DIRECT or (entry.origin, entry.origin_path, entry.token) != where:
+            raise Violation(f"job {command.job} of {command.run} reads {entry.lfn} in place at {entry.origin}:{entry.origin_path}")
