@@ -141,15 +141,32 @@ def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
         has_room = make_room_ahead(turn, node, needed)
     else:
         has_room = make_room(turn, node, needed, frozenset(file.id for file in files))
+    reserve = job.reserve_bytes
     if not has_room:
-        return False
+        if is_well_ahead(state, node) or not may_do_with_less(node, run, job):
+            return False
+        reserve = node.free_bytes - missing
+        if reserve < likely_bytes(run, job):
+            return False
     heappop(node.ready)
-    admit_here(turn, node, run, job, files)
+    admit_here(turn, node, run, job, files, reserve)
     return True
 
 
-def admit_here(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, files: list[FileEntry]) -> None:
-    turn.give(cmd.AdmitJob, run=run.id, job=job.id, node=node.id, reserve_bytes=job.reserve_bytes)
+def may_do_with_less(node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
+    """Than what is set aside for the worst, where nothing is about to be free, cores idle, and outputs may wait in the sandbox without
+    standing in anybody's way: what is in the way can be spilled.
+    """
+    expects_more = node.deleting_bytes or node.cancelling_bytes or node.spilling_bytes
+    return not expects_more and run.plan.spill_origin is not None and job.reserve_bytes <= run.plan.jobs[job.order].reserve_bytes
+
+
+def likely_bytes(run: RunEntry, job: JobEntry) -> int:
+    return sum(run.planned[output.lfn].expected_bytes for output in run.workflow.jobs[job.id].outputs)
+
+
+def admit_here(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, files: list[FileEntry], reserve_bytes: int) -> None:
+    turn.give(cmd.AdmitJob, run=run.id, job=job.id, node=node.id, reserve_bytes=reserve_bytes)
     hasten_inputs(turn, node, files)
 
 

@@ -53,7 +53,7 @@ def take_one(turn: Turn, node: NodeEntry, other: NodeEntry) -> bool:
                 if waiting is JobState.ADMITTED:
                     why = f"node {node.id} has a core to spare"
                     turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=state.now, counts=False, why=why)
-                admit_here(turn, node, run, job, inputs_of(state, run, job.id))
+                admit_here(turn, node, run, job, inputs_of(state, run, job.id), job.reserve_bytes)
                 return True
     return False
 

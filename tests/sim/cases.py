@@ -17,7 +17,7 @@ from stager.model.files import Destination, File, Location, Source
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Graph, Job, JobInput, JobOutput, OnFailure, Origin, OriginKind, Workflow, graph_of
 from stager.planning.make_plan import make_plan
-from stager.planning.plan import Plan
+from stager.planning.plan import Basis, Plan
 from stager.planning.policy import Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -193,7 +193,9 @@ def sizes_case(seed: int) -> Case:
 
 
 def full_case(seed: int) -> Case:
-    """Sizes as wrong, on one node or several, and little space where jobs write: whoever fills it comes back with more set aside."""
+    """Sizes as wrong, on one node or several, and little space where jobs write: whoever fills it comes back with more set aside. In every
+    other case a third of what is set aside is likely.
+    """
     case = sizes_case(seed)
     random = Random(f"full/{seed}")
     nodes = tuple(
@@ -202,7 +204,16 @@ def full_case(seed: int) -> Case:
     )
     topology = replace(case.topology, nodes=nodes)
     spill = case.plans[0].spill_origin
-    return replace(case, topology=topology, plans=plans_for(case.workflows, topology, spill))
+    plans = plans_for(case.workflows, topology, spill)
+    return replace(case, topology=topology, plans=[likely(plan, 3) for plan in plans] if seed % 2 else plans)
+
+
+def likely(plan: Plan, part: int) -> Plan:
+    """With files that are made likely to be so much smaller than what is set aside for them."""
+    files = tuple(
+        replace(file, likely_bytes=file.size_bytes // part) if file.size_basis is not Basis.MEASURED else file for file in plan.files
+    )
+    return replace(plan, files=files)
 
 
 def runs_case(seed: int) -> Case:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from stager.estimate import Report, estimate
-from stager.model.files import File
+from stager.model.files import File, Location, Source
 from stager.model.topology import Node, Topology
-from stager.model.workflow import Job, JobOutput, Workflow
+from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
 from stager.planning.policy import Limits
 from stager.scheduler.commands import RunOutcome
@@ -83,3 +83,32 @@ def test_what_a_lost_attempt_had_written_is_free_again() -> None:
     assert met.value.fitted_bytes == 0
     node.free("a1")
     node.write("a2", 2 * MB)
+
+
+def beside(spill: bool, made_bytes: int = 30 * MB, capacity_bytes: int = 100 * MB, read_bytes: int = 0) -> Report:
+    """Two jobs that may need 60 MB each and will probably make half of that; or one, beside one that only reads."""
+    home = Origin("home", OriginKind.SFTP, "sftp://lab/data")
+    what = replace(makers(2, 60 * MB), origins={"home": home})
+    if read_bytes:
+        raw = File("raw", size_bytes=read_bytes, sources=(Source(Location("home", "raw"), read_bytes, "t"),))
+        reader = replace(what.jobs["j0"], inputs=(JobInput("raw", "raw"),), outputs=())
+        what = replace(what, files={"raw": raw, "f1": what.files["f1"]}, jobs={"j0": reader, "j1": what.jobs["j1"]})
+    there = Topology((Node("node0", capacity_bytes, 2, disk_bytes_per_s=1e15),))
+    plan = make_plan(what, there, limits=Limits(cores=2), spill_origin="home" if spill else None)
+    plan, truth = (
+        replace(plan, files=tuple(replace(file, likely_bytes=size) if file.lfn != "raw" else file for file in plan.files))
+        for size in (30 * MB, made_bytes)
+    )
+    return estimate(what, there, limits=Limits(cores=2), plan=plan, truth=truth)
+
+
+def test_an_idle_core_is_given_a_job_that_has_only_its_likely_room() -> None:
+    """Where what is in the way could be spilled: one that outgrows it waits in its sandbox until there is more."""
+    assert beside(spill=True).wall_s == pytest.approx(100, abs=1)
+    assert beside(spill=False).wall_s == pytest.approx(200, abs=1)
+    assert beside(spill=True, read_bytes=50 * MB).wall_s == pytest.approx(101, abs=1)
+    assert beside(spill=False, read_bytes=50 * MB).wall_s > 199
+    assert beside(spill=True, capacity_bytes=89 * MB).wall_s == pytest.approx(200, abs=1), "29 MB are left, 30 are likely"
+    larger = beside(spill=True, made_bytes=45 * MB)
+    assert (larger.outcome, larger.attempts) == (RunOutcome.SUCCEEDED, 2)
+    assert larger.wall_s == pytest.approx(100, abs=1)
