@@ -15,9 +15,9 @@ from typing import Any
 from stager.model.errors import UNREACHABLE_CODES
 from stager.model.files import Destination, File, Location, Source
 from stager.model.topology import Node, OriginLink, Topology
-from stager.model.workflow import Graph, Job, JobInput, JobOutput, OnFailure, Origin, OriginKind, Workflow, graph_of
+from stager.model.workflow import Job, JobInput, JobOutput, OnFailure, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
-from stager.planning.plan import Basis, Plan
+from stager.planning.plan import Plan
 from stager.planning.policy import Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -29,6 +29,7 @@ from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, Faults, Trou
 from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
 from tests.sim.in_place_cases import in_place
+from tests.sim.plans import modest
 
 HOME, ARCHIVE = (
     Origin("home", OriginKind.SFTP, "sftp://lab/data", options=(("shell_checksum", "false"),)),
@@ -205,15 +206,7 @@ def full_case(seed: int) -> Case:
     topology = replace(case.topology, nodes=nodes)
     spill = case.plans[0].spill_origin
     plans = plans_for(case.workflows, topology, spill)
-    return replace(case, topology=topology, plans=[likely(plan, 3) for plan in plans] if seed % 2 else plans)
-
-
-def likely(plan: Plan, part: int) -> Plan:
-    """With files that are made likely to be so much smaller than what is set aside for them."""
-    files = tuple(
-        replace(file, likely_bytes=file.size_bytes // part) if file.size_basis is not Basis.MEASURED else file for file in plan.files
-    )
-    return replace(plan, files=files)
+    return replace(case, topology=topology, plans=[modest(plan, 3) for plan in plans] if seed % 2 else plans)
 
 
 def runs_case(seed: int) -> Case:
@@ -481,10 +474,6 @@ def check_replay(world: SimWorld, machine: Machine) -> None:
         other = applied.state.runs[run_id]
         if (run.outcome, [job.state for job in run.jobs.values()]) != (other.outcome, [job.state for job in other.jobs.values()]):
             raise Violation(f"run {run_id}: applying the journal gives {other.outcome}, living through it gave {run.outcome}")
-
-
-def graph(workflow: Workflow) -> Graph:
-    return graph_of(workflow)
 
 
 def main(argv: list[str]) -> int:

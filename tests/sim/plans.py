@@ -1,0 +1,15 @@
+"""Plans as profiles would make them, for cases that have none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stager.planning.plan import Basis, Plan
+
+
+def modest(plan: Plan, part: int) -> Plan:
+    """With files that are made likely to be so much smaller than what is set aside for them."""
+    files = tuple(
+        replace(file, likely_bytes=file.size_bytes // part) if file.size_basis is not Basis.MEASURED else file for file in plan.files
+    )
+    return replace(plan, files=files)
