@@ -85,6 +85,17 @@ def test_a_lost_node_costs_no_job_where_another_holds_what_it_held() -> None:
     assert not [command for command in stage.commands if isinstance(command, cmd.RemakeFile)]
 
 
+def test_a_node_that_is_away_for_long_holds_nobody_up_where_another_holds_what_it_held() -> None:
+    """Its jobs go to the other node. With one copy they wait: a node that cannot be asked may have it still."""
+    gone = Faults(troubles=(Trouble(at=50.0, what="lost", lasts_s=1000.0, at_share=0.0),))
+    stage = Stage(LATE, gone)
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert stage.world.runs["r"].finished_at < 160.0
+    single = Stage(LATE, gone, safe=1)
+    assert single.play() is RunOutcome.SUCCEEDED
+    assert single.world.runs["r"].finished_at > 1050.0
+
+
 def test_with_one_copy_it_is_made_again() -> None:
     stage = Stage(LATE, LOST, safe=1)
     assert stage.play() is RunOutcome.SUCCEEDED
