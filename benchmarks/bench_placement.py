@@ -31,9 +31,9 @@ from stager.planning.bounds import Limit, lower_bound
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits
+from stager.planning.transport import AT_ONCE_MAX
 from stager.readers.wfcommons import RECORDED, read
 from stager.readers.wfcommons_profiles import STORE, read_samples
-from stager.sim.transfers import STREAMS_PER_ORIGIN
 
 PROJECT = Path(__file__).resolve().parents[1]
 WAN_BYTES_PER_S = 50e6
@@ -129,7 +129,7 @@ def row_of(path: Path, nodes: int, cores: int, share: float) -> Row:
     capacity_bytes = little_room(plans(1 << 60), nodes, share, touched)
     truth, driven, blind = plans(capacity_bytes)
     there = topology_of(nodes, capacity_bytes, cores)
-    limit = lower_bound(recorded, there, truth, streams_per_origin=STREAMS_PER_ORIGIN * nodes).tightest.limit
+    limit = lower_bound(recorded, there, truth, streams_per_origin=AT_ONCE_MAX * nodes).tightest.limit
     lived = [estimate(workflow, there, limits=Limits(cores=cores), plan=plan, truth=truth) for plan in (driven, blind)]
     return Row(path.stem, nodes, capacity_bytes, limit, *lived)
 

@@ -20,9 +20,9 @@ from stager.planning.bounds import Bound, Limit, Seen, bottleneck, lower_bound
 from stager.planning.make_plan import beside_bytes, check_capacity, make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
+from stager.planning.transport import AT_ONCE_MAX
 from stager.scheduler.commands import RunOutcome
 from stager.sim.faults import NO_FAULTS, Faults, drawn_faults, drawn_losses
-from stager.sim.transfers import STREAMS_PER_ORIGIN
 
 # Failures are drawn over this many times as long as the plan expects to take. Whoever looks after the run tells it to go on so many times.
 FAILURES_OVER = 2.0
@@ -136,7 +136,7 @@ def answer_here(question: Question) -> Answer:
 
 
 def judge(workflow: Workflow, topology: Topology, report: Report) -> Judged:
-    bound = lower_bound(workflow, topology, report.truth, streams_per_origin=STREAMS_PER_ORIGIN * len(topology.nodes))
+    bound = lower_bound(workflow, topology, report.truth, streams_per_origin=AT_ONCE_MAX * len(topology.nodes))
     what, why = bottleneck(bound, seen_in(report, topology))
     return Judged(bound, report.wall_s / bound.least_s if bound.least_s > 0 else 1.0, what, why)
 

@@ -25,8 +25,12 @@ WORTH = 0.8
 PART_OF_NODE = 0.25
 # What a node reads in one round trip and keeps in its log (docs/decisions/2026-11-21-long-lines.md, 2026-11-21-packs.md).
 SMALL_BYTES = 64 * 1024
-# As many small files from one origin as a node fetches at once before it has learned more.
+# As many small files from one origin as a node fetches at once before it has learned more, and the most that it learns (`learn.rs`).
 MANY = 16
+AT_ONCE_MAX = 256
+# A few are enough where files are large. A job's demand goes before them byte by byte; in a simulation it only has its share.
+AT_ONCE_MIN = 8
+LEARNED = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,14 @@ def choose(size_bytes: int, way: Way, small_ones: int) -> Transported:
     if best > 1 and striped_s(size_bytes, best, way) <= WORTH * alone_s:
         return Transported(Transport.STRIPE, best, alone_s, striped_s(size_bytes, best, way))
     return Transported(Transport.WHOLE, 1, alone_s, alone_s)
+
+
+def may_begin(under_way: int, under_way_bytes: float, latency_s: float, bytes_per_s: float) -> bool:
+    """Whether a node begins one more transfer at an origin. It learns how many are worth it: as many as fill the line, and some more
+    (between one and three times as many, `ionode/core/tests/learning.rs`), whose bytes are a few round trips' worth of the line; so small
+    files do not wait for each other's round trips.
+    """
+    return under_way < AT_ONCE_MIN or (under_way < AT_ONCE_MAX and under_way_bytes < LEARNED * latency_s * bytes_per_s)
 
 
 def part_bytes(file_bytes: int, index: int, count: int, stripe_bytes: int = STRIPE_BYTES) -> int:

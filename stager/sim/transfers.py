@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import inf
 from typing import Any
 
 from msgspec.structs import replace
 
 from stager.model.errors import ErrorClass, Fault
+from stager.planning.transport import may_begin
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.sim.clock import Clock
@@ -22,8 +24,6 @@ from stager.sim.links import Flow, Links
 from stager.sim.node import Full, SimNode
 from stager.sim.origin import SimOrigin
 
-# As a node begins before it has learned more: so many at a time at each origin, one of them kept for what a job waits for.
-STREAMS_PER_ORIGIN = 8
 BETWEEN_NODES_S = 0.001
 LOST_SOURCE = Fault(ErrorClass.TRANSIENT, "connection_lost", "the node that it was copied from does not answer")
 DEMAND_BELOW = 10
@@ -48,11 +48,51 @@ class Moving:
     to_read_back: bool = False
     hops: list[Hop] = field(default_factory=list)
     verified: str = "remote_checksum"
+    urgent: bool = False
 
     @property
     def is_incoming(self) -> bool:
         """To its node, where it holds a reservation."""
         return not isinstance(self.command, cmd.Upload)
+
+
+@dataclass(slots=True)
+class Lane:
+    """One node's transfers from and to one origin: (priority, order, transfer) of those that wait, and what is under way."""
+
+    waiting: list[tuple[int, int, str]] = field(default_factory=list)
+    under_way: int = 0
+    under_way_bytes: int = 0
+    urgent: int = 0
+    answered_at: float = 0.0
+
+    def has_place(self, latency_s: float, bytes_per_s: float) -> bool:
+        """For the first that waits. One place is kept for what a job waits for, and while that comes no more than a few others do: a node
+        serves it first, here all share alike.
+        """
+        if self.waiting[0][0] < DEMAND_BELOW:
+            return may_begin(self.under_way, self.under_way_bytes, latency_s, bytes_per_s)
+        return may_begin(self.under_way + 1, self.under_way_bytes, 0.0 if self.urgent else latency_s, bytes_per_s)
+
+    def answer_after_s(self, now: float, line_s: float, latency_s: float) -> float:
+        """Small files asked for together are answered one after the other, as the line carries them: else they would all come to an end
+        together, and the line would lie idle for the next round trip.
+        """
+        if line_s >= latency_s:
+            return 0.0
+        after_s = min(latency_s, max(0.0, self.answered_at - now))
+        self.answered_at = now + after_s + line_s
+        return after_s
+
+    def begin(self, moving: Moving) -> None:
+        self.under_way += 1
+        self.under_way_bytes += moving.command.size_bytes
+        self.urgent += moving.urgent
+
+    def end(self, moving: Moving) -> None:
+        self.under_way -= 1
+        self.under_way_bytes -= moving.command.size_bytes
+        self.urgent -= moving.urgent
 
 
 class TransferDesk:
@@ -75,8 +115,7 @@ class TransferDesk:
         self.copied_bytes = 0
         self.readback_bytes = 0
         self.gathers = Gathers(clock, links, self._made, self._fail)
-        self._queues: dict[str, list[tuple[int, int, str]]] = {}
-        self._streams: dict[str, int] = {}
+        self._lanes: dict[tuple[str, str], Lane] = {}
 
     def accept(self, command: cmd.Fetch | cmd.Upload, node: SimNode, origin: SimOrigin, is_read_back: bool = False) -> None:
         """The same id again changes nothing but the priority; of one that has ended the result is told again. `is_read_back`: as the origin
@@ -106,8 +145,9 @@ class TransferDesk:
             message = f"{command.lfn}: replica {command.generation} is not there to be uploaded"
             self._fail(moving, Fault(ErrorClass.CORRUPT, "replica_unknown", message, command.lfn))
             return
-        heappush(self._queues.setdefault(origin.url, []), (command.priority, self.begun, command.transfer))
-        self._pump(origin.url)
+        lane = self._lanes.setdefault((node.id, origin.url), Lane())
+        heappush(lane.waiting, (command.priority, self.begun, command.transfer))
+        self._pump(lane)
 
     def accept_copy(self, command: cmd.CopyReplica | cmd.Gather, node: SimNode, nodes: dict[str, SimNode]) -> None:
         """From node to node, as many at once as are asked for; of several at once what is gathered."""
@@ -144,7 +184,7 @@ class TransferDesk:
         moving = self.open.get(transfer)
         if moving is not None and moving.origin is not None and moving.state == "queued" and priority < moving.priority:
             moving.priority = priority
-            heappush(self._queues[moving.origin.url], (priority, 0, transfer))
+            heappush(self._lanes[moving.node.id, moving.origin.url].waiting, (priority, 0, transfer))
 
     def cancel(self, transfer: str) -> None:
         moving = self.open.get(transfer)
@@ -190,20 +230,22 @@ class TransferDesk:
         else:
             self._end_upload(moving, moving.command)
 
-    def _pump(self, url: str) -> None:
-        queue = self._queues[url]
-        while queue:
-            allowed = STREAMS_PER_ORIGIN if queue[0][0] < DEMAND_BELOW else STREAMS_PER_ORIGIN - 1
-            if self._streams.get(url, 0) >= allowed:
-                return
-            moving = self.open.get(heappop(queue)[2])
-            if moving is None or moving.origin is None or moving.state != "queued":
+    def _pump(self, lane: Lane) -> None:
+        """One place is kept for what a job waits for."""
+        while lane.waiting:
+            first = self.open.get(lane.waiting[0][2])
+            if first is None or first.origin is None or first.state != "queued":
+                heappop(lane.waiting)
                 continue
-            self._streams[url] = self._streams.get(url, 0) + 1
-            moving.state = "connecting"
-            wait = self.latency_s if moving.is_incoming else self.upload_latency_s
-            latency_s = UNREACHABLE_AFTER_S if moving.origin.fault_code else wait.get(url, 0.0)
-            self._clock.after(latency_s, self._connected, moving)
+            wait = self.latency_s if first.is_incoming else self.upload_latency_s
+            latency_s, rate = wait.get(first.origin.url, 0.0), rate_of(self._links, first)
+            if not lane.has_place(latency_s, rate):
+                return
+            heappop(lane.waiting)
+            first.state, first.urgent = "connecting", first.priority < DEMAND_BELOW
+            lane.begin(first)
+            answer_s = latency_s + lane.answer_after_s(self._clock.now, first.command.size_bytes / rate, latency_s)
+            self._clock.after(UNREACHABLE_AFTER_S if first.origin.fault_code else answer_s, self._connected, first)
 
     def _connected(self, moving: Moving) -> None:
         if moving.state != "connecting":
@@ -332,8 +374,9 @@ class TransferDesk:
         if moving.is_incoming:
             moving.node.free(moving.command.transfer)
         if had_stream and moving.origin is not None:
-            self._streams[moving.origin.url] -= 1
-            self._pump(moving.origin.url)
+            lane = self._lanes[moving.node.id, moving.origin.url]
+            lane.end(moving)
+            self._pump(lane)
 
 
 def way_of(moving: Moving) -> tuple[str, ...]:
@@ -344,6 +387,11 @@ def way_of(moving: Moving) -> tuple[str, ...]:
     assert moving.origin is not None
     way, network = ("fetch", "in") if moving.is_incoming else ("upload", "out")
     return (f"{way}:{moving.origin.url}", f"line:{way}:{moving.origin.url}:{here}", f"{network}:{here}", f"disk:{here}")
+
+
+def rate_of(links: Links, moving: Moving) -> float:
+    """What the narrowest of its links to the origin carries."""
+    return min(links.bytes_per_s.get(link, inf) for link in way_of(moving)[:2])
 
 
 def way_back_of(moving: Moving) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.bounds import Bound, Limit, Seen, Term, bottleneck, lower_bound, window_s
 from stager.planning.make_plan import make_plan
+from stager.planning.transport import AT_ONCE_MAX
 from stager.scheduler.commands import RunOutcome
 from stager.sim.faults import NO_FAULTS, drawn_faults
-from stager.sim.transfers import STREAMS_PER_ORIGIN
 from stager.whatif import judge
 
 HOME, LAB, ARCHIVE = "home", "lab", "archive"
@@ -88,7 +88,7 @@ def test_no_run_is_faster_than_the_bound(workflow: Workflow, topology: Topology,
     faults = drawn_faults(seed, 2 * plan.makespan_s + 1) if seed else NO_FAULTS
     report = estimate(workflow, topology, plan=plan, faults=faults, resumes_max=1000)
     if report.outcome is RunOutcome.SUCCEEDED:
-        bound = lower_bound(workflow, topology, plan, streams_per_origin=STREAMS_PER_ORIGIN)
+        bound = lower_bound(workflow, topology, plan, streams_per_origin=AT_ONCE_MAX)
         for term in bound.terms:
             assert report.wall_s >= term.least_s * (1 - 1e-6) - 1e-3, term
 
@@ -133,9 +133,9 @@ def test_many_small_files_wait_for_their_turns() -> None:
     job = Job("j", "work", ("work",), inputs=tuple(JobInput(lfn, lfn) for lfn in files), compute_s=0.0)
     workflow = Workflow("w", files, {"j": job}, PLAIN)
     topology = Topology((Node("node0", 10**6, 1, disk_bytes_per_s=1e12),), (OriginLink(HOME, 1e9, 1e9, 1.0),))
-    bound = lower_bound(workflow, topology, make_plan(workflow, topology), streams_per_origin=8)
-    assert bound.least_s == pytest.approx(100.0, rel=1e-3)
-    assert "800 transfers in 8 turns" in bound.tightest.about
+    bound = lower_bound(workflow, topology, make_plan(workflow, topology), streams_per_origin=AT_ONCE_MAX)
+    assert bound.least_s == pytest.approx(800 / 256, rel=1e-3)
+    assert "800 transfers in 256 turns" in bound.tightest.about
     assert judge(workflow, topology, estimate(workflow, topology)).bottleneck is Limit.WAN
 
 
