@@ -97,6 +97,13 @@ def test_small_files_tell_of_the_wait_and_not_of_the_rate() -> None:
     assert (link.fetch_bytes_per_s, link.measured, link.latency_measured) == (DEFAULT_WAN_BYTES_PER_S, False, True)
 
 
+def test_small_files_that_a_busy_origin_keeps_waiting_tell_no_rate_either() -> None:
+    """Most are quick, some take ten times as long, one after the other: five seconds in which a megabyte and a half came."""
+    slow = [move(at / 4, at / 4 + 0.5, 30_000) for at in range(20)]
+    quick = [move(at / 6, at / 6 + 0.05, 30_000) for at in range(30)]
+    assert measured([*slow, *quick]).fetch_bytes_per_s is None
+
+
 def test_a_stretch_that_is_over_before_it_began_tells_no_rate() -> None:
     """Logging in took most of it; and files of 70 kB have to come for longer than their turns take."""
     assert measured([move(0, 0.4, MB)]).fetch_bytes_per_s is None
