@@ -132,6 +132,17 @@ def test_a_node_that_dies_with_its_part_costs_the_stripes_and_not_the_run(node: 
         assert took_s == pytest.approx(21 + 8 * GB / 135e6 + 8, rel=0.02)
 
 
+def test_a_node_that_dies_before_all_of_its_part_was_gathered_costs_the_stripes_too() -> None:
+    """Its part came in 33 s, and passes on from it in 66, beside the other part on the way into node0."""
+    what, topology = reading(GB), cluster(2, network=15e6)
+    plan = make_plan(what, topology)
+    plan = replace(plan, files=tuple(replace(file, stripes=2) for file in plan.files))
+    stage = Stage(what, topology, lost(45.0, 1, 2), plan)
+    stage.play()
+    assert [part.node for part in stage.parts()] == ["node0", "node1"]
+    assert len(stage.made(cmd.GiveUpStripes)) == len(stage.whole()) == 1
+
+
 def test_a_node_that_cannot_be_heard_goes_on_with_its_part() -> None:
     stage = Stage(reading(8 * GB), cluster(8), lost(20.0, 1, 8, "outage", 500.0))
     assert stage.play() == pytest.approx(8 * GB / 135e6 + 8, rel=0.01)
