@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -45,7 +46,7 @@ from tests.testbed.usage import cpu_of, machine
 
 GOAL, TWICE, ROUNDS, CORES = 1.15, 2.0, 5, 2
 OTHERS_MAX, ASIDE_MAX = 0.05, 2
-ORIGIN = "lab"
+ORIGIN, GREETINGS = "lab", 5
 LINE_S, CORES_S, CHUNK_BYTES, DISK_BYTES = 3.0, 2.0, 1 << 16, 256 << 20
 BURN = Path(__file__).with_name("burn.py")
 
@@ -152,34 +153,32 @@ class Line:
 
 
 def line_between(lab: Host, node: Host) -> Line:
+    rates: list[float] = []
+    acts: list[Callable[[socket.socket], object]] = [*[lambda peer: peer.recv(1)] * GREETINGS, pour, lambda peer: rates.append(taken(peer))]
     with lab.inside():
         server = socket.create_server((lab.address, 0))
     port = server.getsockname()[1]
 
-    def answered(act: Callable[[socket.socket], object]) -> None:
-        def serve() -> None:
+    def serve() -> None:
+        """One after the other, as they come."""
+        for act in acts:
             peer, _ = server.accept()
             with peer, contextlib.suppress(OSError):
                 act(peer)
 
-        threading.Thread(target=serve, daemon=True).start()
-
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
     with server:
         greetings = []
-        for _ in range(5):
-            answered(lambda peer: peer.recv(1))
+        for _ in range(GREETINGS):
             begun = time.monotonic()
             with node.connect(lab.address, port):
                 greetings.append(time.monotonic() - begun)
-        answered(pour)
         with node.connect(lab.address, port) as down:
             fetch = taken(down)
-        rates: list[float] = []
-        answered(lambda peer: rates.append(taken(peer)))
         with node.connect(lab.address, port) as up, contextlib.suppress(OSError):
             pour(up)
-        while not rates:
-            time.sleep(0.01)
+        serving.join()
     return Line(fetch, rates[0], min(greetings))
 
 
@@ -384,6 +383,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     given = arguments()
+    # Hosts, servers and directories go also when somebody ends it.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if reason := why_not():
         print(f"not measured: {reason}")
         return 1
