@@ -16,7 +16,7 @@ from stager.cli.options import (
     spill_option,
     state_dir_option,
 )
-from stager.cli.prepare import plan_of, policy_of, read_only, topology_of
+from stager.cli.prepare import cluster_topology, plan_of, policy_of, read_only, topology_of
 from stager.cli.tables import plan_table, simulation_report
 from stager.estimate import estimate
 from stager.model.workflow import graph_of
@@ -34,6 +34,7 @@ Example:
   stager plan workflow.yml --capacity '20 GB' --output plan.json
   stager submit workflow.yml --plan plan.json
   stager plan workflow.yml --explain mosaic.fits
+  stager plan workflow.yml --topology cluster.yml --explain mosaic.fits
   stager plan workflow.yml --simulate --capacity '500 MB'"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -47,6 +48,12 @@ Example:
 @click.option("--json", "as_json", is_flag=True, help="print the plan as JSON, the same bytes for the same inputs")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="write the plan's JSON there, for `submit --plan`")
 @click.option("--explain", metavar="LFN", help="why this file is treated as it is")
+@click.option(
+    "--topology",
+    "cluster",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="plan for the I/O nodes of this file (docs/formats/topology.md) instead of this machine, to see what would be chosen",
+)
 @click.option(
     "--simulate",
     "simulated",
@@ -65,19 +72,25 @@ def command(
     as_json: bool,
     output: Path | None,
     explain: str | None,
+    cluster: Path | None,
     simulated: bool,
 ) -> None:
     """Print what a run of FILE would do: order, access, bytes over the wide area, the smallest capacity it needs, and a prediction of its
     time. Nothing is started.
     """
+    if cluster is not None and (output is not None or capacity is not None or cores is not None):
+        raise click.UsageError(
+            "--topology says what there is, and its plan is not for `submit`: leave out --output, --capacity and --cores"
+        )
     settings = settings_of(state_dir, capacity, cores)
     workflow = read_only(settings, file, output_origin)
-    profiles = load_profiles(settings)
-    plan = plan_of(workflow, settings, profiles, spill, ignore_profiles=ignore_profiles, policy=policy_of(no_direct))
+    profiles, policy = load_profiles(settings), policy_of(no_direct)
+    topology = cluster_topology(cluster, workflow) if cluster is not None else topology_of(settings, workflow)
+    plan = plan_of(workflow, settings, profiles, spill, ignore_profiles=ignore_profiles, policy=policy, topology=topology)
     if output is not None:
         output.write_text(to_json(plan))
     if explain is not None:
-        click.echo("\n".join(explain_file(workflow, graph_of(workflow), plan, topology_of(settings, workflow), explain)))
+        click.echo("\n".join(explain_file(workflow, graph_of(workflow), plan, topology, explain)))
         return
     if as_json:
         click.echo(to_json(plan), nl=False)
@@ -85,6 +98,6 @@ def command(
         plan_table(workflow, plan)
     check_capacity(plan)
     if simulated:
-        limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
-        truth = plan_of(workflow, settings, profiles, spill, policy=policy_of(no_direct)) if ignore_profiles else plan
-        simulation_report(estimate(workflow, topology_of(settings, workflow), limits=limits, plan=plan, truth=truth))
+        limits = Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
+        truth = plan_of(workflow, settings, profiles, spill, policy=policy, topology=topology) if ignore_profiles else plan
+        simulation_report(estimate(workflow, topology, limits=limits, plan=plan, truth=truth))

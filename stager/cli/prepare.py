@@ -24,6 +24,7 @@ from stager.planning.policy import Limits, Policy
 from stager.ports import OriginAccess
 from stager.readers.native_origins import parse_url
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
+from stager.readers.topology import read_topology
 from stager.service.profiles import load_links, load_overhead
 from stager.service.settings import Settings
 from stager.wire import Credentials
@@ -67,6 +68,12 @@ def topology_of(settings: Settings, workflow: Workflow) -> Topology:
     return here.with_overhead(overhead.seconds, overhead.measured)
 
 
+def cluster_topology(path: Path, workflow: Workflow) -> Topology:
+    """With as many I/O nodes as the file says, at least one."""
+    cluster = read_topology(path)
+    return cluster.topology(workflow, max(1, cluster.io.nodes))
+
+
 def require_spill(workflow: Workflow, spill: str | None) -> None:
     """An origin that can be written, where one is named."""
     if spill is not None and spill not in workflow.origins:
@@ -87,10 +94,11 @@ def plan_of(
     *,
     ignore_profiles: bool = False,
     policy: Policy | None = None,
+    topology: Topology | None = None,
 ) -> Plan:
     require_spill(workflow, spill)
     limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
-    topology = topology_of(settings, workflow)
+    topology = topology or topology_of(settings, workflow)
     return make_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles=ignore_profiles)
 
 

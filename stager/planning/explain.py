@@ -157,7 +157,9 @@ def replica_lines(planned: FilePlan, readers: int, topology: Topology) -> list[s
             "each that has it gives it to one at a time"
         )
     pays = replicas_that_pay(readers, len(rates))
-    lines.append(f"shared: on {pays} of {len(rates)} nodes its {readers} readers would get {ENOUGH:.0%} of what they would from all")
+    all_of_them = f"on fewer than all {pays} nodes its {readers} readers would share to less than {ENOUGH:.0%} of what they get from all"
+    fewer = f"on {pays} of {len(rates)} nodes its {readers} readers would get {ENOUGH:.0%} of what they would from all"
+    lines.append(f"shared: {all_of_them if pays == len(rates) else fewer}")
     return lines
 
 
@@ -166,9 +168,7 @@ def durability_lines(planned: FilePlan, topology: Topology) -> list[str]:
     if not planned.remake_s:
         return []
     rate = max(node.failures_per_hour for node in topology.nodes)
-    again = (
-        f"a node is lost {rate:g} times an hour, so one copy would cost the run {format_duration(planned.losing_s)} as is to be expected"
-    )
+    again = f"a node is lost {rate:g} times an hour, so one copy is expected to cost the run {format_duration(planned.losing_s)}"
     again += f" (making it again takes {format_duration(planned.remake_s)})"
     second = "there is no room for a second copy"
     if planned.copying_s is not None:

@@ -177,7 +177,7 @@ def test_the_explanation_prints_both_costs() -> None:
     workflow, topology = chain(), nodes(2, rate=1.0)
     lines = explain_file(workflow, graph_of(workflow), make_plan(workflow, topology), topology, "b")
     told = next(line for line in lines if line.startswith("durability: "))
-    assert told.startswith("durability: 2 copies: a node is lost 1 times an hour, so one copy would cost ")
+    assert told.startswith("durability: 2 copies: a node is lost 1 times an hour, so one copy is expected to cost the run ")
     assert "making it again takes 18 min 33 s" in told
     assert "a second copy costs 5.05 s" in told
     quick = chain(200 * MB, first_s=1.0)

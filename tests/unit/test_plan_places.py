@@ -85,7 +85,7 @@ def test_the_explanation_of_replicas_names_nodes_and_the_numbers_of_the_formula(
     assert explained(plan, two, "alone")["replicas"] == "1: nobody else reads it"
     told = explained(plan, two, "mid")
     assert told["replicas"] == "2, on n0, n1: so the first of its 2 readers end soonest; a copy alone takes 30 s at 1 MB/s"
-    assert told["shared"] == "on 2 of 2 nodes its 2 readers would get 90% of what they would from all"
+    assert told["shared"] == "on fewer than all 2 nodes its 2 readers would share to less than 90% of what they get from all"
     assert "contention" not in told
     assert explained(plan, two, "in")["replicas"].startswith("2, on n0, n1: ")
     many = [external("in", 30 * MB), *(made(f"e{i}", 1, final=True) for i in range(20))]

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 class SpareChecker(QuietChecker):
     def __init__(self) -> None:
         self.planned: dict[str, dict[str, int]] = {}
+        self.deleted: set[tuple[str, str, str]] = set()
 
     def about_to(self, world: SimWorld, command: Any) -> None:
+        if isinstance(command, cmd.DeleteReplica):
+            self.deleted.add((command.node, command.file, command.generation))
         if not isinstance(command, cmd.CopyReplica) or command.purpose is not cmd.Purpose.SPARE:
             return
         if command.run not in self.planned:
@@ -26,7 +29,8 @@ class SpareChecker(QuietChecker):
         if self.planned[command.run].get(command.lfn, 1) < 2:
             raise Violation(f"{command.lfn} of {command.run} gets a spare, and its plan wants none")
         node = world.nodes[command.node]
-        if any(file == command.file for file, _ in node.replicas) and node.answers:
+        there = [generation for file, generation in node.replicas if file == command.file and node.sound(file, generation)]
+        if node.answers and any((node.id, command.file, generation) not in self.deleted for generation in there):
             raise Violation(f"{command.lfn} of {command.run} gets a spare on {node.id}, which has it")
         free = node.capacity_bytes - node.used_bytes - node.reserved_bytes
         if node.answers and command.size_bytes > free:
