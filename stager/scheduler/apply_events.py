@@ -32,7 +32,7 @@ from stager.scheduler.books import (
 )
 from stager.scheduler.commands import Purpose
 from stager.scheduler.found import adopt_unknown, count_foreign
-from stager.scheduler.in_place import foretold_bytes, note_outage
+from stager.scheduler.in_place import foretold, note_outage
 from stager.scheduler.peers import offer_for_prefetch, tell_other_nodes
 from stager.scheduler.profiles import adjust_profile, end_early_span
 from stager.scheduler.remade import conflict_of, differs, is_kept
@@ -381,7 +381,7 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
     if job.state is JobState.DONE:
         tell_children(state, run, job)
         run.read_bytes += sum(file.size_bytes for file in inputs_of(state, run, job.id))
-        run.in_place_bytes += foretold_bytes(run, job.id)
+        run.in_place_bytes += foretold(run, job.id)[0]
 
 
 def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -> None:

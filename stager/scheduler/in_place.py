@@ -38,14 +38,15 @@ def staged_in_place(state: State, run: RunEntry, lfn: str, path: str) -> cmd.Sta
     return cmd.StagedInput(lfn, file.id, "", path, Access.DIRECT, where.origin, where.path, file.size_bytes, source.token or "")
 
 
-def foretold_bytes(run: RunEntry, job: str) -> int:
-    """What the plan has this job read in place; of what it does not tell, the whole file."""
-    total, job_type = 0, run.workflow.jobs[job].job_type
+def foretold(run: RunEntry, job: str) -> tuple[int, float]:
+    """(bytes, seconds) that the plan has this job read in place; of what it does not tell, the whole file in no time."""
+    size_bytes, read_s, job_type = 0, 0.0, run.workflow.jobs[job].job_type
     for lfn, _ in lfns_in_place(run, job):
         planned = run.planned[lfn]
         reads = planned.in_place.reads if planned.in_place is not None else ()
-        total += next((read.size_bytes for read in reads if read.job_type == job_type), planned.expected_bytes)
-    return total
+        mine = next(((read.size_bytes, read.read_s) for read in reads if read.job_type == job_type), (planned.expected_bytes, 0.0))
+        size_bytes, read_s = size_bytes + mine[0], read_s + mine[1]
+    return size_bytes, read_s
 
 
 def has_begun(event: ev.AttemptEnded) -> bool:

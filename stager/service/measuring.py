@@ -11,10 +11,12 @@ from stager.adapters.profiles_store import ProfilesStore
 from stager.model.link import Move
 from stager.model.overhead import seen_overhead_s
 from stager.model.profiling import Kind, Sample, Side, group_files
-from stager.model.workflow import Origin
+from stager.model.workflow import Job, Origin
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.scheduler.in_place import foretold
 from stager.scheduler.machine import Machine
+from stager.scheduler.state import RunEntry
 
 
 class Measuring:
@@ -73,7 +75,7 @@ class Measuring:
             run=event.run,
             kind=Kind.RUN,
             at=event.at,
-            wall_s=measures.wall_s,
+            wall_s=wall_at_node_s(run, job, measures),
             cpu_s=measures.cpu_s,
             memory_peak_bytes=measures.memory_peak_bytes,
             input_bytes=sum(size_bytes for _, size_bytes in inputs),
@@ -94,3 +96,14 @@ def moved_by(event: Any, command: cmd.Fetch | cmd.Upload, origin: Origin) -> lis
     read_back = not is_fetch and origin.is_read_back and event.verified == "readback"
     move = Move(command.run, is_fetch, event.at - event.duration_s, event.at, event.bytes_moved, read_back)
     return [(event.transfer, origin.link, move)]
+
+
+def wall_at_node_s(run: RunEntry, job: Job, measures: ev.Measures) -> float | None:
+    """Without what it was foretold to stand still for while it read in place, as far as it did not compute meanwhile: a plan adds that
+    again, where it reads in place.
+    """
+    stood_s = foretold(run, job.id)[1]
+    if measures.wall_s is None or not stood_s:
+        return measures.wall_s
+    computed_s = (measures.cpu_s or 0.0) / max(1, job.cores)
+    return max(min(computed_s, measures.wall_s), measures.wall_s - stood_s)

@@ -6,14 +6,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from stager.estimate import estimate
 from stager.model.files import Destination, File, Location, Source
 from stager.model.topology import Node, OriginLink, Topology
-from stager.model.workflow import IoHint, Job, JobInput, JobOutput, Origin, OriginKind, Workflow
+from stager.model.workflow import IoHint, Job, JobInput, JobOutput, Origin, OriginKind, Workflow, graph_of
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Access, Plan
 from stager.planning.policy import Policy
 from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.scheduler.in_place import foretold
+from stager.scheduler.state import RunEntry
+from stager.service.measuring import wall_at_node_s
 from stager.sim.checkers import all_checkers
 from stager.sim.faults import Faults
 from stager.sim.simulate import rebuilt, simulate
@@ -162,3 +168,16 @@ def test_a_job_runs_whose_inputs_are_larger_than_the_node() -> None:
     assert all(file.access is Access.DIRECT for file in plan.files if workflow.files[file.lfn].is_external)
     assert estimate(workflow, tight, plan=plan).outcome == "succeeded"
     assert estimate(workflow, tight, plan=make_plan(workflow, tight, policy=Policy(read_in_place=False))).outcome == "failed"
+
+
+def test_what_a_job_stood_still_for_in_place_is_not_its_own_time() -> None:
+    """A later plan adds it again where it reads in place, and the file's own reading where it keeps it."""
+    plan = make_plan(survey(1), topology())
+    run = RunEntry("r", 1, survey(1), plan, graph_of(survey(1)), 0.0, {}, {}, [], {file.lfn: file for file in plan.files})
+    job, stood_s = run.workflow.jobs["look0"], foretold(run, "look0")[1]
+    assert 0.9 < stood_s < 1.1
+    assert wall_at_node_s(run, job, ev.Measures(wall_s=5.0, cpu_s=1.0)) == pytest.approx(5.0 - stood_s)
+    assert wall_at_node_s(run, job, ev.Measures(wall_s=5.0, cpu_s=4.9)) == 4.9
+    assert wall_at_node_s(run, job, ev.Measures()) is None
+    run.fetched_instead |= dict.fromkeys(plan_file.lfn for plan_file in plan.files)
+    assert wall_at_node_s(run, job, ev.Measures(wall_s=5.0, cpu_s=1.0)) == 5.0

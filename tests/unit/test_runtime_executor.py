@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from stager.adapters.executor_local import LocalExecutor, attempt_spec
-from stager.model.errors import Fault, InvalidInput, Transient
+from stager.model.errors import Fault, InvalidInput, Refused, Transient
 from stager.model.files import File
 from stager.model.ids import produced_file_id
 from stager.model.workflow import Job, JobInput, JobOutput, Workflow
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.worker import AttemptResult, AttemptWaiting, Outcome, Place
+from stager.worker import AttemptResult, AttemptSpec, AttemptWaiting, DirectInput, Outcome, Place
 
 JOB = Job(
     "j",
@@ -56,6 +56,7 @@ class ScriptedWorker:
     def __init__(self, state_dir: Path, answers: list[Any]) -> None:
         self.state_dir, self.answers = state_dir, answers
         self.asked: list[str] = []
+        self.specs: list[AttemptSpec] = []
 
     async def _next(self, what: str) -> Any:
         self.asked.append(what)
@@ -64,7 +65,8 @@ class ScriptedWorker:
             raise answer
         return answer
 
-    async def run(self, spec: object) -> Any:
+    async def run(self, spec: AttemptSpec) -> Any:
+        self.specs.append(spec)
         return await self._next("run")
 
     async def adopt(self, attempt: str) -> Any:
@@ -89,6 +91,9 @@ class World:
         self.variables = env
         self.events: list[Any] = []
         self.told: list[Callable[[], None]] = []
+        self.mount: Any = None
+        self.then: Any = None
+        self.mounts: list[str] = []
 
     def workflow(self, run: str) -> Workflow:
         return WORKFLOW
@@ -98,6 +103,15 @@ class World:
 
     async def reachable(self, node: str) -> None: ...
 
+    async def mounted(self, node: str, run: str, origin: str, path: str) -> str:
+        self.mounts.append(f"{origin}:{path}")
+        if isinstance(self.mount, Exception):
+            problem, self.mount = self.mount, self.then
+            raise problem
+        if isinstance(self.mount, asyncio.Event):
+            await self.mount.wait()
+        return "o1"
+
     def put(self, event: Any, on_durable: Callable[[], None] | None = None) -> None:
         self.events.append(event)
         if on_durable is not None:
@@ -105,9 +119,14 @@ class World:
 
 
 def played(
-    tmp_path: Path, answers: list[Any], play: Callable[[LocalExecutor], Awaitable[None]], env: Mapping[str, str] | None = None
+    tmp_path: Path,
+    answers: list[Any],
+    play: Callable[[LocalExecutor], Awaitable[None]],
+    env: Mapping[str, str] | None = None,
+    mount: Any = None,
 ) -> tuple[World, ScriptedWorker]:
     worker, world = ScriptedWorker(tmp_path, answers), World({} if env is None else env)
+    world.mount = mount
 
     async def whole() -> None:
         executor = LocalExecutor(worker, world.put, world)  # type: ignore[arg-type]
@@ -257,3 +276,49 @@ def test_what_a_job_gets_follows_from_the_workflow_and_its_submitter() -> None:
     assert (spec.argv, spec.stdout, spec.reserve_bytes, spec.reservation) == (("sort",), "o", 10, "a-1")
     assert [(entry.file_id, entry.generation, entry.access) for entry in spec.inputs] == [("f", "g", "copy")]
     assert [(entry.file_id, entry.generation, entry.path) for entry in spec.outputs] == [(produced_file_id("r", "out"), "a-1", "o")]
+
+
+def start_in_place() -> cmd.StartAttempt:
+    staged = cmd.StagedInput("in", "f", "", "in", Access.DIRECT, "lab", "d/in", 10, "m=1")
+    facts = {"node": "node0", "run": "r", "job": "j", "attempt": "a-1", "number": 1, "reserve_bytes": 10}
+    return cmd.StartAttempt(id="c1", at=0.0, cause="e1", inputs=(staged,), **facts)
+
+
+def test_what_is_read_in_place_is_mounted_before(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor) -> None:
+        executor.start(start_in_place())
+
+    world, worker = played(tmp_path, [ok()], play)
+    assert world.mounts == ["lab:d/in"] and [event.outcome for event in world.events] == ["ok"]
+    assert worker.specs[0].direct == (DirectInput("in", "o1", "d/in", 10, "m=1"),) and worker.specs[0].inputs == ()
+
+
+def test_a_mount_that_cannot_be_had_ends_the_attempt_before_it_began(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor) -> None:
+        executor.start(start_in_place())
+
+    world, worker = played(tmp_path, [], play, mount=Refused("no fuse", code="cannot_mount", subject="lab"))
+    [ended] = world.events
+    assert (ended.outcome, ended.fault.code, ended.exit_code, ended.measures.wall_s) == ("failed", "cannot_mount", None, None)
+    assert "run" not in worker.asked
+
+
+def test_a_node_that_is_lost_while_it_mounts_is_asked_again(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor) -> None:
+        executor.start(start_in_place())
+
+    world, worker = played(tmp_path, [ok()], play, mount=LOST_LINE)
+    assert world.mounts == ["lab:d/in"] * 2 and worker.asked == ["run", "forget"]
+    assert [event.outcome for event in world.events] == ["ok"]
+
+
+def test_an_attempt_that_is_killed_while_it_waits_for_a_mount_never_runs(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor) -> None:
+        held = executor.surroundings.mount = asyncio.Event()  # type: ignore[attr-defined]
+        executor.start(start_in_place())
+        await asyncio.sleep(0)
+        executor.kill(cmd.KillAttempt(id="c2", at=0.0, cause="e2", node="node0", run="r", job="j", attempt="a-1"))
+        held.set()
+
+    world, worker = played(tmp_path, [ok()], play)
+    assert [event.outcome for event in world.events] == ["killed"] and "run" not in worker.asked
