@@ -342,7 +342,8 @@ def start(turn: Turn, node: NodeEntry) -> None:
         if limits.memory_bytes is not None and node.cores_used and node.memory_used_bytes + (spec.memory_bytes or 0) > limits.memory_bytes:
             return
         heappop(node.startable)
-        give_start(turn, node, run, job)
+        if may_read_in_place(turn, run, job):
+            give_start(turn, node, run, job)
 
 
 def give_start(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> None:

@@ -45,9 +45,9 @@ def survey(jobs: int = 2) -> Workflow:
     )
 
 
-def topology(capacity_bytes: int = 1000 * MB, **of_node: Any) -> Topology:
+def topology(capacity_bytes: int = 1000 * MB, cores: int = 2, **of_node: Any) -> Topology:
     link = OriginLink("lab", fetch_bytes_per_s=10e6, upload_bytes_per_s=10e6, latency_s=0.01)
-    return Topology((Node("node0", capacity_bytes, 2, **of_node),), (link,))
+    return Topology((Node("node0", capacity_bytes, cores, **of_node),), (link,))
 
 
 def live(
@@ -121,8 +121,9 @@ def test_a_changed_file_fails_its_jobs_before_they_begin_or_after_they_ended() -
 
 
 def test_a_denial_pauses_the_origin_and_who_would_read_there_fails_by_its_name() -> None:
-    world, given = live(lambda world: setattr(world.origins[URL], "fault_code", "denied"))
-    assert [pause.origin for pause in of_kind(given, cmd.PauseOrigin)][:1] == ["lab"]
+    world, given = live(lambda world: setattr(world.origins[URL], "fault_code", "denied"), cores=1)
+    assert [pause.origin for pause in of_kind(given, cmd.PauseOrigin)] == ["lab"]
+    assert len(of_kind(given, cmd.StartAttempt)) == 1 and len(of_kind(given, cmd.FailJob)) == 2
     assert world.runs["r0"].outcome == "failed" and {each.fault.code for each in of_kind(given, cmd.FailJob)} == {"denied"}
 
 
