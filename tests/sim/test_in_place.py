@@ -15,6 +15,7 @@ from stager.model.workflow import IoHint, Job, JobInput, JobOutput, Origin, Orig
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Access, Plan
 from stager.planning.policy import Policy
+from stager.planning.space import serial_usage
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.in_place import foretold
@@ -182,3 +183,21 @@ def test_what_a_job_stood_still_for_in_place_is_not_its_own_time() -> None:
     assert wall_at_node_s(run, job, ev.Measures()) is None
     run.fetched_instead |= dict.fromkeys(plan_file.lfn for plan_file in plan.files)
     assert wall_at_node_s(run, job, ev.Measures(wall_s=5.0, cpu_s=1.0)) == 5.0
+
+
+def test_what_is_fetched_instead_is_reckoned_with_as_if_it_had_been_planned_so() -> None:
+    workflow, plan = survey(), make_plan(survey(), topology(190 * MB))
+    kept = replace(plan, files=tuple(replace(file, access=Access.LINK) for file in plan.files))
+    world = SimWorld(topology(190 * MB, can_link=False), checkers=all_checkers(), keep_journal=True)
+    world.submit("r0", workflow, plan)
+    seen: list[list[int]] = []
+
+    def watch(machine: Any, events: Any, commands: Any) -> None:
+        watch_invariants(machine, events, commands)
+        run = machine.state.runs.get("r0")
+        if not seen and run is not None and run.safety is not None:
+            seen.append(run.safety.values())
+
+    simulate(world, watch)
+    assert seen == [serial_usage(workflow, graph_of(workflow), kept)] and max(seen[0]) > 150 * MB
+    assert world.runs["r0"].outcome == "succeeded"
