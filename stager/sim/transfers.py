@@ -65,6 +65,14 @@ class Lane:
     under_way_bytes: int = 0
     urgent: int = 0
     answered_at: float = 0.0
+    bytes_per_s: dict[bool, float] = field(default_factory=dict)
+
+    def rate(self, links: Links, moving: Moving) -> float:
+        """What the narrowest of its links to the origin carries, in or out: looked up once."""
+        incoming = moving.is_incoming
+        if incoming not in self.bytes_per_s:
+            self.bytes_per_s[incoming] = min(links.bytes_per_s.get(link, inf) for link in way_of(moving)[:2])
+        return self.bytes_per_s[incoming]
 
     def has_place(self, latency_s: float, bytes_per_s: float) -> bool:
         """For the first that waits. One place is kept for what a job waits for, and while that comes no more than a few others do: a node
@@ -238,7 +246,7 @@ class TransferDesk:
                 heappop(lane.waiting)
                 continue
             wait = self.latency_s if first.is_incoming else self.upload_latency_s
-            latency_s, rate = wait.get(first.origin.url, 0.0), rate_of(self._links, first)
+            latency_s, rate = wait.get(first.origin.url, 0.0), lane.rate(self._links, first)
             if not lane.has_place(latency_s, rate):
                 return
             heappop(lane.waiting)
@@ -387,11 +395,6 @@ def way_of(moving: Moving) -> tuple[str, ...]:
     assert moving.origin is not None
     way, network = ("fetch", "in") if moving.is_incoming else ("upload", "out")
     return (f"{way}:{moving.origin.url}", f"line:{way}:{moving.origin.url}:{here}", f"{network}:{here}", f"disk:{here}")
-
-
-def rate_of(links: Links, moving: Moving) -> float:
-    """What the narrowest of its links to the origin carries."""
-    return min(links.bytes_per_s.get(link, inf) for link in way_of(moving)[:2])
 
 
 def way_back_of(moving: Moving) -> tuple[str, ...]:
