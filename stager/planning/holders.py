@@ -50,12 +50,14 @@ NOTHING = Copying((), 0)
 class Holders:
     """Of all files. `rates`: bytes per second that each node gives or takes alone."""
 
-    __slots__ = ("_held", "_likely", "_rates")
+    __slots__ = ("_held", "_likely", "_rates", "_told")
 
     def __init__(self, likely_bytes: list[int], topology: Topology) -> None:
         self._likely = likely_bytes
         self._rates = [min(node.network_bytes_per_s, node.disk_bytes_per_s) for node in topology.nodes]
         self._held: dict[int, Held] = {}
+        # Until something is put down all nodes that are as fast, and have it not, get the same answer.
+        self._told: dict[tuple[int, float, float], tuple[float, float]] = {}
 
     def nodes_of(self, file: int) -> list[int]:
         """In the order in which it gets there."""
@@ -68,6 +70,7 @@ class Holders:
         return held.arrivals_s[1] if held is not None and len(held.arrivals_s) > 1 else inf
 
     def put(self, file: int, node: int, since_s: float) -> None:
+        self._told.clear()
         self._held.setdefault(file, Held()).put(node, since_s)
 
     def brought(self, files: list[int], node: int) -> tuple[Copying, float]:
@@ -88,7 +91,8 @@ class Holders:
             return NOTHING, there_s
         at_s, copies = 0.0, []
         for exists_s, file in sorted(away):
-            begin_s, end_s = self.soonest(file, node, max(at_s, exists_s))
+            asked = (file, self._rates[node], max(at_s, exists_s))
+            begin_s, end_s = self._told.get(asked) or self._told.setdefault(asked, self.soonest(file, node, asked[2]))
             copies.append((file, begin_s, end_s))
             at_s = end_s
         return Copying(tuple(copies), sum([self._likely[file] for _, file in away])), max(there_s, at_s)
@@ -114,6 +118,7 @@ class Holders:
 
     def take(self, copying: Copying, node: int) -> None:
         """These copies will be made."""
+        self._told.clear()
         for file, begin_s, end_s in copying.copies:
             held = self._held[file]
             insort(held.begun_s, begin_s)
