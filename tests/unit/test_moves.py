@@ -13,8 +13,10 @@ import pytest
 from stager.adapters import moves
 from stager.adapters.profiles_store import ProfilesStore
 from stager.cli.links import assumed_rates, link_lines
+from stager.estimate import estimate
+from stager.model.cluster import Cluster, WanLink
 from stager.model.link import Measured, Move
-from stager.model.topology import OriginLink, embedded
+from stager.model.topology import Node, OriginLink, Topology, embedded
 from stager.model.workflow import Origin, OriginKind
 from stager.planning.links import link_of, link_plan
 from stager.planning.make_plan import make_plan
@@ -22,6 +24,7 @@ from stager.planning.plan import Basis
 from stager.planning.plan_json import from_json, to_json
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.service.choices import drawn
 from stager.service.measuring import Measuring
 from tests.model.test_estimate import CHAIN, workflow
 
@@ -150,6 +153,27 @@ def test_a_declared_bandwidth_bounds_what_was_measured() -> None:
     narrow = replace(workflow(CHAIN), origins={"home": replace(workflow(CHAIN).origins["home"], options=(("bandwidth", "8 MB"),))})
     (link,) = make_plan(narrow, embedded(10**6, links=(SEEN.of("home"),))).links
     assert (link.fetch_bytes_per_s, link.upload_bytes_per_s, link.fetch_basis) == (8e6, 6e6, Basis.DECLARED)
+
+
+def test_a_measured_link_is_doubted_less_than_an_assumed_one() -> None:
+    w = workflow(CHAIN)
+
+    def rates(cluster: Cluster) -> list[float]:
+        return [drawn(cluster, w, seed).wan("home").link.fetch_bytes_per_s for seed in range(1, 40)]
+
+    known, usual = rates(Cluster(links={"home": WanLink(SEEN.of("home"))})), rates(Cluster())
+    assert 12e6 / 1.1 <= min(known) < max(known) <= 12e6 * 1.1
+    assert min(usual) < 50e6 / 1.5
+    assert max(usual) > 50e6 * 1.5
+
+
+def test_plan_and_simulation_wait_alike_before_an_upload() -> None:
+    """One of 100 bytes at 50 a second, after three seconds in which it is opened, verified and renamed; `in` takes 1000 at 100."""
+    link = OriginLink("home", 100.0, 50.0, 0.5, upload_latency_s=3.0)
+    asked = replace(workflow(CHAIN), origins={"home": replace(workflow(CHAIN).origins["home"], options=())})
+    report = estimate(asked, Topology((Node("n", 10**6, disk_bytes_per_s=1e12),), (link,)))
+    assert report.wall_s == pytest.approx(0.5 + 10 + 3 + 4 + 3 + 2, abs=0.01)
+    assert report.plan.makespan_s == pytest.approx(report.wall_s, abs=0.01)
 
 
 def test_people_read_what_each_number_rests_on() -> None:
