@@ -65,11 +65,11 @@ LATENCIES = st.sampled_from((0.0, 0.05, 2.0))
 
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
-    link = OriginLink(HOME, draw(RATES), draw(RATES), draw(LATENCIES))
+    link = OriginLink(HOME, draw(RATES), draw(RATES), draw(LATENCIES), upload_latency_s=draw(LATENCIES))
     links = (
         link,
-        OriginLink(LAB, draw(RATES), draw(RATES), draw(LATENCIES)),
-        OriginLink(ARCHIVE, draw(RATES), draw(RATES), draw(LATENCIES)),
+        OriginLink(LAB, draw(RATES), draw(RATES), draw(LATENCIES), upload_latency_s=draw(LATENCIES)),
+        OriginLink(ARCHIVE, draw(RATES), draw(RATES), draw(LATENCIES), upload_latency_s=draw(LATENCIES)),
     )
     disk, network = draw(RATES), draw(RATES)
     cores = draw(st.integers(1, 3))
