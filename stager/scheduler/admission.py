@@ -14,6 +14,7 @@ from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import footprints_of, inputs_of
 from stager.scheduler.in_place import may_read_in_place, staged_in_place
+from stager.scheduler.moving import is_first, move_away, pooled_bytes
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
 from stager.scheduler.room import make_room, make_room_ahead
 from stager.scheduler.sources import (
@@ -62,7 +63,8 @@ def grant(turn: Turn, node: NodeEntry) -> bool:
             continue
         more = needed - attempt.reserve_bytes
         if not make_room(turn, node, more) and not (give_back_admitted(turn, node) and make_room(turn, node, more)):
-            break_deadlock(turn, node)
+            if not move_away(turn, node, more):
+                break_deadlock(turn, node)
             return False
         turn.give(cmd.GrantSpace, node=node.id, attempt=attempt_key, reserve_bytes=needed)
     return not node.waiting_attempts
@@ -136,21 +138,26 @@ def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
         return True
     if not is_safe(state, node, run, job):
         return False
-    needed = missing + job.reserve_bytes
-    if is_well_ahead(state, node):
-        has_room = make_room_ahead(turn, node, needed)
-    else:
-        has_room = make_room(turn, node, needed, frozenset(file.id for file in files))
-    reserve = job.reserve_bytes
-    if not has_room:
-        if is_well_ahead(state, node) or not may_do_with_less(node, run, job):
-            return False
-        reserve = node.free_bytes - missing
-        if reserve < likely_bytes(run, job):
-            return False
+    reserve = reserve_now(turn, node, run, job, missing)
+    if reserve is None:
+        return False
     heappop(node.ready)
     admit_here(turn, node, run, job, files, reserve)
     return True
+
+
+def reserve_now(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, missing_bytes: int) -> int | None:
+    """What can be set aside for its outputs beside its inputs that are missing; None: it waits for room, which is being made if it can."""
+    state, needed = turn.state, missing_bytes + job.reserve_bytes
+    if is_well_ahead(state, node):
+        return job.reserve_bytes if make_room_ahead(turn, node, needed) else None
+    own = frozenset(file.id for file in inputs_of(state, run, job.id))
+    if make_room(turn, node, needed, own):
+        return job.reserve_bytes
+    if is_first(state, run, job):
+        move_away(turn, node, needed, own)
+    less = node.free_bytes - missing_bytes
+    return less if may_do_with_less(node, run, job) and less >= likely_bytes(run, job) else None
 
 
 def may_do_with_less(node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
@@ -211,15 +218,15 @@ def is_safe(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
     """
     if run.plan.spill_origin is not None:
         return True
-    held, met = 0, False
+    held, met, room = 0, False, pooled_bytes(state, node)
     for other_id in reversed(state.active):
         other = state.runs[other_id]
         if other is run:
             met, early = True, run.safety is not None and job.order > run.head
-            if early and run.safety.max(run.head, job.order) + job.reserve_bytes + held > node.capacity_bytes:
+            if early and run.safety.max(run.head, job.order) + job.reserve_bytes + held > room:
                 return False
             held += job.reserve_bytes
-        elif met and rest_of(other) + held > node.capacity_bytes:
+        elif met and rest_of(other) + held > room:
             return False
         held += held_by(other)
     return True

@@ -78,6 +78,8 @@ def copy_replica(state: State, command: cmd.CopyReplica) -> None:
         file.spares += 1
         file.copies[command.node].spare = True
         state.sparing[command.transfer] = None
+    elif command.purpose is cmd.Purpose.MOVE:
+        state.moving[command.transfer] = None
     state.nodes[command.source].sending += 1
     size, at = command.size_bytes, command.at
     state.transfers[command.transfer] = TransferEntry(

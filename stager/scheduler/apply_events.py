@@ -128,6 +128,8 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
     if transfer.is_fetch:
         let_go_of_source(state, transfer)
         fetched(state, file, transfer.node, event.blake3, event.size_bytes)
+        if transfer.purpose is Purpose.MOVE:
+            state.moved.append((transfer.source, file.id))
         if run is not None and (transfer.source or transfer.gathers):
             run.copied_bytes += event.size_bytes
         elif run is not None:
@@ -181,8 +183,9 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
         return
     file = state.files[transfer.file]
     tries = file.fetch if transfer.is_fetch else file.upload
-    spare = transfer.purpose is Purpose.SPARE
-    if not (transfer.cancelled or transfer.gathers or spare) and tries is not None and transfer.run == file.run:
+    unasked = transfer.purpose in (Purpose.SPARE, Purpose.MOVE)
+    file.moves_failed += transfer.purpose is Purpose.MOVE
+    if not (transfer.cancelled or transfer.gathers or unasked) and tries is not None and transfer.run == file.run:
         note_failure(state, file, tries, transfer, event.fault)
     end_transfer(state, transfer)
     if event.fault.code == UNKNOWN_CODE and transfer.copy is not None:

@@ -24,6 +24,8 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
     jobs = {p.job: JobEntry(p.job, event.run, p.order, p.node, p.reserve_bytes) for p in plan.jobs}
     by_order = serial_order(plan)
     run = RunEntry(event.run, state.runs_seen, workflow, plan, graph, event.at, {}, jobs, by_order, planned, unended=len(jobs))
+    run.largest_bytes = max((planned[lfn].size_bytes for lfn in graph.producer), default=0)
+    run.largest_footprint_bytes = max((entry.footprint_bytes for entry in plan.jobs), default=0)
     state.runs[event.run] = run
     for entry in plan.jobs:
         if entry.node not in state.nodes:

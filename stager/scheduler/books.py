@@ -133,7 +133,9 @@ def unpin(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
 
 
 def settle(state: State, file: FileEntry, node_id: str) -> None:
-    """Puts an unpinned, present copy into the queue it belongs to: useless, evictable or spillable."""
+    """Puts an unpinned, present copy into the queue it belongs to: useless, evictable, spillable, or movable where there is no place to
+    spill to.
+    """
     copy = file.copies.get(node_id)
     if copy is None or copy.state is not CopyState.PRESENT or copy.pins:
         return
@@ -143,7 +145,8 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
     elif state.holds_only_copy(file):
         copy.spare = False
         if not state.owes_upload(file) and not file.spilling:
-            heappush(node.spillable, (-use, file.id, copy.generation))
+            spills = state.runs[file.run].plan.spill_origin is not None
+            heappush(node.spillable if spills else node.movable, (-use, file.id, copy.generation))
     else:
         heappush(node.evictable, (-eviction_key(copy, use), file.id, copy.generation))
 
@@ -243,10 +246,14 @@ def resize(state: State, file: FileEntry, size_bytes: int) -> None:
     """Its true size is known."""
     more = size_bytes - file.size_bytes
     file.size_bytes = size_bytes
+    if not file.is_external and (owner := state.runs.get(file.run)) is not None:
+        owner.largest_bytes = max(owner.largest_bytes, size_bytes)
     for _, run_id, job_id in file.uses if more else ():
         run = state.runs[run_id]
         if run.footprints_bytes:
-            run.footprints_bytes[run.jobs[job_id].order] += more
+            order = run.jobs[job_id].order
+            run.footprints_bytes[order] += more
+            run.largest_footprint_bytes = max(run.largest_footprint_bytes, run.footprints_bytes[order])
 
 
 def reserve(run: RunEntry, job: JobEntry, size_bytes: int) -> None:

@@ -21,6 +21,7 @@ class Purpose(StrEnum):
     SPARE = "spare"
     FINAL = "final"
     SPILL = "spill"
+    MOVE = "move"
 
 
 class Stripe(Record):

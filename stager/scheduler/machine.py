@@ -15,6 +15,7 @@ from stager.scheduler.balance import balance
 from stager.scheduler.commands import Command, WakeAt
 from stager.scheduler.endings import end_runs, refuse_if_stuck
 from stager.scheduler.events import Event
+from stager.scheduler.moving import leave_behind
 from stager.scheduler.reactions import react, subject_of
 from stager.scheduler.spares import send_spares
 from stager.scheduler.state import State
@@ -55,6 +56,7 @@ class Machine:
     def _work(self, turn: Turn) -> None:
         """Again when a run ended: what it held may be given away now."""
         ended = True
+        leave_behind(turn)
         while ended:
             call_off_parts(turn)
             tidy_up(turn)

@@ -35,6 +35,21 @@ def make_room(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[s
     return False
 
 
+def clear(turn: Turn, node: NodeEntry, need_bytes: int) -> bool:
+    """The same with only what can be had again: for what another node would send here."""
+    gap = need_bytes - node.free_bytes
+    if gap <= 0:
+        return True
+    gap -= node.deleting_bytes + node.cancelling_bytes + node.spilling_bytes
+    if gap > 0:
+        gap = call_off_spares(turn, node, gap)
+    if gap > 0:
+        gap = give_up(turn, node, gap, frozenset(), clean_only=True)
+    if gap > 0:
+        call_off_prefetches(turn, node, gap, frozenset())
+    return False
+
+
 def make_room_ahead(turn: Turn, node: NodeEntry, need_bytes: int) -> bool:
     """The same for a prefetch: only what nobody will read goes for it. Anything else would have to be fetched again, and whether it is the
     farthest is known only when a job asks for the room.

@@ -104,6 +104,7 @@ class FileEntry:
     live_bytes: int = 0
     whole: bool = False
     spares: int = 0
+    moves_failed: int = 0
 
     @property
     def is_external(self) -> bool:
@@ -168,7 +169,7 @@ class TransferEntry:
     @property
     def is_fetch(self) -> bool:
         """Whether it brings a replica to its node, from wherever."""
-        return self.purpose in (Purpose.DEMAND, Purpose.PREFETCH, Purpose.SPARE)
+        return self.purpose in (Purpose.DEMAND, Purpose.PREFETCH, Purpose.SPARE, Purpose.MOVE)
 
     @property
     def on_line(self) -> bool:
@@ -243,6 +244,8 @@ class RunEntry:
     live_bytes: int = 0
     promised_bytes: int = 0
     safety: SpaceProfile | None = None
+    largest_bytes: int = 0
+    largest_footprint_bytes: int = 0
     ahead: SpaceProfile | None = None
     uploads_live: int = 0
     interrupted_s: float = 0.0
@@ -294,6 +297,7 @@ class NodeEntry:
     startable: list[tuple[int, str, str]] = field(default_factory=list)
     evictable: list[tuple[int, str, str]] = field(default_factory=list)
     spillable: list[tuple[int, str, str]] = field(default_factory=list)
+    movable: list[tuple[int, str, str]] = field(default_factory=list)
     candidates: list[tuple[int, str]] = field(default_factory=list)
     prefetching: dict[str, None] = field(default_factory=dict)
     waiting_attempts: dict[str, None] = field(default_factory=dict)
@@ -342,6 +346,9 @@ class State:
     # Intermediates that may want a spare, by their next use; and the transfers of spares. Both may be out of date.
     to_spare: list[tuple[int, str]] = field(default_factory=list)
     sparing: dict[str, None] = field(default_factory=dict)
+    # Transfers that move intermediates to other nodes: may be out of date. (node, file) of those that were moved: empty after each event.
+    moving: dict[str, None] = field(default_factory=dict)
+    moved: list[tuple[str, str]] = field(default_factory=list)
 
     def job(self, run: str, job: str) -> JobEntry:
         return self.runs[run].jobs[job]

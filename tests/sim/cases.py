@@ -255,6 +255,21 @@ def nodes_case(seed: int, kinds: tuple[str, ...] = ()) -> Case:
     return Case(seed, workflows, plans, topology, Spread(seed, durations=2.0), faults, resumes, must, policy, starts_s=starts)
 
 
+def pooled_case(seed: int) -> Case:
+    """Several nodes that hold together what a run needs, and no place to spill to: what is in the way on one node has to go to another."""
+    random = Random(f"pooled/{seed}")
+    workflow = draw_workflow(random, "w", draw_shared(random))
+    count, cores = random.randint(2, 4), random.choice((1, 2, 4))
+    alone = smallest(workflow, None)
+    footprint = max((job.footprint_bytes for job in alone.jobs), default=0)
+    made = max((file.size_bytes or 0 for file in workflow.files.values() if not file.is_external), default=0)
+    each = max(footprint, -(-(alone.smallest_capacity_bytes + (count - 1) * made + footprint) // count))
+    rates = {"disk_bytes_per_s": DISK_BYTES_PER_S, "network_bytes_per_s": random.choice((2000.0, DISK_BYTES_PER_S))}
+    capacity = max(1, each * random.choice((10, 10, 11, 13)) // 10)
+    topology = Topology(tuple(Node(f"node{number}", capacity, cores, **rates) for number in range(count)), LINKS)
+    return Case(seed, [workflow], plans_for([workflow], topology, None), topology, Spread(seed, durations=random.choice((1.0, 5.0))))
+
+
 def node_faults_case(seed: int) -> Case:
     return nodes_case(seed, ALL_TROUBLES)
 
@@ -392,6 +407,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "varies": varies_case,
     "names": names_case,
     "nodes": nodes_case,
+    "pooled": pooled_case,
     "node_faults": node_faults_case,
     "stripes": stripes_case,
     "node_losses": node_losses_case,

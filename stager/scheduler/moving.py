@@ -1,0 +1,142 @@
+"""Intermediates that only one node has go to another that has room, where the first job in turn needs theirs and there is no place to spill
+to: all nodes together are one cache.
+
+May know: the state. One rule: only the first job of all, or outputs that wait for space, may have others moved, from one node at a time,
+and never to a node that waits for room itself; so nothing is moved to and fro.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from stager.scheduler import commands as cmd
+from stager.scheduler.room import clear, is_current
+from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry
+from stager.scheduler.states import CopyState, JobState
+from stager.scheduler.turn import Turn
+
+PRIORITY = 1
+# Of those used farthest away, so many are looked at for one that there is a place for.
+LOOKS_MAX = 8
+# Of one file: what cannot be read, or not be written elsewhere, is not tried for ever.
+FAILURES_MAX = 5
+
+
+def pooled_bytes(state: State, node: NodeEntry) -> int:
+    """What is safe to hold on all nodes together: of each but one, as much as the largest file may stay empty because nothing fits there,
+    and what a job reads may be on two of them. As much as one node holds is safe in any case.
+    """
+    if len(state.nodes) == 1:
+        return node.capacity_bytes
+    capacities = [other.capacity_bytes for other in state.nodes.values() if other.reachable]
+    runs = [run for run_id in state.active if (run := state.runs[run_id]).plan.spill_origin is None]
+    empty = (len(capacities) - 1) * max((run.largest_bytes for run in runs), default=0)
+    twice = max((run.largest_footprint_bytes for run in runs), default=0)
+    return max(min(capacities, default=0), sum(capacities) - empty - twice)
+
+
+def is_first(state: State, run: RunEntry, job: JobEntry) -> bool:
+    """Of all jobs the one in turn: everybody else can wait for it."""
+    oldest = next((state.runs[other] for other in state.active if state.runs[other].may_start), None)
+    return oldest is run and job.order == run.head
+
+
+def move_away(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset()) -> bool:
+    """Sends away as much as is missing for `need_bytes` beside what is about to be free; asked again at the next event. False: nothing is
+    on its way that could help.
+    """
+    state = turn.state
+    if len(state.nodes) == 1:
+        return False
+    moves = moves_under_way(state)
+    if any(move.source != node.id for move in moves):
+        return True
+    gap = need_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes - node.spilling_bytes
+    gap -= sum(move.size_bytes for move in moves)
+    looked: list[tuple[int, str, str]] = []
+    helps = gap <= 0
+    while gap > 0 and node.movable and len(looked) < LOOKS_MAX:
+        entry = heappop(node.movable)
+        file = state.files[entry[1]]
+        if not is_current(turn, node, entry) or not state.holds_only_copy(file):
+            continue
+        looked.append(entry)
+        if file.id not in protect and may_be_moved(state, file, node):
+            sent = send(turn, node, file)
+            helps = helps or sent is not False
+            gap -= file.size_bytes if sent else 0
+    for entry in looked:
+        heappush(node.movable, entry)
+    return helps
+
+
+def moves_under_way(state: State) -> list[TransferEntry]:
+    found = []
+    for transfer_id in list(state.moving):
+        transfer = state.transfers.get(transfer_id)
+        if transfer is None or transfer.purpose is not cmd.Purpose.MOVE:
+            del state.moving[transfer_id]
+        else:
+            found.append(transfer)
+    return found
+
+
+def may_be_moved(state: State, file: FileEntry, node: NodeEntry) -> bool:
+    """It is not on its way anywhere yet, nor was it moved in vain again and again."""
+    return file.moves_failed < FAILURES_MAX and not file.spilling and all(other == node.id for other in file.copies)
+
+
+def send(turn: Turn, node: NodeEntry, file: FileEntry) -> bool | None:
+    """False: no node has room for it. None: one makes room for it now, of what can be had again."""
+    size_bytes = file.copies[node.id].size_bytes
+    for other in places(turn.state, node):
+        if clear(turn, other, size_bytes):
+            turn.give(
+                cmd.CopyReplica,
+                node=other.id,
+                transfer=turn.new_transfer(),
+                file=file.id,
+                lfn=file.lfn,
+                run=file.run,
+                source=node.id,
+                source_generation=file.copies[node.id].generation,
+                size_bytes=size_bytes,
+                purpose=cmd.Purpose.MOVE,
+                priority=PRIORITY,
+                blake3=file.blake3,
+            )
+            return True
+        if other.deleting_bytes or other.cancelling_bytes:
+            return None
+    return False
+
+
+def places(state: State, node: NodeEntry) -> Iterator[NodeEntry]:
+    """The roomiest first. Who waits for room itself takes nothing in."""
+    able = [other for other in state.nodes.values() if other is not node and other.reachable and not other.waiting_attempts]
+    able.sort(key=lambda other: (-other.free_bytes, other.id))
+    return (other for other in able if not first_waits_on(state, other))
+
+
+def first_waits_on(state: State, node: NodeEntry) -> bool:
+    run = next((state.runs[other] for other in state.active if state.runs[other].may_start), None)
+    if run is None or run.head >= len(run.by_order):
+        return False
+    job = run.jobs[run.by_order[run.head]]
+    return job.node == node.id and job.state is JobState.READY
+
+
+def leave_behind(turn: Turn) -> None:
+    """What was moved goes where it came from, before anybody counts on it there."""
+    state = turn.state
+    if not state.moved:
+        return
+    moved, state.moved = state.moved, []
+    for node_id, file_id in moved:
+        file = state.files[file_id]
+        copy = file.copies.get(node_id)
+        if copy is None or copy.state is not CopyState.PRESENT or copy.pins or state.holders(file) < 2:
+            continue
+        facts = {"node": node_id, "file": file_id, "generation": copy.generation, "size_bytes": copy.size_bytes}
+        turn.give(cmd.DeleteReplica, why="moved to another node: the next job needs its room", **facts)
