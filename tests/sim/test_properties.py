@@ -24,6 +24,7 @@ SHORT = {
     "varies": 150,
     "names": 150,
     "nodes": 200,
+    "pooled": 150,
     "node_faults": 200,
     "stripes": 200,
     "node_losses": 200,
