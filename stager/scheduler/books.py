@@ -245,15 +245,17 @@ def footprints_of(state: State, run: RunEntry) -> list[int]:
 def resize(state: State, file: FileEntry, size_bytes: int) -> None:
     """Its true size is known."""
     more = size_bytes - file.size_bytes
+    readers = [(state.runs[run], state.job(run, job).order) for _, run, job in file.uses] if more else []
+    if more > 0 and len(state.nodes) > 1:
+        # Looked up by whoever comes first; here at the latest, so that the largest is the same after a restart.
+        for run, order in readers:
+            run.largest_footprint_bytes = max(run.largest_footprint_bytes, footprints_of(state, run)[order] + more)
+    for run, order in readers:
+        if run.footprints_bytes:
+            run.footprints_bytes[order] += more
     file.size_bytes = size_bytes
     if not file.is_external and (owner := state.runs.get(file.run)) is not None:
         owner.largest_bytes = max(owner.largest_bytes, size_bytes)
-    for _, run_id, job_id in file.uses if more else ():
-        run = state.runs[run_id]
-        if run.footprints_bytes:
-            order = run.jobs[job_id].order
-            run.footprints_bytes[order] += more
-            run.largest_footprint_bytes = max(run.largest_footprint_bytes, run.footprints_bytes[order])
 
 
 def reserve(run: RunEntry, job: JobEntry, size_bytes: int) -> None:
