@@ -1,10 +1,10 @@
 //! Whose turn it is on the way to an origin: the bandwidth that it may be used with, and how much is asked of it at once. Knows the clock.
 //!
-//! The one rule: whoever moves bytes asks first and waits its turn, what a job waits for before the rest; and no more is under way than keeps
-//! the line full, because what has been asked for cannot be overtaken any more.
+//! The one rule: whoever moves bytes asks first and waits its turn, what a job waits for before the rest, and among those the transfer that
+//! came first; and no more is under way than keeps the line full, because what has been asked for cannot be overtaken any more.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -17,17 +17,32 @@ use crate::window::Window;
 const BURST: Duration = Duration::from_millis(100);
 /// What nobody waits for gets each so manieth turn all the same, so that it never looks as if its origin had died.
 const TURNS_OF_URGENT: usize = 16;
+/// Each so manieth turn goes to the transfer that was given least so far: what is small does not wait for all that is large and came before.
+const TURNS_OF_LEAST: usize = 4;
 
-/// Whether a job waits for these bytes. Shared by all clones, and may change while they are under way.
-#[derive(Clone, Debug, Default)]
-pub struct Urgency(Arc<AtomicBool>);
+/// Whether a job waits for these bytes, and which transfer they are of. Shared by all clones; whether a job waits may change while they are
+/// under way.
+#[derive(Clone, Debug)]
+pub struct Urgency {
+    urgent: Arc<AtomicBool>,
+    number: u64,
+    given: Arc<AtomicU64>,
+}
+
+impl Default for Urgency {
+    /// Of a transfer that came after all that there are.
+    fn default() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        Self { urgent: Arc::default(), number: COUNT.fetch_add(1, Ordering::Relaxed), given: Arc::default() }
+    }
+}
 
 impl Urgency {
     pub fn set(&self, urgent: bool) {
-        self.0.store(urgent, Ordering::Relaxed);
+        self.urgent.store(urgent, Ordering::Relaxed);
     }
     pub fn is_urgent(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.urgent.load(Ordering::Relaxed)
     }
 }
 
@@ -45,6 +60,7 @@ struct Desk {
     window: Window,
     waiting: VecDeque<Waiter>,
     urgent_turns: usize,
+    turns: usize,
     /// Someone will look again then.
     look_at: Option<Instant>,
 }
@@ -107,6 +123,7 @@ impl Pace {
             window: Window::new(now),
             waiting: VecDeque::new(),
             urgent_turns: 0,
+            turns: 0,
             look_at: None,
         };
         Arc::new(Self { bytes_per_s_max: bytes_per_s_max.filter(|rate| *rate > 0), flights_max, desk: Mutex::new(desk) })
@@ -201,13 +218,19 @@ impl Desk {
         self.paid_until = self.paid_until.max(now.checked_sub(BURST).unwrap_or(now));
     }
 
-    /// Urgent ones first, then by age; of those that count, none while the window is full.
+    /// Urgent ones first, then those of the oldest transfer, so that one after the other is complete and its reader can begin, or it can be
+    /// verified, while the next is under way; of those that count, none while the window is full.
     fn first(&self, flights_max: usize) -> Option<usize> {
+        let least = (self.turns + 1) % TURNS_OF_LEAST == 0;
+        let rank = |waiter: &Waiter| if least { waiter.urgency.given.load(Ordering::Relaxed) } else { waiter.urgency.number };
         let of = |urgent: bool| {
-            let first =
-                |counts: bool| self.waiting.iter().position(|waiter| waiter.counts == counts && waiter.urgency.is_urgent() == urgent);
+            let first = |counts: bool| {
+                let fits = |waiter: &Waiter| waiter.counts == counts && waiter.urgency.is_urgent() == urgent;
+                let waiting = self.waiting.iter().enumerate().filter(|(_, waiter)| fits(waiter));
+                waiting.min_by_key(|(_, waiter)| rank(waiter)).map(|(at, _)| at)
+            };
             let counted = first(true).filter(|at| self.flights < flights_max && self.has_room(self.waiting[*at].bytes));
-            [counted, first(false)].into_iter().flatten().min()
+            [counted, first(false)].into_iter().flatten().min_by_key(|at| rank(&self.waiting[*at]))
         };
         if self.urgent_turns + 1 >= TURNS_OF_URGENT {
             return of(false).or_else(|| of(true));
@@ -234,6 +257,8 @@ impl Desk {
             self.saves_no_more_than_a_burst(now);
         }
         self.urgent_turns = if waiter.urgency.is_urgent() { self.urgent_turns + 1 } else { 0 };
+        self.turns += 1;
+        waiter.urgency.given.fetch_add(waiter.bytes, Ordering::Relaxed);
         if waiter.counts {
             if self.under_way == 0 {
                 self.window.starts(now);
@@ -308,6 +333,35 @@ mod tests {
         assert!(futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_pending());
         flights.pop();
         assert!(futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_ready());
+    }
+
+    /// One flies at a time, so that turns are counted and no time passes.
+    #[tokio::test]
+    async fn the_transfer_that_came_first_is_complete_first_and_a_small_one_does_not_wait_for_all_that_is_large() {
+        const PIECES: usize = 40;
+        let pace = Pace::with_flights_max(None, 1);
+        let hold = pace.fly(1, Urgency::default()).await;
+        let transfers = [("first", PIECES), ("second", PIECES), ("third", PIECES), ("small", 2)].map(|way| (way, Urgency::default()));
+        let run = |name: &'static str, pieces: usize, urgency: Urgency| {
+            let pace = &pace;
+            async move {
+                futures::future::join_all((0..pieces).map(|_| async { drop(pace.fly(1, urgency.clone()).await) })).await;
+                (name, pace.desk().turns)
+            }
+        };
+        // All that they want is asked for at once, in the other order.
+        let large = transfers[..3].iter().rev().chain(&transfers[3..]);
+        let mut all: FuturesUnordered<_> = large.map(|((name, pieces), urgency)| run(name, *pieces, urgency.clone())).collect();
+        assert!(futures::poll!(all.next()).is_pending());
+        drop(hold);
+        let mut ended = Vec::new();
+        while let Some(end) = all.next().await {
+            ended.push(end);
+        }
+        let turn_of = |name: &str| ended.iter().find(|(each, _)| *each == name).expect("it ended").1;
+        assert!(turn_of("first") < turn_of("second") && turn_of("second") < turn_of("third"), "{ended:?}");
+        assert!(turn_of("first") <= PIECES * 3 / 2, "{ended:?}");
+        assert!(turn_of("small") <= 6 * TURNS_OF_LEAST, "{ended:?}");
     }
 
     /// One flies at a time, so that turns are counted and no time passes.
