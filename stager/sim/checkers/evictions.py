@@ -90,6 +90,9 @@ class EvictionChecker(QuietChecker):
             self.in_place.discard((command.run, command.lfn))
         elif isinstance(command, cmd.RemakeFile):
             self.done.discard((command.run, command.job))
+            # It is lost, whoever said so: a job that was admitted on it and has not begun is so no more.
+            for node in world.nodes:
+                self._withdraw(node, command.file)
         elif isinstance(command, cmd.Upload):
             self.uploads[command.transfer] = (command.file, command.path)
         elif isinstance(command, cmd.EraseSpill):
@@ -112,6 +115,9 @@ class EvictionChecker(QuietChecker):
     def _lose(self, node: str, file: str, generation: str) -> None:
         """Damaged. A job that was admitted on it and has not begun is so no more."""
         self.lost.add((file, generation))
+        self._withdraw(node, file)
+
+    def _withdraw(self, node: str, file: str) -> None:
         for run, job in list(self.pinned.get((node, file), {})):
             if (run, job) not in self.running:
                 self._unpin(run, job)
