@@ -6,6 +6,9 @@ Recorded times and sizes are taken out of the workflow and given as profiles by 
 inputs. Both have the same disk on each node: the cache, and beside it a tenth as much for outputs that outgrow what was set aside for them
 (`sandbox_bytes`). A job that fills that fails and is tried again with more set aside (`again`: how many attempts more than jobs; `beyond`:
 what a blind plan's jobs would have written more than was set aside, at most at one time).
+Which of two orders meets the long jobs of a type first is chance, which no profile knows. So each pair of plans is lived through five
+times, as recorded and with the time of each job drawn from 10 % around that, the same draws for both; the goal is judged by the median (`of
+five`).
 `python benchmarks/bench_placement.py [--only montage] [--nodes 1,2,4]`.
 """
 
@@ -17,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -34,18 +38,22 @@ from stager.planning.policy import Limits
 from stager.planning.transport import AT_ONCE_MAX
 from stager.readers.wfcommons import RECORDED, read
 from stager.readers.wfcommons_profiles import STORE, read_samples
+from stager.sim.draws import Spread
 
 PROJECT = Path(__file__).resolve().parents[1]
 WAN_BYTES_PER_S = 50e6
 SLOWER_MAX = 1.02
 SANDBOX_SHARE = 0.1
+DRAWS, DRAWN_FROM = 4, 1.1
 HEADS = f"{'instance':<44} {'nodes':>5} {'room':>9} {'bound by':>13} {'makespan s: driven':>18} {'blind':>12} {'driven/blind':>12}"
-HEADS += f" {'WAN: driven':>12} {'blind':>9} {'driven/blind':>12} {'again: driven':>13} {'blind':>5} {'beyond: blind':>13}"
+HEADS += f" {'of five':>7} {'WAN: driven':>12} {'blind':>9} {'driven/blind':>12} {'again: driven':>13} {'blind':>5} {'beyond: blind':>13}"
 
 
 @dataclass(frozen=True)
 class Row:
-    """`capacity_bytes`: of all nodes together. `limit`: the largest term of the lower bound."""
+    """`capacity_bytes`: of all nodes together. `limit`: the largest term of the lower bound. `driven`, `blind`: as recorded; `drawn`:
+    driven over blind, in time, of each draw.
+    """
 
     name: str
     nodes: int
@@ -53,10 +61,15 @@ class Row:
     limit: Limit
     driven: Report
     blind: Report
+    drawn: tuple[float, ...] = ()
 
     @property
     def slower(self) -> float:
-        return self.driven.wall_s / self.blind.wall_s if self.blind.wall_s else 1.0
+        return in_time(self.driven, self.blind)
+
+    @property
+    def of_five(self) -> float:
+        return median([self.slower, *self.drawn])
 
     @property
     def dearer(self) -> float:
@@ -64,11 +77,11 @@ class Row:
 
     @property
     def is_slower(self) -> bool:
-        return self.slower > SLOWER_MAX
+        return self.of_five > SLOWER_MAX
 
     @property
     def helps(self) -> bool:
-        return self.slower < 1 or self.dearer < 1
+        return self.of_five < 1 or self.dearer < 1
 
     @property
     def is_io_heavy(self) -> bool:
@@ -81,6 +94,10 @@ class Row:
             for side, report in (("driven", self.driven), ("blind", self.blind))
             if report.outcome.value != "succeeded"
         )
+
+
+def in_time(driven: Report, blind: Report) -> float:
+    return driven.wall_s / blind.wall_s if blind.wall_s else 1.0
 
 
 def wan_bytes(report: Report) -> int:
@@ -130,15 +147,20 @@ def row_of(path: Path, nodes: int, cores: int, share: float) -> Row:
     truth, driven, blind = plans(capacity_bytes)
     there = topology_of(nodes, capacity_bytes, cores)
     limit = lower_bound(recorded, there, truth, streams_per_origin=AT_ONCE_MAX * nodes).tightest.limit
-    lived = [estimate(workflow, there, limits=Limits(cores=cores), plan=plan, truth=truth) for plan in (driven, blind)]
-    return Row(path.stem, nodes, capacity_bytes, limit, *lived)
+
+    def lived(seed: int) -> list[Report]:
+        spread = Spread(seed, durations=DRAWN_FROM) if seed else None
+        return [estimate(workflow, there, limits=Limits(cores=cores), plan=plan, truth=truth, spread=spread) for plan in (driven, blind)]
+
+    drawn = tuple(in_time(*lived(seed)) for seed in range(1, DRAWS + 1))
+    return Row(path.stem, nodes, capacity_bytes, limit, *lived(0), drawn)
 
 
 def line_of(row: Row) -> str:
     where = f"{row.name:<44} {row.nodes:>5} {format_size(row.capacity_bytes):>9} {row.limit.value:>13}"
     if row.failed:
         return f"{where}  {row.failed}"
-    times = f"{row.driven.wall_s:>18,.1f} {row.blind.wall_s:>12,.1f} {row.slower:>12.3f}"
+    times = f"{row.driven.wall_s:>18,.1f} {row.blind.wall_s:>12,.1f} {row.slower:>12.3f} {row.of_five:>7.3f}"
     moved = f"{format_size(wan_bytes(row.driven)):>12} {format_size(wan_bytes(row.blind)):>9} {row.dearer:>12.3f}"
     again = f"{row.driven.attempts - row.driven.jobs:>13} {row.blind.attempts - row.blind.jobs:>5}"
     beyond = f"{format_size(row.blind.unreserved_bytes_max):>13}"
@@ -173,7 +195,8 @@ def judged(rows: list[Row]) -> int:
     lived = [row for row in rows if not row.failed]
     heavy = [row for row in lived if row.is_io_heavy]
     slower, idle = sum(row.is_slower for row in lived), sum(not row.helps for row in heavy)
-    print(f"goal: at most {SLOWER_MAX - 1:.0%} slower: {verdict(not slower)}, {slower} of {len(lived)} are")
+    once = sum(row.slower > SLOWER_MAX for row in lived)
+    print(f"goal: at most {SLOWER_MAX - 1:.0%} slower: {verdict(not slower)}, {slower} of {len(lived)} are; as recorded, {once} are")
     print(f"goal: faster or cheaper where I/O bounds the run: {verdict(not idle)}, {len(heavy) - idle} of {len(heavy)} are")
     print(f"runs that failed: {len(rows) - len(lived)}")
     return int(slower > 0 or idle > 0 or len(lived) < len(rows))

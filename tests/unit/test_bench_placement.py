@@ -36,7 +36,10 @@ def test_a_row_is_lived_in_what_was_recorded_and_judged_by_it(tmp_path: Path, ca
     assert bench.judged([row]) == 0
     assert "MISSED" not in capsys.readouterr().out
     late = replace(row.blind, wall_s=row.blind.wall_s * 1.03)
-    assert bench.judged([replace(row, driven=late)]) == 1
+    assert len(row.drawn) == 4 and row.drawn == bench.row_of(record(tmp_path), 1, 2, 1.0).drawn
+    assert bench.judged([replace(row, driven=late, drawn=(1.0, 1.0, 1.03, 1.0))]) == 0
+    assert "at most 2% slower: met, 0 of 1 are; as recorded, 1 are" in capsys.readouterr().out
+    assert bench.judged([replace(row, driven=late, drawn=(1.0, 1.03, 1.0, 1.03))]) == 1
     assert "at most 2% slower: MISSED, 1 of 1" in capsys.readouterr().out
-    assert bench.judged([replace(row, limit=Limit.WAN, driven=row.blind)]) == 1
+    assert bench.judged([replace(row, limit=Limit.WAN, driven=row.blind, drawn=(1.0,) * 4)]) == 1
     assert "faster or cheaper where I/O bounds the run: MISSED, 0 of 1" in capsys.readouterr().out
