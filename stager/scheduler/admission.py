@@ -13,7 +13,9 @@ from stager.model.units import format_size
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import footprints_of, inputs_of
-from stager.scheduler.in_place import may_read_in_place, staged_in_place
+from stager.scheduler.copying import give_copy
+from stager.scheduler.in_place import staged_in_place
+from stager.scheduler.instead import may_read_in_place
 from stager.scheduler.moving import is_first, move_away, pooled_bytes
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
 from stager.scheduler.room import make_room, make_room_ahead
@@ -249,24 +251,6 @@ def hasten_inputs(turn: Turn, node: NodeEntry, files: list[FileEntry]) -> None:
         transfer = turn.state.transfers.get(copy.generation) if copy.state is CopyState.FETCHING else None
         if transfer is not None and transfer.purpose is not cmd.Purpose.DEMAND:
             hasten(turn, transfer)
-
-
-def give_copy(turn: Turn, node: NodeEntry, file: FileEntry, run: str, source: str, purpose: cmd.Purpose, priority: int) -> None:
-    turn.give(
-        cmd.CopyReplica,
-        node=node.id,
-        transfer=turn.new_transfer(),
-        file=file.id,
-        lfn=file.lfn if file.run == run else turn.state.runs[run].shared.get(file.id, file.lfn),
-        run=run,
-        source=source,
-        source_generation=file.copies[source].generation,
-        size_bytes=file.size_bytes,
-        purpose=purpose,
-        priority=priority,
-        attempt_number=file.fetch.copies_failed + 1 if file.fetch is not None and file.run == run else 1,
-        blake3=file.blake3,
-    )
 
 
 def give_fetch(turn: Turn, node: NodeEntry, file: FileEntry, run: str, purpose: cmd.Purpose, priority: int) -> None:

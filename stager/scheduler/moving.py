@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
+from stager.scheduler.copying import give_copy
 from stager.scheduler.room import clear, is_current
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState
@@ -92,20 +93,7 @@ def send(turn: Turn, node: NodeEntry, file: FileEntry) -> bool | None:
     size_bytes = file.copies[node.id].size_bytes
     for other in places(turn.state, node):
         if clear(turn, other, size_bytes):
-            turn.give(
-                cmd.CopyReplica,
-                node=other.id,
-                transfer=turn.new_transfer(),
-                file=file.id,
-                lfn=file.lfn,
-                run=file.run,
-                source=node.id,
-                source_generation=file.copies[node.id].generation,
-                size_bytes=size_bytes,
-                purpose=cmd.Purpose.MOVE,
-                priority=PRIORITY,
-                blake3=file.blake3,
-            )
+            give_copy(turn, other, file, file.run, node.id, cmd.Purpose.MOVE, PRIORITY)
             return True
         if other.deleting_bytes or other.cancelling_bytes:
             return None

@@ -12,7 +12,8 @@ from stager.model.workflow import Job
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.books import inputs_of
-from stager.scheduler.in_place import fetch_where_no_mounts, has_begun, unread_in_place
+from stager.scheduler.in_place import has_begun
+from stager.scheduler.instead import fetch_where_no_mounts, unread_in_place
 from stager.scheduler.remade import conflict_of
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState

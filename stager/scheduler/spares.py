@@ -9,8 +9,9 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
-from stager.scheduler.admission import LAST_PRIORITY, give_copy
+from stager.scheduler.admission import LAST_PRIORITY
 from stager.scheduler.books import footprints_of, is_spared, spares_coming
+from stager.scheduler.copying import give_copy
 from stager.scheduler.peers import peer_for
 from stager.scheduler.state import NEVER, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
