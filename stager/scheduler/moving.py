@@ -39,8 +39,12 @@ def pooled_bytes(state: State, node: NodeEntry) -> int:
 
 def is_first(state: State, run: RunEntry, job: JobEntry) -> bool:
     """Of all jobs the one in turn: everybody else can wait for it."""
-    oldest = next((state.runs[other] for other in state.active if state.runs[other].may_start), None)
-    return oldest is run and job.order == run.head
+    return oldest_run(state) is run and job.order == run.head
+
+
+def oldest_run(state: State) -> RunEntry | None:
+    """Of those that may start jobs."""
+    return next((state.runs[run] for run in state.active if state.runs[run].may_start), None)
 
 
 def move_away(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset()) -> bool:
@@ -108,7 +112,7 @@ def places(state: State, node: NodeEntry) -> Iterator[NodeEntry]:
 
 
 def first_waits_on(state: State, node: NodeEntry) -> bool:
-    run = next((state.runs[other] for other in state.active if state.runs[other].may_start), None)
+    run = oldest_run(state)
     if run is None or run.head >= len(run.by_order):
         return False
     job = run.jobs[run.by_order[run.head]]

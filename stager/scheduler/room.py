@@ -23,11 +23,7 @@ def make_room(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[s
     gap = need_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes - node.spilling_bytes
     if gap <= 0 or not node.reachable:
         return False
-    gap = call_off_spares(turn, node, gap)
-    if gap > 0:
-        gap = give_up(turn, node, gap, protect, clean_only=True)
-    if gap > 0:
-        gap = call_off_prefetches(turn, node, gap, protect)
+    gap = give_up_clean(turn, node, gap, protect)
     if gap > 0 and turn.state.parts:
         gap = give_up_parts_on(turn, node, gap)
     if gap > 0:
@@ -41,13 +37,17 @@ def clear(turn: Turn, node: NodeEntry, need_bytes: int) -> bool:
     if gap <= 0:
         return True
     gap -= node.deleting_bytes + node.cancelling_bytes + node.spilling_bytes
+    give_up_clean(turn, node, gap, frozenset())
+    return False
+
+
+def give_up_clean(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str]) -> int:
+    """What can be had again, in the order in which it is missed least. Returns what is still missing."""
     if gap > 0:
         gap = call_off_spares(turn, node, gap)
     if gap > 0:
-        gap = give_up(turn, node, gap, frozenset(), clean_only=True)
-    if gap > 0:
-        call_off_prefetches(turn, node, gap, frozenset())
-    return False
+        gap = give_up(turn, node, gap, protect, clean_only=True)
+    return call_off_prefetches(turn, node, gap, protect) if gap > 0 else gap
 
 
 def make_room_ahead(turn: Turn, node: NodeEntry, need_bytes: int) -> bool:

@@ -35,12 +35,16 @@ class Troubles:
         node = self._pick_node(trouble)
         if not node.up:
             return
+        self._die(node)
+        self.world.clock.after(trouble.lasts_s, self._started, node, trouble)
+
+    def _die(self, node: SimNode) -> None:
+        """Its process ends, with all that was under way."""
         node.up = False
         self.world.desk.vanish(node)
         self.world.unheard(node)
         if node.heard:
             self.world.say(None, ev.NodeLost(at=self.world.clock.now, node=node.id))
-        self.world.clock.after(trouble.lasts_s, self._started, node, trouble)
 
     def _started(self, node: SimNode, trouble: Trouble) -> None:
         node.up = True
@@ -54,11 +58,7 @@ class Troubles:
         node = self._pick_node(trouble)
         if not node.up:
             return
-        node.up = False
-        self.world.desk.vanish(node)
-        self.world.unheard(node)
-        if node.heard:
-            self.world.say(None, ev.NodeLost(at=self.world.clock.now, node=node.id))
+        self._die(node)
         self.world.executor.lose_all(node)
         self._forget(node)
         node.wipe()
