@@ -53,6 +53,15 @@ class StateDir:
         return self.root / "profiles.sqlite"
 
     @property
+    def tokens(self) -> Path:
+        return self.root / "tokens.sqlite"
+
+    @property
+    def tenants(self) -> Path:
+        """Written by the administrator of a service."""
+        return self.root / "tenants.toml"
+
+    @property
     def logs(self) -> Path:
         """`logs/RUN/JOB.NUMBER.out` and `.err`, written by the worker."""
         return self.root / "logs"
