@@ -12,12 +12,13 @@ from pathlib import Path
 from stager.adapters.binary import find_ionode
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.options import settings_of
-from stager.cli.prepare import origin_from_url, plan_of, replacing, topology_of
+from stager.cli.prepare import replacing
 from stager.estimate import estimate
 from stager.planning.policy import Limits
 from stager.readers import wfcommons
 from stager.readers.replay import make_replay
 from stager.readers.resolve import resolve
+from stager.service.prepare import origin_from_url, plan_of, topology_of
 from stager.service.profiles import load_profiles
 
 

@@ -274,6 +274,7 @@ def http_config(origin: Origin, url: SplitResult, options: Mapping[str, str], en
         "ca_file": ca_file,
         "allow_http": allow_http,
         "queries": options.get("queries", "").lower() in TRUE,
+        **({"public_only": True} if options.get("public_only") == "true" else {}),
         "connections_max": int(options["connections_max"]) if options.get("connections_max") else None,
     }
 

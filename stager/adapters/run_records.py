@@ -1,6 +1,7 @@
-"""What outlives the journal of a run: its name, where it came from, how it ended. A small SQLite file beside the journal.
+"""What outlives the journal of a run: its name, whose it is, where it came from, how it ended. A small SQLite file beside the journal.
 
 May know: sqlite3. One rule: the Machine's state is the truth about a run that is not finished; a record says what it was and how it ended.
+The file's format is in it: an older one is upgraded after a copy was made, a newer one is refused by name.
 """
 
 from __future__ import annotations
@@ -10,19 +11,33 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (
+from stager.model.errors import Corrupt, Refused
+
+FORMAT = 2
+# Format 1 had no number: nothing but these tables.
+TABLES = (
+    """CREATE TABLE runs (
     run TEXT PRIMARY KEY, submit_id TEXT NOT NULL UNIQUE, workflow TEXT NOT NULL, source_path TEXT NOT NULL, submitted_at REAL NOT NULL,
     jobs_total INTEGER NOT NULL, state TEXT NOT NULL DEFAULT 'active', finished_at REAL, jobs_done INTEGER NOT NULL DEFAULT 0,
     summary TEXT, removed INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS ledgers (run TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-"""
+) WITHOUT ROWID""",
+    "CREATE TABLE ledgers (run TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+)
+FROM_FORMAT_1 = (
+    "ALTER TABLE runs ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE runs ADD COLUMN request_digest TEXT NOT NULL DEFAULT ''",
+)
+COLUMNS = (
+    "run, submit_id, workflow, source_path, submitted_at, jobs_total, state, finished_at, jobs_done, summary, "
+    "tenant, request_digest, removed"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
+    """`tenant` empty: submitted over the owner's own socket. `request_digest`: of the request that a REST client may send again."""
+
     run: str
     submit_id: str
     workflow: str
@@ -33,6 +48,8 @@ class RunRecord:
     finished_at: float | None = None
     jobs_done: int = 0
     summary: str | None = None
+    tenant: str = ""
+    request_digest: str = ""
     removed: bool = False
 
 
@@ -40,10 +57,19 @@ class RunRecords:
     """Used from one thread at a time (callers hold no cursors)."""
 
     def __init__(self, path: Path) -> None:
+        """Raises Refused for a newer format, Corrupt for what is no such file."""
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        path.chmod(0o600)
-        self.db.execute("PRAGMA journal_mode=WAL")
-        self.db.executescript(SCHEMA)
+        try:
+            path.chmod(0o600)
+            bring_up(self.db, path)
+            self.db.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.DatabaseError as problem:
+            self.db.close()
+            text = f"the records of runs {path} cannot be used ({problem}); move the file away to start without them"
+            raise Corrupt(text, code="records_damaged", subject=str(path)) from problem
+        except BaseException:
+            self.db.close()
+            raise
 
     def next_number(self, name: str) -> int:
         """1, 2, 3 for each name; never given twice."""
@@ -54,8 +80,18 @@ class RunRecords:
 
     def add(self, record: RunRecord) -> None:
         self.db.execute(
-            "INSERT INTO runs (run, submit_id, workflow, source_path, submitted_at, jobs_total) VALUES (?, ?, ?, ?, ?, ?)",
-            (record.run, record.submit_id, record.workflow, record.source_path, record.submitted_at, record.jobs_total),
+            "INSERT INTO runs (run, submit_id, workflow, source_path, submitted_at, jobs_total, tenant, request_digest)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                record.run,
+                record.submit_id,
+                record.workflow,
+                record.source_path,
+                record.submitted_at,
+                record.jobs_total,
+                record.tenant,
+                record.request_digest,
+            ),
         )
 
     def by_submit_id(self, submit_id: str) -> RunRecord | None:
@@ -65,11 +101,11 @@ class RunRecords:
         return self._one("run", run)
 
     def _one(self, column: str, value: str) -> RunRecord | None:
-        row = self.db.execute(f"SELECT * FROM runs WHERE {column} = ?", (value,)).fetchone()
+        row = self.db.execute(f"SELECT {COLUMNS} FROM runs WHERE {column} = ?", (value,)).fetchone()
         return record_of(row) if row else None
 
     def all(self) -> list[RunRecord]:
-        return [record_of(row) for row in self.db.execute("SELECT * FROM runs ORDER BY submitted_at, run")]
+        return [record_of(row) for row in self.db.execute(f"SELECT {COLUMNS} FROM runs ORDER BY submitted_at, run")]
 
     def finish(self, run: str, state: str, finished_at: float, jobs_done: int, summary: str, ledger: bytes) -> None:
         """`ledger`: of its finals, as JSON."""
@@ -97,6 +133,36 @@ class RunRecords:
 
     def close(self) -> None:
         self.db.close()
+
+
+def bring_up(db: sqlite3.Connection, path: Path) -> None:
+    """To this version's format, in one transaction; a copy of what was there is kept."""
+    found = db.execute("PRAGMA user_version").fetchone()[0]
+    if found > FORMAT:
+        text = f"the records of runs {path} have format {found}, and this version of stager knows up to {FORMAT}"
+        raise Refused(f"{text}; use the newer version that wrote them", code="records_newer", subject=str(path))
+    if found == FORMAT:
+        return
+    is_new = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    if not is_new:
+        back_up(db, path.with_suffix(".format1.backup"))
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in (*(TABLES if is_new else ()), *FROM_FORMAT_1, f"PRAGMA user_version={FORMAT}"):
+            db.execute(statement)
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+
+
+def back_up(db: sqlite3.Connection, path: Path) -> None:
+    path.touch(mode=0o600, exist_ok=True)
+    copy = sqlite3.connect(path)
+    try:
+        db.backup(copy)
+    finally:
+        copy.close()
 
 
 def names_in(path: Path) -> list[str]:

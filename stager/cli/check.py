@@ -21,7 +21,7 @@ from stager.cli.options import (
     spill_option,
     state_dir_option,
 )
-from stager.cli.prepare import destination_directories, plan_of, reader_options
+from stager.cli.prepare import reader_options
 from stager.model.errors import Fault, StagerError
 from stager.model.files import FileKind, OnExists
 from stager.model.units import format_size
@@ -30,6 +30,7 @@ from stager.planning.make_plan import check_capacity
 from stager.readers.resolve import ask_origin
 from stager.readers.shell_programs import programs_of
 from stager.readers.sniff import read_workflow
+from stager.service.prepare import destination_directories, plan_of
 from stager.service.profiles import load_profiles
 from stager.service.settings import Settings
 from stager.worker.environment import DEFAULT

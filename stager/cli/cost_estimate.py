@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from stager.adapters.plots import plot_choices, require_drawable
-from stager.cli.estimates import choices_json, print_choices
+from stager.cli.estimates import print_choices
 from stager.cli.options import (
     ignore_profiles_option,
     json_option,
@@ -21,16 +20,15 @@ from stager.cli.options import (
     spill_option,
     state_dir_option,
 )
-from stager.cli.prepare import read_only, require_spill
+from stager.cli.prepare import read_only
 from stager.cli.prices import table_of
-from stager.model.cluster import Cluster, ComputeNodes, IoNodes, WanLink
 from stager.model.errors import Refused
 from stager.model.prices import prices_for
-from stager.model.workflow import Workflow
 from stager.readers.topology import read_topology
 from stager.service.choices import Question, ask, draws_for
-from stager.service.profiles import load_links, load_overhead, load_profiles
-from stager.service.settings import Settings
+from stager.service.choices_json import choices_json
+from stager.service.prepare import cluster_here, require_spill
+from stager.service.profiles import load_profiles
 
 IO_NODES_MAX = 10_000
 
@@ -108,13 +106,3 @@ def command(
     if plot is not None:
         plot_choices(choices, paid.currency, f"{workflow.name}: {len(workflow.jobs)} jobs", plot)
         click.echo(f"plot: {plot}", err=as_json)
-
-
-def cluster_here(settings: Settings, workflow: Workflow) -> Cluster:
-    """Where nobody says: one compute node like this machine, one I/O node beside it with as much room as this machine's, links as runs from
-    here measured them.
-    """
-    overhead = load_overhead(settings)
-    compute = ComputeNodes(1, settings.cores, settings.memory_bytes, overhead_s=overhead.seconds, overhead_measured=overhead.measured)
-    links = {link.origin: WanLink(link) for link in load_links(settings, workflow)}
-    return replace(Cluster(), compute=compute, io=IoNodes(capacity_bytes=settings.capacity_bytes), links=links)

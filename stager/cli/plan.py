@@ -16,7 +16,7 @@ from stager.cli.options import (
     spill_option,
     state_dir_option,
 )
-from stager.cli.prepare import cluster_topology, plan_of, policy_of, read_only, topology_of
+from stager.cli.prepare import cluster_topology, read_only
 from stager.cli.tables import plan_table, simulation_report
 from stager.estimate import estimate
 from stager.model.workflow import graph_of
@@ -24,6 +24,7 @@ from stager.planning.explain import explain_file
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan_json import to_json
 from stager.planning.policy import Limits
+from stager.service.prepare import plan_of, policy_of, topology_of
 from stager.service.profiles import load_profiles
 
 

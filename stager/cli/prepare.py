@@ -12,34 +12,21 @@ from typing import Any
 
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.adapters.origin_config import resolve_all
-from stager.model.errors import Fault, InvalidInput, Refused, error_from, is_permanent
+from stager.model.errors import InvalidInput, Refused
 from stager.model.files import OnExists
 from stager.model.profile import Profiles
-from stager.model.topology import Topology, embedded
-from stager.model.workflow import Origin, OriginKind, Workflow
-from stager.planning.make_plan import check_capacity, make_plan
+from stager.model.topology import Topology
+from stager.model.workflow import Origin, Workflow
+from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Plan
 from stager.planning.plan_json import diff, from_json
-from stager.planning.policy import Limits, Policy
+from stager.planning.policy import Policy
 from stager.ports import OriginAccess
-from stager.readers.native_origins import parse_url
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
 from stager.readers.topology import read_topology
-from stager.service.profiles import load_links, load_overhead
+from stager.service.prepare import origin_from_url, plan_of, writable
 from stager.service.settings import Settings
 from stager.wire import Credentials
-
-DIRECTORIES_PROBED = 8
-
-
-def origin_from_url(url: str, name: str) -> Origin:
-    """`/dir`, `file:dir`, `sftp://…`, `s3://…`. What else an S3 origin needs comes from the usual AWS variables."""
-    text = url if ":" in url.split("/")[0] else f"file:{url}"
-    try:
-        kind, clean = parse_url(text, Path.cwd())
-    except ValueError as problem:
-        raise InvalidInput(f"{url!r} is no origin: {problem}") from None
-    return Origin(name, kind, clean)
 
 
 def reader_options(file: Path, output_origin: str | None) -> dict[str, Origin]:
@@ -50,56 +37,15 @@ def reader_options(file: Path, output_origin: str | None) -> dict[str, Origin]:
     return {"output_origin": writable(origin_from_url(output_origin, "output"))}
 
 
-def writable(origin: Origin) -> Origin:
-    if origin.kind is OriginKind.HTTP:
-        raise InvalidInput(f"{origin.url} is http, which can only be read; name a directory, sftp://, sshfs:// or s3:// for what is made")
-    return origin
-
-
 def read_only(settings: Settings, file: Path, output_origin: str | None, access: OriginAccess | None = None) -> Workflow:
     """With globs listed and sizes found where the origins can be asked."""
     return read_workflow(file, access=access or IonodeOriginAccess(settings.environ), options=reader_options(file, output_origin))
-
-
-def topology_of(settings: Settings, workflow: Workflow) -> Topology:
-    """Embedded, with what earlier runs measured of attempts and of the links to the workflow's origins."""
-    overhead, links = load_overhead(settings), load_links(settings, workflow)
-    here = embedded(settings.capacity_bytes, cores=settings.cores, memory_bytes=settings.memory_bytes, links=links)
-    return here.with_overhead(overhead.seconds, overhead.measured)
 
 
 def cluster_topology(path: Path, workflow: Workflow) -> Topology:
     """With as many I/O nodes as the file says, at least one."""
     cluster = read_topology(path)
     return cluster.topology(workflow, max(1, cluster.io.nodes))
-
-
-def require_spill(workflow: Workflow, spill: str | None) -> None:
-    """An origin that can be written, where one is named."""
-    if spill is not None and spill not in workflow.origins:
-        raise InvalidInput(f"--spill {spill!r} is no origin of this workflow; it has {', '.join(sorted(workflow.origins))}")
-    if spill is not None:
-        writable(workflow.origins[spill])
-
-
-def policy_of(no_direct: bool) -> Policy:
-    return Policy(read_in_place=not no_direct)
-
-
-def plan_of(
-    workflow: Workflow,
-    settings: Settings,
-    profiles: Profiles,
-    spill: str | None,
-    *,
-    ignore_profiles: bool = False,
-    policy: Policy | None = None,
-    topology: Topology | None = None,
-) -> Plan:
-    require_spill(workflow, spill)
-    limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
-    topology = topology or topology_of(settings, workflow)
-    return make_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles=ignore_profiles)
 
 
 def approved_plan(path: Path, fresh: Plan, plan_at: Callable[[int], Plan] | None) -> Plan:
@@ -146,34 +92,6 @@ def ready_to_run(
         return plan_of(workflow, replace(settings, capacity_bytes=capacity_bytes), profiles, spill, **ways)
 
     return approved_plan(plan_file, plan, None if settings.capacity_given else plan_at)
-
-
-def destination_directories(workflow: Workflow) -> dict[str, list[str]]:
-    """By origin that finals go to: their directories, the first DIRECTORIES_PROBED of them, since each costs a call and, over ssh,
-    a login.
-    """
-    found: dict[str, dict[str, None]] = {}
-    for file in workflow.files.values():
-        if file.destination is not None:
-            found.setdefault(file.destination.location.origin, {})[file.destination.location.path.rpartition("/")[0]] = None
-    return {origin: list(directories)[:DIRECTORIES_PROBED] for origin, directories in found.items()}
-
-
-def require_destinations(workflow: Workflow, access: OriginAccess) -> None:
-    """Raises what would keep finals from their origin for ever, before hours are spent on making them. What may pass is left to the run's
-    retries.
-    """
-    faults: list[Fault] = []
-    for name, directories in sorted(destination_directories(workflow).items()):
-        for directory in directories:
-            probe = access.probe(workflow.origins[name], directory, write=True)
-            faults += [
-                replace(fault, message=f"finals cannot go to the origin {name!r}: {fault.message}")
-                for fault in probe.findings
-                if is_permanent(fault)
-            ]
-    if faults:
-        raise error_from(replace(faults[0], message="\n".join(dict.fromkeys(fault.message for fault in faults))))
 
 
 def credentials_of(settings: Settings, workflow: Workflow) -> Credentials:

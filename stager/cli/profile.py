@@ -8,12 +8,12 @@ import click
 
 from stager.adapters.profiles_json import profiles_to_json
 from stager.cli.options import json_option, print_json, settings_of, state_dir_option
-from stager.cli.profile_tables import list_profiles, profile_to_dict, show_profile
+from stager.cli.profile_tables import list_profiles, show_profile
 from stager.cli.profile_trace import trace
 from stager.model.errors import InvalidInput
 from stager.model.profile import Profile, Profiles
 from stager.readers.lines import nearest
-from stager.service.profiles import import_profiles, load_profiles, load_samples
+from stager.service.profiles import import_profiles, load_profiles, load_samples, profile_to_dict
 
 
 @click.group(

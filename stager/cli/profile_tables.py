@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any
 
 import click
 
 from stager.cli.tables import print_table
-from stager.model.profile import FILE_QUANTITIES, QUANTITIES, FileProfile, Profile, Quantity
+from stager.model.profile import QUANTITIES, FileProfile, Profile, Quantity
 from stager.model.units import format_duration, format_size
 
 # From this share of bytes read on from where the last read ended, reading is called sequential.
@@ -25,21 +23,6 @@ LISTED = {
     "written": "written_bytes",
     "output": "output_bytes",
 }
-
-
-def profile_to_dict(profile: Profile) -> dict[str, Any]:
-    """docs/formats/profiles.md."""
-    said: dict[str, Any] = {"job_type": profile.job_type, "samples": profile.samples, "runs": profile.runs}
-    said |= {name: quantity_to_dict(getattr(profile, name)) for name in QUANTITIES}
-    for side, files in (("inputs", profile.inputs), ("outputs", profile.outputs)):
-        said[side] = {
-            pattern: {name: quantity_to_dict(getattr(found, name)) for name in FILE_QUANTITIES} for pattern, found in files.items()
-        }
-    return said
-
-
-def quantity_to_dict(quantity: Quantity | None) -> dict[str, Any] | None:
-    return None if quantity is None else asdict(quantity)
 
 
 def list_profiles(profiles: Sequence[Profile]) -> None:

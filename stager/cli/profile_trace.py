@@ -17,7 +17,7 @@ from stager.adapters.profiles_store import read_samples
 from stager.adapters.strace import Trace, command_prefix
 from stager.cli.exits import Exit, exit_of
 from stager.cli.options import capacity_option, cores_option, json_option, print_json, settings_of, state_dir_option
-from stager.cli.prepare import credentials_of, plan_of, require_runnable
+from stager.cli.prepare import credentials_of, require_runnable
 from stager.cli.profile_tables import how_read
 from stager.cli.progress import follow
 from stager.cli.tables import print_table
@@ -29,6 +29,7 @@ from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.planning.make_plan import check_capacity
 from stager.readers.resolve import resolve
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
+from stager.service.prepare import plan_of
 from stager.service.profiles import OpenProfiles, load_profiles
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir

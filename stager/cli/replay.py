@@ -10,7 +10,7 @@ from stager.adapters.binary import find_ionode
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.exits import Exit
 from stager.cli.options import capacity_option, cores_option, settings_of, state_dir_option
-from stager.cli.prepare import credentials_of, origin_from_url, plan_of, replacing, require_destinations, writable
+from stager.cli.prepare import credentials_of, replacing
 from stager.cli.running import run_to_end
 from stager.model.errors import InvalidInput
 from stager.model.units import format_size
@@ -22,6 +22,7 @@ from stager.readers.replay_files import check_files, make_inputs, not_at_origin,
 from stager.readers.replay_rounds import check_workflow, fill_workflow
 from stager.readers.resolve import resolve
 from stager.readers.sniff import WorkflowFormat, sniff
+from stager.service.prepare import origin_from_url, plan_of, require_destinations, writable
 from stager.service.profiles import load_profiles
 from stager.service.settings import Settings
 

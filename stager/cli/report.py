@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from stager import wire
-from stager.cli.estimates import link_notes, missing_notes, money
+from stager.cli.estimates import missing_notes, money
 from stager.cli.links import link_lines
 from stager.cli.options import RunName, json_option, prices_option, print_json, state_dir_option
 from stager.cli.prices import table_of
@@ -20,6 +20,7 @@ from stager.model.prices import ClusterPrices, PriceTable, prices_for
 from stager.model.units import format_duration, format_size
 from stager.planning.plan import Plan
 from stager.readers.topology import read_topology
+from stager.service.choices_json import link_notes
 from stager.service.comparison import Line, cluster_of, compare
 
 

@@ -24,7 +24,7 @@ from stager.cli.options import (
     spill_option,
     state_dir_option,
 )
-from stager.cli.prepare import read_only, require_spill
+from stager.cli.prepare import read_only
 from stager.cli.simulated import answer_json, print_answers
 from stager.model.topology import (
     DEFAULT_DISK_BYTES_PER_S,
@@ -39,6 +39,7 @@ from stager.model.units import format_size
 from stager.model.workflow import Workflow
 from stager.planning.policy import Policy
 from stager.scheduler.commands import RunOutcome
+from stager.service.prepare import require_spill
 from stager.service.profiles import load_overhead, load_profiles
 from stager.whatif import Question, Subject, ask
 

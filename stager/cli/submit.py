@@ -18,8 +18,9 @@ from stager.cli.options import (
     spill_option,
     state_dir_option,
 )
-from stager.cli.prepare import credentials_of, policy_of, read_only, ready_to_run, require_destinations, require_runnable
+from stager.cli.prepare import credentials_of, read_only, ready_to_run, require_runnable
 from stager.cli.running import run_to_end
+from stager.service.prepare import policy_of, require_destinations
 from stager.service.profiles import load_profiles
 
 

@@ -16,7 +16,8 @@ import msgspec
 from stager.model.errors import Denied, StagerError
 from stager.model.workflow import Origin, Workflow
 
-Resolver = Callable[[Origin], dict[str, Any]]
+# Of a run: whose word counts for its origins depends on who submitted it.
+Resolver = Callable[[str, Origin], dict[str, Any]]
 
 
 class CredentialBook:
@@ -25,7 +26,7 @@ class CredentialBook:
     So equal ones are shared by runs, and new credentials get a new id.
     """
 
-    def __init__(self, resolver: Resolver, needs_secrets: Callable[[Origin], bool]) -> None:
+    def __init__(self, resolver: Resolver, needs_secrets: Callable[[str, Origin], bool]) -> None:
         self.resolver, self.needs_secrets = resolver, needs_secrets
         self.key = secrets.token_bytes(32)
         self.configs: dict[tuple[str, str], dict[str, Any]] = {}
@@ -63,10 +64,10 @@ class CredentialBook:
 
     def _work_out(self, run: str, origin: Origin) -> dict[str, Any]:
         advice = f"run `stager resume {run}` where its credentials are"
-        if self.needs_secrets(origin):
+        if self.needs_secrets(run, origin):
             text = f"the credentials of the origin {origin.name!r} were in the memory of a scheduler that is gone; {advice}"
             raise Denied(text, code="auth_failed", subject=origin.name)
         try:
-            return self.resolver(origin)
+            return self.resolver(run, origin)
         except StagerError as problem:
             raise Denied(f"{problem.message}; or {advice}", code="auth_failed", subject=origin.name) from problem

@@ -20,7 +20,6 @@ from stager.adapters.binary import find_ionode
 from stager.adapters.executor_local import LocalExecutor
 from stager.adapters.journal_sqlite import SqliteJournal
 from stager.adapters.node_process import NodeProcess, NodeSettings, Scrub
-from stager.adapters.origin_config import needs_secrets, resolve
 from stager.adapters.profiles_store import ProfilesStore
 from stager.adapters.run_records import RunRecords
 from stager.driver import drive
@@ -47,6 +46,7 @@ from stager.service.rates import Rates, Totals
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
 from stager.service.tally import Tally
+from stager.service.tenancy import Tenancy
 from stager.service.views import ledger_entry, run_summary, state_of
 from stager.worker import Worker
 
@@ -88,7 +88,9 @@ class Scheduler:
         self.profiles = ProfilesStore(self.state_dir.profiles)
         self.journal = SqliteJournal(self.state_dir.journal, __version__)
         self.tally, self.rates = Tally(), Rates(time.monotonic)
-        self.book = CredentialBook(lambda origin: resolve(origin, settings.environ), needs_secrets)
+        self.tenancy = Tenancy(settings.tenants_file or self.state_dir.tenants, settings.state_dir, settings.environ)
+        self.tenancy.of_runs = {record.run: record.tenant for record in self.records.all() if record.tenant}
+        self.book = CredentialBook(self.tenancy.resolve, self.tenancy.needs_secrets)
         self.inbox = Inbox(time.time)
         self.limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
         self.changed = asyncio.Event()
@@ -111,7 +113,7 @@ class Scheduler:
         outstanding = self.outstanding
         self.world = LiveWorld(self.journal, self.inbox, outstanding, self.loop, self._carried_out)
         self.inbox.last_at = self.machine.state.now
-        self.desk = RunDesk(self.machine, self.records, self.book, self.inbox.put)
+        self.desk = RunDesk(self.machine, self.records, self.book, self.inbox.put, self.tenancy.of_runs)
         self.measuring = Measuring(self.profiles, self.machine)
         self._settle_records()
         program = find_ionode(self.settings.environ)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from stager import wire
 from stager.adapters.run_records import RunRecord, RunRecords
@@ -29,35 +30,69 @@ OVER = (RunOutcome.SUCCEEDED, RunOutcome.CANCELLED)
 Put = Callable[..., None]
 
 
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who submits. A tenant's ids of submits are its own."""
+
+    tenant: str = ""
+    request_digest: str = ""
+
+    def submit_id(self, submit_id: str) -> str:
+        return f"{self.tenant}/{submit_id}" if self.tenant else submit_id
+
+
+OWNER = Sender()
+
+
 class RunDesk:
-    def __init__(self, machine: Machine, records: RunRecords, book: CredentialBook, put: Put) -> None:
+    def __init__(
+        self, machine: Machine, records: RunRecords, book: CredentialBook, put: Put, tenants: dict[str, str] | None = None
+    ) -> None:
+        """`tenants`: whose run is whose, for those who resolve origins on other threads; added to here."""
         self.machine, self.records, self.book, self.put = machine, records, book, put
+        self.tenants = {} if tenants is None else tenants
         self.archive = Archive(records)
         # Taken, but the Machine has not seen it yet.
         self.accepted: dict[str, Workflow] = {}
         # Of active runs, so that each is worked out once.
         self.finals: dict[str, list[str]] = {}
 
-    def submit(self, request: wire.SubmitRequest, now: float, on_durable: Callable[[], None]) -> str:
+    def submit(self, request: wire.SubmitRequest, now: float, on_durable: Callable[[], None], sender: Sender = OWNER) -> str:
         """The run's id; `on_durable` is called once it is in the journal. Raises InvalidInput or Refused, and nothing has begun then."""
-        earlier = self.records.by_submit_id(request.submit_id) if request.submit_id else None
-        if earlier is not None and (earlier.run in self.machine.state.runs or earlier.run in self.accepted):
+        earlier = self.earlier(request.submit_id, sender) if request.submit_id else None
+        if earlier is not None and self._is_taken(earlier):
             on_durable()
             return earlier.run
         workflow, plan = request.workflow, request.plan
         self._check_room(plan)
-        self._check_destinations(workflow)
+        self._check_destinations(workflow, tenant=sender.tenant)
         if earlier is None:
             slug = slug_of(workflow.name)
             run = f"{slug}-{self.records.next_number(slug)}"
-            submit_id = request.submit_id or run
-            self.records.add(RunRecord(run, submit_id, workflow.name, workflow.source_path, now, len(workflow.jobs)))
+            submit_id = sender.submit_id(request.submit_id or run)
+            about = (workflow.name, workflow.source_path, now, len(workflow.jobs))
+            self.records.add(RunRecord(run, submit_id, *about, tenant=sender.tenant, request_digest=sender.request_digest))
         else:
             run = earlier.run
+        if sender.tenant:
+            self.tenants[run] = sender.tenant
         self.book.bring(run, request.credentials.origins, request.credentials.env)
         self.accepted[run] = workflow
         self.put(ev.RunSubmitted(at=0.0, cause="submit", run=run, workflow=workflow, plan=plan), on_durable)
         return run
+
+    def earlier(self, submit_id: str, sender: Sender) -> RunRecord | None:
+        """What the same sender submitted under this id before. Raises Refused if that was another request."""
+        found = self.records.by_submit_id(sender.submit_id(submit_id))
+        if found is not None and found.request_digest != sender.request_digest:
+            text = f"the idempotency key {submit_id!r} was used for another request, which made the run {found.run}"
+            raise Refused(f"{text}; use a key once for each workflow", code="key_used", subject=submit_id)
+        return found
+
+    def _is_taken(self, record: RunRecord) -> bool:
+        """False after a crash between the record and the journal."""
+        ended = record.summary is not None or record.removed
+        return ended or record.run in self.machine.state.runs or record.run in self.accepted
 
     def took(self, run: str) -> None:
         """The Machine has it."""
@@ -75,7 +110,7 @@ class RunDesk:
                 )
                 raise Refused(f"{text} {format_size(node.capacity_bytes)}; {advice}", code="no_space_node", subject=node_id)
 
-    def _check_destinations(self, workflow: Workflow, run: str = "") -> None:
+    def _check_destinations(self, workflow: Workflow, run: str = "", tenant: str = "") -> None:
         """Two runs that write to one place would take turns to destroy each other's work."""
         mine = {place: lfn for lfn, place in final_places(workflow)}
         others = {other: self.machine.state.runs[other].workflow for other in self.machine.state.active} | self.accepted
@@ -85,10 +120,12 @@ class RunDesk:
             if shared:
                 own, place = shared[0]
                 how = "too" if own == place else f"and this workflow to {own}, one inside the other"
-                text = f"the active run {other} writes to {place} {how} ({mine[own]!r} of this workflow)"
+                theirs_too = not tenant or self.tenants.get(other) == tenant
+                who = f"the active run {other}" if theirs_too else "an active run of somebody else"
+                text = f"{who} writes to {place} {how} ({mine[own]!r} of this workflow)"
                 more = f", and likewise for {len(shared) - 1} more of its destinations" if len(shared) > 1 else ""
-                advice = f"wait for it (stager wait {other}), cancel it, or write elsewhere"
-                raise Refused(f"{text}{more}; {advice}", code="destination_shared", subject=other)
+                advice = f"wait for it (stager wait {other}), cancel it, or write elsewhere" if theirs_too else "write elsewhere"
+                raise Refused(f"{text}{more}; {advice}", code="destination_shared", subject=other if theirs_too else mine[own])
 
     def known(self, run: str) -> RunEntry:
         """Raises InvalidInput if there is no such run."""
@@ -118,7 +155,7 @@ class RunDesk:
         if entry.state in (RunState.STOPPING, RunState.CANCELLING):
             text = f"run {run} is {entry.state.value}; resume it when that has ended (stager wait {run})"
             raise Refused(text, code="run_ending", subject=run)
-        self._check_destinations(entry.workflow, run)
+        self._check_destinations(entry.workflow, run, self.tenants.get(run, ""))
         self.book.bring(run, credentials.origins, credentials.env)
         self.records.reopen(run)
         self.put(ev.RunResumed(at=0.0, cause="resume", run=run), on_durable)

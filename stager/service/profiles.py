@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from stager.adapters import moves, overheads
 from stager.adapters.profiles_json import is_profiles, profiles_from_json
@@ -14,7 +15,7 @@ from stager.adapters.profiles_store import ProfilesStore, needs_upgrade, read_pr
 from stager.model.errors import InvalidInput, Refused
 from stager.model.link import measured
 from stager.model.overhead import Overhead, overhead_of
-from stager.model.profile import Profiles
+from stager.model.profile import FILE_QUANTITIES, QUANTITIES, Profile, Profiles, Quantity
 from stager.model.profiling import Sample
 from stager.model.topology import OriginLink
 from stager.model.workflow import Workflow
@@ -78,6 +79,21 @@ def samples_of(path: Path) -> tuple[list[Sample], tuple[str, ...]]:
         return wfcommons_profiles.read_samples(path)
     text = f"{path} is neither exported profiles (`stager profile export`) nor a WfCommons instance ('schemaVersion')"
     raise InvalidInput(text, subject=str(path))
+
+
+def profile_to_dict(profile: Profile) -> dict[str, Any]:
+    """docs/formats/profiles.md."""
+    said: dict[str, Any] = {"job_type": profile.job_type, "samples": profile.samples, "runs": profile.runs}
+    said |= {name: quantity_to_dict(getattr(profile, name)) for name in QUANTITIES}
+    for side, files in (("inputs", profile.inputs), ("outputs", profile.outputs)):
+        said[side] = {
+            pattern: {name: quantity_to_dict(getattr(found, name)) for name in FILE_QUANTITIES} for pattern, found in files.items()
+        }
+    return said
+
+
+def quantity_to_dict(quantity: Quantity | None) -> dict[str, Any] | None:
+    return None if quantity is None else asdict(quantity)
 
 
 class OpenProfiles:

@@ -26,7 +26,7 @@ CONFIG_KEYS = frozenset({"state_dir", "capacity", "cores", "memory", "idle_exit"
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Of one scheduler. `memory_bytes` None: jobs' memory is not watched. `capacity_given` False: it is what is free on the disk
-    just now. `scrub_bytes_per_s` 0: the I/O node does not scrub.
+    just now. `scrub_bytes_per_s` 0: the I/O node does not scrub. `tenants_file` None: tenants.toml of the state directory.
     """
 
     state_dir: Path
@@ -39,6 +39,7 @@ class Settings:
     capacity_given: bool = False
     scrub_bytes_per_s: int = SCRUB_BYTES_PER_S
     scrub_every_s: float = SCRUB_EVERY_S
+    tenants_file: Path | None = None
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""

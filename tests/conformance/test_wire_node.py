@@ -188,7 +188,7 @@ def test_the_configuration_of_an_s3_origin_has_the_golden_keys() -> None:
 
 
 def test_the_configuration_of_an_http_origin_is_the_golden_one() -> None:
-    options = (("bandwidth", "12.5 MB"), ("ca_file", "/etc/stager/archive-ca.pem"), ("connections_max", "8"))
+    options = (("bandwidth", "12.5 MB"), ("ca_file", "/etc/stager/archive-ca.pem"), ("connections_max", "8"), ("public_only", "true"))
     origin = Origin("web", OriginKind.HTTP, "https://archive.example.org/dr17", "env:WEB", options)
     assert resolve(origin, {"WEB_USER": "reader", "WEB_PASSWORD": "example-secret"}) == golden("origin.http.request")
 

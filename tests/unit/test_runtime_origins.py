@@ -183,7 +183,7 @@ WORKFLOW = Workflow("w", {}, {}, {**WEB, "lab": s3("env:LAB"), "disk": Origin("d
 
 
 def test_after_a_restart_only_the_submitter_can_say_secrets() -> None:
-    book = CredentialBook(lambda origin: resolve(origin, {}), needs_secrets)
+    book = CredentialBook(lambda run, origin: resolve(origin, {}), lambda run, origin: needs_secrets(origin))
     assert book.work_out("w-1", "disk", WORKFLOW)[1] == {"kind": "file", "base_path": "/d"}
     assert book.work_out("w-1", "open", WORKFLOW)[1]["bearer_token"] is None
     for name in ("lab", "web"):
@@ -194,7 +194,7 @@ def test_after_a_restart_only_the_submitter_can_say_secrets() -> None:
 
 
 def test_equal_configurations_share_an_id_and_new_credentials_get_a_new_one() -> None:
-    book = CredentialBook(lambda origin: {}, lambda origin: False)
+    book = CredentialBook(lambda run, origin: {}, lambda run, origin: False)
     book.bring("a", {"lab": {"kind": "s3", "secret_access_key": "one"}}, {})
     book.bring("b", {"store": {"secret_access_key": "one", "kind": "s3"}}, {})
     first, second = book.known("a", "lab"), book.known("b", "store")

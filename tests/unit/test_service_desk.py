@@ -43,7 +43,7 @@ class Desk:
             ev.NodeReported(at=0.0, node="node0", incarnation="i", capacity_bytes=CAPACITY, can_link=True, replicas=(), transfers=())
         )
         self.machine, self.slow = machine, slow
-        book = CredentialBook(lambda origin: {}, lambda origin: False)
+        book = CredentialBook(lambda run, origin: {}, lambda run, origin: False)
         self.desk = RunDesk(machine, RunRecords(place / "runs.sqlite"), book, self.put)
 
     def put(self, event: ev.Event, *_: object) -> None:

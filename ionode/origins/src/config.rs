@@ -172,6 +172,9 @@ pub struct HttpConfig {
     /// What follows a `?` in a path is a query, and no part of a name.
     #[serde(default)]
     pub queries: bool,
+    /// Only addresses of the public internet are gone to, whatever a name or a redirect says.
+    #[serde(default)]
+    pub public_only: bool,
     pub connections_max: Option<usize>,
     pub bandwidth_bytes_per_s_max: Option<u64>,
 }

@@ -9,16 +9,13 @@ from collections.abc import Callable
 from fastapi import APIRouter, Request, Response
 
 from stager import wire
-from stager.model.errors import InvalidInput, Refused
+from stager.model.errors import InvalidInput
 from stager.scheduler import events as ev
-from stager.scheduler.states import RunState
+from stager.service import changes, questions
 from stager.service.app import Scheduler
+from stager.service.changes import taken
 from stager.service.desk import check_whole
-from stager.service.views import is_durable, run_info, state_of
-
-# Between two looks of one waiter, however much happens.
-LOOK_AGAIN_S = 0.05
-WAIT_S_MAX = 60.0
+from stager.service.views import run_info
 
 
 def runs_router(scheduler: Scheduler) -> APIRouter:
@@ -59,15 +56,7 @@ def runs_router(scheduler: Scheduler) -> APIRouter:
 
     @router.get("/runs/{run}/wait")
     async def wait(run: str, timeout_s: float = 20.0, lfn: str | None = None) -> wire.WaitResponse:
-        end = time.monotonic() + min(max(0.0, timeout_s), WAIT_S_MAX)
-        while True:
-            since = scheduler.changed
-            answer = await scheduler.ask(lambda: looked(scheduler, run, lfn))
-            left_s = end - time.monotonic()
-            if answer.finished or answer.durable or left_s <= 0 or scheduler.ended.is_set():
-                return answer
-            await asyncio.sleep(min(LOOK_AGAIN_S, left_s))
-            await scheduler.happening(since, max(0.0, end - time.monotonic()))
+        return await questions.ended_or(scheduler, run, lfn, timeout_s)
 
     return router
 
@@ -84,52 +73,11 @@ def understood(body: bytes) -> wire.SubmitRequest:
     return wanted
 
 
-async def taken(scheduler: Scheduler, ask: Callable[[Callable[[], None]], str]) -> str:
-    """Asks the desk, and answers once the journal holds what follows."""
-    durable: asyncio.Future[None] = scheduler.loop.create_future()
-
-    def told() -> None:
-        scheduler.loop.call_soon_threadsafe(lambda: None if durable.done() else durable.set_result(None))
-
-    answer = await scheduler.ask(lambda: ask(told))
-    waiting = asyncio.create_task(scheduler.ended.wait())
-    await asyncio.wait([durable, waiting], return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if not durable.done():
-        raise Refused("the scheduler ended before it took this; start it again and ask again", code="draining")
-    return answer
-
-
 async def done(scheduler: Scheduler, ask: Callable[[Callable[[], None]], None]) -> Response:
-    def asked(told: Callable[[], None]) -> str:
-        ask(told)
-        return ""
-
-    await taken(scheduler, asked)
+    await changes.done(scheduler, ask)
     return Response(b"{}", media_type="application/json")
 
 
 def run_list(scheduler: Scheduler) -> wire.RunList:
     known = scheduler.machine.state.runs
     return wire.RunList(runs=[run_info(record, known.get(record.run)) for record in scheduler.records.all() if not record.removed])
-
-
-def looked(scheduler: Scheduler, run: str, lfn: str | None) -> wire.WaitResponse:
-    if scheduler.desk.is_folded(run):
-        return scheduler.desk.archive.wait(run, lfn)
-    entry = scheduler.desk.known(run)
-    durable = None
-    if lfn is not None:
-        file = entry.workflow.files.get(lfn)
-        if file is None or file.destination is None:
-            raise InvalidInput(
-                f"{lfn!r} is no final of run {run}; `stager ledger {run}` lists what it makes", code="not_final", subject=lfn
-            )
-        durable = is_durable(scheduler.machine.state.files[entry.file_ids[lfn]])
-    return wire.WaitResponse(
-        run=run,
-        finished=entry.state is RunState.FINISHED,
-        state=state_of(entry),
-        fault=wire.ErrorBody.of(entry.fault) if entry.fault is not None else None,
-        durable=durable,
-    )

@@ -3,7 +3,7 @@
 //! The one rule: credentials go to the host they are for and to no other, and no answer leads us where only this machine can go.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use base64::prelude::{Engine, BASE64_STANDARD};
@@ -14,6 +14,7 @@ use reqwest::{Certificate, Client, Url};
 use stager_core::error::ApiError;
 
 use super::address::Base;
+use super::fence::Fence;
 use crate::config::HttpConfig;
 
 const REDIRECTS_MAX: usize = 5;
@@ -40,6 +41,7 @@ pub enum Barred {
     Unencrypted,
     OtherScheme,
     LinkLocal,
+    NotPublic,
 }
 
 impl fmt::Display for Barred {
@@ -49,6 +51,7 @@ impl fmt::Display for Barred {
             Self::Unencrypted => "it redirects from https to http, which anyone on the way can read and change",
             Self::OtherScheme => "it redirects to what is neither http nor https",
             Self::LinkLocal => "it leads to a link-local address, where this machine's own services are",
+            Self::NotPublic => "it leads to an address that is not of the public internet; an administrator can register that origin",
         })
     }
 }
@@ -57,8 +60,9 @@ impl std::error::Error for Barred {}
 
 pub fn client(config: &HttpConfig, base: &Base, patience: Patience) -> Result<Client, ApiError> {
     let wrong = |why: String| ApiError::invalid("bad_request", "origin", format!("The http origin {} {why}.", base.shown()));
-    if is_link_local_host(base.url()) {
-        return Err(wrong(format!("cannot be used: {}", Barred::LinkLocal)));
+    let fence = Fence::of(config);
+    if let Some(barred) = fence.bars_host(base.url()) {
+        return Err(wrong(format!("cannot be used: {barred}")));
     }
     let mut headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
     if let Some(mut authorization) = authorization(config).map_err(|why| wrong(why.to_owned()))? {
@@ -75,9 +79,9 @@ pub fn client(config: &HttpConfig, base: &Base, patience: Patience) -> Result<Cl
         .default_headers(headers)
         .connect_timeout(patience.connect)
         .read_timeout(patience.silence)
-        .redirect(Policy::custom(follow))
+        .redirect(Policy::custom(move |attempt| follow(fence, attempt)))
         .referer(false)
-        .dns_resolver(NoLinkLocal)
+        .dns_resolver(Fenced(fence))
         .tls_certs_merge(certificates(config, base)?)
         .http1_only()
         .no_gzip()
@@ -100,7 +104,9 @@ fn authorization(config: &HttpConfig) -> Result<Option<HeaderValue>, &'static st
 }
 
 fn certificates(config: &HttpConfig, base: &Base) -> Result<Vec<Certificate>, ApiError> {
-    let Some(file) = &config.ca_file else { return Ok(Vec::new()) };
+    let Some(file) = &config.ca_file else {
+        return Ok(Vec::new());
+    };
     let wrong =
         |why: String| ApiError::invalid("bad_request", "ca_file", format!("The ca_file {} of {} {why}.", file.display(), base.shown()));
     let pem = std::fs::read(file).map_err(|error| wrong(format!("cannot be read ({error})")))?;
@@ -110,14 +116,14 @@ fn certificates(config: &HttpConfig, base: &Base) -> Result<Vec<Certificate>, Ap
     }
 }
 
-fn follow(attempt: Attempt<'_>) -> Action {
-    match barred(attempt.previous(), attempt.url()) {
+fn follow(fence: Fence, attempt: Attempt<'_>) -> Action {
+    match barred(fence, attempt.previous(), attempt.url()) {
         Some(barred) => attempt.error(barred),
         None => attempt.follow(),
     }
 }
 
-fn barred(previous: &[Url], next: &Url) -> Option<Barred> {
+fn barred(fence: Fence, previous: &[Url], next: &Url) -> Option<Barred> {
     if previous.len() > REDIRECTS_MAX {
         Some(Barred::TooMany)
     } else if !matches!(next.scheme(), "http" | "https") {
@@ -125,42 +131,32 @@ fn barred(previous: &[Url], next: &Url) -> Option<Barred> {
     } else if next.scheme() == "http" && previous.iter().any(|url| url.scheme() == "https") {
         Some(Barred::Unencrypted)
     } else {
-        is_link_local_host(next).then_some(Barred::LinkLocal)
+        fence.bars_host(next)
     }
 }
 
-fn is_link_local_host(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or("");
-    host.trim_matches(['[', ']']).parse().is_ok_and(is_link_local)
-}
+/// Of a name's addresses, those that may be gone to.
+struct Fenced(Fence);
 
-fn is_link_local(address: IpAddr) -> bool {
-    let v4 = |address: Ipv6Addr| address.to_ipv4_mapped();
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local() || v4(address).is_some_and(|address| address.is_link_local()),
-    }
-}
-
-/// Of a name's addresses, those that are not link-local.
-struct NoLinkLocal;
-
-impl Resolve for NoLinkLocal {
+impl Resolve for Fenced {
     fn resolve(&self, name: Name) -> Resolving {
+        let fence = self.0;
         Box::pin(async move {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            match allowed(found) {
-                Some(addresses) => Ok(Box::new(addresses.into_iter()) as Addrs),
-                None => Err(Barred::LinkLocal.into()),
-            }
+            let addresses = allowed(fence, found)?;
+            Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }
 }
 
-/// None where all that there is may not be gone to.
-fn allowed(found: Vec<SocketAddr>) -> Option<Vec<SocketAddr>> {
-    let (barred, allowed): (Vec<_>, Vec<_>) = found.into_iter().partition(|address| is_link_local(address.ip()));
-    (!allowed.is_empty() || barred.is_empty()).then_some(allowed)
+/// An error where all that there is may not be gone to.
+fn allowed(fence: Fence, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Barred> {
+    let why = found.iter().find_map(|address| fence.bars(address.ip()));
+    let allowed: Vec<_> = found.into_iter().filter(|address| fence.bars(address.ip()).is_none()).collect();
+    match why {
+        Some(barred) if allowed.is_empty() => Err(barred),
+        _ => Ok(allowed),
+    }
 }
 
 #[cfg(test)]
@@ -173,7 +169,7 @@ mod tests {
 
     #[test]
     fn some_ways_are_not_gone() {
-        let of = |previous: &[&str], next: &str| barred(&urls(previous), &next.parse().unwrap());
+        let of = |previous: &[&str], next: &str| barred(Fence::LinkLocal, &urls(previous), &next.parse().unwrap());
         assert_eq!(of(&["http://a/"], "https://b/"), None);
         assert_eq!(of(&["https://a/"], "http://a/"), Some(Barred::Unencrypted));
         assert_eq!(of(&["http://a/", "https://a/"], "http://a/"), Some(Barred::Unencrypted));
@@ -183,13 +179,23 @@ mod tests {
         for metadata in ["http://169.254.169.254/latest", "http://[fe80::1]/", "http://[::ffff:169.254.169.254]/", "http://0xA9FEA9FE/"] {
             assert_eq!(of(&["http://a/"], metadata), Some(Barred::LinkLocal), "{metadata}");
         }
+        assert_eq!(of(&["http://a/"], "http://127.0.0.1/"), None);
+    }
+
+    #[test]
+    fn of_an_origin_for_everybody_no_redirect_leads_off_the_public_internet() {
+        for inside in ["http://127.0.0.1/", "http://2130706433/", "http://0x7f.1/", "http://[::1]:80/", "http://[::ffff:10.0.0.1]/"] {
+            assert_eq!(barred(Fence::Public, &urls(&["http://a/"]), &inside.parse().unwrap()), Some(Barred::NotPublic), "{inside}");
+        }
     }
 
     #[test]
     fn names_do_not_lead_there_either() {
-        let of = |texts: &[&str]| allowed(texts.iter().map(|text| text.parse().unwrap()).collect());
-        assert_eq!(of(&["169.254.169.254:0"]), None);
-        assert_eq!(of(&["169.254.169.254:0", "127.0.0.1:0"]).unwrap().len(), 1);
-        assert_eq!(of(&[]), Some(vec![]));
+        let of = |fence, texts: &[&str]| allowed(fence, texts.iter().map(|text| text.parse().unwrap()).collect()).map(|found| found.len());
+        assert_eq!(of(Fence::LinkLocal, &["169.254.169.254:0"]), Err(Barred::LinkLocal));
+        assert_eq!(of(Fence::LinkLocal, &["169.254.169.254:0", "127.0.0.1:0"]), Ok(1));
+        assert_eq!(of(Fence::LinkLocal, &[]), Ok(0));
+        assert_eq!(of(Fence::Public, &["127.0.0.1:0", "[::1]:0"]), Err(Barred::NotPublic));
+        assert_eq!(of(Fence::Public, &["127.0.0.1:0", "1.1.1.1:0"]), Ok(1));
     }
 }

@@ -5,6 +5,7 @@
 mod address;
 mod answer;
 mod client;
+mod fence;
 mod identity;
 mod read;
 mod site;

@@ -1,0 +1,36 @@
+"""Changes that a client asks for: answered once the journal holds what follows from them.
+
+May know: the scheduler. One rule: an answer that something was taken comes after the journal holds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from stager.model.errors import Refused
+from stager.service.app import Scheduler
+
+
+async def taken(scheduler: Scheduler, ask: Callable[[Callable[[], None]], str]) -> str:
+    """Asks the desk, and answers once the journal holds what follows."""
+    durable: asyncio.Future[None] = scheduler.loop.create_future()
+
+    def told() -> None:
+        scheduler.loop.call_soon_threadsafe(lambda: None if durable.done() else durable.set_result(None))
+
+    answer = await scheduler.ask(lambda: ask(told))
+    waiting = asyncio.create_task(scheduler.ended.wait())
+    await asyncio.wait([durable, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not durable.done():
+        raise Refused("the scheduler ended before it took this; start it again and ask again", code="draining")
+    return answer
+
+
+async def done(scheduler: Scheduler, ask: Callable[[Callable[[], None]], None]) -> None:
+    def asked(told: Callable[[], None]) -> str:
+        ask(told)
+        return ""
+
+    await taken(scheduler, asked)

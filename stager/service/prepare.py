@@ -1,0 +1,114 @@
+"""From a workflow to what a run of it needs: plans, probes of its destinations. For the command line and for the service.
+
+May know: the planner, the profiles of the state directory, the OriginAccess port. One rule: nothing is started here; every error is said
+before anything is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from stager.model.cluster import Cluster, ComputeNodes, IoNodes, WanLink
+from stager.model.errors import Fault, InvalidInput, error_from, is_permanent
+from stager.model.profile import Profiles
+from stager.model.topology import Topology, embedded
+from stager.model.workflow import Origin, OriginKind, Workflow
+from stager.planning.make_plan import make_plan
+from stager.planning.plan import Plan
+from stager.planning.policy import Limits, Policy
+from stager.ports import OriginAccess
+from stager.readers.native_origins import parse_url
+from stager.service.profiles import load_links, load_overhead
+from stager.service.settings import Settings
+
+DIRECTORIES_PROBED = 8
+
+
+def origin_from_url(url: str, name: str, here: Path | None = None) -> Origin:
+    """`/dir`, `file:dir`, `sftp://…`, `s3://…`. What else an S3 origin needs comes from the usual AWS variables."""
+    text = url if ":" in url.split("/")[0] else f"file:{url}"
+    try:
+        kind, clean = parse_url(text, here or Path.cwd())
+    except ValueError as problem:
+        raise InvalidInput(f"{url!r} is no origin: {problem}") from None
+    return Origin(name, kind, clean)
+
+
+def writable(origin: Origin) -> Origin:
+    if origin.kind is OriginKind.HTTP:
+        raise InvalidInput(f"{origin.url} is http, which can only be read; name a directory, sftp://, sshfs:// or s3:// for what is made")
+    return origin
+
+
+def topology_of(settings: Settings, workflow: Workflow) -> Topology:
+    """Embedded, with what earlier runs measured of attempts and of the links to the workflow's origins."""
+    overhead, links = load_overhead(settings), load_links(settings, workflow)
+    here = embedded(settings.capacity_bytes, cores=settings.cores, memory_bytes=settings.memory_bytes, links=links)
+    return here.with_overhead(overhead.seconds, overhead.measured)
+
+
+def require_spill(workflow: Workflow, spill: str | None) -> None:
+    """An origin that can be written, where one is named."""
+    if spill is not None and spill not in workflow.origins:
+        raise InvalidInput(f"--spill {spill!r} is no origin of this workflow; it has {', '.join(sorted(workflow.origins))}")
+    if spill is not None:
+        writable(workflow.origins[spill])
+
+
+def policy_of(no_direct: bool) -> Policy:
+    return Policy(read_in_place=not no_direct)
+
+
+def plan_of(
+    workflow: Workflow,
+    settings: Settings,
+    profiles: Profiles,
+    spill: str | None,
+    *,
+    ignore_profiles: bool = False,
+    policy: Policy | None = None,
+    topology: Topology | None = None,
+) -> Plan:
+    require_spill(workflow, spill)
+    limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
+    topology = topology or topology_of(settings, workflow)
+    return make_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles=ignore_profiles)
+
+
+def destination_directories(workflow: Workflow) -> dict[str, list[str]]:
+    """By origin that finals go to: their directories, the first DIRECTORIES_PROBED of them, since each costs a call and, over ssh,
+    a login.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for file in workflow.files.values():
+        if file.destination is not None:
+            found.setdefault(file.destination.location.origin, {})[file.destination.location.path.rpartition("/")[0]] = None
+    return {origin: list(directories)[:DIRECTORIES_PROBED] for origin, directories in found.items()}
+
+
+def require_destinations(workflow: Workflow, access: OriginAccess) -> None:
+    """Raises what would keep finals from their origin for ever, before hours are spent on making them. What may pass is left to the run's
+    retries.
+    """
+    faults: list[Fault] = []
+    for name, directories in sorted(destination_directories(workflow).items()):
+        for directory in directories:
+            probe = access.probe(workflow.origins[name], directory, write=True)
+            faults += [
+                replace(fault, message=f"finals cannot go to the origin {name!r}: {fault.message}")
+                for fault in probe.findings
+                if is_permanent(fault)
+            ]
+    if faults:
+        raise error_from(replace(faults[0], message="\n".join(dict.fromkeys(fault.message for fault in faults))))
+
+
+def cluster_here(settings: Settings, workflow: Workflow) -> Cluster:
+    """Where nobody says: one compute node like this machine, one I/O node beside it with as much room as this machine's, links as runs from
+    here measured them.
+    """
+    overhead = load_overhead(settings)
+    compute = ComputeNodes(1, settings.cores, settings.memory_bytes, overhead_s=overhead.seconds, overhead_measured=overhead.measured)
+    links = {link.origin: WanLink(link) for link in load_links(settings, workflow)}
+    return replace(Cluster(), compute=compute, io=IoNodes(capacity_bytes=settings.capacity_bytes), links=links)

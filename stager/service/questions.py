@@ -1,0 +1,165 @@
+"""What may be asked of a scheduler about its runs, for whichever API asks: status, summary, ledger, jobs, logs, steps, how it ended.
+
+May know: the scheduler, views, wire.py. One rule: asking changes nothing; an answer is of one moment between two batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from stager import wire
+from stager.model.errors import InvalidInput, Refused
+from stager.scheduler.ledger import ledger_of
+from stager.scheduler.states import RunState
+from stager.service.app import Scheduler
+from stager.service.rates import under_way
+from stager.service.story import Step
+from stager.service.views import is_durable, job_view, ledger_entry, losses, problems_of, run_info, run_status, run_sums, state_of
+from stager.service.waiting import waiting_of
+from stager.worker.place import safe_name
+
+EVENTS_A_PAGE = 1000
+TAIL_BYTES_MAX = 16 << 20
+# Between two looks of one waiter, however much happens.
+LOOK_AGAIN_S = 0.05
+WAIT_S_MAX = 60.0
+
+
+async def status_of(scheduler: Scheduler, run: str) -> wire.RunStatus:
+    telemetry, nodes, troubles = await scheduler.outlook.telemetry(), await scheduler.outlook.nodes(), scheduler.outlook.troubles(run)
+
+    def look() -> wire.RunStatus:
+        if scheduler.desk.is_folded(run):
+            return scheduler.desk.archive.status(run)
+        entry, state = scheduler.desk.known(run), scheduler.machine.state
+        record = scheduler.records.get(run)
+        assert record is not None
+        mine = [transfer for transfer in state.transfers.values() if transfer.run == run]
+        fetching = under_way(telemetry, (transfer.id for transfer in mine if transfer.is_fetch))
+        uploading = under_way(telemetry, (transfer.id for transfer in mine if not transfer.is_fetch))
+        moved = scheduler.rates.look(run, entry.fetched_bytes + fetching, entry.uploaded_bytes + uploading)
+        sums = run_sums(state, entry) if entry.state is RunState.FINISHED else scheduler.totals.of(run, lambda: run_sums(state, entry))
+        problems, waiting = problems_of(state, entry, troubles), waiting_of(state, entry, time.time())
+        return run_status(state, entry, run_info(record, entry), sums, moved, telemetry, problems, nodes, waiting)
+
+    return await scheduler.ask(look)
+
+
+async def summary_of(scheduler: Scheduler, run: str) -> wire.RunSummary:
+    record = await scheduler.ask(lambda: scheduler.records.get(run))
+    if record is None:
+        raise InvalidInput(f"there is no run {run!r}; `stager runs` lists them", code="not_found", subject=run)
+    if record.summary is None or record.finished_at is None:
+        raise Refused(f"run {run} has not finished yet", code="run_active", subject=run)
+    return wire.RunSummary.model_validate_json(record.summary)
+
+
+async def losses_of(scheduler: Scheduler, run: str) -> wire.Losses:
+    return await scheduler.ask(lambda: losses(scheduler.machine.state, scheduler.desk.known(run)))
+
+
+async def ledger_entries(scheduler: Scheduler, run: str, lfn: str | None = None) -> list[wire.LedgerEntry]:
+    def look() -> list[wire.LedgerEntry]:
+        if scheduler.desk.is_folded(run):
+            return scheduler.desk.archive.ledger(run, lfn)
+        entry = scheduler.desk.known(run)
+        files = [ledger_entry(entry.workflow, each) for each in ledger_of(scheduler.machine.state, run) if lfn in (None, each.lfn)]
+        if lfn is not None and not files:
+            raise InvalidInput(f"run {run} makes no file {lfn!r}", code="not_found", subject=lfn)
+        return files
+
+    return await scheduler.ask(look)
+
+
+async def job_views(scheduler: Scheduler, run: str, state: str | None, start: int, limit: int) -> list[wire.JobView]:
+    """In the order of the workflow; `start` counts those of that state."""
+
+    def look() -> list[wire.JobView]:
+        entry = scheduler.desk.known(run)
+        chosen = [job_id for job_id, job in entry.jobs.items() if state in (None, job.state.value)][start : start + limit]
+        return [job_view(entry, job_id, scheduler.tally) for job_id in chosen]
+
+    return await scheduler.ask(look)
+
+
+async def logs_of(scheduler: Scheduler, run: str, job: str, tail_bytes: int) -> wire.JobLogs:
+    folded = await scheduler.ask(lambda: scheduler.desk.is_folded(run))
+    entry = None if folded else await scheduler.ask(lambda: scheduler.desk.known(run))
+    if entry is not None and job not in entry.workflow.jobs:
+        raise InvalidInput(f"run {run} has no job {job!r}; `stager jobs {run}` lists them", code="not_found", subject=job)
+    found = await asyncio.to_thread(read_logs, scheduler.state_dir.logs / safe_name(run), job, min(tail_bytes, TAIL_BYTES_MAX))
+    return wire.JobLogs(run=run, job=job, logs=found)
+
+
+def read_logs(directory: Path, job: str, tail_bytes: int) -> list[wire.AttemptLog]:
+    """In the order of the attempts, stdout before stderr."""
+    name = safe_name(job)
+    found = []
+    for path in directory.glob("*"):
+        stem, _, ending = path.name.rpartition(".")
+        start, _, number = stem.rpartition(".")
+        if start == name and number.isdecimal() and ending in ("out", "err"):
+            found.append((int(number), ending == "err", path))
+    return [read_log(path, number, is_err, tail_bytes) for number, is_err, path in sorted(found)]
+
+
+def read_log(path: Path, number: int, is_err: bool, tail_bytes: int) -> wire.AttemptLog:
+    size_bytes = path.stat().st_size
+    with path.open("rb") as stream:
+        stream.seek(max(0, size_bytes - max(0, tail_bytes)))
+        text = stream.read(max(0, tail_bytes)).decode(errors="replace")
+    return wire.AttemptLog(attempt=str(number), stream="stderr" if is_err else "stdout", path=str(path), size_bytes=size_bytes, text=text)
+
+
+async def steps_after(scheduler: Scheduler, run: str, after: int, wait_s: float) -> tuple[list[Step], bool, int]:
+    """(steps, whether some between were dropped, the number that comes next); waits for the next where there is none yet."""
+    end = time.monotonic() + wait_s
+    while True:
+        since = scheduler.changed
+        steps, gap, next_seq = await scheduler.ask(lambda: steps_since(scheduler, run, after))
+        if steps or time.monotonic() >= end or scheduler.ended.is_set():
+            return steps, gap, next_seq
+        await asyncio.sleep(LOOK_AGAIN_S)
+        await scheduler.happening(since, max(0.0, end - time.monotonic()))
+
+
+def steps_since(scheduler: Scheduler, run: str, after: int) -> tuple[list[Step], bool, int]:
+    scheduler.desk.known(run)
+    steps, gap = scheduler.tally.since(run, after, EVENTS_A_PAGE)
+    return steps, gap, steps[-1].seq + 1 if steps else max(after + 1, 1)
+
+
+async def ended_or(scheduler: Scheduler, run: str, lfn: str | None, timeout_s: float) -> wire.WaitResponse:
+    """Once the run has finished, or that file is durable, or the time is over."""
+    end = time.monotonic() + min(max(0.0, timeout_s), WAIT_S_MAX)
+    while True:
+        since = scheduler.changed
+        answer = await scheduler.ask(lambda: looked(scheduler, run, lfn))
+        left_s = end - time.monotonic()
+        if answer.finished or answer.durable or left_s <= 0 or scheduler.ended.is_set():
+            return answer
+        await asyncio.sleep(min(LOOK_AGAIN_S, left_s))
+        await scheduler.happening(since, max(0.0, end - time.monotonic()))
+
+
+def looked(scheduler: Scheduler, run: str, lfn: str | None) -> wire.WaitResponse:
+    if scheduler.desk.is_folded(run):
+        return scheduler.desk.archive.wait(run, lfn)
+    entry = scheduler.desk.known(run)
+    durable = None
+    if lfn is not None:
+        file = entry.workflow.files.get(lfn)
+        if file is None or file.destination is None:
+            raise InvalidInput(
+                f"{lfn!r} is no final of run {run}; `stager ledger {run}` lists what it makes", code="not_final", subject=lfn
+            )
+        durable = is_durable(scheduler.machine.state.files[entry.file_ids[lfn]])
+    return wire.WaitResponse(
+        run=run,
+        finished=entry.state is RunState.FINISHED,
+        state=state_of(entry),
+        fault=wire.ErrorBody.of(entry.fault) if entry.fault is not None else None,
+        durable=durable,
+    )

@@ -1,0 +1,60 @@
+"""The records of runs: older files open and keep a copy, newer ones are refused by name, and a run's tenant outlives the process."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from stager.adapters.run_records import RunRecord, RunRecords, names_in
+from stager.model.errors import Corrupt, Refused
+
+FORMAT_1 = """
+CREATE TABLE runs (
+    run TEXT PRIMARY KEY, submit_id TEXT NOT NULL UNIQUE, workflow TEXT NOT NULL, source_path TEXT NOT NULL, submitted_at REAL NOT NULL,
+    jobs_total INTEGER NOT NULL, state TEXT NOT NULL DEFAULT 'active', finished_at REAL, jobs_done INTEGER NOT NULL DEFAULT 0,
+    summary TEXT, removed INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE TABLE ledgers (run TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO runs VALUES ('w-1', 's', 'w', '/w.yml', 12.5, 3, 'succeeded', 20.0, 3, '{}', 0);
+INSERT INTO runs VALUES ('w-2', 't', 'w', '/w.yml', 13.5, 3, 'active', NULL, 0, NULL, 1);
+INSERT INTO counters VALUES ('w', 2);
+"""
+
+
+def test_a_file_of_format_1_opens_and_a_copy_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    with sqlite3.connect(path) as db:
+        db.executescript(FORMAT_1)
+    records = RunRecords(path)
+    first, second = records.all()
+    assert first == RunRecord("w-1", "s", "w", "/w.yml", 12.5, 3, "succeeded", 20.0, 3, "{}")
+    assert second.removed and second.tenant == "" and records.next_number("w") == 3
+    records.close()
+    backup = tmp_path / "runs.format1.backup"
+    assert backup.stat().st_mode & 0o077 == 0 and names_in(backup) == ["w-1"]
+    RunRecords(path).close()
+
+
+def test_whose_a_run_is_outlives_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    records = RunRecords(path)
+    records.add(RunRecord("w-1", "alice/k", "w", "", 1.0, 1, tenant="alice", request_digest="d"))
+    records.close()
+    found = RunRecords(path).by_submit_id("alice/k")
+    assert found is not None and (found.run, found.tenant, found.request_digest) == ("w-1", "alice", "d")
+    assert not (tmp_path / "runs.format1.backup").exists()
+
+
+def test_a_newer_file_and_a_damaged_one_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    RunRecords(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version=7")
+    with pytest.raises(Refused, match="have format 7"):
+        RunRecords(path)
+    (tmp_path / "other.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(Corrupt, match="cannot be used"):
+        RunRecords(tmp_path / "other.sqlite")
