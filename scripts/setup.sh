@@ -158,6 +158,25 @@ need_s3_clients() {
     fi
 }
 
+# The program that the tests of plugins/pegasus are compared with. Apart and bare: what it asks for besides is for clouds that no test calls.
+need_pegasus_transfer() {
+    local place="$cache/pegasus" wanted="pegasus-wms.worker==5.1.3 six" name
+    [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ] && return 0
+    say "installing pegasus-transfer for the tests"
+    "$venv/bin/python" -m venv "$place"
+    # shellcheck disable=SC2086
+    if ! "$place/bin/python" -m pip install -q --disable-pip-version-check --no-deps $wanted; then
+        say "it could not be installed; the tests that need it say so when they skip"
+        return 0
+    fi
+    # Its wheel has no scripts.
+    for name in transfer integrity; do
+        { echo "#!$place/bin/python"; cat "$place"/lib/python3*/site-packages/Pegasus/cli/pegasus-$name.py; } >"$place/bin/pegasus-$name"
+        chmod 0755 "$place/bin/pegasus-$name"
+    done
+    echo "$wanted" >"$place/.installed"
+}
+
 # The scenes are called documentation, which the dpkg of many container images leaves out.
 need_povray() {
     command -v povray >/dev/null 2>&1 && [ -d /usr/share/doc/povray/examples ] && return 0
@@ -184,6 +203,7 @@ if [ "$level" = test ]; then
     need_povray || say "without them the tests that render are skipped"
     need_s3_server
     need_s3_clients
+    need_pegasus_transfer
 fi
 if [ "$level" = bench ]; then
     need_to_test wrk:wrk redis-server:redis-server

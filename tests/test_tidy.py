@@ -31,7 +31,11 @@ CALLED_FROM_OUTSIDE = {
 # Who else may read the environment, and why.
 MAY_READ_ENVIRONMENT = {
     "stager/service/settings.py": "it is the reader",
+    "plugins/pegasus/pegasus_stager/settings.py": "Pegasus tells its programs through it what is asked of them; it is the plugin's reader",
 }
+
+# What each plugin is called where it is installed, by its directory, and the modules that its scripts start.
+PLUGINS = {"plugins/pegasus/": ("pegasus_stager", {"pegasus_stager.main", "pegasus_stager.__main__"})}
 
 
 @cache
@@ -87,6 +91,10 @@ def test_floors() -> None:
     assert_none(chain.from_iterable(for_each))
 
 
+def test_plugins_know_the_client_only() -> None:
+    assert_none(chain.from_iterable(rules.plugin_findings(parsed(path), path) for path in python_files("plugins/")))
+
+
 def test_pure_rooms_are_pure() -> None:
     assert_none(chain.from_iterable(rules.purity_findings(parsed(path), module_name(path)) for path in python_files("stager/")))
 
@@ -112,7 +120,7 @@ def test_only_settings_reads_the_environment() -> None:
 
 
 def test_modules_say_what_they_are_for() -> None:
-    files = python_files("stager/", "tests/testbed/", "workflows/")
+    files = python_files("stager/", "plugins/", "tests/testbed/", "workflows/")
     assert_none(chain.from_iterable(rules.docstring_findings(parsed(path), path) for path in files))
 
 
@@ -131,6 +139,14 @@ def test_no_dead_modules() -> None:
     started = {target.split(":")[0] for target in scripts.values()} | {module_name(path) for path in files if path.endswith("/__main__.py")}
     packages = {module_name(path) for path in files if is_package(path)}
     assert_none(rules.dead_modules({module_name(path): parsed(path) for path in files}, started | set(CALLED_FROM_OUTSIDE), packages))
+
+
+@pytest.mark.parametrize("place", PLUGINS)
+def test_no_dead_modules_in_plugins(place: str) -> None:
+    package, started = PLUGINS[place]
+    sources = {module_name(path.removeprefix(place)): parsed(path) for path in python_files(place + package)}
+    assert sources
+    assert_none(rules.dead_modules(sources, started, {package}))
 
 
 # Each rule must be able to fire, and must let pass what is right beside it.
@@ -156,6 +172,10 @@ def manners(source: str) -> Iterator[str]:
 
 def environment(source: str) -> Iterator[str]:
     return rules.environment_findings(ast.parse(source), "x.py")
+
+
+def plugin(source: str) -> Iterator[str]:
+    return rules.plugin_findings(ast.parse(source), "plugins/x/y.py")
 
 
 def docstring(source: str) -> Iterator[str]:
@@ -204,6 +224,8 @@ CASES: list[tuple[str, Check, str, str]] = [
     ("the worker from below", floors("stager.driver"), "from stager.worker.run import run", "from stager.ports import World"),
     ("an unknown room", floors("stager.attic.box"), "x = 1", ""),
     ("an unknown room imported", floors("stager.cli.main"), "import stager.attic", "import stager.service.app"),
+    ("a plugin past the client", plugin, "from stager.model import ids", "from stager.client import Client"),
+    ("a plugin and all of it", plugin, "def f():\n    import stager", "import stager.client"),
     ("clock", purity("stager.scheduler.machine"), "import time", "import heapq"),
     ("clock from datetime", purity("stager.model.x"), "from datetime import datetime", "from dataclasses import dataclass"),
     ("chance", purity("stager.planning.plan"), "import random", "import math"),

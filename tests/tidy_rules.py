@@ -82,6 +82,14 @@ def may_import(mine: str, theirs: str) -> bool:
     return FLOOR_OF[theirs] < FLOOR_OF[mine] or {mine, theirs} <= SOCIABLE
 
 
+def plugin_findings(tree: ast.AST, where: str) -> Iterator[str]:
+    """A plugin lives in the environment of an engine, beside any version of ours."""
+    for line, name in imported_modules(tree, "plugin"):
+        parts = name.split(".")
+        if parts[0] == "stager" and parts[1:2] != ["client"]:
+            yield f"{where}:{line}: a plugin imports stager.client only, not {name}"
+
+
 def purity_findings(tree: ast.AST, module: str) -> Iterator[str]:
     if room_of(module) not in PURE_ROOMS:
         return

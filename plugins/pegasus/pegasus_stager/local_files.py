@@ -1,0 +1,212 @@
+"""Files of this machine: copied, linked or moved to where a list wants them.
+
+May know: the file system. One rule: a final name holds the old content or all of the new, never a part; what could not be finished is taken
+away under its temporary name.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+
+from pegasus_stager.bytes_by_kernel import copy_bytes
+from pegasus_stager.failures import Failed, failed
+
+NAME_BYTES = 200
+COUNT = itertools.count(1)
+# Temporary names in use, for the one who must end this process.
+UNFINISHED: set[str] = set()
+
+
+def parent_made(path: str) -> None:
+    parent = os.path.dirname(path)
+    if not parent:
+        return
+    try:
+        os.makedirs(parent, 0o755, exist_ok=True)
+    except OSError as problem:
+        raise failed(f"cannot make the directory {parent} for {path}", problem) from problem
+
+
+def readable(path: str) -> os.stat_result:
+    """The source, looked at. A directory or a pipe is none: its copy would have no end, or not the content."""
+    try:
+        seen = os.stat(path)
+        if stat.S_ISREG(seen.st_mode):
+            os.close(os.open(path, os.O_RDONLY))
+            return seen
+    except OSError as problem:
+        raise failed(f"cannot read the source {path}", problem) from problem
+    what = "a directory" if stat.S_ISDIR(seen.st_mode) else "no regular file"
+    raise Failed(f"the source {path} is {what}; only files are transferred", lasting=True)
+
+
+def place_of(source: str, target: str) -> str:
+    """Where the content goes: into a directory under the name of the source, and where a link leads, as with cp."""
+    if os.path.isdir(target):
+        return os.path.join(target, os.path.basename(source))
+    if target.endswith("/"):
+        raise Failed(f"the destination {target} is no directory", lasting=True)
+    return target
+
+
+def same_file(source: str, target: str) -> bool:
+    """By device and inode: an inode's number alone says nothing, another file system may have it too."""
+    try:
+        return os.path.samestat(os.stat(source), os.stat(target))
+    except OSError:
+        return False
+
+
+def copy_file(source: str, target: str) -> None:
+    readable(source)
+    target = place_of(source, target)
+    if os.path.islink(target):
+        target = os.path.realpath(target)
+        if not os.path.exists(target):
+            raise Failed(f"the destination is a link that leads to {target}, which is not there; remove the link", lasting=True)
+    old = existing(target)
+    if old is not None and not stat.S_ISREG(old.st_mode):
+        raise Failed(f"the destination {target} is there and no regular file; it is left as it is", lasting=True)
+    try:
+        from_fd = os.open(source, os.O_RDONLY)
+    except OSError as problem:
+        raise failed(f"cannot read the source {source}", problem) from problem
+    try:
+        written(from_fd, source, target, old)
+    except OSError as problem:
+        raise failed(f"cannot copy {source} to {target}", problem) from problem
+    finally:
+        os.close(from_fd)
+
+
+def existing(target: str) -> os.stat_result | None:
+    try:
+        return os.stat(target)
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise failed(f"cannot look at the destination {target}", problem) from problem
+
+
+def written(from_fd: int, source: str, target: str, old: os.stat_result | None) -> None:
+    """The copy gets the mode that cp would leave: of the file it replaces, else of the source without what the umask takes."""
+    before = os.fstat(from_fd)
+    unfinished = temporary(target)
+    to_fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, before.st_mode & 0o777)
+    try:
+        try:
+            size_bytes = copy_bytes(from_fd, to_fd)
+            after = os.fstat(from_fd)
+            if size_bytes != after.st_size or (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+                raise Failed(f"the source {source} changed while it was copied; nothing was put at {target}")
+            if old is not None and os.access(target, os.W_OK):
+                os.fchmod(to_fd, stat.S_IMODE(old.st_mode) & 0o777)
+        finally:
+            os.close(to_fd)
+        os.rename(unfinished, target)
+    except BaseException:
+        dropped(unfinished)
+        raise
+    UNFINISHED.discard(unfinished)
+
+
+def temporary(target: str) -> str:
+    """Beside the target, on the same file system. The name says whose it is."""
+    parent, name = os.path.split(target)
+    short = os.fsdecode(os.fsencode(name)[:NAME_BYTES])
+    path = os.path.join(parent, f".{short}.{os.getpid()}-{next(COUNT)}.stager")
+    UNFINISHED.add(path)
+    return path
+
+
+def dropped(unfinished: str) -> None:
+    try:
+        os.unlink(unfinished)
+    except FileNotFoundError:
+        pass
+    UNFINISHED.discard(unfinished)
+
+
+def drop_all() -> None:
+    for path in sorted(UNFINISHED):
+        try:
+            dropped(path)
+        except OSError:
+            continue
+
+
+def link_file(source: str, target: str) -> None:
+    """A symbolic link with the text of the list, unless that would not lead to the source from where the link stands."""
+    target = place_of(source, target)
+    if not os.path.isabs(source) and os.path.realpath(os.path.dirname(target) or ".") != os.getcwd():
+        source = os.path.abspath(source)
+    unfinished = temporary(target)
+    try:
+        os.symlink(source, unfinished)
+        os.rename(unfinished, target)
+    except OSError as problem:
+        dropped(unfinished)
+        raise failed(f"cannot link {target} to {source}", problem) from problem
+    UNFINISHED.discard(unfinished)
+
+
+def move_file(source: str, target: str) -> None:
+    """Renamed; between two file systems copied whole, then removed."""
+    if not os.path.exists(source):
+        raise Failed(f"cannot move {source}: it is not there")
+    target = place_of(source, target)
+    if same_file(source, target) and not os.path.islink(target):
+        raise Failed(f"cannot move {source} to {target}: both are names of the same file", lasting=True)
+    try:
+        os.rename(source, target)
+    except OSError as problem:
+        if problem.errno != errno.EXDEV or os.path.isdir(source):
+            raise failed(f"cannot move {source} to {target}", problem) from problem
+        copy_file(source, target)
+        os.unlink(source)
+
+
+def make_directory(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as problem:
+        raise failed(f"cannot make the directory {path or repr(path)}", problem) from problem
+
+
+def remove(path: str, recursive: bool) -> None:
+    """What is not there is removed already. A link is removed itself, whatever it leads to."""
+    bare = path.rstrip("/")
+    if os.path.basename(bare) in ("", ".", ".."):
+        raise Failed(f"{path!r} is not removed: it names the root, or a directory by . or ..; name what is to go", lasting=True)
+    try:
+        seen = os.lstat(bare)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as problem:
+        raise failed(f"cannot look at {path} to remove it", problem) from problem
+    directory = stat.S_ISDIR(seen.st_mode)
+    if not directory and bare != path:
+        raise Failed(f"{path} is not removed: it ends with / and is no directory", lasting=True)
+    if directory and not recursive:
+        raise Failed(f"{path} is not removed: it is a directory and the list does not say recursive", lasting=True)
+    try:
+        if directory:
+            remove_tree(bare)
+        else:
+            os.unlink(bare)
+    except FileNotFoundError:
+        return
+    except OSError as problem:
+        raise failed(f"cannot remove {problem.filename or path}", problem) from problem
+
+
+def remove_tree(path: str) -> None:
+    """By file descriptors: no link below it is ever followed, whoever puts one there meanwhile."""
+    import shutil
+
+    if not shutil.rmtree.avoids_symlink_attacks:
+        raise Failed(f"{path} is not removed: this system cannot do it without following links", lasting=True)
+    shutil.rmtree(path)

@@ -1,0 +1,160 @@
+"""`stager-transfer`: the command line of pegasus-transfer.
+
+May know: all rooms of this package. One rule: 0 means that everything on the list is done; nothing is started of a list that cannot be
+understood, or that names what nobody here serves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from pegasus_stager import local_files
+from pegasus_stager.failures import ListRefused
+from pegasus_stager.lists import Entry, Transfer, read_list
+from pegasus_stager.log import Log
+from pegasus_stager.report import Report
+from pegasus_stager.rounds import run_rounds
+from pegasus_stager.settings import Settings, settings
+from pegasus_stager.work import Worker, serves, serves_pair
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+    Child = Popen[bytes]
+
+OK, FAILED = 0, 1
+ATTEMPTS = 3
+SHOWN = 5
+
+
+def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    # A width that is given spares argparse the import of shutil.
+    parser = argparse.ArgumentParser(
+        prog="stager-transfer",
+        description="Does what pegasus-transfer does, without its waits.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=100),
+    )
+    parser.add_argument("-f", "--file", help="the list; it is read from stdin otherwise")
+    parser.add_argument("-m", "--max-attempts", type=int, default=ATTEMPTS, help="attempts for each entry (default: %(default)s)")
+    parser.add_argument("-n", "--threads", type=int, default=0, help="transfers at a time (default: PEGASUS_TRANSFER_THREADS, or 8)")
+    parser.add_argument("-s", "--symlink", action="store_true", help="link file URLs to file URLs instead of copying")
+    parser.add_argument("-d", "--debug", action="store_true", help="say more")
+    parser.add_argument("ignored", nargs="*", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.max_attempts < 1:
+        parser.error(f"--max-attempts {options.max_attempts}: there must be at least one")
+    if options.threads < 0:
+        parser.error(f"--threads {options.threads}: write a number from 1, or 0 for the default")
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = parsed(argv)
+    log = Log(options.debug)
+    try:
+        surroundings = settings()
+        entries = read_list(given(options.file), surroundings.environ)
+        ours, theirs, program = shared_out(entries, surroundings, log)
+    except ListRefused as problem:
+        log.error(f"nothing was done: {problem}")
+        return FAILED
+    log.info(f"{len(entries)} transfers loaded")
+    return run(options, surroundings, ours, theirs, program, log)
+
+
+def given(file: str | None) -> str:
+    """A name may be no valid text; its bytes are kept."""
+    try:
+        if file is None:
+            data = sys.stdin.buffer.read()
+        else:
+            with open(file, "rb") as opened:
+                data = opened.read()
+    except OSError as problem:
+        raise ListRefused(f"cannot read the list {file or 'on stdin'}: {problem.strerror or problem}") from problem
+    return data.decode(errors="surrogateescape")
+
+
+def shared_out(entries: list[Entry], surroundings: Settings, log: Log) -> tuple[list[Entry], list[Entry], str]:
+    """What is done here, what pegasus-transfer is called for, and its path. Without it the sources that are served here must do."""
+    ours = [entry for entry in entries if serves(entry)]
+    theirs = [entry for entry in entries if not serves(entry)]
+    if not theirs:
+        return ours, [], ""
+    from pegasus_stager import fallback
+
+    if surroundings.called:
+        raise ListRefused(f"{fallback.NAME} leads back to stager-transfer, which does not serve {shown(theirs)}; {fallback.ADVICE}")
+    program = fallback.found(surroundings)
+    if program is not None:
+        log.info(f"{len(theirs)} entries are left to {program}")
+        return ours, theirs, program
+    narrowed = [entry for entry in theirs if narrow(entry, fallback.ADVICE, log)]
+    refused = [entry for entry in theirs if entry not in narrowed]
+    if refused:
+        raise ListRefused(f"stager-transfer does not serve {shown(refused)}, and there is no {fallback.NAME} here; {fallback.ADVICE}")
+    return ours + narrowed, [], ""
+
+
+def narrow(entry: Entry, advice: str, log: Log) -> bool:
+    """Whether sources are left when those are taken away that only pegasus-transfer serves."""
+    if not isinstance(entry, Transfer):
+        return False
+    kept = [source for source in entry.sources if serves_pair(source, entry.destination)]
+    if kept:
+        dropped = ", ".join(str(source) for source in entry.sources if source not in kept)
+        log.warning(f"{dropped} will not be tried for {entry.destination}: that needs pegasus-transfer; {advice}")
+        entry.sources = kept
+    return bool(kept)
+
+
+def shown(entries: Sequence[Entry]) -> str:
+    more = f" and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
+    return ", ".join(str(entry) for entry in entries[:SHOWN]) + more
+
+
+def options_for_fallback(options: argparse.Namespace) -> list[str]:
+    passed = ["-m", str(options.max_attempts)]
+    passed += ["-n", str(options.threads)] if options.threads else []
+    passed += ["-s"] if options.symlink else []
+    return passed + (["-d"] if options.debug else [])
+
+
+def run(options: argparse.Namespace, surroundings: Settings, ours: list[Entry], theirs: list[Entry], program: str, log: Log) -> int:
+    """pegasus-transfer works at the same time: it sleeps for most of it."""
+    children: list[Child] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: ended_by(number, children))
+    report = Report()
+    if theirs:
+        from pegasus_stager import fallback
+
+        children.append(fallback.start(program, theirs, options_for_fallback(options), surroundings.environ))
+    worker = Worker(surroundings, options.symlink, report, log)
+    failed = run_rounds(ours, worker.do, options.threads or surroundings.threads, options.max_attempts, log)
+    codes = [child.wait() for child in children]
+    report.published(surroundings.multipart_dir, log)
+    if any(codes):
+        log.error(f"{program} ended with {codes[0]}: of its {len(theirs)} entries some failed, see what it says above")
+    if failed:
+        log.error(f"{len(failed)} of {len(ours)} failed: {shown(failed)}. The reasons are above")
+    if failed or any(codes):
+        return FAILED
+    log.info("All transfers completed successfully.")
+    return OK
+
+
+def ended_by(number: int, children: Sequence[Child]) -> None:
+    """Nothing half-written stays, and nothing we called goes on. Ctrl+C is exit code 1 as with pegasus-transfer."""
+    for child in children:
+        child.terminate()
+    local_files.drop_all()
+    if number == signal.SIGINT:
+        os._exit(FAILED)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

@@ -1,0 +1,46 @@
+"""The environment, read once: Pegasus tells its programs through it what is asked of them.
+
+May know: names of variables. One rule: nothing else of the package looks at the environment; what it needs is passed on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from pegasus_stager.failures import ListRefused
+
+THREADS = 8
+# Set for the program we call, so that a `pegasus-transfer` that leads back to us is found out.
+CALLED = "STAGER_TRANSFER_CALLED"
+
+
+class Settings:
+    """What the environment says. A wrong value is an error before anything is moved."""
+
+    __slots__ = ("called", "environ", "error_percent", "integrity_file", "multipart_dir", "threads")
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = environ
+        self.multipart_dir = environ.get("PEGASUS_MULTIPART_DIR")
+        self.integrity_file = environ.get("KICKSTART_INTEGRITY_DATA")
+        self.threads = number(environ, "PEGASUS_TRANSFER_THREADS", THREADS, 1, 1024)
+        self.error_percent = number(environ, "PEGASUS_TRANSFER_ERROR_RATE", 0, 0, 100)
+        self.called = CALLED in environ
+
+
+def number(environ: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = environ.get(name)
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if not least <= value <= most:
+        raise ListRefused(f"{name}={text!r} in the environment is not a number from {least} to {most}; correct or unset it")
+    return value
+
+
+def settings() -> Settings:
+    return Settings(os.environ)
