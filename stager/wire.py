@@ -132,7 +132,9 @@ class SubmitResponse(Body):
 
 
 class RunInfo(Body):
-    """One line of `stager runs`. `state`: active | draining | succeeded | failed | not_durable | refused | interrupted | cancelled."""
+    """One line of `stager runs`. `state`: active | draining | succeeded | failed | not_durable | refused | interrupted | cancelled.
+    `tenant` empty: submitted over the owner's socket.
+    """
 
     run: str
     workflow: str
@@ -143,6 +145,7 @@ class RunInfo(Body):
     jobs_done: int = 0
     source_path: str = ""
     removed: bool = False
+    tenant: str = ""
 
 
 class RunList(Body):

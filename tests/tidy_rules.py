@@ -16,7 +16,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("model",),
     ("planning",),
     ("scheduler",),
-    ("ports", "driver", "wire"),
+    ("ports", "driver", "wire", "rest"),
     ("adapters", "readers", "client"),
     ("runtime", "sim"),
     ("estimate",),
@@ -24,7 +24,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("service", "fs"),
     ("cli",),
 )
-SOCIABLE = frozenset({"ports", "driver", "wire"})
+SOCIABLE = frozenset({"ports", "driver", "wire", "rest"})
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # What runs on a compute node stands apart: small, with little below it, started from the fourth floor up.
 WORKER_MAY_IMPORT, WORKER_SEEN_FROM = frozenset({"worker", "model", "wire"}), 4

@@ -33,6 +33,7 @@ COMMANDS = {
     "report": "estimate against actual of a run that is over, with a page to keep",
     "resume": "go on with a run that was interrupted or failed",
     "cancel": "end a run for good",
+    "serve": "the scheduler as a service: a REST API for many users and programs",
     "token": "who may call the REST API: create, list, revoke",
     "profile": "what was measured of job types: list, show, export, import, trace",
     "gc": "remove what finished runs left behind",

@@ -89,6 +89,11 @@ class RunDesk:
             raise Refused(f"{text}; use a key once for each workflow", code="key_used", subject=submit_id)
         return found
 
+    def taken_before(self, submit_id: str, sender: Sender) -> RunRecord | None:
+        """The run that this submit has made already. Raises Refused if it was another request."""
+        found = self.earlier(submit_id, sender)
+        return found if found is not None and self._is_taken(found) else None
+
     def _is_taken(self, record: RunRecord) -> bool:
         """False after a crash between the record and the journal."""
         ended = record.summary is not None or record.removed

@@ -16,7 +16,18 @@ from stager.scheduler.states import RunState
 from stager.service.app import Scheduler
 from stager.service.rates import under_way
 from stager.service.story import Step
-from stager.service.views import is_durable, job_view, ledger_entry, losses, problems_of, run_info, run_status, run_sums, state_of
+from stager.service.views import (
+    is_durable,
+    job_view,
+    ledger_entry,
+    losses,
+    problems_of,
+    run_info,
+    run_status,
+    run_sums,
+    state_of,
+    transfers_of,
+)
 from stager.service.waiting import waiting_of
 from stager.worker.place import safe_name
 
@@ -163,3 +174,14 @@ def looked(scheduler: Scheduler, run: str, lfn: str | None) -> wire.WaitResponse
         fault=wire.ErrorBody.of(entry.fault) if entry.fault is not None else None,
         durable=durable,
     )
+
+
+async def transfers_of_run(scheduler: Scheduler, run: str) -> list[wire.TransferView]:
+    telemetry = await scheduler.outlook.telemetry()
+
+    def look() -> list[wire.TransferView]:
+        if scheduler.desk.is_folded(run):
+            return []
+        return transfers_of(scheduler.machine.state, scheduler.desk.known(run), telemetry)
+
+    return await scheduler.ask(look)

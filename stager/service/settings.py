@@ -10,10 +10,11 @@ import shutil
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from stager.model.errors import InvalidInput
+from stager.model.errors import InvalidInput, Refused
 from stager.model.units import parse_duration_s, parse_size_bytes
 
 FREE_SHARE = 0.8
@@ -46,6 +47,45 @@ class Settings:
         words = ["--capacity", str(self.capacity_bytes), "--cores", str(self.cores), "--idle-exit-s", f"{self.idle_exit_s:g}"]
         words += ["--scrub-bytes-per-s", str(self.scrub_bytes_per_s), "--scrub-every-s", f"{self.scrub_every_s:.0f}"]
         return [*words, "--memory", str(self.memory_bytes)] if self.memory_bytes is not None else words
+
+
+LISTEN = "127.0.0.1:7433"
+
+
+@dataclass(frozen=True, slots=True)
+class RestSettings:
+    """Of what `stager serve` answers over TCP. `allow_hosts`: names besides its own that a Host header may say."""
+
+    host: str = "127.0.0.1"
+    port: int = 7433
+    allow_hosts: tuple[str, ...] = ()
+    metrics_open: bool = False
+    body_bytes_max: int = 8 << 20
+    submit_bytes_max: int = 256 << 20
+    rate_per_s: float = 50.0
+    rate_burst: float = 200.0
+    waits_max: int = 32
+
+
+def rest_settings(
+    listen: str = LISTEN, *, trust_network: bool = False, allow_hosts: tuple[str, ...] = (), metrics_open: bool = False
+) -> RestSettings:
+    """Raises InvalidInput for what is no HOST:PORT, Refused for an address that others can reach."""
+    host, colon, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise InvalidInput(f"{listen!r} is no address to listen on; write HOST:PORT, as in {LISTEN}", subject="listen")
+    if not trust_network and not is_loopback(host):
+        text = f"{host} can be reached from other machines, and the service speaks no TLS: tokens would be read on the way"
+        raise Refused(f"{text}; put a proxy with TLS in front of {LISTEN}, or say --trust-network", code="not_loopback", subject=host)
+    return RestSettings(host, int(port), allow_hosts, metrics_open)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def read_settings(

@@ -52,6 +52,7 @@ def run_info(record: RunRecord, run: RunEntry | None) -> wire.RunInfo:
         jobs_done=done,
         source_path=record.source_path,
         removed=record.removed,
+        tenant=record.tenant,
     )
 
 

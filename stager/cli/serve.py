@@ -1,0 +1,55 @@
+"""`stager serve`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from stager.cli.options import capacity_option, cores_option, settings_of, state_dir_option
+from stager.cli.token import tenants_option
+from stager.model.errors import Refused
+from stager.service.settings import LISTEN, rest_settings
+from stager.service.state_dir import LockHeld
+
+
+@click.command(
+    epilog="""\b
+Example:
+  stager serve
+  stager serve --state-dir /var/lib/stager --capacity '200 GB' --allow-host stager.example.org
+  curl -H "Authorization: Bearer $STAGER_TOKEN" http://127.0.0.1:7433/api/v1/runs"""
+)
+@click.option("--listen", default=LISTEN, show_default=True, metavar="HOST:PORT", help="where the REST API is; port 0: any that is free")
+@click.option("--trust-network", is_flag=True, help="listen on other addresses than loopback, without TLS")
+@click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="a name that a proxy calls it by; may be repeated")
+@click.option("--metrics-open", is_flag=True, help="answer /metrics without a token")
+@tenants_option
+@capacity_option
+@cores_option
+@state_dir_option
+def command(
+    listen: str,
+    trust_network: bool,
+    allow_hosts: tuple[str, ...],
+    metrics_open: bool,
+    tenants: Path | None,
+    capacity: int | None,
+    cores: int | None,
+    state_dir: Path | None,
+) -> int:
+    """Run the scheduler in the foreground, with the REST API for those that tenants.toml names (docs/operating/serve.md). It takes tokens
+    of `stager token create`, also on loopback. SIGTERM and Ctrl-C drain it, a second one ends it at once; its runs go on when it is
+    started again.
+    """
+    # The web framework is heavy, and help should be quick.
+    from stager.service.process import hold
+
+    settings = replace(settings_of(state_dir, capacity, cores), tenants_file=tenants.absolute() if tenants is not None else None)
+    rest = rest_settings(listen, trust_network=trust_network, allow_hosts=allow_hosts, metrics_open=metrics_open)
+    try:
+        return hold(settings, rest)
+    except LockHeld as problem:
+        text = f"{problem.message}; end it with `stager shutdown`, or serve another --state-dir"
+        raise Refused(text, code=problem.code, subject=problem.subject) from None

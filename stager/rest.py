@@ -1,0 +1,172 @@
+"""What `stager serve` and its clients say to each other over TCP: the bodies of /api/v1 (docs/formats/rest.md).
+
+May know: the model, wire.py. One rule: what a client sends is read strictly, so that a slip is named; what it is answered may grow.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from stager import wire
+
+API_PREFIX = "/api/v1"
+PROBLEM_TYPE = "application/problem+json"
+# Of the workflow and of each file beside it: a plain name, as readers look for them.
+FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}$"
+FILES_MAX = 20
+KEY_PATTERN = r"^[\x21-\x7e]{1,200}$"
+
+
+class Finding(wire.Body):
+    """One thing that is wrong with a submitted file, and where in it."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+    key: str = ""
+    message: str
+
+
+class Problem(wire.Body):
+    """RFC 9457. `code` is what programs look at; `key`: what of the request it is about; `fix`: what to do."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    key: str = ""
+    fix: str = ""
+    findings: list[Finding] = []
+
+
+class Sent(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Options(Sent):
+    """As those of `stager submit`: an origin where intermediates may go when space is short, plans without what was measured, no input
+    read in place, and where the outputs of a Pegasus workflow go.
+    """
+
+    spill: str | None = Field(None, max_length=100)
+    ignore_profiles: bool = False
+    no_direct: bool = False
+    output_origin: str | None = Field(None, max_length=4000)
+
+
+class Upload(Sent):
+    """A workflow as text. `format`: what it is taken for, told by its content where nothing is said. `files`: the catalogs of a Pegasus
+    workflow, by the names that lie beside it.
+    """
+
+    workflow: str = Field(min_length=1)
+    file_name: Annotated[str, Field(pattern=FILE_NAME)] = "workflow.yml"
+    format: Literal["native", "pegasus", "wfcommons"] | None = None
+    files: dict[Annotated[str, Field(pattern=FILE_NAME)], str] = Field({}, max_length=FILES_MAX)
+    options: Options = Options()
+
+
+class Submission(Upload):
+    """`env`: values of the variables that jobs name in `env_pass`; the service has none of its own to give."""
+
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,200}$")], str] = Field({}, max_length=1000)
+
+
+class EstimateQuestion(Upload):
+    """`topology`: text as in docs/formats/topology.md. `io_nodes`: so many, each asked about; 0: none."""
+
+    topology: str | None = None
+    io_nodes: list[Annotated[int, Field(ge=0, le=1000)]] = Field([], max_length=8)
+
+
+class Resumption(Sent):
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,200}$")], str] = Field({}, max_length=1000)
+
+
+class Submitted(wire.Body):
+    """`repeated`: this idempotency key had made the run before."""
+
+    run: str
+    workflow: str
+    jobs: int
+    repeated: bool = False
+    notes: list[str] = []
+
+
+class Validated(wire.Body):
+    format: str
+    name: str
+    jobs: int
+    files: int
+    external: int
+    finals: int
+    notes: list[str] = []
+
+
+class Planned(wire.Body):
+    """`plan`: as `stager plan --json`. `fault`: why it could not run here, though it can be planned."""
+
+    plan: dict[str, Any]
+    fault: wire.ErrorBody | None = None
+    notes: list[str] = []
+
+
+class Estimated(wire.Body):
+    """As `stager cost-estimate --json`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    workflow: str
+    jobs: int
+    choices: list[dict[str, Any]]
+
+
+class RunPage(wire.Body):
+    """The newest first. `next_cursor`: for the next page; none after the last."""
+
+    runs: list[wire.RunInfo]
+    next_cursor: str | None = None
+
+
+class JobPage(wire.Body):
+    run: str
+    jobs: list[wire.JobView]
+    next_cursor: str | None = None
+
+
+class FilePage(wire.Body):
+    """The ledger: each file that the run makes."""
+
+    run: str
+    files: list[wire.LedgerEntry]
+    next_cursor: str | None = None
+
+
+class TransferPage(wire.Body):
+    """Those under way or queued now."""
+
+    run: str
+    transfers: list[wire.TransferView]
+    next_cursor: str | None = None
+
+
+class NodeList(wire.Body):
+    nodes: list[wire.NodeView]
+
+
+class ProfileList(wire.Body):
+    """By job type, as `stager profile list --json`: of a tenant, what its own runs measured."""
+
+    profiles: dict[str, dict[str, Any]]
+
+
+class Alive(wire.Body):
+    status: Literal["ok"] = "ok"
+
+
+class Ready(wire.Body):
+    status: Literal["ready"] = "ready"
+    version: str

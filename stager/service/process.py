@@ -1,0 +1,173 @@
+"""The life of the scheduler process: it holds the lock, answers on its socket and, as `stager serve`, over TCP, until it is asked to end.
+
+One rule: SIGTERM or SIGINT interrupts the runs in order (drains), a second one at once; both leave them resumable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from stager.adapters.tokens import TokenStore
+from stager.model.errors import Refused
+from stager.service.api import make_api
+from stager.service.api.activity import Activity
+from stager.service.app import Scheduler
+from stager.service.settings import RestSettings, Settings
+from stager.service.state_dir import StateDir
+
+log = logging.getLogger("stager.service")
+IDLE_LOOK_S = 0.25
+SERVER_END_S = 3.0
+HEADERS_DEADLINE_S = 15.0
+KEEP_ALIVE_S = 75
+CONNECTIONS_MAX = 1000
+
+
+class Server(uvicorn.Server):
+    """Signals are ours."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Impatient(H11Protocol):
+    """Who connects and does not ask is not waited for."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(HEADERS_DEADLINE_S, self.look)
+
+    def look(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+
+def hold(settings: Settings, rest: RestSettings | None = None) -> int:
+    """Until it has ended; the exit code. Raises LockHeld where another lives already, Refused or Denied where it cannot begin."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    state_dir = StateDir(settings.state_dir)
+    state_dir.make()
+    os.umask(0o077)
+    with state_dir.held(), contextlib.ExitStack() as stack:
+        tcp = stack.enter_context(listen_tcp(rest)) if rest is not None else None
+        return asyncio.run(serve(settings, state_dir, rest, tcp))
+
+
+async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | None, tcp: socket.socket | None) -> int:
+    scheduler = Scheduler(settings, asyncio.get_running_loop())
+    await asyncio.to_thread(scheduler.replay)
+    scheduler.open()
+    activity = Activity()
+    local = uvicorn.Config(make_api(scheduler, activity), log_config=None, access_log=False, lifespan="off", timeout_keep_alive=3600)
+    servers = [(Server(local), listen(state_dir.socket))]
+    with contextlib.ExitStack() as stack:
+        if rest is not None and tcp is not None:
+            tokens = stack.enter_context(contextlib.closing(TokenStore(state_dir.tokens)))
+            servers.append((rest_server(scheduler, rest, tokens), tcp))
+        return await answer(scheduler, servers, None if rest is not None else activity)
+
+
+async def answer(scheduler: Scheduler, servers: list[tuple[Server, socket.socket]], activity: Activity | None) -> int:
+    """Until the scheduler has ended. `activity`: it ends by itself when nobody needs it; a service does not."""
+    serving = [asyncio.create_task(server.serve(sockets=[listening])) for server, listening in servers]
+    loop, state_dir = asyncio.get_running_loop(), scheduler.state_dir
+    idling = asyncio.create_task(end_when_idle(scheduler, activity, scheduler.settings.idle_exit_s)) if activity is not None else None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: interrupt(scheduler))
+    log.info("the scheduler of %s is here (pid %d, epoch %d)", state_dir.root, os.getpid(), scheduler.epoch)
+    for _, listening in servers[1:]:
+        host, port = listening.getsockname()[:2]
+        log.info("the REST API is at http://%s:%d/api/v1", f"[{host}]" if ":" in host else host, port)
+    await scheduler.ended.wait()
+    if idling is not None:
+        idling.cancel()
+    failure = scheduler.failure
+    # The socket goes first: whoever calls from now on finds nobody and starts the next scheduler, which waits for the lock.
+    state_dir.socket.unlink(missing_ok=True)
+    for server, _ in servers:
+        server.should_exit = True
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(SERVER_END_S):
+            await asyncio.gather(*serving)
+    await scheduler.close(stop_node=failure is None)
+    if failure is not None:
+        log.error("the scheduler ended: %s", failure)
+        return 1
+    return 0
+
+
+def rest_server(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore) -> Server:
+    # Not every scheduler is a service.
+    from stager.service.rest import make_rest
+
+    config = uvicorn.Config(
+        make_rest(scheduler, settings, tokens),
+        http=Impatient,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        limit_concurrency=CONNECTIONS_MAX,
+    )
+    return Server(config)
+
+
+def listen(path: Path) -> socket.socket:
+    """0600 from its first moment; a path too long for a socket is named through its directory's descriptor."""
+    path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    before = os.umask(0o177)
+    try:
+        listening.bind(f"/proc/self/fd/{directory}/{path.name}")
+    finally:
+        os.umask(before)
+        os.close(directory)
+    listening.listen(128)
+    listening.setblocking(False)
+    return listening
+
+
+def listen_tcp(settings: RestSettings) -> socket.socket:
+    """Raises Refused where the address cannot be had."""
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listening = socket.create_server(found[4][:2], family=found[0])
+    except OSError as problem:
+        where = f"{settings.host}:{settings.port}"
+        advice = "another program has it: choose another --listen" if problem.errno == errno.EADDRINUSE else "choose another --listen"
+        raise Refused(f"{where} cannot be listened on ({problem.strerror}); {advice}", code="listen", subject=where) from problem
+    listening.setblocking(False)
+    return listening
+
+
+def interrupt(scheduler: Scheduler) -> None:
+    log.info("asked to end: %s", "at once" if scheduler.ending else "running jobs and uploads end first")
+    scheduler.background = asyncio.create_task(scheduler.shut_down(now=scheduler.ending))
+
+
+async def end_when_idle(scheduler: Scheduler, activity: Activity, idle_exit_s: float) -> None:
+    quiet_since = time.monotonic()
+    while True:
+        await asyncio.sleep(IDLE_LOOK_S)
+        if await scheduler.has_active():
+            quiet_since = time.monotonic()
+        if min(time.monotonic() - quiet_since, activity.idle_s()) >= idle_exit_s:
+            log.info("no run is active and nobody called for %g s", idle_exit_s)
+            await scheduler.shut_down()

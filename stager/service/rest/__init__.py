@@ -1,0 +1,60 @@
+"""The REST API of `stager serve` over TCP: a router per resource, behind one guard (docs/formats/rest.md).
+
+May know: the scheduler, its questions and changes, the tenants. One rule: a handler asks, waits without blocking and answers; it decides
+nothing.
+"""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from stager import rest
+from stager.adapters.tokens import TokenStore
+from stager.model.errors import StagerError
+from stager.service.app import Scheduler
+from stager.service.rest import problems
+from stager.service.rest.events import events_router
+from stager.service.rest.guard import BodyRefused, Guard, on_body_refused
+from stager.service.rest.health import health_router
+from stager.service.rest.intake import Intake
+from stager.service.rest.metrics import Counted, Figures
+from stager.service.rest.openapi import document
+from stager.service.rest.parts import parts_router
+from stager.service.rest.places import places_router
+from stager.service.rest.runs import runs_router
+from stager.service.rest.turns import TooManyOpen, Turns, Waits
+from stager.service.rest.workflows import workflows_router
+from stager.service.settings import RestSettings
+
+
+def make_rest(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore) -> ASGIApp:
+    waits = Waits(settings.waits_max)
+    figures = Figures(scheduler, waits)
+    app = make_app(scheduler, settings, waits, figures)
+    return Counted(Guard(app, settings, tokens, scheduler.tenancy), figures)
+
+
+def make_app(scheduler: Scheduler, settings: RestSettings, waits: Waits, figures: Figures) -> FastAPI:
+    """Without its guard."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=f"{rest.API_PREFIX}/openapi.json")
+    app.openapi = lambda: document(app)  # type: ignore[method-assign]
+    intake, turns = Intake(scheduler.settings, scheduler.tenancy), Turns()
+    app.include_router(health_router(scheduler, figures, metrics_open=settings.metrics_open))
+    for router in (
+        workflows_router(intake, turns),
+        runs_router(scheduler, intake, turns, waits),
+        parts_router(scheduler),
+        events_router(scheduler, waits),
+        places_router(scheduler),
+    ):
+        app.include_router(router, prefix=rest.API_PREFIX)
+    app.add_exception_handler(BodyRefused, on_body_refused)
+    app.add_exception_handler(TooManyOpen, problems.on_too_many_open)
+    app.add_exception_handler(StagerError, problems.on_stager_error)
+    app.add_exception_handler(RequestValidationError, problems.on_invalid_parameters)
+    app.add_exception_handler(HTTPException, problems.on_http_error)
+    app.add_exception_handler(Exception, problems.on_defect)
+    return app

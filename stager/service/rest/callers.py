@@ -1,0 +1,61 @@
+"""Who calls: a tenant by its token, and what that token may do. One rule: the runs of others are not there (404), whatever was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPBearer
+
+from stager.adapters.run_records import RunRecord
+from stager.model.errors import Denied, InvalidInput
+from stager.model.tenants import Scope
+from stager.service.app import Scheduler
+
+BEARER = HTTPBearer(auto_error=False, description="A token of `stager token create`.", scheme_name="token")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    tenant: str
+    scope: Scope
+    token: str
+
+    def sees(self, tenant: str) -> bool:
+        return self.scope is Scope.ADMIN or tenant == self.tenant
+
+
+def caller_of(request: Request) -> Caller:
+    """As the guard found it, before a byte of the body was read."""
+    caller = request.state.caller
+    assert isinstance(caller, Caller)
+    return caller
+
+
+def needs(scope: Scope) -> Callable[..., Caller]:
+    async def check(request: Request, _: Annotated[object, Security(BEARER)] = None) -> Caller:
+        caller = caller_of(request)
+        if not caller.scope.includes(scope):
+            text = f"this token has the scope {caller.scope.value!r}, and this needs {scope.value!r}"
+            raise Denied(f"{text}; use a token that has it (stager token create --scope {scope.value})", code="scope", subject=scope.value)
+        return caller
+
+    return check
+
+
+Reader = Annotated[Caller, Depends(needs(Scope.READ))]
+Submitter = Annotated[Caller, Depends(needs(Scope.SUBMIT))]
+Administrator = Annotated[Caller, Depends(needs(Scope.ADMIN))]
+
+
+def run_of(scheduler: Scheduler) -> Callable[[str, Caller], Awaitable[RunRecord]]:
+    async def own(run: str, caller: Caller) -> RunRecord:
+        """Raises InvalidInput (404) where the caller has no such run."""
+        record = await scheduler.ask(lambda: scheduler.records.get(run))
+        if record is None or record.removed or not caller.sees(record.tenant):
+            raise InvalidInput(f"you have no run {run!r}; GET /api/v1/runs lists them", code="not_found", subject=run)
+        return record
+
+    return own

@@ -1,0 +1,93 @@
+"""What happens in a run, as server-sent events. One rule: an event's id is its number, so who lost the line goes on where it broke; what is
+no longer kept is told as a gap, never left out without a word.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+
+from stager.model.errors import Transient
+from stager.service import questions
+from stager.service.app import Scheduler
+from stager.service.rest.callers import Reader, run_of
+from stager.service.rest.turns import Waits
+from stager.service.story import progress_event
+
+HEARTBEAT_S = 15.0
+RETRY_MS = 2000
+ABOUT = "ProgressEvents, named by their kind; `gap`: some are no longer kept; `end`: the run has finished"
+STREAM: dict[int | str, dict[str, Any]] = {200: {"description": ABOUT, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+After = Annotated[int | None, Query(ge=0, le=1 << 53, description="the number of the last event known")]
+Last = Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,15}$", description="the same, as browsers send it")]
+
+
+def events_router(scheduler: Scheduler, waits: Waits) -> APIRouter:
+    router = APIRouter(tags=["runs"])
+    own = run_of(scheduler)
+
+    @router.get("/runs/{run}/events", response_class=StreamingResponse, responses=STREAM)
+    async def events(run: str, caller: Reader, after: After = None, last_event_id: Last = None) -> StreamingResponse:
+        """Until the run has finished. The header wins over the query: a browser that comes again still has the query in its URL."""
+        await own(run, caller)
+        await scheduler.ask(lambda: scheduler.desk.is_folded(run) or scheduler.desk.known(run))
+        start = int(last_event_id) if last_event_id is not None else after or 0
+        opened = waits.one(caller.tenant)
+        opened.__enter__()
+        return StreamingResponse(closing(stream(scheduler, run, start), opened), media_type="text/event-stream")
+
+    return router
+
+
+async def closing(inner: AsyncIterator[str], opened: Any) -> AsyncIterator[str]:
+    try:
+        async for text in inner:
+            yield text
+    finally:
+        opened.__exit__(None, None, None)
+
+
+async def stream(scheduler: Scheduler, run: str, after: int) -> AsyncIterator[str]:
+    yield f"retry: {RETRY_MS}\n\n"
+    try:
+        async for text in told(scheduler, run, after):
+            yield text
+    except Transient:
+        # The service ends; the reader comes again and finds the next one.
+        return
+
+
+async def told(scheduler: Scheduler, run: str, after: int) -> AsyncIterator[str]:
+    if await scheduler.ask(lambda: scheduler.desk.is_folded(run)):
+        yield event_text("gap", {"after": after})
+        yield event_text("end", (await questions.ended_or(scheduler, run, None, 0)).model_dump(mode="json", by_alias=True))
+        return
+    if after >= await scheduler.ask(lambda: scheduler.tally.next_seq):
+        # A number of a journal that is no longer there.
+        yield event_text("gap", {"after": after})
+        after = 0
+    while not scheduler.ended.is_set():
+        begun = time.monotonic()
+        answer = await questions.ended_or(scheduler, run, None, 0)
+        steps, gap, next_seq = await questions.steps_after(scheduler, run, after, 0 if answer.finished else HEARTBEAT_S)
+        if gap:
+            yield event_text("gap", {"after": after})
+        for step in steps:
+            yield event_text(step.kind, progress_event(step).model_dump(mode="json"), step.seq)
+        if not steps and answer.finished:
+            yield event_text("end", answer.model_dump(mode="json", by_alias=True))
+            return
+        if not steps and time.monotonic() - begun >= HEARTBEAT_S:
+            yield ": still here\n\n"
+        after = next_seq - 1
+
+
+def event_text(kind: str, data: dict[str, Any], number: int | None = None) -> str:
+    """JSON has no line breaks outside of strings, and none unescaped inside."""
+    head = f"id: {number}\n" if number is not None else ""
+    return f"{head}event: {kind}\ndata: {json.dumps(data)}\n\n"

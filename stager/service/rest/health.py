@@ -1,0 +1,47 @@
+"""Whether the service lives and can work, and its figures for Prometheus. One rule: asking costs no more than a look."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from stager import __version__, rest
+from stager.model.errors import Transient
+from stager.service.app import Scheduler
+from stager.service.rest.callers import Administrator
+from stager.service.rest.metrics import Figures
+
+
+def health_router(scheduler: Scheduler, figures: Figures, *, metrics_open: bool) -> APIRouter:
+    router = APIRouter(tags=["service"])
+
+    @router.get("/healthz")
+    async def healthz() -> rest.Alive:
+        """The process answers."""
+        return rest.Alive()
+
+    @router.get("/readyz")
+    async def readyz() -> rest.Ready:
+        """It takes runs: the journal is replayed, the I/O node answers, and nobody asked it to end."""
+        if not scheduler.ready.is_set() or scheduler.ending or not scheduler.link.up:
+            what = "it is ending" if scheduler.ending else "its I/O node does not answer yet"
+            raise Transient(f"the service does not take runs just now: {what}; ask again in a moment", code="busy")
+        return rest.Ready(version=__version__)
+
+    async def exposition() -> Response:
+        return Response(await figures.text(), media_type=figures.media_type)
+
+    text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' text format"}}
+
+    if metrics_open:
+
+        @router.get("/metrics", response_class=Response, responses=text)  # type: ignore[arg-type]
+        async def metrics_for_all() -> Response:
+            return await exposition()
+
+    else:
+
+        @router.get("/metrics", response_class=Response, responses=text)  # type: ignore[arg-type]
+        async def metrics(caller: Administrator) -> Response:
+            return await exposition()
+
+    return router

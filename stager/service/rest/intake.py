@@ -1,0 +1,201 @@
+"""From what a tenant sent to a workflow, a plan and the credentials of a run: read by the same readers as any file, behind the fence.
+
+May know: the readers, the fence, the planner. Blocking. One rule: the text lies in a private directory while it is read, nothing of that
+directory is told, and no reader looks outside it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from stager import rest, wire
+from stager.adapters.origin_access import IonodeOriginAccess
+from stager.model.errors import Denied, InvalidInput, StagerError
+from stager.model.prices import prices_for
+from stager.model.workflow import Workflow
+from stager.planning.make_plan import check_capacity
+from stager.planning.plan import Plan
+from stager.planning.plan_json import to_json
+from stager.readers.lines import WorkflowInvalid
+from stager.readers.prices import packaged_prices
+from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
+from stager.readers.topology import read_topology
+from stager.service.choices import Question, ask, draws_for
+from stager.service.choices_json import choices_json
+from stager.service.fence import FencedAccess, translated
+from stager.service.prepare import cluster_here, origin_from_url, plan_of, policy_of, require_destinations, require_spill, writable
+from stager.service.profiles import load_profiles
+from stager.service.settings import Settings
+from stager.service.tenancy import Tenancy
+
+PLACE = "upload-"
+U = TypeVar("U", bound=rest.Sent)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    workflow: Workflow
+    format: WorkflowFormat
+    access: FencedAccess
+
+
+class Intake:
+    """On worker threads."""
+
+    def __init__(self, settings: Settings, tenancy: Tenancy) -> None:
+        self.settings, self.tenancy = settings, tenancy
+        for left in settings.state_dir.glob(f"{PLACE}*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def validate(self, body: bytes, tenant: str) -> rest.Validated:
+        upload = understood(body, rest.Upload)
+        with self.read(upload, tenant) as read:
+            workflow = read.workflow
+        return rest.Validated(
+            format=read.format.value,
+            name=workflow.name,
+            jobs=len(workflow.jobs),
+            files=len(workflow.files),
+            external=sum(each.is_external for each in workflow.files.values()),
+            finals=sum(each.is_final for each in workflow.files.values()),
+            notes=list(workflow.notes),
+        )
+
+    def plan(self, body: bytes, tenant: str) -> tuple[str, list[str], wire.ErrorBody | None]:
+        """(the plan as JSON text, notes, why it could not run here)."""
+        upload = understood(body, rest.Upload)
+        with self.read(upload, tenant) as read:
+            plan, fault = self._plan(read.workflow, upload.options), None
+        try:
+            check_capacity(plan)
+        except StagerError as problem:
+            fault = wire.ErrorBody.of(problem.fault())
+        return to_json(plan), list(read.workflow.notes), fault
+
+    def estimate(self, body: bytes, tenant: str) -> dict[str, Any]:
+        asked = understood(body, rest.EstimateQuestion)
+        with self.read(asked, tenant) as read, laid({"topology.yml": asked.topology or ""}, self.settings.state_dir) as place:
+            workflow = read.workflow
+            cluster = read_topology(place / "topology.yml") if asked.topology else cluster_here(self.settings, workflow)
+        require_spill(workflow, asked.options.spill)
+        table = packaged_prices()
+        paid = prices_for(table, cluster.compute.instance, cluster.io.instance, cluster.region)
+        profiles, draws = load_profiles(self.settings), draws_for(len(workflow.jobs))
+        question = Question(workflow, cluster, paid, profiles, asked.options.spill, draws, 1, asked.options.ignore_profiles)
+        counts = sorted(set(asked.io_nodes)) or [0, *([cluster.io.nodes] if cluster.io.nodes else [])]
+        return choices_json(question, table, ask(question, counts))
+
+    def submission(self, body: bytes, tenant: str) -> wire.SubmitRequest:
+        """All that a run needs, or the reason why there is none. Nothing has begun."""
+        sent = understood(body, rest.Submission)
+        if not self.tenancy.tenant(tenant).native_jobs:
+            text = "the programs of your workflows may not run on this service, where they would run as its own user"
+            raise Denied(f"{text}; ask its administrator for native_jobs", code="native_jobs", subject=tenant)
+        with self.read(sent, tenant) as read:
+            if read.format is WorkflowFormat.WFCOMMONS:
+                raise InvalidInput(
+                    "this is a record of a run, whose programs are not here; `stager replay` makes it run", subject="workflow"
+                )
+            check_env(read.workflow, sent.env)
+            plan = self._plan(read.workflow, sent.options)
+            check_capacity(plan)
+            require_destinations(read.workflow, read.access)
+            credentials = self.credentials(read.workflow, tenant, sent.env)
+        return wire.SubmitRequest(read.workflow, plan, credentials)
+
+    def credentials(self, workflow: Workflow, tenant: str, env: dict[str, str]) -> wire.Credentials:
+        """`env` is the submitter's own; the service's is given to nobody."""
+        fence = self.tenancy.fence(tenant)
+        named = {name for job in workflow.jobs.values() for name in job.env_pass}
+        origins = {name: fence.config(origin) for name, origin in workflow.origins.items()}
+        return wire.Credentials(origins, {name: value for name, value in env.items() if name in named})
+
+    def _plan(self, workflow: Workflow, options: rest.Options) -> Plan:
+        policy = policy_of(options.no_direct)
+        profiles = load_profiles(self.settings)
+        return plan_of(workflow, self.settings, profiles, options.spill, ignore_profiles=options.ignore_profiles, policy=policy)
+
+    @contextmanager
+    def read(self, upload: rest.Upload, tenant: str) -> Iterator[Read]:
+        """What is raised inside tells nothing of where it lay."""
+        fence = self.tenancy.fence(tenant)
+        access = FencedAccess(fence, IonodeOriginAccess(self.settings.environ))
+        if upload.file_name in upload.files:
+            raise InvalidInput(f"{upload.file_name!r} is the workflow itself; name the file beside it otherwise", subject="files")
+        with laid({upload.file_name: upload.workflow, **upload.files}, self.settings.state_dir) as place:
+            path = place / upload.file_name
+            found = sniff(path)
+            if upload.format is not None and upload.format != found.value:
+                raise InvalidInput(f"format is {upload.format!r}, and by its content this is {found.value!r}", subject="format")
+            workflow = read_workflow(path, access=access, options=reader_options(upload, found))
+            if upload.options.spill is not None:
+                require_spill(workflow, upload.options.spill)
+            fenced = translated(spilling(workflow, upload.options.spill), fence)
+            notes = tuple(note.replace(f"{place}/", "") for note in fenced.notes)
+            yield Read(replace(fenced, source_path="", notes=notes), found, access)
+
+
+def spilling(workflow: Workflow, spill: str | None) -> Workflow:
+    """So that the origin to spill to is one of those that are used."""
+    return replace(workflow, spill_origin=spill) if spill is not None else workflow
+
+
+def reader_options(upload: rest.Upload, found: WorkflowFormat) -> dict[str, Any]:
+    if upload.options.output_origin is None:
+        return {}
+    if found is not WorkflowFormat.PEGASUS:
+        text = "output_origin is for Pegasus workflows; a native workflow names its destinations itself"
+        raise InvalidInput(text, subject="options.output_origin")
+    return {"output_origin": writable(origin_from_url(upload.options.output_origin, "output", Path("/")))}
+
+
+@contextmanager
+def laid(files: dict[str, str], state_dir: Path) -> Iterator[Path]:
+    place = Path(tempfile.mkdtemp(prefix=PLACE, dir=state_dir))
+    try:
+        for name, text in files.items():
+            (place / name).write_bytes(text.encode("utf-8", "surrogatepass"))
+        yield place
+    except WorkflowInvalid as problem:
+        found = [replace(each, file=without(place, each.file), message=without(place, each.message)) for each in problem.findings]
+        raise WorkflowInvalid(without(place, problem.subject), found) from None
+    except StagerError as problem:
+        problem.message, problem.subject = without(place, problem.message), without(place, problem.subject)
+        raise
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def without(place: Path, text: str) -> str:
+    return text.replace(f"{place}/", "").replace(str(place), ".")
+
+
+def check_env(workflow: Workflow, env: dict[str, str]) -> None:
+    named = {name for job in workflow.jobs.values() for name in job.env_pass}
+    strange = sorted(set(env) - named)
+    if strange:
+        raise InvalidInput(f"no job names {strange[0]!r} in env_pass; leave it out", code="bad_parameter", subject=f"env.{strange[0]}")
+    missing = sorted(named - set(env))
+    if missing:
+        text = f"jobs take {missing[0]!r} from their submitter's environment (env_pass), and the service gives none of its own"
+        raise InvalidInput(f"{text}; send its value in env", code="env_missing", subject=f"env.{missing[0]}")
+
+
+def understood(body: bytes, kind: type[U]) -> U:
+    """Raises InvalidInput that names the key, and never repeats a value: it may be secret."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as problem:
+        first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        code = "bad_request" if first["type"] == "json_invalid" else "bad_parameter"
+        text = "the body is no JSON" if code == "bad_request" else f"{key or 'the body'}: {first['msg']}"
+        raise InvalidInput(f"{text}; write it as docs/formats/rest.md says", code=code, subject=key) from None

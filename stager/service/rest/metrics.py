@@ -1,0 +1,111 @@
+"""The figures of /metrics: runs, jobs, bytes by how safe they are, the node, and the calls of the API.
+
+May know: prometheus_client, the Machine's state (read only). One rule: labels are of a few known words each; no name of a run, a file or
+a tenant becomes one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Counts
+from collections.abc import Iterable
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stager import wire
+from stager.service.app import Scheduler
+from stager.service.rest.turns import Waits
+from stager.service.views import run_sums
+
+SECONDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
+
+
+class Figures:
+    def __init__(self, scheduler: Scheduler, waits: Waits) -> None:
+        self.scheduler, self.waits = scheduler, waits
+        self.registry = CollectorRegistry()
+        names = ("method", "route", "status")
+        self.requests = Counter("stager_rest_requests", "Calls of the REST API.", names, registry=self.registry)
+        self.seconds = Histogram(
+            "stager_rest_request_seconds", "Until their answers began.", ("route",), buckets=SECONDS, registry=self.registry
+        )
+        self.media_type = CONTENT_TYPE_LATEST
+
+    async def text(self) -> bytes:
+        states, sums = await self.scheduler.ask(self._look)
+        now = Now([*self._runs(states, sums), *node_figures(await self.scheduler.outlook.nodes())])
+        at_once = CollectorRegistry()
+        at_once.register(now)
+        return generate_latest(self.registry) + generate_latest(at_once)
+
+    def _look(self) -> tuple[dict[str, int], list[tuple[dict[str, int], wire.LedgerTotals]]]:
+        """On the driving thread. The sums of a run are worked out at most so often, whoever asks for them."""
+        state = self.scheduler.machine.state
+        states = Counts(record.state for record in self.scheduler.records.all() if not record.removed and record.run not in state.active)
+        states["active"] += len(state.active)
+        active = [state.runs[run] for run in state.active]
+        sums = [self.scheduler.totals.of(run.id, lambda run=run: run_sums(state, run)) for run in active]  # type: ignore[misc]
+        return dict(states), [(each.jobs, each.ledger) for each in sums]
+
+    def _runs(self, states: dict[str, int], sums: list[tuple[dict[str, int], wire.LedgerTotals]]) -> Iterable[Metric]:
+        runs = GaugeMetricFamily("stager_runs", "Runs by state.", labels=["state"])
+        for state, count in sorted(states.items()):
+            runs.add_metric([state], count)
+        yield runs
+        jobs: Counts[str] = Counts()
+        for each, _ in sums:
+            jobs.update(each)
+        family = GaugeMetricFamily("stager_jobs", "Jobs of active runs by state.", labels=["state"])
+        for state, count in sorted(jobs.items()):
+            family.add_metric([state], count)
+        yield family
+        ledger = GaugeMetricFamily("stager_ledger_bytes", "Produced bytes of active runs by how safe they are.", labels=["state"])
+        for state in ("at_risk", "safe", "written", "durable"):
+            ledger.add_metric([state], sum(getattr(totals, state).size_bytes for _, totals in sums))
+        yield ledger
+        yield GaugeMetricFamily("stager_rest_open_waits", "Long polls and streams that are open.", value=sum(self.waits.open.values()))
+
+
+class Now:
+    """What was looked up for one answer, as prometheus_client wants it."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self.families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self.families
+
+
+def node_figures(nodes: list[wire.NodeView]) -> Iterable[Metric]:
+    for name, about, value in (
+        ("stager_node_connected", "1: it answers.", lambda node: int(node.connected)),
+        ("stager_node_capacity_bytes", "What it may hold.", lambda node: node.capacity_bytes),
+        ("stager_node_used_bytes", "What it holds.", lambda node: node.used_bytes),
+        ("stager_node_reserved_bytes", "What is set aside.", lambda node: node.reserved_bytes),
+    ):
+        family = GaugeMetricFamily(name, about, labels=["node"])
+        for node in nodes:
+            family.add_metric([node.node], value(node))
+        yield family
+
+
+class Counted:
+    """Counts calls by route, never by path."""
+
+    def __init__(self, app: ASGIApp, figures: Figures) -> None:
+        self.app, self.figures = app, figures
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = time.monotonic()
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                route = getattr(scope.get("route"), "path", "none")
+                method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD") else "other"
+                self.figures.requests.labels(method, route, str(message["status"])).inc()
+                self.figures.seconds.labels(route).observe(time.monotonic() - begun)
+            await send(message)
+
+        await self.app(scope, receive, counted if scope["type"] == "http" else send)

@@ -1,0 +1,81 @@
+"""The parts of a run: jobs and what they printed, files with their ledger, transfers. One rule: nothing of the service's disk is told."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from stager import rest, wire
+from stager.scheduler.ledger import Standing
+from stager.scheduler.states import JobState
+from stager.service import questions
+from stager.service.app import Scheduler
+from stager.service.rest.callers import Reader, run_of
+from stager.service.rest.pages import TAGGED, Cursor, Limit, cursor_of, offset_of, page_of, tagged
+
+TAIL_BYTES = 65_536
+
+
+def parts_router(scheduler: Scheduler) -> APIRouter:
+    router = APIRouter(tags=["parts of a run"])
+    add_jobs(router, scheduler)
+    add_files(router, scheduler)
+    return router
+
+
+def add_jobs(router: APIRouter, scheduler: Scheduler) -> None:
+    own = run_of(scheduler)
+
+    @router.get("/runs/{run}/jobs", response_model=rest.JobPage, responses=TAGGED)
+    async def jobs(
+        request: Request, run: str, caller: Reader, state: JobState | None = None, cursor: Cursor = None, limit: Limit = 100
+    ) -> Response:
+        """In the order of the workflow."""
+        await own(run, caller)
+        start = offset_of(cursor)
+        found = await questions.job_views(scheduler, run, state.value if state else None, start, limit + 1)
+        more = cursor_of(start + limit) if len(found) > limit else None
+        return tagged(request, rest.JobPage(run=run, jobs=found[:limit], next_cursor=more))
+
+    @router.get("/runs/{run}/jobs/{job:path}/logs")
+    async def logs(
+        run: str,
+        job: str,
+        caller: Reader,
+        tail_bytes: Annotated[int, Query(ge=0, le=questions.TAIL_BYTES_MAX, description="of the end of each stream")] = TAIL_BYTES,
+    ) -> wire.JobLogs:
+        """What every attempt wrote to stdout and stderr."""
+        await own(run, caller)
+        found = await questions.logs_of(scheduler, run, job, tail_bytes)
+        return found.model_copy(update={"logs": [log.model_copy(update={"path": ""}) for log in found.logs]})
+
+
+def add_files(router: APIRouter, scheduler: Scheduler) -> None:
+    own = run_of(scheduler)
+
+    @router.get("/runs/{run}/files", response_model=rest.FilePage, responses=TAGGED)
+    async def files(
+        request: Request,
+        run: str,
+        caller: Reader,
+        state: Standing | None = None,
+        final: bool | None = None,
+        lfn: Annotated[str | None, Query(max_length=4000)] = None,
+        cursor: Cursor = None,
+        limit: Limit = 100,
+    ) -> Response:
+        """The ledger of what it makes: at risk, safe, written or durable."""
+        await own(run, caller)
+        found = await questions.ledger_entries(scheduler, run, lfn)
+        chosen = [entry for entry in found if (state is None or entry.state == state.value) and final in (None, entry.final)]
+        page, more = page_of(chosen, offset_of(cursor), limit)
+        return tagged(request, rest.FilePage(run=run, files=page, next_cursor=more))
+
+    @router.get("/runs/{run}/transfers")
+    async def transfers(run: str, caller: Reader, cursor: Cursor = None, limit: Limit = 100) -> rest.TransferPage:
+        """Those under way or queued now, running ones first."""
+        await own(run, caller)
+        found = await questions.transfers_of_run(scheduler, run)
+        page, more = page_of(found, offset_of(cursor), limit)
+        return rest.TransferPage(run=run, transfers=page, next_cursor=more)

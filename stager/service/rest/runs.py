@@ -1,0 +1,154 @@
+"""Runs: submit, list, look, wait, cancel, drain, stop, resume. One rule: a change is answered once the journal holds it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from stager import rest, wire
+from stager.model.errors import Denied, Transient
+from stager.scheduler import events as ev
+from stager.service import changes, questions
+from stager.service.app import Scheduler
+from stager.service.desk import Sender
+from stager.service.rest.callers import Caller, Reader, Submitter, run_of
+from stager.service.rest.intake import Intake, understood
+from stager.service.rest.openapi import body_of
+from stager.service.rest.pages import TAGGED, Cursor, Limit, cursor_of, parts_of, tagged
+from stager.service.rest.turns import Turns, Waits
+from stager.service.views import run_info
+
+READY_S = 60.0
+Key = Annotated[str | None, Header(alias="Idempotency-Key", pattern=rest.KEY_PATTERN, description="the same again is the same run")]
+Created = {200: {"model": rest.Submitted, "description": "This key has made the run before"}}
+
+
+def runs_router(scheduler: Scheduler, intake: Intake, turns: Turns, waits: Waits) -> APIRouter:
+    router = APIRouter(tags=["runs"])
+    add_submit(router, scheduler, intake, turns)
+    add_looks(router, scheduler, waits)
+    add_controls(router, scheduler, intake)
+    return router
+
+
+def add_submit(router: APIRouter, scheduler: Scheduler, intake: Intake, turns: Turns) -> None:
+    @router.post("/runs", status_code=201, responses=Created, openapi_extra=body_of(rest.Submission))
+    async def submit(request: Request, response: Response, caller: Submitter, idempotency_key: Key = None) -> rest.Submitted:
+        """Takes a workflow; its run begins. With an Idempotency-Key it is safe to ask again when the answer was lost."""
+        body = await request.body()
+        key = idempotency_key or ""
+        sender = Sender(caller.tenant, hashlib.sha256(body).hexdigest() if key else "")
+        made = await scheduler.ask(lambda: scheduler.desk.taken_before(key, sender)) if key else None
+        if made is None:
+            async with turns.turn(caller.tenant):
+                wanted = await asyncio.to_thread(intake.submission, body, caller.tenant)
+            await ready(scheduler)
+            known = wire.SubmitRequest(wanted.workflow, wanted.plan, wanted.credentials, key)
+            run = await changes.taken(scheduler, lambda told: scheduler.desk.submit(known, time.time(), told, sender))
+            answer = rest.Submitted(run=run, workflow=known.workflow.name, jobs=len(known.workflow.jobs), notes=list(known.workflow.notes))
+        else:
+            answer = rest.Submitted(run=made.run, workflow=made.workflow, jobs=made.jobs_total, repeated=True)
+            response.status_code = 200
+        response.headers["Location"] = f"{rest.API_PREFIX}/runs/{answer.run}"
+        return answer
+
+
+def add_looks(router: APIRouter, scheduler: Scheduler, waits: Waits) -> None:
+    own = run_of(scheduler)
+
+    @router.get("/runs", response_model=rest.RunPage, responses=TAGGED)
+    async def runs(request: Request, caller: Reader, cursor: Cursor = None, limit: Limit = 100) -> Response:
+        """Your runs, the newest first."""
+        before = parts_of(cursor, float, str) if cursor is not None else None
+        return tagged(request, await scheduler.ask(lambda: run_page(scheduler, caller, before, limit)))
+
+    @router.get("/runs/{run}", response_model=wire.RunStatus, responses=TAGGED)
+    async def status(request: Request, run: str, caller: Reader) -> Response:
+        """How far it is: jobs, transfers, and every produced byte that is not durable yet."""
+        await own(run, caller)
+        return tagged(request, await questions.status_of(scheduler, run))
+
+    @router.get("/runs/{run}/summary")
+    async def summary(run: str, caller: Reader) -> wire.RunSummary:
+        """What it came to; 409 until it has finished."""
+        await own(run, caller)
+        return await questions.summary_of(scheduler, run)
+
+    @router.get("/runs/{run}/losses")
+    async def losses(run: str, caller: Reader) -> wire.Losses:
+        """What a cancel would lose."""
+        await own(run, caller)
+        return await questions.losses_of(scheduler, run)
+
+    @router.get("/runs/{run}/wait")
+    async def wait(
+        run: str,
+        caller: Reader,
+        timeout_s: Annotated[float, Query(ge=0, le=questions.WAIT_S_MAX)] = 20.0,
+        lfn: Annotated[str | None, Query(max_length=4000)] = None,
+    ) -> wire.WaitResponse:
+        """Answers when it has finished, when that final is durable, or after the timeout."""
+        await own(run, caller)
+        with waits.one(caller.tenant):
+            return await questions.ended_or(scheduler, run, lfn, timeout_s)
+
+
+def add_controls(router: APIRouter, scheduler: Scheduler, intake: Intake) -> None:
+    own = run_of(scheduler)
+
+    async def end(run: str, caller: Caller, event: type) -> wire.WaitResponse:
+        await own(run, caller)
+        await changes.done(scheduler, lambda told: scheduler.desk.end(run, event, told))
+        return await questions.ended_or(scheduler, run, None, 0)
+
+    @router.post("/runs/{run}/cancel")
+    async def cancel(run: str, caller: Submitter) -> wire.WaitResponse:
+        """Ends it for good; what is not durable is dropped. Ask with `losses` first."""
+        return await end(run, caller, ev.RunCancelled)
+
+    @router.post("/runs/{run}/drain")
+    async def drain(run: str, caller: Submitter) -> wire.WaitResponse:
+        """Starts no more of its jobs; interrupted and resumable once running jobs and uploads have ended."""
+        return await end(run, caller, ev.RunDrained)
+
+    @router.post("/runs/{run}/stop")
+    async def stop(run: str, caller: Submitter) -> wire.WaitResponse:
+        """Interrupted at once, and resumable."""
+        return await end(run, caller, ev.RunStopped)
+
+    @router.post("/runs/{run}/resume", openapi_extra=body_of(rest.Resumption, required=False))
+    async def resume(request: Request, run: str, caller: Submitter) -> wire.WaitResponse:
+        """Goes on after an interruption or a failure whose cause was mended. Finished jobs do not run again."""
+        record = await own(run, caller)
+        if not record.tenant:
+            text = f"run {run} was submitted over the owner's socket, and its credentials are in the owner's environment"
+            raise Denied(f"{text}; resume it there (stager resume {run})", code="owners_run", subject=run)
+        wanted = understood(await request.body() or b"{}", rest.Resumption)
+        workflow = await scheduler.ask(lambda: scheduler.desk.known(run).workflow)
+        credentials = await asyncio.to_thread(intake.credentials, workflow, record.tenant, wanted.env)
+        await ready(scheduler)
+        await changes.done(scheduler, lambda told: scheduler.desk.resume(run, credentials, told))
+        return await questions.ended_or(scheduler, run, None, 0)
+
+
+async def ready(scheduler: Scheduler) -> None:
+    try:
+        async with asyncio.timeout(READY_S):
+            await scheduler.ready.wait()
+    except TimeoutError:
+        raise Transient("the I/O node of the service does not answer; ask again in a moment", code="busy") from None
+
+
+def run_page(scheduler: Scheduler, caller: Caller, before: list[str | float] | None, limit: int) -> rest.RunPage:
+    known = scheduler.machine.state.runs
+    records = [record for record in scheduler.records.all() if not record.removed and caller.sees(record.tenant)]
+    records.reverse()
+    if before is not None:
+        records = [record for record in records if [record.submitted_at, record.run] < before]
+    shown = records[:limit]
+    more = cursor_of(float(shown[-1].submitted_at), shown[-1].run) if len(records) > limit else None
+    return rest.RunPage(runs=[run_info(record, known.get(record.run)) for record in shown], next_cursor=more)

@@ -1,0 +1,63 @@
+"""How much the service does at once for those who call it. One rule: a tenant takes only its share, and who must wait too long is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from stager.model.errors import Transient
+
+READING_MAX, READING_EACH_MAX = 3, 2
+PATIENCE_S = 30.0
+
+
+class Turns:
+    """Reading and planning of workflows takes a processor; a few at a time."""
+
+    def __init__(self) -> None:
+        self.all = asyncio.Semaphore(READING_MAX)
+        self.each: dict[str, asyncio.Semaphore] = {}
+
+    @asynccontextmanager
+    async def turn(self, tenant: str) -> AsyncIterator[None]:
+        own = self.each.setdefault(tenant, asyncio.Semaphore(READING_EACH_MAX))
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await own.acquire()
+                try:
+                    await self.all.acquire()
+                except BaseException:
+                    own.release()
+                    raise
+        except TimeoutError:
+            raise Transient("the service reads other workflows just now; ask again in a moment", code="busy") from None
+        try:
+            yield
+        finally:
+            self.all.release()
+            own.release()
+
+
+class Waits:
+    """Answers that stay open: long polls and streams of events, so many for each tenant."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.open: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, tenant: str) -> Iterator[None]:
+        if self.open[tenant] >= self.most:
+            text = f"{self.most} answers of this tenant are open already"
+            raise TooManyOpen(f"{text}; close one, or ask without waiting", code="too_many_open", subject=tenant)
+        self.open[tenant] += 1
+        try:
+            yield
+        finally:
+            self.open[tenant] -= 1
+
+
+class TooManyOpen(Transient):
+    """Answered with 429."""

@@ -1,0 +1,42 @@
+"""Workflows that are only looked at: validate, plan, estimate. One rule: nothing is started, and nothing of them is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from fastapi import APIRouter, Request
+
+from stager import rest
+from stager.service.rest.callers import Reader
+from stager.service.rest.intake import Intake
+from stager.service.rest.openapi import body_of
+from stager.service.rest.turns import Turns
+
+
+def workflows_router(intake: Intake, turns: Turns) -> APIRouter:
+    router = APIRouter(tags=["workflows"])
+
+    @router.post("/validate", openapi_extra=body_of(rest.Upload))
+    async def validate(request: Request, caller: Reader) -> rest.Validated:
+        """Reads a workflow and says all that is wrong with it; its patterns are listed at their origins."""
+        body = await request.body()
+        async with turns.turn(caller.tenant):
+            return await asyncio.to_thread(intake.validate, body, caller.tenant)
+
+    @router.post("/plan", openapi_extra=body_of(rest.Upload))
+    async def plan(request: Request, caller: Reader) -> rest.Planned:
+        """What a run would do."""
+        body = await request.body()
+        async with turns.turn(caller.tenant):
+            text, notes, fault = await asyncio.to_thread(intake.plan, body, caller.tenant)
+        return rest.Planned(plan=json.loads(text), notes=notes, fault=fault)
+
+    @router.post("/estimate", openapi_extra=body_of(rest.EstimateQuestion))
+    async def estimate(request: Request, caller: Reader) -> rest.Estimated:
+        """What a run would take and cost, with so many I/O nodes or so many."""
+        body = await request.body()
+        async with turns.turn(caller.tenant):
+            return rest.Estimated.model_validate(await asyncio.to_thread(intake.estimate, body, caller.tenant))
+
+    return router

@@ -1,0 +1,131 @@
+"""The door of the REST API: rates, by token and by address, and which hosts and addresses it may listen on and answer to."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from stager.adapters.tokens import TokenStore
+from stager.model.errors import InvalidInput, Refused
+from stager.model.tenants import Scope
+from stager.service.rest.guard import Buckets, Guard, host_name
+from stager.service.rest.turns import TooManyOpen, Turns, Waits
+from stager.service.settings import RestSettings, rest_settings
+from stager.service.tenancy import Tenancy
+
+
+async def inner(scope: Any, receive: Any, send: Any) -> None:
+    """What is behind the door."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": scope["state"]["caller"].tenant.encode()})
+
+
+def guarded(place: Path, **settings: Any) -> tuple[Guard, TokenStore]:
+    (place / "tenants.toml").touch(mode=0o600)
+    (place / "tenants.toml").write_text("[tenants.alice]\n[tenants.bob]\n")
+    tokens = TokenStore(place / "tokens.sqlite")
+    return Guard(inner, RestSettings(**settings), tokens, Tenancy(place / "tenants.toml", place / "state", {})), tokens
+
+
+def asked(guard: Guard, secrets: list[str], host: str = "localhost") -> list[httpx.Response]:
+    async def ask() -> list[httpx.Response]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(guard), base_url=f"http://{host}") as client:
+            return [await client.get("/api/v1/runs", headers={"Authorization": f"Bearer {secret}"} if secret else {}) for secret in secrets]
+
+    return asyncio.run(ask())
+
+
+def test_each_token_has_a_rate_of_its_own(tmp_path: Path) -> None:
+    guard, tokens = guarded(tmp_path, rate_per_s=0.001, rate_burst=5.0)
+    alice, bob = (tokens.create(name, Scope.READ, "", 0.0)[1] for name in ("alice", "bob"))
+    answers = asked(guard, [alice] * 8 + [bob])
+    assert [answer.status_code for answer in answers] == [200] * 5 + [429] * 3 + [200]
+    refused = answers[5]
+    assert int(refused.headers["retry-after"]) > 100 and refused.json()["code"] == "rate"
+
+
+def test_those_without_a_good_token_are_slowed_by_their_address(tmp_path: Path) -> None:
+    guard, tokens = guarded(tmp_path)
+    alice = tokens.create("alice", Scope.READ, "", 0.0)[1]
+    answers = [answer.status_code for answer in asked(guard, [*(f"stg_{n}" for n in range(30)), alice])]
+    assert answers[:20] == [401] * 20 and set(answers[20:30]) <= {401, 429} and answers[29] == 429
+    assert answers[30] == 200, "a good token is not slowed by what others send from the same address"
+
+
+def test_a_bucket_fills_again() -> None:
+    buckets = Buckets(per_s=2.0, burst=2.0)
+    assert [buckets.wait_s("a", now) for now in (0.0, 0.0, 0.0)] == [0.0, 0.0, 0.5]
+    assert buckets.wait_s("a", 0.5) == 0.0 and buckets.wait_s("b", 0.5) == 0.0
+
+
+def test_names_that_a_proxy_calls_it_by_are_told(tmp_path: Path) -> None:
+    guard, tokens = guarded(tmp_path, allow_hosts=("Stager.example.org",))
+    alice = tokens.create("alice", Scope.READ, "", 0.0)[1]
+    assert asked(guard, [alice], "stager.example.org")[0].status_code == 200
+    assert asked(guard, [alice], "stager.example.org.evil.org")[0].status_code == 421
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [("a:1", "a"), ("A", "a"), ("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("a:", "a:"), ("a:b", "a:b"), ("a@b:1", "a@b")],
+)
+def test_the_name_in_a_host_header(header: str, name: str) -> None:
+    assert host_name(header) == name
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:7433", "localhost:1", "[::1]:7433", "127.0.0.2:0"])
+def test_loopback_needs_no_more_words(listen: str) -> None:
+    assert rest_settings(listen).port == int(listen.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:7433", "[::]:7433", "192.168.1.5:7433", "stager.example.org:7433"])
+def test_what_others_can_reach_must_be_meant(listen: str) -> None:
+    with pytest.raises(Refused, match="no TLS.*--trust-network"):
+        rest_settings(listen)
+    assert rest_settings(listen, trust_network=True).port == 7433
+
+
+@pytest.mark.parametrize("listen", ["", "7433", "localhost", ":7433", "localhost:http", "localhost:70000"])
+def test_an_address_is_a_host_and_a_port(listen: str) -> None:
+    with pytest.raises(InvalidInput, match="HOST:PORT"):
+        rest_settings(listen)
+
+
+def test_a_tenant_takes_its_share_of_reading_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stager.service.rest.turns.PATIENCE_S", 0.2)
+
+    async def play() -> list[str]:
+        turns, told = Turns(), []
+        async with turns.turn("alice"), turns.turn("alice"):
+            try:
+                async with turns.turn("alice"):
+                    told.append("a third")
+            except Exception as problem:
+                told.append(getattr(problem, "code", ""))
+            async with turns.turn("bob"):
+                told.append("bob's")
+                try:
+                    async with turns.turn("carol"):
+                        told.append("carol's")
+                except Exception as problem:
+                    told.append(getattr(problem, "code", ""))
+        async with turns.turn("carol"), turns.turn("carol"), turns.turn("bob"):
+            told.append("all free again")
+        return told
+
+    assert asyncio.run(play()) == ["busy", "bob's", "busy", "all free again"]
+
+
+def test_open_answers_are_counted_by_tenant_and_given_back() -> None:
+    waits = Waits(1)
+    with waits.one("alice"):
+        with pytest.raises(TooManyOpen), waits.one("alice"):
+            pass
+        with waits.one("bob"):
+            pass
+    with waits.one("alice"):
+        pass
