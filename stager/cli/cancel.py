@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from stager.cli.exits import Exit
-from stager.cli.options import RunName, state_dir_option
+from stager.cli.options import RunName, Where, where_option
 from stager.cli.reach import find_run, reach
 from stager.model.errors import Refused
 from stager.model.units import format_size
@@ -24,12 +22,12 @@ Example:
 )
 @click.argument("run", type=RunName())
 @click.option("--yes", is_flag=True, help="do not ask")
-@state_dir_option
-def command(run: str, yes: bool, state_dir: Path | None) -> int:
+@where_option
+def command(run: str, yes: bool, where: Where) -> int:
     """End RUN for good: kill its jobs, call off its transfers, drop what it made that is not durable. Names those bytes and asks first. To
     go on later use Ctrl-C and `stager resume`.
     """
-    with reach(state_dir) as client:
+    with reach(where) as client:
         found = find_run(client, run)
         now = found.wait(timeout_s=0)
         if now.finished and now.state in FOR_GOOD:

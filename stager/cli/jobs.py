@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from stager.cli.options import RunName, json_option, print_json, state_dir_option
+from stager.cli.options import RunName, Where, json_option, print_json, where_option
 from stager.cli.reach import find_run, reach
 from stager.cli.tables import print_table
 from stager.scheduler.states import JobState
@@ -23,13 +21,13 @@ Example:
 )
 @click.argument("run", required=False, type=RunName())
 @click.option("--state", type=click.Choice([state.value for state in JobState]), help="only jobs that are in this state")
-@state_dir_option
+@where_option
 @json_option
-def command(run: str | None, state: str | None, state_dir: Path | None, as_json: bool) -> None:
+def command(run: str | None, state: str | None, where: Where, as_json: bool) -> None:
     """The jobs of RUN (default: the newest) by their ids, which `stager logs` and `stager explain` take: state, tries, and why one
     failed.
     """
-    with reach(state_dir) as client:
+    with reach(where) as client:
         jobs = find_run(client, run).jobs(state=state, limit=ALL_OF_THEM)
     if as_json:
         print_json([job.model_dump(mode="json", by_alias=True) for job in jobs])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from stager.cli.options import RunName, json_option, print_json, state_dir_option
+from stager.cli.options import RunName, Where, json_option, print_json, where_option
 from stager.cli.reach import find_run, reach
 from stager.cli.tables import print_table
 from stager.model.units import format_size
@@ -20,11 +18,11 @@ Example:
 )
 @click.argument("run", required=False, type=RunName())
 @click.option("--finals", is_flag=True, help="only files that have a destination")
-@state_dir_option
+@where_option
 @json_option
-def command(run: str | None, finals: bool, state_dir: Path | None, as_json: bool) -> None:
+def command(run: str | None, finals: bool, where: Where, as_json: bool) -> None:
     """Each file RUN made: at risk, safe on the node, written or durable at its origin, and how that was verified."""
-    with reach(state_dir) as client:
+    with reach(where) as client:
         entries = [entry for entry in find_run(client, run).ledger() if entry.final or not finals]
     if as_json:
         print_json([entry.model_dump(mode="json") for entry in entries])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +70,35 @@ state_dir_option = click.option(
     envvar="STAGER_STATE_DIR",
     show_envvar=True,
     help="where runs, cache and journal live; one scheduler each",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which scheduler a command is for: that of a state directory, or a service."""
+
+    state_dir: Path | None
+    server: str | None
+    token_file: Path | None
+
+
+def where_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--state-dir, or --server with --token-file: as one value, `where`."""
+
+    @functools.wraps(command)
+    def collected(*args: Any, state_dir: Path | None, server: str | None, token_file: Path | None, **kwargs: Any) -> Any:
+        return command(*args, where=Where(state_dir, server, token_file), **kwargs)
+
+    return state_dir_option(server_option(token_file_option(collected)))
+
+
+server_option = click.option(
+    "--server", metavar="URL", envvar="STAGER_SERVER", show_envvar=True, help="a service (`stager serve`) instead of a state directory"
+)
+token_file_option = click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="holds the token of that service; default: STAGER_TOKEN",
 )
 capacity_option = click.option(
     "--capacity", type=Size(), help="space of the embedded I/O node, as in '20 GB'; default: 80 % of what is free"

@@ -1,18 +1,35 @@
-"""Reaching the scheduler of a state directory for commands that ask it something: one that lives, or one started for the question, since
-the journal knows the runs.
+"""Reaching a scheduler for commands that ask it something: a service that was named, or that of a state directory: one that lives, or one
+started for the question, since the journal knows the runs.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from stager.cli.options import settings_of
+from stager.cli.options import Where, settings_of
 from stager.client import Client, RunClient, connect_or_start
 from stager.model.errors import InvalidInput
+from stager.service.settings import server_token
 from stager.wire import RunInfo
 
+if TYPE_CHECKING:
+    from stager.client import RestClient, RestRun
 
-def reach(state_dir: Path | None) -> Client:
+
+def reach(where: Where) -> Client | RestClient:
+    return reach_service(where) if where.server else reach_here(where.state_dir)
+
+
+def reach_service(where: Where) -> RestClient:
+    from stager.client import RestClient
+
+    if not (where.server or "").startswith(("http://", "https://")):
+        raise InvalidInput(f"--server {where.server!r} is no URL; write it as in http://127.0.0.1:7433", subject="server")
+    return RestClient(where.server or "", server_token(where.token_file))
+
+
+def reach_here(state_dir: Path | None) -> Client:
     """Raises InvalidInput where there is no state directory: nothing was ever submitted there."""
     settings = settings_of(state_dir)
     if not settings.state_dir.is_dir():
@@ -23,11 +40,12 @@ def reach(state_dir: Path | None) -> Client:
     return connect_or_start(settings.state_dir, settings.scheduler_arguments())
 
 
-def find_run(client: Client, name: str | None) -> RunClient:
+def find_run(client: Client | RestClient, name: str | None) -> RunClient | RestRun:
     """By its id or an unambiguous beginning of it; without a name the newest. Raises InvalidInput."""
     runs = client.runs()
     if not runs:
-        raise InvalidInput("no run was submitted with this state directory yet")
+        here = "with this state directory" if isinstance(client, Client) else "by you at this service"
+        raise InvalidInput(f"no run was submitted {here} yet")
     if name is None:
         return client.run(max(runs, key=lambda info: info.submitted_at).run)
     found = [info.run for info in runs if info.run == name] or [info.run for info in runs if info.run.startswith(name)]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from stager.cli.options import RunName, settings_of, state_dir_option
+from stager.cli.options import RunName, Where, settings_of, where_option
 from stager.cli.prepare import credentials_for
 from stager.cli.progress import follow
 from stager.cli.reach import find_run, reach
 from stager.cli.summary import print_summary
+from stager.client import RunClient
+
+if TYPE_CHECKING:
+    from stager.client import RestRun
 
 
 @click.command(
@@ -21,23 +25,35 @@ Example:
 )
 @click.argument("run", required=False, type=RunName())
 @click.option("--detach", is_flag=True, help="return at once")
+@click.option("--env", "names", multiple=True, metavar="NAME", help="give this variable to jobs that name it in env_pass (with --server)")
 @click.option("--quiet", "-q", is_flag=True, help="no progress, only the summary")
-@state_dir_option
-def command(run: str | None, detach: bool, quiet: bool, state_dir: Path | None) -> int:
+@where_option
+def command(run: str | None, names: tuple[str, ...], detach: bool, quiet: bool, where: Where) -> int:
     """Go on with RUN (default: the newest): after an interruption, a crash, or a failure whose cause was mended. Finished jobs do not run
     again; credentials are read anew.
+
+    At a service (--server) they are those that its administrator registered; --env gives variables that its jobs take from you.
     """
-    with reach(state_dir) as client:
+    with reach(where) as client:
         found = find_run(client, run)
         now = found.wait(timeout_s=0)
         if now.finished and now.state == "succeeded":
             click.echo(f"run {found.name} has succeeded: there is nothing to do")
             return 0
-        needs = found.needs()
-        found.resume(credentials_for(settings_of(state_dir), needs.origin_values(), set(needs.env_pass)))
+        go_on(found, where, names)
         if detach:
             click.echo(found.name)
             return 0
         click.echo(f"run {found.name}: resumed", err=True)
         follow(found, quiet=quiet)
         return int(print_summary(found))
+
+
+def go_on(found: RunClient | RestRun, where: Where, names: tuple[str, ...]) -> None:
+    """Over the socket with all that the run needs, as this environment has it; a service has its own word for origins."""
+    settings = settings_of(where.state_dir)
+    if isinstance(found, RunClient):
+        needs = found.needs()
+        found.resume(credentials_for(settings, needs.origin_values(), set(needs.env_pass)))
+    else:
+        found.resume({name: settings.environ[name] for name in names if name in settings.environ})

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 
-from stager.cli.options import json_option, print_json, state_dir_option
+from stager.cli.options import Where, json_option, print_json, where_option
 from stager.cli.reach import newest_first, reach
 from stager.cli.tables import print_table
 from stager.model.units import format_duration
@@ -19,11 +18,11 @@ Example:
   stager runs
   stager runs --json | jq '.[0].run'"""
 )
-@state_dir_option
+@where_option
 @json_option
-def command(state_dir: Path | None, as_json: bool) -> None:
+def command(where: Where, as_json: bool) -> None:
     """List the runs of this state directory, the newest first."""
-    with reach(state_dir) as client:
+    with reach(where) as client:
         runs = newest_first(client.runs())
     if as_json:
         print_json([info.model_dump(mode="json") for info in runs])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from stager import wire
-from stager.cli.options import RunName, json_option, print_json, state_dir_option
+from stager.cli.options import RunName, Where, json_option, print_json, where_option
 from stager.cli.progress import one_line
 from stager.cli.reach import find_run, reach
 from stager.model.units import format_size
@@ -20,11 +18,11 @@ Example:
   stager status montage-3f2a --json"""
 )
 @click.argument("run", required=False, type=RunName())
-@state_dir_option
+@where_option
 @json_option
-def command(run: str | None, state_dir: Path | None, as_json: bool) -> None:
+def command(run: str | None, where: Where, as_json: bool) -> None:
     """How far RUN (default: the newest) is: jobs, transfers, and every produced byte that is not durable yet."""
-    with reach(state_dir) as client:
+    with reach(where) as client:
         status = find_run(client, run).status()
     if as_json:
         print_json(status.model_dump(mode="json", by_alias=True))

@@ -8,6 +8,7 @@ import click
 
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.options import (
+    Where,
     capacity_option,
     cores_option,
     ignore_profiles_option,
@@ -16,7 +17,7 @@ from stager.cli.options import (
     output_origin_option,
     settings_of,
     spill_option,
-    state_dir_option,
+    where_option,
 )
 from stager.cli.prepare import credentials_of, read_only, ready_to_run, require_runnable
 from stager.cli.running import run_to_end
@@ -30,6 +31,7 @@ Example:
   stager submit workflow.yml
   stager submit pegasus/workflow.yml --output-origin sftp://me@lab/results
   stager submit workflow.yml --plan plan.json --detach
+  stager submit workflow.yml --server https://stager.example.org --token-file ~/.stager-token
   stager submit workflow.yml --detach --json | jq -r .run"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -47,7 +49,7 @@ Example:
 @spill_option
 @ignore_profiles_option
 @no_direct_option
-@state_dir_option
+@where_option
 @json_option
 def command(
     file: Path,
@@ -60,15 +62,25 @@ def command(
     spill: str | None,
     ignore_profiles: bool,
     no_direct: bool,
-    state_dir: Path | None,
+    where: Where,
     as_json: bool,
 ) -> int:
     """Run the workflow in FILE: fetch its inputs ahead of the jobs, keep intermediates on the I/O node, write finals back and verify them.
 
     The run goes on in the scheduler of the state directory, whatever happens to this command. Ctrl-C drains it, twice stops it; `stager
     resume` goes on.
+
+    With --server it goes on there: the service reads FILE by its own rules and plans with its own measurements.
     """
-    settings = settings_of(state_dir, capacity, cores)
+    settings = settings_of(where.state_dir, capacity, cores)
+    if where.server:
+        if plan_file is not None or capacity is not None or cores is not None:
+            raise click.UsageError("a service plans for itself: leave out --plan, --capacity and --cores, or --server")
+        from stager import rest
+        from stager.cli.remote import submit_to
+
+        options = rest.Options(spill=spill, ignore_profiles=ignore_profiles, no_direct=no_direct, output_origin=output_origin)
+        return submit_to(where, settings, file, options, detach=detach, quiet=quiet, as_json=as_json)
     require_runnable(file)
     access = IonodeOriginAccess(settings.environ)
     workflow = read_only(settings, file, output_origin, access)

@@ -94,6 +94,6 @@ def tell_job(run: RunClient, job: wire.JobView) -> None:
         return
     last = [log for log in logs if log.stream == "stderr" and log.text.strip()][-1:]
     for log in last:
-        click.echo(f"  last words on stderr ({log.path}):", err=True)
+        click.echo(f"  last words on stderr{f' ({log.path})' if log.path else ''}:", err=True)
         for line in log.text.strip().splitlines()[-10:]:
             click.echo(f"    {line}", err=True)

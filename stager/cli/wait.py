@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import click
 
 from stager import wire
 from stager.cli.exits import Exit, exit_of
-from stager.cli.options import Duration, RunName, json_option, print_json, state_dir_option
+from stager.cli.options import Duration, RunName, Where, json_option, print_json, where_option
 from stager.cli.reach import find_run, reach
 
 POLL_S = 20.0
@@ -25,12 +24,12 @@ Example:
 @click.argument("run", required=False, type=RunName())
 @click.option("--durable", metavar="LFN", help="return as soon as this final is durable at its origin")
 @click.option("--timeout", "timeout_s", type=Duration(), metavar="TIME", help="give up after this time (exit 9); default: never")
-@state_dir_option
+@where_option
 @json_option
-def command(run: str | None, durable: str | None, timeout_s: float | None, state_dir: Path | None, as_json: bool) -> int:
+def command(run: str | None, durable: str | None, timeout_s: float | None, where: Where, as_json: bool) -> int:
     """Wait until RUN (default: the newest) has finished, or one of its finals is durable; exits as `submit` would."""
     end = time.monotonic() + timeout_s if timeout_s is not None else float("inf")
-    with reach(state_dir) as client:
+    with reach(where) as client:
         found = find_run(client, run)
         while True:
             answer = found.wait(timeout_s=max(0.0, min(POLL_S, end - time.monotonic())), lfn=durable)

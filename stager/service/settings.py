@@ -67,6 +67,22 @@ class RestSettings:
     waits_max: int = 32
 
 
+def server_token(token_file: Path | None, environ: Mapping[str, str] | None = None) -> str:
+    """From that file, else from STAGER_TOKEN. Raises InvalidInput that never shows it."""
+    env = os.environ if environ is None else environ
+    if token_file is not None:
+        words = token_file.read_text(errors="replace").split()
+        if len(words) != 1:
+            raise InvalidInput(
+                f"{token_file} should hold a token and nothing else; `stager token create` prints one", subject=str(token_file)
+            )
+        return words[0]
+    if not env.get("STAGER_TOKEN"):
+        text = "a service asks for a token, and neither --token-file nor STAGER_TOKEN names one"
+        raise InvalidInput(f"{text}; its administrator makes one with `stager token create`", subject="STAGER_TOKEN")
+    return env["STAGER_TOKEN"]
+
+
 def rest_settings(
     listen: str = LISTEN, *, trust_network: bool = False, allow_hosts: tuple[str, ...] = (), metrics_open: bool = False
 ) -> RestSettings:

@@ -1,4 +1,4 @@
-"""The scheduler's REST client: what the command line and the plugins use. Over the Unix socket of a state directory.
+"""The socket API: what the command line uses, over the Unix socket of a state directory.
 
 May know: wire.py and the model. One rule: standard library transport only, so that a plugin's environment needs nothing for it.
 Errors are raised as StagerError.

@@ -1,0 +1,70 @@
+"""`stager submit --server`: a workflow file as a service takes it, with what lies beside it, and the variables that its jobs name.
+
+One rule: a variable leaves this machine only if the file itself names it in `env_pass`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from stager import rest
+from stager.cli.options import Where, print_json
+from stager.cli.progress import follow
+from stager.cli.reach import reach_service
+from stager.cli.summary import print_summary
+from stager.client import RestClient, calls
+from stager.model.errors import InvalidInput
+from stager.readers.pegasus_catalogs import names_beside
+from stager.readers.sniff import WorkflowFormat, sniff
+from stager.service.settings import Settings
+
+PREFIX = "env."
+CATALOGS = ("replicas", "transformations", "sites")
+
+
+def submit_to(
+    where: Where, settings: Settings, file: Path, options: rest.Options, *, detach: bool = False, quiet: bool = False, as_json: bool = False
+) -> int:
+    """The exit code, as of a run here."""
+    submission = submission_of(file, options)
+    with reach_service(where) as client:
+        submitted = taken(client, submission, settings)
+        run = client.run(submitted.run)
+        if detach:
+            print_json({"run": run.name, "state": run.wait(timeout_s=0).state}) if as_json else click.echo(run.name)
+            return 0
+        click.echo(f"run {run.name}: {submitted.workflow}, {submitted.jobs} jobs", err=True)
+        follow(run, quiet=quiet or as_json)
+        return int(print_summary(run, as_json=as_json))
+
+
+def submission_of(file: Path, options: rest.Options) -> rest.Submission:
+    """With the catalogs beside a Pegasus workflow, as its reader looks for them."""
+    found = sniff(file)
+    names = [name for word in CATALOGS for name in names_beside(file, word)] if found is WorkflowFormat.PEGASUS else []
+    beside = {name: (file.parent / name).read_text() for name in names if (file.parent / name).is_file()}
+    name = file.name if re.fullmatch(rest.FILE_NAME, file.name) else "workflow.yml"
+    return rest.Submission(workflow=file.read_text(), file_name=name, format=found.value, files=beside, options=options)
+
+
+def taken(client: RestClient, submission: rest.Submission, settings: Settings) -> rest.Submitted:
+    """Asked again with each variable that the service finds missing."""
+    env: dict[str, str] = {}
+    while True:
+        try:
+            return client.send(calls.submit(submission.model_copy(update={"env": env})))
+        except InvalidInput as problem:
+            name = problem.subject.removeprefix(PREFIX)
+            if problem.code != "env_missing" or name in env or not is_named(submission.workflow, name):
+                raise
+            if name not in settings.environ:
+                text = f"jobs take {name} from their submitter's environment (env_pass), and it is not set here"
+                raise InvalidInput(f"{text}; export it", code="env_missing", subject=name) from None
+            env[name] = settings.environ[name]
+
+
+def is_named(workflow: str, name: str) -> bool:
+    return "env_pass" in workflow and re.search(rf"\b{re.escape(name)}\b", workflow) is not None

@@ -1,0 +1,51 @@
+"""Clients of a scheduler: over the Unix socket of a state directory, and over HTTP to `stager serve`, at once or async.
+
+May know: wire.py, rest.py and the model. One rule: `import stager.client` is cheap; what talks HTTP is imported when it is asked for.
+Errors are raised as StagerError.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from stager.client.socket import (
+    ALREADY_HELD_EXIT,
+    Client,
+    RunClient,
+    UnixConnection,
+    connect,
+    connect_or_start,
+    error_of,
+)
+
+if TYPE_CHECKING:
+    from stager.client.rest import RestClient, RestRun
+    from stager.client.rest_async import AsyncRestClient, AsyncRestRun
+
+__all__ = [
+    "ALREADY_HELD_EXIT",
+    "AsyncRestClient",
+    "AsyncRestRun",
+    "Client",
+    "RestClient",
+    "RestRun",
+    "RunClient",
+    "UnixConnection",
+    "connect",
+    "connect_or_start",
+    "error_of",
+]
+
+LATER = {
+    "RestClient": "stager.client.rest",
+    "RestRun": "stager.client.rest",
+    "AsyncRestClient": "stager.client.rest_async",
+    "AsyncRestRun": "stager.client.rest_async",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in LATER:
+        return getattr(importlib.import_module(LATER[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,182 @@
+"""The calls of the REST API as values: what is asked, and what is made of the answer. Both HTTP clients are thin over this.
+
+May know: rest.py, wire.py, the model. One rule: a call is sent again only if that cannot do it twice.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel
+
+from stager import rest, wire
+from stager.model.errors import Corrupt, Denied, InvalidInput, Refused, StagerError, Transient
+
+B = TypeVar("B", bound=BaseModel)
+TRIES = 5
+PAUSE_S, PAUSE_MAX_S = 0.5, 20.0
+# Pages are as large as the service gives them.
+PAGE = 1000
+CLASS_OF_STATUS: dict[int, type[StagerError]] = {401: Denied, 403: Denied, 409: Refused, 408: Transient, 429: Transient, 503: Transient}
+
+
+@dataclass(frozen=True)
+class Call(Generic[B]):
+    """`safe`: sending it twice does what sending it once does."""
+
+    method: str
+    path: str
+    answer: type[B]
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: BaseModel | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    safe: bool = True
+
+    def request(self) -> dict[str, Any]:
+        """As httpx takes it."""
+        found: dict[str, Any] = {"method": self.method, "url": rest.API_PREFIX.lstrip("/") + self.path, "headers": dict(self.headers)}
+        found["params"] = {name: plain(value) for name, value in self.query.items() if value is not None}
+        if self.body is not None:
+            found["content"] = self.body.model_dump_json().encode()
+            found["headers"]["Content-Type"] = "application/json"
+        return found
+
+
+def plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def submit(submission: rest.Submission, key: str = "") -> Call[rest.Submitted]:
+    """With a key of its own where none is given, so that it may be sent again when an answer is lost."""
+    return Call("POST", "/runs", rest.Submitted, body=submission, headers={"Idempotency-Key": key or uuid.uuid4().hex})
+
+
+def validate(upload: rest.Upload) -> Call[rest.Validated]:
+    return Call("POST", "/validate", rest.Validated, body=upload)
+
+
+def plan(upload: rest.Upload) -> Call[rest.Planned]:
+    return Call("POST", "/plan", rest.Planned, body=upload)
+
+
+def estimate(question: rest.EstimateQuestion) -> Call[rest.Estimated]:
+    return Call("POST", "/estimate", rest.Estimated, body=question)
+
+
+def runs(cursor: str | None = None, limit: int = PAGE) -> Call[rest.RunPage]:
+    return Call("GET", "/runs", rest.RunPage, {"cursor": cursor, "limit": limit})
+
+
+def nodes() -> Call[rest.NodeList]:
+    return Call("GET", "/nodes", rest.NodeList)
+
+
+def profiles() -> Call[rest.ProfileList]:
+    return Call("GET", "/profiles", rest.ProfileList)
+
+
+def of_run(run: str) -> str:
+    return f"/runs/{quote(run, safe='')}"
+
+
+def status(run: str) -> Call[wire.RunStatus]:
+    return Call("GET", of_run(run), wire.RunStatus)
+
+
+def summary(run: str) -> Call[wire.RunSummary]:
+    return Call("GET", f"{of_run(run)}/summary", wire.RunSummary)
+
+
+def losses(run: str) -> Call[wire.Losses]:
+    return Call("GET", f"{of_run(run)}/losses", wire.Losses)
+
+
+def wait(run: str, timeout_s: float, lfn: str | None) -> Call[wire.WaitResponse]:
+    return Call("GET", f"{of_run(run)}/wait", wire.WaitResponse, {"timeout_s": max(0.0, min(timeout_s, 60.0)), "lfn": lfn})
+
+
+def end(run: str, verb: str) -> Call[wire.WaitResponse]:
+    """cancel, drain or stop."""
+    return Call("POST", f"{of_run(run)}/{verb}", wire.WaitResponse, safe=False)
+
+
+def resume(run: str, env: Mapping[str, str]) -> Call[wire.WaitResponse]:
+    return Call("POST", f"{of_run(run)}/resume", wire.WaitResponse, body=rest.Resumption(env=dict(env)), safe=False)
+
+
+def jobs(run: str, state: str | None, cursor: str | None, limit: int = PAGE) -> Call[rest.JobPage]:
+    return Call("GET", f"{of_run(run)}/jobs", rest.JobPage, {"state": state, "cursor": cursor, "limit": limit})
+
+
+def files(run: str, state: str | None, lfn: str | None, cursor: str | None, limit: int = PAGE) -> Call[rest.FilePage]:
+    return Call("GET", f"{of_run(run)}/files", rest.FilePage, {"state": state, "lfn": lfn, "cursor": cursor, "limit": limit})
+
+
+def transfers(run: str, cursor: str | None, limit: int = PAGE) -> Call[rest.TransferPage]:
+    return Call("GET", f"{of_run(run)}/transfers", rest.TransferPage, {"cursor": cursor, "limit": limit})
+
+
+def logs(run: str, job: str, tail_bytes: int) -> Call[wire.JobLogs]:
+    return Call("GET", f"{of_run(run)}/jobs/{quote(job, safe='')}/logs", wire.JobLogs, {"tail_bytes": tail_bytes})
+
+
+def error_from_answer(status_code: int, body: bytes) -> StagerError:
+    """What the service says went wrong, as the error that the command line and programs know."""
+    kind = CLASS_OF_STATUS.get(status_code, Corrupt if status_code >= 500 else InvalidInput)
+    try:
+        problem = rest.Problem.model_validate_json(body)
+    except ValueError:
+        return Transient(f"the service answered {status_code} without a reason; is this the address of `stager serve`?", code="io_error")
+    text = problem.detail if problem.fix in problem.detail else f"{problem.detail}; {problem.fix}"
+    return kind(text, code=problem.code, subject=problem.key)
+
+
+def unreachable(server: str, problem: Exception) -> Transient:
+    text = f"the service at {server} does not answer ({problem or type(problem).__name__}); is `stager serve` running there?"
+    return Transient(text, code="connection_lost", subject=server)
+
+
+def pause_before(call: Call[Any], tries: int, status_code: int | None, retry_after: str | None) -> float | None:
+    """Seconds until it is sent again, or None: it is not. `status_code` None: no answer came. 429 and 503 did nothing, so they are always
+    sent again.
+    """
+    if tries >= TRIES or (status_code is None and not call.safe) or status_code not in (None, 429, 503):
+        return None
+    said = float(retry_after) if retry_after is not None and retry_after.isdecimal() else 0.0
+    return min(PAUSE_MAX_S, max(said, PAUSE_S * 2 ** (tries - 1)))
+
+
+class EventLines:
+    """Server-sent events from lines, remembering the last id for when the line breaks."""
+
+    def __init__(self, after: int = 0) -> None:
+        self.after = after
+        self.kind, self.data = "", ""
+        self.ended = False
+
+    def headers(self) -> dict[str, str]:
+        return {"Accept": "text/event-stream", "Last-Event-ID": str(self.after)}
+
+    def feed(self, line: str) -> Iterator[wire.ProgressEvent]:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            self.kind = value
+        elif name == "data":
+            self.data = value
+        elif not line and self.data:
+            kind, data, self.kind, self.data = self.kind, self.data, "", ""
+            if kind == "end":
+                self.ended = True
+            elif kind == "gap":
+                # What is told next may begin anew.
+                self.after = 0
+                yield wire.ProgressEvent(seq=0, at=0.0, run="", kind="gap", text="some events are no longer kept; look at the status")
+            else:
+                event = wire.ProgressEvent.model_validate_json(data)
+                self.after = event.seq
+                yield event

@@ -1,0 +1,183 @@
+"""`stager serve` over HTTP, one call at a time.
+
+May know: the calls, httpx. One rule: it decides nothing; what is asked and what is made of the answer stands in `calls`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+import httpx
+from pydantic import BaseModel
+
+from stager import rest, wire
+from stager.client import calls
+from stager.client.calls import Call, EventLines
+
+POLL_S = 20.0
+B = TypeVar("B", bound=BaseModel)
+
+
+class RestClient:
+    """One service, as one tenant. `token` is a secret of `stager token create`."""
+
+    def __init__(self, server: str, token: str, *, timeout_s: float = 120.0) -> None:
+        self.server = server.rstrip("/")
+        headers = {"Authorization": f"Bearer {token}"}
+        self.http = httpx.Client(base_url=self.server + "/", headers=headers, timeout=timeout_s)
+
+    def close(self) -> None:
+        self.http.close()
+
+    def __enter__(self) -> RestClient:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def send(self, call: Call[B]) -> B:
+        """Raises StagerError. What was not answered is sent again where that cannot do it twice."""
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                answer = self.http.request(**call.request())
+            except httpx.TransportError as problem:
+                error: Exception = calls.unreachable(self.server, problem)
+                pause_s = calls.pause_before(call, tries, None, None)
+            else:
+                if answer.is_success:
+                    return call.answer.model_validate_json(answer.content)
+                error = calls.error_from_answer(answer.status_code, answer.content)
+                pause_s = calls.pause_before(call, tries, answer.status_code, answer.headers.get("Retry-After"))
+            if pause_s is None:
+                raise error
+            time.sleep(pause_s)
+
+    def submit(self, submission: rest.Submission, *, key: str = "") -> str:
+        """The run's id."""
+        return self.send(calls.submit(submission, key)).run
+
+    def validate(self, upload: rest.Upload) -> rest.Validated:
+        return self.send(calls.validate(upload))
+
+    def plan(self, upload: rest.Upload) -> rest.Planned:
+        return self.send(calls.plan(upload))
+
+    def estimate(self, question: rest.EstimateQuestion) -> rest.Estimated:
+        return self.send(calls.estimate(question))
+
+    def runs(self) -> list[wire.RunInfo]:
+        """All that the token may see, the newest first."""
+        found: list[wire.RunInfo] = []
+        cursor = None
+        while True:
+            page = self.send(calls.runs(cursor))
+            found += page.runs
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    def nodes(self) -> list[wire.NodeView]:
+        return self.send(calls.nodes()).nodes
+
+    def profiles(self) -> rest.ProfileList:
+        return self.send(calls.profiles())
+
+    def run(self, run: str) -> RestRun:
+        return RestRun(self, run)
+
+
+class RestRun:
+    """One run. What it has in common with a run over the socket is called the same."""
+
+    def __init__(self, client: RestClient, run: str) -> None:
+        self.client, self.name = client, run
+
+    def status(self) -> wire.RunStatus:
+        return self.client.send(calls.status(self.name))
+
+    def summary(self) -> wire.RunSummary:
+        """Refused until the run has finished."""
+        return self.client.send(calls.summary(self.name))
+
+    def losses(self) -> wire.Losses:
+        return self.client.send(calls.losses(self.name))
+
+    def cancel(self) -> None:
+        """For good. Ask with `losses` first."""
+        self.client.send(calls.end(self.name, "cancel"))
+
+    def drain(self) -> None:
+        """Start no more jobs; interrupted and resumable once running jobs and uploads ended."""
+        self.client.send(calls.end(self.name, "drain"))
+
+    def stop(self) -> None:
+        """Interrupted at once, resumable."""
+        self.client.send(calls.end(self.name, "stop"))
+
+    def resume(self, env: Mapping[str, str] | None = None) -> None:
+        self.client.send(calls.resume(self.name, env or {}))
+
+    def wait(self, *, timeout_s: float = POLL_S, lfn: str | None = None) -> wire.WaitResponse:
+        """Until the run finishes, or `lfn` is durable, or the timeout: look at `finished` and `durable`."""
+        return self.client.send(calls.wait(self.name, timeout_s, lfn))
+
+    def wait_finished(self, deadline_s: float | None = None) -> wire.WaitResponse:
+        end = None if deadline_s is None else time.monotonic() + deadline_s
+        while True:
+            left_s = POLL_S if end is None else max(0.0, min(POLL_S, end - time.monotonic()))
+            answer = self.wait(timeout_s=left_s)
+            if answer.finished or (end is not None and time.monotonic() >= end):
+                return answer
+
+    def jobs(self, *, state: str | None = None, limit: int = 1000) -> list[wire.JobView]:
+        found: list[wire.JobView] = []
+        cursor = None
+        while True:
+            page = self.client.send(calls.jobs(self.name, state, cursor, min(limit - len(found), calls.PAGE)))
+            found += page.jobs
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= limit:
+                return found
+
+    def ledger(self, *, lfn: str | None = None, state: str | None = None) -> list[wire.LedgerEntry]:
+        found: list[wire.LedgerEntry] = []
+        cursor = None
+        while True:
+            page = self.client.send(calls.files(self.name, state, lfn, cursor))
+            found += page.files
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    def transfers(self) -> list[wire.TransferView]:
+        return self.client.send(calls.transfers(self.name, None)).transfers
+
+    def logs(self, job: str, *, tail_bytes: int = 65_536) -> wire.JobLogs:
+        return self.client.send(calls.logs(self.name, job, tail_bytes))
+
+    def follow(self, after: int = 0) -> Iterator[wire.ProgressEvent]:
+        """All events until the run finishes; a line that breaks is taken up where it broke. A `gap`: some are no longer kept."""
+        lines, tries = EventLines(after), 0
+        call = Call("GET", f"{calls.of_run(self.name)}/events", wire.ProgressEvent)
+        while not lines.ended:
+            request = call.request() | {"headers": lines.headers()}
+            before = lines.after
+            try:
+                with self.client.http.stream(**request) as answer:
+                    if answer.is_error:
+                        raise calls.error_from_answer(answer.status_code, answer.read())
+                    for line in answer.iter_lines():
+                        yield from lines.feed(line)
+                # Closed before the end: the service ends, or something between here and there did.
+                if not lines.ended:
+                    time.sleep(calls.PAUSE_S)
+            except httpx.TransportError as problem:
+                tries = 1 if lines.after != before else tries + 1
+                pause_s = calls.pause_before(call, tries, None, None)
+                if pause_s is None:
+                    raise calls.unreachable(self.client.server, problem) from problem
+                time.sleep(pause_s)
