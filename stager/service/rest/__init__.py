@@ -6,7 +6,7 @@ nothing.
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
@@ -16,6 +16,7 @@ from stager.adapters.tokens import TokenStore
 from stager.model.errors import StagerError
 from stager.service.app import Scheduler
 from stager.service.rest import problems
+from stager.service.rest.callers import known_query
 from stager.service.rest.events import events_router
 from stager.service.rest.guard import BodyRefused, Guard, on_body_refused
 from stager.service.rest.health import health_router
@@ -50,7 +51,7 @@ def make_app(scheduler: Scheduler, settings: RestSettings, waits: Waits, figures
         events_router(scheduler, waits),
         places_router(scheduler),
     ):
-        app.include_router(router, prefix=rest.API_PREFIX)
+        app.include_router(router, prefix=rest.API_PREFIX, dependencies=[Depends(known_query)])
     app.add_exception_handler(BodyRefused, on_body_refused)
     app.add_exception_handler(TooManyOpen, problems.on_too_many_open)
     app.add_exception_handler(StagerError, problems.on_stager_error)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request, Security
+from fastapi.dependencies.utils import get_flat_dependant
 from fastapi.security import HTTPBearer
 
 from stager.adapters.run_records import RunRecord
@@ -43,6 +44,15 @@ def needs(scope: Scope) -> Callable[..., Caller]:
         return caller
 
     return check
+
+
+async def known_query(request: Request) -> None:
+    """A name that is slightly wrong would be passed over without a word, and the answer be another than was meant."""
+    known = {str(field.alias) for field in get_flat_dependant(request.scope["route"].dependant).query_params}
+    strange = sorted(set(request.query_params) - known)
+    if strange:
+        there = f"there are {', '.join(sorted(known))}" if known else "there are none here"
+        raise InvalidInput(f"query: unknown parameter {strange[0]!r}; {there}", code="bad_parameter", subject=f"query.{strange[0]}")
 
 
 Reader = Annotated[Caller, Depends(needs(Scope.READ))]

@@ -22,7 +22,10 @@ from stager.service.story import progress_event
 HEARTBEAT_S = 15.0
 RETRY_MS = 2000
 ABOUT = "ProgressEvents, named by their kind; `gap`: some are no longer kept; `end`: the run has finished"
-STREAM: dict[int | str, dict[str, Any]] = {200: {"description": ABOUT, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+# Of one event, as parsers give it: `data` is JSON.
+FIELDS = {"data": {"type": "string"}, "event": {"type": "string"}, "id": {"type": "string"}, "retry": {"type": "integer"}}
+EVENT = {"type": "object", "properties": FIELDS}
+STREAM: dict[int | str, dict[str, Any]] = {200: {"description": ABOUT, "content": {"text/event-stream": {"schema": EVENT}}}}
 After = Annotated[int | None, Query(ge=0, le=1 << 53, description="the number of the last event known")]
 Last = Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,15}$", description="the same, as browsers send it")]
 

@@ -36,12 +36,14 @@ def health_router(scheduler: Scheduler, figures: Figures, *, metrics_open: bool)
 
         @router.get("/metrics", response_class=Response, responses=text)  # type: ignore[arg-type]
         async def metrics_for_all() -> Response:
+            """Figures for Prometheus."""
             return await exposition()
 
     else:
 
         @router.get("/metrics", response_class=Response, responses=text)  # type: ignore[arg-type]
         async def metrics(caller: Administrator) -> Response:
+            """Figures for Prometheus."""
             return await exposition()
 
     return router

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from stager import rest
 from stager.model.errors import ErrorClass, StagerError
@@ -109,7 +110,14 @@ async def on_http_error(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(problem.status_code, "bad_request")
     text = f"{request.method} {request.url.path}: {problem.detail}"
-    return problem_response(problem.status_code, code, text, fix="see /api/v1/openapi.json", headers=problem.headers)
+    headers = {"Allow": ", ".join(methods_of(request))} if problem.status_code == 405 else problem.headers
+    return problem_response(problem.status_code, code, text, fix="see /api/v1/openapi.json", headers=headers)
+
+
+def methods_of(request: Request) -> list[str]:
+    """Of all routes of the path: the router tells of the first only."""
+    matching = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return sorted({method for route in matching for method in getattr(route, "methods", None) or ()})
 
 
 async def on_defect(request: Request, problem: Exception) -> Response:
