@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from stager.cli.options import RunName, json_option, print_json, state_dir_option
-from stager.cli.reach import find_run, reach
+from stager.cli.reach import find_run, reach_here
 
 
 @click.command(
@@ -25,7 +25,7 @@ def command(run: str, lfn: str | None, job: str | None, state_dir: Path | None, 
     """What happened to a file or a job of RUN, in order, each step with its cause."""
     if (lfn is None) == (job is None):
         raise click.UsageError("name one thing: --file LFN or --job JOB")
-    with reach(state_dir) as client:
+    with reach_here(state_dir) as client:
         told = find_run(client, run).explain(lfn=lfn, job=job)
     if as_json:
         print_json(told.model_dump(mode="json"))

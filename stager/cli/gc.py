@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from stager.cli.options import json_option, print_json, state_dir_option
-from stager.cli.reach import reach
+from stager.cli.reach import reach_here
 from stager.model.units import format_size
 from stager.wire import GcRequest
 
@@ -28,7 +28,7 @@ def command(runs: tuple[str, ...], cache: bool, dry_run: bool, state_dir: Path |
     """Remove logs, journal entries and left-over replicas of RUNS (default: all that finished for good). Never touches an origin, nor a
     byte that is not durable.
     """
-    with reach(state_dir) as client:
+    with reach_here(state_dir) as client:
         report = client.gc(GcRequest(runs=list(runs), cache=cache, dry_run=dry_run))
     if as_json:
         print_json(report.model_dump(mode="json"))

@@ -12,7 +12,7 @@ from stager.cli.estimates import missing_notes, money
 from stager.cli.links import link_lines
 from stager.cli.options import RunName, json_option, prices_option, print_json, state_dir_option
 from stager.cli.prices import table_of
-from stager.cli.reach import find_run, reach
+from stager.cli.reach import find_run, reach_here
 from stager.cli.run_page import page_of
 from stager.cli.tables import print_table
 from stager.model.cluster import Cluster
@@ -46,7 +46,7 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
     the plan it was submitted with.
     """
     given, table = read_topology(topology) if topology is not None else None, table_of(prices)
-    with reach(state_dir) as client:
+    with reach_here(state_dir) as client:
         asked = find_run(client, run)
         summary, history, workflow, plan = asked.summary(), asked.history(), asked.workflow(), asked.plan()
     cluster = cluster_of(history, given, plan)
