@@ -40,11 +40,11 @@ def in_place_text(plan: Plan) -> str:
 
 def plan_table(workflow: Workflow, plan: Plan) -> None:
     spill = f"spilling to {plan.spill_origin!r}" if plan.spill_origin else "no spill origin"
-    out = console()
+    out, each = console(), f" on each of {plan.nodes} nodes" if plan.nodes > 1 else ""
     facts = [
         f"workflow {plan.workflow!r}: {len(plan.jobs)} jobs, {len(plan.files)} files",
         f"capacity            {format_size(plan.capacity_bytes)} ({plan.capacity_bytes} bytes), {spill}",
-        f"smallest capacity   {format_size(plan.smallest_capacity_bytes)} ({plan.smallest_capacity_bytes} bytes)",
+        f"smallest capacity   {format_size(plan.smallest_node_bytes)} ({plan.smallest_node_bytes} bytes){each}",
         f"nothing given up at {format_size(plan.peak_live_bytes)} ({plan.peak_live_bytes} bytes)",
         f"over the wide area  {format_size(plan.fetch_bytes)} fetched, {format_size(plan.upload_bytes)} uploaded, "
         f"{format_size(plan.readback_bytes)} read back to verify{in_place_text(plan)}",

@@ -152,7 +152,8 @@ class LinkPlan:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`smallest_capacity_bytes`: below it a run cannot finish, given the spill origin or its absence; `peak_live_bytes`: at and above it
-    nothing need be fetched twice or spilled.
+    nothing need be fetched twice or spilled. Files do not fill several nodes as they fill one: `smallest_node_bytes` is what each of
+    `nodes` must have, `node_bytes` what the smallest of them has.
 
     Jobs stand in their order, files by lfn. `tightest_job` is the one that needs the smallest capacity, `tightest_files` the largest of
     what must be held while it runs. `overhead_s` is what the times have each attempt take beside its program, of several nodes the most.
@@ -183,3 +184,6 @@ class Plan:
     links: tuple[LinkPlan, ...] = ()
     copying_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
     read_in_place_bytes: int = 0
+    nodes: int = 1
+    node_bytes: int = 0
+    smallest_node_bytes: int = 0

@@ -16,7 +16,7 @@ from stager.scheduler.books import footprints_of, inputs_of
 from stager.scheduler.copying import give_copy
 from stager.scheduler.in_place import staged_in_place
 from stager.scheduler.instead import may_read_in_place
-from stager.scheduler.moving import is_first, move_away, pooled_bytes
+from stager.scheduler.moving import is_first, move_away, safe_bytes
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
 from stager.scheduler.room import make_room, make_room_ahead
 from stager.scheduler.sources import (
@@ -220,7 +220,7 @@ def is_safe(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
     """
     if run.plan.spill_origin is not None:
         return True
-    held, met, room = 0, False, pooled_bytes(state, node)
+    held, met, room = 0, False, safe_bytes(state, node)
     for other_id in reversed(state.active):
         other = state.runs[other_id]
         if other is run:

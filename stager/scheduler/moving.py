@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
+from stager.planning.space import pooled_bytes
 from stager.scheduler import commands as cmd
 from stager.scheduler.copying import give_copy
 from stager.scheduler.room import clear, is_current
@@ -24,17 +25,14 @@ LOOKS_MAX = 8
 FAILURES_MAX = 5
 
 
-def pooled_bytes(state: State, node: NodeEntry) -> int:
-    """What is safe to hold on all nodes together: of each but one, as much as the largest file may stay empty because nothing fits there,
-    and what a job reads may be on two of them. As much as one node holds is safe in any case.
-    """
+def safe_bytes(state: State, node: NodeEntry) -> int:
+    """What the runs that cannot spill may hold on all nodes together."""
     if len(state.nodes) == 1:
         return node.capacity_bytes
     capacities = [other.capacity_bytes for other in state.nodes.values() if other.reachable]
     runs = [run for run_id in state.active if (run := state.runs[run_id]).plan.spill_origin is None]
-    empty = (len(capacities) - 1) * max((run.largest_bytes for run in runs), default=0)
-    twice = max((run.largest_footprint_bytes for run in runs), default=0)
-    return max(min(capacities, default=0), sum(capacities) - empty - twice)
+    largest = max((run.largest_bytes for run in runs), default=0)
+    return pooled_bytes(capacities, largest, max((run.largest_footprint_bytes for run in runs), default=0))
 
 
 def is_first(state: State, run: RunEntry, job: JobEntry) -> bool:

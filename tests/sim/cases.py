@@ -28,7 +28,7 @@ from stager.sim.draws import Spread
 from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, Faults, Trouble, drawn_faults
 from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
-from tests.sim.drawn import draw_shared, draw_workflow, renamed
+from tests.sim.drawn import draw_shared, draw_tangled, draw_workflow, renamed
 from tests.sim.in_place_cases import in_place
 from tests.sim.plans import modest
 
@@ -178,12 +178,10 @@ def nodes_case(seed: int, kinds: tuple[str, ...] = ()) -> Case:
 def pooled_case(seed: int) -> Case:
     """Several nodes that hold together what a run needs, and no place to spill to: what is in the way on one node has to go to another."""
     random = Random(f"pooled/{seed}")
-    workflow = draw_workflow(random, "w", draw_shared(random))
+    workflow = draw_tangled(random, "w") if seed % 2 else draw_workflow(random, "w", draw_shared(random))
     count, cores = random.randint(2, 4), random.choice((1, 2, 4))
-    alone = smallest(workflow, None)
-    footprint = max((job.footprint_bytes for job in alone.jobs), default=0)
-    made = max((file.size_bytes or 0 for file in workflow.files.values() if not file.is_external), default=0)
-    each = max(footprint, -(-(alone.smallest_capacity_bytes + (count - 1) * made + footprint) // count))
+    tiny = Topology(tuple(Node(f"node{number}", 1) for number in range(count)), LINKS)
+    each = make_plan(workflow, tiny).smallest_node_bytes
     rates = {"disk_bytes_per_s": DISK_BYTES_PER_S, "network_bytes_per_s": random.choice((2000.0, DISK_BYTES_PER_S))}
     capacity = max(1, each * random.choice((10, 10, 11, 13)) // 10)
     topology = Topology(tuple(Node(f"node{number}", capacity, cores, **rates) for number in range(count)), LINKS)
