@@ -16,7 +16,7 @@ from stager.scheduler.books import footprints_of, inputs_of
 from stager.scheduler.copying import give_copy
 from stager.scheduler.in_place import staged_in_place
 from stager.scheduler.instead import may_read_in_place
-from stager.scheduler.moving import is_first, move_away, safe_bytes
+from stager.scheduler.moving import is_first, is_wanted_elsewhere, move_away, safe_bytes
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
 from stager.scheduler.room import make_room, make_room_ahead
 from stager.scheduler.sources import (
@@ -382,7 +382,7 @@ def prefetch(turn: Turn, node: NodeEntry) -> None:
         run = state.runs[run_id]
         order = run.jobs[job_id].order
         too_far = run.ahead is not None and run.head < order and run.ahead.max(run.head, order) + file.size_bytes > node.capacity_bytes
-        if too_far or not make_room_ahead(turn, node, file.size_bytes + beside_bytes(state, run)):
+        if too_far or is_wanted_elsewhere(state, node) or not make_room_ahead(turn, node, file.size_bytes + beside_bytes(state, run)):
             return
         heappop(node.candidates)
         bring_ahead(turn, node, file, run_id, min(FIRST_PREFETCH + order, LAST_PRIORITY))

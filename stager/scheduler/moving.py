@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 
 from stager.planning.space import pooled_bytes
 from stager.scheduler import commands as cmd
+from stager.scheduler.books import inputs_of
 from stager.scheduler.copying import give_copy
 from stager.scheduler.room import clear, is_current
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry
@@ -115,6 +116,23 @@ def first_waits_on(state: State, node: NodeEntry) -> bool:
         return False
     job = run.jobs[run.by_order[run.head]]
     return job.node == node.id and job.state is JobState.READY
+
+
+def is_wanted_elsewhere(state: State, node: NodeEntry) -> bool:
+    """Whether what is free on this node may be for others to send here: then nothing is brought ahead, which would be called off again at
+    once, and so on for ever.
+    """
+    if any(other.movable and other.waiting_attempts for other in state.nodes.values() if other is not node):
+        return True
+    run = oldest_run(state)
+    if run is None or run.head >= len(run.by_order):
+        return False
+    job = run.jobs[run.by_order[run.head]]
+    theirs = state.nodes[job.node]
+    if theirs is node or not theirs.movable or job.state is not JobState.READY:
+        return False
+    missing = sum(file.size_bytes for file in inputs_of(state, run, job.id) if theirs.id not in file.copies)
+    return missing + job.reserve_bytes > theirs.free_bytes
 
 
 def leave_behind(turn: Turn) -> None:

@@ -188,6 +188,12 @@ def pooled_case(seed: int) -> Case:
     return Case(seed, [workflow], plans_for([workflow], topology, None), topology, Spread(seed, durations=random.choice((1.0, 5.0))))
 
 
+def pooled_sizes_case(seed: int) -> Case:
+    """The same with outputs of other sizes than declared: it may be refused, or fail, and says so."""
+    case, random = pooled_case(seed), Random(f"pooled sizes/{seed}")
+    return replace(case, spread=replace(case.spread, sizes=random.choice((1.5, 2.0, 4.0))), must_succeed=False)
+
+
 def node_faults_case(seed: int) -> Case:
     return nodes_case(seed, ALL_TROUBLES)
 
@@ -326,6 +332,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "names": names_case,
     "nodes": nodes_case,
     "pooled": pooled_case,
+    "pooled_sizes": pooled_sizes_case,
     "node_faults": node_faults_case,
     "stripes": stripes_case,
     "node_losses": node_losses_case,
