@@ -8,6 +8,7 @@ and never to a node that waits for room itself; so nothing is moved to and fro.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 from heapq import heappop, heappush
 
 from stager.planning.space import pooled_bytes
@@ -68,8 +69,8 @@ def move_away(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[s
         looked.append(entry)
         if file.id not in protect and may_be_moved(state, file, node):
             sent = send(turn, node, file)
-            helps = helps or sent is not False
-            gap -= file.size_bytes if sent else 0
+            helps = helps or sent is not Sent.NOWHERE
+            gap -= file.size_bytes if sent is Sent.NOW else 0
     for entry in looked:
         heappush(node.movable, entry)
     return helps
@@ -91,16 +92,23 @@ def may_be_moved(state: State, file: FileEntry, node: NodeEntry) -> bool:
     return file.moves_failed < FAILURES_MAX and not file.spilling and all(other == node.id for other in file.copies)
 
 
-def send(turn: Turn, node: NodeEntry, file: FileEntry) -> bool | None:
-    """False: no node has room for it. None: one makes room for it now, of what can be had again."""
+class Sent(Enum):
+    """What came of wanting to send something away. LATER: a node makes room for it now, of what can be had again."""
+
+    NOW = "now"
+    LATER = "later"
+    NOWHERE = "nowhere"
+
+
+def send(turn: Turn, node: NodeEntry, file: FileEntry) -> Sent:
     size_bytes = file.copies[node.id].size_bytes
     for other in places(turn.state, node):
         if clear(turn, other, size_bytes):
             give_copy(turn, other, file, file.run, node.id, cmd.Purpose.MOVE, PRIORITY)
-            return True
+            return Sent.NOW
         if other.deleting_bytes or other.cancelling_bytes:
-            return None
-    return False
+            return Sent.LATER
+    return Sent.NOWHERE
 
 
 def places(state: State, node: NodeEntry) -> Iterator[NodeEntry]:
