@@ -14,6 +14,7 @@ from stager.cli.estimates import choices_json, print_choices
 from stager.cli.options import (
     ignore_profiles_option,
     json_option,
+    no_direct_option,
     output_origin_option,
     prices_option,
     print_json,
@@ -21,7 +22,7 @@ from stager.cli.options import (
     spill_option,
     state_dir_option,
 )
-from stager.cli.prepare import read_only, require_spill
+from stager.cli.prepare import policy_of, read_only, require_spill
 from stager.cli.prices import table_of
 from stager.model.cluster import Cluster, ComputeNodes, IoNodes, WanLink
 from stager.model.errors import Refused
@@ -53,6 +54,7 @@ Example:
   stager cost-estimate workflow.yml
   stager cost-estimate workflow.yml --topology cluster.yml --io-nodes 0,1,2,4,8
   stager cost-estimate workflow.yml --prices mine.yml --plot choices.svg
+  stager cost-estimate workflow.yml --topology cluster.yml --no-direct
   stager cost-estimate workflow.yml --json"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -68,6 +70,7 @@ Example:
 @click.option("--seed", type=click.IntRange(1), default=1, show_default=True, help="of the first draw")
 @spill_option
 @ignore_profiles_option
+@no_direct_option
 @output_origin_option
 @state_dir_option
 @json_option
@@ -81,6 +84,7 @@ def command(
     seed: int,
     spill: str | None,
     ignore_profiles: bool,
+    no_direct: bool,
     output_origin: str | None,
     state_dir: Path | None,
     as_json: bool,
@@ -97,7 +101,7 @@ def command(
     table = table_of(prices)
     paid = prices_for(table, cluster.compute.instance, cluster.io.instance, cluster.region)
     draws = draws_for(len(workflow.jobs)) if draws is None else draws
-    question = Question(workflow, cluster, paid, load_profiles(settings), spill, draws, seed, ignore_profiles)
+    question = Question(workflow, cluster, paid, load_profiles(settings), spill, draws, seed, ignore_profiles, policy_of(no_direct))
     choices = ask(question, io_nodes or (0, *([cluster.io.nodes] if cluster.io.nodes else [])), len(os.sched_getaffinity(0)))
     if as_json:
         print_json(choices_json(question, table, choices))
