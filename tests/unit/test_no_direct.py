@@ -35,7 +35,9 @@ def asked(*words: str) -> Any:
 
 
 def test_a_price_is_of_a_run_that_keeps_its_inputs(place: Path) -> None:
-    words = ("cost-estimate", str(place), "--io-nodes", "1", "--draws", "0")
+    cluster = place.with_name("cluster.yml")
+    cluster.write_text("stager-topology: 1\ncompute: {nodes: 1, cores: 2}\nio: {nodes: 1, capacity: 2 GB, on_compute_nodes: true}\n")
+    words = ("cost-estimate", str(place), "--topology", str(cluster), "--io-nodes", "1", "--draws", "0")
     assert asked(*words)["choices"][0]["wan_bytes"] < GB / 5
     assert asked(*words, "--no-direct")["choices"][0]["wan_bytes"] > GB
 
