@@ -48,7 +48,8 @@ class JobPlan:
 
     `reserve_bytes` is its outputs, as large as they may get; `footprint_bytes` inputs plus outputs. `reserve_basis` is the weakest of its
     outputs'. `compute_spread`: it takes about between compute_s / spread and compute_s * spread; None: nobody knows. `other_node`: where it
-    would have ended first of the nodes that were not chosen, and what it would have had to copy there; empty where there is one node.
+    would have ended first of the nodes that were not chosen, and what it would have had to copy there; empty and None where there
+    is one node.
     """
 
     job: str
@@ -64,7 +65,7 @@ class JobPlan:
     reserve_basis: Basis = Basis.DEFAULT
     compute_spread: float | None = None
     other_node: str = ""
-    other_finish_s: float = 0.0
+    other_finish_s: float | None = None
     other_copies_bytes: int = 0
 
 

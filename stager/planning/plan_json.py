@@ -91,9 +91,10 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
 
 
 def job_from(entry: dict[str, Any]) -> JobPlan:
-    """Version 1 did not say what a reservation rests on."""
+    """Version 1 did not say what a reservation rests on; some plans of version 4 say 0 for when a job would end on no other node."""
     bases = {key: Basis(entry[key]) for key in ("compute_basis", "reserve_basis") if key in entry}
-    return JobPlan(**{**entry, **bases})
+    finish_s = entry.get("other_finish_s") if entry.get("other_node") else None
+    return JobPlan(**{**entry, **bases, "other_finish_s": finish_s})
 
 
 def file_from(entry: dict[str, Any]) -> FilePlan:
