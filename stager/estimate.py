@@ -41,7 +41,7 @@ class Report:
     `readback_bytes` crossed the WAN once more, to be verified; `read_in_place_bytes` crossed it for one job each. `refetched_bytes` is
     what came in more often than once, spilled intermediates included. `min_hits` and `lru_hits` are what evicting the farthest next use and
     the least recently used would have hit of the same accesses in the same order with the same pins, `best_hit_rate` what no cache of this
-    size can exceed.
+    size can exceed; rates are None where nothing was read.
 
     `busy_s`: by link (`fetch:URL`, `upload:URL`, `disk:NODE`), for how long it was used at full rate; and `cores` of all nodes together.
     `resumes`: how often somebody had to tell the run to go on. `traffic` is by origin. `truth`: what sizes and times were taken from.
@@ -58,10 +58,10 @@ class Report:
     readback_bytes: int
     spilled_bytes: int
     read_bytes: int
-    hit_rate: float
+    hit_rate: float | None
     min_hits: Hits
     lru_hits: Hits
-    best_hit_rate: float
+    best_hit_rate: float | None
     jobs: int
     attempts: int
     events: int
@@ -143,10 +143,10 @@ def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen
         readback_bytes=desk.readback_bytes,
         spilled_bytes=max(0, desk.uploaded_bytes - final_bytes),
         read_bytes=read_bytes,
-        hit_rate=max(0.0, 1 - (desk.fetched_bytes + in_place_bytes) / read_bytes) if read_bytes else 1.0,
+        hit_rate=max(0.0, 1 - (desk.fetched_bytes + in_place_bytes) / read_bytes) if read_bytes else None,
         min_hits=hits_of(Rule.MIN, accesses.steps, capacity_bytes),
         lru_hits=hits_of(Rule.LRU, accesses.steps, capacity_bytes),
-        best_hit_rate=min(1.0, clairvoyant_bound_bytes(accesses.trace, capacity_bytes) / read_bytes) if read_bytes else 1.0,
+        best_hit_rate=min(1.0, clairvoyant_bound_bytes(accesses.trace, capacity_bytes) / read_bytes) if read_bytes else None,
         jobs=len(workflow.jobs),
         attempts=len(world.executor.begun),
         events=world.event_count,

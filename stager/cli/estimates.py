@@ -8,7 +8,7 @@ from typing import Any
 
 from stager.adapters.plots import LINES, label_of
 from stager.cli.links import assumed_rates, link_lines
-from stager.cli.tables import console, print_table
+from stager.cli.tables import console, print_table, rate_text
 from stager.model.cluster import ANY_ORIGIN, Cluster
 from stager.model.prices import ClusterPrices, PriceTable
 from stager.model.topology import DEFAULT_LATENCY_S, DEFAULT_WAN_BYTES_PER_S
@@ -129,7 +129,7 @@ def choice_row(choice: Choice) -> list[str]:
         money(bill.egress),
         money(bill.storage),
         money(bill.total),
-        f"{life.hit_rate:.0%}" if choice.io_nodes else "",
+        rate_text(life.hit_rate) if choice.io_nodes else "",
         format_size(life.wan_bytes),
         marks(choice),
     ]
@@ -206,8 +206,8 @@ def life_json(life: Lived) -> dict[str, Any]:
         "reads": usage.reads,
         "writes": usage.writes,
         "egress_bytes": usage.egress_bytes,
-        "hit_rate": round(life.hit_rate, 9),
-        "best_hit_rate": round(life.best_hit_rate, 9),
+        "hit_rate": rounded(life.hit_rate),
+        "best_hit_rate": rounded(life.best_hit_rate),
         "fetched_bytes": life.fetched_bytes,
         "uploaded_bytes": life.uploaded_bytes,
         "readback_bytes": life.readback_bytes,
@@ -215,6 +215,10 @@ def life_json(life: Lived) -> dict[str, Any]:
         "money": {name: round(part, 9) for name, part in life.bill.lines()},
         "total": round(life.bill.total, 9),
     }
+
+
+def rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 9)
 
 
 def ranges_json(choice: Choice) -> dict[str, Any]:

@@ -66,8 +66,9 @@ class Hits:
         return self.taken_bytes - self.hit_bytes
 
     @property
-    def rate(self) -> float:
-        return self.hit_bytes / self.taken_bytes if self.taken_bytes else 1.0
+    def rate(self) -> float | None:
+        """None: jobs were given nothing."""
+        return self.hit_bytes / self.taken_bytes if self.taken_bytes else None
 
 
 def hits_of(rule: Rule, steps: Sequence[Step], capacity_bytes: int) -> Hits:

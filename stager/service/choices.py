@@ -59,12 +59,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """One life of the run. `wan_bytes`: over the links to the origins, both ways, what is read back to verify included."""
+    """One life of the run. `wan_bytes`: over the links to the origins, both ways, what is read back to verify included. Hit rates
+    are None where nothing was read.
+    """
 
     usage: Usage
     bill: Bill
-    hit_rate: float
-    best_hit_rate: float
+    hit_rate: float | None
+    best_hit_rate: float | None
     fetched_bytes: int
     uploaded_bytes: int
     readback_bytes: int
@@ -275,6 +277,7 @@ def direct_life(question: Question, lived: DirectRun) -> Lived:
         (traffic.fetched if access.is_read else traffic.uploaded)(access.size_bytes)
     traffic = list(by_origin.values())
     reads, writes = requests_of(workflow, traffic)
+    hits = 0.0 if any(access.is_read and access.size_bytes for access in lived.accesses) else None
     in_bucket = bool(lived.home) and workflow.origins[lived.home].kind is OriginKind.S3
     usage = Usage(
         wall_s=lived.wall_s,
@@ -288,8 +291,8 @@ def direct_life(question: Question, lived: DirectRun) -> Lived:
     return Lived(
         usage=usage,
         bill=bill_of(usage, question.prices),
-        hit_rate=0.0,
-        best_hit_rate=0.0,
+        hit_rate=hits,
+        best_hit_rate=hits,
         fetched_bytes=sum(entry.fetched_bytes for entry in traffic),
         uploaded_bytes=sum(entry.uploaded_bytes for entry in traffic),
         readback_bytes=0,
