@@ -148,7 +148,10 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
         if run is not None:
             run.uploads_live -= 1
             run.finals_open.pop(file.id, None)
-            run.uploaded_bytes += event.size_bytes
+            if event.verified == ev.ADOPTED:
+                run.adopted_bytes += event.size_bytes
+            else:
+                run.uploaded_bytes += event.size_bytes
             state.finish_checks[run.id] = None
     recount_live(state, file)
     unpin_upload(state, file, transfer)

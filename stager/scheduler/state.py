@@ -215,6 +215,7 @@ class RunEntry:
     `inputs` (looked up once) and `pinned` (of admitted and running jobs) are by job, and not in it: a job names others, it holds none.
     `footprints_bytes`: what each job needs at once, inputs and outputs, by order; empty until somebody asks. `fetched_instead`: its names
     of files that were to be read in place, and why they are not; `in_place_bytes`: what done jobs were foretold to read in place.
+    `adopted_bytes`: finals that were at their destination already.
     """
 
     id: str
@@ -253,6 +254,7 @@ class RunEntry:
     fetches: int = 0
     copied_bytes: int = 0
     uploaded_bytes: int = 0
+    adopted_bytes: int = 0
     read_bytes: int = 0
     fetched_instead: dict[str, str] = field(default_factory=dict)
     in_place_bytes: int = 0

@@ -18,10 +18,9 @@ from stager.planning.links import link_of
 from stager.planning.plan import Basis, Plan
 from stager.planning.policy import Limits
 from stager.scheduler.commands import RunOutcome
+from stager.scheduler.events import ADOPTED
 from stager.service.choices import Lived, Question, egress_of, requests_of, staged_life
 
-# A final that was at its origin already, with the same content: read and compared, and not uploaded.
-ADOPTED = "adopted"
 READ_BACK = ("readback", ADOPTED)
 
 
