@@ -41,6 +41,33 @@ FIRST_PREFETCH, LAST_PRIORITY = 10, 1_000_000
 UNREACHED = 4
 
 
+def work_nodes(turn: Turn) -> None:
+    """Those that something happened to. One that is at rest is left alone until it is stirred: working it would decide nothing."""
+    state = turn.state
+    for node in state.nodes.values():
+        if node.stirred:
+            work_node(turn, node)
+            node.stirred = not is_at_rest(state, node)
+
+
+def is_at_rest(state: State, node: NodeEntry) -> bool:
+    """Nothing waits there that could go on if something changed elsewhere: what waits for a core, or behind as many as may wait or come
+    ahead of their use, waits for this node itself.
+    """
+    if not node.reachable:
+        return True
+    policy = state.policy
+    if node.free_bytes < 0 or node.waiting_attempts:
+        return False
+    if node.ready and node.admitted_waiting < policy.admitted_waiting_max:
+        return False
+    if node.startable and node.cores_used < state.limits.cores:
+        return False
+    if policy.lookahead and node.candidates and len(node.prefetching) < policy.fetches_ahead_max:
+        return False
+    return not any(wanted_on == node.id for wanted_on, _ in state.to_fetch)
+
+
 def work_node(turn: Turn, node: NodeEntry) -> None:
     """Everything that can begin on this node now."""
     if not node.reachable:

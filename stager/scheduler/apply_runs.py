@@ -98,6 +98,7 @@ def enter_uses(state: State, run: RunEntry) -> None:
                 state.nodes[node_id].candidates.append((use[0], file.id))
     for node in state.nodes.values():
         heapify(node.candidates)
+        node.stirred = True
 
 
 def run_resumed(state: State, event: ev.RunResumed) -> None:
@@ -144,7 +145,8 @@ def begin_tries_anew(state: State, file: FileEntry) -> None:
     """Who resumes a run that waits for an origin may know that it is back."""
     if file.fetch is not None and file.fetch.transfer not in state.transfers:
         file.fetch = None
-        state.to_fetch.extend((node, file.id) for node, copy in file.copies.items() if copy.state is CopyState.WANTED)
+        for node in [node for node, copy in file.copies.items() if copy.state is CopyState.WANTED]:
+            state.want(node, file)
     file.source_at = 0
 
 

@@ -26,7 +26,7 @@ LOOKED_AT = 3
 def balance(turn: Turn) -> None:
     """Once all nodes have begun what they can. One pass over the nodes where nobody idles."""
     state = turn.state
-    idle = [node for node in state.nodes.values() if has_cores(state, node)]
+    idle = [node for node in state.nodes.values() if not node.ready and has_cores(state, node)]
     if not idle or len(idle) == len(state.nodes):
         return
     loaded = [node for node in state.nodes.values() if (node.ready or node.startable) and not has_cores(state, node)]

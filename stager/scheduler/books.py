@@ -17,6 +17,7 @@ IN_FETCHING = (CopyState.WANTED, CopyState.FETCHING, CopyState.CANCELLING)
 
 def account(node: NodeEntry, copy: Copy, sign: int) -> None:
     """Adds (or takes back) what this copy holds."""
+    node.stirred = True
     size = sign * copy.size_bytes
     if copy.state in IN_FETCHING:
         node.fetching_bytes += size
@@ -137,7 +138,7 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
     spill to.
     """
     copy = file.copies.get(node_id)
-    if copy is None or copy.state is not CopyState.PRESENT or copy.pins:
+    if copy is None or copy.pins or copy.state is not CopyState.PRESENT:
         return
     node, use = state.nodes[node_id], state.next_use(file)
     if use == NEVER and not file.is_external and file.durable is None and not state.owes_upload(file):
@@ -189,7 +190,9 @@ def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
         heappush(state.timers, (not_before, "job", job.run, job.id))
         return
     run = state.runs[job.run]
-    heappush(state.nodes[job.node].ready, (run.key(job.order), job.run, job.id))
+    node = state.nodes[job.node]
+    heappush(node.ready, (run.key(job.order), job.run, job.id))
+    node.stirred = True
 
 
 def skip_with_descendants(state: State, run: RunEntry, job: JobEntry) -> None:
@@ -279,6 +282,7 @@ def add_garbage(node: NodeEntry, file_id: str, generation: str, size_bytes: int)
     node.garbage[file_id, generation] = size_bytes
     node.present_bytes += size_bytes
     node.deleting_bytes += size_bytes
+    node.stirred = True
 
 
 def drop_garbage(node: NodeEntry, file_id: str, generation: str) -> bool:

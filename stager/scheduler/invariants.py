@@ -4,6 +4,7 @@ which number is off.
 
 from __future__ import annotations
 
+from stager.scheduler.admission import is_at_rest
 from stager.scheduler.books import IN_FETCHING, inputs_of
 from stager.scheduler.state import FileEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
@@ -13,7 +14,9 @@ WITH_PROMISE = (JobState.ADMITTED, JobState.RUNNING)
 
 def broken_invariants(state: State) -> list[str]:
     """Empty when all is well. Walks everything: O(files + jobs)."""
-    found: list[str] = []
+    found = [
+        f"node {node.id} is not at rest, and not stirred" for node in state.nodes.values() if not (node.stirred or is_at_rest(state, node))
+    ]
     for node in state.nodes.values():
         found += broken_on_node(state, node)
     for run in state.runs.values():

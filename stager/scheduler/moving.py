@@ -146,8 +146,6 @@ def is_wanted_elsewhere(state: State, node: NodeEntry) -> bool:
 def leave_behind(turn: Turn) -> None:
     """What was moved goes where it came from, before anybody counts on it there."""
     state = turn.state
-    if not state.moved:
-        return
     moved, state.moved = state.moved, []
     for node_id, file_id in moved:
         file = state.files[file_id]

@@ -108,7 +108,7 @@ class FileEntry:
 
     @property
     def is_external(self) -> bool:
-        return self.id.startswith("x")
+        return self.id[0] == "x"
 
 
 @dataclass(slots=True)
@@ -278,6 +278,9 @@ class NodeEntry:
     """One I/O node with its compute node. `garbage` are replicas nobody wants that it still holds. present + fetching + promised <=
     capacity, always; `deleting` and `cancelling` are the parts of present and fetching about to be free. `sending`: copies
     under way from it. `line_bytes`: of what it fetches from origins itself, parts included, as much as is not there yet.
+
+    `stirred`: something happened to it since it was found at rest (`admission.is_at_rest`), so it has to be worked. Whatever changes a node
+    so that it might go on sets this; only working it takes it back.
     """
 
     id: str
@@ -306,6 +309,7 @@ class NodeEntry:
     garbage: dict[tuple[str, str], int] = field(default_factory=dict)
     can_gather: bool = False
     line_bytes: int = 0
+    stirred: bool = True
 
     @property
     def free_bytes(self) -> int:
@@ -358,6 +362,11 @@ class State:
     def file_of(self, run: str, lfn: str) -> FileEntry:
         return self.files[self.runs[run].file_ids[lfn]]
 
+    def want(self, node: str, file: FileEntry) -> None:
+        """Its transfer to this node is to be begun, if it is still wanted there."""
+        self.to_fetch.append((node, file.id))
+        self.nodes[node].stirred = True
+
     def paused(self, run: str, origin: str) -> Fault | None:
         """The denial for which an origin of this run is left alone, whichever run met it and whatever that calls the origin."""
         return self.paused_origins.get(self.runs[run].workflow.origins[origin].identity) if self.paused_origins else None
@@ -372,14 +381,17 @@ class State:
         over ended uses.
         """
         uses, at = file.uses, file.use_at
-        while at < len(uses) and self.use_is_over(uses[at]):
+        while at < len(uses):
+            if not self.use_is_over(uses[at]):
+                file.use_at = at
+                return uses[at][0]
             at += 1
         file.use_at = at
-        return uses[at][0] if at < len(uses) else NEVER
+        return NEVER
 
     def use_is_over(self, use: tuple[int, str, str]) -> bool:
         run = self.runs.get(use[1])
-        return run is None or run.jobs[use[2]].state is JobState.DONE or (run.state is RunState.FINISHED and run.outcome in OVER)
+        return run is None or run.jobs[use[2]].state is JobState.DONE or run.outcome in OVER
 
     def can_be_had(self, file: FileEntry) -> bool:
         """From an origin, without its producer."""
@@ -406,11 +418,13 @@ class State:
 
     def owes_upload(self, file: FileEntry) -> bool:
         """A final that is not at its destination yet, of a run that was not called off."""
+        if file.destination is None or file.durable is not None:
+            return False
         run = self.runs.get(file.run)
-        return file.destination is not None and file.durable is None and run is not None and run.outcome not in OVER
+        return run is not None and run.outcome not in OVER
 
     def only_ended_jobs_want(self, file: FileEntry) -> bool:
         return all(self.runs[run].jobs[job].state in ENDED for _, run, job in file.uses[file.use_at :] if run in self.active)
 
 
-OVER = (RunOutcome.SUCCEEDED, RunOutcome.CANCELLED)
+OVER = frozenset({RunOutcome.SUCCEEDED, RunOutcome.CANCELLED})
