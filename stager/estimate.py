@@ -27,7 +27,7 @@ from stager.scheduler.machine import Machine
 from stager.sim.accesses import Accesses
 from stager.sim.draws import Spread
 from stager.sim.faults import NO_FAULTS, Faults
-from stager.sim.simulate import simulate
+from stager.sim.simulate import rare_collections, simulate
 from stager.sim.world import SimWorld
 
 RUN = "estimate"
@@ -114,11 +114,12 @@ def estimate(
     topology = topology.bounded_by(bandwidths_of(workflow))
     plan = plan or make_plan(workflow, topology, profiles, policy, limits, spill_origin)
     keep_journal = any(trouble.what == "crash" for trouble in faults.troubles)
-    world = SimWorld(topology, policy, limits, faults=faults, spread=spread, resumes_max=resumes_max, keep_journal=keep_journal)
-    world.submit(RUN, workflow, plan, truth=truth)
-    seen = Seen(Accesses(), Moves({name: Traffic(name) for name in workflow.origins}), Overdraft(made_bytes(workflow, truth or plan)))
-    simulate(world, seen.watch)
-    return report_of(world, workflow, plan, truth or plan, seen)
+    with rare_collections():
+        world = SimWorld(topology, policy, limits, faults=faults, spread=spread, resumes_max=resumes_max, keep_journal=keep_journal)
+        world.submit(RUN, workflow, plan, truth=truth)
+        seen = Seen(Accesses(), Moves({name: Traffic(name) for name in workflow.origins}), Overdraft(made_bytes(workflow, truth or plan)))
+        simulate(world, seen.watch)
+        return report_of(world, workflow, plan, truth or plan, seen)
 
 
 def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen: Seen) -> Report:
