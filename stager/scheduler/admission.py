@@ -20,6 +20,7 @@ from stager.scheduler.moving import is_first, is_wanted_elsewhere, move_away, sa
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
 from stager.scheduler.room import make_room, make_room_ahead
 from stager.scheduler.sources import (
+    denial,
     fetching_run,
     give_up_fetch,
     is_for_another,
@@ -65,7 +66,7 @@ def is_at_rest(state: State, node: NodeEntry) -> bool:
         return False
     if policy.lookahead and node.candidates and len(node.prefetching) < policy.fetches_ahead_max:
         return False
-    return not any(wanted_on == node.id for wanted_on, _ in state.to_fetch)
+    return not state.to_fetch or all(wanted_on != node.id for wanted_on, _ in state.to_fetch)
 
 
 def work_node(turn: Turn, node: NodeEntry) -> None:
@@ -218,7 +219,7 @@ def obtainable(turn: Turn, run: RunEntry, job: JobEntry, file: FileEntry) -> boo
         return True
     fault = own_fault(file, run.id)
     if fault is None and state.can_be_had(file):
-        fault = place_for(state, file, run.id).fault
+        fault = denial(state, file, run.id)
     if fault is not None:
         turn.give(cmd.FailJob, run=run.id, job=job.id, fault=fault)
         return False
@@ -431,6 +432,9 @@ def beside_bytes(state: State, run: RunEntry) -> int:
 def wants_prefetch(state: State, node: NodeEntry, file: FileEntry, reader: str) -> bool:
     """`reader`: the run of its first reader on this node."""
     run = state.runs[reader]
+    if file.fetch is None and not file.copies:
+        # Nobody has asked for it yet, as for most.
+        return run.may_start and state.can_be_had(file) and denial(state, file, run.id) is None
     if node.id in file.copies or own_fault(file, run.id) is not None or is_too_early(state, file, run.id):
         return False
     peer = peer_for(state, file, node.id)
@@ -438,4 +442,4 @@ def wants_prefetch(state: State, node: NodeEntry, file: FileEntry, reader: str) 
         return run.may_start and nearer_soon(state, file, peer) is None
     if not state.can_be_had(file) or is_for_another(state, file, run.id) or fetching_elsewhere(state, file, node.id) is not None:
         return False
-    return run.may_start and place_for(state, file, run.id).fault is None
+    return run.may_start and denial(state, file, run.id) is None

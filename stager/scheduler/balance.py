@@ -12,7 +12,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler.admission import admit_here, is_safe, send_wanted, start
 from stager.scheduler.books import inputs_of
 from stager.scheduler.peers import peer_for
-from stager.scheduler.sources import must_wait, own_fault, place_for
+from stager.scheduler.sources import denial, must_wait, own_fault
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 from stager.scheduler.turn import Turn
@@ -90,4 +90,4 @@ def can_come(state: State, node: NodeEntry, run: RunEntry, file: FileEntry) -> b
         return True
     if file.copies or own_fault(file, run.id) is not None or not state.can_be_had(file):
         return False
-    return not (file.fetch is not None and must_wait(state, file, run.id)) and place_for(state, file, run.id).fault is None
+    return not (file.fetch is not None and must_wait(state, file, run.id)) and denial(state, file, run.id) is None

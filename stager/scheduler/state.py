@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from stager.model.errors import Fault
 from stager.model.files import Destination, FileKind, Source
 from stager.model.workflow import Graph, Workflow
-from stager.planning.plan import Access, FilePlan, Plan
+from stager.planning.plan import FilePlan, Plan
 from stager.planning.policy import Limits, Policy
 from stager.planning.space import SpaceProfile
 from stager.scheduler.commands import Purpose, RunOutcome
@@ -212,7 +212,8 @@ class RunEntry:
     ended; `live_bytes` what its produced files hold that nothing else could give back, `promised_bytes` what its admitted and running jobs
     may add.
 
-    `inputs` (looked up once) and `pinned` (of admitted and running jobs) are by job, and not in it: a job names others, it holds none.
+    `direct`: its names of the files that its plan has read in place. `inputs` (looked up once) and `pinned` (of admitted and running jobs)
+    are by job, and not in it: a job names others, it holds none.
     `footprints_bytes`: what each job needs at once, inputs and outputs, by order; empty until somebody asks. `fetched_instead`: its names
     of files that were to be read in place, and why they are not; `in_place_bytes`: what done jobs were foretold to read in place.
     `adopted_bytes`: finals that were at their destination already.
@@ -228,6 +229,7 @@ class RunEntry:
     jobs: dict[str, JobEntry]
     by_order: list[str]
     planned: dict[str, FilePlan]
+    direct: frozenset[str]
     shared: dict[str, str] = field(default_factory=dict)
     inputs: dict[str, list[FileEntry]] = field(default_factory=dict)
     footprints_bytes: list[int] = field(default_factory=list)
@@ -261,8 +263,7 @@ class RunEntry:
 
     def reads_in_place(self, lfn: str) -> bool:
         """Whether its jobs read this file at its origin, so that no node ever holds it for them."""
-        planned = self.planned.get(lfn)
-        return planned is not None and planned.access is Access.DIRECT and lfn not in self.fetched_instead
+        return lfn in self.direct and lfn not in self.fetched_instead
 
     def key(self, order: int) -> int:
         return self.sequence * RUN_STRIDE + order
