@@ -50,7 +50,7 @@ def apply_event(state: State, event: ev.Event) -> None:
 def scheduler_started(state: State, event: ev.SchedulerStarted) -> None:
     """Nothing is asked of a node before it has said how things are: what we believe of it may be old."""
     state.epoch = event.epoch
-    state.wake_at = None
+    state.wake_at = state.capacities_bytes = None
     for node in state.nodes.values():
         node.reachable = False
 
@@ -64,7 +64,7 @@ def policy_set(state: State, event: ev.PolicySet) -> None:
 def node_lost(state: State, event: ev.NodeLost) -> None:
     if event.node not in state.nodes:
         return
-    state.nodes[event.node].reachable = False
+    state.nodes[event.node].reachable, state.capacities_bytes = False, None
     for transfer in [t for t in state.transfers.values() if t.node == event.node and t.is_fetch]:
         # Nobody knows when it will come: who waited to copy it from there looks elsewhere.
         tell_other_nodes(state, state.files[transfer.file])
@@ -72,7 +72,7 @@ def node_lost(state: State, event: ev.NodeLost) -> None:
 
 def capacity_changed(state: State, event: ev.CapacityChanged) -> None:
     node = state.nodes[event.node]
-    node.capacity_bytes, node.stirred = event.capacity_bytes, True
+    node.capacity_bytes, node.stirred, state.capacities_bytes = event.capacity_bytes, True, None
 
 
 def node_reported(state: State, event: ev.NodeReported) -> None:
@@ -80,6 +80,7 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
     node = state.nodes.setdefault(event.node, NodeEntry(event.node))
     node.reachable, node.incarnation, node.stirred = True, event.incarnation, True
     node.capacity_bytes, node.can_link, node.can_gather = event.capacity_bytes, event.can_link, event.can_gather
+    state.capacities_bytes = None
     seen = {(replica.file, replica.generation): replica for replica in event.replicas if not replica.quarantined}
     damaged = {(replica.file, replica.generation) for replica in event.replicas if replica.quarantined}
     known = set(event.transfers)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from stager.scheduler.admission import is_at_rest
 from stager.scheduler.books import IN_FETCHING, inputs_of
+from stager.scheduler.moving import capacities_of
 from stager.scheduler.state import FileEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
@@ -17,6 +18,8 @@ def broken_invariants(state: State) -> list[str]:
     found = [
         f"node {node.id} is not at rest, and not stirred" for node in state.nodes.values() if not (node.stirred or is_at_rest(state, node))
     ]
+    if state.capacities_bytes is not None and state.capacities_bytes != capacities_of(state):
+        found.append(f"nodes that can be reached are taken to have {state.capacities_bytes}, and have {capacities_of(state)}")
     for node in state.nodes.values():
         found += broken_on_node(state, node)
     for run in state.runs.values():

@@ -31,10 +31,15 @@ def safe_bytes(state: State, node: NodeEntry) -> int:
     """What the runs that cannot spill may hold on all nodes together."""
     if len(state.nodes) == 1:
         return node.capacity_bytes
-    capacities = [other.capacity_bytes for other in state.nodes.values() if other.reachable]
+    if state.capacities_bytes is None:
+        state.capacities_bytes = capacities_of(state)
     runs = [run for run_id in state.active if (run := state.runs[run_id]).plan.spill_origin is None]
     largest = max((run.largest_bytes for run in runs), default=0)
-    return pooled_bytes(capacities, largest, max((run.largest_footprint_bytes for run in runs), default=0))
+    return pooled_bytes(state.capacities_bytes, largest, max((run.largest_footprint_bytes for run in runs), default=0))
+
+
+def capacities_of(state: State) -> list[int]:
+    return [node.capacity_bytes for node in state.nodes.values() if node.reachable]
 
 
 def is_first(state: State, run: RunEntry, job: JobEntry) -> bool:

@@ -356,6 +356,8 @@ class State:
     # Transfers that move intermediates to other nodes: may be out of date. (node, file) of those that were moved: empty after each event.
     moving: dict[str, None] = field(default_factory=dict)
     moved: list[tuple[str, str]] = field(default_factory=list)
+    # Of the nodes that can be reached. None: one came, went or changed its own since they were last asked for.
+    capacities_bytes: list[int] | None = None
 
     def job(self, run: str, job: str) -> JobEntry:
         return self.runs[run].jobs[job]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
 from stager.scheduler.admission import may_do_with_less
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.machine import Machine
@@ -88,9 +89,10 @@ def test_where_the_first_job_waits_nothing_goes() -> None:
 
 def test_what_may_stay_empty_and_what_may_be_there_twice_is_not_counted_on() -> None:
     """The largest file has 100 bytes, the largest job three of them."""
-    state = machine_of(Stage(TIGHT, safe=1, room=5 * SIZE, cores=1)).state
+    machine = machine_of(Stage(TIGHT, safe=1, room=5 * SIZE, cores=1))
+    state = machine.state
     assert safe_bytes(state, state.nodes["node0"]) == (10 - 1 - 3) * SIZE
-    state.nodes["node1"].reachable = False
+    machine.step(ev.NodeLost(at=0.0, node="node1"))
     assert safe_bytes(state, state.nodes["node0"]) == 5 * SIZE
 
 
