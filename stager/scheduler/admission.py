@@ -74,7 +74,7 @@ def work_node(turn: Turn, node: NodeEntry) -> None:
     if not node.reachable:
         return
     if node.free_bytes < 0:
-        make_room(turn, node, 0)
+        make_room(turn, node, 0, least_bytes=node.free_bytes)
     granted = not node.waiting_attempts or grant(turn, node)
     blocked = not granted or not admit(turn, node)
     send_wanted(turn, node)
@@ -182,7 +182,8 @@ def reserve_now(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, missi
     if is_well_ahead(state, node):
         return job.reserve_bytes if make_room_ahead(turn, node, needed) else None
     own = frozenset(file.id for file in inputs_of(state, run, job.id))
-    if make_room(turn, node, needed, own):
+    least = missing_bytes + likely_bytes(run, job) if may_do_with_less(node, run, job) else None
+    if make_room(turn, node, needed, own, least):
         return job.reserve_bytes
     if is_first(state, run, job):
         move_away(turn, node, needed, own)

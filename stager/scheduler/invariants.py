@@ -29,6 +29,8 @@ def broken_invariants(state: State) -> list[str]:
         for node_id, copy in file.copies.items():
             if copy.pins < 0:
                 found.append(f"{file.lfn} on {node_id}: {copy.pins} pins")
+            if copy.idle and (copy.pins or copy.state is not CopyState.PRESENT):
+                found.append(f"{file.lfn} on {node_id} may go, they say, and is {copy.state} with {copy.pins} pins")
             if copy.pins and copy.state is CopyState.DELETING:
                 found.append(f"{file.lfn} on {node_id} is pinned and being deleted")
             if copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and copy.generation not in state.transfers:
@@ -91,6 +93,7 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
         "line_bytes": line,
         "promised_bytes": promised,
         "spilling_bytes": spilling,
+        "idle_bytes": sum(copy.size_bytes for copy in copies if copy.idle),
         "admitted_waiting": admitted,
         "sending": sum(transfer.source == node.id for transfer in state.transfers.values()),
     }

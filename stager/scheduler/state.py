@@ -25,7 +25,8 @@ RUN_STRIDE = 1 << 32
 @dataclass(slots=True)
 class Copy:
     """One file on one node. `pins` counts admitted jobs and uploads that need it; `span` is what it adds to the run's space profile while
-    it is ahead of its use. `spare`: it is there against the loss of another node, and nobody has read it.
+    it is ahead of its use. `spare`: it is there against the loss of another node, and nobody has read it. `idle`: it may go when there is
+    need of room.
     """
 
     state: CopyState
@@ -35,6 +36,7 @@ class Copy:
     prefetched: bool = False
     span: tuple[str, int, int] | None = None
     spare: bool = False
+    idle: bool = False
 
 
 @dataclass(slots=True)
@@ -278,7 +280,8 @@ class RunEntry:
 class NodeEntry:
     """One I/O node with its compute node. `garbage` are replicas nobody wants that it still holds. present + fetching + promised <=
     capacity, always; `deleting` and `cancelling` are the parts of present and fetching about to be free. `sending`: copies
-    under way from it. `line_bytes`: of what it fetches from origins itself, parts included, as much as is not there yet.
+    under way from it; `idle` are those that may go when there is need of room. `line_bytes`: of what it fetches from origins itself,
+    parts included, as much as is not there yet.
 
     `stirred`: something happened to it since it was found at rest (`admission.is_at_rest`), so it has to be worked. Whatever changes a node
     so that it might go on sets this; only working it takes it back.
@@ -295,6 +298,7 @@ class NodeEntry:
     deleting_bytes: int = 0
     cancelling_bytes: int = 0
     spilling_bytes: int = 0
+    idle_bytes: int = 0
     sending: int = 0
     cores_used: int = 0
     memory_used_bytes: int = 0
