@@ -52,7 +52,8 @@ class Row:
 
     @property
     def of_min(self) -> float:
-        return self.report.hit_rate / self.report.min_hits.rate if self.report.min_hits.rate > 0 else 1.0
+        ours, least = self.report.hit_rate, self.report.min_hits.rate
+        return ours / least if ours is not None and least else 1.0
 
 
 def capacities(smallest: int, half: int, steps: int) -> list[int]:

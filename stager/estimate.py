@@ -27,7 +27,7 @@ from stager.scheduler.machine import Machine
 from stager.sim.accesses import Accesses
 from stager.sim.draws import Spread
 from stager.sim.faults import NO_FAULTS, Faults
-from stager.sim.simulate import simulate
+from stager.sim.simulate import rare_collections, simulate
 from stager.sim.world import SimWorld
 
 RUN = "estimate"
@@ -41,7 +41,7 @@ class Report:
     `readback_bytes` crossed the WAN once more, to be verified; `read_in_place_bytes` crossed it for one job each. `refetched_bytes` is
     what came in more often than once, spilled intermediates included. `min_hits` and `lru_hits` are what evicting the farthest next use and
     the least recently used would have hit of the same accesses in the same order with the same pins, `best_hit_rate` what no cache of this
-    size can exceed.
+    size can exceed; rates are None where nothing was read.
 
     `busy_s`: by link (`fetch:URL`, `upload:URL`, `disk:NODE`), for how long it was used at full rate; and `cores` of all nodes together.
     `resumes`: how often somebody had to tell the run to go on. `traffic` is by origin. `truth`: what sizes and times were taken from.
@@ -58,10 +58,10 @@ class Report:
     readback_bytes: int
     spilled_bytes: int
     read_bytes: int
-    hit_rate: float
+    hit_rate: float | None
     min_hits: Hits
     lru_hits: Hits
-    best_hit_rate: float
+    best_hit_rate: float | None
     jobs: int
     attempts: int
     events: int
@@ -114,11 +114,12 @@ def estimate(
     topology = topology.bounded_by(bandwidths_of(workflow))
     plan = plan or make_plan(workflow, topology, profiles, policy, limits, spill_origin)
     keep_journal = any(trouble.what == "crash" for trouble in faults.troubles)
-    world = SimWorld(topology, policy, limits, faults=faults, spread=spread, resumes_max=resumes_max, keep_journal=keep_journal)
-    world.submit(RUN, workflow, plan, truth=truth)
-    seen = Seen(Accesses(), Moves({name: Traffic(name) for name in workflow.origins}), Overdraft(made_bytes(workflow, truth or plan)))
-    simulate(world, seen.watch)
-    return report_of(world, workflow, plan, truth or plan, seen)
+    with rare_collections():
+        world = SimWorld(topology, policy, limits, faults=faults, spread=spread, resumes_max=resumes_max, keep_journal=keep_journal)
+        world.submit(RUN, workflow, plan, truth=truth)
+        seen = Seen(Accesses(), Moves({name: Traffic(name) for name in workflow.origins}), Overdraft(made_bytes(workflow, truth or plan)))
+        simulate(world, seen.watch)
+        return report_of(world, workflow, plan, truth or plan, seen)
 
 
 def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen: Seen) -> Report:
@@ -143,10 +144,10 @@ def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen
         readback_bytes=desk.readback_bytes,
         spilled_bytes=max(0, desk.uploaded_bytes - final_bytes),
         read_bytes=read_bytes,
-        hit_rate=max(0.0, 1 - (desk.fetched_bytes + in_place_bytes) / read_bytes) if read_bytes else 1.0,
+        hit_rate=max(0.0, 1 - (desk.fetched_bytes + in_place_bytes) / read_bytes) if read_bytes else None,
         min_hits=hits_of(Rule.MIN, accesses.steps, capacity_bytes),
         lru_hits=hits_of(Rule.LRU, accesses.steps, capacity_bytes),
-        best_hit_rate=min(1.0, clairvoyant_bound_bytes(accesses.trace, capacity_bytes) / read_bytes) if read_bytes else 1.0,
+        best_hit_rate=min(1.0, clairvoyant_bound_bytes(accesses.trace, capacity_bytes) / read_bytes) if read_bytes else None,
         jobs=len(workflow.jobs),
         attempts=len(world.executor.begun),
         events=world.event_count,

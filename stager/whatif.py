@@ -56,10 +56,10 @@ class Answer:
     fault: Fault | None
     wall_s: float = 0.0
     judged: Judged | None = None
-    hit_rate: float = 0.0
-    min_hit_rate: float = 0.0
-    lru_hit_rate: float = 0.0
-    best_hit_rate: float = 0.0
+    hit_rate: float | None = None
+    min_hit_rate: float | None = None
+    lru_hit_rate: float | None = None
+    best_hit_rate: float | None = None
     fetched_bytes: int = 0
     refetched_bytes: int = 0
     uploaded_bytes: int = 0

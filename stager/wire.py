@@ -233,6 +233,7 @@ class RunSummary(Body):
     `wall_s`: from submit to end; `interrupted_s` of it the run had ended and was not yet resumed.
     `hit_rate`: share of the bytes handed to jobs that were not fetched for this run or read in place. `read_in_place_bytes`: as the plan
     foretold it of the jobs that are done; what passes a mount nobody counts. `finals`: how many, by how they were verified.
+    `adopted_bytes`: of finals that were at their destination already, which nobody uploaded.
     """
 
     run: str
@@ -258,6 +259,7 @@ class RunSummary(Body):
     finals_missing: list[str]
     predicted_wall_s: float | None = None
     read_in_place_bytes: int = 0
+    adopted_bytes: int = 0
 
 
 class LedgerEntry(Body):

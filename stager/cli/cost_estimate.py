@@ -13,6 +13,7 @@ from stager.cli.estimates import print_choices
 from stager.cli.options import (
     ignore_profiles_option,
     json_option,
+    no_direct_option,
     output_origin_option,
     prices_option,
     print_json,
@@ -27,7 +28,7 @@ from stager.model.prices import prices_for
 from stager.readers.topology import read_topology
 from stager.service.choices import Question, ask, draws_for
 from stager.service.choices_json import choices_json
-from stager.service.prepare import cluster_here, require_spill
+from stager.service.prepare import cluster_here, policy_of, require_spill
 from stager.service.profiles import load_profiles
 
 IO_NODES_MAX = 10_000
@@ -51,6 +52,7 @@ Example:
   stager cost-estimate workflow.yml
   stager cost-estimate workflow.yml --topology cluster.yml --io-nodes 0,1,2,4,8
   stager cost-estimate workflow.yml --prices mine.yml --plot choices.svg
+  stager cost-estimate workflow.yml --topology cluster.yml --no-direct
   stager cost-estimate workflow.yml --json"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -66,6 +68,7 @@ Example:
 @click.option("--seed", type=click.IntRange(1), default=1, show_default=True, help="of the first draw")
 @spill_option
 @ignore_profiles_option
+@no_direct_option
 @output_origin_option
 @state_dir_option
 @json_option
@@ -79,6 +82,7 @@ def command(
     seed: int,
     spill: str | None,
     ignore_profiles: bool,
+    no_direct: bool,
     output_origin: str | None,
     state_dir: Path | None,
     as_json: bool,
@@ -95,7 +99,7 @@ def command(
     table = table_of(prices)
     paid = prices_for(table, cluster.compute.instance, cluster.io.instance, cluster.region)
     draws = draws_for(len(workflow.jobs)) if draws is None else draws
-    question = Question(workflow, cluster, paid, load_profiles(settings), spill, draws, seed, ignore_profiles)
+    question = Question(workflow, cluster, paid, load_profiles(settings), spill, draws, seed, ignore_profiles, policy_of(no_direct))
     choices = ask(question, io_nodes or (0, *([cluster.io.nodes] if cluster.io.nodes else [])), len(os.sched_getaffinity(0)))
     if as_json:
         print_json(choices_json(question, table, choices))

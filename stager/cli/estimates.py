@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stager.adapters.plots import LINES, label_of
 from stager.cli.links import assumed_rates, link_lines
-from stager.cli.tables import console, print_table
+from stager.cli.tables import console, print_table, rate_text
 from stager.model.prices import ClusterPrices, PriceTable
 from stager.model.units import format_duration, format_size
 from stager.service.choices import Choice, Question
@@ -84,7 +84,7 @@ def choice_row(choice: Choice) -> list[str]:
         money(bill.egress),
         money(bill.storage),
         money(bill.total),
-        f"{life.hit_rate:.0%}" if choice.io_nodes else "",
+        rate_text(life.hit_rate) if choice.io_nodes else "",
         format_size(life.wan_bytes),
         marks(choice),
     ]

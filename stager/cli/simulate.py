@@ -18,6 +18,7 @@ from stager.cli.options import (
     Size,
     ignore_profiles_option,
     json_option,
+    no_direct_option,
     output_origin_option,
     print_json,
     settings_of,
@@ -111,6 +112,7 @@ Example:
   stager simulate montage.json --capacity '2 GB' --wan '20 MB/s'
   stager simulate workflow.yml --nodes 1 --nodes 2 --nodes 4 --cores 8
   stager simulate workflow.yml --policy default --policy lookahead=off --failures 1 --failures 2
+  stager simulate workflow.yml --no-direct
   stager simulate soykb.json --capacity '1 GB' --capacity '3 GB' --json | jq '.rows[].makespan_s'"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -129,6 +131,7 @@ Example:
 @output_origin_option
 @spill_option
 @ignore_profiles_option
+@no_direct_option
 @state_dir_option
 @json_option
 def command(
@@ -137,6 +140,7 @@ def command(
     output_origin: str | None,
     spill: str | None,
     ignore_profiles: bool,
+    no_direct: bool,
     state_dir: Path | None,
     as_json: bool,
     **asked: tuple[Any, ...],
@@ -152,7 +156,7 @@ def command(
     usual = Choice(cores=settings.cores, capacity=settings.capacity_bytes, overhead=load_overhead(settings).seconds)
     names = [field.name for field in fields(Choice)]
     choices = [Choice(*row) for row in product(*(asked[name] or (getattr(usual, name),) for name in names))]
-    questions = [Question(topology_of(workflow, choice), choice.policy[1], choice.failures) for choice in choices]
+    questions = [Question(topology_of(workflow, choice), policy_of(choice, no_direct), choice.failures) for choice in choices]
     subject = Subject(workflow, load_profiles(settings), spill, ignore_profiles)
     answers = list(ask(subject, questions, processes or len(os.sched_getaffinity(0))))
     if as_json:
@@ -183,6 +187,10 @@ def topology_of(workflow: Workflow, choice: Choice) -> Topology:
     )
     links = tuple(OriginLink(name, choice.wan, choice.wan, choice.latency) for name in workflow.origins)
     return Topology(nodes, links).with_overhead(choice.overhead, measured=False)
+
+
+def policy_of(choice: Choice, no_direct: bool) -> Policy:
+    return replace(choice.policy[1], read_in_place=False) if no_direct else choice.policy[1]
 
 
 def words_of(choice: Choice) -> dict[str, str]:

@@ -1,5 +1,5 @@
 """Answers of `stager simulate` as text and as JSON. One rule: it only prints; of a run that does not succeed nothing is judged, and its
-rates are null.
+rates are null, as where jobs read nothing.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stager.cli.tables import console, print_table
+from stager.cli.tables import console, print_table, rate_text
 from stager.model.units import format_duration, format_size
 from stager.whatif import Answer, Judged
 
@@ -51,7 +51,7 @@ def cells_of(answer: Answer) -> list[str]:
         format_duration(judged.bound.least_s),
         above(judged),
         judged.bottleneck.value,
-        *(f"{getattr(answer, name):.1%}" for name in RATES[:3]),
+        *(rate_text(getattr(answer, name), 1) for name in RATES[:3]),
         *(format_size(size) for size in (answer.fetched_bytes, answer.refetched_bytes, answer.uploaded_bytes, answer.spilled_bytes)),
     ]
 
@@ -66,14 +66,21 @@ def lines_of(answer: Answer) -> list[str]:
         f"makespan     {format_duration(answer.wall_s)}, {answer.attempts} attempts{resumed}",
         f"lower bound  {format_duration(judged.bound.least_s)}, of the {tightest.limit.value}; the run is {above(judged)} above it",
         f"bottleneck   {judged.bottleneck.value}: {judged.why}",
-        f"hit rate     {answer.hit_rate:.1%} of {format_size(answer.read_bytes)} that jobs read; MIN {answer.min_hit_rate:.1%}, "
-        f"LRU {answer.lru_hit_rate:.1%}, no cache more than {answer.best_hit_rate:.1%}",
+        hits_line(answer),
         f"WAN          {format_size(answer.fetched_bytes)} fetched, {format_size(answer.refetched_bytes)} of it again; "
         f"{format_size(answer.uploaded_bytes)} uploaded, {format_size(answer.spilled_bytes)} of it spilled; "
         f"{format_size(answer.readback_bytes)} read back to verify",
         "no run is faster than",
         *(f"  {format_duration(term.least_s):>12}  {term.limit.value}: {term.about}" for term in judged.bound.terms),
     ]
+
+
+def hits_line(answer: Answer) -> str:
+    if answer.hit_rate is None:
+        return "hit rate     —, jobs read nothing"
+    least, lru, best = (rate_text(rate, 1) for rate in (answer.min_hit_rate, answer.lru_hit_rate, answer.best_hit_rate))
+    read = format_size(answer.read_bytes)
+    return f"hit rate     {rate_text(answer.hit_rate, 1)} of {read} that jobs read; MIN {least}, LRU {lru}, no cache more than {best}"
 
 
 def answer_json(answer: Answer) -> dict[str, Any]:

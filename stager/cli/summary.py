@@ -46,7 +46,9 @@ def tell_figures(summary: wire.RunSummary) -> None:
         click.echo(f"  in place {format_size(summary.read_in_place_bytes)} read at origins, as the plan foretold")
     if summary.read_bytes is not None:
         click.echo(f"  read     {format_size(summary.read_bytes)} by the jobs' programs (as far as it could be seen)")
-    click.echo(f"  durable  {summary.finals_durable} of {summary.finals_total} finals, {format_size(summary.uploaded_bytes)} uploaded")
+    there = f", {format_size(summary.adopted_bytes)} already there" if summary.adopted_bytes else ""
+    sent = f"{format_size(summary.uploaded_bytes)} uploaded{there}"
+    click.echo(f"  durable  {summary.finals_durable} of {summary.finals_total} finals, {sent}")
     for method, count in sorted(summary.finals.items()):
         click.echo(f"           {count} {METHODS.get(method, method)}")
     for lfn in summary.finals_missing[:MISSING_SHOWN]:

@@ -33,6 +33,11 @@ def print_table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]
     console().print(table)
 
 
+def rate_text(rate: float | None, places: int = 0) -> str:
+    """A share as a percentage; a dash where there was nothing to have a share of."""
+    return "—" if rate is None else f"{rate:.{places}%}"
+
+
 def in_place_text(plan: Plan) -> str:
     count = sum(file.access is Access.DIRECT for file in plan.files)
     return f", {format_size(plan.read_in_place_bytes)} read in place of {count} file{'s' if count > 1 else ''}" if count else ""
@@ -40,11 +45,11 @@ def in_place_text(plan: Plan) -> str:
 
 def plan_table(workflow: Workflow, plan: Plan) -> None:
     spill = f"spilling to {plan.spill_origin!r}" if plan.spill_origin else "no spill origin"
-    out = console()
+    out, each = console(), f" on each of {plan.nodes} nodes" if plan.nodes > 1 else ""
     facts = [
         f"workflow {plan.workflow!r}: {len(plan.jobs)} jobs, {len(plan.files)} files",
         f"capacity            {format_size(plan.capacity_bytes)} ({plan.capacity_bytes} bytes), {spill}",
-        f"smallest capacity   {format_size(plan.smallest_capacity_bytes)} ({plan.smallest_capacity_bytes} bytes)",
+        f"smallest capacity   {format_size(plan.smallest_node_bytes)} ({plan.smallest_node_bytes} bytes){each}",
         f"nothing given up at {format_size(plan.peak_live_bytes)} ({plan.peak_live_bytes} bytes)",
         f"over the wide area  {format_size(plan.fetch_bytes)} fetched, {format_size(plan.upload_bytes)} uploaded, "
         f"{format_size(plan.readback_bytes)} read back to verify{in_place_text(plan)}",
@@ -101,7 +106,8 @@ def simulation_report(report: Report) -> None:
         f"  fetched  {format_size(report.fetched_bytes)}{again}{in_place}; uploaded {format_size(report.uploaded_bytes)}{spilled}{back}",
         markup=False,
     )
-    known = f"knowing the future, {report.min_hits.rate:.0%} by Belady's rule and never more than {report.best_hit_rate:.0%}"
-    out.print(f"  staged   {format_size(report.read_bytes)} to jobs, hit rate {report.hit_rate:.0%} ({known})", markup=False)
+    known = f"knowing the future, {rate_text(report.min_hits.rate)} by Belady's rule and never more than {rate_text(report.best_hit_rate)}"
+    hits = f", hit rate {rate_text(report.hit_rate)} ({known})" if report.hit_rate is not None else ""
+    out.print(f"  staged   {format_size(report.read_bytes)} to jobs{hits}", markup=False)
     if report.fault is not None:
         out.print(f"  {report.fault.message}", markup=False)

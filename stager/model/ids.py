@@ -22,12 +22,11 @@ CommandId = NewType("CommandId", str)
 
 def digest_of(*parts: str) -> str:
     """32 hex digits that differ when any part, or the border between parts, differs."""
-    hasher = hashlib.blake2b(digest_size=16)
+    bordered = []
     for part in parts:
         raw = part.encode("utf-8", "surrogateescape")
-        hasher.update(len(raw).to_bytes(8, "big"))
-        hasher.update(raw)
-    return hasher.hexdigest()
+        bordered += (len(raw).to_bytes(8, "big"), raw)
+    return hashlib.blake2b(b"".join(bordered), digest_size=16).hexdigest()
 
 
 def external_file_id(origin_url: str, path: str, token: str) -> FileId:

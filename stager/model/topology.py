@@ -100,6 +100,11 @@ class Topology:
     def capacity_bytes(self) -> int:
         return sum(node.capacity_bytes for node in self.nodes)
 
+    @property
+    def node_bytes(self) -> int:
+        """What the smallest of them holds."""
+        return min(node.capacity_bytes for node in self.nodes)
+
     def link(self, origin: str) -> OriginLink:
         for entry in self.links:
             if entry.origin == origin:

@@ -28,6 +28,7 @@ from stager.planning.policy import Limits, Policy
 from stager.planning.schedule import Offer, Schedule, predict
 from stager.planning.shape import Shape, shape_of
 from stager.planning.sizes import GUESS_BYTES_MAX, Sized, expected, weakest
+from stager.planning.space import pooled_bytes, share_bytes
 
 # Guesses are lowered to these, in turn, before a workflow is called too large because of them.
 GUESSES_BYTES_MAX = (GUESS_BYTES_MAX, 1024 * 1024, 4096)
@@ -39,13 +40,19 @@ HOW_TO_GIVE = "end a scheduler that runs with `stager shutdown`, then --capacity
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """One serial order with what it needs: `held` per position without help from outside, of which the most is `smallest`; `peak` when
-    nothing is ever given up.
+    nothing is ever given up. `twice`: what may be on two nodes then, and `needs`, how large each node must be; one alone: as `held`.
     """
 
     order: list[int]
     held: list[int]
+    twice: list[int]
+    needs: list[int]
     smallest: int
     peak: int
+
+    @property
+    def each(self) -> int:
+        return max(self.needs, default=0)
 
 
 def make_plan(
@@ -71,13 +78,13 @@ def make_plan(
         shape, ranks, chosen, smallest, in_place = lay_out(
             workflow, graph, sized, topology, profiles, policy or Policy(), spill is not None
         )
-        if smallest.smallest <= topology.capacity_bytes or not sized.guessed:
+        if smallest.each <= topology.node_bytes or not sized.guessed:
             break
     schedule = predict(workflow, shape, chosen.order, topology)
     kept = kept_files(workflow, shape, schedule, ranks, topology, chosen.peak)
     position = ordering.places(chosen.order)
     slowest = max(topology.nodes, key=lambda node: node.overhead_s)
-    tightest = smallest.order[smallest.held.index(smallest.smallest)] if smallest.held else -1
+    tightest = smallest.order[smallest.needs.index(smallest.each)] if smallest.needs else -1
     fetch, upload, readback = wan_bytes(workflow, shape)
     return Plan(
         version=PLAN_VERSION,
@@ -102,6 +109,9 @@ def make_plan(
         links=link_plans(workflow.origins, topology),
         copying_bytes_per_s=min(min(node.network_bytes_per_s, node.disk_bytes_per_s) for node in topology.nodes),
         read_in_place_bytes=sum(in_place.weighed[file].in_place_bytes for file in in_place.chosen),
+        nodes=len(topology.nodes),
+        node_bytes=topology.node_bytes,
+        smallest_node_bytes=smallest.each,
     )
 
 
@@ -126,9 +136,10 @@ def over_bytes(kept: Shape, shape: Shape, chosen: Chosen, topology: Topology) ->
     """By job, what would have to be read in place, with what is already: of all that is held in its turn what does not fit, and of what it
     needs by itself what no node has room for.
     """
-    largest, over = max(node.capacity_bytes for node in topology.nodes), [0] * len(shape.jobs)
-    for job, held in zip(chosen.order, chosen.held, strict=True):
-        beyond = max(held - topology.capacity_bytes, shape.footprint[job] - largest)
+    capacities, over = [node.capacity_bytes for node in topology.nodes], [0] * len(shape.jobs)
+    largest = largest_made(shape)
+    for job, held, twice in zip(chosen.order, chosen.held, chosen.twice, strict=True):
+        beyond = max(held - pooled_bytes(capacities, largest, twice), shape.footprint[job] - max(capacities))
         over[job] = beyond + kept.footprint[job] - shape.footprint[job] if beyond > 0 else 0
     return over
 
@@ -147,19 +158,19 @@ def choose_order(shape: Shape, ranks: list[float], topology: Topology, can_spill
 
     By rank where all that is live fits beside one job per core; else, of the orders that fit at all, the one that holds least.
     """
-    capacity = topology.capacity_bytes
-    ranked = measure(shape, ordering.rank_order(shape, ranks), can_spill)
+    nodes = len(topology.nodes)
+    ranked = measure(shape, ordering.rank_order(shape, ranks), can_spill, nodes)
     deep = ordering.places(ordering.deep_order(shape, ranks))
     orders = [
         ordering.eager_order(shape, deep, greedy=False),
         sorted(range(len(deep)), key=deep.__getitem__),
         ordering.eager_order(shape, ordering.places(ranked.order), greedy=True),
     ]
-    candidates = [ranked, *(measure(shape, order, can_spill) for order in orders)]
-    smallest = min(candidates, key=lambda chosen: (chosen.smallest, chosen.peak))
-    if ranked.peak + beside_bytes(shape.footprint, topology) <= capacity:
+    candidates = [ranked, *(measure(shape, order, can_spill, nodes) for order in orders)]
+    smallest = min(candidates, key=lambda chosen: (chosen.each, chosen.smallest, chosen.peak))
+    fitting = [chosen for chosen in candidates if chosen.each <= topology.node_bytes]
+    if ranked in fitting and ranked.peak + beside_bytes(shape.footprint, topology) <= topology.capacity_bytes:
         return ranked, smallest
-    fitting = [chosen for chosen in candidates if chosen.smallest <= capacity]
     return (min(fitting, key=lambda chosen: chosen.peak), smallest) if fitting else (smallest, smallest)
 
 
@@ -168,11 +179,21 @@ def beside_bytes(footprint: Sequence[int], topology: Topology) -> int:
     return sum(nlargest(max(0, sum(node.cores for node in topology.nodes) - 1), footprint))
 
 
-def measure(shape: Shape, order: list[int], can_spill: bool) -> Chosen:
+def measure(shape: Shape, order: list[int], can_spill: bool, nodes: int) -> Chosen:
     position = ordering.places(order)
-    held = ordering.usage(shape, position, [False] * len(shape.files) if can_spill else ordering.unspillable(shape))
+    stays = [False] * len(shape.files) if can_spill else ordering.unspillable(shape)
+    held = ordering.usage(shape, position, stays)
     everything = ordering.usage(shape, position, [access is not Access.DIRECT for access in shape.access])
-    return Chosen(order, held, max(held, default=0), max(everything, default=0))
+    twice, needs = [0] * len(order), held
+    if nodes > 1 and not can_spill:
+        largest, twice = largest_made(shape), [sum([shape.size[file] for file in shape.held[job] if stays[file]]) for job in order]
+        shares = [share_bytes(nodes, now, largest, again) for now, again in zip(held, twice, strict=True)]
+        needs = [max(share, shape.footprint[job]) for job, share in zip(order, shares, strict=True)]
+    return Chosen(order, held, twice, needs, max(held, default=0), max(everything, default=0))
+
+
+def largest_made(shape: Shape) -> int:
+    return max((size for size, external in zip(shape.size, shape.external, strict=True) if not external), default=0)
 
 
 def tidy(seconds: float) -> float:
@@ -331,16 +352,18 @@ def tightest_files(shape: Shape, chosen: Chosen, job: int, can_spill: bool) -> t
 
 
 def check_capacity(plan: Plan) -> None:
-    """Raises Refused if no order of the jobs known to us fits the capacity, with the number that would do."""
-    if plan.capacity_bytes >= plan.smallest_capacity_bytes:
+    """Raises Refused if no order of the jobs known to us is sure to fit the capacity, with the number that would do."""
+    if plan.node_bytes >= plan.smallest_node_bytes:
         return
     names = ", ".join(repr(lfn) for lfn in plan.tightest_files)
-    need, have = plan.smallest_capacity_bytes, plan.capacity_bytes
+    need, have = (f"{size} bytes ({format_size(size)})" for size in (plan.smallest_node_bytes, plan.node_bytes))
     way_out = "" if plan.spill_origin else " or name a spill_origin, so that intermediates can be kept there"
+    needed, why, give = f"{need} of capacity, there are {have}", "", f"give that much capacity ({HOW_TO_GIVE})"
+    if plan.nodes > 1:
+        needed, give = f"{need} of capacity on each of {plan.nodes} nodes, one has {have}", "give that much to each of them"
+        why = "" if plan.spill_origin else ", and files do not fill several nodes exactly"
     raise Refused(
-        f"workflow {plan.workflow!r} needs at least {need} bytes ({format_size(need)}) of capacity, "
-        f"there are {have} ({format_size(have)}): "
-        f"job {plan.tightest_job!r} holds {names} at once; give that much capacity ({HOW_TO_GIVE}){way_out}",
+        f"workflow {plan.workflow!r} needs at least {needed}: job {plan.tightest_job!r} holds {names} at once{why}; {give}{way_out}",
         code="capacity_too_small",
         subject=plan.tightest_job,
     )

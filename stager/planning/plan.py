@@ -48,7 +48,8 @@ class JobPlan:
 
     `reserve_bytes` is its outputs, as large as they may get; `footprint_bytes` inputs plus outputs. `reserve_basis` is the weakest of its
     outputs'. `compute_spread`: it takes about between compute_s / spread and compute_s * spread; None: nobody knows. `other_node`: where it
-    would have ended first of the nodes that were not chosen, and what it would have had to copy there; empty where there is one node.
+    would have ended first of the nodes that were not chosen, and what it would have had to copy there; empty and None where there
+    is one node.
     """
 
     job: str
@@ -64,7 +65,7 @@ class JobPlan:
     reserve_basis: Basis = Basis.DEFAULT
     compute_spread: float | None = None
     other_node: str = ""
-    other_finish_s: float = 0.0
+    other_finish_s: float | None = None
     other_copies_bytes: int = 0
 
 
@@ -152,7 +153,8 @@ class LinkPlan:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`smallest_capacity_bytes`: below it a run cannot finish, given the spill origin or its absence; `peak_live_bytes`: at and above it
-    nothing need be fetched twice or spilled.
+    nothing need be fetched twice or spilled. Files do not fill several nodes as they fill one: `smallest_node_bytes` is what each of
+    `nodes` must have, `node_bytes` what the smallest of them has.
 
     Jobs stand in their order, files by lfn. `tightest_job` is the one that needs the smallest capacity, `tightest_files` the largest of
     what must be held while it runs. `overhead_s` is what the times have each attempt take beside its program, of several nodes the most.
@@ -183,3 +185,6 @@ class Plan:
     links: tuple[LinkPlan, ...] = ()
     copying_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
     read_in_place_bytes: int = 0
+    nodes: int = 1
+    node_bytes: int = 0
+    smallest_node_bytes: int = 0

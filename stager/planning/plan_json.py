@@ -31,6 +31,7 @@ LATER = {
     "links": [],
     "copying_bytes_per_s": DEFAULT_DISK_BYTES_PER_S,
     "read_in_place_bytes": 0,
+    "nodes": 1,
 }
 
 
@@ -78,7 +79,9 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
     try:
         jobs = tuple(job_from(entry) for entry in head["jobs"])
         files = tuple(file_from(entry) for entry in head["files"])
-        head = LATER | head
+        # Without them it is of one node.
+        room = {"node_bytes": head["capacity_bytes"], "smallest_node_bytes": head["smallest_capacity_bytes"]}
+        head = LATER | room | head
         rest = {key: head[key] for key in PLAN_KEYS if key not in LISTS}
         rest["links"] = tuple(link_from(entry) for entry in head["links"])
         rest["overhead_basis"] = Basis(rest["overhead_basis"])
@@ -88,9 +91,10 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
 
 
 def job_from(entry: dict[str, Any]) -> JobPlan:
-    """Version 1 did not say what a reservation rests on."""
+    """Version 1 did not say what a reservation rests on; some plans of version 4 say 0 for when a job would end on no other node."""
     bases = {key: Basis(entry[key]) for key in ("compute_basis", "reserve_basis") if key in entry}
-    return JobPlan(**{**entry, **bases})
+    finish_s = entry.get("other_finish_s") if entry.get("other_node") else None
+    return JobPlan(**{**entry, **bases, "other_finish_s": finish_s})
 
 
 def file_from(entry: dict[str, Any]) -> FilePlan:

@@ -66,8 +66,9 @@ class Hits:
         return self.taken_bytes - self.hit_bytes
 
     @property
-    def rate(self) -> float:
-        return self.hit_bytes / self.taken_bytes if self.taken_bytes else 1.0
+    def rate(self) -> float | None:
+        """None: jobs were given nothing."""
+        return self.hit_bytes / self.taken_bytes if self.taken_bytes else None
 
 
 def hits_of(rule: Rule, steps: Sequence[Step], capacity_bytes: int) -> Hits:
@@ -113,15 +114,17 @@ class RivalCache:
                     self.uses.setdefault(file, []).append(index)
 
     def do(self, step: Step) -> None:
-        if isinstance(step, Take):
+        kind = type(step)
+        if kind is Take:
             self.take(step)
-        elif isinstance(step, Give):
+        elif kind is Give:
             self.give(step)
         elif step.file in self.held and self.held[step.file].must_stay:
             self.held[step.file].must_stay = False
             self.only_here.pop(step.file, None)
             self.settle(step.file)
-        self.make_room()
+        if self.used_bytes > self.capacity_bytes:
+            self.make_room()
         self.now += 1
 
     def take(self, step: Take) -> None:
@@ -130,11 +133,12 @@ class RivalCache:
         for file, size_bytes in step.files:
             self.taken_bytes += size_bytes
             self.uses[file].pop()
-            if file in self.held:
-                self.hit_bytes += size_bytes
+            entry = self.held.get(file)
+            if entry is None:
+                entry = self.put(file, size_bytes)
             else:
-                self.put(file, size_bytes)
-            self.held[file].pins += 1
+                self.hit_bytes += size_bytes
+            entry.pins += 1
 
     def give(self, step: Give) -> None:
         taken = self.open.pop(step.owner)
@@ -143,26 +147,29 @@ class RivalCache:
             self.held[file].pins -= 1
             self.settle(file)
         for file, size_bytes, must_stay in step.made:
-            if file not in self.held:
-                self.put(file, size_bytes)
-            self.held[file].must_stay = must_stay
+            entry = self.held.get(file) or self.put(file, size_bytes)
+            entry.must_stay = must_stay
             self.only_here[file] = None
             self.settle(file)
 
-    def put(self, file: Hashable, size_bytes: int) -> None:
-        self.held[file] = Held(size_bytes)
+    def put(self, file: Hashable, size_bytes: int) -> Held:
+        entry = self.held[file] = Held(size_bytes)
         self.used_bytes += size_bytes
+        return entry
 
     def settle(self, file: Hashable) -> None:
         """What is bound no more can be evicted; MIN drops at once what is never used again."""
         entry = self.held[file]
         if entry.pins or entry.must_stay:
             return
-        uses = self.uses.get(file)
-        if self.rule is Rule.MIN and not uses:
-            self.drop(file)
-            return
-        entry.key = (-uses[-1], self.now) if self.rule is Rule.MIN and uses else (self.now, 0)
+        if self.rule is Rule.MIN:
+            uses = self.uses.get(file)
+            if not uses:
+                self.drop(file)
+                return
+            entry.key = (-uses[-1], self.now)
+        else:
+            entry.key = (self.now, 0)
         heappush(self.victims, (entry.key, file))
 
     def drop(self, file: Hashable) -> int:
@@ -181,8 +188,7 @@ class RivalCache:
         if self.rule is Rule.MIN:
             for key, file, size_bytes in reversed(evicted):
                 if self.used_bytes + size_bytes <= self.capacity_bytes:
-                    self.put(file, size_bytes)
-                    self.held[file].key = key
+                    self.put(file, size_bytes).key = key
                     heappush(self.victims, (key, file))
         for _, file, size_bytes in evicted:
             if file in self.only_here and file not in self.held:

@@ -100,6 +100,20 @@ class SpaceProfile:
         return best
 
 
+def pooled_bytes(capacities_bytes: Sequence[int], largest_bytes: int, twice_bytes: int) -> int:
+    """What is safe to hold on nodes of these capacities together, where what is in the way on one can go to another: of each but one as
+    much as the largest file that is made may stay empty, because nothing fits there, and `twice_bytes`, of what a job reads, may be on
+    two of them. As much as the smallest node holds is safe in any case.
+    """
+    empty_bytes = (len(capacities_bytes) - 1) * largest_bytes
+    return max(min(capacities_bytes, default=0), sum(capacities_bytes) - empty_bytes - twice_bytes)
+
+
+def share_bytes(nodes: int, held_bytes: int, largest_bytes: int, twice_bytes: int) -> int:
+    """The other way round: how large each of so many nodes must be, so that this much is safe to hold on all of them."""
+    return min(held_bytes, -(-(held_bytes + twice_bytes + (nodes - 1) * largest_bytes) // nodes))
+
+
 def usage_of(
     n_jobs: int,
     lasting: Sequence[tuple[int, int, int]],

@@ -16,10 +16,11 @@ from stager.scheduler.books import footprints_of, inputs_of
 from stager.scheduler.copying import give_copy
 from stager.scheduler.in_place import staged_in_place
 from stager.scheduler.instead import may_read_in_place
-from stager.scheduler.moving import is_first, move_away, pooled_bytes
+from stager.scheduler.moving import is_first, is_wanted_elsewhere, move_away, safe_bytes
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
 from stager.scheduler.room import make_room, make_room_ahead
 from stager.scheduler.sources import (
+    denial,
     fetching_run,
     give_up_fetch,
     is_for_another,
@@ -41,12 +42,39 @@ FIRST_PREFETCH, LAST_PRIORITY = 10, 1_000_000
 UNREACHED = 4
 
 
+def work_nodes(turn: Turn) -> None:
+    """Those that something happened to. One that is at rest is left alone until it is stirred: working it would decide nothing."""
+    state = turn.state
+    for node in state.nodes.values():
+        if node.stirred:
+            work_node(turn, node)
+            node.stirred = not is_at_rest(state, node)
+
+
+def is_at_rest(state: State, node: NodeEntry) -> bool:
+    """Nothing waits there that could go on if something changed elsewhere: what waits for a core, or behind as many as may wait or come
+    ahead of their use, waits for this node itself.
+    """
+    if not node.reachable:
+        return True
+    policy = state.policy
+    if node.free_bytes < 0 or node.waiting_attempts:
+        return False
+    if node.ready and node.admitted_waiting < policy.admitted_waiting_max:
+        return False
+    if node.startable and node.cores_used < state.limits.cores:
+        return False
+    if policy.lookahead and node.candidates and len(node.prefetching) < policy.fetches_ahead_max:
+        return False
+    return not state.to_fetch or all(wanted_on != node.id for wanted_on, _ in state.to_fetch)
+
+
 def work_node(turn: Turn, node: NodeEntry) -> None:
     """Everything that can begin on this node now."""
     if not node.reachable:
         return
     if node.free_bytes < 0:
-        make_room(turn, node, 0)
+        make_room(turn, node, 0, least_bytes=node.free_bytes)
     granted = not node.waiting_attempts or grant(turn, node)
     blocked = not granted or not admit(turn, node)
     send_wanted(turn, node)
@@ -154,7 +182,8 @@ def reserve_now(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, missi
     if is_well_ahead(state, node):
         return job.reserve_bytes if make_room_ahead(turn, node, needed) else None
     own = frozenset(file.id for file in inputs_of(state, run, job.id))
-    if make_room(turn, node, needed, own):
+    least = missing_bytes + likely_bytes(run, job) if may_do_with_less(node, run, job) else None
+    if make_room(turn, node, needed, own, least):
         return job.reserve_bytes
     if is_first(state, run, job):
         move_away(turn, node, needed, own)
@@ -191,7 +220,7 @@ def obtainable(turn: Turn, run: RunEntry, job: JobEntry, file: FileEntry) -> boo
         return True
     fault = own_fault(file, run.id)
     if fault is None and state.can_be_had(file):
-        fault = place_for(state, file, run.id).fault
+        fault = denial(state, file, run.id)
     if fault is not None:
         turn.give(cmd.FailJob, run=run.id, job=job.id, fault=fault)
         return False
@@ -220,7 +249,7 @@ def is_safe(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
     """
     if run.plan.spill_origin is not None:
         return True
-    held, met, room = 0, False, pooled_bytes(state, node)
+    held, met, room = 0, False, safe_bytes(state, node)
     for other_id in reversed(state.active):
         other = state.runs[other_id]
         if other is run:
@@ -382,7 +411,7 @@ def prefetch(turn: Turn, node: NodeEntry) -> None:
         run = state.runs[run_id]
         order = run.jobs[job_id].order
         too_far = run.ahead is not None and run.head < order and run.ahead.max(run.head, order) + file.size_bytes > node.capacity_bytes
-        if too_far or not make_room_ahead(turn, node, file.size_bytes + beside_bytes(state, run)):
+        if too_far or is_wanted_elsewhere(state, node) or not make_room_ahead(turn, node, file.size_bytes + beside_bytes(state, run)):
             return
         heappop(node.candidates)
         bring_ahead(turn, node, file, run_id, min(FIRST_PREFETCH + order, LAST_PRIORITY))
@@ -404,6 +433,9 @@ def beside_bytes(state: State, run: RunEntry) -> int:
 def wants_prefetch(state: State, node: NodeEntry, file: FileEntry, reader: str) -> bool:
     """`reader`: the run of its first reader on this node."""
     run = state.runs[reader]
+    if file.fetch is None and not file.copies:
+        # Nobody has asked for it yet, as for most.
+        return run.may_start and state.can_be_had(file) and denial(state, file, run.id) is None
     if node.id in file.copies or own_fault(file, run.id) is not None or is_too_early(state, file, run.id):
         return False
     peer = peer_for(state, file, node.id)
@@ -411,4 +443,4 @@ def wants_prefetch(state: State, node: NodeEntry, file: FileEntry, reader: str) 
         return run.may_start and nearer_soon(state, file, peer) is None
     if not state.can_be_had(file) or is_for_another(state, file, run.id) or fetching_elsewhere(state, file, node.id) is not None:
         return False
-    return run.may_start and place_for(state, file, run.id).fault is None
+    return run.may_start and denial(state, file, run.id) is None

@@ -227,7 +227,7 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
     move_job(state, job, JobState.ADMITTED)
     reserve(run, job, command.reserve_bytes)
     promise(state, job, command.reserve_bytes)
-    node.admitted_waiting += 1
+    node.admitted_waiting, node.stirred = node.admitted_waiting + 1, True
     if job.order > run.head and (run.safety is not None or run.ahead is not None):
         begin_early_span(run, job, command.reserve_bytes)
     job.inputs_missing = 0
@@ -236,7 +236,7 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
         copy = file.copies.get(command.node)
         if copy is None:
             add_copy(state, file, command.node, Copy(CopyState.WANTED, "", file.size_bytes))
-            state.to_fetch.append((command.node, file.id))
+            state.want(command.node, file)
         pinned.append((file, pin(state, file, command.node)))
         end_span(state, file.copies[command.node])
         job.inputs_missing += file.copies[command.node].state is not CopyState.PRESENT
@@ -249,7 +249,7 @@ def start_attempt(state: State, command: cmd.StartAttempt) -> None:
     job, spec = run.jobs[command.job], run.workflow.jobs[command.job]
     move_job(state, job, JobState.RUNNING)
     job.attempt, job.attempts = command.attempt, command.number
-    node.admitted_waiting -= 1
+    node.admitted_waiting, node.stirred = node.admitted_waiting - 1, True
     node.cores_used += min(spec.cores, state.limits.cores)
     node.memory_used_bytes += spec.memory_bytes or 0
     run.attempts_live += 1

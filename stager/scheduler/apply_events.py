@@ -41,7 +41,8 @@ from stager.scheduler.states import CopyState, JobState
 
 
 def apply_event(state: State, event: ev.Event) -> None:
-    state.now = max(state.now, event.at)
+    if event.at > state.now:
+        state.now = event.at
     state.events_seen += 1
     APPLY[type(event)](state, event)
 
@@ -49,33 +50,37 @@ def apply_event(state: State, event: ev.Event) -> None:
 def scheduler_started(state: State, event: ev.SchedulerStarted) -> None:
     """Nothing is asked of a node before it has said how things are: what we believe of it may be old."""
     state.epoch = event.epoch
-    state.wake_at = None
+    state.wake_at = state.capacities_bytes = None
     for node in state.nodes.values():
         node.reachable = False
 
 
 def policy_set(state: State, event: ev.PolicySet) -> None:
     state.policy, state.limits = event.policy, event.limits
+    for node in state.nodes.values():
+        node.stirred = True
 
 
 def node_lost(state: State, event: ev.NodeLost) -> None:
     if event.node not in state.nodes:
         return
-    state.nodes[event.node].reachable = False
+    state.nodes[event.node].reachable, state.capacities_bytes = False, None
     for transfer in [t for t in state.transfers.values() if t.node == event.node and t.is_fetch]:
         # Nobody knows when it will come: who waited to copy it from there looks elsewhere.
         tell_other_nodes(state, state.files[transfer.file])
 
 
 def capacity_changed(state: State, event: ev.CapacityChanged) -> None:
-    state.nodes[event.node].capacity_bytes = event.capacity_bytes
+    node = state.nodes[event.node]
+    node.capacity_bytes, node.stirred, state.capacities_bytes = event.capacity_bytes, True, None
 
 
 def node_reported(state: State, event: ev.NodeReported) -> None:
     """The node's word on copies and transfers is taken; what is gone is noted in `lost` for the reactions."""
     node = state.nodes.setdefault(event.node, NodeEntry(event.node))
-    node.reachable, node.incarnation = True, event.incarnation
+    node.reachable, node.incarnation, node.stirred = True, event.incarnation, True
     node.capacity_bytes, node.can_link, node.can_gather = event.capacity_bytes, event.can_link, event.can_gather
+    state.capacities_bytes = None
     seen = {(replica.file, replica.generation): replica for replica in event.replicas if not replica.quarantined}
     damaged = {(replica.file, replica.generation) for replica in event.replicas if replica.quarantined}
     known = set(event.transfers)
@@ -148,7 +153,10 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
         if run is not None:
             run.uploads_live -= 1
             run.finals_open.pop(file.id, None)
-            run.uploaded_bytes += event.size_bytes
+            if event.verified == ev.ADOPTED:
+                run.adopted_bytes += event.size_bytes
+            else:
+                run.uploaded_bytes += event.size_bytes
             state.finish_checks[run.id] = None
     recount_live(state, file)
     unpin_upload(state, file, transfer)
@@ -225,7 +233,7 @@ def end_transfer(state: State, transfer: TransferEntry) -> None:
         copy = file.copies[transfer.node]
         if copy.pins and (transfer.gathers or not transfer.cancelled):
             move_copy(state, file, transfer.node, CopyState.WANTED)
-            state.to_fetch.append((transfer.node, file.id))
+            state.want(transfer.node, file)
         else:
             drop_copy(state, file, transfer.node)
         tell_other_nodes(state, file)
@@ -320,7 +328,8 @@ def copy_lost(state: State, file: FileEntry, node_id: str) -> None:
 
 def withdraw(state: State, run: RunEntry, job: JobEntry) -> None:
     """Takes back an admission whose job has not started."""
-    state.nodes[job.node].admitted_waiting -= 1
+    node = state.nodes[job.node]
+    node.admitted_waiting, node.stirred = node.admitted_waiting - 1, True
     end_early_span(run, job)
     release_admission(state, job, job.reserve_bytes)
 
@@ -353,6 +362,7 @@ def free_slot(state: State, attempt: AttemptEntry) -> None:
     node, spec = state.nodes[attempt.node], state.runs[attempt.run].workflow.jobs[attempt.job]
     node.cores_used -= min(spec.cores, state.limits.cores)
     node.memory_used_bytes -= spec.memory_bytes or 0
+    node.stirred = True
 
 
 def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
@@ -455,7 +465,7 @@ def woken(state: State, event: ev.Woken) -> None:
 
 def retry_fetch(state: State, node_id: str, file: FileEntry) -> None:
     if node_id in file.copies:
-        state.to_fetch.append((node_id, file.id))
+        state.want(node_id, file)
     else:
         offer_for_prefetch(state, file, node_id)
 

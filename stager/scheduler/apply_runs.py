@@ -7,7 +7,7 @@ from heapq import heapify
 from stager.model.files import FileKind
 from stager.model.ids import external_file_id, produced_file_id
 from stager.model.workflow import graph_of
-from stager.planning.plan import FilePlan, Plan
+from stager.planning.plan import Access, FilePlan, Plan
 from stager.scheduler import events as ev
 from stager.scheduler.books import count_parents, due_upload, inputs_of, make_ready_or_wait, move_job, settle, take_over
 from stager.scheduler.peers import next_use_on, offer_for_prefetch
@@ -23,7 +23,9 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
     planned = planned_files(plan)
     jobs = {p.job: JobEntry(p.job, event.run, p.order, p.node, p.reserve_bytes) for p in plan.jobs}
     by_order = serial_order(plan)
-    run = RunEntry(event.run, state.runs_seen, workflow, plan, graph, event.at, {}, jobs, by_order, planned, unended=len(jobs))
+    run = RunEntry(
+        event.run, state.runs_seen, workflow, plan, graph, event.at, {}, jobs, by_order, planned, read_in_place(plan), unended=len(jobs)
+    )
     run.largest_bytes = max((planned[lfn].size_bytes for lfn in graph.producer), default=0)
     run.largest_footprint_bytes = max((entry.footprint_bytes for entry in plan.jobs), default=0)
     state.runs[event.run] = run
@@ -49,6 +51,10 @@ def serial_order(plan: Plan) -> list[str]:
 
 def planned_files(plan: Plan) -> dict[str, FilePlan]:
     return {entry.lfn: entry for entry in plan.files}
+
+
+def read_in_place(plan: Plan) -> frozenset[str]:
+    return frozenset(entry.lfn for entry in plan.files if entry.access is Access.DIRECT)
 
 
 def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
@@ -98,6 +104,7 @@ def enter_uses(state: State, run: RunEntry) -> None:
                 state.nodes[node_id].candidates.append((use[0], file.id))
     for node in state.nodes.values():
         heapify(node.candidates)
+        node.stirred = True
 
 
 def run_resumed(state: State, event: ev.RunResumed) -> None:
@@ -144,7 +151,8 @@ def begin_tries_anew(state: State, file: FileEntry) -> None:
     """Who resumes a run that waits for an origin may know that it is back."""
     if file.fetch is not None and file.fetch.transfer not in state.transfers:
         file.fetch = None
-        state.to_fetch.extend((node, file.id) for node, copy in file.copies.items() if copy.state is CopyState.WANTED)
+        for node in [node for node, copy in file.copies.items() if copy.state is CopyState.WANTED]:
+            state.want(node, file)
     file.source_at = 0
 
 

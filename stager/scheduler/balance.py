@@ -6,13 +6,14 @@ brings its bytes along only where computing takes much longer.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from heapq import heappop
 
 from stager.scheduler import commands as cmd
 from stager.scheduler.admission import admit_here, is_safe, send_wanted, start
 from stager.scheduler.books import inputs_of
 from stager.scheduler.peers import peer_for
-from stager.scheduler.sources import must_wait, own_fault, place_for
+from stager.scheduler.sources import denial, must_wait, own_fault
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 from stager.scheduler.turn import Turn
@@ -26,14 +27,20 @@ LOOKED_AT = 3
 def balance(turn: Turn) -> None:
     """Once all nodes have begun what they can. One pass over the nodes where nobody idles."""
     state = turn.state
-    idle = [node for node in state.nodes.values() if has_cores(state, node)]
+    idle = [node for node in state.nodes.values() if not node.ready and has_cores(state, node)]
     if not idle or len(idle) == len(state.nodes):
         return
     loaded = [node for node in state.nodes.values() if (node.ready or node.startable) and not has_cores(state, node)]
-    for node in idle:
-        while loaded and has_cores(state, node) and any(take_one(turn, node, other) for other in loaded):
+    offers: Offers = {}
+    served: set[str] | None = None
+    for node in idle if loaded else ():
+        if served is not None and node.id not in served:
+            continue
+        while has_cores(state, node) and any(take_one(turn, node, other, offers) for other in loaded):
+            offers.clear()
             send_wanted(turn, node)
             start(turn, node)
+        served = only_for(offers) if len(offers) == 2 * len(loaded) else None
 
 
 def has_cores(state: State, node: NodeEntry) -> bool:
@@ -41,21 +48,67 @@ def has_cores(state: State, node: NodeEntry) -> bool:
     return node.reachable and not node.ready and node.cores_used + node.admitted_waiting < state.limits.cores
 
 
-def take_one(turn: Turn, node: NodeEntry, other: NodeEntry) -> bool:
+@dataclass(slots=True)
+class Offer:
+    """A job that waits for its node. `known_at`: nodes that have, or wait for, something it reads; `comes`: whether all of that,
+    `inputs_bytes`, could be brought to any other and is worth it, which is so for all those alike until something is decided.
+    """
+
+    run: RunEntry
+    job: JobEntry
+    known_at: set[str]
+    inputs_bytes: int
+    comes: bool
+
+
+# Of each queue that was looked at: by its node, and what its jobs wait in.
+Offers = dict[tuple[str, JobState], list[Offer]]
+
+
+def only_for(offers: Offers) -> set[str] | None:
+    """The nodes that any of all these could go to: those that know something it reads. None: maybe others too."""
+    everything = [offer for queue in offers.values() for offer in queue]
+    return None if any(offer.comes for offer in everything) else set().union(*(offer.known_at for offer in everything))
+
+
+def take_one(turn: Turn, node: NodeEntry, other: NodeEntry, offers: Offers) -> bool:
     state = turn.state
     for queue, waiting in ((other.startable, JobState.ADMITTED), (other.ready, JobState.READY)):
-        while queue and not is_waiting(state, other, queue[0], waiting):
-            heappop(queue)
-        for entry in queue[:LOOKED_AT]:
-            run = state.runs[entry[1]]
-            job = run.jobs[entry[2]]
-            if is_waiting(state, other, entry, waiting) and may_come(state, node, run, job):
+        offered = offers.get((other.id, waiting))
+        if offered is None:
+            offered = offers[other.id, waiting] = offered_by(state, other, queue, waiting)
+        for offer in offered:
+            if may_take(state, node, offer):
+                run, job = offer.run, offer.job
                 if waiting is JobState.ADMITTED:
                     why = f"node {node.id} has a core to spare"
                     turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=state.now, counts=False, why=why)
                 admit_here(turn, node, run, job, inputs_of(state, run, job.id), job.reserve_bytes)
                 return True
     return False
+
+
+def offered_by(state: State, other: NodeEntry, queue: list[tuple[int, str, str]], waiting: JobState) -> list[Offer]:
+    while queue and not is_waiting(state, other, queue[0], waiting):
+        heappop(queue)
+    return [offer_of(state, other, entry) for entry in queue[:LOOKED_AT] if is_waiting(state, other, entry, waiting)]
+
+
+def offer_of(state: State, other: NodeEntry, entry: tuple[int, str, str]) -> Offer:
+    run = state.runs[entry[1]]
+    job = run.jobs[entry[2]]
+    files = inputs_of(state, run, job.id)
+    known_at = {node for file in files for node in file.copies}
+    inputs_bytes = sum(file.size_bytes for file in files)
+    # Not to its own node, which has no core for it: any that knows nothing of it does for the question.
+    comes = is_worth_copying(run, job, inputs_bytes) and all(can_come(state, "", run, file) for file in files)
+    return Offer(run, job, known_at, inputs_bytes, comes and is_safe(state, other, run, job))
+
+
+def may_take(state: State, node: NodeEntry, offer: Offer) -> bool:
+    if node.id in offer.known_at:
+        return may_come(state, node, offer.run, offer.job)
+    return offer.comes and has_place(state, node, offer.run, offer.job, offer.inputs_bytes)
 
 
 def is_waiting(state: State, node: NodeEntry, entry: tuple[int, str, str], waiting: JobState) -> bool:
@@ -66,28 +119,32 @@ def is_waiting(state: State, node: NodeEntry, entry: tuple[int, str, str], waiti
 
 
 def may_come(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
-    if run.workflow.jobs[job.id].cores + node.cores_used + node.admitted_waiting > state.limits.cores:
-        return False
     missing = 0
     for file in inputs_of(state, run, job.id):
         copy = file.copies.get(node.id)
         if copy is None:
-            if not can_come(state, node, run, file):
+            if not can_come(state, node.id, run, file):
                 return False
             missing += file.size_bytes
         elif copy.state is not CopyState.PRESENT:
             return False
-    if missing + job.reserve_bytes > node.free_bytes:
-        return False
-    if missing / run.plan.copying_bytes_per_s > COPYING_SHARE * run.plan.jobs[job.order].compute_s:
-        return False
-    return is_safe(state, node, run, job)
+    return has_place(state, node, run, job, missing) and is_worth_copying(run, job, missing) and is_safe(state, node, run, job)
 
 
-def can_come(state: State, node: NodeEntry, run: RunEntry, file: FileEntry) -> bool:
+def has_place(state: State, node: NodeEntry, run: RunEntry, job: JobEntry, missing_bytes: int) -> bool:
+    """Cores, and room for what it makes and what has to be brought."""
+    cores = run.workflow.jobs[job.id].cores + node.cores_used + node.admitted_waiting
+    return cores <= state.limits.cores and missing_bytes + job.reserve_bytes <= node.free_bytes
+
+
+def is_worth_copying(run: RunEntry, job: JobEntry, missing_bytes: int) -> bool:
+    return missing_bytes / run.plan.copying_bytes_per_s <= COPYING_SHARE * run.plan.jobs[job.order].compute_s
+
+
+def can_come(state: State, node: str, run: RunEntry, file: FileEntry) -> bool:
     """From a node that holds it, or from an origin if no node does."""
-    if peer_for(state, file, node.id):
+    if peer_for(state, file, node):
         return True
     if file.copies or own_fault(file, run.id) is not None or not state.can_be_had(file):
         return False
-    return not (file.fetch is not None and must_wait(state, file, run.id)) and place_for(state, file, run.id).fault is None
+    return not (file.fetch is not None and must_wait(state, file, run.id)) and denial(state, file, run.id) is None

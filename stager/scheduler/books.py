@@ -17,6 +17,7 @@ IN_FETCHING = (CopyState.WANTED, CopyState.FETCHING, CopyState.CANCELLING)
 
 def account(node: NodeEntry, copy: Copy, sign: int) -> None:
     """Adds (or takes back) what this copy holds."""
+    node.stirred = True
     size = sign * copy.size_bytes
     if copy.state in IN_FETCHING:
         node.fetching_bytes += size
@@ -26,6 +27,13 @@ def account(node: NodeEntry, copy: Copy, sign: int) -> None:
         node.present_bytes += size
         if copy.state is CopyState.DELETING:
             node.deleting_bytes += size
+
+
+def count_idle(node: NodeEntry, copy: Copy, idle: bool) -> None:
+    """Whether it may go when there is need of room: it stands in one of the node's two queues of such."""
+    if copy.idle is not idle:
+        copy.idle = idle
+        node.idle_bytes += copy.size_bytes if idle else -copy.size_bytes
 
 
 def add_copy(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
@@ -53,6 +61,7 @@ def promise(state: State, job: JobEntry, size_bytes: int) -> None:
 
 def move_copy(state: State, file: FileEntry, node_id: str, new: CopyState, size_bytes: int | None = None) -> Copy:
     copy, node = file.copies[node_id], state.nodes[node_id]
+    count_idle(node, copy, idle=False)
     account(node, copy, -1)
     copy.state = new
     if size_bytes is not None:
@@ -66,6 +75,7 @@ def move_copy(state: State, file: FileEntry, node_id: str, new: CopyState, size_
 def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
     """Its space is free again. If somebody will read it and it can be had, it becomes a candidate for prefetch."""
     copy, node = file.copies.pop(node_id), state.nodes[node_id]
+    count_idle(node, copy, idle=False)
     account(node, copy, -1)
     node.prefetching.pop(file.id, None)
     end_span(state, copy)
@@ -115,6 +125,7 @@ def pin(state: State, file: FileEntry, node_id: str) -> Copy:
     copy = file.copies[node_id]
     copy.pins += 1
     copy.prefetched = copy.spare = False
+    count_idle(state.nodes[node_id], copy, idle=False)
     state.nodes[node_id].prefetching.pop(file.id, None)
     return copy
 
@@ -137,18 +148,20 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
     spill to.
     """
     copy = file.copies.get(node_id)
-    if copy is None or copy.state is not CopyState.PRESENT or copy.pins:
+    if copy is None or copy.pins or copy.state is not CopyState.PRESENT:
         return
-    node, use = state.nodes[node_id], state.next_use(file)
+    node, use, goes = state.nodes[node_id], state.next_use(file), False
     if use == NEVER and not file.is_external and file.durable is None and not state.owes_upload(file):
         state.useless.append((node_id, file.id, copy.generation))
     elif state.holds_only_copy(file):
         copy.spare = False
         if not state.owes_upload(file) and not file.spilling:
-            spills = state.runs[file.run].plan.spill_origin is not None
-            heappush(node.spillable if spills else node.movable, (-use, file.id, copy.generation))
+            goes = state.runs[file.run].plan.spill_origin is not None
+            heappush(node.spillable if goes else node.movable, (-use, file.id, copy.generation))
     else:
+        goes = True
         heappush(node.evictable, (-eviction_key(copy, use), file.id, copy.generation))
+    count_idle(node, copy, goes)
 
 
 def eviction_key(copy: Copy, next_use: int) -> int:
@@ -189,7 +202,9 @@ def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
         heappush(state.timers, (not_before, "job", job.run, job.id))
         return
     run = state.runs[job.run]
-    heappush(state.nodes[job.node].ready, (run.key(job.order), job.run, job.id))
+    node = state.nodes[job.node]
+    heappush(node.ready, (run.key(job.order), job.run, job.id))
+    node.stirred = True
 
 
 def skip_with_descendants(state: State, run: RunEntry, job: JobEntry) -> None:
@@ -279,6 +294,7 @@ def add_garbage(node: NodeEntry, file_id: str, generation: str, size_bytes: int)
     node.garbage[file_id, generation] = size_bytes
     node.present_bytes += size_bytes
     node.deleting_bytes += size_bytes
+    node.stirred = True
 
 
 def drop_garbage(node: NodeEntry, file_id: str, generation: str) -> bool:

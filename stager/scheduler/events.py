@@ -120,6 +120,10 @@ class RunCancelled(Record, kw_only=True):
     run: str
 
 
+# How an upload was verified that found its content there: it was read and compared, and nothing was sent.
+ADOPTED = "adopted"
+
+
 class TransferDone(Record, kw_only=True):
     """A fetch is committed and verified on the node's disk; an upload is verified at the origin. `verified` says how
     (docs/formats/ionode-api.md), `""` for a fetch.

@@ -16,7 +16,7 @@ from stager.scheduler.state import JobEntry, RunEntry, State
 
 def lfns_in_place(run: RunEntry, job: str) -> Iterator[tuple[str, Source]]:
     """Of this job, each once, with where it is read."""
-    for lfn in dict.fromkeys(entry.lfn for entry in run.workflow.jobs[job].inputs):
+    for lfn in dict.fromkeys(entry.lfn for entry in run.workflow.jobs[job].inputs) if run.direct else ():
         if run.reads_in_place(lfn):
             yield lfn, run.workflow.files[lfn].sources[0]
 

@@ -4,7 +4,9 @@ which number is off.
 
 from __future__ import annotations
 
+from stager.scheduler.admission import is_at_rest
 from stager.scheduler.books import IN_FETCHING, inputs_of
+from stager.scheduler.moving import capacities_of
 from stager.scheduler.state import FileEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
@@ -13,7 +15,11 @@ WITH_PROMISE = (JobState.ADMITTED, JobState.RUNNING)
 
 def broken_invariants(state: State) -> list[str]:
     """Empty when all is well. Walks everything: O(files + jobs)."""
-    found: list[str] = []
+    found = [
+        f"node {node.id} is not at rest, and not stirred" for node in state.nodes.values() if not (node.stirred or is_at_rest(state, node))
+    ]
+    if state.capacities_bytes is not None and state.capacities_bytes != capacities_of(state):
+        found.append(f"nodes that can be reached are taken to have {state.capacities_bytes}, and have {capacities_of(state)}")
     for node in state.nodes.values():
         found += broken_on_node(state, node)
     for run in state.runs.values():
@@ -23,6 +29,8 @@ def broken_invariants(state: State) -> list[str]:
         for node_id, copy in file.copies.items():
             if copy.pins < 0:
                 found.append(f"{file.lfn} on {node_id}: {copy.pins} pins")
+            if copy.idle and (copy.pins or copy.state is not CopyState.PRESENT):
+                found.append(f"{file.lfn} on {node_id} may go, they say, and is {copy.state} with {copy.pins} pins")
             if copy.pins and copy.state is CopyState.DELETING:
                 found.append(f"{file.lfn} on {node_id} is pinned and being deleted")
             if copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and copy.generation not in state.transfers:
@@ -85,6 +93,7 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
         "line_bytes": line,
         "promised_bytes": promised,
         "spilling_bytes": spilling,
+        "idle_bytes": sum(copy.size_bytes for copy in copies if copy.idle),
         "admitted_waiting": admitted,
         "sending": sum(transfer.source == node.id for transfer in state.transfers.values()),
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from stager.planning.policy import Limits, Policy
-from stager.scheduler.admission import work_node
+from stager.scheduler.admission import work_nodes
 from stager.scheduler.apply_commands import apply_command
 from stager.scheduler.apply_events import apply_event
 from stager.scheduler.balance import balance
@@ -55,20 +55,27 @@ class Machine:
 
     def _work(self, turn: Turn) -> None:
         """Again when a run ended: what it held may be given away now."""
-        ended = True
-        leave_behind(turn)
+        state, ended = self.state, True
+        if state.moved:
+            leave_behind(turn)
         while ended:
-            call_off_parts(turn)
-            tidy_up(turn)
-            send_finals(turn)
-            for node in self.state.nodes.values():
-                work_node(turn, node)
-            if len(self.state.nodes) > 1:
+            self._clear_up(turn)
+            if state.due_uploads:
+                send_finals(turn)
+            work_nodes(turn)
+            if len(state.nodes) > 1:
                 balance(turn)
-            send_spares(turn)
-            ended = bool(self.state.finish_checks) and end_runs(turn)
-        call_off_parts(turn)
-        tidy_up(turn)
+            if state.to_spare or state.sparing:
+                send_spares(turn)
+            ended = bool(state.finish_checks) and end_runs(turn)
+        self._clear_up(turn)
+
+    def _clear_up(self, turn: Turn) -> None:
+        state = self.state
+        if state.loose_parts:
+            call_off_parts(turn)
+        if state.useless or state.spills_to_erase:
+            tidy_up(turn)
 
     def replay(self, events: Iterable[Event], commands: Sequence[Command]) -> None:
         """Applies a recorded batch without deciding: for a journal written by another version.

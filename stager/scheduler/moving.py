@@ -8,9 +8,12 @@ and never to a node that waits for room itself; so nothing is moved to and fro.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 from heapq import heappop, heappush
 
+from stager.planning.space import pooled_bytes
 from stager.scheduler import commands as cmd
+from stager.scheduler.books import inputs_of
 from stager.scheduler.copying import give_copy
 from stager.scheduler.room import clear, is_current
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry
@@ -24,17 +27,19 @@ LOOKS_MAX = 8
 FAILURES_MAX = 5
 
 
-def pooled_bytes(state: State, node: NodeEntry) -> int:
-    """What is safe to hold on all nodes together: of each but one, as much as the largest file may stay empty because nothing fits there,
-    and what a job reads may be on two of them. As much as one node holds is safe in any case.
-    """
+def safe_bytes(state: State, node: NodeEntry) -> int:
+    """What the runs that cannot spill may hold on all nodes together."""
     if len(state.nodes) == 1:
         return node.capacity_bytes
-    capacities = [other.capacity_bytes for other in state.nodes.values() if other.reachable]
+    if state.capacities_bytes is None:
+        state.capacities_bytes = capacities_of(state)
     runs = [run for run_id in state.active if (run := state.runs[run_id]).plan.spill_origin is None]
-    empty = (len(capacities) - 1) * max((run.largest_bytes for run in runs), default=0)
-    twice = max((run.largest_footprint_bytes for run in runs), default=0)
-    return max(min(capacities, default=0), sum(capacities) - empty - twice)
+    largest = max((run.largest_bytes for run in runs), default=0)
+    return pooled_bytes(state.capacities_bytes, largest, max((run.largest_footprint_bytes for run in runs), default=0))
+
+
+def capacities_of(state: State) -> list[int]:
+    return [node.capacity_bytes for node in state.nodes.values() if node.reachable]
 
 
 def is_first(state: State, run: RunEntry, job: JobEntry) -> bool:
@@ -69,8 +74,8 @@ def move_away(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[s
         looked.append(entry)
         if file.id not in protect and may_be_moved(state, file, node):
             sent = send(turn, node, file)
-            helps = helps or sent is not False
-            gap -= file.size_bytes if sent else 0
+            helps = helps or sent is not Sent.NOWHERE
+            gap -= file.size_bytes if sent is Sent.NOW else 0
     for entry in looked:
         heappush(node.movable, entry)
     return helps
@@ -92,16 +97,23 @@ def may_be_moved(state: State, file: FileEntry, node: NodeEntry) -> bool:
     return file.moves_failed < FAILURES_MAX and not file.spilling and all(other == node.id for other in file.copies)
 
 
-def send(turn: Turn, node: NodeEntry, file: FileEntry) -> bool | None:
-    """False: no node has room for it. None: one makes room for it now, of what can be had again."""
+class Sent(Enum):
+    """What came of wanting to send something away. LATER: a node makes room for it now, of what can be had again."""
+
+    NOW = "now"
+    LATER = "later"
+    NOWHERE = "nowhere"
+
+
+def send(turn: Turn, node: NodeEntry, file: FileEntry) -> Sent:
     size_bytes = file.copies[node.id].size_bytes
     for other in places(turn.state, node):
         if clear(turn, other, size_bytes):
             give_copy(turn, other, file, file.run, node.id, cmd.Purpose.MOVE, PRIORITY)
-            return True
+            return Sent.NOW
         if other.deleting_bytes or other.cancelling_bytes:
-            return None
-    return False
+            return Sent.LATER
+    return Sent.NOWHERE
 
 
 def places(state: State, node: NodeEntry) -> Iterator[NodeEntry]:
@@ -119,11 +131,26 @@ def first_waits_on(state: State, node: NodeEntry) -> bool:
     return job.node == node.id and job.state is JobState.READY
 
 
+def is_wanted_elsewhere(state: State, node: NodeEntry) -> bool:
+    """Whether what is free on this node may be for others to send here: then nothing is brought ahead, which would be called off again at
+    once, and so on for ever.
+    """
+    if any(other.movable and other.waiting_attempts for other in state.nodes.values() if other is not node):
+        return True
+    run = oldest_run(state)
+    if run is None or run.head >= len(run.by_order):
+        return False
+    job = run.jobs[run.by_order[run.head]]
+    theirs = state.nodes[job.node]
+    if theirs is node or not theirs.movable or job.state is not JobState.READY:
+        return False
+    missing = sum(file.size_bytes for file in inputs_of(state, run, job.id) if theirs.id not in file.copies)
+    return missing + job.reserve_bytes > theirs.free_bytes
+
+
 def leave_behind(turn: Turn) -> None:
     """What was moved goes where it came from, before anybody counts on it there."""
     state = turn.state
-    if not state.moved:
-        return
     moved, state.moved = state.moved, []
     for node_id, file_id in moved:
         file = state.files[file_id]

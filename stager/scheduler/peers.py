@@ -70,9 +70,10 @@ def next_use_on(state: State, file: FileEntry, node_id: str) -> tuple[int, str, 
     """(order key, run, job) of the first reader on this node that still has to run."""
     if state.next_use(file) == NEVER:
         return None
-    for at in range(file.use_at, len(file.uses)):
-        use = file.uses[at]
-        if not state.use_is_over(use) and state.job(use[1], use[2]).node == node_id:
+    uses = file.uses
+    for at in range(file.use_at, len(uses)):
+        use = uses[at]
+        if not state.use_is_over(use) and state.runs[use[1]].jobs[use[2]].node == node_id:
             return use
     return None
 
@@ -80,7 +81,9 @@ def next_use_on(state: State, file: FileEntry, node_id: str) -> tuple[int, str, 
 def offer_for_prefetch(state: State, file: FileEntry, node_id: str) -> None:
     """If somebody will read it there and it can be had."""
     if is_at_hand(state, file, node_id) and (use := next_use_on(state, file, node_id)) is not None:
-        heappush(state.nodes[node_id].candidates, (use[0], file.id))
+        node = state.nodes[node_id]
+        heappush(node.candidates, (use[0], file.id))
+        node.stirred = True
 
 
 def tell_other_nodes(state: State, file: FileEntry) -> None:
@@ -89,8 +92,7 @@ def tell_other_nodes(state: State, file: FileEntry) -> None:
         return
     for node, copy in file.copies.items():
         if copy.state is CopyState.WANTED:
-            state.to_fetch.append((node, file.id))
-    readers = dict.fromkeys(state.job(run, job).node for _, run, job in file.uses[file.use_at :] if run in state.active)
-    for node in readers:
+            state.want(node, file)
+    for node in dict.fromkeys([state.runs[run].jobs[job].node for _, run, job in file.uses[file.use_at :] if run in state.active]):
         if node not in file.copies and node in state.nodes:
             offer_for_prefetch(state, file, node)

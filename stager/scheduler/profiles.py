@@ -70,6 +70,8 @@ def adjust_profile(run: RunEntry, job: JobEntry, file: FileEntry, delta: int) ->
 
     A file with a second home is planned with only while a job has it open: what it is smaller is not gained in between.
     """
+    if run.safety is None and run.ahead is None:
+        return
     stays = file.destination is None and run.plan.spill_origin is None
     last = max((run.jobs[use[2]].order for use in file.uses[-1:] if stays or delta > 0), default=job.order)
     for profile in (run.safety, run.ahead):

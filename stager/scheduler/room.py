@@ -1,7 +1,8 @@
 """Making room on a node: evict what is clean and next used farthest away, call off prefetches, spill intermediates that are used farther
 away than all that is clean. Space counts as free only when the node has said so.
 
-One rule: nothing pinned, nothing dirty, nothing the asking job itself needs is ever given away.
+One rule: nothing pinned, nothing dirty, nothing the asking job itself needs is ever given away; and what is clean goes last, once all that
+is missing can be had with it: room that is not enough is nobody's.
 """
 
 from __future__ import annotations
@@ -9,45 +10,64 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
-from stager.scheduler.books import eviction_key, settle, spares_coming
+from stager.scheduler.books import count_idle, eviction_key, settle, spares_coming
 from stager.scheduler.state import NEVER, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
 from stager.scheduler.stripes import give_up_parts_on
 from stager.scheduler.turn import Turn
 
+# An entry of one of a node's two queues of what may go, and whether it is the one of those that have to be spilled first.
+Choice = tuple[tuple[int, str, str], bool]
+EVICTED = "evicted: its next use is farthest"
 
-def make_room(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset()) -> bool:
-    """True if `need_bytes` are free now. Else sets free what it may and says False: ask again at the next event."""
+
+def make_room(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset(), least_bytes: int | None = None) -> bool:
+    """True if `need_bytes` are free now. Else sets free what it may and says False: ask again at the next event. `least_bytes`: so much
+    would help as well.
+    """
     if node.free_bytes >= need_bytes:
         return True
     gap = need_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes - node.spilling_bytes
     if gap <= 0 or not node.reachable:
         return False
-    gap = give_up_clean(turn, node, gap, protect)
+    lacking = 0 if least_bytes is None else need_bytes - least_bytes
+    if gap - in_reach_bytes(turn.state, node, protect) > lacking:
+        spill_ahead(turn, node, protect)
+        return False
+    gap = call_off_spares(turn, node, gap)
+    chosen, gap = choose(turn, node, gap, protect, clean_only=True)
+    gap = call_off_prefetches(turn, node, gap, protect)
     if gap > 0 and turn.state.parts:
         gap = give_up_parts_on(turn, node, gap)
-    if gap > 0:
-        give_up(turn, node, gap, protect, clean_only=False)
+    more, gap = choose(turn, node, gap, protect)
+    clean = spill(turn, node, [*chosen, *more])
+    if node.spilling_bytes or gap > lacking:
+        put_back(node, clean)
+    else:
+        evict(turn, node, clean)
     return False
 
 
+def in_reach_bytes(state: State, node: NodeEntry, protect: frozenset[str]) -> int:
+    """At most as much can be given up for a job; what is about to be free already is not in it."""
+    own = [copy for file in protect if (copy := state.files[file].copies.get(node.id)) is not None]
+    reach = node.idle_bytes - sum(copy.size_bytes for copy in own if copy.idle)
+    reach += sum(state.files[file].copies[node.id].size_bytes for file in node.prefetching)
+    reach += sum(transfer.size_bytes for transfer in spares_coming(state) if transfer.node == node.id)
+    return reach + sum(part.size_bytes for part in state.parts.values() if part.node == node.id)
+
+
 def clear(turn: Turn, node: NodeEntry, need_bytes: int) -> bool:
-    """The same with only what can be had again: for what another node would send here."""
+    """The same with only what can be had again, be it enough or not: for what another node would send here."""
     gap = need_bytes - node.free_bytes
     if gap <= 0:
         return True
     gap -= node.deleting_bytes + node.cancelling_bytes + node.spilling_bytes
-    give_up_clean(turn, node, gap, frozenset())
+    gap = call_off_spares(turn, node, gap)
+    chosen, gap = choose(turn, node, gap, frozenset(), clean_only=True)
+    evict(turn, node, chosen)
+    call_off_prefetches(turn, node, gap, frozenset())
     return False
-
-
-def give_up_clean(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str]) -> int:
-    """What can be had again, in the order in which it is missed least. Returns what is still missing."""
-    if gap > 0:
-        gap = call_off_spares(turn, node, gap)
-    if gap > 0:
-        gap = give_up(turn, node, gap, protect, clean_only=True)
-    return call_off_prefetches(turn, node, gap, protect) if gap > 0 else gap
 
 
 def make_room_ahead(turn: Turn, node: NodeEntry, need_bytes: int) -> bool:
@@ -61,7 +81,9 @@ def make_room_ahead(turn: Turn, node: NodeEntry, need_bytes: int) -> bool:
     while gap > 0 and node.reachable and holds_unread(node):
         tidy(turn, node)
         if holds_unread(node):
-            gap -= evict_one(turn, node, frozenset())
+            file = turn.state.files[heappop(node.evictable)[1]]
+            gap -= file.copies[node.id].size_bytes
+            delete(turn, node, file, EVICTED)
     return False
 
 
@@ -70,21 +92,65 @@ def holds_unread(node: NodeEntry) -> bool:
     return bool(node.evictable) and node.evictable[0][0] <= -NEVER
 
 
-def give_up(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str], clean_only: bool) -> int:
-    """Farthest next use first, whether it can be evicted or has to be spilled before; `clean_only` stops where the next would be spilled.
-    Returns what is still missing.
+def choose(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str], clean_only: bool = False) -> tuple[list[Choice], int]:
+    """What is to go, taken off its queue: farthest next use first, whether it can be evicted or has to be spilled before; `clean_only`
+    stops where the next would be spilled. And what is still missing.
     """
+    chosen: list[Choice] = []
+    kept: list[Choice] = []
     while gap > 0:
         tidy(turn, node)
         spills = bool(node.spillable) and (not node.evictable or node.spillable[0][0] < node.evictable[0][0])
-        if spills and clean_only:
-            return gap
-        freed = spill_one(turn, node, protect) if spills else 0
-        freed = freed or evict_one(turn, node, protect)
-        if not freed:
-            return gap
-        gap -= freed
-    return gap
+        queue = node.spillable if spills else node.evictable
+        if not queue or (spills and clean_only):
+            break
+        entry = heappop(queue)
+        file = turn.state.files[entry[1]]
+        if spills and not can_spill_now(turn.state, file):
+            count_idle(node, file.copies[node.id], idle=False)
+        elif file.id in protect:
+            kept.append((entry, spills))
+        else:
+            chosen.append((entry, spills))
+            gap -= file.copies[node.id].size_bytes
+    put_back(node, kept)
+    return chosen, gap
+
+
+def put_back(node: NodeEntry, choices: list[Choice]) -> None:
+    for entry, spills in choices:
+        heappush(node.spillable if spills else node.evictable, entry)
+
+
+def spill(turn: Turn, node: NodeEntry, choices: list[Choice]) -> list[Choice]:
+    """Those that have to be spilled. Returns the others."""
+    for entry, spills in choices:
+        if spills:
+            give_spill(turn, node, turn.state.files[entry[1]])
+    return [choice for choice in choices if not choice[1]]
+
+
+def spill_ahead(turn: Turn, node: NodeEntry, protect: frozenset[str]) -> None:
+    """All that may be: who waits for jobs to end finds uploaded then what is in the way."""
+    kept: list[Choice] = []
+    while True:
+        tidy(turn, node)
+        if not node.spillable:
+            break
+        entry = heappop(node.spillable)
+        file = turn.state.files[entry[1]]
+        if file.id in protect:
+            kept.append((entry, True))
+        elif can_spill_now(turn.state, file):
+            give_spill(turn, node, file)
+        else:
+            count_idle(node, file.copies[node.id], idle=False)
+    put_back(node, kept)
+
+
+def evict(turn: Turn, node: NodeEntry, choices: list[Choice]) -> None:
+    for entry, _ in choices:
+        delete(turn, node, turn.state.files[entry[1]], EVICTED)
 
 
 def tidy(turn: Turn, node: NodeEntry) -> None:
@@ -117,32 +183,10 @@ def is_current(turn: Turn, node: NodeEntry, entry: tuple[int, str, str]) -> bool
     return -key == eviction_key(copy, turn.state.next_use(file))
 
 
-def evict_one(turn: Turn, node: NodeEntry, protect: frozenset[str]) -> int:
-    """Bytes of what goes; 0: there is nothing."""
-    kept: list[tuple[int, str, str]] = []
-    state, freed = turn.state, 0
-    while not freed and node.evictable:
-        entry = heappop(node.evictable)
-        file = state.files[entry[1]]
-        if not is_current(turn, node, entry):
-            continue
-        if state.holds_only_copy(file):
-            settle(state, file, node.id)
-            continue
-        if file.id in protect:
-            kept.append(entry)
-            continue
-        freed = max(1, delete(turn, node, file, "evicted: its next use is farthest"))
-    for entry in kept:
-        heappush(node.evictable, entry)
-    return freed
-
-
-def delete(turn: Turn, node: NodeEntry, file: FileEntry, why: str) -> int:
+def delete(turn: Turn, node: NodeEntry, file: FileEntry, why: str) -> None:
     copy = file.copies[node.id]
     facts = {"node": node.id, "file": file.id, "generation": copy.generation, "size_bytes": copy.size_bytes}
     turn.give(cmd.DeleteReplica, why=why, **facts)
-    return copy.size_bytes
 
 
 def call_off_spares(turn: Turn, node: NodeEntry, gap: int) -> int:
@@ -168,43 +212,28 @@ def call_off_prefetches(turn: Turn, node: NodeEntry, gap: int, protect: frozense
     return gap
 
 
-def spill_one(turn: Turn, node: NodeEntry, protect: frozenset[str]) -> int:
-    """An intermediate goes to the spill origin; once there it can be evicted. Its bytes; 0: there is none."""
-    state, kept, freed = turn.state, [], 0
-    while not freed and node.spillable:
-        entry = heappop(node.spillable)
-        file = state.files[entry[1]]
-        run = state.runs[file.run]
-        if not is_current(turn, node, entry) or file.spilling or state.owes_upload(file):
-            continue
-        if not state.holds_only_copy(file):
-            settle(state, file, node.id)
-            continue
-        tries = file.upload
-        if tries is not None and (tries.fault is not None or tries.not_before > state.now):
-            continue
-        if run.plan.spill_origin is None or state.paused(run.id, run.plan.spill_origin) is not None:
-            continue
-        if file.id in protect:
-            kept.append(entry)
-            continue
-        copy = file.copies[node.id]
-        freed = max(1, copy.size_bytes)
-        turn.give(
-            cmd.Upload,
-            node=node.id,
-            transfer=turn.new_transfer(),
-            file=file.id,
-            generation=copy.generation,
-            lfn=file.lfn,
-            run=run.id,
-            origin=run.plan.spill_origin,
-            path=f".stager-spill/{run.id}/{file.id}",
-            size_bytes=copy.size_bytes,
-            purpose=cmd.Purpose.SPILL,
-            priority=5,
-            replace=True,
-        )
-    for entry in kept:
-        heappush(node.spillable, entry)
-    return freed
+def can_spill_now(state: State, file: FileEntry) -> bool:
+    run, tries = state.runs[file.run], file.upload
+    if tries is not None and (tries.fault is not None or tries.not_before > state.now):
+        return False
+    return run.plan.spill_origin is not None and state.paused(run.id, run.plan.spill_origin) is None
+
+
+def give_spill(turn: Turn, node: NodeEntry, file: FileEntry) -> None:
+    """An intermediate goes to the spill origin; once there it can be evicted."""
+    run, copy = turn.state.runs[file.run], file.copies[node.id]
+    turn.give(
+        cmd.Upload,
+        node=node.id,
+        transfer=turn.new_transfer(),
+        file=file.id,
+        generation=copy.generation,
+        lfn=file.lfn,
+        run=run.id,
+        origin=run.plan.spill_origin,
+        path=f".stager-spill/{run.id}/{file.id}",
+        size_bytes=copy.size_bytes,
+        purpose=cmd.Purpose.SPILL,
+        priority=5,
+        replace=True,
+    )

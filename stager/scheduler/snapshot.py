@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from stager.model.workflow import Graph, Workflow, graph_of
 from stager.planning.plan import Plan
 from stager.planning.space import SpaceProfile
-from stager.scheduler.apply_runs import planned_files, serial_order
+from stager.scheduler.apply_runs import planned_files, read_in_place, serial_order
 from stager.scheduler.events import RunSubmitted
 from stager.scheduler.state import Copy, FileEntry, RunEntry, State
 
@@ -80,7 +80,7 @@ def kept_state(state: State) -> KeptState:
 
 def bare(run: RunEntry) -> RunEntry:
     """Without what is kept beside it or follows from the event that submitted it."""
-    elsewhere = {"workflow": NO_WORKFLOW, "plan": NO_PLAN, "graph": NO_GRAPH, "by_order": [], "planned": {}}
+    elsewhere = {"workflow": NO_WORKFLOW, "plan": NO_PLAN, "graph": NO_GRAPH, "by_order": [], "planned": {}, "direct": frozenset()}
     return replace(run, **elsewhere, inputs={}, footprints_bytes=[], pinned={}, safety=None, ahead=None)
 
 
@@ -112,7 +112,7 @@ def restored(kept: KeptState, submitted: Mapping[str, RunSubmitted]) -> State:
 
 def fill(run: RunEntry, event: RunSubmitted) -> None:
     run.workflow, run.plan, run.graph = event.workflow, event.plan, graph_of(event.workflow)
-    run.by_order, run.planned = serial_order(event.plan), planned_files(event.plan)
+    run.by_order, run.planned, run.direct = serial_order(event.plan), planned_files(event.plan), read_in_place(event.plan)
 
 
 def copy_of(kept: KeptState, file: str, node: str, which: int) -> Copy:

@@ -41,6 +41,11 @@ def place_for(state: State, file: FileEntry, run: str) -> FetchPlace:
     return FetchPlace(lfn, location.origin, location.path, sources[at].token or "", paused[at])
 
 
+def denial(state: State, file: FileEntry, run: str) -> Fault | None:
+    """Why nothing is to be asked now of the place where this run would fetch it from."""
+    return place_for(state, file, run).fault if state.paused_origins else None
+
+
 def sources_left(state: State, file: FileEntry, run: str) -> tuple[str, tuple[Source, ...]]:
     """What this run calls an external file, and where it has not yet tried to get it."""
     if file.run == run:

@@ -25,8 +25,6 @@ SPARES_MAX = 3
 
 def send_spares(turn: Turn) -> None:
     state = turn.state
-    if not state.to_spare and not state.sparing:
-        return
     call_off_unwanted(turn)
     kept = []
     for _ in range(min(LOOKS_MAX, len(state.to_spare))):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from stager.model.errors import Fault
 from stager.model.files import Destination, FileKind, Source
 from stager.model.workflow import Graph, Workflow
-from stager.planning.plan import Access, FilePlan, Plan
+from stager.planning.plan import FilePlan, Plan
 from stager.planning.policy import Limits, Policy
 from stager.planning.space import SpaceProfile
 from stager.scheduler.commands import Purpose, RunOutcome
@@ -25,7 +25,8 @@ RUN_STRIDE = 1 << 32
 @dataclass(slots=True)
 class Copy:
     """One file on one node. `pins` counts admitted jobs and uploads that need it; `span` is what it adds to the run's space profile while
-    it is ahead of its use. `spare`: it is there against the loss of another node, and nobody has read it.
+    it is ahead of its use. `spare`: it is there against the loss of another node, and nobody has read it. `idle`: it may go when there is
+    need of room.
     """
 
     state: CopyState
@@ -35,6 +36,7 @@ class Copy:
     prefetched: bool = False
     span: tuple[str, int, int] | None = None
     spare: bool = False
+    idle: bool = False
 
 
 @dataclass(slots=True)
@@ -108,7 +110,7 @@ class FileEntry:
 
     @property
     def is_external(self) -> bool:
-        return self.id.startswith("x")
+        return self.id[0] == "x"
 
 
 @dataclass(slots=True)
@@ -212,9 +214,11 @@ class RunEntry:
     ended; `live_bytes` what its produced files hold that nothing else could give back, `promised_bytes` what its admitted and running jobs
     may add.
 
-    `inputs` (looked up once) and `pinned` (of admitted and running jobs) are by job, and not in it: a job names others, it holds none.
+    `direct`: its names of the files that its plan has read in place. `inputs` (looked up once) and `pinned` (of admitted and running jobs)
+    are by job, and not in it: a job names others, it holds none.
     `footprints_bytes`: what each job needs at once, inputs and outputs, by order; empty until somebody asks. `fetched_instead`: its names
     of files that were to be read in place, and why they are not; `in_place_bytes`: what done jobs were foretold to read in place.
+    `adopted_bytes`: finals that were at their destination already.
     """
 
     id: str
@@ -227,6 +231,7 @@ class RunEntry:
     jobs: dict[str, JobEntry]
     by_order: list[str]
     planned: dict[str, FilePlan]
+    direct: frozenset[str]
     shared: dict[str, str] = field(default_factory=dict)
     inputs: dict[str, list[FileEntry]] = field(default_factory=dict)
     footprints_bytes: list[int] = field(default_factory=list)
@@ -253,14 +258,14 @@ class RunEntry:
     fetches: int = 0
     copied_bytes: int = 0
     uploaded_bytes: int = 0
+    adopted_bytes: int = 0
     read_bytes: int = 0
     fetched_instead: dict[str, str] = field(default_factory=dict)
     in_place_bytes: int = 0
 
     def reads_in_place(self, lfn: str) -> bool:
         """Whether its jobs read this file at its origin, so that no node ever holds it for them."""
-        planned = self.planned.get(lfn)
-        return planned is not None and planned.access is Access.DIRECT and lfn not in self.fetched_instead
+        return lfn in self.direct and lfn not in self.fetched_instead
 
     def key(self, order: int) -> int:
         return self.sequence * RUN_STRIDE + order
@@ -275,7 +280,11 @@ class RunEntry:
 class NodeEntry:
     """One I/O node with its compute node. `garbage` are replicas nobody wants that it still holds. present + fetching + promised <=
     capacity, always; `deleting` and `cancelling` are the parts of present and fetching about to be free. `sending`: copies
-    under way from it. `line_bytes`: of what it fetches from origins itself, parts included, as much as is not there yet.
+    under way from it; `idle` are those that may go when there is need of room. `line_bytes`: of what it fetches from origins itself,
+    parts included, as much as is not there yet.
+
+    `stirred`: something happened to it since it was found at rest (`admission.is_at_rest`), so it has to be worked. Whatever changes a node
+    so that it might go on sets this; only working it takes it back.
     """
 
     id: str
@@ -289,6 +298,7 @@ class NodeEntry:
     deleting_bytes: int = 0
     cancelling_bytes: int = 0
     spilling_bytes: int = 0
+    idle_bytes: int = 0
     sending: int = 0
     cores_used: int = 0
     memory_used_bytes: int = 0
@@ -304,6 +314,7 @@ class NodeEntry:
     garbage: dict[tuple[str, str], int] = field(default_factory=dict)
     can_gather: bool = False
     line_bytes: int = 0
+    stirred: bool = True
 
     @property
     def free_bytes(self) -> int:
@@ -349,12 +360,19 @@ class State:
     # Transfers that move intermediates to other nodes: may be out of date. (node, file) of those that were moved: empty after each event.
     moving: dict[str, None] = field(default_factory=dict)
     moved: list[tuple[str, str]] = field(default_factory=list)
+    # Of the nodes that can be reached. None: one came, went or changed its own since they were last asked for.
+    capacities_bytes: list[int] | None = None
 
     def job(self, run: str, job: str) -> JobEntry:
         return self.runs[run].jobs[job]
 
     def file_of(self, run: str, lfn: str) -> FileEntry:
         return self.files[self.runs[run].file_ids[lfn]]
+
+    def want(self, node: str, file: FileEntry) -> None:
+        """Its transfer to this node is to be begun, if it is still wanted there."""
+        self.to_fetch.append((node, file.id))
+        self.nodes[node].stirred = True
 
     def paused(self, run: str, origin: str) -> Fault | None:
         """The denial for which an origin of this run is left alone, whichever run met it and whatever that calls the origin."""
@@ -370,14 +388,17 @@ class State:
         over ended uses.
         """
         uses, at = file.uses, file.use_at
-        while at < len(uses) and self.use_is_over(uses[at]):
+        while at < len(uses):
+            if not self.use_is_over(uses[at]):
+                file.use_at = at
+                return uses[at][0]
             at += 1
         file.use_at = at
-        return uses[at][0] if at < len(uses) else NEVER
+        return NEVER
 
     def use_is_over(self, use: tuple[int, str, str]) -> bool:
         run = self.runs.get(use[1])
-        return run is None or run.jobs[use[2]].state is JobState.DONE or (run.state is RunState.FINISHED and run.outcome in OVER)
+        return run is None or run.jobs[use[2]].state is JobState.DONE or run.outcome in OVER
 
     def can_be_had(self, file: FileEntry) -> bool:
         """From an origin, without its producer."""
@@ -404,11 +425,13 @@ class State:
 
     def owes_upload(self, file: FileEntry) -> bool:
         """A final that is not at its destination yet, of a run that was not called off."""
+        if file.destination is None or file.durable is not None:
+            return False
         run = self.runs.get(file.run)
-        return file.destination is not None and file.durable is None and run is not None and run.outcome not in OVER
+        return run is not None and run.outcome not in OVER
 
     def only_ended_jobs_want(self, file: FileEntry) -> bool:
         return all(self.runs[run].jobs[job].state in ENDED for _, run, job in file.uses[file.use_at :] if run in self.active)
 
 
-OVER = (RunOutcome.SUCCEEDED, RunOutcome.CANCELLED)
+OVER = frozenset({RunOutcome.SUCCEEDED, RunOutcome.CANCELLED})

@@ -73,8 +73,6 @@ def send_final(turn: Turn, file: FileEntry) -> bool:
 def tidy_up(turn: Turn) -> None:
     """Deletes what nobody wants. An entry may be out of date: it is checked again."""
     state = turn.state
-    if not state.useless and not state.spills_to_erase:
-        return
     useless, state.useless = state.useless, []
     for node_id, file_id, generation in useless:
         file, node = state.files.get(file_id), state.nodes[node_id]

@@ -22,7 +22,7 @@ from stager.model.workflow import OriginKind, Workflow, graph_of
 from stager.planning.cost import Bill, Usage, bill_of, node_hours, on_front
 from stager.planning.make_plan import check_capacity, make_plan
 from stager.planning.plan import Basis, Plan
-from stager.planning.policy import Limits
+from stager.planning.policy import Limits, Policy
 from stager.scheduler.commands import RunOutcome
 from stager.sim.direct import DirectRun, run_direct
 from stager.sim.draws import Doubt, Doubts, factor, fraction
@@ -43,7 +43,7 @@ JOBS_DRAWN, DRAWS_MAX = 5_000, 20
 @dataclass(frozen=True, slots=True)
 class Question:
     """`prices` are those of the cluster's instances. `ignore_profiles`: plans are made without them, and lived in a world that
-    is as they say.
+    is as they say. `policy`: by which plans are made.
     """
 
     workflow: Workflow
@@ -54,16 +54,19 @@ class Question:
     draws: int = 0
     seed: int = 1
     ignore_profiles: bool = False
+    policy: Policy = Policy()
 
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """One life of the run. `wan_bytes`: over the links to the origins, both ways, what is read back to verify included."""
+    """One life of the run. `wan_bytes`: over the links to the origins, both ways, what is read back to verify included. Hit rates
+    are None where nothing was read.
+    """
 
     usage: Usage
     bill: Bill
-    hit_rate: float
-    best_hit_rate: float
+    hit_rate: float | None
+    best_hit_rate: float | None
     fetched_bytes: int
     uploaded_bytes: int
     readback_bytes: int
@@ -160,11 +163,11 @@ def staged_choice(question: Question, io_nodes: int) -> Choice:
 
 def plans_of(question: Question, topology: Topology, limits: Limits | None = None) -> tuple[Plan, Plan]:
     """(the plan that is lived by, the one that expects what will happen): two only where the profiles are ignored."""
-    workflow, spill = question.workflow, question.spill
-    truth = make_plan(workflow, topology, question.profiles, limits=limits, spill_origin=spill)
+    workflow, policy, spill = question.workflow, question.policy, question.spill
+    truth = make_plan(workflow, topology, question.profiles, policy, limits, spill)
     if not question.ignore_profiles:
         return truth, truth
-    return make_plan(workflow, topology, limits=limits, spill_origin=spill, ignore_profiles=True), truth
+    return make_plan(workflow, topology, policy=policy, limits=limits, spill_origin=spill, ignore_profiles=True), truth
 
 
 def notes_of(workflow: Workflow, cluster: Cluster, io_nodes: int) -> tuple[str, ...]:
@@ -274,6 +277,7 @@ def direct_life(question: Question, lived: DirectRun) -> Lived:
         (traffic.fetched if access.is_read else traffic.uploaded)(access.size_bytes)
     traffic = list(by_origin.values())
     reads, writes = requests_of(workflow, traffic)
+    hits = 0.0 if any(access.is_read and access.size_bytes for access in lived.accesses) else None
     in_bucket = bool(lived.home) and workflow.origins[lived.home].kind is OriginKind.S3
     usage = Usage(
         wall_s=lived.wall_s,
@@ -287,8 +291,8 @@ def direct_life(question: Question, lived: DirectRun) -> Lived:
     return Lived(
         usage=usage,
         bill=bill_of(usage, question.prices),
-        hit_rate=0.0,
-        best_hit_rate=0.0,
+        hit_rate=hits,
+        best_hit_rate=hits,
         fetched_bytes=sum(entry.fetched_bytes for entry in traffic),
         uploaded_bytes=sum(entry.uploaded_bytes for entry in traffic),
         readback_bytes=0,

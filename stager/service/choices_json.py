@@ -72,8 +72,8 @@ def life_json(life: Lived) -> dict[str, Any]:
         "reads": usage.reads,
         "writes": usage.writes,
         "egress_bytes": usage.egress_bytes,
-        "hit_rate": round(life.hit_rate, 9),
-        "best_hit_rate": round(life.best_hit_rate, 9),
+        "hit_rate": rounded(life.hit_rate),
+        "best_hit_rate": rounded(life.best_hit_rate),
         "fetched_bytes": life.fetched_bytes,
         "uploaded_bytes": life.uploaded_bytes,
         "readback_bytes": life.readback_bytes,
@@ -81,6 +81,10 @@ def life_json(life: Lived) -> dict[str, Any]:
         "money": {name: round(part, 9) for name, part in life.bill.lines()},
         "total": round(life.bill.total, 9),
     }
+
+
+def rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 9)
 
 
 def ranges_json(choice: Choice) -> dict[str, Any]:

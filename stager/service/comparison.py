@@ -18,10 +18,9 @@ from stager.planning.links import link_of
 from stager.planning.plan import Basis, Plan
 from stager.planning.policy import Limits
 from stager.scheduler.commands import RunOutcome
+from stager.scheduler.events import ADOPTED
 from stager.service.choices import Lived, Question, egress_of, requests_of, staged_life
 
-# A final that was at its origin already, with the same content: read and compared, and not uploaded.
-ADOPTED = "adopted"
 READ_BACK = ("readback", ADOPTED)
 
 
@@ -97,8 +96,8 @@ def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunH
     return Lived(
         usage=usage,
         bill=bill_of(usage, question.prices),
-        hit_rate=1.0 if summary.hit_rate is None else summary.hit_rate,
-        best_hit_rate=history.best_hit_rate if history.best_hit_rate is not None else 1.0,
+        hit_rate=summary.hit_rate,
+        best_hit_rate=history.best_hit_rate,
         fetched_bytes=sum(entry.fetched_bytes for entry in traffic),
         read_in_place_bytes=summary.read_in_place_bytes,
         uploaded_bytes=sum(entry.uploaded_bytes for entry in traffic),

@@ -108,8 +108,8 @@ class RunDesk:
             node = self.machine.state.nodes.get(node_id)
             if node is None:
                 raise InvalidInput(f"the plan places jobs on {node_id!r}, which is no node here; plan again", subject=node_id)
-            if plan.smallest_capacity_bytes > node.capacity_bytes:
-                text = f"the workflow needs at least {format_size(plan.smallest_capacity_bytes)} and the node {node_id!r} has"
+            if plan.smallest_node_bytes > node.capacity_bytes:
+                text = f"the workflow needs at least {format_size(plan.smallest_node_bytes)} and the node {node_id!r} has"
                 advice = (
                     "end the scheduler (stager shutdown) and submit with a larger --capacity or STAGER_CAPACITY, or name a spill origin"
                 )

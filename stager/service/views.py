@@ -106,6 +106,7 @@ def run_status(
     waiting: list[wire.WaitingView],
 ) -> wire.RunStatus:
     fetch_bytes = run.fetched_bytes + sums.missing_bytes
+    upload_bytes = max(0, run.plan.upload_bytes - run.adopted_bytes)
     return wire.RunStatus(
         info=info,
         jobs=sums.jobs,
@@ -117,11 +118,11 @@ def run_status(
         uploaded_bytes=moved.uploaded_bytes,
         # The plan's is an estimate: what was sent is never more than what there is to send, and all of it once nothing is left.
         upload_bytes_planned=(
-            moved.uploaded_bytes if sums.finals_durable == sums.finals_total else max(run.plan.upload_bytes, moved.uploaded_bytes)
+            moved.uploaded_bytes if sums.finals_durable == sums.finals_total else max(upload_bytes, moved.uploaded_bytes)
         ),
         fetch_bytes_per_s=moved.fetch_bytes_per_s,
         upload_bytes_per_s=moved.upload_bytes_per_s,
-        eta_s=eta_s(run, state.now, moved, sums, fetch_bytes + run.plan.upload_bytes),
+        eta_s=eta_s(run, state.now, moved, sums, fetch_bytes + upload_bytes),
         transfers=transfers_of(state, run, telemetry)[:TRANSFERS_MAX],
         running=running_of(state, run)[:RUNNING_MAX],
         problems=problems[:PROBLEMS_MAX],
@@ -270,6 +271,7 @@ def run_summary(state: State, run: RunEntry, tally: Tally) -> wire.RunSummary:
         finals_missing=[file.lfn for file in finals if file.durable is None],
         predicted_wall_s=run.plan.makespan_s,
         read_in_place_bytes=run.in_place_bytes,
+        adopted_bytes=run.adopted_bytes,
     )
 
 

@@ -22,7 +22,8 @@ class Clock:
         heappush(self._due, (max(time, self.now), self._count, call, args))
 
     def after(self, delay_s: float, call: Callable[..., None], *args: Any) -> None:
-        self.at(self.now + delay_s, call, *args)
+        self._count += 1
+        heappush(self._due, (self.now + delay_s if delay_s > 0 else self.now, self._count, call, args))
 
     def next_at(self) -> float:
         return self._due[0][0] if self._due else inf

@@ -97,8 +97,11 @@ class Gathers:
             if hop.moving.state != "ended":
                 self._fail(hop.moving, LOST_PART)
 
-    def forget(self, moving: Moving) -> None:
+    def stop(self, moving: Moving) -> None:
+        """Nothing passes for it any more."""
         for hop in moving.hops:
+            if hop.flow is not None:
+                self._links.stop(self._clock.now, hop.flow)
             self._by_part.pop(hop.part.transfer, None)
 
     def _there(self, hop: Hop) -> Replica | None:

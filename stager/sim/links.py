@@ -27,20 +27,21 @@ class Flow:
 
 class Group:
     """All flows over one path. `served` counts the bytes that each of them got since the group was last empty; `limits` are the links of
-    the path that have a capacity; `carried` the bytes of all that have ended.
+    the path that have a capacity; `carried` the bytes of all that have ended. `number`: its place among all groups.
     """
 
-    __slots__ = ("carried", "count", "ends", "limits", "rate", "served")
+    __slots__ = ("carried", "count", "ends", "limits", "number", "rate", "served")
 
-    def __init__(self, limits: tuple[str, ...]) -> None:
-        self.limits, self.rate, self.served, self.count = limits, 0.0, 0.0, 0
+    def __init__(self, number: int, limits: tuple[str, ...]) -> None:
+        self.number, self.limits, self.rate, self.served, self.count = number, limits, 0.0, 0.0, 0
         self.carried = 0.0
         self.ends: list[tuple[float, int, Flow]] = []
 
     def top(self) -> Flow | None:
-        while self.ends and not self.ends[0][2].alive:
-            heappop(self.ends)
-        return self.ends[0][2] if self.ends else None
+        ends = self.ends
+        while ends and not ends[0][2].alive:
+            heappop(ends)
+        return ends[0][2] if ends else None
 
 
 class Links:
@@ -51,7 +52,9 @@ class Links:
         self._groups: dict[tuple[str, ...], Group] = {}
         self._active: list[Group] = []
         self._users: dict[str, int] = {}
-        self._shares: dict[tuple[int, ...], list[float]] = {}
+        # Flows of each group, by its number; and what rates all active groups had with so many.
+        self._flows: list[int] = []
+        self._shares: dict[tuple[int, ...], list[tuple[Group, float]]] = {}
         self._now, self._count = now, 0
         self._stale = False
         self._next: tuple[float, Group | None] = (inf, None)
@@ -61,7 +64,8 @@ class Links:
         self._move_to(now)
         group = self._groups.get(path)
         if group is None:
-            group = self._groups[path] = Group(tuple(link for link in path if link in self.bytes_per_s))
+            group = self._groups[path] = Group(len(self._flows), tuple(link for link in path if link in self.bytes_per_s))
+            self._flows.append(0)
             self._shares.clear()
         if not group.count:
             group.served = 0.0
@@ -71,6 +75,7 @@ class Links:
         self._count += 1
         heappush(group.ends, (flow.target, self._count, flow))
         group.count += 1
+        self._flows[group.number] += 1
         for link in group.limits:
             self._users[link] = self._users.get(link, 0) + 1
         self._stale = True
@@ -95,9 +100,13 @@ class Links:
         if self._stale:
             self._share()
             self._stale = False
-            soonest, first = inf, None
+            now, soonest, first = self._now, inf, None
             for group in self._active:
-                at = self._ends_at(group)
+                flow = group.top()
+                if flow is None or group.rate <= 0:
+                    continue
+                left = flow.target - group.served
+                at = now + left / group.rate if left > 0 else now
                 if at < soonest:
                     soonest, first = at, group
             self._next = (soonest, first)
@@ -129,6 +138,7 @@ class Links:
         group = flow.group
         flow.alive = False
         group.count -= 1
+        self._flows[group.number] -= 1
         group.carried += served - flow.begun
         for link in group.limits:
             self._users[link] -= 1
@@ -136,34 +146,27 @@ class Links:
             self._active.remove(group)
         self._stale = True
 
-    def _ends_at(self, group: Group) -> float:
-        flow = group.top()
-        if flow is None or group.rate <= 0:
-            return inf
-        left = flow.target - group.served
-        return self._now + left / group.rate if left > 0 else self._now
-
     def _move_to(self, now: float) -> None:
         if now <= self._now:
             return
         if self._stale:
             self._share()
+        passed_s = now - self._now
         for group in self._active:
-            group.served += group.rate * (now - self._now)
+            group.served += group.rate * passed_s
         self._now = now
 
     def _share(self) -> None:
         """The same numbers of flows get the same rates: a run comes back to few of them again and again."""
-        groups = self._groups.values()
-        counts = tuple([group.count for group in groups])
-        rates = self._shares.get(counts)
-        if rates is not None:
-            for group, rate in zip(groups, rates, strict=True):
+        flows = tuple(self._flows)
+        shares = self._shares.get(flows)
+        if shares is not None:
+            for group, rate in shares:
                 group.rate = rate
             return
         self._fill()
         if len(self._shares) < SHARES_KEPT:
-            self._shares[counts] = [group.rate for group in groups]
+            self._shares[flows] = [(group, group.rate) for group in self._active]
 
     def _fill(self) -> None:
         """Water filling: the link that gives its flows least settles their rate, and so on with what is left."""
@@ -173,8 +176,8 @@ class Links:
         while waiting:
             share, narrowest = inf, ""
             for link, count in users.items():
-                if count and left[link] / count < share:
-                    share, narrowest = max(0.0, left[link] / count), link
+                if count and (each := left[link] / count) < share:
+                    share, narrowest = max(0.0, each), link
             others = []
             for group in waiting:
                 if narrowest and narrowest not in group.limits:

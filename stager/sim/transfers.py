@@ -371,10 +371,10 @@ class TransferDesk:
 
     def _end(self, moving: Moving) -> None:
         """Frees its reservation, its stream and its share of the links."""
-        for flow in (moving.flow, *(hop.flow for hop in moving.hops)):
-            if flow is not None:
-                self._links.stop(self._clock.now, flow)
-        self.gathers.forget(moving)
+        if moving.flow is not None:
+            self._links.stop(self._clock.now, moving.flow)
+        if moving.hops:
+            self.gathers.stop(moving)
         had_stream = moving.state in ("connecting", "moving")
         moving.state = "ended"
         self.open.pop(moving.command.transfer, None)

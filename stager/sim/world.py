@@ -59,7 +59,6 @@ class Submitted:
 
     run: str
     workflow: Workflow
-    graph: Graph
     plan: Plan
     at: float
     outcome: cmd.RunOutcome | None = None
@@ -67,6 +66,14 @@ class Submitted:
     finished_at: float = inf
     resumes: int = 0
     ended_by: str = ""
+    derived: Graph | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """Only checkers ask for it."""
+        if self.derived is None:
+            self.derived = graph_of(self.workflow)
+        return self.derived
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +141,8 @@ class SimWorld:
         """Puts the workflow's inputs where it says they are and asks for the run at this time. Jobs take as long and make as much as
         `truth` expects of them, of which the Machine hears only as it happens; None: as the plan does.
         """
-        graph, truth = graph_of(workflow), truth or plan
-        self.runs[run] = Submitted(run, workflow, graph, plan, at)
+        truth = truth or plan
+        self.runs[run] = Submitted(run, workflow, plan, at)
         for file in workflow.files.values():
             first = file.sources[0] if file.sources else None
             for source in file.sources:
@@ -210,6 +217,10 @@ class SimWorld:
         if self.keep_journal:
             self._record(events, commands)
         self.overfull = ""
+        if not self.checkers and not self.crash_due:
+            for command in commands:
+                DOERS[type(command)](self, command)
+            return
         for checker in self.checkers:
             checker.heard(self, events)
         stop_after = len(commands)

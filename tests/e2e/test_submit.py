@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from stager.model.units import format_size
 from tests.testbed.letters import Letters
 from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
@@ -58,10 +59,16 @@ def test_finals_have_the_rights_that_the_submitters_umask_gives(stager: Stager, 
 
 
 def test_a_second_run_takes_inputs_from_the_cache_and_adopts_equal_finals(stager: Stager, letters: Letters) -> None:
-    stager.run("submit", letters.workflow)
+    sent = json.loads(stager.run("submit", letters.workflow, "--json", "--quiet").stdout)
+    assert sent["uploaded_bytes"] > sent["adopted_bytes"] == 0
     done = stager.run("submit", letters.workflow)
     assert "fetched  0 B" in done.stdout
     assert "there already with the same content" in done.stdout
+    again = json.loads(stager.run("submit", letters.workflow, "--json", "--quiet").stdout)
+    assert (again["uploaded_bytes"], again["adopted_bytes"]) == (0, sent["uploaded_bytes"])
+    assert f"0 B uploaded, {format_size(sent['uploaded_bytes'])} already there" in done.stdout
+    status = stager.json("status", again["run"])
+    assert (status["uploaded_bytes"], status["upload_bytes_planned"]) == (0, 0)
     letters.check(data_of(letters))
 
 

@@ -28,7 +28,7 @@ from stager.sim.draws import Spread
 from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, Faults, Trouble, drawn_faults
 from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
-from tests.sim.drawn import draw_shared, draw_workflow, renamed
+from tests.sim.drawn import draw_shared, draw_tangled, draw_workflow, renamed
 from tests.sim.in_place_cases import in_place
 from tests.sim.plans import modest
 
@@ -178,16 +178,20 @@ def nodes_case(seed: int, kinds: tuple[str, ...] = ()) -> Case:
 def pooled_case(seed: int) -> Case:
     """Several nodes that hold together what a run needs, and no place to spill to: what is in the way on one node has to go to another."""
     random = Random(f"pooled/{seed}")
-    workflow = draw_workflow(random, "w", draw_shared(random))
+    workflow = draw_tangled(random, "w") if seed % 2 else draw_workflow(random, "w", draw_shared(random))
     count, cores = random.randint(2, 4), random.choice((1, 2, 4))
-    alone = smallest(workflow, None)
-    footprint = max((job.footprint_bytes for job in alone.jobs), default=0)
-    made = max((file.size_bytes or 0 for file in workflow.files.values() if not file.is_external), default=0)
-    each = max(footprint, -(-(alone.smallest_capacity_bytes + (count - 1) * made + footprint) // count))
+    tiny = Topology(tuple(Node(f"node{number}", 1) for number in range(count)), LINKS)
+    each = make_plan(workflow, tiny).smallest_node_bytes
     rates = {"disk_bytes_per_s": DISK_BYTES_PER_S, "network_bytes_per_s": random.choice((2000.0, DISK_BYTES_PER_S))}
     capacity = max(1, each * random.choice((10, 10, 11, 13)) // 10)
     topology = Topology(tuple(Node(f"node{number}", capacity, cores, **rates) for number in range(count)), LINKS)
     return Case(seed, [workflow], plans_for([workflow], topology, None), topology, Spread(seed, durations=random.choice((1.0, 5.0))))
+
+
+def pooled_sizes_case(seed: int) -> Case:
+    """The same with outputs of other sizes than declared: it may be refused, or fail, and says so."""
+    case, random = pooled_case(seed), Random(f"pooled sizes/{seed}")
+    return replace(case, spread=replace(case.spread, sizes=random.choice((1.5, 2.0, 4.0))), must_succeed=False)
 
 
 def node_faults_case(seed: int) -> Case:
@@ -328,6 +332,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "names": names_case,
     "nodes": nodes_case,
     "pooled": pooled_case,
+    "pooled_sizes": pooled_sizes_case,
     "node_faults": node_faults_case,
     "stripes": stripes_case,
     "node_losses": node_losses_case,

@@ -44,6 +44,21 @@ def draw_workflow(random: Random, name: str, shared: list[File], jobs_max: int =
     return Workflow(name, files, jobs, {"home": HOME, "archive": ARCHIVE}, random.choice((OnFailure.CONTINUE, OnFailure.STOP)))
 
 
+def draw_tangled(random: Random, name: str) -> Workflow:
+    """Intermediates only, of sizes that do not fill a node well, read by small jobs at any time after: much more is held than one job
+    needs.
+    """
+    files: dict[str, File] = {}
+    jobs: dict[str, Job] = {}
+    least = random.choice((100, 60, 1))
+    for index in range(random.randint(4, 25)):
+        reads = random.sample(list(files), min(len(files), random.choice((0, 0, 1, 1, 2, 2, 3))))
+        outputs = [f"{name}.f{index}.{number}" for number in range(random.choice((1, 1, 2)))]
+        files |= {lfn: File(lfn, size_bytes=random.randint(least, 100)) for lfn in outputs}
+        jobs[f"j{index}"] = draw_job(random, index, dict.fromkeys(reads), outputs)
+    return Workflow(name, files, jobs, {"home": HOME, "archive": ARCHIVE})
+
+
 def renamed(workflow: Workflow) -> Workflow:
     """The same files at the same places, and each of the two origins called as the other is elsewhere."""
     other = {"home": "archive", "archive": "home"}

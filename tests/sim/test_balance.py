@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from stager.estimate import estimate
 from stager.model.topology import Node, Topology
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
 from stager.planning.plan_json import from_json, to_json
+from stager.scheduler import balance
 from stager.scheduler import commands as cmd
 from stager.scheduler.commands import RunOutcome
+from stager.scheduler.state import NodeEntry, State
 from stager.sim.faults import Faults, Trouble
+from tests.sim.cases import KINDS, check
 from tests.sim.test_several_nodes import LINKS, Jobs, Stage, workflow
 
 EIGHT: Jobs = {f"j{number}": ("", f"f{number}", 10.0) for number in range(8)}
@@ -89,3 +94,31 @@ def test_a_queue_for_cores_takes_no_room_from_what_will_be_read() -> None:
     plan = replace(plan, jobs=tuple(sorted((replace(job, order=by_order.index(job.job)) for job in plan.jobs), key=lambda job: job.order)))
     report = estimate(what, there, plan=plan)
     assert (report.outcome, report.spilled_bytes) == (RunOutcome.SUCCEEDED, 0)
+
+
+@pytest.mark.parametrize("kind", ["nodes", "pooled", "node_faults", "node_losses", "direct_faults"])
+def test_what_holds_for_all_nodes_alike_is_found_out_once_and_is_what_each_would_be_told(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, left_out = [], {}
+    take, only = balance.may_take, balance.only_for
+
+    def asked_alone(state: State, node: NodeEntry, offer: balance.Offer) -> bool:
+        answer = take(state, node, offer)
+        assert answer == balance.may_come(state, node, offer.run, offer.job)
+        _, served = left_out.get(id(offer), (offer, None))
+        assert served is None or node.id in served or not answer
+        answers.append((answer, node.id in offer.known_at, served is not None and node.id not in served))
+        return answer
+
+    def for_each(offers: balance.Offers) -> None:
+        """Leaves no node out, so that those are asked too that would have been."""
+        left_out.update({id(offer): (offer, only(offers)) for queue in offers.values() for offer in queue})
+
+    monkeypatch.setattr(balance, "may_take", asked_alone)
+    monkeypatch.setattr(balance, "only_for", for_each)
+    for seed in range(100):
+        check(KINDS[kind](seed))
+    assert any(answer for answer, known, _ in answers if not known), "nothing went to a node that knew nothing of it"
+    assert any(answer for answer, known, _ in answers if known), "nothing went to a node that knew something of it"
+    assert any(out for _, _, out in answers), "no node would have been left out"

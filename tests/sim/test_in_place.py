@@ -18,6 +18,7 @@ from stager.planning.policy import Policy
 from stager.planning.space import serial_usage
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.scheduler.apply_runs import planned_files, read_in_place
 from stager.scheduler.in_place import foretold
 from stager.scheduler.state import RunEntry
 from stager.service.measuring import wall_at_node_s
@@ -175,7 +176,7 @@ def test_a_job_runs_whose_inputs_are_larger_than_the_node() -> None:
 def test_what_a_job_stood_still_for_in_place_is_not_its_own_time() -> None:
     """A later plan adds it again where it reads in place, and the file's own reading where it keeps it."""
     plan = make_plan(survey(1), topology())
-    run = RunEntry("r", 1, survey(1), plan, graph_of(survey(1)), 0.0, {}, {}, [], {file.lfn: file for file in plan.files})
+    run = RunEntry("r", 1, survey(1), plan, graph_of(survey(1)), 0.0, {}, {}, [], planned_files(plan), read_in_place(plan))
     job, stood_s = run.workflow.jobs["look0"], foretold(run, "look0")[1]
     assert 0.9 < stood_s < 1.1
     assert wall_at_node_s(run, job, ev.Measures(wall_s=5.0, cpu_s=1.0)) == pytest.approx(5.0 - stood_s)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.scheduler.admission import may_do_with_less
 from stager.scheduler.commands import RunOutcome
-from stager.scheduler.moving import FAILURES_MAX
+from stager.scheduler.machine import Machine
+from stager.scheduler.moving import FAILURES_MAX, places, safe_bytes
+from stager.scheduler.state import NodeEntry, State
+from stager.scheduler.states import JobState
 from stager.sim.faults import Faults
 from tests.sim.test_several_nodes import Jobs
 from tests.sim.test_spares import Stage
@@ -51,3 +57,47 @@ def test_a_move_that_fails_is_not_tried_for_ever() -> None:
     assert stage.play() is RunOutcome.REFUSED
     files = [move.file for move in moves(stage)]
     assert files and max(files.count(file) for file in files) == FAILURES_MAX
+
+
+def test_who_waits_for_room_for_outputs_takes_nothing_in() -> None:
+    state = State(Policy(), Limits(), nodes={name: NodeEntry(name, 1000, reachable=True) for name in "abcd"})
+    state.nodes["b"].waiting_attempts["x"] = None
+    state.nodes["c"].promised_bytes = 10
+    assert [other.id for other in places(state, state.nodes["a"])] == ["d", "c"]
+
+
+def machine_of(stage: Stage) -> Machine:
+    """As it is when the run has begun."""
+    machine = Machine(stage.world.policy, stage.world.limits)
+    batches = iter(stage.world.events())
+    while "r" not in machine.state.runs:
+        for event in next(batches):
+            machine.step(event)
+    return machine
+
+
+def test_where_the_first_job_waits_nothing_goes() -> None:
+    state = machine_of(Stage(TIGHT, safe=1, room=3 * SIZE, cores=1)).state
+    first, here, there = state.runs["r"].jobs["k1"], state.nodes["node0"], state.nodes["node1"]
+    assert (state.runs["r"].head, first.order, first.node) == (0, 0, "node0")
+    first.state = JobState.READY
+    assert list(places(state, there)) == []
+    assert list(places(state, here)) == [there]
+    first.state = JobState.RUNNING
+    assert list(places(state, there)) == [here]
+
+
+def test_what_may_stay_empty_and_what_may_be_there_twice_is_not_counted_on() -> None:
+    """The largest file has 100 bytes, the largest job three of them."""
+    machine = machine_of(Stage(TIGHT, safe=1, room=5 * SIZE, cores=1))
+    state = machine.state
+    assert safe_bytes(state, state.nodes["node0"]) == (10 - 1 - 3) * SIZE
+    machine.step(ev.NodeLost(at=0.0, node="node1"))
+    assert safe_bytes(state, state.nodes["node0"]) == 5 * SIZE
+
+
+def test_only_where_it_can_be_spilled_does_a_job_do_with_less_than_the_worst_needs() -> None:
+    for spill in (None, "lab"):
+        state = machine_of(Stage(TIGHT, safe=1, cores=1, spill=spill)).state
+        run = state.runs["r"]
+        assert may_do_with_less(state.nodes["node0"], run, run.jobs["k1"]) is (spill is not None)

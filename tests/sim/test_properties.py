@@ -25,6 +25,7 @@ SHORT = {
     "names": 150,
     "nodes": 200,
     "pooled": 150,
+    "pooled_sizes": 150,
     "node_faults": 200,
     "stripes": 200,
     "node_losses": 200,
@@ -59,6 +60,7 @@ ONCE_FAILED = {
     "names": [72, 347, 661, 1476, 3172],
     "nodes": [85, 223, 481, 703, 946],
     "node_faults": [1415],
+    "pooled_sizes": [1332, 2465],
 }
 
 

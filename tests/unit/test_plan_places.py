@@ -65,6 +65,13 @@ def test_the_other_node_goes_through_json_and_plans_without_it_are_read() -> Non
     assert {entry.other_node for entry in from_json(older).jobs} == {""}
 
 
+def test_where_there_is_no_other_node_a_job_ends_there_never_and_not_at_0() -> None:
+    plan = make_plan(hot(), nodes(1))
+    text = to_json(plan)
+    assert '"other_finish_s": null' in text
+    assert from_json(text.replace('"other_finish_s": null', '"other_finish_s": 0.0')) == from_json(text) == plan
+
+
 def test_the_explanation_of_a_node_names_the_other_one_and_what_would_be_copied() -> None:
     two = nodes(2)
     plan = make_plan(hot(), two)

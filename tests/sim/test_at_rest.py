@@ -1,0 +1,48 @@
+"""A node that nothing has happened to since it was found at rest is not worked: what is decided is the same as if every node were worked at
+every event.
+
+STAGER_SIM_SEEDS=n runs n seeds of each kind, as in test_properties.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from stager.scheduler import admission
+from stager.scheduler.state import NodeEntry, State
+from stager.scheduler.turn import Turn
+from tests.sim.cases import KINDS, check
+from tests.sim.test_properties import SEEDS
+
+SHORT, PART = 20, 10
+
+
+def parts() -> list[tuple[str, int]]:
+    return [(kind, first) for kind in KINDS for first in range(0, SEEDS or SHORT, PART)]
+
+
+def never_at_rest(state: State, node: NodeEntry) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(("kind", "first"), parts())
+def test_nodes_at_rest_are_left_alone_and_nothing_is_decided_otherwise(kind: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, worked = admission.work_node, [0]
+
+    def counted(turn: Turn, node: NodeEntry) -> None:
+        worked[0] += 1
+        work(turn, node)
+
+    monkeypatch.setattr(admission, "work_node", counted)
+    some = every = 0
+    for seed in range(first, first + PART):
+        skipping = check(KINDS[kind](seed)).journal
+        some += worked[0]
+        worked[0] = 0
+        with monkeypatch.context() as patched:
+            patched.setattr(admission, "is_at_rest", never_at_rest)
+            slow = check(KINDS[kind](seed)).journal
+        assert skipping == slow, f"{kind} {seed}: with every node worked at every event the commands are others"
+        every += worked[0]
+        worked[0] = 0
+    assert some < every, "no node was ever left alone"
