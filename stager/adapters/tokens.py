@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import secrets
 import sqlite3
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,11 +55,11 @@ class Token:
 class TokenStore:
     """Opened by the service and by `stager token` beside it; what one writes the other sees at once."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises Refused for a file of a newer version."""
+    def __init__(self, path: Path, busy_s: float = BUSY_S) -> None:
+        """`busy_s`: how long a write waits for another program's. Raises Refused for a file of a newer version."""
         path.touch(mode=0o600, exist_ok=True)
         path.chmod(0o600)
-        self.db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        self.db = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
         try:
             self.db.execute("PRAGMA journal_mode=WAL")
             self.db.execute("BEGIN IMMEDIATE")
@@ -98,7 +99,9 @@ class TokenStore:
     def _used(self, token: Token, now: float) -> None:
         """Now and then: not each request is worth a write."""
         if token.used_at is None or now - token.used_at >= USED_EVERY_S:
-            self.db.execute("UPDATE tokens SET used_at = ? WHERE id = ?", (now, token.id))
+            # Another program may be writing: it will be used again.
+            with suppress(sqlite3.OperationalError):
+                self.db.execute("UPDATE tokens SET used_at = ? WHERE id = ?", (now, token.id))
 
     def all(self) -> list[Token]:
         return [token_of(row) for row in self.db.execute(f"SELECT {COLUMNS} FROM tokens ORDER BY created_at, id")]

@@ -34,6 +34,8 @@ SERVER_END_S = 3.0
 HEADERS_DEADLINE_S = 15.0
 KEEP_ALIVE_S = 75
 CONNECTIONS_MAX = 1000
+# The loop stands still meanwhile.
+TOKENS_BUSY_S = 0.2
 
 
 class Server(uvicorn.Server):
@@ -76,7 +78,7 @@ async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | No
     servers = [(Server(local), listen(state_dir.socket))]
     with contextlib.ExitStack() as stack:
         if rest is not None and tcp is not None:
-            tokens = stack.enter_context(contextlib.closing(TokenStore(state_dir.tokens)))
+            tokens = stack.enter_context(contextlib.closing(TokenStore(state_dir.tokens, TOKENS_BUSY_S)))
             servers.append((rest_server(scheduler, rest, tokens), tcp))
         return await answer(scheduler, servers, None if rest is not None else activity)
 

@@ -112,3 +112,12 @@ jobs:
     inputs: {{a: "data:in/a"}}
     outputs: {{b: "data:out/{name}"}}
 {more}"""
+
+
+def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """Every refusal says what it is, about what, and what to do."""
+    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json"), response.text
+    body = response.json()
+    assert body["status"] == status and body["code"] == code and body["type"].endswith(code), body
+    assert body["title"] and body["detail"] and body["fix"], body
+    return dict(body)

@@ -50,6 +50,7 @@ PAGE = PROJECT / "docs" / "formats" / "rest.openapi.json"
 schema = schemathesis.openapi.from_dict(json.loads(PAGE.read_text()))
 
 
+@pytest.mark.slow
 @schema.parametrize()
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_answer_is_one_that_the_document_foretells(case: Any, service: Service, known: dict[str, str]) -> None:

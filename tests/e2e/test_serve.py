@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.serve_rig import Service, small
+from tests.e2e.serve_rig import Service, problem, small
 from tests.testbed.waiting import wait_until
 
 TENANTS = """
@@ -55,15 +55,6 @@ def bed(session_dir: Path) -> Iterator[Bed]:
         yield Bed(service.start(), data, tokens)
     finally:
         service.end()
-
-
-def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    """Every refusal says what it is, about what, and what to do."""
-    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json"), response.text
-    body = response.json()
-    assert body["status"] == status and body["code"] == code and body["type"].endswith(code), body
-    assert body["title"] and body["detail"] and body["fix"], body
-    return dict(body)
 
 
 # Tokens.

@@ -1,7 +1,8 @@
-"""docs/formats/rest-api.md lists every call that the scheduler serves, and no other."""
+"""docs/formats/rest-api.md lists every call of the socket API and no other, docs/formats/rest.md every call of the REST API."""
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -33,3 +34,20 @@ def documented() -> set[tuple[str, str]]:
 
 def test_the_page_and_the_routes_are_the_same() -> None:
     assert documented() == served() and len(served()) > 15
+
+
+def test_the_page_of_the_rest_api_lists_its_calls_with_their_queries() -> None:
+    """rest.openapi.json is what the service gives: tests/e2e/test_rest_schema.py."""
+    document = json.loads((PROJECT / "docs/formats/rest.openapi.json").read_text())
+    calls = {}
+    for path, verbs in document["paths"].items():
+        for verb, operation in verbs.items():
+            calls[f"{verb.upper()} {path}"] = {each["name"] for each in operation.get("parameters", []) if each["in"] != "path"}
+    page = {}
+    for line in (PROJECT / "docs/formats/rest.md").read_text().splitlines():
+        if line.startswith("| `"):
+            first, query = line.split("|")[1:3]
+            page[first.strip(" `")] = set(re.findall(r"`([A-Za-z-]+|[a-z_]+)`", query))
+    assert page.keys() == calls.keys() and len(page) > 20
+    for call, names in calls.items():
+        assert {name for name in names if name != "If-None-Match"} <= page[call], call

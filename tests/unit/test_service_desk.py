@@ -19,7 +19,7 @@ from stager.planning.policy import Limits, Policy
 from stager.runtime.credentials import CredentialBook
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
-from stager.service.desk import RunDesk
+from stager.service.desk import OWNER, RunDesk, Sender
 
 LIMITS = Limits(cores=2)
 CAPACITY = 1_000_000
@@ -105,3 +105,31 @@ def test_a_place_is_free_again_when_its_run_is_over_and_taken_when_it_would_be_r
     second = desk.submit(writing("sftp://lab/data/results", "x"))
     with pytest.raises(Refused, match=f"the active run {second} writes to"):
         desk.desk.resume(first, wire.Credentials(), lambda: None)
+
+
+def test_a_submit_is_once_for_each_sender_also_when_its_run_was_folded_away(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    workflow = writing("sftp://lab/data", "out/x")
+    request = wire.SubmitRequest(workflow, make_plan(workflow, embedded(CAPACITY, cores=2), limits=LIMITS), submit_id="k")
+    alice = Sender("alice", "digest")
+    run = desk.desk.submit(request, 0.0, lambda: None, alice)
+    assert desk.desk.submit(request, 1.0, lambda: None, alice) == run and desk.desk.tenants == {run: "alice"}
+    with pytest.raises(Refused, match="used for another request"):
+        desk.desk.submit(request, 1.0, lambda: None, Sender("alice", "other"))
+    desk.desk.records.finish(run, "succeeded", 2.0, 1, "{}", b"[]")
+    later = Desk.__new__(Desk)
+    later.machine, later.slow = Machine(Policy(), LIMITS), False
+    later.desk = RunDesk(later.machine, desk.desk.records, desk.desk.book, later.put)
+    assert later.desk.submit(request, 3.0, lambda: None, alice) == run, "the journal no longer knows it, and it is not made again"
+    assert later.machine.state.runs == {}
+
+
+def test_what_others_write_is_told_without_their_names(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    workflow = writing("sftp://lab/data", "out/x")
+    request = wire.SubmitRequest(workflow, make_plan(workflow, embedded(CAPACITY, cores=2), limits=LIMITS))
+    run = desk.desk.submit(request, 0.0, lambda: None, Sender("alice"))
+    for sender, told in ((Sender("alice"), True), (OWNER, True), (Sender("bob"), False)):
+        with pytest.raises(Refused, match="writes to") as caught:
+            desk.desk.submit(request, 1.0, lambda: None, sender)
+        assert (run in caught.value.message + caught.value.subject) == told

@@ -1,0 +1,79 @@
+"""The life of a real `stager serve`: how it begins, how it ends, and Pegasus workflows that come with their catalogs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.serve_rig import Service, problem, small
+from tests.testbed.waiting import wait_until
+
+TENANTS = '[tenants.alice]\nnative_jobs = true\nfile_roots = ["{place}/data/alice"]\n'
+PEGASUS = """pegasus: "5.0"
+name: copied
+jobs:
+- type: job
+  name: copy
+  id: one
+  arguments: [a, c]
+  uses: [{lfn: a, type: input}, {lfn: c, type: output, stageOut: true, registerReplica: false}]
+"""
+PROGRAMS = "transformations:\n- {name: copy, sites: [{name: local, pfn: /bin/cp, type: installed}]}\n"
+CATALOG = "replicas:\n- {lfn: a, pfns: [{site: local, pfn: 'file://PLACE/in/a'}]}\n"
+
+
+@pytest.fixture
+def service(short_dir: Path) -> Iterator[Service]:
+    place = short_dir / "life"
+    (place / "data" / "alice").mkdir(parents=True)
+    service = Service(place, TENANTS.format(place=place))
+    try:
+        yield service.start()
+    finally:
+        service.end()
+
+
+def test_a_pegasus_workflow_comes_with_its_catalogs(service: Service) -> None:
+    mine = service.place / "data" / "alice"
+    small(mine)
+    alice = service.client(service.token("alice", "submit"))
+    sent = {"workflow": PEGASUS, "format": "pegasus", "options": {"output_origin": f"file://{mine}/pegasus"}}
+    problem(alice.post("/validate", json=sent), 422, "workflow_invalid")
+    whole = sent | {"files": {"transformations.yml": PROGRAMS, "replicas.yml": CATALOG.replace("PLACE", str(mine))}}
+    answer = alice.post("/runs", json=whole)
+    assert answer.status_code == 201, answer.text
+    run = answer.json()["run"]
+    assert alice.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["state"] == "succeeded"
+    assert (mine / "pegasus" / "c").read_text() == "hello\n"
+    elsewhere = {"files": whole["files"] | {"replicas.yml": CATALOG.replace("PLACE", str(service.place / "data" / "bob"))}}
+    problem(alice.post("/validate", json=sent | elsewhere), 403, "origin_denied")
+    assert problem(alice.post("/validate", json=whole | {"format": "native"}), 422, "invalid_input")["key"] == "format"
+
+
+def test_a_service_says_why_it_cannot_begin(service: Service) -> None:
+    stager = service.stager
+    assert "end it with `stager shutdown`" in stager.run("serve", "--listen", "127.0.0.1:0", code=3).stderr
+    taken, other = service.url.removeprefix("http://"), service.place / "other"
+    assert "another program has it" in stager.run("serve", "--listen", taken, "--state-dir", other, code=3).stderr
+    assert "--trust-network" in stager.run("serve", "--listen", "0.0.0.0:7433", code=3).stderr
+
+
+def test_sigterm_ends_a_service_in_order_also_while_answers_are_open(service: Service) -> None:
+    token = service.token("alice", "submit")
+    alice = service.client(token)
+    later = "  later: {run: cat b > c, inputs: [b], outputs: [c]}\n"
+    workflow = small(service.place / "data" / "alice", "slow", "sleep 3; cat a > b", later)
+    run = alice.post("/runs", json={"workflow": workflow}).raise_for_status().json()["run"]
+    wait_until(lambda: alice.get(f"/runs/{run}").json()["running"], "the job to run")
+    with alice.stream("GET", f"/runs/{run}/events") as answer:
+        assert answer.status_code == 200 and service.process is not None
+        service.process.terminate()
+        kinds = [line for line in answer.iter_lines() if line.startswith("event: ")]
+    assert service.process.wait(60) == 0
+    assert "event: attempt_ended" in kinds, "what ran was let to its end"
+    again = service.start().client(token)
+    assert again.get(f"/runs/{run}").json()["info"]["state"] == "interrupted"
+    assert again.post(f"/runs/{run}/resume").status_code == 200
+    assert again.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["state"] == "succeeded"
