@@ -83,7 +83,7 @@ def test_every_operation_needs_a_token_but_health_and_says_its_errors(service: S
     for (path, verb), operation in operations.items():
         is_open = path in ("/healthz", "/readyz")
         assert bool(operation.get("security")) != is_open, (path, verb)
-        wanted = {"503"} if is_open else set(EVERYWHERE)
+        wanted = {"421", "500", "503"} if is_open else set(EVERYWHERE)
         assert wanted <= set(operation["responses"]), (path, verb)
         for status in wanted:
             assert list(operation["responses"][status]["content"]) == ["application/problem+json"]

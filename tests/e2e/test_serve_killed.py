@@ -14,7 +14,7 @@ import pytest
 
 from stager import rest
 from stager.client import RestClient
-from stager.model.errors import StagerError
+from stager.model.errors import Denied, StagerError
 from tests.e2e.origin_rig import known_hosts_of, methods
 from tests.e2e.serve_rig import Service
 from tests.testbed.letters import Letters
@@ -114,6 +114,10 @@ def test_a_registration_that_is_taken_back_is_taken_from_runs_too(lab: tuple[Ser
         service.write_tenants(good)
         if found.wait(timeout_s=0).finished:
             assert found.wait(timeout_s=0).state != "succeeded"
+        service.write_tenants(good.replace("native_jobs = true", "native_jobs = false"))
+        with pytest.raises(Denied, match="native_jobs"):
+            found.resume()
+        service.write_tenants(good)
         found.resume()
         assert found.wait_finished(90).state == "succeeded"
     letters.check(data)

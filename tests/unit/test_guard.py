@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
 from stager.adapters.tokens import TokenStore
 from stager.model.errors import InvalidInput, Refused
 from stager.model.tenants import Scope
-from stager.service.rest.guard import Buckets, Guard, host_name
+from stager.service.process import Impatient, Server
+from stager.service.rest.guard import BodyRefused, Buckets, Guard, host_name
 from stager.service.rest.turns import TooManyOpen, Turns, Waits
 from stager.service.settings import RestSettings, rest_settings
 from stager.service.tenancy import Tenancy
@@ -129,3 +132,48 @@ def test_open_answers_are_counted_by_tenant_and_given_back() -> None:
             pass
     with waits.one("alice"):
         pass
+
+
+async def reading(scope: Any, receive: Any, send: Any) -> None:
+    """A handler that wants the body."""
+    await receive()
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("stager.service.rest.guard.BODY_SILENCE_S", 0.05)
+    guard, tokens = guarded(tmp_path)
+    guard.app = reading
+    secret = tokens.create("alice", Scope.READ, "", 0.0)[1]
+    headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {secret}".encode())]
+    scope = {"type": "http", "path": "/api/v1/runs", "method": "POST", "headers": headers}
+
+    async def never() -> Any:
+        await asyncio.sleep(60)
+
+    async def nothing(message: Any) -> None:
+        """Where answers go."""
+
+    with pytest.raises(BodyRefused) as caught:
+        asyncio.run(guard(scope, never, nothing))
+    assert caught.value.answer.status_code == 408
+
+
+def test_who_connects_and_asks_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stager.service.process.HEADERS_DEADLINE_S", 0.1)
+
+    async def play() -> tuple[bytes, bytes]:
+        config = uvicorn.Config(inner, http=Impatient, lifespan="off", log_config=None)
+        server = Server(config)
+        listening = socket.create_server(("127.0.0.1", 0))
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        answers = []
+        for said in (b"", b"GET / HTTP/1.1\r\nHost: "):
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            writer.write(said)
+            answers.append(await asyncio.wait_for(reader.read(), 20))
+            writer.close()
+        server.should_exit = True
+        await serving
+        return answers[0], answers[1]
+
+    assert asyncio.run(play()) == (b"", b"")

@@ -40,7 +40,9 @@ def make_rest(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore) 
 
 def make_app(scheduler: Scheduler, settings: RestSettings, waits: Waits, figures: Figures) -> FastAPI:
     """Without its guard."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=f"{rest.API_PREFIX}/openapi.json")
+    app = FastAPI(
+        docs_url=None, redoc_url=None, openapi_url=f"{rest.API_PREFIX}/openapi.json", generate_unique_id_function=lambda route: route.name
+    )
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
     intake, turns = Intake(scheduler.settings, scheduler.tenancy), Turns()
     app.include_router(health_router(scheduler, figures, metrics_open=settings.metrics_open))

@@ -34,7 +34,7 @@ def health_router(scheduler: Scheduler, figures: Figures, *, metrics_open: bool)
 
     if metrics_open:
 
-        @router.get("/metrics", response_class=Response, responses=text)  # type: ignore[arg-type]
+        @router.get("/metrics", name="metrics", response_class=Response, responses=text)  # type: ignore[arg-type]
         async def metrics_for_all() -> Response:
             """Figures for Prometheus."""
             return await exposition()

@@ -89,16 +89,15 @@ class Intake:
         table = packaged_prices()
         paid = prices_for(table, cluster.compute.instance, cluster.io.instance, cluster.region)
         profiles, draws = load_profiles(self.settings), draws_for(len(workflow.jobs))
-        question = Question(workflow, cluster, paid, profiles, asked.options.spill, draws, 1, asked.options.ignore_profiles)
+        policy = policy_of(asked.options.no_direct)
+        question = Question(workflow, cluster, paid, profiles, asked.options.spill, draws, 1, asked.options.ignore_profiles, policy)
         counts = sorted(set(asked.io_nodes)) or [0, *([cluster.io.nodes] if cluster.io.nodes else [])]
         return choices_json(question, table, ask(question, counts))
 
     def submission(self, body: bytes, tenant: str) -> wire.SubmitRequest:
         """All that a run needs, or the reason why there is none. Nothing has begun."""
         sent = understood(body, rest.Submission)
-        if not self.tenancy.tenant(tenant).native_jobs:
-            text = "the programs of your workflows may not run on this service, where they would run as its own user"
-            raise Denied(f"{text}; ask its administrator for native_jobs", code="native_jobs", subject=tenant)
+        self.require_native_jobs(tenant)
         with self.read(sent, tenant) as read:
             if read.format is WorkflowFormat.WFCOMMONS:
                 raise InvalidInput(
@@ -110,6 +109,17 @@ class Intake:
             require_destinations(read.workflow, read.access)
             credentials = self.credentials(read.workflow, tenant, sent.env)
         return wire.SubmitRequest(read.workflow, plan, credentials)
+
+    def require_native_jobs(self, tenant: str) -> None:
+        if not self.tenancy.tenant(tenant).native_jobs:
+            text = "the programs of your workflows may not run on this service, where they would run as its own user"
+            raise Denied(f"{text}; ask its administrator for native_jobs", code="native_jobs", subject=tenant)
+
+    def resumption(self, body: bytes, workflow: Workflow, tenant: str) -> wire.Credentials:
+        """What the tenant may do is asked again: it may have been taken back meanwhile."""
+        wanted = understood(body or b"{}", rest.Resumption)
+        self.require_native_jobs(tenant)
+        return self.credentials(workflow, tenant, wanted.env)
 
     def credentials(self, workflow: Workflow, tenant: str, env: dict[str, str]) -> wire.Credentials:
         """`env` is the submitter's own; the service's is given to nobody."""

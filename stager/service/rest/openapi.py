@@ -21,13 +21,16 @@ EVERYWHERE = {
     "401": "No good token",
     "403": "The token, or the administrator, does not allow it",
     "404": "There is no such thing, or it is not yours",
+    "408": "The body came too slowly",
     "409": "Not as things are; the detail says why",
     "413": "The body is too large",
+    "421": "Not a host of this service",
     "422": "The input is wrong; the key says where",
     "429": "Too many requests; Retry-After says how long to wait",
+    "500": "A defect, or damage that the log says more of",
     "503": "Not now; Retry-After says how long to wait",
 }
-OF_THE_OPEN = ("503",)
+OF_THE_OPEN = ("421", "500", "503")
 DESCRIPTION = "The REST API of `stager serve`. Errors are problem+json (RFC 9457) with `code`, `key` and `fix`."
 
 
@@ -46,7 +49,9 @@ def document(app: FastAPI) -> dict[str, Any]:
             components.pop(name, None)
         for path, operations in found["paths"].items():
             for operation in operations.values():
-                declare_errors(operation, EVERYWHERE if operation.get("security") else dict.fromkeys(OF_THE_OPEN, EVERYWHERE["503"]), path)
+                declare_errors(
+                    operation, EVERYWHERE if operation.get("security") else {status: EVERYWHERE[status] for status in OF_THE_OPEN}, path
+                )
         app.openapi_schema = found
     return app.openapi_schema
 

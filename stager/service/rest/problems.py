@@ -28,6 +28,7 @@ TITLES = {
     403: "Not allowed",
     404: "There is no such thing",
     405: "Not this method",
+    408: "Too slow",
     409: "Not as things are",
     413: "Too large",
     421: "Not this host",

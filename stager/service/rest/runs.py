@@ -16,7 +16,7 @@ from stager.service import changes, questions
 from stager.service.app import Scheduler
 from stager.service.desk import Sender
 from stager.service.rest.callers import Caller, Reader, Submitter, run_of
-from stager.service.rest.intake import Intake, understood
+from stager.service.rest.intake import Intake
 from stager.service.rest.openapi import body_of
 from stager.service.rest.pages import TAGGED, Cursor, Limit, cursor_of, parts_of, tagged
 from stager.service.rest.turns import Turns, Waits
@@ -127,9 +127,9 @@ def add_controls(router: APIRouter, scheduler: Scheduler, intake: Intake) -> Non
         if not record.tenant:
             text = f"run {run} was submitted over the owner's socket, and its credentials are in the owner's environment"
             raise Denied(f"{text}; resume it there (stager resume {run})", code="owners_run", subject=run)
-        wanted = understood(await request.body() or b"{}", rest.Resumption)
+        body = await request.body()
         workflow = await scheduler.ask(lambda: scheduler.desk.known(run).workflow)
-        credentials = await asyncio.to_thread(intake.credentials, workflow, record.tenant, wanted.env)
+        credentials = await asyncio.to_thread(intake.resumption, body, workflow, record.tenant)
         await ready(scheduler)
         await changes.done(scheduler, lambda told: scheduler.desk.resume(run, credentials, told))
         return await questions.ended_or(scheduler, run, None, 0)
