@@ -8,6 +8,7 @@ pub mod attempts;
 pub mod bench;
 pub mod blocks;
 pub mod client;
+pub mod courier;
 pub mod ending;
 pub mod failure;
 pub mod fsck;

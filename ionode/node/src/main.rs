@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand};
 use stager_node::bench::{self, BenchOptions};
 use stager_node::client;
+use stager_node::courier;
 use stager_node::fsck::{self, FsckOptions};
 use stager_node::serve::{self, ServeOptions};
 use tikv_jemallocator::Jemalloc;
@@ -46,6 +47,8 @@ enum Action {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Move files between this machine and origins, without a node: one order a line on stdin, one answer a line on stdout
+    Transfer,
     /// A replayed job: reads and checks its inputs, works, writes its outputs
     #[command(disable_help_flag = true)]
     ReplayJob {
@@ -79,6 +82,7 @@ fn main() {
         Action::ReplayJob { args } => replay("replay-job", args),
         Action::ReplayMake { args } => replay("replay-make", args),
         Action::ReplayCheck { args } => replay("replay-check", args),
+        Action::Transfer => courier::run(),
         Action::Fetch(options) => client::fetch(options),
         Action::Push(options) => client::push(options),
         Action::Serve(options) => serve::run(options),

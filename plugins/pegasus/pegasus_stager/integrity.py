@@ -28,10 +28,10 @@ def sha256_of(path: str) -> str:
     return whole.hexdigest()
 
 
-def kickstart_block(lfn: str, path: str) -> str:
+def kickstart_block(lfn: str, path: str, known_sha256: str = "") -> str:
     """What `pegasus-integrity --generate-fullstat-yaml` writes."""
     began = time.time()
-    sha256 = sha256_of(path)
+    sha256 = known_sha256 or sha256_of(path)
     took_s = time.time() - began
     seen = os.stat(path)
     lines = [
@@ -120,13 +120,13 @@ def expected_sha256(lfn: str, directory: str = ".") -> str | None:
     return found
 
 
-def check(lfn: str, path: str) -> None:
+def check(lfn: str, path: str, known_sha256: str = "") -> None:
     """Raises Failed unless the file has the checksum that the job before it recorded."""
     if not lfn:
         raise Failed(f"{path} cannot be checked: its entry of the list has no lfn", lasting=True)
     expected = expected_sha256(lfn)
     if expected is None:
         raise Failed(f"{path} cannot be checked: no *.meta file in {os.getcwd()} has a checksum of {lfn}", lasting=True)
-    found = sha256_of(path)
+    found = known_sha256 or sha256_of(path)
     if found != expected:
         raise Failed(f"{path} is corrupt: its sha256 is {found}, that of {lfn} must be {expected}")

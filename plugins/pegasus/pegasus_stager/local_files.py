@@ -10,6 +10,7 @@ import errno
 import itertools
 import os
 import stat
+from collections.abc import Callable
 
 from pegasus_stager.bytes_by_kernel import copy_bytes
 from pegasus_stager.failures import Failed, failed
@@ -62,6 +63,31 @@ def same_file(source: str, target: str) -> bool:
 
 def copy_file(source: str, target: str) -> None:
     readable(source)
+    target, old = destination_of(source, target)
+    try:
+        from_fd = os.open(source, os.O_RDONLY)
+    except OSError as problem:
+        raise failed(f"cannot read the source {source}", problem) from problem
+    try:
+        published(target, old, lambda unfinished: copied(from_fd, source, unfinished))
+    except OSError as problem:
+        raise failed(f"cannot copy {source} to {target}", problem) from problem
+    finally:
+        os.close(from_fd)
+
+
+def bring_file(source: str, target: str, bring: Callable[[str], None]) -> str:
+    """`bring` makes the file of the name it is given, from elsewhere. Returns where it is in the end."""
+    target, old = destination_of(source, target)
+    try:
+        published(target, old, bring)
+    except OSError as problem:
+        raise failed(f"cannot make {target}", problem) from problem
+    return target
+
+
+def destination_of(source: str, target: str) -> tuple[str, os.stat_result | None]:
+    """The name to be given, and what has it now."""
     target = place_of(source, target)
     if os.path.islink(target):
         target = os.path.realpath(target)
@@ -70,16 +96,7 @@ def copy_file(source: str, target: str) -> None:
     old = existing(target)
     if old is not None and not stat.S_ISREG(old.st_mode):
         raise Failed(f"the destination {target} is there and no regular file; it is left as it is", lasting=True)
-    try:
-        from_fd = os.open(source, os.O_RDONLY)
-    except OSError as problem:
-        raise failed(f"cannot read the source {source}", problem) from problem
-    try:
-        written(from_fd, source, target, old)
-    except OSError as problem:
-        raise failed(f"cannot copy {source} to {target}", problem) from problem
-    finally:
-        os.close(from_fd)
+    return target, old
 
 
 def existing(target: str) -> os.stat_result | None:
@@ -91,26 +108,31 @@ def existing(target: str) -> os.stat_result | None:
         raise failed(f"cannot look at the destination {target}", problem) from problem
 
 
-def written(from_fd: int, source: str, target: str, old: os.stat_result | None) -> None:
-    """The copy gets the mode that cp would leave: of the file it replaces, else of the source without what the umask takes."""
-    before = os.fstat(from_fd)
+def published(target: str, old: os.stat_result | None, make: Callable[[str], None]) -> None:
+    """Made under another name, then renamed. It keeps the mode of what it replaces, where that could be written to, as with cp."""
     unfinished = temporary(target)
-    to_fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, before.st_mode & 0o777)
     try:
-        try:
-            size_bytes = copy_bytes(from_fd, to_fd)
-            after = os.fstat(from_fd)
-            if size_bytes != after.st_size or (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-                raise Failed(f"the source {source} changed while it was copied; nothing was put at {target}")
-            if old is not None and os.access(target, os.W_OK):
-                os.fchmod(to_fd, stat.S_IMODE(old.st_mode) & 0o777)
-        finally:
-            os.close(to_fd)
+        make(unfinished)
+        if old is not None and os.access(target, os.W_OK):
+            os.chmod(unfinished, stat.S_IMODE(old.st_mode) & 0o777)
         os.rename(unfinished, target)
     except BaseException:
         dropped(unfinished)
         raise
     UNFINISHED.discard(unfinished)
+
+
+def copied(from_fd: int, source: str, unfinished: str) -> None:
+    """With the mode of the source, without what the umask takes."""
+    before = os.fstat(from_fd)
+    to_fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, before.st_mode & 0o777)
+    try:
+        size_bytes = copy_bytes(from_fd, to_fd)
+        after = os.fstat(from_fd)
+    finally:
+        os.close(to_fd)
+    if size_bytes != after.st_size or (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise Failed(f"the source {source} changed while it was copied; nothing was put at its destination")
 
 
 def temporary(target: str) -> str:

@@ -18,8 +18,9 @@ from pegasus_stager.lists import Entry, Transfer, read_list
 from pegasus_stager.log import Log
 from pegasus_stager.report import Report
 from pegasus_stager.rounds import run_rounds
-from pegasus_stager.settings import Settings, settings
-from pegasus_stager.work import Worker, serves, serves_pair
+from pegasus_stager.settings import settings
+from pegasus_stager.ways import Ways
+from pegasus_stager.work import Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,12 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         surroundings = settings()
         entries = read_list(given(options.file), surroundings.environ)
-        ours, theirs, program = shared_out(entries, surroundings, log)
+        ways = Ways(surroundings)
+        ours, theirs, program = shared_out(entries, ways, log)
     except ListRefused as problem:
         log.error(f"nothing was done: {problem}")
         return FAILED
     log.info(f"{len(entries)} transfers loaded")
-    return run(options, surroundings, ours, theirs, program, log)
+    return run(options, ways, ours, theirs, program, log)
 
 
 def given(file: str | None) -> str:
@@ -80,32 +82,34 @@ def given(file: str | None) -> str:
     return data.decode(errors="surrogateescape")
 
 
-def shared_out(entries: list[Entry], surroundings: Settings, log: Log) -> tuple[list[Entry], list[Entry], str]:
+def shared_out(entries: list[Entry], ways: Ways, log: Log) -> tuple[list[Entry], list[Entry], str]:
     """What is done here, what pegasus-transfer is called for, and its path. Without it the sources that are served here must do."""
-    ours = [entry for entry in entries if serves(entry)]
-    theirs = [entry for entry in entries if not serves(entry)]
+    reasons = [ways.against(entry) for entry in entries]
+    ours = [entry for entry, reason in zip(entries, reasons) if not reason]
+    theirs = [entry for entry, reason in zip(entries, reasons) if reason]
     if not theirs:
         return ours, [], ""
     from pegasus_stager import fallback
 
-    if surroundings.called:
+    if ways.settings.called:
         raise ListRefused(f"{fallback.NAME} leads back to stager-transfer, which does not serve {shown(theirs)}; {fallback.ADVICE}")
-    program = fallback.found(surroundings)
+    program = fallback.found(ways.settings)
+    why = "; ".join(sorted({reason for reason in reasons if reason})[:SHOWN])
     if program is not None:
-        log.info(f"{len(theirs)} entries are left to {program}")
+        log.info(f"{len(theirs)} entries are left to {program}: {why}")
         return ours, theirs, program
-    narrowed = [entry for entry in theirs if narrow(entry, fallback.ADVICE, log)]
+    narrowed = [entry for entry in theirs if narrow(entry, ways, fallback.ADVICE, log)]
     refused = [entry for entry in theirs if entry not in narrowed]
     if refused:
-        raise ListRefused(f"stager-transfer does not serve {shown(refused)}, and there is no {fallback.NAME} here; {fallback.ADVICE}")
+        raise ListRefused(f"nothing here does {shown(refused)} ({why}), and there is no {fallback.NAME}; {fallback.ADVICE}")
     return ours + narrowed, [], ""
 
 
-def narrow(entry: Entry, advice: str, log: Log) -> bool:
+def narrow(entry: Entry, ways: Ways, advice: str, log: Log) -> bool:
     """Whether sources are left when those are taken away that only pegasus-transfer serves."""
     if not isinstance(entry, Transfer):
         return False
-    kept = [source for source in entry.sources if serves_pair(source, entry.destination)]
+    kept = [source for source in entry.sources if not ways.against_pair(source, entry.destination)]
     if kept:
         dropped = ", ".join(str(source) for source in entry.sources if source not in kept)
         log.warning(f"{dropped} will not be tried for {entry.destination}: that needs pegasus-transfer; {advice}")
@@ -125,18 +129,19 @@ def options_for_fallback(options: argparse.Namespace) -> list[str]:
     return passed + (["-d"] if options.debug else [])
 
 
-def run(options: argparse.Namespace, surroundings: Settings, ours: list[Entry], theirs: list[Entry], program: str, log: Log) -> int:
+def run(options: argparse.Namespace, ways: Ways, ours: list[Entry], theirs: list[Entry], program: str, log: Log) -> int:
     """pegasus-transfer works at the same time: it sleeps for most of it."""
     children: list[Child] = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: ended_by(number, children))
-    report = Report()
+        signal.signal(number, lambda number, frame: ended_by(number, children, ways))
+    surroundings, report = ways.settings, Report()
     if theirs:
         from pegasus_stager import fallback
 
         children.append(fallback.start(program, theirs, options_for_fallback(options), surroundings.environ))
-    worker = Worker(surroundings, options.symlink, report, log)
+    worker = Worker(surroundings, ways, options.symlink, report, log)
     failed = run_rounds(ours, worker.do, options.threads or surroundings.threads, options.max_attempts, log)
+    ways.stop()
     codes = [child.wait() for child in children]
     report.published(surroundings.multipart_dir, log)
     if any(codes):
@@ -149,10 +154,11 @@ def run(options: argparse.Namespace, surroundings: Settings, ours: list[Entry], 
     return OK
 
 
-def ended_by(number: int, children: Sequence[Child]) -> None:
+def ended_by(number: int, children: Sequence[Child], ways: Ways) -> None:
     """Nothing half-written stays, and nothing we called goes on. Ctrl+C is exit code 1 as with pegasus-transfer."""
     for child in children:
         child.terminate()
+    ways.stop()
     local_files.drop_all()
     if number == signal.SIGINT:
         os._exit(FAILED)

@@ -18,7 +18,7 @@ CALLED = "STAGER_TRANSFER_CALLED"
 class Settings:
     """What the environment says. A wrong value is an error before anything is moved."""
 
-    __slots__ = ("called", "environ", "error_percent", "integrity_file", "multipart_dir", "threads")
+    __slots__ = ("called", "environ", "error_percent", "integrity_file", "leaves", "multipart_dir", "threads")
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
@@ -26,6 +26,8 @@ class Settings:
         self.integrity_file = environ.get("KICKSTART_INTEGRITY_DATA")
         self.threads = number(environ, "PEGASUS_TRANSFER_THREADS", THREADS, 1, 1024)
         self.error_percent = number(environ, "PEGASUS_TRANSFER_ERROR_RATE", 0, 0, 100)
+        # Protocols that pegasus-transfer shall keep.
+        self.leaves = frozenset(environ.get("STAGER_TRANSFER_LEAVES", "").replace(",", " ").split())
         self.called = CALLED in environ
 
 

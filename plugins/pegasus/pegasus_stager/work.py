@@ -1,6 +1,6 @@
 """One entry of a list done here: each source of a transfer in turn, with the checksums and statistics that Pegasus wants of it.
 
-May know: what serves which pair of protocols. One rule: a source is only read, whatever else goes wrong.
+May know: what does which pair of protocols. One rule: a source is only read, whatever else goes wrong.
 """
 
 from __future__ import annotations
@@ -15,29 +15,17 @@ from pegasus_stager.lists import Directory, Entry, Removal, Transfer
 from pegasus_stager.log import Log
 from pegasus_stager.report import Report
 from pegasus_stager.settings import Settings
-from pegasus_stager.urls import Url
+from pegasus_stager.urls import LOCAL, Url
+from pegasus_stager.ways import LOCAL_PAIRS, LOCAL_REMOVED, Ways
 
-PAIRS = frozenset((("file", "file"), ("file", "symlink"), ("symlink", "symlink"), ("file", "moveto")))
-MADE, REMOVED = frozenset(("file",)), frozenset(("file", "symlink"))
 DAMAGE = b"Here be dragons! Eh, I mean pegai!"
-
-
-def serves(entry: Entry) -> bool:
-    """Whether all of it is done here."""
-    if isinstance(entry, Transfer):
-        return all(serves_pair(source, entry.destination) for source in entry.sources)
-    return entry.url.protocol in (MADE if isinstance(entry, Directory) else REMOVED)
-
-
-def serves_pair(source: Url, destination: Url) -> bool:
-    return (source.protocol, destination.protocol) in PAIRS
 
 
 class Worker:
     """What all threads share. `symlink`: files are linked instead of copied (-s)."""
 
-    def __init__(self, settings: Settings, symlink: bool, report: Report, log: Log) -> None:
-        self.settings, self.symlink, self.report, self.log = settings, symlink, report, log
+    def __init__(self, settings: Settings, ways: Ways, symlink: bool, report: Report, log: Log) -> None:
+        self.settings, self.ways, self.symlink, self.report, self.log = settings, ways, symlink, report, log
         self.lock = threading.Lock()
         self.checksummed: set[str] = set()
 
@@ -45,10 +33,16 @@ class Worker:
         if isinstance(entry, Transfer):
             self.transfer(entry)
         elif isinstance(entry, Directory):
-            self.warn_of_unset(entry.url)
-            local_files.make_directory(entry.url.path)
-        else:
+            self.directory(entry.url)
+        elif isinstance(entry, Removal):
             self.removal(entry)
+
+    def directory(self, url: Url) -> None:
+        self.warn_of_unset(url)
+        if url.protocol == "file":
+            local_files.make_directory(url.path)
+        else:
+            self.ways.ask(url, "make_directory")
 
     def warn_of_unset(self, url: Url) -> None:
         if url.unset:
@@ -60,6 +54,9 @@ class Worker:
             # Empty, `$SCRATCH/data` is /data.
             text = f"{url} is not removed: {', '.join(url.unset)} not set in the environment, so it may name what was never meant"
             raise Failed(f"{text}; set it where the job runs", lasting=True)
+        if url.protocol not in LOCAL_REMOVED:
+            self.ways.ask(url, "erase")
+            return
         # pegasus-transfer never looks below the target of a symlink: URL.
         local_files.remove(url.path, entry.recursive and url.protocol == "file")
         self.log.debug(f"removed {url}")
@@ -70,14 +67,14 @@ class Worker:
         for source in entry.sources:
             began = time.time()
             try:
-                self.moved(entry, source)
+                sha256 = self.moved(entry, source)
             except Failed as problem:
                 self.report.attempt(entry, source, False, began)
                 problems.append(problem)
                 continue
             self.report.attempt(entry, source, True, began)
             try:
-                self.checked(entry, source)
+                self.checked(entry, source, sha256)
             except Failed as problem:
                 problems.append(problem)
                 continue
@@ -85,10 +82,16 @@ class Worker:
         text = "; then ".join(str(problem) for problem in problems)
         raise Failed(text, lasting=all(problem.lasting for problem in problems))
 
-    def moved(self, entry: Transfer, source: Url) -> None:
+    def moved(self, entry: Transfer, source: Url) -> str:
+        """Returns the SHA-256 of what was put on another machine and verified there."""
         target = entry.destination
+        sha256 = ""
         for url in (source, target):
             self.warn_of_unset(url)
+        if (source.protocol, target.protocol) not in LOCAL_PAIRS:
+            sha256 = self.sent(entry, source) if source.protocol == "file" else self.fetched(entry, source)
+            self.log.info(f"{source} -> {target}")
+            return sha256
         local_files.parent_made(target.path)
         if target.protocol == "moveto":
             self.checksum(entry, source)
@@ -98,6 +101,30 @@ class Worker:
         else:
             self.copied(entry, source)
         self.log.info(f"{source} -> {target}")
+        return sha256
+
+    def fetched(self, entry: Transfer, source: Url) -> str:
+        """What is here is checked here: nothing is said of it."""
+        local_files.parent_made(entry.destination.path)
+        told: dict[str, object] = {}
+
+        def bring(unfinished: str) -> None:
+            told.update(self.ways.ask(source, "get", to=os.path.abspath(unfinished)))
+
+        path = local_files.bring_file(source.path, entry.destination.path, bring)
+        self.checksum(entry, entry.destination, str(told.get("sha256", "")))
+        self.damaged(path)
+        return ""
+
+    def sent(self, entry: Transfer, source: Url) -> str:
+        local_files.readable(source.path)
+        self.checksum(entry, source)
+        done = self.ways.ask(entry.destination, "put", **{"from": os.path.abspath(source.path)})
+        if entry.verify_checksum and done.get("verified") == "size":
+            raise Failed(
+                f"{entry.destination}: its server does not let us read what was written, so its checksum is not known", lasting=True
+            )
+        return str(done.get("sha256", ""))
 
     def linked(self, entry: Transfer, source: Url) -> None:
         target = entry.destination
@@ -125,24 +152,24 @@ class Worker:
             local_files.copy_file(source.path, target.path)
             self.damaged(target.path)
 
-    def checksum(self, entry: Transfer, source: Url) -> None:
+    def checksum(self, entry: Transfer, file: Url, known_sha256: str = "") -> None:
         """Once for each lfn. A transfer does not fail by it, as in pegasus-transfer: the next program that wants the checksum says so."""
         if not entry.generate_checksum:
             return
         if not entry.lfn:
-            self.log.error(f"no checksum of {source}: its entry of the list has no lfn")
+            self.log.error(f"no checksum of {file}: its entry of the list has no lfn")
             return
         with self.lock:
             if entry.lfn in self.checksummed:
                 return
             self.checksummed.add(entry.lfn)
         try:
-            block = integrity.kickstart_block(entry.lfn, source.path)
+            block = integrity.kickstart_block(entry.lfn, file.path, known_sha256)
             with self.lock:
                 if not integrity.recorded(block, self.settings.integrity_file):
                     self.log.info(block)
         except (Failed, OSError) as problem:
-            self.log.error(f"no checksum of {source} was recorded: {problem}")
+            self.log.error(f"no checksum of {file} was recorded: {problem}")
             with self.lock:
                 self.checksummed.discard(entry.lfn)
 
@@ -161,17 +188,22 @@ class Worker:
         except OSError as problem:
             self.log.error(f"{path} could not be spoiled: {problem.strerror or problem}")
 
-    def checked(self, entry: Transfer, source: Url) -> None:
-        """verify_checksum_remote: the file is read again where it is now. A copy that is not what it must be does not stay."""
+    def checked(self, entry: Transfer, source: Url, sha256: str) -> None:
+        """verify_checksum_remote: the file is read again where it is now; `sha256`: it was, elsewhere. A wrong copy does not stay here."""
         if not entry.verify_checksum:
             return
         path = entry.destination.path
         began = time.time()
         try:
-            integrity.check(entry.lfn, path)
+            integrity.check(entry.lfn, path, sha256)
         except Failed:
             self.report.check(entry.linkage, False, time.time() - began)
-            if os.path.isfile(path) and not os.path.islink(path) and not local_files.same_file(source.path, path):
+            if (
+                entry.destination.protocol in LOCAL
+                and os.path.isfile(path)
+                and not os.path.islink(path)
+                and not local_files.same_file(source.path, path)
+            ):
                 os.unlink(path)
             raise
         self.report.check(entry.linkage, True, time.time() - began)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crc_fast::CrcAlgorithm;
 use stager_core::error::ApiError;
-use stager_origins::{content_blake3, Entry, Origin, Said, Verified};
+use stager_origins::{content_blake3, Entry, Origin, Said, Urgency, Verified};
 
 use super::run::{watched, Job};
 use crate::node::Node;
@@ -31,7 +31,7 @@ pub fn also(origin: &dyn Origin, said: &Said, expected: &Expected) -> Also {
 }
 
 /// How the origin has vouched for it, if it does; an error where it says something else.
-pub async fn check(
+pub(super) async fn check(
     node: &Node,
     job: &Job,
     origin: &dyn Origin,
@@ -40,24 +40,35 @@ pub async fn check(
     digests: &Digests,
     stall: Duration,
 ) -> Result<Option<Verified>, ApiError> {
+    let stall = stall + Duration::from_secs(entry.size_bytes / READ_AGAIN_BYTES_PER_S_MIN);
+    let (verified, read_again) = watched(node, job, &entry.path, stall, vouched(origin, entry, said, digests, &job.urgency)).await?;
+    job.arrived(read_again);
+    Ok(verified)
+}
+
+/// As `check`, with the bytes that were read a second time for it.
+pub async fn vouched(
+    origin: &dyn Origin,
+    entry: &Entry,
+    said: &Said,
+    digests: &Digests,
+    urgency: &Urgency,
+) -> Result<(Option<Verified>, u64), ApiError> {
     if let Some(kind) = differing(said, digests) {
         return Err(damaged(entry, kind));
     }
-    let stall = stall + Duration::from_secs(entry.size_bytes / READ_AGAIN_BYTES_PER_S_MIN);
     if said.tag_md5.is_some() && said.tag_md5 != digests.md5 {
-        return by_reading_again(node, job, origin, entry, digests, stall).await;
+        return by_reading_again(origin, entry, digests, urgency).await;
     }
     let vouched = (*said != Said::default()).then_some(Verified::OriginChecksum);
     if !origin.confirms() {
-        return Ok(vouched);
+        return Ok((vouched, 0));
     }
     let blake3 = blake3::Hash::from_hex(&digests.blake3).expect("our own digest");
     let sha256 = digests.sha256.as_deref().expect("asked for");
-    let confirmed = watched(node, job, &entry.path, stall, origin.confirm(entry, blake3, sha256, &job.urgency)).await?;
-    if confirmed == Some(Verified::Readback) {
-        job.arrived(entry.size_bytes);
-    }
-    Ok(confirmed.or(vouched))
+    let confirmed = origin.confirm(entry, blake3, sha256, urgency).await?;
+    let read_again = if confirmed == Some(Verified::Readback) { entry.size_bytes } else { 0 };
+    Ok((confirmed.or(vouched), read_again))
 }
 
 fn differing(said: &Said, digests: &Digests) -> Option<&'static str> {
@@ -74,21 +85,18 @@ fn differing(said: &Said, digests: &Digests) -> Option<&'static str> {
 
 /// Where an MD5 differs and a second reading gives the same content, what was taken for one is none.
 async fn by_reading_again(
-    node: &Node,
-    job: &Job,
     origin: &dyn Origin,
     entry: &Entry,
     digests: &Digests,
-    stall: Duration,
-) -> Result<Option<Verified>, ApiError> {
-    let again = watched(node, job, &entry.path, stall, content_blake3(origin, entry, &job.urgency)).await?;
-    job.arrived(entry.size_bytes);
+    urgency: &Urgency,
+) -> Result<(Option<Verified>, u64), ApiError> {
+    let again = content_blake3(origin, entry, urgency).await?;
     if again.to_hex().as_str() != digests.blake3 {
         return Err(damaged(entry, "MD5"));
     }
     tracing::info!(path = entry.path, "the origin's ETags are no MD5 of the content; they are not compared any more");
     origin.distrust_md5();
-    Ok(Some(Verified::Readback))
+    Ok((Some(Verified::Readback), entry.size_bytes))
 }
 
 fn damaged(entry: &Entry, kind: &str) -> ApiError {

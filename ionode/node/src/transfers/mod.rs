@@ -7,7 +7,7 @@ mod copy;
 mod copy_pack;
 mod copy_tree;
 mod feed;
-mod arrival;
+pub mod arrival;
 mod fetch;
 mod intake;
 mod partial;

@@ -1,0 +1,83 @@
+"""Which entries of a list are done here, and by which way.
+
+May know: protocols, and what must be there for each. One rule: what is not served has a reason that can be told.
+"""
+
+from __future__ import annotations
+
+from pegasus_stager.lists import Directory, Entry, Removal, Transfer
+from pegasus_stager.settings import Settings
+from pegasus_stager.urls import Url
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pegasus_stager.courier import Courier
+    from pegasus_stager.remote import Origins
+
+LOCAL_PAIRS = frozenset((("file", "file"), ("file", "symlink"), ("symlink", "symlink"), ("file", "moveto")))
+LOCAL_REMOVED = frozenset(("file", "symlink"))
+
+
+class Ways:
+    """Looks for what reaches other machines when a list first names one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.origins: Origins | None = None
+        self.courier: Courier | None = None
+        self.looked = False
+
+    def against(self, entry: Entry) -> str:
+        """Why it is not done here; empty: it is."""
+        if isinstance(entry, Transfer):
+            reasons = (self.against_pair(source, entry.destination) for source in entry.sources)
+            return next((reason for reason in reasons if reason), "")
+        if isinstance(entry, Directory):
+            return "" if entry.url.protocol == "file" else self.against_remote(entry.url, "mkdir")
+        if isinstance(entry, Removal) and entry.url.protocol in LOCAL_REMOVED:
+            return ""
+        return self.against_remote(entry.url, "recursive remove" if entry.recursive else "remove")
+
+    def against_pair(self, source: Url, destination: Url) -> str:
+        if (source.protocol, destination.protocol) in LOCAL_PAIRS:
+            return ""
+        if destination.protocol == "file":
+            return self.against_remote(source, "read")
+        if source.protocol == "file":
+            return self.against_remote(destination, "write")
+        return f"{source.protocol} to {destination.protocol} is not done here"
+
+    def against_remote(self, url: Url, what: str) -> str:
+        from pegasus_stager import remote
+
+        served = {"read": remote.READ, "write": remote.WRITTEN, "mkdir": remote.SSH, "remove": remote.WRITTEN}
+        if url.protocol not in served.get(what, ()):
+            return f"{what} of {url.protocol} is not done here"
+        if not self.looked:
+            self.look()
+        if self.courier is None or self.origins is None:
+            return "stager-ionode, which would do it, is not installed here (install stager beside it, or set STAGER_IONODE)"
+        try:
+            self.origins.of(url)
+        except remote.Unserved as reason:
+            return str(reason)
+        return ""
+
+    def look(self) -> None:
+        from pegasus_stager import courier, remote
+
+        self.looked = True
+        program = courier.found(self.settings.environ)
+        if program is not None:
+            self.courier, self.origins = courier.Courier(program), remote.Origins(self.settings)
+
+    def ask(self, url: Url, errand: str, **more: str) -> dict[str, object]:
+        """`stager-ionode transfer` does it. Raises Failed."""
+        if self.courier is None or self.origins is None:
+            raise AssertionError(f"{url} was not looked at before it is moved")
+        origin, path = self.origins.of(url)
+        return self.courier.ask(origin, {errand: {"path": path, **more}}, str(url))
+
+    def stop(self) -> None:
+        if self.courier is not None:
+            self.courier.stop()
