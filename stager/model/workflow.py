@@ -132,7 +132,9 @@ class IoHint:
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """`notes` are what a reader saw and did not use, for `validate` to show; nothing decides by them."""
+    """`notes` are what a reader saw and did not use, for `validate` to show; nothing decides by them. `engine`: the foreign program that
+    runs the jobs itself; empty: we do. Jobs of an engine have no command of ours.
+    """
 
     name: str
     files: dict[str, File]
@@ -143,6 +145,7 @@ class Workflow:
     hints: dict[str, IoHint] = field(default_factory=dict)
     source_path: str = ""
     notes: tuple[str, ...] = ()
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,8 @@ def lay_out(
     than pays.
     """
     kept = shape = shape_of(workflow, graph, sized, topology)
-    in_place = choose_in_place(workflow, kept, profiles, topology) if policy.read_in_place else Choice()
+    # What an engine's job reads is in a directory of its own: there is no mount of ours in it.
+    in_place = choose_in_place(workflow, kept, profiles, topology) if policy.read_in_place and not workflow.engine else Choice()
     while True:
         if in_place.chosen:
             shape = shape_of(workflow, graph, sized, topology, in_place.read_s())
@@ -373,7 +374,8 @@ def workflow_digest(workflow: Workflow) -> str:
     """Changes when anything changes that a plan or a run depends on: jobs, files, tokens, origins. Not when only the order of writing does,
     nor with the age of an input.
     """
-    running = digest_of(workflow.name, workflow.on_failure.value, workflow.spill_origin or "")
+    who = (workflow.engine,) if workflow.engine else ()
+    running = digest_of(workflow.name, workflow.on_failure.value, workflow.spill_origin or "", *who)
     for table in (workflow.origins, workflow.hints, workflow.files, workflow.jobs):
         for _, value in sorted(table.items(), key=itemgetter(0)):
             running = digest_of(running, repr(ageless(value)))

@@ -14,11 +14,14 @@ PLAN_VERSION = 4
 
 
 class Access(StrEnum):
-    """How a job gets at an input: a read-only bind mount, a copy (reflink where there is one), or in place at the origin."""
+    """How a job gets at an input: a read-only bind mount, a copy (reflink where there is one), or in place at the origin. HELD, in no plan:
+    an engine's task reads it on its node, where it is pinned.
+    """
 
     LINK = "link"
     COPY = "copy"
     DIRECT = "direct"
+    HELD = "held"
 
 
 class Transport(StrEnum):

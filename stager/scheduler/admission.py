@@ -13,6 +13,7 @@ from stager.model.units import format_size
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import footprints_of, inputs_of
+from stager.scheduler.calls import refuse, wait_or_refuse
 from stager.scheduler.copying import give_copy
 from stager.scheduler.in_place import staged_in_place
 from stager.scheduler.instead import may_read_in_place
@@ -62,7 +63,7 @@ def is_at_rest(state: State, node: NodeEntry) -> bool:
         return False
     if node.ready and node.admitted_waiting < policy.admitted_waiting_max:
         return False
-    if node.startable and node.cores_used < state.limits.cores:
+    if node.calls_startable or (node.startable and node.cores_used < state.limits.cores):
         return False
     if policy.lookahead and node.candidates and len(node.prefetching) < policy.fetches_ahead_max:
         return False
@@ -78,6 +79,7 @@ def work_node(turn: Turn, node: NodeEntry) -> None:
     granted = not node.waiting_attempts or grant(turn, node)
     blocked = not granted or not admit(turn, node)
     send_wanted(turn, node)
+    start_calls(turn, node)
     start(turn, node)
     if not blocked and turn.state.policy.lookahead:
         prefetch(turn, node)
@@ -110,7 +112,7 @@ def break_deadlock(turn: Turn, node: NodeEntry) -> None:
         return
     key = waiting[-1]
     attempt = state.attempts[key]
-    if len(waiting) == 1:
+    if len(waiting) == 1 and not state.runs[attempt.run].is_engines:
         message = (
             f"job {attempt.job!r} made {format_size(attempt.needed_bytes or 0)}, and node {node.id!r} of "
             f"{format_size(node.capacity_bytes)} cannot hold that beside its inputs; "
@@ -164,7 +166,7 @@ def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
         missing += 0 if copy is not None else file.size_bytes
     footprint = sum(file.size_bytes for file in files) + job.reserve_bytes
     if footprint > node.capacity_bytes:
-        turn.give(cmd.FailJob, run=run.id, job=job.id, fault=too_large(node, job, footprint))
+        refuse(turn, run, job, too_large(node, job, footprint))
         return True
     if not is_safe(state, node, run, job):
         return False
@@ -179,13 +181,13 @@ def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
 def reserve_now(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, missing_bytes: int) -> int | None:
     """What can be set aside for its outputs beside its inputs that are missing; None: it waits for room, which is being made if it can."""
     state, needed = turn.state, missing_bytes + job.reserve_bytes
-    if is_well_ahead(state, node):
+    if is_well_ahead(state, node) and not run.is_engines:
         return job.reserve_bytes if make_room_ahead(turn, node, needed) else None
     own = frozenset(file.id for file in inputs_of(state, run, job.id))
     least = missing_bytes + likely_bytes(run, job) if may_do_with_less(node, run, job) else None
     if make_room(turn, node, needed, own, least):
         return job.reserve_bytes
-    if is_first(state, run, job):
+    if is_first(state, run, job) and not run.is_engines:
         move_away(turn, node, needed, own)
     less = node.free_bytes - missing_bytes
     return less if may_do_with_less(node, run, job) and less >= likely_bytes(run, job) else None
@@ -222,11 +224,14 @@ def obtainable(turn: Turn, run: RunEntry, job: JobEntry, file: FileEntry) -> boo
     if fault is None and state.can_be_had(file):
         fault = denial(state, file, run.id)
     if fault is not None:
-        turn.give(cmd.FailJob, run=run.id, job=job.id, fault=fault)
+        refuse(turn, run, job, fault)
         return False
     if not state.can_be_had(file) and is_out_of_reach(state, file):
         why = f"{file.lfn} is on a node that cannot be reached"
         turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=turn.retry_at(UNREACHED, file.id), counts=False, why=why)
+        return False
+    if not state.can_be_had(file) and run.is_engines:
+        wait_or_refuse(turn, run, job, file)
         return False
     if not state.can_be_had(file):
         turn.give(cmd.RemakeFile, run=file.run, file=file.id, job=file.producer)
@@ -245,9 +250,10 @@ def too_large(node: NodeEntry, job: JobEntry, footprint: int) -> Fault:
 def is_safe(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
     """Without a place to spill to, a job may overtake the serial order only if the rest of that order still fits behind it.
 
-    And a run may take only what leaves each run that has been active for longer room to end: they could all end one after the other.
+    And a run may take only what leaves each run that has been active for longer room to end: they could all end one after the other. An
+    engine has an order of its own, and waits for what it called: it may take what it can get, and claims nothing before.
     """
-    if run.plan.spill_origin is not None:
+    if run.plan.spill_origin is not None or run.is_engines:
         return True
     held, met, room = 0, False, safe_bytes(state, node)
     for other_id in reversed(state.active):
@@ -269,6 +275,8 @@ def held_by(run: RunEntry) -> int:
 
 
 def rest_of(run: RunEntry) -> int:
+    if run.is_engines:
+        return 0
     if run.safety is not None:
         return run.safety.max(run.head, run.safety.length) if run.head < run.safety.length else 0
     return run.plan.peak_live_bytes if run.plan.spill_origin is None else run.plan.smallest_capacity_bytes
@@ -366,6 +374,16 @@ def start(turn: Turn, node: NodeEntry) -> None:
             give_start(turn, node, run, job)
 
 
+def start_calls(turn: Turn, node: NodeEntry) -> None:
+    """Of engines, whose tasks wait already and take no cores of ours."""
+    while node.calls_startable:
+        _, run_id, job_id = heappop(node.calls_startable)
+        run = turn.state.runs[run_id]
+        job = run.jobs[job_id]
+        if job.state is JobState.ADMITTED and not job.inputs_missing and job.node == node.id:
+            give_start(turn, node, run, job)
+
+
 def give_start(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> None:
     state, number = turn.state, job.attempts + 1
     staged = []
@@ -376,6 +394,9 @@ def give_start(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> Non
         file = state.files[run.file_ids[entry.lfn]]
         planned = run.planned[entry.lfn].access
         access = (Access.LINK if planned is Access.DIRECT else planned) if node.can_link else Access.COPY
+        if run.is_engines:
+            # A link is a mount in the job's own namespace, which an engine's task has not.
+            access = Access.HELD if job.pins_only else Access.COPY
         staged.append(cmd.StagedInput(entry.lfn, file.id, file.copies[node.id].generation, entry.path, access))
     turn.give(
         cmd.StartAttempt,

@@ -10,7 +10,7 @@ from heapq import heappush
 
 from stager.model.errors import ErrorClass
 from stager.scheduler import commands as cmd
-from stager.scheduler.apply_events import withdraw
+from stager.scheduler.apply_calls import end_call, skip_uncalled
 from stager.scheduler.apply_stripes import begin_part, cancel_part, disband
 from stager.scheduler.books import (
     add_copy,
@@ -22,10 +22,14 @@ from stager.scheduler.books import (
     move_job,
     pin,
     promise,
+    queue_start,
+    reopen_uses,
     reserve,
     settle,
     skip_with_descendants,
+    slot_of,
     take_over,
+    withdraw,
 )
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import begin_early_span, hold_for_readers
@@ -157,7 +161,7 @@ def cancel_transfer(state: State, command: cmd.CancelTransfer) -> None:
         return
     transfer = state.transfers[command.transfer]
     transfer.cancelled = True
-    if transfer.is_fetch:
+    if transfer.is_fetch and not transfer.old:
         move_copy(state, state.files[transfer.file], transfer.node, CopyState.CANCELLING)
     if transfer.gathers:
         disband(state, transfer.id)
@@ -241,30 +245,32 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
         end_span(state, file.copies[command.node])
         job.inputs_missing += file.copies[command.node].state is not CopyState.PRESENT
     if job.inputs_missing == 0:
-        heappush(node.startable, (run.key(job.order), run.id, job.id))
+        queue_start(state, run, job)
 
 
 def start_attempt(state: State, command: cmd.StartAttempt) -> None:
     run, node = state.runs[command.run], state.nodes[command.node]
-    job, spec = run.jobs[command.job], run.workflow.jobs[command.job]
+    job = run.jobs[command.job]
     move_job(state, job, JobState.RUNNING)
     job.attempt, job.attempts = command.attempt, command.number
     node.admitted_waiting, node.stirred = node.admitted_waiting - 1, True
-    node.cores_used += min(spec.cores, state.limits.cores)
-    node.memory_used_bytes += spec.memory_bytes or 0
+    cores, memory_bytes = slot_of(state, run, job.id)
+    node.cores_used += cores
+    node.memory_used_bytes += memory_bytes
     run.attempts_live += 1
-    state.attempts[command.attempt] = AttemptEntry(run.id, job.id, node.id, command.number, command.reserve_bytes, command.at)
+    entry = AttemptEntry(run.id, job.id, node.id, command.number, command.reserve_bytes, command.at, call=job.call)
+    state.attempts[command.attempt] = entry
 
 
 def grant_space(state: State, command: cmd.GrantSpace) -> None:
     attempt, node = state.attempts[command.attempt], state.nodes[command.node]
-    spec = state.runs[attempt.run].workflow.jobs[attempt.job]
+    cores, memory_bytes = slot_of(state, state.runs[attempt.run], attempt.job)
     promise(state, state.job(attempt.run, attempt.job), command.reserve_bytes - attempt.reserve_bytes)
     attempt.reserve_bytes = command.reserve_bytes
     attempt.needed_bytes = None
     node.waiting_attempts.pop(command.attempt)
-    node.cores_used += min(spec.cores, state.limits.cores)
-    node.memory_used_bytes += spec.memory_bytes or 0
+    node.cores_used += cores
+    node.memory_used_bytes += memory_bytes
 
 
 def kill_attempt(state: State, command: cmd.KillAttempt) -> None:
@@ -320,16 +326,6 @@ def remake_file(state: State, command: cmd.RemakeFile) -> None:
     make_ready_or_wait(state, job, command.at)
 
 
-def reopen_uses(state: State, file: FileEntry) -> None:
-    """A reader that was done will read it again: it has a next use again, earlier than was thought."""
-    file.use_at = 0
-    for node in state.nodes.values():
-        if node.id in file.copies:
-            settle(state, file, node.id)
-        else:
-            offer_for_prefetch(state, file, node.id)
-
-
 def fetch_instead(state: State, command: cmd.FetchInstead) -> None:
     """Its readers are uses of it from now on, as if it had been planned so."""
     run, file = state.runs[command.run], state.files[command.file]
@@ -359,6 +355,8 @@ def finish_run(state: State, command: cmd.FinishRun) -> None:
     run.fault = command.fault or run.fault
     state.active.pop(run.id, None)
     run.safety = run.ahead = None
+    if run.engine_outcome is not None:
+        skip_uncalled(state, run)
     for file_id in run.file_ids.values():
         file = state.files[file_id]
         if command.outcome in OVER and file.spilled is not None and file.run == run.id:
@@ -389,6 +387,7 @@ APPLY = {
     cmd.KillAttempt: kill_attempt,
     cmd.RequeueJob: requeue_job,
     cmd.FailJob: fail_job,
+    cmd.EndCall: end_call,
     cmd.RemakeFile: remake_file,
     cmd.FetchInstead: fetch_instead,
     cmd.PauseOrigin: pause_origin,

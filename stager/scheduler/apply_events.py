@@ -6,12 +6,14 @@ One rule: the same state and event give the same state, whoever replays it.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heappush
 
 from stager.model.errors import UNKNOWN_CODE, Fault, is_permanent, is_unreachable
 from stager.scheduler import events as ev
+from stager.scheduler.apply_calls import call_failed, end_old, engine_run_ended, job_called, published, supersede
 from stager.scheduler.apply_runs import run_cancelled, run_drained, run_resumed, run_stopped, run_submitted
 from stager.scheduler.apply_stripes import end_part, let_go_of_source, part_damaged, part_done, parts_reported
+from stager.scheduler.apply_timers import woken
 from stager.scheduler.books import (
     add_copy,
     add_garbage,
@@ -24,16 +26,19 @@ from stager.scheduler.books import (
     may_want_spare,
     move_copy,
     move_job,
+    queue_start,
     recount_live,
     release_admission,
     resize,
     settle,
+    slot_of,
     unpin,
+    withdraw,
 )
 from stager.scheduler.commands import Purpose
 from stager.scheduler.found import adopt_unknown, count_foreign
 from stager.scheduler.in_place import foretold, note_outage
-from stager.scheduler.peers import offer_for_prefetch, tell_other_nodes
+from stager.scheduler.peers import tell_other_nodes
 from stager.scheduler.profiles import adjust_profile, end_early_span
 from stager.scheduler.remade import conflict_of, differs, is_kept
 from stager.scheduler.state import NEVER, AttemptEntry, Copy, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
@@ -107,7 +112,7 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
             settle(state, file, event.node)
         elif copy.state is CopyState.PRESENT:
             tell_other_nodes(state, file)
-    for transfer in [t for t in state.transfers.values() if t.node == event.node and not t.is_fetch and t.id not in known]:
+    for transfer in [t for t in state.transfers.values() if t.node == event.node and (t.old or not t.is_fetch) and t.id not in known]:
         transfer_vanished(state, transfer.id)
     parts_reported(state, node.id, seen, frozenset(known))
     adopt_unknown(state, node, event.replicas)
@@ -129,6 +134,9 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
         else:
             state.stale += 1
         return
+    if transfer.old:
+        end_old(state, transfer, event)
+        return
     file, run = state.files[transfer.file], state.runs.get(transfer.run)
     if transfer.is_fetch:
         let_go_of_source(state, transfer)
@@ -149,7 +157,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
         state.nodes[transfer.node].spilling_bytes -= transfer.size_bytes
         file.spilling, file.spilled, file.upload = "", held, None
     else:
-        file.durable, file.upload = held, None
+        file.durable, file.upload, file.left = held, None, None
         if run is not None:
             run.uploads_live -= 1
             run.finals_open.pop(file.id, None)
@@ -160,7 +168,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
             state.finish_checks[run.id] = None
     recount_live(state, file)
     unpin_upload(state, file, transfer)
-    if file.spilled is not None and state.next_use(file) == NEVER:
+    if file.spilled is not None and state.next_use(file) == NEVER and not state.stays(file):
         state.spills_to_erase.append((file.id, file.spilled, transfer.node))
 
 
@@ -177,7 +185,7 @@ def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes
         if job is not None and job.state is JobState.ADMITTED and job.node == node_id:
             job.inputs_missing -= 1
             if job.inputs_missing == 0:
-                heappush(state.nodes[node_id].startable, (state.runs[run_id].key(job.order), run_id, job_id))
+                queue_start(state, state.runs[run_id], job)
     for holder in file.copies:
         # Others are not the only ones any more.
         settle(state, file, holder)
@@ -193,7 +201,7 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
     tries = file.fetch if transfer.is_fetch else file.upload
     unasked = transfer.purpose in (Purpose.SPARE, Purpose.MOVE)
     file.moves_failed += transfer.purpose is Purpose.MOVE
-    if not (transfer.cancelled or transfer.gathers or unasked) and tries is not None and transfer.run == file.run:
+    if not (transfer.cancelled or transfer.gathers or unasked or transfer.old) and tries is not None and transfer.run == file.run:
         note_failure(state, file, tries, transfer, event.fault)
     end_transfer(state, transfer)
     if event.fault.code == UNKNOWN_CODE and transfer.copy is not None:
@@ -227,6 +235,9 @@ def transfer_cancelled(state: State, event: ev.TransferCancelled) -> None:
 
 def end_transfer(state: State, transfer: TransferEntry) -> None:
     """It moved nothing that counts: a pinned copy is wanted again, any other is dropped; an upload lets go of its copy."""
+    if transfer.old:
+        end_old(state, transfer)
+        return
     file = state.files[transfer.file]
     if transfer.is_fetch:
         let_go_of_source(state, transfer)
@@ -326,14 +337,6 @@ def copy_lost(state: State, file: FileEntry, node_id: str) -> None:
     may_want_spare(state, file)
 
 
-def withdraw(state: State, run: RunEntry, job: JobEntry) -> None:
-    """Takes back an admission whose job has not started."""
-    node = state.nodes[job.node]
-    node.admitted_waiting, node.stirred = node.admitted_waiting - 1, True
-    end_early_span(run, job)
-    release_admission(state, job, job.reserve_bytes)
-
-
 def attempt_waits(state: State, event: ev.AttemptWaits) -> None:
     """The cores are free again; the outputs stay in the sandbox."""
     attempt = state.attempts.get(event.attempt)
@@ -359,9 +362,9 @@ def copy_gone(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
 
 
 def free_slot(state: State, attempt: AttemptEntry) -> None:
-    node, spec = state.nodes[attempt.node], state.runs[attempt.run].workflow.jobs[attempt.job]
-    node.cores_used -= min(spec.cores, state.limits.cores)
-    node.memory_used_bytes -= spec.memory_bytes or 0
+    node, (cores, memory_bytes) = state.nodes[attempt.node], slot_of(state, state.runs[attempt.run], attempt.job)
+    node.cores_used -= cores
+    node.memory_used_bytes -= memory_bytes
     node.stirred = True
 
 
@@ -401,6 +404,8 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
     move_job(state, job, JobState.DONE)
     for made in event.outputs:
         file = state.files[made.file]
+        if run.is_engines:
+            supersede(state, run, file, made)
         if job.node in file.copies or (differs(file, made) and is_kept(file)):
             add_garbage(state.nodes[job.node], made.file, made.generation, made.size_bytes)
             state.useless.append((job.node, made.file, made.generation))
@@ -421,7 +426,9 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
 
 def tell_children(state: State, run: RunEntry, job: JobEntry) -> None:
     """Its children may be ready, and what it read may be useless now."""
-    for child_id in run.graph.children[job.id]:
+    if run.is_engines:
+        published(state, run, job)
+    for child_id in run.graph.children[job.id] if not run.is_engines else ():
         child = run.jobs[child_id]
         if child.state is not JobState.WAITING:
             # It began before this job had to run again, and does not wait for it.
@@ -431,43 +438,12 @@ def tell_children(state: State, run: RunEntry, job: JobEntry) -> None:
             make_ready_or_wait(state, child, state.now)
     for file in inputs_of(state, run, job.id):
         recount_live(state, file)
-        if file.spilled is not None and state.next_use(file) == NEVER:
+        if file.spilled is not None and state.next_use(file) == NEVER and not state.stays(file):
             state.spills_to_erase.append((file.id, file.spilled, job.node))
 
 
 def spill_erased(state: State, event: ev.SpillErased) -> None:
     """Nothing hangs on it any more."""
-
-
-def woken(state: State, event: ev.Woken) -> None:
-    """Timers that are due put what they stand for back into its queue.
-
-    A waking before the one that is waited for was asked for twice and does not count, or there would be ever more of them.
-    """
-    if state.wake_at is not None and state.wake_at <= state.now:
-        state.wake_at = None
-    while state.timers and state.timers[0][0] <= state.now:
-        _, what, first, second = heappop(state.timers)
-        if what == "job":
-            job = state.runs[first].jobs[second]
-            if job.state is JobState.BACKOFF and job.not_before <= state.now:
-                make_ready_or_wait(state, job, state.now)
-        elif what == "garbage":
-            file_id, _, generation = second.partition(" ")
-            state.useless.append((first, file_id, generation))
-        elif what == "settle":
-            settle(state, state.files[second], first)
-        elif what == "fetch":
-            retry_fetch(state, first, state.files[second])
-        else:
-            heappush(state.due_uploads, (0, second))
-
-
-def retry_fetch(state: State, node_id: str, file: FileEntry) -> None:
-    if node_id in file.copies:
-        state.want(node_id, file)
-    else:
-        offer_for_prefetch(state, file, node_id)
 
 
 APPLY = {
@@ -481,6 +457,9 @@ APPLY = {
     ev.RunDrained: run_drained,
     ev.RunStopped: run_stopped,
     ev.RunCancelled: run_cancelled,
+    ev.JobCalled: job_called,
+    ev.CallFailed: call_failed,
+    ev.EngineRunEnded: engine_run_ended,
     ev.TransferDone: transfer_done,
     ev.TransferFailed: transfer_failed,
     ev.TransferCancelled: transfer_cancelled,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify
 
 from stager.model.files import FileKind
@@ -9,7 +10,7 @@ from stager.model.ids import external_file_id, produced_file_id
 from stager.model.workflow import graph_of
 from stager.planning.plan import Access, FilePlan, Plan
 from stager.scheduler import events as ev
-from stager.scheduler.books import count_parents, due_upload, inputs_of, make_ready_or_wait, move_job, settle, take_over
+from stager.scheduler.books import count_parents, due_upload, inputs_of, make_ready_or_wait, move_job, recount_live, settle, take_over
 from stager.scheduler.peers import next_use_on, offer_for_prefetch
 from stager.scheduler.profiles import profile_if_tight
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
@@ -39,7 +40,7 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
         run.file_ids[lfn] = enter_file(state, run, lfn, planned[lfn].size_bytes if lfn in planned else 0)
     enter_uses(state, run)
     for job in jobs.values():
-        job.waits_for = len(graph.parents[job.id])
+        job.waits_for = len(graph.parents[job.id]) if not workflow.engine else 0
         if not job.waits_for:
             make_ready_or_wait(state, job, event.at)
     state.finish_checks[run.id] = None
@@ -117,8 +118,11 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
         queue_last(state, run)
         run.interrupted_s += max(0.0, state.now - run.finished_at)
     run.state, run.outcome, run.fault = RunState.ACTIVE, None, None
+    if run.engine_outcome is ev.EngineOutcome.FAILED or (run.engine_outcome is not None and any(lost_finals(state, run))):
+        # It may call jobs again. Else what it said had succeeded only wants its finals to go home.
+        run.engine_outcome = None
     state.reopen_origins(run)
-    for job in run.jobs.values():
+    for job in run.jobs.values() if run.engine_outcome is None else ():
         if job.state in (JobState.FAILED, JobState.SKIPPED):
             move_job(state, job, JobState.WAITING)
             job.failures, job.fault = 0, None
@@ -143,8 +147,17 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
                 settle(state, file, node_id)
         elif (file.copies or run.jobs[file.producer].state is JobState.DONE) and file.durable is None:
             due_upload(state, run, file)
+        if run.is_engines:
+            recount_live(state, file)
     profile_if_tight(state, run.plan.capacity_bytes)
     state.finish_checks[run.id] = None
+
+
+def lost_finals(state: State, run: RunEntry) -> Iterator[FileEntry]:
+    """Made, not at their destination, and on no node any more."""
+    for file in (state.files[file_id] for file_id in run.file_ids.values()):
+        if file.destination is not None and file.durable is None and file.blake3 and not file.copies and file.spilled is None:
+            yield file
 
 
 def begin_tries_anew(state: State, file: FileEntry) -> None:

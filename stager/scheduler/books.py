@@ -9,6 +9,7 @@ from heapq import heappush
 
 from stager.scheduler.commands import Purpose
 from stager.scheduler.peers import offer_for_prefetch
+from stager.scheduler.profiles import end_early_span
 from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
 from stager.scheduler.states import ENDED, JOB_TRANSITIONS, CopyState, JobState
 
@@ -48,7 +49,8 @@ def recount_live(state: State, file: FileEntry) -> None:
         return
     run = state.runs[file.run]
     held = bool(file.copies) and file.durable is None and file.spilled is None
-    live = file.size_bytes if held and (file.destination is not None or state.next_use(file) != NEVER) else 0
+    wanted = file.destination is not None or state.next_use(file) != NEVER or (run.is_engines and run.engine_outcome is None)
+    live = file.size_bytes if held and wanted else 0
     run.live_bytes += live - file.live_bytes
     file.live_bytes = live
 
@@ -134,6 +136,8 @@ def unpin(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
     """The copy that was pinned, which may have been lost and replaced since."""
     copy.pins -= 1
     if file.copies.get(node_id) is not copy:
+        if copy.pins == 0 and (file.id, copy.generation) in state.nodes[node_id].garbage:
+            state.useless.append((node_id, file.id, copy.generation))
         return
     if copy.pins == 0 and copy.state is CopyState.WANTED:
         drop_copy(state, file, node_id)
@@ -151,7 +155,7 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
     if copy is None or copy.pins or copy.state is not CopyState.PRESENT:
         return
     node, use, goes = state.nodes[node_id], state.next_use(file), False
-    if use == NEVER and not file.is_external and file.durable is None and not state.owes_upload(file):
+    if use == NEVER and not file.is_external and file.durable is None and not state.owes_upload(file) and not state.stays(file):
         state.useless.append((node_id, file.id, copy.generation))
     elif state.holds_only_copy(file):
         copy.spare = False
@@ -185,7 +189,11 @@ def move_job(state: State, job: JobEntry, new: JobState) -> None:
 
 
 def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
-    """Where a job goes that is not done: waiting for parents, for a time, or ready."""
+    """Where a job goes that is not done: waiting for parents, for its engine to call it, for a time, or ready."""
+    if state.runs[job.run].is_engines and not job.call_open:
+        if job.state is not JobState.WAITING:
+            move_job(state, job, JobState.WAITING)
+        return
     if job.waits_for:
         if job.state is not JobState.WAITING:
             move_job(state, job, JobState.WAITING)
@@ -237,6 +245,9 @@ def close_if_lost(state: State, file: FileEntry) -> None:
 
 
 def count_parents(state: State, run: RunEntry, job_id: str) -> int:
+    """Those that it waits for. An engine sees to that itself."""
+    if run.is_engines:
+        return 0
     return sum(run.jobs[parent].state is not JobState.DONE for parent in run.graph.parents[job_id])
 
 
@@ -285,6 +296,36 @@ def release_admission(state: State, job: JobEntry, reserve_bytes: int) -> None:
     promise(state, job, -reserve_bytes)
     for file, copy in state.runs[job.run].pinned.pop(job.id, ()):
         unpin(state, file, job.node, copy)
+
+
+def withdraw(state: State, run: RunEntry, job: JobEntry) -> None:
+    """Takes back an admission whose job has not started."""
+    node = state.nodes[job.node]
+    node.admitted_waiting, node.stirred = node.admitted_waiting - 1, True
+    end_early_span(run, job)
+    release_admission(state, job, job.reserve_bytes)
+
+
+def queue_start(state: State, run: RunEntry, job: JobEntry) -> None:
+    """All its inputs are on its node."""
+    node = state.nodes[job.node]
+    heappush(node.calls_startable if run.is_engines else node.startable, (run.key(job.order), run.id, job.id))
+
+
+def slot_of(state: State, run: RunEntry, job_id: str) -> tuple[int, int]:
+    """(cores, bytes of memory) that an attempt takes: nothing of ours where an engine runs it."""
+    spec = run.workflow.jobs[job_id]
+    return (0, 0) if run.is_engines else (min(spec.cores, state.limits.cores), spec.memory_bytes or 0)
+
+
+def reopen_uses(state: State, file: FileEntry) -> None:
+    """A reader that was done will read it again: it has a next use again, earlier than was thought."""
+    file.use_at = 0
+    for node in state.nodes.values():
+        if node.id in file.copies:
+            settle(state, file, node.id)
+        else:
+            offer_for_prefetch(state, file, node.id)
 
 
 def add_garbage(node: NodeEntry, file_id: str, generation: str, size_bytes: int) -> None:

@@ -141,7 +141,9 @@ class Hasten(Record, kw_only=True):
 
 
 class Upload(Record, kw_only=True):
-    """Node to origin: a final, or a spilled intermediate."""
+    """Node to origin: a final, or a spilled intermediate. `replaces`: the token of an earlier making that we left there; only that may be
+    written over where `replace` is not set.
+    """
 
     id: str
     at: float
@@ -160,6 +162,7 @@ class Upload(Record, kw_only=True):
     replace: bool = False
     executable: bool = False
     attempt_number: int = 1
+    replaces: str = ""
 
 
 class CancelTransfer(Record, kw_only=True):
@@ -320,6 +323,21 @@ class FailJob(Record, kw_only=True):
     fault: Fault
 
 
+class EndCall(Record, kw_only=True):
+    """Recorded decision: this call of an engine is over and its job is not done; the engine is told why, and may call it again.
+    `reserve_bytes`: what its outputs are known to need then.
+    """
+
+    id: str
+    at: float
+    cause: str
+    run: str
+    job: str
+    call: str
+    fault: Fault
+    reserve_bytes: int | None = None
+
+
 class RemakeFile(Record, kw_only=True):
     """Recorded decision: the only copy is gone, so its producer runs again (and, if needed, what that reads)."""
 
@@ -405,6 +423,7 @@ Command = (
     | KillAttempt
     | RequeueJob
     | FailJob
+    | EndCall
     | RemakeFile
     | FetchInstead
     | PauseOrigin

@@ -6,6 +6,8 @@ from stager.model.errors import AWAY_CODE, ErrorClass, Fault
 from stager.model.units import format_size
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import inputs_of
+from stager.scheduler.calls import refuse
+from stager.scheduler.events import EngineOutcome
 from stager.scheduler.reactions import withdraw_admitted
 from stager.scheduler.state import NodeEntry, RunEntry, State
 from stager.scheduler.states import JobState, RunState
@@ -46,6 +48,8 @@ def outcome_of(run: RunEntry) -> cmd.RunOutcome | None:
         if run.uploads_live:
             return None
         return cmd.RunOutcome.CANCELLED if run.state is RunState.CANCELLING else cmd.RunOutcome.INTERRUPTED
+    if run.is_engines:
+        return engine_outcome_of(run)
     if run.finals_open or (run.unended and run.state is RunState.ACTIVE):
         return None
     if run.failed:
@@ -55,9 +59,20 @@ def outcome_of(run: RunEntry) -> cmd.RunOutcome | None:
     return cmd.RunOutcome.NOT_DURABLE if run.finals_given_up else cmd.RunOutcome.SUCCEEDED
 
 
+def engine_outcome_of(run: RunEntry) -> cmd.RunOutcome | None:
+    """As its engine said, once its finals are home. Until it says so it may call any job again."""
+    if run.finals_open or (run.engine_outcome is None and run.state is RunState.ACTIVE):
+        return None
+    if run.engine_outcome is None:
+        return cmd.RunOutcome.INTERRUPTED
+    if run.engine_outcome is EngineOutcome.FAILED:
+        return cmd.RunOutcome.FAILED
+    return cmd.RunOutcome.NOT_DURABLE if run.finals_given_up else cmd.RunOutcome.SUCCEEDED
+
+
 def refuse_if_stuck(turn: Turn) -> bool:
-    """Nothing runs, moves, is being freed or is due later, and yet the next job does not fit: more room is the only help. True if a run was
-    refused.
+    """Nothing runs, moves, is being freed or is due later, and yet the next job does not fit: more room is the only help. True if a run, or
+    an engine's call, was refused.
     """
     state = turn.state
     if state.attempts or state.transfers or state.timers or not state.active:
@@ -69,6 +84,9 @@ def refuse_if_stuck(turn: Turn) -> bool:
         head = next(((run, job) for _, run, job in sorted(node.ready) if is_waiting(state, run, job)), None)
         if head is not None:
             run = state.runs[head[0]]
+            if run.is_engines:
+                refuse(turn, run, run.jobs[head[1]], no_room(state, node, run, head[1]))
+                return True
             turn.give(cmd.FinishRun, run=run.id, outcome=cmd.RunOutcome.REFUSED, fault=no_room(state, node, run, head[1]))
             return True
     return False

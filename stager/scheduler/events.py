@@ -120,6 +120,54 @@ class RunCancelled(Record, kw_only=True):
     run: str
 
 
+class Stage(StrEnum):
+    """What a call wants of its job's inputs. PATHS: a directory of its own with all of them in it. PINS: they are held on their node, and
+    the engine reads them there; its directory is for outputs.
+    """
+
+    PATHS = "paths"
+    PINS = "pins"
+
+
+class JobCalled(Record, kw_only=True):
+    """The engine of the run begins a try of the job, which it names `call`. The same name again is the same call; another one takes the
+    place of one that was lost.
+    """
+
+    at: float
+    cause: str = ""
+    run: str
+    job: str
+    call: str
+    stage: Stage = Stage.PATHS
+
+
+class CallFailed(Record, kw_only=True):
+    """The engine says that this call has come to nothing, whether it was staged or still waiting. Of the newest call of a job only."""
+
+    at: float
+    cause: str = ""
+    run: str
+    job: str
+    call: str
+    message: str
+
+
+class EngineOutcome(StrEnum):
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class EngineRunEnded(Record, kw_only=True):
+    """The engine calls no more jobs of this run: what is not done is not to be done, and finals go home."""
+
+    at: float
+    cause: str = ""
+    run: str
+    outcome: EngineOutcome
+    message: str = ""
+
+
 # How an upload was verified that found its content there: it was read and compared, and nothing was sent.
 ADOPTED = "adopted"
 
@@ -265,6 +313,9 @@ Event = (
     | RunDrained
     | RunStopped
     | RunCancelled
+    | JobCalled
+    | CallFailed
+    | EngineRunEnded
     | TransferDone
     | TransferFailed
     | TransferCancelled

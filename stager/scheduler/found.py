@@ -30,7 +30,7 @@ def count_foreign(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen,
     not count any more.
     """
     reported = {(replica.file, replica.generation) for replica in replicas}
-    for file_id, generation in [key for key in node.garbage if key not in reported]:
+    for file_id, generation in [key for key in node.garbage if key not in reported and key[1] not in state.transfers]:
         drop_garbage(node, file_id, generation)
     for replica in replicas:
         copy = state.files[replica.file].copies.get(node.id) if replica.file in state.files else None

@@ -5,7 +5,7 @@ which number is off.
 from __future__ import annotations
 
 from stager.scheduler.admission import is_at_rest
-from stager.scheduler.books import IN_FETCHING, inputs_of
+from stager.scheduler.books import IN_FETCHING, count_parents, inputs_of
 from stager.scheduler.moving import capacities_of
 from stager.scheduler.state import FileEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
@@ -144,7 +144,7 @@ def broken_in_run(state: State, run: RunEntry) -> list[str]:
         if footprint != needed:
             found.append(f"job {job_id}: its footprint is {footprint}, should be {needed}")
     for job in run.jobs.values():
-        waits = sum(run.jobs[parent].state is not JobState.DONE for parent in run.graph.parents[job.id])
+        waits = count_parents(state, run, job.id)
         if job.state in (JobState.WAITING, JobState.READY, JobState.BACKOFF) and job.waits_for != waits:
             found.append(f"job {job.id}: waits_for is {job.waits_for}, should be {waits}")
         if job.state is JobState.ADMITTED:

@@ -64,12 +64,12 @@ def entry_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: int)
 def standing_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: int) -> Standing:
     if file.durable is not None:
         return Standing.WRITTEN if file.durable.verified in ("", "size") else Standing.DURABLE
-    if run.jobs[file.producer].state is not JobState.DONE or not file.blake3:
+    if not file.blake3 or (run.jobs[file.producer].state is not JobState.DONE and not run.is_engines):
         return Standing.NOT_MADE
     held = sum(copy.state is CopyState.PRESENT for copy in file.copies.values()) + (file.spilled is not None)
     if held >= max(copies_for_safe, run.planned[file.lfn].safe_copies if file.lfn in run.planned else 1):
         return Standing.SAFE
-    wanted = state.owes_upload(file) or file.use_at < len(file.uses)
+    wanted = state.owes_upload(file) or file.use_at < len(file.uses) or state.stays(file)
     return Standing.AT_RISK if wanted else Standing.RELEASED
 
 

@@ -44,7 +44,7 @@ def begin_profiles(state: State, run: RunEntry) -> None:
     """From the plan, and from what has come of it so far: jobs that overtook others, sizes that are known now."""
     base = serial_usage(run.workflow, run.graph, run.plan)
     run.ahead = SpaceProfile(base)
-    run.safety = SpaceProfile(base) if run.plan.spill_origin is None else None
+    run.safety = SpaceProfile(base) if run.plan.spill_origin is None and not run.is_engines else None
     for lfn in run.fetched_instead:
         hold_for_readers(run, lfn, state.file_of(run.id, lfn).size_bytes)
     planned = {entry.lfn: entry.size_bytes for entry in run.plan.files}

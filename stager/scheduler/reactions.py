@@ -9,6 +9,7 @@ from __future__ import annotations
 from stager.model.errors import SANDBOX_FULL_CODE, ErrorClass, Fault, is_permanent
 from stager.model.units import format_size
 from stager.model.workflow import Job
+from stager.scheduler import calls
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.books import inputs_of
@@ -46,6 +47,9 @@ def attempt_ended(turn: Turn, event: ev.AttemptEnded, attempt: AttemptEntry | No
     if attempt is None:
         return
     run = turn.state.runs[attempt.run]
+    if run.is_engines:
+        calls.attempt_ended(turn, event, attempt)
+        return
     job, spec = run.jobs[attempt.job], run.workflow.jobs[attempt.job]
     if job.state is not JobState.RUNNING:
         return
@@ -126,6 +130,9 @@ def end_run_early(turn: Turn, event: ev.RunDrained | ev.RunStopped | ev.RunCance
 
 
 def withdraw_admitted(turn: Turn, run: RunEntry) -> None:
+    if run.is_engines:
+        calls.end_calls(turn, run)
+        return
     for job in run.jobs.values():
         if job.state is JobState.ADMITTED:
             turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=turn.state.now, counts=False, why="the run is ending")
@@ -164,9 +171,17 @@ def delete_again(turn: Turn, event: ev.NodeReported) -> None:
     for replica in event.replicas:
         copy = state.files[replica.file].copies.get(node.id) if replica.file in state.files else None
         deleting = copy is not None and copy.generation == replica.generation and copy.state is CopyState.DELETING
-        if deleting or (replica.file, replica.generation) in node.garbage:
+        rubbish = (replica.file, replica.generation) in node.garbage and not is_read(state, replica.file, replica.generation)
+        if deleting or rubbish:
             facts = {"node": node.id, "file": replica.file, "generation": replica.generation, "size_bytes": replica.size_bytes}
             turn.give(cmd.DeleteReplica, why="the node holds it and nobody wants it", **facts)
+
+
+def is_read(state: State, file_id: str, generation: str) -> bool:
+    """An earlier making, by an engine's task that was given it."""
+    runs = [state.runs[run_id] for run_id in state.active if state.runs[run_id].is_engines]
+    pinned = (pin for run in runs for pins in run.pinned.values() for pin in pins)
+    return any(file.id == file_id and copy.generation == generation for file, copy in pinned)
 
 
 def remake_lost(turn: Turn) -> None:
@@ -182,6 +197,9 @@ def remake_lost(turn: Turn) -> None:
             continue
         stop_waiting_for(turn, file)
         run = state.runs[file.run]
+        if run.is_engines:
+            calls.lost_final(turn, run, file)
+            continue
         wanted = state.owes_upload(file) or state.next_use(file) != NEVER
         if wanted and run.id in state.active and run.jobs[file.producer].state is JobState.DONE:
             turn.give(cmd.RemakeFile, run=run.id, file=file.id, job=file.producer)
@@ -206,6 +224,9 @@ REACTIONS = {
     ev.RunDrained: end_run_early,
     ev.RunStopped: end_run_early,
     ev.RunCancelled: end_run_early,
+    ev.JobCalled: calls.job_called,
+    ev.CallFailed: calls.call_failed,
+    ev.EngineRunEnded: calls.engine_run_ended,
     ev.NodeReported: node_reported,
     ev.RunSubmitted: run_submitted,
 }

@@ -30,7 +30,9 @@ def was_read(run: RunEntry, file: FileEntry) -> bool:
 
 
 def conflict_of(state: State, run: RunEntry, job: str, outputs: Sequence[OutputMade]) -> Fault | None:
-    """None: what was made can be taken."""
+    """None: what was made can be taken. An engine that has a job run again means the new one, and its readers to run again too."""
+    if run.is_engines:
+        return None
     changed = [file for file, made in ((state.files[made.file], made) for made in outputs) if differs(file, made)]
     if all(is_kept(file) for file in changed):
         return None

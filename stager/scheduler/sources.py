@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from stager.model.errors import Fault
 from stager.model.files import Source
 from stager.scheduler import commands as cmd
+from stager.scheduler.calls import refuse
 from stager.scheduler.state import FileEntry, HeldAt, State
 from stager.scheduler.states import ENDED, JobState
 from stager.scheduler.turn import Turn
@@ -123,7 +124,7 @@ def give_up_fetch(turn: Turn, file: FileEntry, run: str, origin: str, fault: Fau
     for _, run_id, job_id in list(file.uses[file.use_at :]):
         reader = state.job(run_id, job_id) if run_id == run and run_id in state.active else None
         if reader is not None and reader.state not in ENDED and reader.state is not JobState.RUNNING:
-            turn.give(cmd.FailJob, run=run_id, job=job_id, fault=fault)
+            refuse(turn, state.runs[run_id], reader, fault)
 
 
 def waits_for(origin: str) -> str:

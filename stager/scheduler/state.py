@@ -16,6 +16,7 @@ from stager.planning.plan import FilePlan, Plan
 from stager.planning.policy import Limits, Policy
 from stager.planning.space import SpaceProfile
 from stager.scheduler.commands import Purpose, RunOutcome
+from stager.scheduler.events import EngineOutcome
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
 NEVER = 1 << 62
@@ -80,7 +81,7 @@ class FileEntry:
 
     `uses` are (order key, run, job) of its readers, sorted; `use_at` skips those that are done. A produced file is remembered by content:
     `blake3` of its first making. `whole`: stripes were given up, so one node is to fetch it, until it was had.
-    `spares`: how many were begun.
+    `spares`: how many were begun. `left`: an earlier making of it that we wrote at its destination.
     """
 
     id: str
@@ -107,6 +108,7 @@ class FileEntry:
     whole: bool = False
     spares: int = 0
     moves_failed: int = 0
+    left: HeldAt | None = None
 
     @property
     def is_external(self) -> bool:
@@ -115,7 +117,11 @@ class FileEntry:
 
 @dataclass(slots=True)
 class JobEntry:
-    """`outages`: attempts in a row that met an origin away which they were to read in place, since `away_since`."""
+    """`outages`: attempts in a row that met an origin away which they were to read in place, since `away_since`.
+
+    Of an engine's job: its newest `call`, since `called_at`; `call_open`: that is not over. `fault`: why it is over, of one that is not
+    done. `pins_only`: it wants no directory with its inputs.
+    """
 
     id: str
     run: str
@@ -133,10 +139,17 @@ class JobEntry:
     early_span: tuple[int, int, int] | None = None
     outages: int = 0
     away_since: float | None = None
+    call: str = ""
+    call_open: bool = False
+    called_at: float = 0.0
+    calls_before: tuple[str, ...] = ()
+    pins_only: bool = False
 
 
 @dataclass(slots=True)
 class AttemptEntry:
+    """`call`: of the engine, whose attempt it is."""
+
     run: str
     job: str
     node: str
@@ -146,12 +159,13 @@ class AttemptEntry:
     needed_bytes: int | None = None
     killed: bool = False
     void: bool = False
+    call: str = ""
 
 
 @dataclass(slots=True)
 class TransferEntry:
     """`source`: the node it is copied from; empty for what goes from or to an origin. `copy`: what is read, pinned for as long.
-    `gathers`: it makes the file of its parts on several nodes.
+    `gathers`: it makes the file of its parts on several nodes. `old`: what it moves is no longer what the file is.
     """
 
     id: str
@@ -167,6 +181,7 @@ class TransferEntry:
     copy: Copy | None = None
     source: str = ""
     gathers: bool = False
+    old: bool = False
 
     @property
     def is_fetch(self) -> bool:
@@ -219,6 +234,8 @@ class RunEntry:
     `footprints_bytes`: what each job needs at once, inputs and outputs, by order; empty until somebody asks. `fetched_instead`: its names
     of files that were to be read in place, and why they are not; `in_place_bytes`: what done jobs were foretold to read in place.
     `adopted_bytes`: finals that were at their destination already.
+
+    Of an engine's run: how it ended (`engine_outcome`), and when it was heard of last.
     """
 
     id: str
@@ -262,6 +279,8 @@ class RunEntry:
     read_bytes: int = 0
     fetched_instead: dict[str, str] = field(default_factory=dict)
     in_place_bytes: int = 0
+    engine_outcome: EngineOutcome | None = None
+    heard_at: float = 0.0
 
     def reads_in_place(self, lfn: str) -> bool:
         """Whether its jobs read this file at its origin, so that no node ever holds it for them."""
@@ -273,7 +292,11 @@ class RunEntry:
     @property
     def may_start(self) -> bool:
         """Whether jobs of this run may be admitted and started now."""
-        return self.state is RunState.ACTIVE
+        return self.state is RunState.ACTIVE and self.engine_outcome is None
+
+    @property
+    def is_engines(self) -> bool:
+        return self.workflow.engine != ""
 
 
 @dataclass(slots=True)
@@ -281,7 +304,7 @@ class NodeEntry:
     """One I/O node with its compute node. `garbage` are replicas nobody wants that it still holds. present + fetching + promised <=
     capacity, always; `deleting` and `cancelling` are the parts of present and fetching about to be free. `sending`: copies
     under way from it; `idle` are those that may go when there is need of room. `line_bytes`: of what it fetches from origins itself,
-    parts included, as much as is not there yet.
+    parts included, as much as is not there yet. `calls_startable`: as `startable`, of engines' jobs, which take no cores.
 
     `stirred`: something happened to it since it was found at rest (`admission.is_at_rest`), so it has to be worked. Whatever changes a node
     so that it might go on sets this; only working it takes it back.
@@ -305,6 +328,7 @@ class NodeEntry:
     admitted_waiting: int = 0
     ready: list[tuple[int, str, str]] = field(default_factory=list)
     startable: list[tuple[int, str, str]] = field(default_factory=list)
+    calls_startable: list[tuple[int, str, str]] = field(default_factory=list)
     evictable: list[tuple[int, str, str]] = field(default_factory=list)
     spillable: list[tuple[int, str, str]] = field(default_factory=list)
     movable: list[tuple[int, str, str]] = field(default_factory=list)
@@ -417,7 +441,14 @@ class State:
             return False
         if self.owes_upload(file):
             return True
+        if run.is_engines:
+            return run.id in self.active and run.engine_outcome is None
         return run.id in self.active and not (run.failed and self.only_ended_jobs_want(file))
+
+    def stays(self, file: FileEntry) -> bool:
+        """Made for an engine, which may call any job again until its run is over, and after that if it failed."""
+        run = None if file.is_external else self.runs.get(file.run)
+        return run is not None and run.is_engines and run.outcome not in OVER and run.engine_outcome is not EngineOutcome.SUCCEEDED
 
     def holders(self, file: FileEntry) -> int:
         """Nodes that can be reached and hold it."""

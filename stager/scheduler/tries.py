@@ -17,7 +17,7 @@ from stager.scheduler.turn import Turn
 
 
 def transfer_failed(turn: Turn, event: ev.TransferFailed, transfer: TransferEntry | None) -> None:
-    if transfer is None or transfer.cancelled or transfer.purpose in (cmd.Purpose.SPARE, cmd.Purpose.MOVE):
+    if transfer is None or transfer.cancelled or transfer.old or transfer.purpose in (cmd.Purpose.SPARE, cmd.Purpose.MOVE):
         return
     file, fault = turn.state.files[transfer.file], event.fault
     if transfer.gathers:

@@ -66,6 +66,7 @@ def send_final(turn: Turn, file: FileEntry) -> bool:
         replace=destination.on_exists is OnExists.REPLACE,
         executable=file.executable,
         attempt_number=(file.upload.failures + file.upload.outages if file.upload else 0) + 1,
+        replaces=file.left.token if file.left is not None else "",
     )
     return True
 
@@ -95,6 +96,6 @@ def erase_spills(turn: Turn) -> None:
     entries, state.spills_to_erase = state.spills_to_erase, []
     for file_id, held, node_id in entries:
         file = state.files[file_id]
-        if file.spilled is held:
+        if file.spilled is held or (file.spilled is None and state.runs[file.run].is_engines):
             facts = {"node": node_id, "run": file.run, "file": file_id, "origin": held.origin, "path": held.path, "token": held.token}
             turn.give(cmd.EraseSpill, **facts)

@@ -43,7 +43,9 @@ class Expected:
 
 @dataclass(slots=True)
 class Trying:
-    """`state`: in place (reading there), reading, computing, waiting (for space), stranded (its node does not answer), ended."""
+    """`state`: in place (reading there), reading, computing, waiting (for space), stranded (its node does not answer), ended;
+    of an engine's, staged: it computes there.
+    """
 
     command: cmd.StartAttempt
     job: Job
@@ -93,6 +95,7 @@ class Executor:
         self.in_place_bytes: dict[tuple[str, str], int] = {}
         self.answers_due = 0
         self.traces = True
+        self.on_staged: Callable[[Trying], None] | None = None
         self.lineage: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def start(self, command: cmd.StartAttempt, node: SimNode) -> None:
@@ -144,7 +147,10 @@ class Executor:
         duration_s = self._spread.duration_s(compute_s, command.attempt, spread) * (0.5 if fails else 1.0)
         trying = Trying(command, job, node, contents, replicas, outputs, duration_s, fails, self._clock.now)
         self.open[command.attempt] = trying
-        for replica in replicas:
+        if any(entry.access is Access.HELD for entry in command.inputs):
+            # Nothing but the pins of the Machine holds them.
+            trying.leases = []
+        for replica in trying.leases:
             replica.leases += 1
         self.read_bytes += trying.held_bytes
         trying.readings = readings_of(command, job.job_type, run.in_place, self._origin_of)
@@ -177,6 +183,10 @@ class Executor:
         """Its bytes have passed the disk; what remains is computing, and what any attempt takes of its slot."""
         if trying.state == "in place":
             self._read_in_place(trying)
+        elif trying.state == "reading" and self.runs[trying.command.run].workflow.engine:
+            trying.state, trying.flow = "staged", None
+            if self.on_staged is not None:
+                self.on_staged(trying)
         elif trying.state == "reading":
             trying.state, trying.flow = "computing", None
             takes_s = trying.duration_s + trying.node.overhead_s
@@ -223,6 +233,12 @@ class Executor:
             trying.node.commit(file, trying.command.attempt, content, size)
         self._end(trying, ev.Outcome.OK, None, exit_code=0)
 
+    def finish(self, trying: Trying) -> None:
+        """Its engine says that it ended well, and wants what it made taken."""
+        if trying.state == "staged":
+            trying.state, trying.fails = "computing", False
+            self._computed(trying)
+
     def grant(self, command: cmd.GrantSpace) -> None:
         trying = self.open.get(command.attempt)
         if trying is None or trying.state != "waiting":
@@ -244,11 +260,6 @@ class Executor:
     def lose(self, trying: Trying) -> None:
         """Its host forgot it: no result, no outputs."""
         self._end(trying, ev.Outcome.LOST, None)
-
-    def lose_all(self, node: SimNode) -> None:
-        """Of a machine that is gone, with what it remembered of those that had ended."""
-        for trying in [trying for trying in self.open.values() if trying.node is node]:
-            self.lose(trying)
 
     def node_answers(self, node: SimNode) -> None:
         """Those that could not stage out go on."""

@@ -121,6 +121,7 @@ DOERS = {
     cmd.KillAttempt: kill_attempt,
     cmd.RequeueJob: record_only,
     cmd.FailJob: record_only,
+    cmd.EndCall: record_only,
     cmd.RemakeFile: record_only,
     cmd.FetchInstead: record_only,
     cmd.PauseOrigin: record_only,

@@ -334,7 +334,8 @@ class TransferDesk:
             )
             return
         same = there is not None and there.content == replica.content
-        if there is not None and not same and not command.replace:
+        ours = command.replaces and there is not None and there.token == command.replaces
+        if there is not None and not same and not command.replace and not ours:
             message = f"{command.path} exists at the origin with other content"
             self._fail(moving, Fault(ErrorClass.REFUSED, "destination_exists", message, command.lfn))
             return

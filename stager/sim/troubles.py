@@ -59,7 +59,9 @@ class Troubles:
         if not node.up:
             return
         self._die(node)
-        self.world.executor.lose_all(node)
+        executor = self.world.executor
+        for trying in [trying for trying in executor.open.values() if trying.node is node]:
+            executor.lose(trying)
         self._forget(node)
         node.wipe()
         self.world.clock.after(trouble.lasts_s, self._replaced, node)

@@ -24,6 +24,7 @@ from stager.sim.attempts import Executor, Expected
 from stager.sim.clock import Clock
 from stager.sim.doing import DOERS
 from stager.sim.draws import Spread, fraction
+from stager.sim.engine import Habits, SimEngine
 from stager.sim.faults import NO_FAULTS, Faults
 from stager.sim.gathers import Hop
 from stager.sim.in_place import reads_of
@@ -36,7 +37,17 @@ from stager.sim.troubles import Troubles
 VERSION = "sim"
 ANSWER_S = 0.001
 FOR_GOOD = (cmd.RunOutcome.SUCCEEDED, cmd.RunOutcome.CANCELLED)
-FROM_OUTSIDE = (ev.RunSubmitted, ev.RunResumed, ev.RunDrained, ev.RunStopped, ev.RunCancelled, ev.CapacityChanged)
+FROM_OUTSIDE = (
+    ev.RunSubmitted,
+    ev.RunResumed,
+    ev.RunDrained,
+    ev.RunStopped,
+    ev.RunCancelled,
+    ev.CapacityChanged,
+    ev.JobCalled,
+    ev.CallFailed,
+    ev.EngineRunEnded,
+)
 REPEATED = (ev.TransferDone, ev.TransferFailed, ev.AttemptEnded, ev.ReplicaDeleted)
 
 
@@ -117,6 +128,8 @@ class SimWorld:
         self.desk.remembers = self.executor.remembers = keep_journal
         # Where nobody checks contents, a file's name will do for its content.
         self.executor.traces = bool(self.checkers)
+        self.executor.on_staged = lambda trying: self.engines[trying.command.run].staged(trying)
+        self.engines: dict[str, SimEngine] = {}
         self.troubles = Troubles(self)
         self.runs: dict[str, Submitted] = {}
         self.journal: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = []
@@ -137,9 +150,12 @@ class SimWorld:
 
     # What happens to it from outside
 
-    def submit(self, run: str, workflow: Workflow, plan: Plan, at: float = 0.0, truth: Plan | None = None) -> None:
+    def submit(
+        self, run: str, workflow: Workflow, plan: Plan, at: float = 0.0, truth: Plan | None = None, habits: Habits | None = None
+    ) -> None:
         """Puts the workflow's inputs where it says they are and asks for the run at this time. Jobs take as long and make as much as
-        `truth` expects of them, of which the Machine hears only as it happens; None: as the plan does.
+        `truth` expects of them, of which the Machine hears only as it happens; None: as the plan does. `habits`: of the engine that runs
+        its jobs.
         """
         truth = truth or plan
         self.runs[run] = Submitted(run, workflow, plan, at)
@@ -157,6 +173,8 @@ class SimWorld:
         ids = {lfn: str(produced_file_id(run, lfn)) for lfn, file in workflow.files.items() if not file.is_external}
         times = {entry.job: (entry.compute_s, entry.compute_spread or 1.0) for entry in truth.jobs}
         self.executor.runs[run] = Expected(workflow, ids, sizes, times, reads_of(plan.files) | reads_of(truth.files))
+        if workflow.engine:
+            self.engines[run] = SimEngine(self, run, self.runs[run].graph, habits or Habits())
         self.tell_at(at, lambda now: ev.RunSubmitted(at=now, run=run, workflow=workflow, plan=plan))
 
     def tell_at(self, time: float, make: Callable[[float], Any]) -> None:
@@ -233,6 +251,8 @@ class SimWorld:
                 DOERS[type(command)](self, command)
         if self.crash_due:
             self.crashed = True
+        for engine in self.engines.values():
+            engine.heard(events, commands)
         for checker in self.checkers:
             checker.after(self)
 

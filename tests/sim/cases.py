@@ -25,10 +25,12 @@ from stager.scheduler.invariants import broken_invariants
 from stager.scheduler.machine import Machine
 from stager.sim.checkers import all_checkers
 from stager.sim.draws import Spread
+from stager.sim.engine import Habits
 from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, Faults, Trouble, drawn_faults
 from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
 from tests.sim.drawn import draw_shared, draw_tangled, draw_workflow, renamed
+from tests.sim.engine_cases import engine_case, troubles_of
 from tests.sim.in_place_cases import in_place
 from tests.sim.plans import modest
 
@@ -42,7 +44,9 @@ FULL_TRIES_MAX = 6
 
 @dataclass(frozen=True)
 class Case:
-    """`must_succeed`: nothing but success is right. Else a run may also end refused or failed, if it says why."""
+    """`must_succeed`: nothing but success is right. Else a run may also end refused or failed, if it says why. `habits`: of the engines
+    that run the jobs of some. `slack_s`: more time than other cases get.
+    """
 
     seed: int
     workflows: list[Workflow]
@@ -55,6 +59,8 @@ class Case:
     policy: Policy = field(default_factory=Policy)
     starts_s: tuple[float, ...] = ()
     wishes: tuple[tuple[float, int, str], ...] = ()
+    habits: tuple[Habits | None, ...] = ()
+    slack_s: float = 0.0
 
 
 def topology_of(capacity: int, cores: int) -> Topology:
@@ -336,6 +342,8 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "node_faults": node_faults_case,
     "stripes": stripes_case,
     "node_losses": node_losses_case,
+    "engine": lambda seed: engine_case(seed, Case, sys.modules[__name__]),
+    "engine_faults": lambda seed: engine_case(seed, Case, sys.modules[__name__], troubles_of(seed)),
     "direct": lambda seed: in_place(runs_case(seed) if seed % 2 else plain_case(seed)),
     "direct_faults": lambda seed: in_place(node_faults_case(seed) if seed % 3 == 0 else faults_case(seed, names=seed % 3 == 1)),
 }
@@ -354,7 +362,7 @@ def world_of(case: Case) -> SimWorld:
     )
     starts = case.starts_s or (0.0,) * len(case.workflows)
     for number, (workflow, plan, at) in enumerate(zip(case.workflows, case.plans, starts, strict=True)):
-        world.submit(f"r{number}", workflow, plan, at)
+        world.submit(f"r{number}", workflow, plan, at, habits=case.habits[number] if case.habits else None)
     for at, run, wish in case.wishes:
         world.tell_at(max(at, starts[run]), lambda now, kind=WISHES[wish], name=f"r{run}": kind(at=now, run=name))
     return world
@@ -399,7 +407,7 @@ def time_bound_s(case: Case) -> float:
             moved = sum(true_size(workflow, f"r{number}", entry.lfn, case.spread) for entry in (*job.inputs, *job.outputs))
             once_s = (job.compute_s or 0) * case.spread.durations + 2 * moved / slowest + 1
             work_s += once_s * (1 if case.topology.nodes[0].sandbox_bytes is None else FULL_TRIES_MAX)
-    return quiet_s + work_s + case.policy.retry_delay_s_max + 10
+    return quiet_s + work_s + case.policy.retry_delay_s_max + case.slack_s + 10
 
 
 def check_replay(world: SimWorld, machine: Machine) -> None:

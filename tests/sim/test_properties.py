@@ -29,6 +29,8 @@ SHORT = {
     "node_faults": 200,
     "stripes": 200,
     "node_losses": 200,
+    "engine": 200,
+    "engine_faults": 200,
     "direct": 200,
     "direct_faults": 200,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from stager.sim.checkers.capacity import CapacityChecker
 from stager.sim.checkers.commands import CommandChecker
 from stager.sim.checkers.endings import EndingChecker
+from stager.sim.checkers.engines import EngineChecker
 from stager.sim.checkers.evictions import EvictionChecker
 from stager.sim.checkers.inputs import InputChecker
 from stager.sim.checkers.places import PlaceChecker
@@ -18,6 +19,7 @@ __all__ = [
     "CapacityChecker",
     "CommandChecker",
     "EndingChecker",
+    "EngineChecker",
     "EvictionChecker",
     "InputChecker",
     "PlaceChecker",
@@ -27,4 +29,5 @@ __all__ = [
 
 
 def all_checkers() -> list[Checker]:
-    return [CapacityChecker(), InputChecker(), EvictionChecker(), CommandChecker(), PlaceChecker(), SpareChecker(), EndingChecker()]
+    first = [CapacityChecker(), InputChecker(), EvictionChecker(), CommandChecker(), PlaceChecker()]
+    return [*first, SpareChecker(), EndingChecker(), EngineChecker()]

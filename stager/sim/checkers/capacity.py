@@ -10,7 +10,16 @@ from stager.sim.checkers.quiet import QuietChecker
 from stager.sim.world import Violation
 
 if TYPE_CHECKING:
+    from stager.sim.attempts import Trying
     from stager.sim.world import SimWorld
+
+
+BUSY = ("reading", "computing")
+
+
+def is_ours(world: SimWorld, trying: Trying) -> bool:
+    """An engine's task takes no core of ours."""
+    return not world.runs[trying.command.run].workflow.engine
 
 
 class CapacityChecker(QuietChecker):
@@ -34,7 +43,9 @@ class CapacityChecker(QuietChecker):
             self.used_max[node.id] = used + reserved
         limit = world.limits.cores
         for node in world.nodes.values():
-            busy = [trying for trying in world.executor.open.values() if trying.node is node and trying.state in ("reading", "computing")]
+            busy = [
+                trying for trying in world.executor.open.values() if is_ours(world, trying) and trying.node is node and trying.state in BUSY
+            ]
             cores = sum(min(trying.job.cores, limit) for trying in busy)
             self.cores_max = max(self.cores_max, cores)
             if cores > limit:

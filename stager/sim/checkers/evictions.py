@@ -54,6 +54,8 @@ class EvictionChecker(QuietChecker):
                     self.done.add((event.run, event.job))
             elif isinstance(event, ev.TransferDone) and event.transfer in self.uploads:
                 self.elsewhere.add(self.uploads[event.transfer][0])
+            elif isinstance(event, ev.JobCalled):
+                self.done.discard((event.run, event.job))
             elif isinstance(event, ev.RunCancelled):
                 self.cancelling.add(event.run)
             elif isinstance(event, ev.RunResumed):
@@ -74,10 +76,11 @@ class EvictionChecker(QuietChecker):
             held = [entry for entry in run.workflow.jobs[command.job].inputs if (command.run, entry.lfn) not in self.in_place]
             for entry in held:
                 self.pinned.setdefault((command.node, self.ids[command.run][entry.lfn]), {})[command.run, command.job] = None
-        elif isinstance(command, cmd.RequeueJob | cmd.FailJob):
+        elif isinstance(command, cmd.RequeueJob | cmd.FailJob | cmd.EndCall):
             self._unpin(command.run, command.job)
             if isinstance(command, cmd.FailJob):
                 self.failed.add((command.run, command.job))
+            if not isinstance(command, cmd.RequeueJob) or world.runs[command.run].workflow.engine:
                 # Its outputs were not believed, though it ended well.
                 self.done.discard((command.run, command.job))
         elif isinstance(command, cmd.FinishRun):
