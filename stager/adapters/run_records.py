@@ -27,6 +27,8 @@ TABLES = (
 FROM_FORMAT_1 = (
     "ALTER TABLE runs ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE runs ADD COLUMN request_digest TEXT NOT NULL DEFAULT ''",
+    "CREATE INDEX runs_by_time ON runs (submitted_at, run)",
+    "CREATE INDEX runs_of_tenants ON runs (tenant, submitted_at, run)",
 )
 COLUMNS = (
     "run, submit_id, workflow, source_path, submitted_at, jobs_total, state, finished_at, jobs_done, summary, "
@@ -106,6 +108,28 @@ class RunRecords:
 
     def all(self) -> list[RunRecord]:
         return [record_of(row) for row in self.db.execute(f"SELECT {COLUMNS} FROM runs ORDER BY submitted_at, run")]
+
+    def page(self, tenant: str | None, before: tuple[float, str] | None, limit: int) -> list[RunRecord]:
+        """The newest first, without what was removed; `tenant` None: of all. `before`: when the last of the page before was submitted, and
+        its name.
+        """
+        where, values = ["NOT removed"], []
+        if tenant is not None:
+            where, values = [*where, "tenant = ?"], [tenant]
+        if before is not None:
+            where, values = [*where, "(submitted_at, run) < (?, ?)"], [*values, *before]
+        order = "ORDER BY submitted_at DESC, run DESC LIMIT ?"
+        rows = self.db.execute(f"SELECT {COLUMNS} FROM runs WHERE {' AND '.join(where)} {order}", (*values, limit))
+        return [record_of(row) for row in rows]
+
+    def names(self, tenant: str | None) -> set[str]:
+        """Of all runs there were; `tenant` None: of all tenants, and of none."""
+        rows = self.db.execute("SELECT run FROM runs WHERE ?1 IS NULL OR tenant = ?1", (tenant,))
+        return {row[0] for row in rows}
+
+    def ended(self) -> dict[str, int]:
+        """How many ended in which state, as far as they were not removed."""
+        return dict(self.db.execute("SELECT state, count(*) FROM runs WHERE NOT removed AND finished_at IS NOT NULL GROUP BY state"))
 
     def finish(self, run: str, state: str, finished_at: float, jobs_done: int, summary: str, ledger: bytes) -> None:
         """`ledger`: of its finals, as JSON."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from stager.model.errors import Denied, StagerError
+from stager.model.errors import Denied, StagerError, Transient
 from stager.model.workflow import Origin, Workflow
 
 # Of a run: whose word counts for its origins depends on who submitted it.
@@ -55,7 +55,9 @@ class CredentialBook:
         return "o" + digest.hexdigest(), config
 
     def work_out(self, run: str, name: str, workflow: Workflow) -> tuple[str, dict[str, Any]]:
-        """As `known`, from the workflow. Blocking where ssh settings have to be read. Raises Denied if only the submitter can say."""
+        """As `known`, from the workflow. Blocking where ssh settings have to be read. Raises Denied if only the submitter
+        can say, Transient where it can be said later.
+        """
         config = self._work_out(run, workflow.origins[name])
         self.configs.setdefault((run, name), config)
         answer = self.known(run, name)
@@ -69,5 +71,8 @@ class CredentialBook:
             raise Denied(text, code="auth_failed", subject=origin.name)
         try:
             return self.resolver(run, origin)
+        except Transient:
+            # A name that is not known just now: nobody has to bring anything, it is tried again.
+            raise
         except StagerError as problem:
             raise Denied(f"{problem.message}; or {advice}", code="auth_failed", subject=origin.name) from problem

@@ -58,3 +58,19 @@ def test_a_newer_file_and_a_damaged_one_are_refused_by_name(tmp_path: Path) -> N
     (tmp_path / "other.sqlite").write_bytes(b"no database" * 100)
     with pytest.raises(Corrupt, match="cannot be used"):
         RunRecords(tmp_path / "other.sqlite")
+
+
+def test_pages_go_from_the_newest_on_also_where_runs_came_in_one_instant(tmp_path: Path) -> None:
+    records = RunRecords(tmp_path / "runs.sqlite")
+    for number in range(7):
+        tenant = "alice" if number % 2 else ""
+        records.add(RunRecord(f"w-{number}", f"s{number}", "w", "", float(number // 3), 1, tenant=tenant))
+    records.finish("w-0", "failed", 5.0, 0, "{}", b"[]")
+    records.remove("w-3")
+    for tenant, wanted in ((None, ["w-6", "w-5", "w-4", "w-2", "w-1", "w-0"]), ("alice", ["w-5", "w-1"]), ("bob", [])):
+        found: list[RunRecord] = []
+        while page := records.page(tenant, (found[-1].submitted_at, found[-1].run) if found else None, 2):
+            found += page
+        assert [record.run for record in found] == wanted
+    assert records.names("alice") == {"w-1", "w-3", "w-5"} and len(records.names(None)) == 7
+    assert records.ended() == {"failed": 1}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stager.adapters.origin_config import needs_secrets, resolve
-from stager.model.errors import Denied, InvalidInput, Refused
+from stager.model.errors import Denied, InvalidInput, Refused, Transient
 from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.runtime.credentials import CredentialBook
 from tests.testbed.places import needed_program
@@ -201,3 +201,11 @@ def test_equal_configurations_share_an_id_and_new_credentials_get_a_new_one() ->
     assert first is not None and second is not None and first[0] == second[0] and "one" not in first[0]
     book.bring("a", {"lab": {"kind": "s3", "secret_access_key": "two"}}, {})
     assert book.known("a", "lab") != first
+
+
+def test_what_can_be_said_later_is_no_denial() -> None:
+    def away(run: str, origin: Origin) -> dict[str, object]:
+        raise Transient("the host is not known here", code="origin_unreachable")
+
+    with pytest.raises(Transient):
+        CredentialBook(away, lambda run, origin: False).work_out("w-1", "disk", WORKFLOW)

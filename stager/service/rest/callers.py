@@ -24,6 +24,11 @@ class Caller:
     scope: Scope
     token: str
 
+    @property
+    def only(self) -> str | None:
+        """Whose runs it sees; None: all."""
+        return None if self.scope is Scope.ADMIN else self.tenant
+
     def sees(self, tenant: str) -> bool:
         return self.scope is Scope.ADMIN or tenant == self.tenant
 

@@ -4,6 +4,7 @@ no longer kept is told as a gap, never left out without a word.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from stager.model.errors import Transient
 from stager.service import questions
@@ -40,19 +42,23 @@ def events_router(scheduler: Scheduler, waits: Waits) -> APIRouter:
         await own(run, caller)
         await scheduler.ask(lambda: scheduler.desk.is_folded(run) or scheduler.desk.known(run))
         start = int(last_event_id) if last_event_id is not None else after or 0
-        opened = waits.one(caller.tenant)
-        opened.__enter__()
-        return StreamingResponse(closing(stream(scheduler, run, start), opened), media_type="text/event-stream")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(waits.one(caller.tenant))
+            return Stream(stream(scheduler, run, start), stack.pop_all())
 
     return router
 
 
-async def closing(inner: AsyncIterator[str], opened: Any) -> AsyncIterator[str]:
-    try:
-        async for text in inner:
-            yield text
-    finally:
-        opened.__exit__(None, None, None)
+class Stream(StreamingResponse):
+    """Counts as open until it has ended, however it ends: its reader may be gone before the first word."""
+
+    def __init__(self, content: AsyncIterator[str], opened: contextlib.ExitStack) -> None:
+        super().__init__(content, media_type="text/event-stream")
+        self.opened = opened
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self.opened:
+            await super().__call__(scope, receive, send)
 
 
 async def stream(scheduler: Scheduler, run: str, after: int) -> AsyncIterator[str]:

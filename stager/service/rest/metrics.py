@@ -43,11 +43,10 @@ class Figures:
     def _look(self) -> tuple[dict[str, int], list[tuple[dict[str, int], wire.LedgerTotals]]]:
         """On the driving thread. The sums of a run are worked out at most so often, whoever asks for them."""
         state = self.scheduler.machine.state
-        states = Counts(record.state for record in self.scheduler.records.all() if not record.removed and record.run not in state.active)
-        states["active"] += len(state.active)
+        states = self.scheduler.records.ended() | {"active": len(state.active)}
         active = [state.runs[run] for run in state.active]
         sums = [self.scheduler.totals.of(run.id, lambda run=run: run_sums(state, run)) for run in active]  # type: ignore[misc]
-        return dict(states), [(each.jobs, each.ledger) for each in sums]
+        return states, [(each.jobs, each.ledger) for each in sums]
 
     def _runs(self, states: dict[str, int], sums: list[tuple[dict[str, int], wire.LedgerTotals]]) -> Iterable[Metric]:
         runs = GaugeMetricFamily("stager_runs", "Runs by state.", labels=["state"])

@@ -30,8 +30,7 @@ def places_router(scheduler: Scheduler) -> APIRouter:
     async def profiles(request: Request, caller: Reader) -> Response:
         """What was measured of job types, by your own runs."""
         await scheduler.ask(lambda: scheduler.profiles.try_to(scheduler.profiles.write))
-        records = await scheduler.ask(scheduler.records.all)
-        seen = {record.run for record in records if caller.sees(record.tenant)}
+        seen = await scheduler.ask(lambda: scheduler.records.names(caller.only))
         found = await asyncio.to_thread(measured, scheduler.state_dir.profiles, seen)
         return tagged(request, rest.ProfileList(profiles=found))
 

@@ -145,10 +145,8 @@ async def ready(scheduler: Scheduler) -> None:
 
 def run_page(scheduler: Scheduler, caller: Caller, before: list[str | float] | None, limit: int) -> rest.RunPage:
     known = scheduler.machine.state.runs
-    records = [record for record in scheduler.records.all() if not record.removed and caller.sees(record.tenant)]
-    records.reverse()
-    if before is not None:
-        records = [record for record in records if [record.submitted_at, record.run] < before]
+    start = (float(before[0]), str(before[1])) if before is not None else None
+    records = scheduler.records.page(caller.only, start, limit + 1)
     shown = records[:limit]
     more = cursor_of(float(shown[-1].submitted_at), shown[-1].run) if len(records) > limit else None
     return rest.RunPage(runs=[run_info(record, known.get(record.run)) for record in shown], next_cursor=more)
