@@ -166,6 +166,17 @@ def test_the_web(web: Callable[..., Web], tmp_path: Path) -> None:
     assert done.code == 1 and "/none" in done.said and not (tmp_path / "n").exists()
 
 
+def test_headers_of_a_server_are_left_to_pegasus_transfer(web: Callable[..., Web], tmp_path: Path) -> None:
+    """PEGASUS_CREDENTIALS may hold them; a file that is for other servers changes nothing."""
+    server = web()
+    (server.data / "f").write_bytes(b"f")
+    place = tmp_path / "credentials.conf"
+    for host, code in (("elsewhere", 0), (server.url().removeprefix("http://"), 1), (server.url(), 1)):
+        place.write_text(f"[{host}]\nheader.X-Key = top-secret\n")
+        done = moved([transfer([url(f"{server.url()}/f")], url(tmp_path / "d"))], tmp_path, PEGASUS_CREDENTIALS=str(place))
+        assert done.code == code and "top-secret" not in done.said, done.said
+
+
 def test_a_line_that_breaks_is_gone_on_with(web: Callable[..., Web], link: Callable[..., Link], tmp_path: Path) -> None:
     """Without another round: what came is kept, and only the rest is fetched."""
     server = web()

@@ -51,13 +51,25 @@ class Origins:
         return self.ssh(url) if url.protocol in SSH else self.s3(url, bucket)
 
     def web(self, url: Url) -> dict[str, object]:
-        if "@" in url.host or self.environ.get("PEGASUS_CREDENTIALS"):
-            raise Unserved("it may need the headers of PEGASUS_CREDENTIALS, or a password")
+        place = self.environ.get("PEGASUS_CREDENTIALS")
+        if "@" in url.host or (place and self.speaks_of(place, url)):
+            raise Unserved("it needs the headers of PEGASUS_CREDENTIALS, or a password")
         proxies = [name for name in PROXIES if self.environ.get(name)]
         if proxies:
             raise Unserved(f"{proxies[0]} names a proxy")
         ca_file = self.environ.get("SSL_CERT_FILE") or None
         return {"kind": "http", "base_url": f"{url.protocol}://{url.host}", "ca_file": ca_file, "queries": True}
+
+    def speaks_of(self, place: str, url: Url) -> bool:
+        """Whether the file has headers for this server. One that cannot be read may."""
+        import configparser
+
+        parser = configparser.RawConfigParser()
+        try:
+            found = parser.read(place)
+        except configparser.Error:
+            return True
+        return not found or parser.has_section(f"{url.protocol}://{url.host}") or parser.has_section(url.host)
 
     def ssh(self, url: Url) -> dict[str, object]:
         """What OpenSSH itself would use for this host."""
