@@ -104,7 +104,7 @@ fn add(there: &mut Vec<Range<u64>>, came: Range<u64>) {
     let to = there.partition_point(|range| range.start <= came.end);
     let start = there.get(from).filter(|_| from < to).map_or(came.start, |range| range.start.min(came.start));
     let end = there[from..to].last().map_or(came.end, |range| range.end.max(came.end));
-    there.splice(from..to, [start..end]);
+    there.splice(from..to, std::iter::once(start..end));
 }
 
 fn missing(there: &[Range<u64>], size_bytes: u64) -> Vec<Range<u64>> {
