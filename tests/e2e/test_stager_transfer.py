@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shlex
 import shutil
 import signal
@@ -147,6 +148,12 @@ def test_what_a_call_imports(tmp_path: Path) -> None:
     assert "json" in imported and not imported & set(HEAVY), sorted(imported & set(HEAVY))
 
 
+def children_s() -> float:
+    """Processor time of all processes that were waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @pytest.mark.slow
 def test_the_first_command_of_the_readme(tmp_path: Path) -> None:
     """What it installs works at once, alone, and in the time that is promised."""
@@ -158,12 +165,14 @@ def test_the_first_command_of_the_readme(tmp_path: Path) -> None:
     argv = [tmp_path / "venv/bin/python", "-m", *shlex.split(command), "-q", "--disable-pip-version-check"]
     subprocess.run(argv, cwd=tmp_path, check=True)
     (tmp_path / "s").write_bytes(b"small")
-    took = []
+    took, worked = [], []
     for number in range(20):
         given = listed(transfer([url(tmp_path / "s")], url(tmp_path / "d" / str(number))))
-        began = time.perf_counter()
+        began, used = time.perf_counter(), children_s()
         subprocess.run([tmp_path / "venv/bin/stager-transfer"], input=given.encode(), env=surroundings(), capture_output=True, check=True)
         took.append(time.perf_counter() - began)
+        worked.append(children_s() - used)
         assert (tmp_path / "d" / str(number)).read_bytes() == b"small"
-    # The quickest: what else runs on the machine is not ours.
-    assert min(took) <= ALLOWED_S, sorted(took)
+    # On an idle machine both are the same; on a busy one the clock counts the others too, but two seconds of sleep would still be seen.
+    assert min(worked) <= ALLOWED_S, sorted(worked)
+    assert min(took) <= 1.0, sorted(took)
