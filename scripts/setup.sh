@@ -197,7 +197,7 @@ install_package
 refresh_ionode
 if [ "$level" = test ]; then
     need_to_test strace:strace sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3 g++:g++ \
-        nginx:nginx-light openssl:openssl rclone:rclone curl:curl
+        nginx:nginx-light openssl:openssl rclone:rclone curl:curl chromium:chromium chromedriver:chromium-driver
     # A module of the system's own Python, so no program tells whether it is there.
     /usr/bin/python3 -c 'import simgrid' 2>/dev/null || need_to_test simgrid:python3-simgrid
     need_povray || say "without them the tests that render are skipped"

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from stager import wire
+from stager.scheduler.states import JobState
 
 API_PREFIX = "/api/v1"
 PROBLEM_TYPE = "application/problem+json"
@@ -153,8 +154,75 @@ class TransferPage(wire.Body):
     next_cursor: str | None = None
 
 
+class Occupancy(wire.Body):
+    """What the scheduler counts on a node; the parts and what is free make the capacity.
+
+    `pinned`: of jobs that are admitted or run, and of transfers under way. `dirty`: made here, and nowhere else yet, else `clean`: it may
+    go for room. `reserved`: set aside for what is on its way and for what jobs will make.
+    """
+
+    capacity_bytes: int
+    pinned_bytes: int
+    dirty_bytes: int
+    clean_bytes: int
+    reserved_bytes: int
+    free_bytes: int
+
+
+class Node(wire.NodeView):
+    """`occupancy` None: the scheduler has not met it yet."""
+
+    occupancy: Occupancy | None = None
+
+
 class NodeList(wire.Body):
-    nodes: list[wire.NodeView]
+    nodes: list[Node]
+
+
+class GraphJob(wire.Body):
+    """`parents`: their places in the list. `depth`: the longest way from a job without parents."""
+
+    job: str
+    job_type: str
+    depth: int
+    parents: list[int]
+
+
+class RunGraph(wire.Body):
+    """It stays the same as long as the run is there; jobs in a topological order."""
+
+    run: str
+    jobs: list[GraphJob]
+
+
+class JobStates(wire.Body):
+    """In the order of the graph's jobs."""
+
+    run: str
+    states: list[JobState]
+
+
+class CostLine(wire.Body):
+    name: str
+    amount: float
+
+
+class RunCost(wire.Body):
+    """What it came to until now, `wall_s` after its submit, by the same formulas as `stager report` without a topology.
+
+    `missing`: what the price table has no price of, and the bill leaves out. `final`: the run is over.
+    """
+
+    run: str
+    final: bool
+    currency: str
+    prices_date: str
+    instance: str
+    nodes: int
+    wall_s: float
+    lines: list[CostLine]
+    total: float
+    missing: list[str]
 
 
 class ProfileList(wire.Body):

@@ -208,6 +208,8 @@ class WaitingView(Body):
 
 
 class RunStatus(Body):
+    """`hit_rate`: so far, as in `RunSummary`; None: no job was handed a byte yet."""
+
     info: RunInfo
     jobs: dict[str, int]
     finals_total: int
@@ -225,6 +227,7 @@ class RunStatus(Body):
     problems: list[ErrorBody]
     nodes: list[NodeView]
     waiting: list[WaitingView] = []
+    hit_rate: float | None = None
 
 
 class RunSummary(Body):
@@ -323,7 +326,10 @@ class JobLogs(Body):
 
 
 class ProgressEvent(Body):
-    """One step of a run, for people and programs that follow it. `kind` is the event's or command's class name in snake case."""
+    """One step of a run, for people and programs that follow it. `kind` is the event's or command's class name in snake case.
+
+    `transfer`: which, of steps of one. `outcome`: of an attempt or a run that ended. `duration_s`: what a transfer took.
+    """
 
     seq: int
     at: float
@@ -331,6 +337,9 @@ class ProgressEvent(Body):
     kind: str
     subject: str = ""
     text: str = ""
+    transfer: str = ""
+    outcome: str = ""
+    duration_s: float | None = None
 
 
 class ProgressPage(Body):

@@ -8,22 +8,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from html import escape
+from pathlib import Path
 
 from stager import wire
 from stager.model.units import format_duration, format_size
 
 WIDTH, MARGIN, LANE, CHART = 1000, 64, 9, 130
 SPANS_MAX = 4_000
-# Of job types. Where there are more, those that took longest have one each, and all others OTHERS together.
-COLOURS = ("#4477aa", "#ccbb44", "#228833", "#aa3377", "#66ccee", "#ee6677", "#994455")
+# Of job types, as the palette calls them. Where there are more, those that took longest have one each, and all others OTHERS together.
+COLOURS = tuple(f"type{number}" for number in range(7))
 OTHERS = "other job types"
+# The dashboard has the same.
+PALETTE = (Path(__file__).parents[1] / "service" / "dashboard" / "palette.css").read_text(encoding="utf-8")
+PAINTS = "".join(f".{name} {{ fill: var(--{name}); background: var(--{name}); }}\n" for name in (*COLOURS, "fetch", "upload", "others"))
 # A picture is not squeezed below what can be read: on a phone it is moved sideways.
-STYLE = """
-:root { color-scheme: light dark; --ink: #222; --paper: #fff; --faint: #555; --rule: #e5e5e5; --fetch: #999; --upload: #225; }
-:root { --others: #bbb; }
-@media (prefers-color-scheme: dark) {
- :root { --ink: #e6e6e6; --paper: #16181c; --faint: #aaa; --rule: #333; --fetch: #888; --upload: #aac; --others: #666; }
-}
+STYLE = (
+    f"\n{PALETTE}{PAINTS}"
+    + """\
 body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); }
 body { margin: 2rem auto; max-width: 1064px; padding: 0 1rem; }
 h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin-top: 2rem; }
@@ -32,10 +33,10 @@ td { white-space: nowrap; } td:first-child, th:first-child { text-align: left; p
 tr.total td { font-weight: 600; } .wide { overflow-x: auto; } .note { margin: .4rem 0; color: var(--faint); }
 svg { width: 100%; min-width: 640px; height: auto; display: block; } svg text { font: 11px system-ui, sans-serif; fill: var(--faint); }
 .keys span { white-space: nowrap; margin-right: 1em; } i { display: inline-block; width: .8em; height: .8em; margin-right: .3em; }
-.fetch { fill: var(--fetch); } .upload { fill: var(--upload); } .others { fill: var(--others); background: var(--others); }
-.held { fill: #66ccee; } .ours { fill: #4477aa; } .bound { fill: var(--others); }
+.held { fill: var(--held); } .ours { fill: var(--ours); } .bound { fill: var(--others); }
 @media (max-width: 600px) { body { margin: 1rem auto; } td, th { padding-left: .6rem; } td { font-size: 13px; } }
 """
+)
 
 
 def page_of(
@@ -119,7 +120,7 @@ def timeline(history: wire.RunHistory, wall_s: float) -> str:
             place = f'x="{left:.1f}" y="{top + row * LANE}" width="{width:.1f}" height="{LANE - 2}"'
             shapes.append(f"<rect {place} {paint}><title>{words}</title></rect>")
         top += (max(rows, default=0) + 1) * LANE + 10
-    keys = "".join(f"<span><i {paint.replace('fill', 'background')}></i>{escape(name)}</span>" for name, paint in paint_of.items())
+    keys = "".join(f"<span><i {paint}></i>{escape(name)}</span>" for name, paint in paint_of.items())
     if any(span.job_type not in paint_of for span in history.attempts):
         keys += f"<span><i {PAINT_OTHERS}></i>{OTHERS}</span>"
     left_out = sum(max(0, len(spans) - SPANS_MAX) for _, spans in groups)
@@ -139,7 +140,7 @@ def paints(attempts: Sequence[wire.AttemptSpan]) -> dict[str, str]:
         took_s[span.job_type] = took_s.get(span.job_type, 0.0) + span.ended_s - span.begun_s
     longest_first = sorted(took_s, key=lambda name: -took_s[name])
     kept = [name for name in took_s if name in longest_first[: len(COLOURS)]]
-    return {name: f'style="fill:{colour}"' for name, colour in zip(kept, COLOURS, strict=False)}
+    return {name: f'class="{colour}"' for name, colour in zip(kept, COLOURS, strict=False)}
 
 
 def axis(top: float, wall_s: float) -> str:

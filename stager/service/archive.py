@@ -66,6 +66,7 @@ class Archive:
             running=[],
             problems=[summary.fault] if summary.fault is not None else [],
             nodes=[],
+            hit_rate=summary.hit_rate,
         )
 
     def wait(self, run: str, lfn: str | None) -> wire.WaitResponse:

@@ -21,15 +21,17 @@ from stager.scheduler import events as ev
 OCCUPANCY_POINTS_MAX = 2_000
 
 
-def history_of(batches: Iterable[Batch], run: str) -> wire.RunHistory:
-    """Raises nothing for a run that is not in it: then all lists are empty."""
+def history_of(batches: Iterable[Batch], run: str, *, rivals: bool = True) -> wire.RunHistory:
+    """Raises nothing for a run that is not in it: then all lists are empty. `rivals` False: what other caches would have hit is not worked
+    out, which takes longer than all the rest.
+    """
     past = Past(run)
     for batch in batches:
         for event in batch.events:
             past.heard(event)
         for command in batch.commands:
             past.gave(command)
-    return past.told()
+    return past.told(rivals)
 
 
 @dataclass(slots=True)
@@ -170,8 +172,8 @@ class Past:
             finder = f"found {len(self.steps)}"
             self.steps += [Take(finder, ()), Give(finder, tuple((file, size_bytes, False) for file, size_bytes in found))]
 
-    def told(self) -> wire.RunHistory:
-        used, capacity = self.read_bytes, sum(self.capacity.values())
+    def told(self, rivals: bool) -> wire.RunHistory:
+        used, capacity = self.read_bytes if rivals else 0, sum(self.capacity.values())
         return wire.RunHistory(
             run=self.run,
             nodes=sorted(self.capacity),

@@ -84,12 +84,17 @@ async def ledger_entries(scheduler: Scheduler, run: str, lfn: str | None = None)
     return await scheduler.ask(look)
 
 
-async def job_views(scheduler: Scheduler, run: str, state: str | None, start: int, limit: int) -> list[wire.JobView]:
-    """In the order of the workflow; `start` counts those of that state."""
+async def job_views(
+    scheduler: Scheduler, run: str, state: str | None, start: int, limit: int, *, job_type: str | None = None, job: str | None = None
+) -> list[wire.JobView]:
+    """In the order of the workflow; `start` counts those that are asked for."""
 
     def look() -> list[wire.JobView]:
         entry = scheduler.desk.known(run)
-        chosen = [job_id for job_id, job in entry.jobs.items() if state in (None, job.state.value)][start : start + limit]
+        types = entry.workflow.jobs
+        named = ([job] if job in types else []) if job is not None else types
+        of_type = (job_id for job_id in named if job_type in (None, types[job_id].job_type))
+        chosen = [job_id for job_id in of_type if state in (None, entry.jobs[job_id].state.value)][start : start + limit]
         return [job_view(entry, job_id, scheduler.tally) for job_id in chosen]
 
     return await scheduler.ask(look)

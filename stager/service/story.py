@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
@@ -31,10 +31,18 @@ class Step:
     kind: str
     subject: str
     text: str
+    transfer: str = ""
+    outcome: str = ""
+    duration_s: float | None = None
 
 
 def step_of(seq: int, run: str, value: Any) -> Step:
-    return Step(seq, run, value.at, kind_of(type(value)), subject_of(value), text_of(value))
+    about = (getattr(value, "transfer", ""), outcome_of(value), getattr(value, "duration_s", None))
+    return Step(seq, run, value.at, kind_of(type(value)), subject_of(value), text_of(value), *about)
+
+
+def outcome_of(value: Any) -> str:
+    return value.outcome.value if type(value) in (ev.AttemptEnded, cmd.FinishRun) else ""
 
 
 @cache
@@ -48,7 +56,7 @@ def subject_of(value: Any) -> str:
 
 
 def progress_event(step: Step) -> wire.ProgressEvent:
-    return wire.ProgressEvent(seq=step.seq, at=step.at, run=step.run, kind=step.kind, subject=step.subject, text=step.text)
+    return wire.ProgressEvent(**asdict(step))
 
 
 def text_of(value: Any) -> str:

@@ -128,6 +128,7 @@ def run_status(
         problems=problems[:PROBLEMS_MAX],
         nodes=nodes,
         waiting=waiting,
+        hit_rate=hit_rate_of(run),
     )
 
 

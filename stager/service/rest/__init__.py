@@ -15,9 +15,12 @@ from stager import rest
 from stager.adapters.tokens import TokenStore
 from stager.model.errors import StagerError
 from stager.service.app import Scheduler
+from stager.service.dashboard import dashboard_router
 from stager.service.rest import problems
+from stager.service.rest.accounts import accounts_router
 from stager.service.rest.callers import known_query
 from stager.service.rest.events import events_router
+from stager.service.rest.graph import graph_router
 from stager.service.rest.guard import BodyRefused, Guard, on_body_refused
 from stager.service.rest.health import health_router
 from stager.service.rest.intake import Intake
@@ -45,11 +48,14 @@ def make_app(scheduler: Scheduler, settings: RestSettings, waits: Waits, figures
     )
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
     intake, turns = Intake(scheduler.settings, scheduler.tenancy), Turns()
+    app.include_router(dashboard_router())
     app.include_router(health_router(scheduler, figures, metrics_open=settings.metrics_open))
     for router in (
         workflows_router(intake, turns),
         runs_router(scheduler, intake, turns, waits),
         parts_router(scheduler),
+        graph_router(scheduler),
+        accounts_router(scheduler),
         events_router(scheduler, waits),
         places_router(scheduler),
     ):

@@ -17,12 +17,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stager.adapters.tokens import TokenStore
 from stager.model.errors import StagerError
+from stager.service.dashboard import PATHS
 from stager.service.rest.callers import Caller
 from stager.service.rest.problems import problem_response, response_of
 from stager.service.settings import RestSettings
 from stager.service.tenancy import Tenancy
 
-OPEN = frozenset(("/healthz", "/readyz", "/api/v1/openapi.json"))
+OPEN = PATHS | {"/healthz", "/readyz", "/api/v1/openapi.json"}
 LARGE = frozenset(("/api/v1/runs", "/api/v1/plan", "/api/v1/validate", "/api/v1/estimate"))
 BUCKETS_MAX = 10_000
 # Of those who come without a good token, by address.

@@ -15,6 +15,7 @@ from stager.service.rest.callers import Reader, run_of
 from stager.service.rest.pages import TAGGED, Cursor, Limit, cursor_of, offset_of, page_of, tagged
 
 TAIL_BYTES = 65_536
+Name = Annotated[str | None, Query(max_length=4000)]
 
 
 def parts_router(scheduler: Scheduler) -> APIRouter:
@@ -29,12 +30,19 @@ def add_jobs(router: APIRouter, scheduler: Scheduler) -> None:
 
     @router.get("/runs/{run}/jobs", response_model=rest.JobPage, responses=TAGGED)
     async def jobs(
-        request: Request, run: str, caller: Reader, state: JobState | None = None, cursor: Cursor = None, limit: Limit = 100
+        request: Request,
+        run: str,
+        caller: Reader,
+        state: JobState | None = None,
+        job_type: Name = None,
+        job: Name = None,
+        cursor: Cursor = None,
+        limit: Limit = 100,
     ) -> Response:
-        """In the order of the workflow."""
+        """In the order of the workflow: all, or those in that state, of that type, of that name."""
         await own(run, caller)
         start = offset_of(cursor)
-        found = await questions.job_views(scheduler, run, state.value if state else None, start, limit + 1)
+        found = await questions.job_views(scheduler, run, state.value if state else None, start, limit + 1, job_type=job_type, job=job)
         more = cursor_of(start + limit) if len(found) > limit else None
         return tagged(request, rest.JobPage(run=run, jobs=found[:limit], next_cursor=more))
 

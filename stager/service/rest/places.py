@@ -12,6 +12,7 @@ from stager import rest
 from stager.adapters.profiles_store import read_samples
 from stager.model.profiling import Sample, profile_of
 from stager.service.app import Scheduler
+from stager.service.occupancy import occupancy_now
 from stager.service.profiles import profile_to_dict
 from stager.service.rest.callers import Reader
 from stager.service.rest.pages import TAGGED, tagged
@@ -22,8 +23,10 @@ def places_router(scheduler: Scheduler) -> APIRouter:
 
     @router.get("/nodes", response_model=rest.NodeList, responses=TAGGED)
     async def nodes(request: Request, caller: Reader) -> Response:
-        """The I/O nodes, and how full they are."""
-        found = [node.model_copy(update={"pid": None}) for node in await scheduler.outlook.nodes()]
+        """The I/O nodes, how full they are and what of it could go."""
+        held = await scheduler.ask(lambda: occupancy_now(scheduler))
+        seen = await scheduler.outlook.nodes()
+        found = [rest.Node(**node.model_dump(exclude={"pid"}), occupancy=held.get(node.node)) for node in seen]
         return tagged(request, rest.NodeList(nodes=found))
 
     @router.get("/profiles", response_model=rest.ProfileList, responses=TAGGED)

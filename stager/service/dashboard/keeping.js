@@ -1,0 +1,61 @@
+// Looking again: as often as is worth it, not while nobody sees the page, and no more than the service can stand.
+
+import { pause, Problem } from "./api.js";
+
+// Until `signal`; what fails for a while is told and tried again. A look that took long waits longer.
+export async function keepLooking(page, signal, everyMs, look) {
+  while (!signal.aborted) {
+    const begun = performance.now();
+    let waitMs = everyMs;
+    try {
+      const more = await look();
+      page.trouble("");
+      if (more === false) return;
+    } catch (problem) {
+      if (signal.aborted) return;
+      if (!(problem instanceof Problem) || [401, 404].includes(problem.status)) throw problem;
+      page.trouble(problem.message);
+      waitMs = Math.max(everyMs, problem.retryAfterS * 1000, 3000);
+    }
+    await pause(Math.max(waitMs, 2 * (performance.now() - begun)), signal);
+    await seen(signal);
+  }
+}
+
+function seen(signal) {
+  if (!document.hidden || signal.aborted) return undefined;
+  return new Promise((done) => {
+    const look = () => {
+      if (document.hidden && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", look);
+      done();
+    };
+    document.addEventListener("visibilitychange", look);
+    signal.addEventListener("abort", look, { once: true });
+  });
+}
+
+// Asked for often, done at most so often and never twice at once. Who asks waits for the next time that it is done.
+export function sparingly(everyMs, signal, act) {
+  let queued = null;
+  let running = Promise.resolve();
+  let freeAt = 0;
+  async function turn() {
+    await running;
+    await pause(Math.max(0, freeAt - performance.now()), signal);
+    queued = null;
+    if (signal.aborted) return;
+    const begun = performance.now();
+    const acting = act();
+    running = acting.then(() => {}, () => {});
+    try {
+      await acting;
+    } finally {
+      freeAt = performance.now() + Math.max(everyMs, 5 * (performance.now() - begun));
+    }
+  }
+  return function ask() {
+    queued ??= turn();
+    return queued;
+  };
+}

@@ -1,0 +1,204 @@
+// One run: how far it is, what is wrong, its graph, what went on when, its ledger and its jobs. Told anew whenever an event says that
+// something happened, and now and then besides: how many bytes are on their way is no event.
+
+import { follow, get, name, Problem } from "./api.js";
+import { badge, el, figures, say, section, setBadge, show } from "./dom.js";
+import { count, duration, money, percent, rate, roughly, size, when, words } from "./format.js";
+import { graphPicture } from "./graph.js";
+import { jobsPart } from "./jobs.js";
+import { keepLooking, sparingly } from "./keeping.js";
+import { atRisk, ledgerPart, unsafeFiles } from "./ledger.js";
+import { GOES_ON } from "./runs.js";
+import { Spans, timelinePicture } from "./timeline.js";
+
+const EVERY_MS = 2000;
+const SELDOM_MS = 1000;
+const COST_MS = 5000;
+const FIGURES = [["jobs", "Jobs done"], ["time", "Time"], ["fetched", "Fetched"], ["uploaded", "Uploaded"], ["risk", "At risk now"], ["hits", "Hit rate"], ["finals", "Finals durable"], ["cost", "Cost so far"]];
+
+function fillFigures(facts, status) {
+  const { info } = status;
+  const goesOn = GOES_ON.includes(info.state);
+  const took = (info.finished_at ?? Date.now() / 1000) - info.submitted_at;
+  const failed = status.jobs.failed ? `${status.jobs.failed} failed` : "";
+  facts.set("jobs", `${info.jobs_done.toLocaleString("en")} of ${info.jobs_total.toLocaleString("en")}`, failed || (status.jobs.running ? `${status.jobs.running} running` : ""));
+  facts.set("time", goesOn && status.eta_s !== null ? `${roughly(status.eta_s)} left` : duration(took), goesOn ? `begun ${when(info.submitted_at)}` : `ended ${when(info.finished_at)}`);
+  facts.set("fetched", size(status.fetched_bytes), goesOn ? `of ${size(status.fetch_bytes_planned)}, ${rate(status.fetch_bytes_per_s)}` : "");
+  facts.set("uploaded", size(status.uploaded_bytes), goesOn ? `of ${size(status.upload_bytes_planned)}, ${rate(status.upload_bytes_per_s)}` : "");
+  facts.set("risk", atRisk(status), unsafeFiles(status));
+  facts.set("hits", percent(status.hit_rate), status.hit_rate === null ? "nothing was read" : "of the bytes handed to jobs");
+  facts.set("finals", `${status.finals_durable.toLocaleString("en")} of ${status.finals_total.toLocaleString("en")}`);
+  facts.element.querySelector('[data-figure="risk"]').classList.toggle("risky", status.ledger.at_risk.files > 0);
+}
+
+function troubles() {
+  const list = el("ul", { class: "alerts", "aria-label": "What is wrong" });
+  return {
+    element: list,
+    set(status) {
+      const texts = [...status.problems.map((fault) => `${words(fault.code)}: ${fault.message}`), ...status.waiting.map((each) => each.message)];
+      show(list, texts.length > 0);
+      while (list.children.length > texts.length) list.lastChild.remove();
+      texts.forEach((text, at) => say(list.children[at] ?? list.appendChild(el("li", {})), text));
+    },
+  };
+}
+
+class RunPage {
+  constructor(place, run, signal, page) {
+    Object.assign(this, { run, signal, page, status: null, states: [], graph: null, spans: null });
+    this.state = badge("active");
+    this.line = el("span", { class: "live", role: "status" });
+    this.workflow = el("p", { class: "note" });
+    this.facts = figures(FIGURES);
+    this.troubles = troubles();
+    this.graphRoom = el("div", {}, el("p", { class: "note" }, "…"));
+    this.timeline = timelinePicture();
+    this.ledger = ledgerPart(run, signal);
+    this.jobs = jobsPart(run, signal);
+    place.replaceChildren(
+      el("p", { class: "back" }, el("a", { href: "#/runs" }, "All runs")),
+      el("div", { class: "line" }, el("h1", {}, run), this.state, this.line), this.workflow,
+      this.facts.element, this.troubles.element,
+      section("ledger", "Ledger", this.ledger.element),
+      section("graph", "Graph", this.graphRoom),
+      section("timeline", "Timeline", this.timeline.element),
+      section("jobs", "Jobs", this.jobs.element));
+    this.path = `/runs/${name(run)}`;
+    this.happened = sparingly(SELDOM_MS, signal, () => this.lookAgain());
+    this.costs = sparingly(COST_MS, signal, () => this.lookAtCost());
+  }
+
+  get goesOn() {
+    return GOES_ON.includes(this.status.info.state);
+  }
+
+  // What only the journal tells is gone of a run that was folded away, and the rest is still there.
+  async kept(path) {
+    try {
+      return await get(this.path + path, this.signal);
+    } catch (problem) {
+      if (problem instanceof Problem && problem.code === "run_folded") return null;
+      throw problem;
+    }
+  }
+
+  async begin() {
+    await this.lookAtStatus();
+    const found = await this.kept("/graph");
+    if (found === null) {
+      for (const id of ["graph", "timeline", "jobs"]) {
+        document.getElementById(id).replaceChildren(document.getElementById(`${id}-title`), el("p", { class: "note" }, "No longer kept: the journal of this run was folded away."));
+      }
+      return this.ledger.refresh();
+    }
+    this.graph = graphPicture(found.jobs, (node, collapsed) => this.choose(node, collapsed));
+    this.graphRoom.replaceChildren(this.graph.element);
+    this.graph.draw();
+    window.addEventListener("resize", this.graph.turned, { signal: this.signal });
+    this.names = found.jobs.map((job) => job.job);
+    const types = new Map(found.jobs.map((job) => [job.job, job.job_type]));
+    this.spans = new Spans(this.status.info.submitted_at, (job) => types.get(job) ?? "");
+    await this.lookAtParts();
+    return undefined;
+  }
+
+  choose(node, collapsed) {
+    if (!collapsed) location.hash = `#/runs/${name(this.run)}/jobs/${name(this.names[node.jobs[0]])}`;
+    else if (!node.label.endsWith(" other types")) this.jobs.ofType(node.label);
+  }
+
+  async lookAtStatus() {
+    const before = this.status?.info.state;
+    this.status = await get(this.path, this.signal);
+    const { info } = this.status;
+    setBadge(this.state, info.state);
+    say(this.workflow, `workflow ${info.workflow}`);
+    fillFigures(this.facts, this.status);
+    this.troubles.set(this.status);
+    this.ledger.totals(this.status);
+    this.jobs.totals(this.status);
+    if (before !== undefined && before !== info.state) this.page.tell(`run ${this.run}: ${words(info.state)}`);
+  }
+
+  async lookAtParts() {
+    const [found] = await Promise.all([get(`${this.path}/states`, this.signal), this.ledger.refresh(), this.jobs.refresh()]);
+    this.graph.update(found.states);
+    if (this.goesOn) {
+      const nowS = Math.max(0, Date.now() / 1000 - this.status.info.submitted_at);
+      this.timeline.draw(this.spans.all(nowS), nowS, this.gap ? "What happened first is no longer kept; all of it is told when the run has ended." : "");
+    }
+  }
+
+  async lookAgain() {
+    await this.lookAtStatus();
+    if (this.graph !== null) await this.lookAtParts();
+  }
+
+  async lookAtCost() {
+    const found = await this.kept("/cost");
+    if (found === null) return this.facts.set("cost", "—", "no longer kept");
+    const left = found.missing.length ? `; no price of ${found.missing.join(", ")}` : "";
+    return this.facts.set("cost", money(found.total, found.currency), `${count(found.nodes, "node")} as ${found.instance}${left}`);
+  }
+
+  async lookAtHistory() {
+    const history = await this.kept("/history");
+    if (history === null) return;
+    this.spans.read(history);
+    const wallS = this.status.info.finished_at - this.status.info.submitted_at;
+    this.timeline.draw(this.spans.all(0), wallS);
+  }
+
+  // Until it has ended. `wrong` gets what cannot be mended by asking again.
+  follow(wrong) {
+    this.gap = false;
+    this.spans.clear();
+    const hear = (kind, event) => {
+      if (kind === "gap") {
+        this.gap = true;
+        this.spans.clear();
+      } else if (kind !== "end") this.spans.hear(kind, event);
+      void this.happened().catch(wrong);
+    };
+    const tell = (line) => {
+      this.line.className = `live ${line}`;
+      say(this.line, line === "live" ? "live" : "the line is broken; it is tried again");
+    };
+    return follow(this.run, this.signal, hear, tell);
+  }
+}
+
+export async function runView(place, [run], signal, page) {
+  const shown = new RunPage(place, run, signal, page);
+  await shown.begin();
+  if (shown.graph === null) return void await shown.costs();
+  while (!signal.aborted) {
+    if (!shown.goesOn) {
+      shown.line.className = "live";
+      say(shown.line, "");
+      await shown.lookAtHistory();
+      void shown.costs().catch(() => {});
+      // It may be resumed.
+      await keepLooking(page, signal, EVERY_MS, async () => {
+        await shown.lookAtStatus();
+        return !shown.goesOn;
+      });
+    }
+    if (signal.aborted) return;
+    let wrong = null;
+    const told = shown.follow((problem) => {
+      if (problem.status === 401 || problem.status === 404) wrong = problem;
+      else if (!signal.aborted) page.trouble(problem.message);
+    });
+    let over = false;
+    void told.then(() => (over = true), (problem) => (wrong = problem));
+    await keepLooking(page, signal, EVERY_MS, async () => {
+      if (wrong !== null) throw wrong;
+      void shown.costs().catch(() => {});
+      await shown.happened();
+      return !(over || !shown.goesOn);
+    });
+    await shown.lookAgain();
+  }
+}

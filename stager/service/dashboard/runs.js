@@ -1,0 +1,85 @@
+// All runs, the newest first: how far each is, what it moved, and what of it would be lost now.
+
+import { get, name, query } from "./api.js";
+import { badge, el, say, setBadge, show, table } from "./dom.js";
+import { count, duration, roughly, size, when } from "./format.js";
+import { keepLooking } from "./keeping.js";
+
+const PAGE = 25;
+const AT_ONCE = 4;
+const EVERY_MS = 2000;
+export const GOES_ON = ["active", "draining", "stopping", "cancelling"];
+
+const COLUMNS = [["Run", "name"], ["State", "badged"], ["Jobs", "wide"], ["Time", ""], ["Fetched", "number"], ["Uploaded", "number"], ["At risk now", "number"], ["Begun", "number"]];
+
+function make(item) {
+  const meter = el("progress", { max: "1", value: "0", "aria-label": `jobs done of ${item.info.run}` });
+  return [
+    [el("a", { href: `#/runs/${name(item.info.run)}` }, item.info.run), el("span", { class: "under" })],
+    badge(item.info.state), [meter, el("span", { class: "under" })], "", "", "", "", "",
+  ];
+}
+
+function update(cells, { info, status }) {
+  const goesOn = GOES_ON.includes(info.state);
+  say(cells[0].querySelector(".under"), info.workflow === info.run.replace(/-\d+$/, "") ? "" : info.workflow);
+  setBadge(cells[1].firstChild, info.state);
+  cells[2].querySelector("progress").value = info.jobs_total ? info.jobs_done / info.jobs_total : 1;
+  say(cells[2].querySelector(".under"), `${info.jobs_done.toLocaleString("en")} of ${count(info.jobs_total, "job")}`);
+  const took = (info.finished_at ?? Date.now() / 1000) - info.submitted_at;
+  say(cells[3], goesOn ? (status && status.eta_s !== null ? `${roughly(status.eta_s)} left` : `for ${duration(Math.max(1, took))}`) : duration(took));
+  say(cells[4], status ? size(status.fetched_bytes) : "…");
+  say(cells[5], status ? size(status.uploaded_bytes) : "…");
+  const risk = status?.ledger.at_risk;
+  say(cells[6], !risk ? "…" : risk.files ? `${size(risk.size_bytes)} in ${count(risk.files, "file")}` : "nothing");
+  cells[6].classList.toggle("risky", Boolean(risk?.files));
+  say(cells[7], when(info.submitted_at));
+}
+
+export async function runsView(place, _, signal, page) {
+  const list = table("Runs", COLUMNS, (item) => item.info.run, make, update);
+  const none = el("p", { class: "empty", hidden: true }, "There are no runs yet. ", el("code", {}, "stager submit workflow.yml --server URL"), " begins one.");
+  const more = el("button", { type: "button", hidden: true }, "Show older runs");
+  place.replaceChildren(el("h1", {}, "Runs"), none, list.element, more);
+  let wanted = PAGE;
+  // Of a run that is over nothing changes but by a resume, which changes its state.
+  const settled = new Map();
+  let again = () => {};
+  more.addEventListener("click", () => {
+    wanted += PAGE;
+    again();
+  });
+
+  async function statusOf(info) {
+    const key = `${info.run} ${info.state} ${info.finished_at}`;
+    if (settled.has(key)) return settled.get(key);
+    const status = await get(`/runs/${name(info.run)}`, signal);
+    if (!GOES_ON.includes(info.state)) settled.set(key, status);
+    return status;
+  }
+
+  async function look() {
+    const infos = [];
+    let cursor = null;
+    do {
+      const found = await get(`/runs${query({ limit: Math.min(PAGE * 4, wanted - infos.length), cursor })}`, signal);
+      infos.push(...found.runs);
+      cursor = found.next_cursor;
+    } while (cursor !== null && infos.length < wanted);
+    show(none, infos.length === 0);
+    show(list.element, infos.length > 0);
+    show(more, cursor !== null);
+    const items = infos.map((info) => ({ info, status: settled.get(`${info.run} ${info.state} ${info.finished_at}`) ?? null }));
+    list.set(items);
+    const open = items.slice();
+    await Promise.all(Array.from({ length: AT_ONCE }, async () => {
+      for (let item = open.shift(); item !== undefined; item = open.shift()) item.status = await statusOf(item.info);
+    }));
+    list.set(items);
+  }
+
+  await keepLooking(page, signal, EVERY_MS, async () => {
+    await look();
+    again = () => void look().catch(() => {});
+  });
+}

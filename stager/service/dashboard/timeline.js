@@ -1,0 +1,129 @@
+// What went on when: jobs by type, fetches, uploads, a bar each, as many rows as went on at once. Of a run that goes on it is made of the
+// events as they come, of one that is over of its history.
+
+import { el, svg } from "./dom.js";
+import { duration, size } from "./format.js";
+
+const WIDTH = 1000;
+const MARGIN = 64;
+const LANE = 10;
+const SPANS_MAX = 4000;
+const COLOURS = 7;
+const BEGIN_MOVE = { fetch: "fetches", upload: "uploads" };
+const END_MOVE = ["transfer_done", "transfer_failed", "transfer_cancelled"];
+const GROUPS = ["jobs", "fetches", "uploads"];
+
+export class Spans {
+  constructor(submittedAt, typeOf) {
+    this.submittedAt = submittedAt;
+    this.typeOf = typeOf;
+    this.done = [];
+    this.open = new Map();
+  }
+
+  clear() {
+    this.done = [];
+    this.open.clear();
+  }
+
+  // Whether it changes the picture.
+  hear(kind, event) {
+    const at = event.at - this.submittedAt;
+    if (kind === "start_attempt") this.open.set(`job ${event.subject}`, { group: "jobs", label: event.subject, type: this.typeOf(event.subject), begin: at });
+    else if (kind === "attempt_ended") this.end(`job ${event.subject}`, at, event.outcome, event.text);
+    else if (kind in BEGIN_MOVE) this.open.set(`move ${event.transfer}`, { group: BEGIN_MOVE[kind], label: event.subject, begin: at });
+    else if (END_MOVE.includes(kind)) {
+      const open = this.open.get(`move ${event.transfer}`);
+      if (open !== undefined && event.duration_s !== null) open.begin = Math.max(open.begin, at - event.duration_s);
+      this.end(`move ${event.transfer}`, at, kind === "transfer_done" ? "ok" : "failed", event.text);
+    } else return false;
+    return true;
+  }
+
+  end(key, at, outcome, text) {
+    const span = this.open.get(key);
+    this.open.delete(key);
+    if (span !== undefined) this.done.push({ ...span, end: at, outcome, text });
+  }
+
+  read(history) {
+    this.clear();
+    this.done = history.attempts.map((span) => ({ group: "jobs", label: span.job, type: span.job_type, begin: span.begun_s, end: span.ended_s, outcome: span.outcome }));
+    for (const move of history.moves) {
+      this.done.push({ group: move.direction === "fetch" ? "fetches" : "uploads", label: `${move.lfn}: ${size(move.size_bytes)}`, begin: move.begun_s, end: move.ended_s, outcome: "ok" });
+    }
+  }
+
+  all(nowS) {
+    return [...this.done, ...[...this.open.values()].map((span) => ({ ...span, end: Math.max(nowS, span.begin), outcome: "running" }))];
+  }
+}
+
+// The lowest row that is free for each of the spans, which ascend by their begin.
+export function lanes(spans) {
+  const ends = [];
+  return spans.map((span) => {
+    let lane = ends.findIndex((end) => end <= span.begin);
+    if (lane < 0) lane = ends.length;
+    ends[lane] = span.end;
+    return lane;
+  });
+}
+
+function longest(spans) {
+  const kept = spans.length > SPANS_MAX ? spans.toSorted((a, b) => b.end - b.begin - (a.end - a.begin)).slice(0, SPANS_MAX) : spans;
+  return kept.toSorted((a, b) => a.begin - b.begin || a.end - b.end);
+}
+
+export function timelinePicture() {
+  const keys = el("p", { class: "keys" });
+  const note = el("p", { class: "note" });
+  const room = el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "timeline" });
+  const element = el("div", {}, keys, note, room);
+  const paints = new Map();
+
+  // A type keeps its colour while the picture grows; of more types than colours those that came first have one each.
+  function paintOf(type) {
+    if (!paints.has(type)) paints.set(type, paints.size < COLOURS ? `type${paints.size}` : "others");
+    return paints.get(type);
+  }
+
+  function bars(group, spans, wallS, top) {
+    const shown = longest(spans.filter((span) => span.group === group));
+    const rows = lanes(shown);
+    const parts = [svg("text", { x: 0, y: top + 10 }, group)];
+    shown.forEach((span, at) => {
+      const left = MARGIN + (WIDTH - MARGIN) * Math.min(1, Math.max(0, span.begin / wallS));
+      const right = MARGIN + (WIDTH - MARGIN) * Math.min(1, Math.max(0, span.end / wallS));
+      const paint = group === "jobs" ? paintOf(span.type) : group === "fetches" ? "fetch" : "upload";
+      const text = span.text ?? `${span.label}${span.outcome === "ok" ? "" : ` (${span.outcome})`}`;
+      parts.push(svg("rect", { x: left.toFixed(1), y: top + rows[at] * LANE, width: Math.max(0.8, right - left).toFixed(1), height: LANE - 2, class: `${paint} ${span.outcome === "ok" ? "" : span.outcome}` },
+        svg("title", {}, `${span.label}${span.text ? `: ${text}` : text.slice(span.label.length)}, ${duration(span.begin)} to ${duration(span.end)}`)));
+    });
+    return [parts, top + (Math.max(-1, ...rows) + 1) * LANE + (shown.length ? 10 : 20)];
+  }
+
+  return {
+    element,
+    draw(spans, wallS, said = "") {
+      const parts = [];
+      let top = 4;
+      for (const group of GROUPS) {
+        const [made, next] = bars(group, spans, Math.max(wallS, 0.001), top);
+        parts.push(...made);
+        top = next;
+      }
+      for (const [share, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
+        parts.push(svg("text", { x: MARGIN + (WIDTH - MARGIN) * share, y: top + 12, "text-anchor": anchor }, duration(wallS * share)));
+      }
+      const jobs = spans.filter((span) => span.group === "jobs").length;
+      const about = `${jobs} attempts of jobs, ${spans.length - jobs} transfers, in ${duration(wallS)}`;
+      room.replaceChildren(svg("svg", { viewBox: `0 0 ${WIDTH} ${top + 18}`, role: "img", class: "timeline", "aria-label": about }, ...parts));
+      const named = [...paints].filter(([, paint]) => paint !== "others");
+      const others = paints.size > named.length ? [["other job types", "others"]] : [];
+      keys.replaceChildren(...[...named, ...others].map(([type, paint]) => el("span", {}, el("i", { class: paint }), type)));
+      const left = GROUPS.reduce((sum, group) => sum + Math.max(0, spans.filter((span) => span.group === group).length - SPANS_MAX), 0);
+      note.textContent = [said, left ? `${left} of the shortest are not drawn.` : ""].filter(Boolean).join(" ");
+    },
+  };
+}

@@ -1,0 +1,54 @@
+"""A run as a graph: its jobs and what they wait for, which stays, and their states, which change. One rule: of one order, so that the
+second needs no names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter, Request, Response
+
+from stager import rest
+from stager.model.workflow import Graph, Workflow
+from stager.service.app import Scheduler
+from stager.service.rest.callers import Reader, run_of
+from stager.service.rest.pages import TAGGED, tagged
+
+
+def graph_router(scheduler: Scheduler) -> APIRouter:
+    router = APIRouter(tags=["parts of a run"])
+    own = run_of(scheduler)
+
+    @router.get("/runs/{run}/graph", response_model=rest.RunGraph, responses=TAGGED)
+    async def graph(request: Request, run: str, caller: Reader) -> Response:
+        """All jobs and what they wait for; of thousands at once, so ask with the ETag."""
+        await own(run, caller)
+        entry = await scheduler.ask(lambda: scheduler.desk.known(run))
+        workflow, edges = entry.workflow, entry.graph
+        return await asyncio.to_thread(lambda: tagged(request, graph_of(run, workflow, edges)))
+
+    @router.get("/runs/{run}/states", response_model=rest.JobStates, responses=TAGGED)
+    async def states(request: Request, run: str, caller: Reader) -> Response:
+        """The states of all jobs, in the order of the graph."""
+        await own(run, caller)
+
+        def look() -> list[rest.JobState]:
+            entry = scheduler.desk.known(run)
+            return [entry.jobs[job].state for job in entry.graph.order]
+
+        found = await scheduler.ask(look)
+        return await asyncio.to_thread(lambda: tagged(request, rest.JobStates(run=run, states=found)))
+
+    return router
+
+
+def graph_of(run: str, workflow: Workflow, graph: Graph) -> rest.RunGraph:
+    at = {job: place for place, job in enumerate(graph.order)}
+    depth: dict[str, int] = {}
+    for job in graph.order:
+        depth[job] = 1 + max((depth[parent] for parent in graph.parents[job]), default=-1)
+    jobs = [
+        rest.GraphJob(job=job, job_type=workflow.jobs[job].job_type, depth=depth[job], parents=sorted(at[up] for up in graph.parents[job]))
+        for job in graph.order
+    ]
+    return rest.RunGraph(run=run, jobs=jobs)
