@@ -92,7 +92,10 @@ class NodeCalls:
             if isinstance(wanted, cmd.CopyReplica):
                 body = copy_body(wanted, command.priority)
             else:
-                body = transfer_body(wanted, await self.origin_id(wanted.run, wanted.origin), command.priority)
+                origin_id = await self.origin_id(wanted.run, wanted.origin)
+                body = transfer_body(wanted, origin_id, command.priority)
+                if isinstance(wanted, cmd.Upload) and wanted.replaces and await self.is_ours(origin_id, wanted):
+                    body["on_exists"] = "replace"
             answer = await self.client.put_transfer(command.transfer, body, command_id=command.id)
         except StagerError as problem:
             if not self._is_lost(problem):
@@ -102,6 +105,11 @@ class NodeCalls:
             event = node_event(self.node, answer["event"])
             if event is not None:
                 self.put(event)
+
+    async def is_ours(self, origin_id: str, upload: cmd.Upload) -> bool:
+        """Whether what is at its destination now is the earlier making that we left there."""
+        (entry,) = await self.client.stat(origin_id, [upload.path])
+        return entry.get("token") == upload.replaces
 
     async def cancel_transfer(self, command: cmd.CancelTransfer) -> None:
         try:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from stager import __version__
 from stager.adapters.binary import find_ionode
+from stager.adapters.executor_engine import EngineExecutor, Executors
 from stager.adapters.executor_local import LocalExecutor
 from stager.adapters.journal_sqlite import SqliteJournal
 from stager.adapters.node_process import NodeProcess, NodeSettings, Scrub
@@ -123,8 +124,10 @@ class Scheduler:
         self.node = NodeProcess(settings, self.epoch)
         self.link = NodeLink(self.node, self.inbox.put, outstanding, self.book, self.world.fatal)
         worker = Worker(state_dir.root, self.node.client, binary=program, inherited={}, epoch=self.epoch)
-        self.executor = LocalExecutor(worker, self.inbox.put, Surroundings(self))
-        self.outlook = Outlook(self.link, self.executor, outstanding)
+        around = Surroundings(self)
+        local, engine = LocalExecutor(worker, self.inbox.put, around), EngineExecutor(worker, self.inbox.put, around)
+        self.executor = Executors(local, engine, around)
+        self.outlook = Outlook(self.link, local, outstanding)
         self.inbox.put(ev.SchedulerStarted(at=0.0, cause="start", epoch=self.epoch, version=__version__))
         self.inbox.put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=self.limits))
         self.world.open([self.link], self.executor)
@@ -189,14 +192,14 @@ class Scheduler:
             if type(event) is ev.NodeReported and not self.ready.is_set():
                 self._go_on()
             elif type(event) is ev.RunResumed:
-                self.executor.unpark(event.run)
+                self.executor.local.unpark(event.run)
         self.pulse()
 
     def _go_on(self) -> None:
         """The Machine knows the node: attempts that were under way are taken up."""
         outstanding = self.outstanding
         for command in list(outstanding.attempts.values()):
-            if command.attempt not in self.executor.started:
+            if not self.executor.is_started(command.attempt):
                 self.executor.start(command)
         for grant in list(outstanding.grants.values()):
             self.executor.grant(grant)

@@ -64,7 +64,7 @@ class RunDesk:
             on_durable()
             return earlier.run
         workflow, plan = request.workflow, request.plan
-        self._check_room(plan)
+        self._check_room(workflow, plan)
         self._check_destinations(workflow, tenant=sender.tenant)
         if earlier is None:
             slug = slug_of(workflow.name)
@@ -103,12 +103,13 @@ class RunDesk:
         """The Machine has it."""
         self.accepted.pop(run, None)
 
-    def _check_room(self, plan: Plan) -> None:
+    def _check_room(self, workflow: Workflow, plan: Plan) -> None:
+        """An engine runs its jobs in an order of its own: of its calls one that finds no room is refused by itself."""
         for node_id in sorted({job.node for job in plan.jobs}):
             node = self.machine.state.nodes.get(node_id)
             if node is None:
                 raise InvalidInput(f"the plan places jobs on {node_id!r}, which is no node here; plan again", subject=node_id)
-            if plan.smallest_node_bytes > node.capacity_bytes:
+            if plan.smallest_node_bytes > node.capacity_bytes and not workflow.engine:
                 text = f"the workflow needs at least {format_size(plan.smallest_node_bytes)} and the node {node_id!r} has"
                 advice = (
                     "end the scheduler (stager shutdown) and submit with a larger --capacity or STAGER_CAPACITY, or name a spill origin"
@@ -184,6 +185,9 @@ def check_whole(workflow: Workflow, plan: Plan) -> None:
     if not workflow.jobs:
         raise InvalidInput(f"the workflow {workflow.name!r} has no jobs", subject=workflow.name)
     for job in workflow.jobs.values():
+        if workflow.engine and (job.argv or job.shell):
+            text = f"job {job.id!r} has a command, and {workflow.engine} is to run the jobs of this workflow: leave the command out"
+            raise InvalidInput(text, subject=job.id)
         for entry in (*job.inputs, *job.outputs):
             if entry.lfn not in workflow.files:
                 raise InvalidInput(f"job {job.id!r} names the file {entry.lfn!r}, which the workflow does not have", subject=entry.lfn)

@@ -111,7 +111,8 @@ class Tally:
         self._step(event.run, event)
 
 
-RUN_EVENTS = frozenset({ev.RunSubmitted, ev.RunResumed, ev.RunDrained, ev.RunStopped, ev.RunCancelled})
+OF_RUNS = {ev.RunSubmitted, ev.RunResumed, ev.RunDrained, ev.RunStopped, ev.RunCancelled}
+RUN_EVENTS = frozenset(OF_RUNS | {ev.JobCalled, ev.CallFailed, ev.EngineRunEnded})
 RUN_COMMANDS = frozenset(
     {
         cmd.Fetch,
@@ -123,6 +124,7 @@ RUN_COMMANDS = frozenset(
         cmd.StartAttempt,
         cmd.RequeueJob,
         cmd.FailJob,
+        cmd.EndCall,
         cmd.RemakeFile,
         cmd.FetchInstead,
         cmd.PauseOrigin,

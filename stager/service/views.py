@@ -176,7 +176,7 @@ def transfers_of(state: State, run: RunEntry, telemetry: Mapping[str, Mapping[st
 
 def running_of(state: State, run: RunEntry) -> list[wire.RunningJob]:
     return [
-        wire.RunningJob(job=attempt.job, attempt=attempt_id, number=attempt.number, started_at=attempt.started_at)
+        wire.RunningJob(job=attempt.job, attempt=attempt_id, number=attempt.number, started_at=attempt.started_at, call=attempt.call)
         for attempt_id, attempt in state.attempts.items()
         if attempt.run == run.id
     ]

@@ -16,6 +16,9 @@ from stager.scheduler.state import RunEntry, State, Tries
 from stager.scheduler.states import RunState
 from stager.scheduler.tries import reason
 
+# A task may well compute for longer; who looks at the run decides what that means.
+SILENT_AFTER_S = 600.0
+
 
 @dataclass(slots=True)
 class Group:
@@ -39,7 +42,19 @@ def waiting_of(state: State, run: RunEntry, now: float) -> list[wire.WaitingView
         group.next_at.append(now if tries.transfer in state.transfers else tries.not_before)
         if tries.away_since is not None:
             group.since.append(tries.away_since)
-    return [view(origin, group, now) for (origin, _), group in groups.items()]
+    return [*silence_of(run, now), *(view(origin, group, now) for (origin, _), group in groups.items())]
+
+
+def silence_of(run: RunEntry, now: float) -> Iterator[wire.WaitingView]:
+    """Of an engine that has not been heard of for a while, and has not ended its run."""
+    since_s = now - (run.heard_at or run.submitted_at)
+    if not run.is_engines or run.engine_outcome is not None or run.state is RunState.FINISHED or since_s < SILENT_AFTER_S:
+        return
+    open_calls = sum(job.call_open for job in run.jobs.values())
+    calls = f"{open_calls} of its calls are open" if open_calls else "none of its calls is open"
+    message = f"no word from {run.workflow.engine} for {round_duration(since_s)}, {calls}"
+    facts = {"origin": "", "code": "engine_silent", "reason": "the engine says nothing", "fetches": 0, "uploads": 0}
+    yield wire.WaitingView(since_s=since_s, next_try_s=0.0, message=message, **facts)
 
 
 def retried(state: State, run: RunEntry) -> Iterator[tuple[Tries, bool]]:

@@ -5,6 +5,7 @@ One rule: whatever dies at whatever instant, `adopt` finds out what became of th
 """
 
 from stager.worker.attempt import AttemptResult, AttemptWaiting, Measures, Outcome
+from stager.worker.called import Called, Staged
 from stager.worker.node_port import NodePort
 from stager.worker.place import Place
 from stager.worker.spec import Access, AttemptInput, AttemptOutput, AttemptSpec, DirectInput
@@ -17,11 +18,13 @@ __all__ = [
     "AttemptResult",
     "AttemptSpec",
     "AttemptWaiting",
+    "Called",
     "DirectInput",
     "Measures",
     "NodePort",
     "Outcome",
     "Place",
     "Sight",
+    "Staged",
     "Worker",
 ]

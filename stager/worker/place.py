@@ -42,8 +42,13 @@ class Place:
 
     @property
     def result(self) -> str:
-        """The reaper's."""
+        """The reaper's; of an engine's attempt what the engine said."""
         return f"{self.directory}/result.json"
+
+    @property
+    def staged(self) -> str:
+        """Of an engine's attempt: its inputs are in the sandbox."""
+        return f"{self.directory}/staged.json"
 
     @property
     def lock(self) -> str:

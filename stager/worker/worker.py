@@ -66,7 +66,7 @@ class Worker:
         finally:
             del self.starting[spec.attempt_id]
         if isinstance(started, AttemptResult):
-            return await self._release(spec, place, started)
+            return await self.release(spec, place, started)
         try:
             code = await started.wait()
         finally:
@@ -84,7 +84,7 @@ class Worker:
             text = f"attempt {attempt_id} has no result yet, so nothing can be committed"
             raise Refused(text, code="attempt_unfinished", subject=attempt_id)
         await self.node.put_reservation(spec.reservation, reserve_bytes)
-        return await self._finish(spec, place, result)
+        return await self.finish(spec, place, result)
 
     def look(self, attempt_id: str) -> Sight:
         """Without waiting and without changing anything."""
@@ -110,7 +110,7 @@ class Worker:
             result = read_json(place.result) or await asyncio.to_thread(reaper.fence, place)
             if result is None:
                 await reaper.wait_until_free(place.lock)
-        return await self._finish(spec, place, result)
+        return await self.finish(spec, place, result)
 
     async def kill(self, attempt_id: str) -> bool:
         """Asks the attempt's job to end; how it ended comes from `run` or `adopt`. False if there is nothing to end."""
@@ -131,7 +131,7 @@ class Worker:
             return AttemptResult.from_json(done)
         if reaper.is_held(place.lock) or attempt_id in self.starting or attempt_id in self.reapers:
             raise Refused(f"attempt {attempt_id} is running; end it first", code="attempt_running", subject=attempt_id)
-        return await self._release(spec, place, self._result(spec, {"outcome": "killed"}, None))
+        return await self.release(spec, place, self._result(spec, {"outcome": "killed"}, None))
 
     def forget(self, attempt_id: str) -> None:
         """Drops the attempt's directory, not its logs. For an attempt whose end is recorded elsewhere."""
@@ -182,36 +182,36 @@ class Worker:
             return await self.adopt(spec.attempt_id)
         result = read_json(place.result)
         if result is not None:
-            return await self._finish(spec, place, result, started.copied_bytes)
+            return await self.finish(spec, place, result, started.copied_bytes)
         if code in (reaper.EXIT_USAGE, reaper.EXIT_NO_RESULT):
             kind = ErrorClass.INVALID_INPUT if code == reaper.EXIT_USAGE else ErrorClass.TRANSIENT
             said = last_line(log_paths(self.state_dir, spec)[1])
-            return await self._release(spec, place, failed(spec, Fault(kind, "start_failed", said, spec.job_id)))
+            return await self.release(spec, place, failed(spec, Fault(kind, "start_failed", said, spec.job_id)))
         # Killed; a TERM right at its start ends it before it waits for any.
         result = {"outcome": "killed"} if started.asked_to_end else reaper.FENCED
-        return await self._finish(spec, place, result)
+        return await self.finish(spec, place, result)
 
-    async def _finish(self, spec: AttemptSpec, place: Place, result: Mapping[str, Any], copied_bytes: int | None = None) -> Ending:
+    async def finish(self, spec: AttemptSpec, place: Place, result: Mapping[str, Any], copied_bytes: int | None = None) -> Ending:
         """The job has ended. Repeatable: stage-out and release are idempotent on the node."""
         ended = self._result(spec, result, copied_bytes)
         if ended.outcome is not Outcome.OK:
-            return await self._release(spec, place, await asyncio.to_thread(if_full, spec, place, result, ended))
+            return await self.release(spec, place, await asyncio.to_thread(if_full, spec, place, result, ended))
         try:
             await self._settle_sandbox(spec, place)
         except (StagerError, OSError) as problem:
             text = f"the outputs of job {spec.job_id!r} could not be gathered: {problem}"
             fault = problem.fault() if isinstance(problem, StagerError) else Fault(ErrorClass.TRANSIENT, "io_error", text, spec.job_id)
             if isinstance(problem, OSError) and problem.errno in NO_SPACE:
-                return await self._release(spec, place, with_full(spec, place, ended, text))
-            return await self._release(spec, place, replace(ended, outcome=Outcome.FAILED, fault=fault))
+                return await self.release(spec, place, with_full(spec, place, ended, text))
+            return await self.release(spec, place, replace(ended, outcome=Outcome.FAILED, fault=fault))
         try:
             taken = await self.node.stage_out(spec.attempt_id, stage_out_body(spec, place))
         except StagerError as problem:
             if problem.code == "exceeds_reservation":
                 return AttemptWaiting(spec.attempt_id, int(str(problem.details["needed_bytes"])), ended.measures)
-            return await self._release(spec, place, replace(ended, outcome=Outcome.FAILED, fault=unless_unasked(problem)))
+            return await self.release(spec, place, replace(ended, outcome=Outcome.FAILED, fault=unless_unasked(problem)))
         ended = replace(ended, outputs=tuple(taken["outputs"]), undeclared=tuple(taken["undeclared"]))
-        return await self._release(spec, place, replace(ended, undeclared_count=taken["undeclared_count"]), taken["released"])
+        return await self.release(spec, place, replace(ended, undeclared_count=taken["undeclared_count"]), taken["released"])
 
     async def _settle_sandbox(self, spec: AttemptSpec, place: Place) -> None:
         """Scratch goes, captured output comes. After a crash past the commit the sandbox may be gone; the node knows."""
@@ -228,7 +228,7 @@ class Worker:
             elif path:
                 put_log(log, place.sandbox, path)
 
-    async def _release(
+    async def release(
         self, spec: AttemptSpec, place: Place, ended: AttemptResult, released: Mapping[str, Any] | None = None
     ) -> AttemptResult:
         """Ends the leases, unless the stage-out did, and the sandbox if nobody wants to look at it; then the attempt is over."""

@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from stager import wire
 from stager.model.errors import ErrorClass, Fault, StagerError
 from stager.service.api.activity import Activity
+from stager.service.api.engines import engines_router
 from stager.service.api.housekeeping import housekeeping_router
 from stager.service.api.inspect import inspect_router
 from stager.service.api.runs import runs_router
@@ -30,7 +31,7 @@ STATUS_OF = {
 
 def make_api(scheduler: Scheduler, activity: Activity) -> FastAPI:
     api = FastAPI(title="stager", version=str(wire.API_VERSION), docs_url=None, redoc_url=None)
-    for router in (housekeeping_router(scheduler), runs_router(scheduler), inspect_router(scheduler)):
+    for router in (housekeeping_router(scheduler), runs_router(scheduler), inspect_router(scheduler), engines_router(scheduler)):
         api.include_router(router, prefix="/v1")
 
     @api.exception_handler(StagerError)

@@ -1,0 +1,92 @@
+"""Attempts of jobs that a foreign engine runs, and the two ways of carrying out attempts as one.
+
+May know: the worker, the executor of our own jobs, the Machine's commands. One rule: the same as there: an attempt ends with exactly one
+AttemptEnded; what the engine said is on disk before it is answered, so that a scheduler that dies in between takes it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container
+
+from stager.adapters.executor_local import Ending, LocalExecutor, Surroundings, outputs_of
+from stager.planning.plan import Access as PlannedAccess
+from stager.scheduler import commands as cmd
+from stager.worker import Access, AttemptInput, AttemptSpec, Called, Place, Worker
+from stager.worker.called import KILLED
+
+
+class EngineExecutor(LocalExecutor):
+    """On the event loop's thread."""
+
+    def __init__(self, worker: Worker, put: Callable[..., None], surroundings: Surroundings) -> None:
+        super().__init__(worker, put, surroundings)
+        self.called = Called(worker)
+
+    def start(self, command: cmd.StartAttempt) -> None:
+        self.started[command.attempt] = command
+        self._go_on(command, self._first(command))
+
+    def kill(self, command: cmd.KillAttempt) -> None:
+        """What is being taken is taken: the Machine knows whether to believe it."""
+        start = self.started.get(command.attempt)
+        if start is None:
+            return
+        if self.waiting.pop(command.attempt, None) is not None:
+            self._go_on(start, self.worker.abandon(command.attempt))
+        else:
+            Place.of(self.worker.state_dir, command.attempt).make()
+            self.called.tell(command.attempt, KILLED)
+
+    async def _first(self, command: cmd.StartAttempt) -> Ending:
+        return await self.called.run(called_spec(command, self.surroundings))
+
+    async def _again(self, command: cmd.StartAttempt) -> Ending:
+        return await self._first(command)
+
+
+def called_spec(command: cmd.StartAttempt, surroundings: Surroundings) -> AttemptSpec:
+    """What is only held is read on its node. There is no program of ours: the engine's name stands for it."""
+    workflow = surroundings.workflow(command.run)
+    job = workflow.jobs[command.job]
+    copied = [entry for entry in command.inputs if entry.access is PlannedAccess.COPY]
+    return AttemptSpec(
+        attempt_id=command.attempt,
+        run_id=command.run,
+        job_id=job.id,
+        number=command.number,
+        argv=(workflow.engine,),
+        inputs=tuple(AttemptInput(entry.file, entry.generation, entry.path, Access.COPY) for entry in copied),
+        outputs=outputs_of(command, job, workflow),
+        reservation_id=command.attempt,
+        reserve_bytes=command.reserve_bytes,
+        want_sha256=any(workflow.files[output.lfn].sha256 for output in job.outputs),
+    )
+
+
+class Executors:
+    """The port of the world: each attempt is carried out as its run's workflow says."""
+
+    def __init__(self, local: LocalExecutor, engine: EngineExecutor, surroundings: Surroundings) -> None:
+        self.local, self.engine, self.surroundings = local, engine, surroundings
+
+    def is_started(self, attempt: str) -> bool:
+        return attempt in self.local.started or attempt in self.engine.started
+
+    def start(self, command: cmd.StartAttempt) -> None:
+        self._of(command.run).start(command)
+
+    def grant(self, command: cmd.GrantSpace) -> None:
+        (self.engine if command.attempt in self.engine.started else self.local).grant(command)
+
+    def kill(self, command: cmd.KillAttempt) -> None:
+        self._of(command.run).kill(command)
+
+    async def sweep(self, outstanding: Container[str]) -> None:
+        await self.local.sweep(outstanding)
+
+    async def close(self) -> None:
+        await asyncio.gather(self.local.close(), self.engine.close())
+
+    def _of(self, run: str) -> LocalExecutor:
+        return self.engine if self.surroundings.workflow(run).engine else self.local
