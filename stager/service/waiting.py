@@ -51,8 +51,7 @@ def silence_of(run: RunEntry, now: float) -> Iterator[wire.WaitingView]:
     if not run.is_engines or run.engine_outcome is not None or run.state is RunState.FINISHED or since_s < SILENT_AFTER_S:
         return
     open_calls = sum(job.call_open for job in run.jobs.values())
-    calls = f"{open_calls} of its calls are open" if open_calls else "none of its calls is open"
-    message = f"no word from {run.workflow.engine} for {round_duration(since_s)}, {calls}"
+    message = f"no word from {run.workflow.engine} for {round_duration(since_s)} (calls open: {open_calls})"
     facts = {"origin": "", "code": "engine_silent", "reason": "the engine says nothing", "fetches": 0, "uploads": 0}
     yield wire.WaitingView(since_s=since_s, next_try_s=0.0, message=message, **facts)
 

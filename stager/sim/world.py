@@ -174,7 +174,8 @@ class SimWorld:
         times = {entry.job: (entry.compute_s, entry.compute_spread or 1.0) for entry in truth.jobs}
         self.executor.runs[run] = Expected(workflow, ids, sizes, times, reads_of(plan.files) | reads_of(truth.files))
         if workflow.engine:
-            self.engines[run] = SimEngine(self, run, self.runs[run].graph, habits or Habits())
+            slots = sum(node.cores for node in self.topology.nodes)
+            self.engines[run] = SimEngine(self, run, self.runs[run].graph, habits or Habits(slots=slots))
         self.tell_at(at, lambda now: ev.RunSubmitted(at=now, run=run, workflow=workflow, plan=plan))
 
     def tell_at(self, time: float, make: Callable[[float], Any]) -> None:

@@ -129,6 +129,7 @@ def test_an_engine_runs_a_dag_and_its_final_is_durable_at_the_origin(engine: Eng
     assert engine.finished() == "succeeded"
     assert (engine.home / "out" / "all").read_bytes() == b"".join(INPUTS.values()).upper()
     assert engine.fetched_bytes() == sum(map(len, INPUTS.values()))
+    assert (engine.where("a").standing, engine.where("a").places) == ("external", [wire.Place(origin="lab", path="a")])
 
 
 def test_killed_between_staged_and_finished_the_call_survives(engine: Engine) -> None:
@@ -195,6 +196,21 @@ def test_a_failed_call_is_tried_again_and_a_lost_one_is_replaced(engine: Engine)
     assert late.state is wire.CallState.REFUSED and late.fault is not None and late.fault.code == "call_replaced"
     Path(newer.outputs[0].path).write_bytes(b"made")
     assert engine.finish("left", "try-3").state is wire.CallState.DONE
+
+
+def test_a_run_that_failed_goes_on_when_a_task_of_it_is_cleared(engine: Engine) -> None:
+    engine.do("left", "try-1")
+    engine.call("right", "try-1")
+    engine.ask("/fail", job="right", call="try-1", message="exit code 7")
+    engine.end(succeeded=False)
+    assert engine.finished() == "failed"
+    for name in ("right", "join"):
+        assert engine.do(name, "try-2").state is wire.CallState.DONE
+    engine.end()
+    engine.end()
+    assert engine.finished() == "succeeded"
+    assert (engine.home / "out" / "all").read_bytes() == b"".join(INPUTS.values()).upper()
+    assert engine.fetched_bytes() == sum(map(len, INPUTS.values()))
 
 
 def test_inputs_that_are_only_held_are_not_copied(engine: Engine) -> None:

@@ -19,6 +19,7 @@ from stager.scheduler import events as ev
 from stager.scheduler.ledger import Standing, ledger_of
 from stager.scheduler.machine import Machine
 from stager.scheduler.states import JobState
+from stager.service.waiting import waiting_of
 from stager.sim.attempts import Trying
 from stager.sim.checkers import all_checkers
 from stager.sim.draws import Spread
@@ -359,3 +360,22 @@ def test_a_silent_engine_is_waited_for_until_somebody_cancels() -> None:
     engine.play()
     entry = engine.world.runs["r0"]
     assert (entry.outcome, entry.finished_at) == (cmd.RunOutcome.CANCELLED, 100_000.0)
+
+
+def test_that_nothing_was_heard_of_it_for_long_is_in_the_runs_status() -> None:
+    engine = played(chain())
+    engine.call(5.0, "a")
+    engine.computes = lambda trying: None
+    engine.world.tell_at(20_000.0, lambda now: ev.RunCancelled(at=now, run="r0"))
+    told: dict[float, list[str]] = {}
+    machines: list[Machine] = []
+
+    def look(now: float) -> None:
+        state = machines[-1].state
+        told[now] = [each.message for each in waiting_of(state, state.runs["r0"], now)]
+
+    for now in (100.0, 3 * 3600.0 + 5.0):
+        engine.world.clock.at(now, look, now)
+    engine.world.executor.on_staged = engine.on_staged
+    simulate(engine.world, lambda machine, events, commands: machines.append(machine))
+    assert list(told.values()) == [[], ["no word from airflow for 3 h 00 min (calls open: 1)"]]
