@@ -278,8 +278,6 @@ class WaitingView(Body):
 
 
 class RunStatus(Body):
-    """`hit_rate`: so far, as in `RunSummary`; None: no job was handed a byte yet."""
-
     info: RunInfo
     jobs: dict[str, int]
     finals_total: int
@@ -304,8 +302,9 @@ class RunSummary(Body):
     """What a run cost, written when it finishes.
 
     `wall_s`: from submit to end; `interrupted_s` of it the run had ended and was not yet resumed.
-    `hit_rate`: share of the bytes handed to jobs that were not fetched for this run or read in place. `read_in_place_bytes`: as the plan
-    foretold it of the jobs that are done; what passes a mount nobody counts. `finals`: how many, by how they were verified.
+    `hit_rate` (in `RunStatus`: so far): share of the bytes handed to jobs that were not fetched for this run or read in place.
+    `read_in_place_bytes`: as the plan foretold it of the jobs that are done; what passes a mount nobody counts. `finals`: how many, by how
+    they were verified.
     `adopted_bytes`: of finals that were at their destination already, which nobody uploaded.
     """
 
@@ -396,9 +395,8 @@ class JobLogs(Body):
 
 
 class ProgressEvent(Body):
-    """One step of a run, for people and programs that follow it. `kind` is the event's or command's class name in snake case.
-
-    `transfer`: which, of steps of one. `outcome`: of an attempt or a run that ended. `duration_s`: what a transfer took.
+    """One step of a run, for those who follow it. `kind` is the event's or command's class name in snake case. `transfer`: which, of steps
+    of one. `outcome`: of an attempt or a run that ended. `duration_s`: what a transfer took.
     """
 
     seq: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from selenium.webdriver.common.keys import Keys
 from stager.service.dashboard import PATHS
 from tests.e2e.browser import DESK, PHONE, Browser, browser
 from tests.e2e.serve_rig import Service
+from tests.testbed.places import PROJECT
 
 TENANTS = '[tenants.alice]\nnative_jobs = true\nfile_roots = ["{data}/alice"]\n[tenants.bob]\n'
 HOSTILE = '<img src=x onerror="window.taken=true">'
@@ -138,6 +140,11 @@ def test_a_page_holds_no_script_and_no_style_of_its_own(bed: Bed) -> None:
     assert "<style" not in text and " style=" not in text and " on" not in text.replace(" one", "").replace(" only", "")
 
 
+def test_the_files_travel_in_the_wheel() -> None:
+    packed = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["*"]
+    assert {f"*{Path(path).suffix or '.html'}" for path in PATHS} <= set(packed)
+
+
 def test_the_colours_of_two_pages_are_one_file(bed: Bed) -> None:
     """The report of a run, as `stager report --html` writes it, and the dashboard."""
     run = bed.ended(chain(bed, "coloured"))
@@ -217,6 +224,9 @@ def test_one_run_is_told_live_until_it_has_ended(bed: Bed, seen: Browser) -> Non
     seen.until(lambda: not seen.find("svg.timeline rect.running"), "the timeline to be the history's")
     assert {each.text for each in seen.find("svg.timeline text")} >= {"jobs", "fetches", "uploads"}
     seen.until(lambda: figure(seen, "cost").endswith("USD"), "what it cost")
+    cost = bed.client.get(f"/runs/{run}/cost").json()
+    seen.until(lambda: len(seen.find("#cost tbody tr")) == len(cost["lines"]) + 1, "a line for each part of the cost, and the sum")
+    seen.shows("at best", '[data-figure="hits"]')
     assert seen.text("#told") == f"run {run}: succeeded"
 
 

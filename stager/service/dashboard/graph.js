@@ -208,10 +208,9 @@ class Drawing {
 export function graphPicture(jobs, choose) {
   const room = el("div", { class: "wide graph-room" });
   const legend = el("p", { class: "keys" }, STATES.map((state) => el("span", {}, el("i", { class: `key ${state}` }), words(state))));
-  const toggle = el("button", { type: "button", "aria-pressed": "false" }, "By type");
+  const toggle = el("button", { type: "button" });
   const element = el("div", {}, jobs.length <= JOBS_DRAWN_MAX && jobs.length > 1 ? toggle : null, legend, room);
   let collapsed = jobs.length > (window.innerWidth < NARROW ? JOBS_ON_PHONE_MAX : JOBS_DRAWN_MAX);
-  toggle.setAttribute("aria-pressed", String(collapsed));
   let drawing = null;
   let states = [];
 
@@ -219,6 +218,7 @@ export function graphPicture(jobs, choose) {
     performance.mark("graph begins");
     const width = room.clientWidth || window.innerWidth;
     narrow = width < NARROW;
+    say(toggle, collapsed ? "Show each job" : "Show types");
     const nodes = collapsed ? byType(jobs) : eachJob(jobs);
     drawing = new Drawing(nodes, { collapsed, across: !narrow, choose: (node) => choose(node, collapsed) });
     if (states.length) drawing.update(states);
@@ -234,7 +234,6 @@ export function graphPicture(jobs, choose) {
 
   toggle.addEventListener("click", () => {
     collapsed = !collapsed;
-    toggle.setAttribute("aria-pressed", String(collapsed));
     draw();
   });
 

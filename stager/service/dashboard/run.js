@@ -16,7 +16,7 @@ const SELDOM_MS = 1000;
 const COST_MS = 5000;
 const FIGURES = [["jobs", "Jobs done"], ["time", "Time"], ["fetched", "Fetched"], ["uploaded", "Uploaded"], ["risk", "At risk now"], ["hits", "Hit rate"], ["finals", "Finals durable"], ["cost", "Cost so far"]];
 
-function fillFigures(facts, status) {
+function fillFigures(facts, status, best) {
   const { info } = status;
   const goesOn = GOES_ON.includes(info.state);
   const took = (info.finished_at ?? Date.now() / 1000) - info.submitted_at;
@@ -26,7 +26,7 @@ function fillFigures(facts, status) {
   facts.set("fetched", size(status.fetched_bytes), goesOn ? `of ${size(status.fetch_bytes_planned)}, ${rate(status.fetch_bytes_per_s)}` : "");
   facts.set("uploaded", size(status.uploaded_bytes), goesOn ? `of ${size(status.upload_bytes_planned)}, ${rate(status.upload_bytes_per_s)}` : "");
   facts.set("risk", atRisk(status), unsafeFiles(status));
-  facts.set("hits", percent(status.hit_rate), status.hit_rate === null ? "nothing was read" : "of the bytes handed to jobs");
+  facts.set("hits", percent(status.hit_rate), status.hit_rate === null ? "nothing was read" : best !== null ? `of the bytes handed to jobs; ${percent(best)} at best` : "of the bytes handed to jobs");
   facts.set("finals", `${status.finals_durable.toLocaleString("en")} of ${status.finals_total.toLocaleString("en")}`);
   facts.element.querySelector('[data-figure="risk"]').classList.toggle("risky", status.ledger.at_risk.files > 0);
 }
@@ -44,9 +44,25 @@ function troubles() {
   };
 }
 
+function bill() {
+  const rows = el("tbody", {});
+  const note = el("p", { class: "note" }, "…");
+  const head = el("tr", {}, el("th", { scope: "col" }, "What"), el("th", { scope: "col", class: "number" }, "Money"));
+  const element = el("div", {}, el("table", { class: "plain costs" }, el("caption", { class: "hush" }, "Cost so far"), el("thead", {}, head), rows), note);
+  return {
+    element,
+    set(found) {
+      const lines = [...found.lines.map((line) => [line.name, line.amount, ""]), ["in total", found.total, "total"]];
+      rows.replaceChildren(...lines.map(([name, amount, kind]) => el("tr", { class: kind }, el("th", { scope: "row" }, name), el("td", { class: "number" }, money(amount, found.currency)))));
+      const missing = found.missing.length ? ` There is no price of ${found.missing.join(", ")}, which is left out.` : "";
+      say(note, `${count(found.nodes, "node")} as ${found.instance} for ${duration(found.wall_s)}, by prices of ${found.prices_date}.${missing}`);
+    },
+  };
+}
+
 class RunPage {
   constructor(place, run, signal, page) {
-    Object.assign(this, { run, signal, page, status: null, states: [], graph: null, spans: null });
+    Object.assign(this, { run, signal, page, status: null, states: [], graph: null, spans: null, best: null });
     this.state = badge("active");
     this.line = el("span", { class: "live", role: "status" });
     this.workflow = el("p", { class: "note" });
@@ -56,6 +72,7 @@ class RunPage {
     this.timeline = timelinePicture();
     this.ledger = ledgerPart(run, signal);
     this.jobs = jobsPart(run, signal);
+    this.bill = bill();
     place.replaceChildren(
       el("p", { class: "back" }, el("a", { href: "#/runs" }, "All runs")),
       el("div", { class: "line" }, el("h1", {}, run), this.state, this.line), this.workflow,
@@ -63,6 +80,7 @@ class RunPage {
       section("ledger", "Ledger", this.ledger.element),
       section("graph", "Graph", this.graphRoom),
       section("timeline", "Timeline", this.timeline.element),
+      section("cost", "Cost so far", this.bill.element),
       section("jobs", "Jobs", this.jobs.element));
     this.path = `/runs/${name(run)}`;
     this.happened = sparingly(SELDOM_MS, signal, () => this.lookAgain());
@@ -87,7 +105,7 @@ class RunPage {
     await this.lookAtStatus();
     const found = await this.kept("/graph");
     if (found === null) {
-      for (const id of ["graph", "timeline", "jobs"]) {
+      for (const id of ["graph", "timeline", "jobs", "cost"]) {
         document.getElementById(id).replaceChildren(document.getElementById(`${id}-title`), el("p", { class: "note" }, "No longer kept: the journal of this run was folded away."));
       }
       return this.ledger.refresh();
@@ -114,7 +132,7 @@ class RunPage {
     const { info } = this.status;
     setBadge(this.state, info.state);
     say(this.workflow, `workflow ${info.workflow}`);
-    fillFigures(this.facts, this.status);
+    fillFigures(this.facts, this.status, this.goesOn ? null : this.best);
     this.troubles.set(this.status);
     this.ledger.totals(this.status);
     this.jobs.totals(this.status);
@@ -138,13 +156,15 @@ class RunPage {
   async lookAtCost() {
     const found = await this.kept("/cost");
     if (found === null) return this.facts.set("cost", "—", "no longer kept");
-    const left = found.missing.length ? `; no price of ${found.missing.join(", ")}` : "";
-    return this.facts.set("cost", money(found.total, found.currency), `${count(found.nodes, "node")} as ${found.instance}${left}`);
+    this.bill.set(found);
+    return this.facts.set("cost", money(found.total, found.currency), `${count(found.nodes, "node")} as ${found.instance}`);
   }
 
   async lookAtHistory() {
     const history = await this.kept("/history");
     if (history === null) return;
+    this.best = history.best_hit_rate;
+    fillFigures(this.facts, this.status, this.best);
     this.spans.read(history);
     const wallS = this.status.info.finished_at - this.status.info.submitted_at;
     this.timeline.draw(this.spans.all(0), wallS);

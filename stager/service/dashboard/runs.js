@@ -44,6 +44,7 @@ export async function runsView(place, _, signal, page) {
   let wanted = PAGE;
   // Of a run that is over nothing changes but by a resume, which changes its state.
   const settled = new Map();
+  const latest = new Map();
   let again = () => {};
   more.addEventListener("click", () => {
     wanted += PAGE;
@@ -54,6 +55,7 @@ export async function runsView(place, _, signal, page) {
     const key = `${info.run} ${info.state} ${info.finished_at}`;
     if (settled.has(key)) return settled.get(key);
     const status = await get(`/runs/${name(info.run)}`, signal);
+    latest.set(info.run, status);
     if (!GOES_ON.includes(info.state)) settled.set(key, status);
     return status;
   }
@@ -69,7 +71,7 @@ export async function runsView(place, _, signal, page) {
     show(none, infos.length === 0);
     show(list.element, infos.length > 0);
     show(more, cursor !== null);
-    const items = infos.map((info) => ({ info, status: settled.get(`${info.run} ${info.state} ${info.finished_at}`) ?? null }));
+    const items = infos.map((info) => ({ info, status: latest.get(info.run) ?? null }));
     list.set(items);
     const open = items.slice();
     await Promise.all(Array.from({ length: AT_ONCE }, async () => {

@@ -4,7 +4,7 @@
 import { el, svg } from "./dom.js";
 import { duration, size } from "./format.js";
 
-const WIDTH = 1000;
+const WIDTH_MIN = 560;
 const MARGIN = 64;
 const LANE = 10;
 const SPANS_MAX = 4000;
@@ -81,6 +81,7 @@ export function timelinePicture() {
   const room = el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "timeline" });
   const element = el("div", {}, keys, note, room);
   const paints = new Map();
+  let width = WIDTH_MIN;
 
   // A type keeps its colour while the picture grows; of more types than colours those that came first have one each.
   function paintOf(type) {
@@ -88,13 +89,14 @@ export function timelinePicture() {
     return paints.get(type);
   }
 
+  const across = (share) => MARGIN + (width - MARGIN) * Math.min(1, Math.max(0, share));
+
   function bars(group, spans, wallS, top) {
     const shown = longest(spans.filter((span) => span.group === group));
     const rows = lanes(shown);
     const parts = [svg("text", { x: 0, y: top + 10 }, group)];
     shown.forEach((span, at) => {
-      const left = MARGIN + (WIDTH - MARGIN) * Math.min(1, Math.max(0, span.begin / wallS));
-      const right = MARGIN + (WIDTH - MARGIN) * Math.min(1, Math.max(0, span.end / wallS));
+      const [left, right] = [across(span.begin / wallS), across(span.end / wallS)];
       const paint = group === "jobs" ? paintOf(span.type) : group === "fetches" ? "fetch" : "upload";
       const text = span.text ?? `${span.label}${span.outcome === "ok" ? "" : ` (${span.outcome})`}`;
       parts.push(svg("rect", { x: left.toFixed(1), y: top + rows[at] * LANE, width: Math.max(0.8, right - left).toFixed(1), height: LANE - 2, class: `${paint} ${span.outcome === "ok" ? "" : span.outcome}` },
@@ -108,17 +110,19 @@ export function timelinePicture() {
     draw(spans, wallS, said = "") {
       const parts = [];
       let top = 4;
+      // Its text is as large as all text, however wide the screen is.
+      width = Math.max(WIDTH_MIN, room.clientWidth);
       for (const group of GROUPS) {
         const [made, next] = bars(group, spans, Math.max(wallS, 0.001), top);
         parts.push(...made);
         top = next;
       }
       for (const [share, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
-        parts.push(svg("text", { x: MARGIN + (WIDTH - MARGIN) * share, y: top + 12, "text-anchor": anchor }, duration(wallS * share)));
+        parts.push(svg("text", { x: across(share), y: top + 12, "text-anchor": anchor }, duration(wallS * share)));
       }
       const jobs = spans.filter((span) => span.group === "jobs").length;
       const about = `${jobs} attempts of jobs, ${spans.length - jobs} transfers, in ${duration(wallS)}`;
-      room.replaceChildren(svg("svg", { viewBox: `0 0 ${WIDTH} ${top + 18}`, role: "img", class: "timeline", "aria-label": about }, ...parts));
+      room.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${top + 18}`, width, height: top + 18, role: "img", class: "timeline", "aria-label": about }, ...parts));
       const named = [...paints].filter(([, paint]) => paint !== "others");
       const others = paints.size > named.length ? [["other job types", "others"]] : [];
       keys.replaceChildren(...[...named, ...others].map(([type, paint]) => el("span", {}, el("i", { class: paint }), type)));
