@@ -232,9 +232,7 @@ class Place(Body):
 
 
 class FileWhere(Body):
-    """`standing`: of a produced file as in the ledger, else `external`. `places`: where an external is, or a final is to be. `nodes`: that
-    hold it.
-    """
+    """`standing`: as in the ledger, or `external`. `places`: where an external is, or a final is to be. `nodes`: that hold it."""
 
     run: str
     lfn: str

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heapq import heappop
 
 from stager.scheduler import commands as cmd
-from stager.scheduler.admission import admit_here, is_safe, send_wanted, start
+from stager.scheduler.admission import admit_here, is_safe, send_wanted, start, start_calls
 from stager.scheduler.books import inputs_of
 from stager.scheduler.peers import peer_for
 from stager.scheduler.sources import denial, must_wait, own_fault
@@ -39,6 +39,7 @@ def balance(turn: Turn) -> None:
         while has_cores(state, node) and any(take_one(turn, node, other, offers) for other in loaded):
             offers.clear()
             send_wanted(turn, node)
+            start_calls(turn, node)
             start(turn, node)
         served = only_for(offers) if len(offers) == 2 * len(loaded) else None
 

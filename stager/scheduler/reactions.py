@@ -181,7 +181,7 @@ def is_read(state: State, file_id: str, generation: str) -> bool:
     """An earlier making, by an engine's task that was given it."""
     runs = [state.runs[run_id] for run_id in state.active if state.runs[run_id].is_engines]
     pinned = (pin for run in runs for pins in run.pinned.values() for pin in pins)
-    return any(file.id == file_id and copy.generation == generation for file, copy in pinned)
+    return any(copy.pins > 0 and file.id == file_id and copy.generation == generation for file, copy in pinned)
 
 
 def remake_lost(turn: Turn) -> None:

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 ENDED_FOR_GOOD = ("succeeded", "cancelled")
 
 
+def owner_is_engines(world: SimWorld, owner: tuple[str, str] | None) -> bool:
+    """Of whom a job may be called again while its final is fetched from where it was written: either making will do."""
+    return owner is not None and world.runs[owner[0]].workflow.engine != ""
+
+
 class EvictionChecker(QuietChecker):
     def __init__(self) -> None:
         self.ids: dict[str, dict[str, str]] = {}
@@ -40,6 +45,8 @@ class EvictionChecker(QuietChecker):
         # By what was decided: a scheduler that dies has recorded the end of a run, and what goes for it, before either was done.
         self.ended: dict[str, cmd.RunOutcome] = {}
         self.in_place: set[tuple[str, str]] = set()
+        # Runs that their engine has ended: what they made is wanted by nobody but their destinations.
+        self.given_up: set[str] = set()
 
     def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
         # What was decided before it was told of the resume, in the same batch, is not held against it.
@@ -54,7 +61,10 @@ class EvictionChecker(QuietChecker):
                     self.done.add((event.run, event.job))
             elif isinstance(event, ev.TransferDone) and event.transfer in self.uploads:
                 self.elsewhere.add(self.uploads[event.transfer][0])
+            elif isinstance(event, ev.EngineRunEnded):
+                self.given_up.add(event.run)
             elif isinstance(event, ev.JobCalled):
+                self.given_up.discard(event.run)
                 self.done.discard((event.run, event.job))
             elif isinstance(event, ev.RunCancelled):
                 self.cancelling.add(event.run)
@@ -151,7 +161,8 @@ class EvictionChecker(QuietChecker):
             if file == command.file and generation != command.generation and not replica.is_part
         ]
         readers = self.pinned.get((command.node, command.file), {})
-        if readers and not twins:
+        made_again = command.file in self.elsewhere and owner_is_engines(world, self.owner.get(command.file))
+        if readers and not twins and not made_again:
             raise Violation(f"at {world.clock.now:.3f}: {command.file} is deleted ({command.why}) while {list(readers)} needs it")
         owner = self.owner.get(command.file)
         if owner is None or twins or command.file in self.elsewhere:
@@ -170,6 +181,8 @@ class EvictionChecker(QuietChecker):
         if run.workflow.files[lfn].is_final:
             return "its destination"
         skipped = self._below_failures(run)
+        if run_id in self.given_up:
+            return ""
         return next((job for job in run.graph.readers.get(lfn, ()) if (run_id, job) not in self.done and job not in skipped), "")
 
     def _below_failures(self, run: Submitted) -> set[str]:
