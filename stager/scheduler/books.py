@@ -138,6 +138,9 @@ def unpin(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
     if file.copies.get(node_id) is not copy:
         if copy.pins == 0 and (file.id, copy.generation) in state.nodes[node_id].garbage:
             state.useless.append((node_id, file.id, copy.generation))
+            for holder in file.copies:
+                # Its reader is done, of the newer making too.
+                settle(state, file, holder)
         return
     if copy.pins == 0 and copy.state is CopyState.WANTED:
         drop_copy(state, file, node_id)
