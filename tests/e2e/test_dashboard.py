@@ -425,6 +425,10 @@ def test_a_page_goes_on_when_the_service_is_back(bed: Bed, seen: Browser) -> Non
     run = bed.submit(chain(bed, "away", gate="away"))
     seen.go(f"#/runs/{run}")
     seen.until(lambda: "running" in box(seen, "second"), "the second job to run")
+    seen.until(lambda: seen.find("svg.timeline rect.running"), "its events to have come")
+    seen.run("""const real = fetch; window.asked = []; window.fetch = (path, options) => {
+      if (path.endsWith('/events')) window.asked.push(options.headers['Last-Event-ID'] ?? '');
+      return real(path, options); }""")
     port = bed.service.url.rpartition(":")[2]
     bed.service.kill()
     seen.shows("does not answer", "#trouble")
@@ -432,5 +436,7 @@ def test_a_page_goes_on_when_the_service_is_back(bed: Bed, seen: Browser) -> Non
     bed.service.start()
     bed.gate("away").touch()
     seen.shows("succeeded", ".line .badge", 60)
+    again = seen.until(lambda: seen.run("return window.asked"), "the stream to be asked for again")
+    assert all(number.isdecimal() for number in again), "the stream goes on where it broke"
     assert seen.text("h1") == run
     seen.until(lambda: not seen.find("#trouble")[0].is_displayed(), "the trouble to be over")
