@@ -35,6 +35,7 @@ COMMANDS = {
     "cancel": "end a run for good",
     "serve": "the scheduler as a service: a REST API for many users and programs",
     "token": "who may call the REST API: create, list, revoke",
+    "pegasus": "have Pegasus workflows staged: the entries of their catalogs",
     "profile": "what was measured of job types: list, show, export, import, trace",
     "gc": "remove what finished runs left behind",
     "shutdown": "end the scheduler of this state directory and its I/O node",
