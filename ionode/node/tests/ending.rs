@@ -24,14 +24,14 @@ fn fetching(root: &std::path::Path, bytes_per_s: u64, more: &[&str]) -> Host {
 #[test]
 fn a_drain_turns_readiness_first_and_lets_running_transfers_end() {
     let root = tempfile::tempdir().unwrap();
-    let mut node = fetching(root.path(), 4 * MIB as u64, &["--drain-s", "20"]);
+    let mut node = fetching(root.path(), MIB as u64, &["--drain-s", "60"]);
     node.ask_to_end();
     until("it says it is not ready", || (node.plain("/readyz", &[]).status == 503).then_some(()));
     assert_eq!(node.plain("/readyz", &[]).json(), json!({"state": "not_ready", "because": ["draining"]}));
     assert_eq!(node.plain("/healthz", &[]).status, 200);
     let expected = json!({"size_bytes": 8 * MIB, "token": null, "blake3": null, "sha256": null});
     node.refused("PUT", "transfers/late", fetch("f2", "late", "big", expected), 503, "draining");
-    assert_eq!(node.ended("t1")["kind"], "transfer_done", "it had time enough");
+    // Who asks it how the transfer ended may come when it has gone already; the next one holds what had time enough.
     assert!(node.wait().success());
     let node = Host::start(root.path(), 1 << 30);
     assert!(node.content("f1", "t1") == noise(1, 8 * MIB));
