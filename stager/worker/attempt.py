@@ -5,6 +5,7 @@ May know: the model, the reaper's result. One rule: a measure that was not seen 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -111,8 +112,8 @@ NOT_STARTED_CLASS = {
 }
 
 
-def fault_of(result: Mapping[str, Any], job_id: str, stderr_path: str) -> tuple[Outcome, Fault | None]:
-    """What the reaper's result means for the attempt."""
+def fault_of(result: Mapping[str, Any], job_id: str, run_id: str) -> tuple[Outcome, Fault | None]:
+    """What the reaper's result means for the attempt. Its message names no path: tenants of a service read it too."""
     how, message = result["outcome"], result.get("message") or ""
     if how == "exited" and result["exit_code"] == 0:
         return Outcome.OK, None
@@ -131,7 +132,8 @@ def fault_of(result: Mapping[str, Any], job_id: str, stderr_path: str) -> tuple[
     else:
         said = message.replace("the job ", "", 1) or f"ended by signal {result.get('signal')}"
     code = {"exited": "job_failed", "timeout": "job_timeout"}.get(how, "job_signalled")
-    return Outcome.FAILED, Fault(ErrorClass.TRANSIENT, code, f"job {job_id!r} {said}; what it said is in {stderr_path}", job_id)
+    where = f"stager logs {shlex.quote(run_id)} {shlex.quote(job_id)}"
+    return Outcome.FAILED, Fault(ErrorClass.TRANSIENT, code, f"job {job_id!r} {said}; what it said: {where}", job_id)
 
 
 def lost_fault(job_id: str) -> Fault:

@@ -254,7 +254,7 @@ class Worker:
 
     def _result(self, spec: AttemptSpec, result: Mapping[str, Any], copied_bytes: int | None) -> AttemptResult:
         stdout, stderr = log_paths(self.state_dir, spec)
-        outcome, fault = fault_of(result, spec.job_id, stderr)
+        outcome, fault = fault_of(result, spec.job_id, spec.run_id)
         return AttemptResult(
             attempt_id=spec.attempt_id,
             outcome=outcome,

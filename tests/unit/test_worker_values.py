@@ -129,10 +129,16 @@ REAPED = {"outcome": "exited", "exit_code": 0, "signal": None, "message": None, 
     ],
 )
 def test_what_a_result_means(said: dict[str, object], outcome: Outcome, kind: ErrorClass, code: str | None, words: str) -> None:
-    got, fault = fault_of(REAPED | said, "j1", "/logs/j1.err")
+    got, fault = fault_of(REAPED | said, "j1", "r1")
     assert got is outcome and fault is not None
     assert (fault.error_class, fault.code) == (kind, code or said["code"])
     assert words in fault.message and "'j1'" in fault.message
+    assert "/" not in fault.message
+
+
+def test_who_reads_of_a_failed_job_is_told_how_to_read_what_it_said() -> None:
+    _, fault = fault_of(REAPED | {"outcome": "exited", "exit_code": 3}, "count[the harbour.txt]", "quickstart-1")
+    assert fault is not None and fault.message.endswith("; what it said: stager logs quickstart-1 'count[the harbour.txt]'")
 
 
 def test_what_was_not_seen_stays_none() -> None:
