@@ -19,9 +19,9 @@ from stager.worker.called import KILLED
 class EngineExecutor(LocalExecutor):
     """On the event loop's thread."""
 
-    def __init__(self, worker: Worker, put: Callable[..., None], surroundings: Surroundings) -> None:
+    def __init__(self, worker: Worker, put: Callable[..., None], surroundings: Surroundings, staged: Callable[[], None]) -> None:
         super().__init__(worker, put, surroundings)
-        self.called = Called(worker)
+        self.called = Called(worker, staged)
 
     def start(self, command: cmd.StartAttempt) -> None:
         self.started[command.attempt] = command

@@ -125,7 +125,7 @@ class Scheduler:
         self.link = NodeLink(self.node, self.inbox.put, outstanding, self.book, self.world.fatal)
         worker = Worker(state_dir.root, self.node.client, binary=program, inherited={}, epoch=self.epoch)
         around = Surroundings(self)
-        local, engine = LocalExecutor(worker, self.inbox.put, around), EngineExecutor(worker, self.inbox.put, around)
+        local, engine = LocalExecutor(worker, self.inbox.put, around), EngineExecutor(worker, self.inbox.put, around, self.pulse)
         self.executor = Executors(local, engine, around)
         self.outlook = Outlook(self.link, local, outstanding)
         self.inbox.put(ev.SchedulerStarted(at=0.0, cause="start", epoch=self.epoch, version=__version__))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from stager.model.errors import Refused, StagerError
@@ -31,8 +32,9 @@ class Staged:
 class Called:
     """On the event loop's thread."""
 
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+    def __init__(self, worker: Worker, staged: Callable[[], None]) -> None:
+        """`staged` is called whenever an attempt is: no event tells of it, and somebody waits."""
+        self.worker, self.staged = worker, staged
         self.waiting: dict[str, asyncio.Event] = {}
 
     async def run(self, spec: AttemptSpec) -> AttemptResult | AttemptWaiting:
@@ -66,6 +68,7 @@ class Called:
         for directory in sorted({os.path.dirname(entry.path) for entry in spec.outputs} - {""}):
             os.makedirs(f"{place.sandbox}/{directory}", 0o700, exist_ok=True)
         publish_json(place.staged, {"staged_at_s": time.time()})
+        self.staged()
         return None
 
     def look(self, attempt_id: str) -> Staged | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,10 @@ class Engine:
 
     def call(self, job: str, call: str, **more: Any) -> wire.CallView:
         self.ask("", job=job, call=call, **more)
-        return self.ask("/staged", job=job, call=call, wait_s=30.0)
+        began = time.monotonic()
+        view = self.ask("/staged", job=job, call=call, wait_s=30.0)
+        assert time.monotonic() - began < 25.0, "the answer came when the wait was over, and not when there was one"
+        return view
 
     def finish(self, job: str, call: str) -> wire.CallView:
         return self.ask("/finish", job=job, call=call, wait_s=30.0)
