@@ -234,8 +234,10 @@ async fn a_silent_server_is_given_up() {
     assert_eq!(error.code, "timeout", "{error:?}");
     assert!(started.elapsed() < Duration::from_secs(10));
     assert!(get(&*place.origin, &entry).await.is_ok(), "a new connection is made");
-    relay.arm(Mischief::Stall, Way::Down, 0);
-    let fresh = SftpOrigin::with_timing(&sshd.config_by(relay.port), timing).unwrap();
+    // A line of its own: on the first one an answer that comes late could be the one that is stalled.
+    let mute = Relay::to(sshd.port).await;
+    mute.arm(Mischief::Stall, Way::Down, 0);
+    let fresh = SftpOrigin::with_timing(&sshd.config_by(mute.port), timing).unwrap();
     assert_eq!(fresh.stat("file").await.unwrap_err().code, "origin_unreachable");
     let nobody = SftpConfig { port: sshd::free_port(), ..sshd.config() };
     assert_eq!(origin(nobody).stat("file").await.unwrap_err().code, "origin_unreachable");
