@@ -15,13 +15,18 @@ use tokio::task::JoinHandle;
 
 use crate::failure::{at, bad_request};
 use crate::node::Node;
+use crate::wire::S3Place;
 
 #[derive(Args, Debug)]
 pub struct S3Options {
     /// Address of an S3-compatible endpoint, loopback unless --trust-network is given; without it there is none
     #[arg(long, value_name = "IP:PORT", requires_all = ["s3_credentials", "s3_share"])]
     s3_listen: Option<SocketAddr>,
-    /// File with the one key of the endpoint: {"access_key_id": "...", "secret_access_key": "..."}, mode 0600
+    /// Where that port is taken, listen on any that is free; rendezvous.json says which
+    #[arg(long, requires = "s3_listen")]
+    s3_any_port: bool,
+    /// File with the one key of the endpoint, {"access_key_id": "...", "secret_access_key": "..."}, or with the secret by which keys are
+    /// issued, {"issuer_secret": "..."}; mode 0600
     #[arg(long, value_name = "FILE", requires = "s3_listen")]
     s3_credentials: Option<PathBuf>,
     /// Space for what is written through the endpoint, on top of --capacity
@@ -32,6 +37,7 @@ pub struct S3Options {
 /// What can be found wrong before the store is opened was not.
 pub struct Checked {
     address: SocketAddr,
+    any_port: bool,
     credentials: Credentials,
     share_bytes: u64,
 }
@@ -48,26 +54,43 @@ impl S3Options {
             );
             return Err(bad_request(address.to_string(), message));
         }
-        Ok(Some(Checked { address, credentials: Credentials::read(credentials)?, share_bytes }))
+        Ok(Some(Checked { address, any_port: self.s3_any_port, credentials: Credentials::read(credentials)?, share_bytes }))
     }
+}
+
+/// An endpoint that listens.
+pub struct Started {
+    pub place: S3Place,
+    pub ended: JoinHandle<()>,
 }
 
 impl Checked {
     /// Listens; answers until the node ends.
-    pub async fn start(self, node: &Arc<Node>) -> Result<JoinHandle<()>, ApiError> {
+    pub async fn start(self, node: &Arc<Node>) -> Result<Started, ApiError> {
         let store = &node.store;
         let options = Options { share_bytes: self.share_bytes, fsync: store.durability.0, inline_bytes_max: INLINE_BYTES_MAX };
         let objects = Objects::open(store.log.clone(), store.root(), options)?;
         sweep(objects.clone())?;
         let place = self.address.to_string();
-        let listener = TcpListener::bind(self.address).await.map_err(at("listening on", Path::new(&place)))?;
+        let listener = self.listen().await.map_err(at("listening on", Path::new(&place)))?;
         let address = listener.local_addr().map_err(at("listening on", Path::new(&place)))?.to_string();
         // Set once: a node starts one endpoint.
         let _ = node.objects.set(objects.clone());
-        tracing::info!(s3 = address, share_bytes = self.share_bytes, used_bytes = objects.used_bytes(), "the S3 endpoint listens");
+        tracing::info!(s3 = &address, share_bytes = self.share_bytes, used_bytes = objects.used_bytes(), "the S3 endpoint listens");
         let (held, ending) = (node.clone(), node.ending.clone());
         let guard = Arc::new(move || (!held.is_draining()).then(|| Box::new(held.open_call(true)) as Guard));
-        Ok(tokio::spawn(stager_s3::serve(Settings { objects, credentials: self.credentials, guard }, listener, ending)))
+        let place = S3Place { address, share_bytes: self.share_bytes };
+        let ended = tokio::spawn(stager_s3::serve(Settings { objects, credentials: self.credentials, guard }, listener, ending));
+        Ok(Started { place, ended })
+    }
+
+    async fn listen(&self) -> std::io::Result<TcpListener> {
+        match TcpListener::bind(self.address).await {
+            Err(error) if self.any_port && error.kind() == std::io::ErrorKind::AddrInUse => {
+                TcpListener::bind(SocketAddr::new(self.address.ip(), 0)).await
+            }
+            bound => bound,
+        }
     }
 }
 

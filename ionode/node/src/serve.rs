@@ -20,7 +20,7 @@ use crate::s3::{self, S3Options};
 use crate::store::durability::Durability;
 use crate::store::Settings;
 use crate::store::recovery::{self, Unopened};
-use crate::wire::Rendezvous;
+use crate::wire::{Rendezvous, S3Place};
 use crate::scrub::{Manner, Scrubber};
 use crate::{attempts, ending, http, logging, scrub};
 
@@ -186,7 +186,7 @@ async fn serve(node: Arc<Node>, options: &ServeOptions, s3: Option<s3::Checked>)
         Some(s3) => Some(s3.start(&node).await?),
         None => None,
     };
-    announce(&node, &options.socket, tcp_address.clone())?;
+    announce(&node, &options.socket, tcp_address.clone(), s3.as_ref().map(|s3| s3.place.clone()))?;
     let socket_path = options.socket.display().to_string();
     tracing::info!(node_id = node.node_id, incarnation = node.incarnation, socket = socket_path, tcp = tcp_address, "the node listens");
     tokio::spawn(logging::tell_left_out());
@@ -197,7 +197,7 @@ async fn serve(node: Arc<Node>, options: &ServeOptions, s3: Option<s3::Checked>)
     let scrubber = scrubber(&node, options)?;
     http::serve(node.clone(), socket, tcp).await;
     if let Some(s3) = s3 {
-        let _ = s3.await;
+        let _ = s3.ended.await;
     }
     for path in [node.store.rendezvous_path(), options.socket.clone()] {
         if let Err(error) = std::fs::remove_file(&path) {
@@ -248,7 +248,7 @@ fn withdraw(rendezvous: &Path) -> Result<(), ApiError> {
     }
 }
 
-fn announce(node: &Node, socket: &Path, tcp: Option<String>) -> Result<(), ApiError> {
+fn announce(node: &Node, socket: &Path, tcp: Option<String>, s3: Option<S3Place>) -> Result<(), ApiError> {
     let rendezvous = Rendezvous {
         api: API,
         node_id: node.node_id.clone(),
@@ -257,6 +257,7 @@ fn announce(node: &Node, socket: &Path, tcp: Option<String>) -> Result<(), ApiEr
         socket: std::path::absolute(socket).map_err(at("looking for", socket))?.display().to_string(),
         tcp,
         token_file: node.store.token_path().display().to_string(),
+        s3,
     };
     let bytes = serde_json::to_vec(&rendezvous).expect("a rendezvous is plain values");
     recovery::write_whole(&node.store.rendezvous_path(), &bytes, Durability(false))

@@ -480,4 +480,13 @@ pub struct Rendezvous {
     pub socket: String,
     pub tcp: Option<String>,
     pub token_file: String,
+    /// Where there is an S3 endpoint.
+    #[serde(default)]
+    pub s3: Option<S3Place>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct S3Place {
+    pub address: String,
+    pub share_bytes: u64,
 }

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use stager_core::error::ApiError;
 use stager_store::{Done, Op, When};
 
-use crate::{meta, now_ms, tables, to_the_end, Objects};
+use crate::{meta, now_ms, tables, to_the_end, BucketName, Objects, Owner};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    pub name: String,
+    pub name: BucketName,
     pub created_ms: u64,
 }
 
@@ -20,62 +20,72 @@ struct Kept {
 }
 
 impl Objects {
-    pub async fn create_bucket(&self, name: &str) -> Result<(), ApiError> {
-        let key = name.as_bytes().to_vec();
+    pub async fn create_bucket(&self, name: &BucketName) -> Result<(), ApiError> {
+        let key = name.full().as_bytes().to_vec();
         let meta = meta::to_bytes(&Kept { created_ms: now_ms() });
-        let _grant = self.grant(name, 0)?;
+        let _grant = self.grant(name.full(), 0)?;
         let weight_bytes = meta::weight_bytes(&key, &meta, 0);
         let op = Op::Put { table: tables::BUCKETS, key, meta, value: Default::default(), weight_bytes, when: When::Absent };
         match self.log().write_all(vec![op]).await?.remove(0) {
-            Done::NotMet { .. } => {
-                Err(ApiError::refused("bucket_exists", name, format!("the bucket {name} is there already; use it or take another name")))
-            }
+            Done::NotMet { .. } => Err(ApiError::refused(
+                "bucket_exists",
+                name.full(),
+                format!("the bucket {name} is there already; use it or take another name"),
+            )),
             _ => Ok(()),
         }
     }
 
-    pub fn bucket(&self, name: &str) -> Result<Bucket, ApiError> {
-        let stat = self.log().stat(tables::BUCKETS, name.as_bytes())?.ok_or_else(|| unknown(name))?;
-        let kept: Kept = meta::parse(name, &stat.meta)?;
-        Ok(Bucket { name: name.to_string(), created_ms: kept.created_ms })
+    pub fn bucket(&self, name: &BucketName) -> Result<Bucket, ApiError> {
+        let stat = self.log().stat(tables::BUCKETS, name.full().as_bytes())?.ok_or_else(|| unknown(name))?;
+        let kept: Kept = meta::parse(name.full(), &stat.meta)?;
+        Ok(Bucket { name: name.clone(), created_ms: kept.created_ms })
     }
 
-    pub(crate) fn require_bucket(&self, name: &str) -> Result<(), ApiError> {
-        self.log().stat(tables::BUCKETS, name.as_bytes())?.map(drop).ok_or_else(|| unknown(name))
+    pub(crate) fn require_bucket(&self, name: &BucketName) -> Result<(), ApiError> {
+        self.log().stat(tables::BUCKETS, name.full().as_bytes())?.map(drop).ok_or_else(|| unknown(name))
     }
 
-    pub fn buckets(&self) -> Result<Vec<Bucket>, ApiError> {
+    /// Of all owners.
+    pub(crate) fn buckets(&self) -> Result<Vec<Bucket>, ApiError> {
         let mut buckets = Vec::new();
         for found in self.log().scan(tables::BUCKETS, b"")? {
             let (key, stat) = found?;
-            let name = String::from_utf8_lossy(&key).into_owned();
-            let kept: Kept = meta::parse(&name, &stat.meta)?;
+            let name = BucketName::kept(String::from_utf8_lossy(&key).into_owned());
+            let kept: Kept = meta::parse(name.full(), &stat.meta)?;
             buckets.push(Bucket { name, created_ms: kept.created_ms });
         }
         Ok(buckets)
     }
 
+    pub fn buckets_of(&self, owner: &Owner) -> Result<Vec<Bucket>, ApiError> {
+        Ok(self.buckets()?.into_iter().filter(|bucket| bucket.name.belongs_to(owner)).collect())
+    }
+
     /// Uploads that were not completed are aborted with it.
-    pub async fn delete_bucket(&self, name: &str) -> Result<(), ApiError> {
-        let (objects, name) = (self.clone(), name.to_string());
+    pub async fn delete_bucket(&self, name: &BucketName) -> Result<(), ApiError> {
+        let (objects, name) = (self.clone(), name.clone());
         to_the_end(async move {
             let _turn = objects.inner.buckets_turn.write().await;
             objects.require_bucket(&name)?;
             let inside = tables::below(&name, "");
             if !objects.log().list(tables::OBJECTS, &inside, None, b"", 1)?.listed.is_empty() {
                 let message = format!("the bucket {name} still holds objects; delete them first");
-                return Err(ApiError::refused("bucket_not_empty", name, message));
+                return Err(ApiError::refused("bucket_not_empty", name.full(), message));
             }
             for (upload_name, id) in objects.uploads_below(&inside, &name)? {
                 objects.end_upload(&upload_name, id).await?;
             }
-            objects.log().write_all(vec![Op::Delete { table: tables::BUCKETS, key: name.into_bytes(), when: When::Any }]).await?;
+            objects
+                .log()
+                .write_all(vec![Op::Delete { table: tables::BUCKETS, key: name.full().as_bytes().to_vec(), when: When::Any }])
+                .await?;
             Ok(())
         })
         .await
     }
 }
 
-fn unknown(name: &str) -> ApiError {
-    ApiError::invalid("bucket_unknown", name, format!("there is no bucket {name} on this node; create it first"))
+fn unknown(name: &BucketName) -> ApiError {
+    ApiError::invalid("bucket_unknown", name.full(), format!("there is no bucket {name} on this node; create it first"))
 }

@@ -9,6 +9,7 @@ mod incoming;
 mod leases;
 mod list;
 mod meta;
+mod names;
 mod put;
 mod read;
 mod share;
@@ -32,6 +33,7 @@ pub use file::BLOCK_BYTES;
 pub use incoming::{Content, Incoming};
 pub use list::{Listing, Uploading};
 pub use meta::{Attributes, Checksum, ETag, Object};
+pub use names::{BucketName, Name, Owner};
 pub use put::Condition;
 pub use read::{Found, Reader};
 pub use sweep::Swept;
@@ -64,25 +66,6 @@ pub struct Counters {
     pub objects_deleted: AtomicU64,
     pub objects_corrupt: AtomicU64,
     pub refused_full: AtomicU64,
-}
-
-/// An object's full name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Name {
-    pub bucket: String,
-    pub key: String,
-}
-
-impl Name {
-    pub fn new(bucket: impl Into<String>, key: impl Into<String>) -> Self {
-        Self { bucket: bucket.into(), key: key.into() }
-    }
-}
-
-impl std::fmt::Display for Name {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.bucket, self.key)
-    }
 }
 
 /// Cheap to clone: all clones are the same objects.

@@ -7,7 +7,7 @@ use stager_store::Listed;
 
 use crate::meta::{self, Object};
 use crate::uploads::{Upload, UploadId};
-use crate::{tables, Name, Objects};
+use crate::{tables, BucketName, Name, Objects};
 
 /// Objects and shared prefixes, each sorted; `next` is to be given as `after`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,12 +25,19 @@ pub struct Uploading {
 }
 
 impl Objects {
-    pub fn list(&self, bucket: &str, prefix: &str, delimiter: Option<&str>, after: &str, limit: usize) -> Result<Listing, ApiError> {
+    pub fn list(
+        &self,
+        bucket: &BucketName,
+        prefix: &str,
+        delimiter: Option<&str>,
+        after: &str,
+        limit: usize,
+    ) -> Result<Listing, ApiError> {
         self.require_bucket(bucket)?;
         let behind = if after.is_empty() { Vec::new() } else { tables::below(bucket, after) };
         let below = tables::below(bucket, prefix);
         let page = self.log().list(tables::OBJECTS, &below, delimiter.map(str::as_bytes), &behind, limit)?;
-        let without_bucket = |name: &[u8]| String::from_utf8_lossy(&name[bucket.len() + 1..]).into_owned();
+        let without_bucket = |name: &[u8]| String::from_utf8_lossy(&name[bucket.full().len() + 1..]).into_owned();
         let mut listing = Listing { next: page.next.as_deref().map(without_bucket), ..Listing::default() };
         for listed in &page.listed {
             match listed {
@@ -47,13 +54,13 @@ impl Objects {
     /// Uploads under way, by key and id; the second value says whether there are more behind.
     pub fn uploads(
         &self,
-        bucket: &str,
+        bucket: &BucketName,
         prefix: &str,
         after: Option<(&str, UploadId)>,
         limit: usize,
     ) -> Result<(Vec<Uploading>, bool), ApiError> {
         self.require_bucket(bucket)?;
-        let behind = after.map(|(key, id)| tables::upload(&Name::new(bucket, key), id)).unwrap_or_default();
+        let behind = after.map(|(key, id)| tables::upload(&Name::new(bucket.clone(), key), id)).unwrap_or_default();
         let page = self.log().list(tables::UPLOADS, &tables::below(bucket, prefix), None, &behind, limit)?;
         let mut uploads = Vec::new();
         for listed in page.listed {

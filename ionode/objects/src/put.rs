@@ -10,7 +10,7 @@ use stager_store::{Done, Op, Stat, When};
 use crate::file;
 use crate::incoming::{Content, Held};
 use crate::meta::{self, Attributes, Checksum, ETag, Object, Stored};
-use crate::{blocking, now_ms, tables, to_the_end, Name, Objects};
+use crate::{blocking, now_ms, tables, to_the_end, BucketName, Name, Objects};
 
 /// What must be true of the name for a write to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,8 +138,8 @@ impl Objects {
     }
 
     /// Many at once, in one record; what is not there is no error.
-    pub async fn delete_many(&self, bucket: &str, keys: Vec<String>) -> Result<(), ApiError> {
-        let (objects, bucket) = (self.clone(), bucket.to_string());
+    pub async fn delete_many(&self, bucket: &BucketName, keys: Vec<String>) -> Result<(), ApiError> {
+        let (objects, bucket) = (self.clone(), bucket.clone());
         to_the_end(async move {
             objects.require_bucket(&bucket)?;
             let names: Vec<Name> = keys.into_iter().map(|key| Name::new(bucket.clone(), key)).collect();

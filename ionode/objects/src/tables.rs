@@ -3,7 +3,7 @@
 //! The one rule: numbers and keys are part of the format on disk (docs/formats/s3-endpoint.md); none is ever used for anything else.
 
 use crate::uploads::UploadId;
-use crate::Name;
+use crate::{BucketName, Name};
 
 pub const BUCKETS: u8 = 16;
 pub const OBJECTS: u8 = 17;
@@ -15,15 +15,15 @@ pub fn object(name: &Name) -> Vec<u8> {
     below(&name.bucket, &name.key)
 }
 
-pub fn below(bucket: &str, rest: &str) -> Vec<u8> {
-    [bucket.as_bytes(), &[0], rest.as_bytes()].concat()
+pub fn below(bucket: &BucketName, rest: &str) -> Vec<u8> {
+    [bucket.full().as_bytes(), &[0], rest.as_bytes()].concat()
 }
 
 /// Of a key that `object` made.
 pub fn name_of(key: &[u8]) -> Name {
     let at = key.iter().position(|byte| *byte == 0).unwrap_or(key.len());
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Name::new(text(&key[..at]), text(key.get(at + 1..).unwrap_or_default()))
+    Name::new(BucketName::kept(text(&key[..at])), text(key.get(at + 1..).unwrap_or_default()))
 }
 
 /// The id is of fixed length at the end: a key may hold anything.
@@ -32,8 +32,8 @@ pub fn upload(name: &Name, id: UploadId) -> Vec<u8> {
 }
 
 /// The key of the object and the id, without the bucket.
-pub fn split_upload(bucket: &str, key: &[u8]) -> Option<(String, UploadId)> {
-    let rest = key.strip_prefix(bucket.as_bytes())?.strip_prefix(&[0])?;
+pub fn split_upload(bucket: &BucketName, key: &[u8]) -> Option<(String, UploadId)> {
+    let rest = key.strip_prefix(bucket.full().as_bytes())?.strip_prefix(&[0])?;
     let (key, id) = rest.split_at_checked(rest.len().checked_sub(17)?)?;
     Some((String::from_utf8(key.to_vec()).ok()?, UploadId(id[1..].try_into().ok()?)))
 }

@@ -14,7 +14,7 @@ use crate::digest::Algorithm;
 use crate::incoming::{Content, Incoming};
 use crate::meta::{self, Attributes, Checksum, ETag, FilePart, Object, Stored};
 use crate::put::{settle, Condition};
-use crate::{now_ms, tables, to_the_end, Name, Objects, UPLOAD_TURNS};
+use crate::{now_ms, tables, to_the_end, BucketName, Name, Objects, UPLOAD_TURNS};
 
 pub const PART_NUMBER_MAX: u16 = 10_000;
 /// Of every part but the last, as S3 has it.
@@ -176,14 +176,14 @@ impl Objects {
         std::iter::once(upload).chain(parts.iter().map(part)).collect()
     }
 
-    pub(crate) fn uploads_below(&self, prefix: &[u8], bucket: &str) -> Result<Vec<(Name, UploadId)>, ApiError> {
+    pub(crate) fn uploads_below(&self, prefix: &[u8], bucket: &BucketName) -> Result<Vec<(Name, UploadId)>, ApiError> {
         let mut uploads = Vec::new();
         for found in self.log().scan(tables::UPLOADS, prefix)? {
             let (key, _) = found?;
             if !key.starts_with(prefix) {
                 break;
             }
-            uploads.extend(tables::split_upload(bucket, &key).map(|(key, id)| (Name::new(bucket, key), id)));
+            uploads.extend(tables::split_upload(bucket, &key).map(|(key, id)| (Name::new(bucket.clone(), key), id)));
         }
         Ok(uploads)
     }

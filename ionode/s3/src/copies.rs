@@ -17,11 +17,11 @@ use crate::reads::{check_version, etag};
 use crate::uploads::{part_number, upload_id};
 use crate::{attributes, checksums, writes, Face};
 
-fn source_name(source: &CopySource) -> S3Result<Name> {
+fn source_name(face: &Face, source: &CopySource) -> S3Result<Name> {
     match source {
         CopySource::Bucket { bucket, key, version_id } => {
             check_version(version_id.as_deref())?;
-            Ok(Name::new(&**bucket, &**key))
+            face.name(bucket, &**key)
         }
         _ => Err(s3_error!(NotImplemented, "the source of a copy is /bucket/key; access points are not offered here")),
     }
@@ -40,8 +40,8 @@ impl Face {
     pub async fn copy(&self, input: CopyObjectInput) -> S3Result<CopyObjectOutput> {
         attributes::check_copy(&input)?;
         writes::check_key(&input.key)?;
-        let (source, replaced) = (source_name(&input.copy_source)?, attributes::of_copy(&input)?);
-        let target = Name::new(input.bucket, input.key);
+        let (source, replaced) = (source_name(self, &input.copy_source)?, attributes::of_copy(&input)?);
+        let target = self.name(&input.bucket, input.key)?;
         let replaces = input.metadata_directive.as_ref().is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
         if source == target && !replaces {
             return Err(s3_error!(InvalidRequest, "a copy of an object to itself changes nothing; give it new metadata (REPLACE)"));
@@ -78,7 +78,7 @@ impl Face {
     }
 
     pub async fn copy_part(&self, input: UploadPartCopyInput) -> S3Result<UploadPartCopyOutput> {
-        let (source, target) = (source_name(&input.copy_source)?, Name::new(input.bucket, input.key));
+        let (source, target) = (source_name(self, &input.copy_source)?, self.name(&input.bucket, input.key)?);
         let (id, number) = (upload_id(&input.upload_id)?, part_number(input.part_number)?);
         let found = self.objects.find(&source).await.map_err(to_s3)?;
         let wanted = Wanted {

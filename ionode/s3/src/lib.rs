@@ -1,7 +1,7 @@
 //! The S3-compatible endpoint of a node: HTTP, signatures and S3's words over the objects of `stager-objects`.
 //!
-//! The one rule: every request is signed with SigV4 by the one key of the credentials file; what S3 knows and we do not is refused by name,
-//! never ignored.
+//! The one rule: every request is signed with SigV4 by a key of the node's, and reaches only what belongs to that key's owner; what S3
+//! knows and we do not is refused by name, never ignored.
 
 mod attributes;
 mod checksums;
@@ -10,6 +10,7 @@ mod copies;
 mod credentials;
 mod errors;
 mod gate;
+mod issued;
 mod lists;
 mod reads;
 mod serve;
@@ -17,10 +18,24 @@ mod service;
 mod uploads;
 mod writes;
 
+use s3s::S3Result;
+use stager_objects::{BucketName, Name, Objects, Owner};
+
 pub use credentials::Credentials;
 pub use serve::{serve, Guard, Settings};
 
-/// The objects as S3.
+/// The objects of one owner as S3: made for a request, of the key that signed it.
 pub(crate) struct Face {
-    pub objects: stager_objects::Objects,
+    objects: Objects,
+    owner: Owner,
+}
+
+impl Face {
+    fn bucket(&self, name: &str) -> S3Result<BucketName> {
+        self.owner.bucket(name).map_err(errors::to_s3)
+    }
+
+    fn name(&self, bucket: &str, key: impl Into<String>) -> S3Result<Name> {
+        Ok(Name::new(self.bucket(bucket)?, key))
+    }
 }

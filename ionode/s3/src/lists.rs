@@ -19,7 +19,7 @@ use crate::Face;
 
 const PAGE_MAX: i32 = 1000;
 
-/// There is one key, and all is its.
+/// Of everything a key sees: nothing here is shared.
 pub fn owner() -> Owner {
     Owner { display_name: Some("stager".to_string()), id: Some("stager".to_string()) }
 }
@@ -98,6 +98,10 @@ fn from_token(token: &str) -> S3Result<String> {
 }
 
 impl Face {
+    fn listed(&self, bucket: &str, prefix: &str, delimiter: Option<&str>, after: &str, limit: i32) -> S3Result<Listing> {
+        self.objects.list(&self.bucket(bucket)?, prefix, delimiter, after, limit as usize).map_err(to_s3)
+    }
+
     pub fn list_v2(&self, input: ListObjectsV2Input) -> S3Result<ListObjectsV2Output> {
         let (names, limit) = (Names::new(input.encoding_type.as_ref())?, page(input.max_keys)?);
         let after = match &input.continuation_token {
@@ -105,7 +109,7 @@ impl Face {
             None => input.start_after.clone().unwrap_or_default(),
         };
         let prefix = input.prefix.clone().unwrap_or_default();
-        let listing = self.objects.list(&input.bucket, &prefix, input.delimiter.as_deref(), &after, limit as usize).map_err(to_s3)?;
+        let listing = self.listed(&input.bucket, &prefix, input.delimiter.as_deref(), &after, limit)?;
         Ok(ListObjectsV2Output {
             key_count: Some((listing.objects.len() + listing.prefixes.len()) as i32),
             contents: Some(contents(names, &listing, input.fetch_owner == Some(true))),
@@ -126,7 +130,7 @@ impl Face {
     pub fn list_v1(&self, input: ListObjectsInput) -> S3Result<ListObjectsOutput> {
         let (names, limit) = (Names::new(input.encoding_type.as_ref())?, page(input.max_keys)?);
         let (prefix, after) = (input.prefix.clone().unwrap_or_default(), input.marker.clone().unwrap_or_default());
-        let listing = self.objects.list(&input.bucket, &prefix, input.delimiter.as_deref(), &after, limit as usize).map_err(to_s3)?;
+        let listing = self.listed(&input.bucket, &prefix, input.delimiter.as_deref(), &after, limit)?;
         Ok(ListObjectsOutput {
             contents: Some(contents(names, &listing, true)),
             common_prefixes: Some(prefixes(names, &listing)),
@@ -144,11 +148,11 @@ impl Face {
 
     pub fn list_buckets(&self, input: ListBucketsInput) -> S3Result<ListBucketsOutput> {
         let prefix = input.prefix.clone().unwrap_or_default();
-        let found = self.objects.buckets().map_err(to_s3)?;
-        let buckets = found.into_iter().filter(|bucket| bucket.name.starts_with(&prefix)).map(|bucket| Bucket {
+        let found = self.objects.buckets_of(&self.owner).map_err(to_s3)?;
+        let buckets = found.into_iter().filter(|bucket| bucket.name.own().starts_with(&prefix)).map(|bucket| Bucket {
             bucket_region: None,
             creation_date: Some(timestamp(bucket.created_ms)),
-            name: Some(bucket.name),
+            name: Some(bucket.name.own().to_string()),
         });
         Ok(ListBucketsOutput { buckets: Some(buckets.collect()), owner: Some(owner()), prefix: input.prefix, continuation_token: None })
     }

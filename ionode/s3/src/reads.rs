@@ -11,7 +11,7 @@ use futures::Stream;
 use s3s::dto::{self, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob};
 use s3s::stream::{ByteStream, RemainingLength};
 use s3s::{s3_error, S3Result, StdError};
-use stager_objects::{Name, Object, Reader};
+use stager_objects::{Object, Reader};
 use tokio::sync::mpsc;
 
 use crate::attributes::{fill_get, fill_head, timestamp};
@@ -82,7 +82,7 @@ macro_rules! describe {
 impl Face {
     pub async fn get(&self, input: GetObjectInput) -> S3Result<GetObjectOutput> {
         check_version(input.version_id.as_deref())?;
-        let found = self.objects.find(&Name::new(input.bucket, input.key)).await.map_err(to_s3)?;
+        let found = self.objects.find(&self.name(&input.bucket, input.key)?).await.map_err(to_s3)?;
         let object = found.object().clone();
         let wanted = Wanted {
             if_match: input.if_match,
@@ -103,7 +103,7 @@ impl Face {
 
     pub fn head(&self, input: HeadObjectInput) -> S3Result<HeadObjectOutput> {
         check_version(input.version_id.as_deref())?;
-        let object = self.objects.head(&Name::new(input.bucket, input.key)).map_err(to_s3)?;
+        let object = self.objects.head(&self.name(&input.bucket, input.key)?).map_err(to_s3)?;
         let wanted = Wanted {
             if_match: input.if_match,
             if_none_match: input.if_none_match,

@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::header::{HeaderValue, CONNECTION, EXPECT};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::StatusCode;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{s3_error, Body, S3Error, StdError};
@@ -22,12 +23,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::credentials::Credentials;
-use crate::{gate, Face};
+use crate::gate;
+use crate::service::Door;
 
 const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// Between two requests of a connection, too.
 const NEXT_HEADERS_WITHIN: Duration = Duration::from_secs(60);
 const EXPIRE_EVERY: Duration = Duration::from_secs(3600);
+/// How much is taken in, and for how long, of a body for which there is no room: who still sends it would find a broken line, not the answer.
+const REFUSED_BYTES_MAX: u64 = 256 << 20;
+const REFUSED_WITHIN: Duration = Duration::from_secs(20);
 
 /// Held for as long as a request is answered.
 pub type Guard = Box<dyn Send + Sync>;
@@ -42,7 +47,8 @@ pub struct Settings {
 /// Serves until `ending`; then answers what was asked and returns.
 pub async fn serve(settings: Settings, listener: TcpListener, ending: CancellationToken) {
     let objects = settings.objects.clone();
-    let mut builder = S3ServiceBuilder::new(Face { objects: settings.objects });
+    let mut builder = S3ServiceBuilder::new(Door { objects: settings.objects, credentials: settings.credentials.clone() });
+    builder.set_access(settings.credentials.clone());
     builder.set_auth(settings.credentials);
     let service = builder.build();
     let connections = TaskTracker::new();
@@ -105,9 +111,12 @@ async fn connection(service: S3Service, stream: TcpStream, guard: Arc<dyn Fn() -
 
 async fn answer(service: S3Service, request: hyper::Request<Incoming>, guard: Option<Guard>) -> hyper::Response<Guarded> {
     let (expects, empty) = (request.headers().contains_key(EXPECT), request.body().is_end_stream());
+    let (head, incoming) = request.into_parts();
+    let sent = Sent(Arc::new(Mutex::new(incoming)));
+    let request = hyper::Request::from_parts(head, sent.clone());
     let answer = match gate::check(&request) {
         Ok(()) if guard.is_none() => Err(s3_error!(ServiceUnavailable, "the node is ending and takes no new work; start it again")),
-        Ok(()) => service.call(request.map(Body::from)).await.map_err(|error| {
+        Ok(()) => service.call(request.map(Body::http_body)).await.map_err(|error| {
             tracing::error!(error = %StdError::from(error), "an S3 request could not be answered");
             S3Error::new(s3s::S3ErrorCode::InternalError)
         }),
@@ -115,7 +124,7 @@ async fn answer(service: S3Service, request: hyper::Request<Incoming>, guard: Op
     };
     let mut answer = answer.or_else(S3Error::to_http_response).unwrap_or_else(|_| {
         let mut plain = hyper::Response::new(Body::empty());
-        *plain.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
+        *plain.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         plain
     });
     if expects && (empty || !answer.status().is_success()) {
@@ -123,7 +132,43 @@ async fn answer(service: S3Service, request: hyper::Request<Incoming>, guard: Op
         // and aws of version 1, which got the end at once for an empty body, misreads the next answer on the connection, for ever.
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    // Only who has a key is told of it.
+    if answer.status() == StatusCode::INSUFFICIENT_STORAGE && !expects && !sent.is_end_stream() {
+        tokio::spawn(tokio::time::timeout(REFUSED_WITHIN, sent.spill()));
+    }
     answer.map(|body| Guarded { body, _guard: guard })
+}
+
+/// The body of a request, which can still be read when the answer was made without it.
+#[derive(Clone)]
+struct Sent(Arc<Mutex<Incoming>>);
+
+impl Sent {
+    async fn spill(mut self) {
+        let mut left = REFUSED_BYTES_MAX;
+        while let Some(Ok(frame)) = std::future::poll_fn(|context| Pin::new(&mut self).poll_frame(context)).await {
+            let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+            if bytes > left {
+                return;
+            }
+            left -= bytes;
+        }
+    }
+}
+
+impl hyper::body::Body for Sent {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)).poll_frame(context)
+    }
+    fn is_end_stream(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_end_stream()
+    }
+    fn size_hint(&self) -> SizeHint {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).size_hint()
+    }
 }
 
 /// A body that holds its request's guard.

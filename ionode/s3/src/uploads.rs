@@ -8,7 +8,7 @@ use s3s::dto::{
     MultipartUpload, Part, UploadPartInput, UploadPartOutput,
 };
 use s3s::{s3_error, S3Request, S3Result};
-use stager_objects::{Algorithm, CompletedPart, Name, Upload, UploadId, PART_NUMBER_MAX};
+use stager_objects::{Algorithm, CompletedPart, Upload, UploadId, PART_NUMBER_MAX};
 
 use crate::attributes::timestamp;
 use crate::checksums::{self, kind, set_checksum, Fields, Given};
@@ -56,11 +56,11 @@ impl Face {
             algorithm,
             full_checksum: is_full(algorithm, input.checksum_type.as_ref())?,
         };
-        let name = Name::new(input.bucket, input.key);
+        let name = self.name(&input.bucket, input.key)?;
         let checksum_type = algorithm.is_some().then(|| type_of(&upload));
         let id = self.objects.create_upload(&name, upload).await.map_err(to_s3)?;
         Ok(CreateMultipartUploadOutput {
-            bucket: Some(name.bucket),
+            bucket: Some(input.bucket),
             key: Some(name.key),
             upload_id: Some(id.to_string()),
             checksum_algorithm: input.checksum_algorithm,
@@ -73,7 +73,7 @@ impl Face {
         let S3Request { input, headers, trailing_headers, .. } = request;
         let (id, number) = (upload_id(&input.upload_id)?, part_number(input.part_number)?);
         let given = Given::new(&headers, trailing_headers, input.checksum_algorithm.as_ref())?;
-        let (name, size_bytes) = (Name::new(input.bucket, input.key), announced_bytes(input.content_length)?);
+        let (name, size_bytes) = (self.name(&input.bucket, input.key)?, announced_bytes(input.content_length)?);
         let upload = self.objects.upload(&name, id).map_err(to_s3)?;
         if upload.algorithm.zip(given.algorithm).is_some_and(|(begun, now)| begun != now) {
             return Err(s3_error!(InvalidRequest, "the upload began with another checksum algorithm than this part has"));
@@ -105,11 +105,11 @@ impl Face {
                 checksum: text.map(|text| checksums::decoded(text.as_bytes())).transpose()?,
             });
         }
-        let name = Name::new(input.bucket, input.key);
+        let name = self.name(&input.bucket, input.key)?;
         let object = self.objects.complete_upload(&name, id, listed, condition, expected).await.map_err(to_s3)?;
         let mut output = CompleteMultipartUploadOutput {
-            location: Some(format!("/{}/{}", name.bucket, Names::new(Some(&s3s::dto::EncodingType::from_static("url")))?.write(&name.key))),
-            bucket: Some(name.bucket),
+            location: Some(format!("/{}/{}", input.bucket, Names::new(Some(&s3s::dto::EncodingType::from_static("url")))?.write(&name.key))),
+            bucket: Some(input.bucket),
             key: Some(name.key),
             e_tag: Some(etag(&object)),
             ..CompleteMultipartUploadOutput::default()
@@ -121,12 +121,12 @@ impl Face {
 
     pub async fn abort(&self, input: AbortMultipartUploadInput) -> S3Result<()> {
         let id = upload_id(&input.upload_id)?;
-        self.objects.abort_upload(&Name::new(input.bucket, input.key), id).await.map_err(to_s3)
+        self.objects.abort_upload(&self.name(&input.bucket, input.key)?, id).await.map_err(to_s3)
     }
 
     pub fn list_parts(&self, input: ListPartsInput) -> S3Result<ListPartsOutput> {
         let (id, limit) = (upload_id(&input.upload_id)?, page(input.max_parts)?);
-        let name = Name::new(input.bucket, input.key);
+        let name = self.name(&input.bucket, input.key)?;
         let upload = self.objects.upload(&name, id).map_err(to_s3)?;
         let after = input.part_number_marker.unwrap_or_default();
         let all = self.objects.parts(id).map_err(to_s3)?;
@@ -145,7 +145,7 @@ impl Face {
         };
         let truncated = shown.len() < behind.len();
         Ok(ListPartsOutput {
-            bucket: Some(name.bucket),
+            bucket: Some(input.bucket),
             key: Some(name.key),
             upload_id: Some(id.to_string()),
             checksum_algorithm: upload.algorithm.map(checksums::name),
@@ -173,7 +173,7 @@ impl Face {
             (Some(key), _) if !key.is_empty() => Some((key.as_str(), UploadId([0xff; 16]))),
             _ => None,
         };
-        let (found, more) = self.objects.uploads(&input.bucket, &prefix, marker, limit as usize).map_err(to_s3)?;
+        let (found, more) = self.objects.uploads(&self.bucket(&input.bucket)?, &prefix, marker, limit as usize).map_err(to_s3)?;
         let last = found.last().filter(|_| more);
         Ok(ListMultipartUploadsOutput {
             is_truncated: Some(more),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use s3s::dto::{PutObjectInput, PutObjectOutput, StreamingBlob};
 use s3s::{s3_error, S3Request, S3Result};
-use stager_objects::{Content, Incoming, Name};
+use stager_objects::{Content, Incoming};
 
 use crate::checksums::{kind, set_checksum, Fields, Given};
 use crate::conditions::of_write;
@@ -77,7 +77,7 @@ impl Face {
         let given = Given::new(&headers, trailing_headers, input.checksum_algorithm.as_ref())?;
         let size_bytes = announced_bytes(input.content_length)?;
         let condition = of_write(input.if_match, input.if_none_match)?;
-        let name = Name::new(input.bucket, input.key);
+        let name = self.name(&input.bucket, input.key)?;
         self.objects.bucket(&name.bucket).map_err(to_s3)?;
         let incoming = self.objects.receive(&name, size_bytes, given.algorithm).await.map_err(to_s3)?;
         let content = take_in(incoming, input.body, given).await?;

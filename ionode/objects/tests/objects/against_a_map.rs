@@ -114,7 +114,7 @@ async fn take(shop: &mut Shop, model: &mut Model, step: &Step, seed: u64) {
             model.objects.remove(&key(*number));
         }
         Step::DeleteMany { keys } => {
-            shop.objects.delete_many("bucket", keys.iter().map(|number| key(*number)).collect()).await.unwrap();
+            shop.objects.delete_many(&crate::shop::bucket(), keys.iter().map(|number| key(*number)).collect()).await.unwrap();
             keys.iter().for_each(|number| drop(model.objects.remove(&key(*number))));
         }
         Step::Copy { from, to } => copy(shop, model, &key(*from), &key(*to)).await,
@@ -133,7 +133,7 @@ async fn take(shop: &mut Shop, model: &mut Model, step: &Step, seed: u64) {
 }
 
 async fn compare(shop: &Shop, model: &mut Model) {
-    let listing = shop.objects.list("bucket", "", None, "", 1000).unwrap();
+    let listing = shop.objects.list(&crate::shop::bucket(), "", None, "", 1000).unwrap();
     let listed: Vec<String> = listing.objects.iter().map(|(key, _)| key.clone()).collect();
     assert_eq!(listed, model.objects.keys().cloned().collect::<Vec<_>>());
     for (key, bytes) in &model.objects {

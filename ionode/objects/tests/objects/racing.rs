@@ -104,7 +104,7 @@ async fn a_put_that_nobody_waits_for_is_whole_or_absent() {
     }
     // Behind everything that was asked for.
     put(&shop.objects, &name("last"), b"x", Condition::Any).await.unwrap();
-    for (key, _) in shop.objects.list("bucket", "k", None, "", 1000).unwrap().objects {
+    for (key, _) in shop.objects.list(&crate::shop::bucket(), "k", None, "", 1000).unwrap().objects {
         assert_eq!(whole(&shop.objects, &name(&key)).await.unwrap(), bytes, "{key}");
     }
 }
@@ -113,7 +113,7 @@ async fn a_put_that_nobody_waits_for_is_whole_or_absent() {
 async fn nothing_comes_into_a_bucket_that_goes() {
     let shop = Shop::new(100 << 20).await;
     for round in 0..30 {
-        let bucket = format!("bucket-{round}");
+        let bucket = stager_objects::Owner::default().bucket(&format!("bucket-{round}")).unwrap();
         shop.objects.create_bucket(&bucket).await.unwrap();
         let one = stager_objects::Name::new(bucket.clone(), "one");
         let (objects, target) = (shop.objects.clone(), one.clone());

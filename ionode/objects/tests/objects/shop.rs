@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stager_core::error::ApiError;
-use stager_objects::{Attributes, Condition, Name, Object, Objects, Options};
+use stager_objects::{Attributes, BucketName, Condition, Name, Object, Objects, Options, Owner};
 use stager_store::{Log, Sync};
 
 pub const INLINE: u64 = 1000;
@@ -41,8 +41,12 @@ pub fn content(size: usize, seed: u64) -> Vec<u8> {
     (0..size).map(next).collect()
 }
 
+pub fn bucket() -> BucketName {
+    Owner::default().bucket("bucket").unwrap()
+}
+
 pub fn name(key: &str) -> Name {
-    Name::new("bucket", key)
+    Name::new(bucket(), key)
 }
 
 /// In memory where there is such a place and nothing has to reach a disk.
@@ -63,7 +67,7 @@ impl Shop {
     pub async fn with(share_bytes: u64, fsync: bool) -> Self {
         let root = directory(fsync);
         let (objects, log) = open(root.path(), share_bytes, fsync);
-        objects.create_bucket("bucket").await.unwrap();
+        objects.create_bucket(&bucket()).await.unwrap();
         Self { root, objects, log, share_bytes, fsync }
     }
 

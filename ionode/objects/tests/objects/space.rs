@@ -61,7 +61,7 @@ async fn a_content_in_pieces_is_whole_whatever_its_memory_held_before() {
     let root = tempfile::tempdir().unwrap();
     let log = Arc::new(Log::open(root.path(), stager_store::Options::default()).unwrap().0);
     let objects = Objects::open(log, root.path(), Options { share_bytes: 100 << 20, fsync: true, inline_bytes_max: 1 << 20 }).unwrap();
-    objects.create_bucket("bucket").await.unwrap();
+    objects.create_bucket(&crate::shop::bucket()).await.unwrap();
     for (seed, size) in [1 << 20, 40_000, 300_000, 1, 0, (1 << 20) - 1].into_iter().enumerate() {
         let (key, bytes) = (name(&format!("k{seed}")), content(size, seed as u64));
         let mut incoming = objects.receive(&key, size as u64, None).await.unwrap();

@@ -104,7 +104,7 @@ async fn what_nobody_completed_is_forgotten_in_time() {
     assert_eq!(shop.objects.expire_uploads(Duration::from_secs(3600)).await.unwrap(), 1);
     assert!(shop.objects.upload(&name("new"), new).is_ok() && shop.files().is_empty());
     assert_eq!(code(shop.objects.upload(&name("old"), old)), "upload_unknown");
-    shop.objects.delete_bucket("bucket").await.unwrap();
+    shop.objects.delete_bucket(&crate::shop::bucket()).await.unwrap();
     assert_eq!(code(shop.objects.upload(&name("new"), new)), "upload_unknown");
 }
 
@@ -119,12 +119,12 @@ async fn uploads_are_listed_in_pages() {
     let mut seen: Vec<(String, UploadId)> = Vec::new();
     loop {
         let after = seen.last().map(|(key, id)| (key.as_str(), *id));
-        let (page, more) = shop.objects.uploads("bucket", "", after, 1).unwrap();
+        let (page, more) = shop.objects.uploads(&crate::shop::bucket(), "", after, 1).unwrap();
         seen.extend(page.into_iter().map(|uploading| (uploading.key, uploading.id)));
         if !more {
             break;
         }
     }
     assert_eq!(seen, made);
-    assert_eq!(shop.objects.uploads("bucket", "b", None, 10).unwrap().0.len(), 2);
+    assert_eq!(shop.objects.uploads(&crate::shop::bucket(), "b", None, 10).unwrap().0.len(), 2);
 }
