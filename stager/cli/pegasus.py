@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from stager.adapters.kept_file import replace_kept
+from stager.cli.pegasus_attach import attach
 from stager.readers.lines import read_text
 from stager.readers.pegasus_entries import (
     TransferSite,
@@ -24,10 +25,14 @@ catalog_path = click.Path(dir_okay=False, path_type=Path)
 @click.group(
     epilog="""\b
 Example:
-  stager pegasus catalogs --site local --into transformations.yml"""
+  stager pegasus catalogs --site local --into transformations.yml
+  stager pegasus attach submit/me/pegasus/diamond/run0001"""
 )
 def command() -> None:
     """Stage the data of Pegasus workflows. docs/operating/pegasus.md starts from a submit directory you have."""
+
+
+command.add_command(attach)
 
 
 @command.command(

@@ -21,7 +21,7 @@ from stager.readers.paths import clean_path, escape_wildcards, fixed_directory
 LINKS_MAX = 5_000_000
 ID_LENGTH_MAX = 160
 ALONE = re.compile(
-    r"(?:name|origins|io_hints|on_failure|on_exists|spill|defaults|finals)\b"
+    r"(?:name|engine|origins|io_hints|on_failure|on_exists|spill|defaults|finals)\b"
     r"|jobs\.[^.]+\.(?:run|inputs|after|env|env_pass|cores|memory|retries|timeout|type|stdin|idempotent|deterministic)\b"
 )
 
@@ -78,6 +78,7 @@ class Expansion:
             hints={name: hint for name, (hint, _, _) in self.spec.hints.items()},
             source_path=source_path,
             notes=tuple(self.unused(used)),
+            engine=self.spec.engine,
         )
 
     def unused(self, used: set[str]) -> Iterator[str]:

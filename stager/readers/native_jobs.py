@@ -15,6 +15,8 @@ from stager.readers.native_form import Fields, Form
 from stager.readers.native_references import Names
 from stager.readers.native_shell import compile_shell
 from stager.readers.native_spec import (
+    ENGINES_JOB_KEYS,
+    ENGINES_SHARED_KEYS,
     INPUT_KEYS,
     JOB_KEYS,
     OUTPUT_KEYS,
@@ -31,6 +33,8 @@ from stager.readers.native_template import Hole, Template
 from stager.readers.paths import clean_path, has_wildcard
 
 JOB_NAME = re.compile(r"[^\W\d][\w.-]{0,99}")
+# As engines call theirs.
+ENGINES_JOB_NAME = re.compile(r"\w[\w.:+@~-]{0,249}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_VARIABLE = re.compile(r"(?:.*_)?(?:PASSWORD|PASSWD|SECRET|TOKEN|SECRET_ACCESS_KEY|ACCESS_KEY|API_KEY|PRIVATE_KEY)", re.IGNORECASE)
 
@@ -53,10 +57,20 @@ def read_settings(fields: Fields, names: Names, base: Settings) -> Settings:
     )
 
 
-def read_defaults(form: Form, node: Node | None, names: Names) -> Settings:
+def read_defaults(form: Form, node: Node | None, names: Names, engine: str = "") -> Settings:
     if node is None or node.is_null:
         return Settings()
-    return read_settings(form.fields(node, "defaults", SHARED_KEYS), names, Settings())
+    fields = form.fields(node, "defaults", SHARED_KEYS)
+    if engine:
+        refuse_ours(fields, engine, ENGINES_SHARED_KEYS)
+    return read_settings(fields, names, Settings())
+
+
+def refuse_ours(fields: Fields, engine: str, known: tuple[str, ...]) -> None:
+    """What would be said of a job that we start ourselves."""
+    for name in [name for name in fields.nodes if name not in known]:
+        text = f"{engine} runs the jobs of this workflow, so '{name}' would mean nothing; leave it out"
+        fields.form.findings.note(fields.place(name), fields.at(name), text)
 
 
 def read_env(fields: Fields, names: Names, base: tuple[tuple[str, Template], ...]) -> tuple[tuple[str, Template], ...]:
@@ -93,24 +107,27 @@ def read_env_pass(fields: Fields, base: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(passed)
 
 
-def read_jobs(form: Form, node: Node | None, names: Names, defaults: Settings) -> dict[str, JobSpec]:
+def read_jobs(form: Form, node: Node | None, names: Names, defaults: Settings, engine: str = "") -> dict[str, JobSpec]:
     jobs: dict[str, JobSpec] = {}
+    allowed = ENGINES_JOB_NAME if engine else JOB_NAME
     for name_node, value in form.pairs(node, "jobs"):
         name, key = name_node.text, f"jobs.{name_node.text}"
-        if not JOB_NAME.fullmatch(name):
+        if not allowed.fullmatch(name):
             form.findings.note(name_node.place, key, f"{name!r} cannot name a job; use letters, digits, _ . and -, a letter first")
         if form.expect(value, key, "mapping"):
-            jobs[name] = read_job(form, name_node, value, names, defaults)
+            jobs[name] = read_job(form, name_node, value, names, defaults, engine)
     return jobs
 
 
-def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: Settings) -> JobSpec:
+def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: Settings, engine: str) -> JobSpec:
     name = name_node.text
     key = f"jobs.{name}"
     fields = form.fields(node, key, JOB_KEYS)
+    if engine:
+        refuse_ours(fields, engine, ENGINES_JOB_KEYS)
     axes = read_foreach(fields.get("foreach"), fields.at("foreach"), names)
     names = names.within(tuple(key for axis in axes for key in axis.keys))
-    argv, shell, holes = read_run(fields, names)
+    argv, shell, holes = read_run(fields, names) if not engine else ((), "", ())
     stdin = read_stdin(fields, names)
     stdout, stderr = (read_stream(fields, names, stream) for stream in ("stdout", "stderr"))
     after = tuple(

@@ -32,6 +32,7 @@ from stager.readers.paths import clean_path, has_wildcard
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 NAME_LENGTH_MAX = 200
+ENGINE = re.compile(r"[a-z][a-z0-9-]{0,40}")
 
 
 def parse(root: Node, findings: Findings, path: Path) -> WorkflowSpec:
@@ -42,16 +43,18 @@ def parse(root: Node, findings: Findings, path: Path) -> WorkflowSpec:
     check_version(root, findings)
     fields = form.fields(root, "", TOP_KEYS)
     base = path.absolute().parent
-    spec = WorkflowSpec(name=read_name(fields, path), origins=read_origins(form, fields.get("origins"), base))
+    engine = fields.parsed("engine", engine_of, "")
+    spec = WorkflowSpec(read_name(fields, path), engine, read_origins(form, fields.get("origins"), base))
     spec.origins.setdefault("here", default_origin(base))
     names = Names(form, spec.origins)
-    defaults = read_defaults(form, fields.get("defaults"), names)
+    defaults = read_defaults(form, fields.get("defaults"), names, engine)
     spec.on_exists = fields.choice("on_exists", OnExists, OnExists.FAIL)
     spec.on_failure = fields.choice("on_failure", OnFailure, OnFailure.CONTINUE)
     spec.files = read_files(form, fields.get("files"), names)
-    spec.jobs = read_jobs(form, fields.get("jobs"), names, defaults)
+    spec.jobs = read_jobs(form, fields.get("jobs"), names, defaults, engine)
     if not spec.jobs:
-        findings.note(fields.place("jobs"), "jobs", "the workflow has no jobs; write jobs: {NAME: {run: COMMAND}}")
+        what = "inputs: [FILE], outputs: [FILE]" if engine else "run: COMMAND"
+        findings.note(fields.place("jobs"), "jobs", f"the workflow has no jobs; write jobs: {{NAME: {{{what}}}}}")
     spec.finals = read_finals(form, fields.get("finals"), names)
     spec.hints = read_hints(form, fields.get("io_hints"), spec)
     read_spill(fields, names, spec)
@@ -79,6 +82,12 @@ def read_name(fields: Fields, path: Path) -> str:
     if len(name) > NAME_LENGTH_MAX or not name.isprintable():
         fields.form.findings.note(fields.place("name"), "name", f"a name has at most {NAME_LENGTH_MAX} printable characters, on one line")
     return name
+
+
+def engine_of(text: str) -> str:
+    if not ENGINE.fullmatch(text):
+        raise ValueError(f"{text!r} cannot name an engine; use small letters, digits and -, as in airflow")
+    return text
 
 
 def read_files(form: Form, node: Node | None, names: Names) -> dict[str, FileSpec]:

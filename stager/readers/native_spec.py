@@ -14,7 +14,7 @@ from stager.readers.native_template import Hole, Template
 
 FORMAT_VERSION = 1
 
-TOP_KEYS = ("stager", "name", "origins", "files", "jobs", "defaults", "finals", "io_hints", "on_failure", "on_exists", "spill")
+TOP_KEYS = ("stager", "name", "engine", "origins", "files", "jobs", "defaults", "finals", "io_hints", "on_failure", "on_exists", "spill")
 ORIGIN_KEYS = {
     "file": ("url", "bandwidth"),
     "sftp": ("url", "credentials", "known_hosts", "host_key_alias", "connections_max", "shell_checksum", "verify_source", "bandwidth"),
@@ -36,6 +36,9 @@ FILE_KEYS = ("from", "as", "size", "sha256", "executable", "literal")
 SOURCE_KEYS = ("at", "site", "priority")
 SHARED_KEYS = ("cores", "memory", "retries", "timeout", "env", "env_pass", "idempotent", "deterministic", "on_exists")
 JOB_KEYS = ("foreach", "run", "inputs", "outputs", "after", "type", "stdin", "stdout", "stderr", *SHARED_KEYS)
+# Of a workflow whose jobs an engine runs: what there is to say of a job that we do not start.
+ENGINES_SHARED_KEYS = ("cores", "memory", "on_exists")
+ENGINES_JOB_KEYS = ("foreach", "inputs", "outputs", "after", "type", *ENGINES_SHARED_KEYS)
 INPUT_KEYS = ("from", "as", "executable", "literal")
 OUTPUT_KEYS = ("file", "dir", "to", "optional", "size", "on_exists", "executable", "literal")
 OUTPUT_VALUE_KEYS = ("to", "optional", "size", "on_exists", "executable", "literal")
@@ -173,6 +176,7 @@ class FinalSpec:
 @dataclass(slots=True)
 class WorkflowSpec:
     name: str = ""
+    engine: str = ""
     origins: dict[str, Origin] = field(default_factory=dict)
     files: dict[str, FileSpec] = field(default_factory=dict)
     jobs: dict[str, JobSpec] = field(default_factory=dict)

@@ -24,6 +24,7 @@ MADE_UP = frozenset({HERE, "condorpool"})
 VARIABLES = {
     "PEGASUS_TRANSFER_FALLBACK": True,
     "PEGASUS_TRANSFER_THREADS": False,
+    "STAGER_ATTACHED": True,
     "STAGER_IONODE": True,
     "STAGER_SSH_CONFIG": True,
     "STAGER_TRANSFER_LEAVES": False,

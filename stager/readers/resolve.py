@@ -93,7 +93,7 @@ def note_absent(
     """Not there is for the author of the workflow to mend; not to be asked is another's."""
     for source, fault in faults:
         if fault.code == "not_found":
-            url = workflow.origins[source.location.origin].url
+            url = workflow.origins[source.location.origin].url.rstrip("/")
             findings.note(place, key, f"input {file.lfn!r} is missing: there is no {shown(source)} (at {url}/{source.location.path})")
         elif fault.error_class is ErrorClass.INVALID_INPUT:
             findings.note(place, key, f"input {file.lfn!r}: {fault.message}")

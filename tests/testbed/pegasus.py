@@ -40,6 +40,14 @@ def pegasus_transfer() -> Path:
     return place
 
 
+def pegasus_api_python() -> Path:
+    """A Python that has Pegasus.api."""
+    place = tool_cache() / "pegasus" / "bin" / "python"
+    if not place.is_file() or subprocess.run([place, "-c", "import Pegasus.api"], capture_output=True, check=False).returncode:
+        pytest.skip("Pegasus.api is not installed for the tests: run `make setup`")
+    return place
+
+
 def surroundings(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     return kept | {"LC_ALL": "C.UTF-8"} | more

@@ -19,6 +19,8 @@ NAME_BYTES = 200
 COUNT = itertools.count(1)
 # Temporary names in use, for the one who must end this process.
 UNFINISHED: set[str] = set()
+UMASK = os.umask(0o077)
+os.umask(UMASK)
 
 
 def parent_made(path: str) -> None:
@@ -74,6 +76,25 @@ def copy_file(source: str, target: str) -> None:
         raise failed(f"cannot copy {source} to {target}", problem) from problem
     finally:
         os.close(from_fd)
+
+
+def take_file(source: str, target: str) -> None:
+    """A copy that is ours: renamed, with the mode of a new file; between two file systems copied."""
+    seen = readable(source)
+    place, old = destination_of(source, target)
+    mode = (0o777 if seen.st_mode & 0o100 else 0o666) & ~UMASK
+
+    def take(unfinished: str) -> None:
+        os.rename(source, unfinished)
+        os.chmod(unfinished, mode)
+
+    try:
+        published(place, old, take)
+    except OSError as problem:
+        if problem.errno != errno.EXDEV:
+            raise failed(f"cannot take {source} to {target}", problem) from problem
+        os.chmod(source, mode)
+        copy_file(source, target)
 
 
 def bring_file(source: str, target: str, bring: Callable[[str], None]) -> str:

@@ -18,13 +18,15 @@ from pegasus_stager.lists import Entry, Transfer, read_list
 from pegasus_stager.log import Log
 from pegasus_stager.report import Report
 from pegasus_stager.rounds import run_rounds
-from pegasus_stager.settings import settings
+from pegasus_stager.settings import Settings, settings
 from pegasus_stager.ways import Ways
 from pegasus_stager.work import Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from subprocess import Popen
+
+    from pegasus_stager.attached import Attached
 
     Child = Popen[bytes]
 
@@ -61,12 +63,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         surroundings = settings()
         entries = read_list(given(options.file), surroundings.environ)
         ways = Ways(surroundings)
-        ours, theirs, program = shared_out(entries, ways, log)
+        worker = Worker(surroundings, ways, options.symlink, Report(), log)
+        call = call_of(surroundings, log)
+        left = entries if call is None else call.begin(entries, worker.report, worker.checksum)
+        ours, theirs, program = shared_out(left, ways, log)
     except ListRefused as problem:
         log.error(f"nothing was done: {problem}")
         return FAILED
     log.info(f"{len(entries)} transfers loaded")
-    return run(options, ways, ours, theirs, program, log)
+    code = run(options, worker, ours, theirs, program)
+    if call is not None:
+        call.end(code == OK)
+    return code
+
+
+def call_of(surroundings: Settings, log: Log) -> Attached | None:
+    """Of a job of a workflow that `stager pegasus attach` looks after."""
+    if not surroundings.attached:
+        return None
+    from pegasus_stager.attached import Attached
+
+    return Attached(surroundings.attached, surroundings.environ, log)
 
 
 def given(file: str | None) -> str:
@@ -84,6 +101,9 @@ def given(file: str | None) -> str:
 
 def shared_out(entries: list[Entry], ways: Ways, log: Log) -> tuple[list[Entry], list[Entry], str]:
     """What is done here, what pegasus-transfer is called for, and its path. Without it the sources that are served here must do."""
+    for entry in entries:
+        if isinstance(entry, Transfer) and entry.sources[0].held:
+            keep_served(entry, ways)
     reasons = [ways.against(entry) for entry in entries]
     ours = [entry for entry, reason in zip(entries, reasons) if not reason]
     theirs = [entry for entry, reason in zip(entries, reasons) if reason]
@@ -103,6 +123,12 @@ def shared_out(entries: list[Entry], ways: Ways, log: Log) -> tuple[list[Entry],
     if refused:
         raise ListRefused(f"nothing here does {shown(refused)} ({why}), and there is no {fallback.NAME}; {fallback.ADVICE}")
     return ours + narrowed, [], ""
+
+
+def keep_served(entry: Transfer, ways: Ways) -> None:
+    """With a copy at hand the other sources need not all be served, but the destination must."""
+    served = [source for source in entry.sources if not ways.against_pair(source, entry.destination)]
+    entry.sources = served if served and served[0].held else entry.sources[1:]
 
 
 def narrow(entry: Entry, ways: Ways, advice: str, log: Log) -> bool:
@@ -129,17 +155,16 @@ def options_for_fallback(options: argparse.Namespace) -> list[str]:
     return passed + (["-d"] if options.debug else [])
 
 
-def run(options: argparse.Namespace, ways: Ways, ours: list[Entry], theirs: list[Entry], program: str, log: Log) -> int:
+def run(options: argparse.Namespace, worker: Worker, ours: list[Entry], theirs: list[Entry], program: str) -> int:
     """pegasus-transfer works at the same time: it sleeps for most of it."""
     children: list[Child] = []
+    surroundings, ways, report, log = worker.settings, worker.ways, worker.report, worker.log
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: ended_by(number, children, ways))
-    surroundings, report = ways.settings, Report()
     if theirs:
         from pegasus_stager import fallback
 
         children.append(fallback.start(program, theirs, options_for_fallback(options), surroundings.environ))
-    worker = Worker(surroundings, ways, options.symlink, report, log)
     failed = run_rounds(ours, worker.do, options.threads or surroundings.threads, options.max_attempts, log)
     ways.stop()
     codes = [child.wait() for child in children]

@@ -13,12 +13,14 @@ from pegasus_stager.failures import ListRefused
 THREADS = 8
 # Set for the program we call, so that a `pegasus-transfer` that leads back to us is found out.
 CALLED = "STAGER_TRANSFER_CALLED"
+# What attach writes into the submit directory.
+ATTACHED = "stager-attached.json"
 
 
 class Settings:
     """What the environment says. A wrong value is an error before anything is moved."""
 
-    __slots__ = ("called", "environ", "error_percent", "integrity_file", "leaves", "multipart_dir", "threads")
+    __slots__ = ("attached", "called", "environ", "error_percent", "integrity_file", "leaves", "multipart_dir", "threads")
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
@@ -29,6 +31,20 @@ class Settings:
         # Protocols that pegasus-transfer shall keep.
         self.leaves = frozenset(environ.get("STAGER_TRANSFER_LEAVES", "").replace(",", " ").split())
         self.called = CALLED in environ
+        self.attached = attached_place(environ)
+
+
+def attached_place(environ: Mapping[str, str]) -> str:
+    """Where `stager pegasus attach` has left word for this job; empty: nowhere. An empty STAGER_ATTACHED: it is not looked for."""
+    if not environ.get("PEGASUS_DAG_JOB_ID"):
+        return ""
+    if "STAGER_ATTACHED" in environ:
+        return environ["STAGER_ATTACHED"]
+    for directory in (environ.get("_PEGASUS_WF_SUBMIT_DIR", ""), os.getcwd()):
+        place = os.path.join(directory, ATTACHED)
+        if directory and os.path.exists(place):
+            return place
+    return ""
 
 
 def number(environ: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:

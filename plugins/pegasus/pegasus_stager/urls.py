@@ -20,15 +20,17 @@ LOCAL = {
 
 
 class Url:
-    """One place: where it is, at which site, how much it is preferred. `unset`: variables in it that the environment does not have."""
+    """One place: where it is, at which site, how much it is preferred. `unset`: variables in it that the environment does not have.
+    `held`: a copy that was made for us, and goes after us."""
 
-    __slots__ = ("checkpoint", "host", "kind", "path", "priority", "protocol", "site", "unset")
+    __slots__ = ("checkpoint", "held", "host", "kind", "path", "priority", "protocol", "site", "unset")
 
     def __init__(self, text: str, site: str, environ: Mapping[str, str]) -> None:
         self.site = site.replace("-", "_")
         self.priority = 0
         self.kind = None
         self.checkpoint = False
+        self.held = False
         self.unset: list[str] = []
         self.host = ""
         if ":" not in text:

@@ -144,7 +144,10 @@ class Worker:
             # A checkpoint is there or not: PegasusLite asks when the job has ended, and does not mind.
             raise Failed(str(problem), lasting=problem.lasting or source.checkpoint) from problem
         self.checksum(entry, source)
-        if local_files.same_file(source.path, target.path):
+        if source.held:
+            local_files.take_file(source.path, target.path)
+            self.damaged(target.path)
+        elif local_files.same_file(source.path, target.path):
             self.log.warning(f"{source} and {target} are the same file already")
         elif self.symlink:
             local_files.link_file(source.path, target.path)
