@@ -1,6 +1,6 @@
 """What `stager serve` and its clients say to each other over TCP: the bodies of /api/v1 (docs/formats/rest.md).
 
-May know: the model, wire.py. One rule: what a client sends is read strictly, so that a slip is named; what it is answered may grow.
+May know: the model, wire. One rule: what a client sends is read strictly, so that a slip is named; what it is answered may grow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ PROBLEM_TYPE = "application/problem+json"
 # Of the workflow and of each file beside it: a plain name, as readers look for them.
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}$"
 FILES_MAX = 20
+MESSAGE_MAX = 4000
 KEY_PATTERN = r"^[\x21-\x7e]{1,200}$"
+CALL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:+@~-]{0,199}$"
 
 
 class Finding(wire.Body):
@@ -74,6 +76,36 @@ class Submission(Upload):
     """`env`: values of the variables that jobs name in `env_pass`; the service has none of its own to give."""
 
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,200}$")], str] = Field({}, max_length=1000)
+
+
+class EngineSubmission(Upload):
+    """A native workflow that names the `engine` by which its jobs are run."""
+
+
+class CallQuestion(Sent):
+    """`call`: the engine's own name of this try. `stage`: its inputs are to be in a directory (`paths`), or only held on their node
+    (`pins`).
+    """
+
+    call: Annotated[str, Field(pattern=CALL_PATTERN)]
+    stage: Literal["paths", "pins"] = "paths"
+
+
+class FinishQuestion(Sent):
+    """`wait_s`: the answer may wait so long until what was made is taken."""
+
+    wait_s: Annotated[float, Field(ge=0, le=60, strict=True)] = 20.0
+
+
+class FailQuestion(Sent):
+    message: Annotated[str, Field(max_length=MESSAGE_MAX)] = ""
+
+
+class EndQuestion(Sent):
+    """The engine calls no more jobs of this run, which came to that."""
+
+    succeeded: Annotated[bool, Field(strict=True)]
+    message: Annotated[str, Field(max_length=MESSAGE_MAX)] = ""
 
 
 class EstimateQuestion(Upload):
@@ -135,6 +167,12 @@ class RunPage(wire.Body):
 class JobPage(wire.Body):
     run: str
     jobs: list[wire.JobView]
+    next_cursor: str | None = None
+
+
+class CallPage(wire.Body):
+    run: str
+    calls: list[wire.OpenCall]
     next_cursor: str | None = None
 
 
@@ -238,3 +276,17 @@ class Alive(wire.Body):
 class Ready(wire.Body):
     status: Literal["ready"] = "ready"
     version: str
+
+
+class Storage(wire.Body):
+    """The S3 endpoint of the I/O node, path style, and a key for the buckets of one's own. The key is as secret as the token that got it;
+    ask again before `expires_in_s` is over.
+    """
+
+    endpoint: str
+    region: str
+    access_key_id: str
+    secret_access_key: str
+    expires_at: int
+    expires_in_s: int
+    may_write: bool

@@ -49,8 +49,24 @@ class Scrub:
 
 
 @dataclass(frozen=True, slots=True)
+class Storage:
+    """The S3 endpoint of the node. `listen`: the address it is to have; any port that is free where that is taken."""
+
+    listen: str
+    share_bytes: int
+    key_file: Path
+    trust_network: bool = False
+
+    def words(self, listen: str) -> list[str]:
+        words = ["--s3-listen", listen, "--s3-any-port", "--s3-share", str(self.share_bytes), "--s3-credentials", str(self.key_file)]
+        return [*words, "--trust-network"] if self.trust_network else words
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """`umask` is the submitter's: finals at a file origin get their rights by it. `scrub` None: as the node's program does by itself."""
+    """`umask` is the submitter's: finals at a file origin get their rights by it. `scrub` None: as the node's program does by itself.
+    `storage` None: no S3 endpoint is needed, and one that a living node has stays.
+    """
 
     program: str
     node_id: str
@@ -59,6 +75,7 @@ class NodeSettings:
     capacity_bytes: int
     umask: int = 0o022
     scrub: Scrub | None = None
+    storage: Storage | None = None
 
 
 class NodeProcess:
@@ -70,6 +87,8 @@ class NodeProcess:
         self.child: subprocess.Popen[bytes] | None = None
         self.started_at = 0.0
         self.quick_deaths = 0
+        # Of the living node, and of the last one while none lives: the next is to have its address.
+        self.s3_address, self.s3_share_bytes = "", 0
 
     @property
     def node_id(self) -> str:
@@ -78,7 +97,12 @@ class NodeProcess:
     async def contact(self) -> IoNode:
         """The client, in contact with a living node of the wanted capacity. Adopts, else ends and starts. Raises Refused or Transient."""
         self._reap()
-        if not await self._adopt():
+        adopted = await self._adopt()
+        if adopted and not self._stores_as_wanted():
+            log.info("the I/O node %s is started again, since it is to keep objects otherwise than it does", self.node_id)
+            await self.stop()
+            adopted = False
+        if not adopted:
             await self._end_unanswering()
             await self._start()
         said = await self.client.node()
@@ -99,7 +123,15 @@ class NodeProcess:
         except (OSError, ValueError, KeyError, Transient):
             # A TimeoutError is an OSError.
             return False
-        return answer["incarnation"] == said["incarnation"] and not answer["draining"]
+        if answer["incarnation"] != said["incarnation"] or answer["draining"]:
+            return False
+        s3 = said.get("s3") or {"address": "", "share_bytes": 0}
+        self.s3_address, self.s3_share_bytes = s3["address"], s3["share_bytes"]
+        return True
+
+    def _stores_as_wanted(self) -> bool:
+        wanted = self.settings.storage
+        return wanted is None or (self.s3_address != "" and self.s3_share_bytes == wanted.share_bytes)
 
     async def _end_unanswering(self) -> None:
         """Whoever holds the store's lock and did not answer is ended: first asked, then forced."""
@@ -152,6 +184,8 @@ class NodeProcess:
         command += ["--idle-exit-s", str(ORPHAN_EXIT_S)]
         if settings.scrub is not None:
             command += ["--scrub-bytes-per-s", str(settings.scrub.bytes_per_s), "--scrub-every-s", f"{settings.scrub.every_s:.0f}"]
+        if settings.storage is not None:
+            command += settings.storage.words(self.s3_address or settings.storage.listen)
         handle = os.open(settings.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             # A session of its own: Ctrl-C and the end of the scheduler must not reach it, so that a later scheduler can adopt it.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from stager.cli.options import RunName, json_option, print_json, state_dir_option
-from stager.cli.reach import find_run, reach_here
+from stager.cli.options import RunName, Where, json_option, print_json, where_option
+from stager.cli.reach import find_run, reach
 
 
 @click.command(
@@ -19,13 +17,13 @@ Example:
 @click.argument("run", type=RunName())
 @click.option("--file", "lfn", metavar="LFN", help="a file of the workflow")
 @click.option("--job", metavar="JOB", help="a job of the workflow")
-@state_dir_option
+@where_option
 @json_option
-def command(run: str, lfn: str | None, job: str | None, state_dir: Path | None, as_json: bool) -> None:
+def command(run: str, lfn: str | None, job: str | None, where: Where, as_json: bool) -> None:
     """What happened to a file or a job of RUN, in order, each step with its cause."""
     if (lfn is None) == (job is None):
         raise click.UsageError("name one thing: --file LFN or --job JOB")
-    with reach_here(state_dir) as client:
+    with reach(where) as client:
         told = find_run(client, run).explain(lfn=lfn, job=job)
     if as_json:
         print_json(told.model_dump(mode="json"))

@@ -72,6 +72,12 @@ def require_runnable(file: Path) -> None:
         raise InvalidInput(f"{file} is a record of a run, its programs are not here; `stager replay {file}` makes it run with real bytes")
 
 
+def require_ours(workflow: Workflow) -> None:
+    if workflow.engine:
+        text = f"the jobs of this workflow are run by {workflow.engine}, and nothing here would start them"
+        raise InvalidInput(f"{text}; its plugin submits it, `stager plan` and `stager validate` look at it", subject="engine")
+
+
 def ready_to_run(
     workflow: Workflow,
     settings: Settings,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from stager.cli.options import capacity_option, cores_option, settings_of, state_dir_option
+from stager.cli.options import Size, capacity_option, cores_option, settings_of, state_dir_option
 from stager.cli.token import tenants_option
 from stager.model.errors import Refused
-from stager.service.settings import LISTEN, rest_settings
+from stager.service.settings import LISTEN, STORAGE_LISTEN, rest_settings, storage_settings
 from stager.service.state_dir import LockHeld
 
 
@@ -25,6 +25,15 @@ Example:
 @click.option("--trust-network", is_flag=True, help="listen on other addresses than loopback, without TLS")
 @click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="a name that a proxy calls it by; may be repeated")
 @click.option("--metrics-open", is_flag=True, help="answer /metrics without a token")
+@click.option("--storage", type=Size(), help="space for tenants' objects, on top of --capacity; 0: none; default: a tenth of --capacity")
+@click.option(
+    "--storage-listen",
+    default=STORAGE_LISTEN,
+    show_default=True,
+    metavar="IP:PORT",
+    help="where the I/O node serves them over S3; any free port where that one is taken",
+)
+@click.option("--storage-url", default="", metavar="URL", help="what clients are told instead, as that of a proxy")
 @tenants_option
 @capacity_option
 @cores_option
@@ -34,6 +43,9 @@ def command(
     trust_network: bool,
     allow_hosts: tuple[str, ...],
     metrics_open: bool,
+    storage: int | None,
+    storage_listen: str,
+    storage_url: str,
     tenants: Path | None,
     capacity: int | None,
     cores: int | None,
@@ -47,6 +59,8 @@ def command(
     from stager.service.process import hold
 
     settings = replace(settings_of(state_dir, capacity, cores), tenants_file=tenants.absolute() if tenants is not None else None)
+    objects = storage_settings(settings.capacity_bytes, storage, storage_listen, storage_url, trust_network=trust_network)
+    settings = replace(settings, storage=objects)
     rest = rest_settings(listen, trust_network=trust_network, allow_hosts=allow_hosts, metrics_open=metrics_open)
     try:
         return hold(settings, rest)

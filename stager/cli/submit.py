@@ -19,7 +19,7 @@ from stager.cli.options import (
     spill_option,
     where_option,
 )
-from stager.cli.prepare import credentials_of, read_only, ready_to_run, require_runnable
+from stager.cli.prepare import credentials_of, read_only, ready_to_run, require_ours, require_runnable
 from stager.cli.running import run_to_end
 from stager.service.prepare import policy_of, require_destinations
 from stager.service.profiles import load_profiles
@@ -84,6 +84,7 @@ def command(
     require_runnable(file)
     access = IonodeOriginAccess(settings.environ)
     workflow = read_only(settings, file, output_origin, access)
+    require_ours(workflow)
     require_destinations(workflow, access)
     plan = ready_to_run(
         workflow, settings, load_profiles(settings), spill, plan_file, ignore_profiles=ignore_profiles, policy=policy_of(no_direct)

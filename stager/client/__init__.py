@@ -1,6 +1,6 @@
 """Clients of a scheduler: over the Unix socket of a state directory, and over HTTP to `stager serve`, at once or async.
 
-May know: wire.py, rest.py and the model. One rule: `import stager.client` is cheap; what talks HTTP is imported when it is asked for.
+May know: wire, rest.py and the model. One rule: `import stager.client` is cheap; what talks HTTP is imported when it is asked for.
 Errors are raised as StagerError.
 """
 
@@ -20,14 +20,18 @@ from stager.client.socket import (
 )
 
 if TYPE_CHECKING:
+    from stager.client.engines import EngineRun
+    from stager.client.engines_async import AsyncEngineRun
     from stager.client.rest import RestClient, RestRun
     from stager.client.rest_async import AsyncRestClient, AsyncRestRun
 
 __all__ = [
     "ALREADY_HELD_EXIT",
+    "AsyncEngineRun",
     "AsyncRestClient",
     "AsyncRestRun",
     "Client",
+    "EngineRun",
     "RestClient",
     "RestRun",
     "RunClient",
@@ -38,6 +42,8 @@ __all__ = [
 ]
 
 LATER = {
+    "EngineRun": "stager.client.engines",
+    "AsyncEngineRun": "stager.client.engines_async",
     "RestClient": "stager.client.rest",
     "RestRun": "stager.client.rest",
     "AsyncRestClient": "stager.client.rest_async",

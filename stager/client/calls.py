@@ -1,6 +1,6 @@
 """The calls of the REST API as values: what is asked, and what is made of the answer. Both HTTP clients are thin over this.
 
-May know: rest.py, wire.py, the model. One rule: a call is sent again only if that cannot do it twice.
+May know: rest.py, wire, the model. One rule: a call is sent again only if that cannot do it twice.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from stager.model.errors import Corrupt, Denied, InvalidInput, Refused, StagerEr
 B = TypeVar("B", bound=BaseModel)
 TRIES = 5
 PAUSE_S, PAUSE_MAX_S = 0.5, 20.0
+# Of a call with patience: who waits for a service that starts again wants to know soon that it has.
+PATIENT_PAUSE_MAX_S = 2.0
+# A service that is started again is back by then.
+PATIENCE_S = 60.0
 # Pages are as large as the service gives them.
 PAGE = 1000
 CLASS_OF_STATUS: dict[int, type[StagerError]] = {401: Denied, 403: Denied, 409: Refused, 408: Transient, 429: Transient, 503: Transient}
@@ -26,7 +30,7 @@ CLASS_OF_STATUS: dict[int, type[StagerError]] = {401: Denied, 403: Denied, 409: 
 
 @dataclass(frozen=True)
 class Call(Generic[B]):
-    """`safe`: sending it twice does what sending it once does."""
+    """`safe`: sending it twice does what sending it once does. `patience_s`: so long at least it is sent again while no answer comes."""
 
     method: str
     path: str
@@ -35,6 +39,7 @@ class Call(Generic[B]):
     body: BaseModel | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     safe: bool = True
+    patience_s: float = 0.0
 
     def request(self) -> dict[str, Any]:
         """As httpx takes it."""
@@ -55,6 +60,14 @@ def submit(submission: rest.Submission, key: str = "") -> Call[rest.Submitted]:
     return Call("POST", "/runs", rest.Submitted, body=submission, headers={"Idempotency-Key": key or uuid.uuid4().hex})
 
 
+def engine_run(submission: rest.EngineSubmission, key: str) -> Call[rest.Submitted]:
+    return Call("POST", "/engine-runs", rest.Submitted, body=submission, headers={"Idempotency-Key": key or uuid.uuid4().hex})
+
+
+def run_of_key(key: str) -> Call[rest.RunPage]:
+    return Call("GET", "/runs", rest.RunPage, {"key": key})
+
+
 def validate(upload: rest.Upload) -> Call[rest.Validated]:
     return Call("POST", "/validate", rest.Validated, body=upload)
 
@@ -73,6 +86,10 @@ def runs(cursor: str | None = None, limit: int = PAGE) -> Call[rest.RunPage]:
 
 def nodes() -> Call[rest.NodeList]:
     return Call("GET", "/nodes", rest.NodeList)
+
+
+def storage() -> Call[rest.Storage]:
+    return Call("GET", "/storage", rest.Storage)
 
 
 def profiles() -> Call[rest.ProfileList]:
@@ -96,7 +113,12 @@ def losses(run: str) -> Call[wire.Losses]:
 
 
 def wait(run: str, timeout_s: float, lfn: str | None) -> Call[wire.WaitResponse]:
-    return Call("GET", f"{of_run(run)}/wait", wire.WaitResponse, {"timeout_s": max(0.0, min(timeout_s, 60.0)), "lfn": lfn})
+    return Call("GET", f"{of_run(run)}/wait", wire.WaitResponse, {"timeout_s": within(timeout_s), "lfn": lfn})
+
+
+def within(wait_s: float) -> float:
+    """What the service lets an answer wait."""
+    return max(0.0, min(wait_s, 60.0))
 
 
 def end(run: str, verb: str) -> Call[wire.WaitResponse]:
@@ -121,7 +143,51 @@ def transfers(run: str, cursor: str | None, limit: int = PAGE) -> Call[rest.Tran
 
 
 def logs(run: str, job: str, tail_bytes: int) -> Call[wire.JobLogs]:
-    return Call("GET", f"{of_run(run)}/jobs/{quote(job, safe='')}/logs", wire.JobLogs, {"tail_bytes": tail_bytes})
+    return Call("GET", f"{of_job(run, job)}/logs", wire.JobLogs, {"tail_bytes": tail_bytes})
+
+
+def explain(run: str, lfn: str | None, job: str | None) -> Call[wire.Explanation]:
+    return Call("GET", f"{of_run(run)}/explain", wire.Explanation, {"lfn": lfn, "job": job})
+
+
+def of_job(run: str, job: str) -> str:
+    return f"{of_run(run)}/jobs/{quote(job, safe='')}"
+
+
+def of_call(run: str, job: str, call: str) -> str:
+    return f"{of_job(run, job)}/calls/{quote(call, safe='')}"
+
+
+def call(run: str, job: str, call: str, pins: bool, patience_s: float) -> Call[wire.CallView]:
+    asked = rest.CallQuestion(call=call, stage="pins" if pins else "paths")
+    return Call("POST", f"{of_job(run, job)}/calls", wire.CallView, body=asked, patience_s=patience_s)
+
+
+def staged(run: str, job: str, call: str, wait_s: float, patience_s: float) -> Call[wire.CallView]:
+    return Call("GET", of_call(run, job, call), wire.CallView, {"wait_s": within(wait_s)}, patience_s=patience_s)
+
+
+def finish(run: str, job: str, call: str, wait_s: float, patience_s: float) -> Call[wire.CallView]:
+    asked = rest.FinishQuestion(wait_s=within(wait_s))
+    return Call("POST", f"{of_call(run, job, call)}/finish", wire.CallView, body=asked, patience_s=patience_s)
+
+
+def fail(run: str, job: str, call: str, message: str, patience_s: float) -> Call[wire.CallView]:
+    asked = rest.FailQuestion(message=message[: rest.MESSAGE_MAX])
+    return Call("POST", f"{of_call(run, job, call)}/fail", wire.CallView, body=asked, patience_s=patience_s)
+
+
+def end_engines(run: str, succeeded: bool, message: str, patience_s: float) -> Call[wire.WaitResponse]:
+    asked = rest.EndQuestion(succeeded=succeeded, message=message[: rest.MESSAGE_MAX])
+    return Call("POST", f"{of_run(run)}/end", wire.WaitResponse, body=asked, patience_s=patience_s)
+
+
+def open_calls(run: str, patience_s: float, cursor: str | None, limit: int = PAGE) -> Call[rest.CallPage]:
+    return Call("GET", f"{of_run(run)}/calls", rest.CallPage, {"cursor": cursor, "limit": limit}, patience_s=patience_s)
+
+
+def where(run: str, lfn: str, patience_s: float) -> Call[wire.FileWhere]:
+    return Call("GET", f"{of_run(run)}/files/{quote(lfn, safe='')}/where", wire.FileWhere, patience_s=patience_s)
 
 
 def error_from_answer(status_code: int, body: bytes) -> StagerError:
@@ -132,7 +198,9 @@ def error_from_answer(status_code: int, body: bytes) -> StagerError:
     except ValueError:
         return Transient(f"the service answered {status_code} without a reason; is this the address of `stager serve`?", code="io_error")
     text = problem.detail if problem.fix in problem.detail else f"{problem.detail}; {problem.fix}"
-    return kind(text, code=problem.code, subject=problem.key)
+    error = kind(text, code=problem.code, subject=problem.key)
+    error.details["findings"] = [finding.model_dump() for finding in problem.findings]
+    return error
 
 
 def unreachable(server: str, problem: Exception) -> Transient:
@@ -140,14 +208,16 @@ def unreachable(server: str, problem: Exception) -> Transient:
     return Transient(text, code="connection_lost", subject=server)
 
 
-def pause_before(call: Call[Any], tries: int, status_code: int | None, retry_after: str | None) -> float | None:
+def pause_before(call: Call[Any], tries: int, status_code: int | None, retry_after: str | None, asked_s: float = 0.0) -> float | None:
     """Seconds until it is sent again, or None: it is not. `status_code` None: no answer came. 429 and 503 did nothing, so they are always
-    sent again.
+    sent again. `asked_s`: since it was sent first.
     """
-    if tries >= TRIES or (status_code is None and not call.safe) or status_code not in (None, 429, 503):
+    enough = tries >= TRIES and asked_s >= call.patience_s
+    if enough or (status_code is None and not call.safe) or status_code not in (None, 429, 503):
         return None
     said = float(retry_after) if retry_after is not None and retry_after.isdecimal() else 0.0
-    return min(PAUSE_MAX_S, max(said, PAUSE_S * 2 ** (tries - 1)))
+    most = PATIENT_PAUSE_MAX_S if call.patience_s else PAUSE_MAX_S
+    return min(most, max(said, PAUSE_S * 2 ** min(tries - 1, 10)))
 
 
 class EventLines:

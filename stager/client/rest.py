@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TypeVar
 
 import httpx
@@ -15,8 +16,9 @@ from pydantic import BaseModel
 from stager import rest, wire
 from stager.client import calls
 from stager.client.calls import Call, EventLines
+from stager.client.engines import EngineRun
+from stager.client.steps import POLL_S, all_pages, play, until_finished
 
-POLL_S = 20.0
 B = TypeVar("B", bound=BaseModel)
 
 
@@ -39,19 +41,20 @@ class RestClient:
 
     def send(self, call: Call[B]) -> B:
         """Raises StagerError. What was not answered is sent again where that cannot do it twice."""
-        tries = 0
+        tries, began = 0, time.monotonic()
         while True:
             tries += 1
             try:
                 answer = self.http.request(**call.request())
             except httpx.TransportError as problem:
                 error: Exception = calls.unreachable(self.server, problem)
-                pause_s = calls.pause_before(call, tries, None, None)
+                pause_s = calls.pause_before(call, tries, None, None, time.monotonic() - began)
             else:
                 if answer.is_success:
                     return call.answer.model_validate_json(answer.content)
                 error = calls.error_from_answer(answer.status_code, answer.content)
-                pause_s = calls.pause_before(call, tries, answer.status_code, answer.headers.get("Retry-After"))
+                said = answer.headers.get("Retry-After")
+                pause_s = calls.pause_before(call, tries, answer.status_code, said, time.monotonic() - began)
             if pause_s is None:
                 raise error
             time.sleep(pause_s)
@@ -59,6 +62,19 @@ class RestClient:
     def submit(self, submission: rest.Submission, *, key: str = "") -> str:
         """The run's id."""
         return self.send(calls.submit(submission, key)).run
+
+    def engine_run(self, submission: rest.EngineSubmission, *, key: str = "") -> str:
+        """The id of a run whose jobs an engine runs. Whoever says the same `key` has the same run."""
+        return self.send(calls.engine_run(submission, key)).run
+
+    def run_of_key(self, key: str) -> str | None:
+        """The run that a submit with this key has made, if there is one."""
+        found = self.send(calls.run_of_key(key)).runs
+        return found[0].run if found else None
+
+    def engine(self, run: str, *, patience_s: float = calls.PATIENCE_S) -> EngineRun:
+        """Of the engine that runs the jobs of this run. `patience_s`: how long a service that does not answer is waited for."""
+        return EngineRun(self, run, patience_s)
 
     def validate(self, upload: rest.Upload) -> rest.Validated:
         return self.send(calls.validate(upload))
@@ -71,17 +87,15 @@ class RestClient:
 
     def runs(self) -> list[wire.RunInfo]:
         """All that the token may see, the newest first."""
-        found: list[wire.RunInfo] = []
-        cursor = None
-        while True:
-            page = self.send(calls.runs(cursor))
-            found += page.runs
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
+        steps = all_pages(calls.runs, lambda page: page.runs, calls.PAGE)
+        return play(steps, self.send)
 
     def nodes(self) -> list[wire.NodeView]:
         return self.send(calls.nodes()).nodes
+
+    def storage(self) -> rest.Storage:
+        """The S3 endpoint of the service, and a key for an hour."""
+        return self.send(calls.storage())
 
     def profiles(self) -> rest.ProfileList:
         return self.send(calls.profiles())
@@ -126,38 +140,25 @@ class RestRun:
         return self.client.send(calls.wait(self.name, timeout_s, lfn))
 
     def wait_finished(self, deadline_s: float | None = None) -> wire.WaitResponse:
-        end = None if deadline_s is None else time.monotonic() + deadline_s
-        while True:
-            left_s = POLL_S if end is None else max(0.0, min(POLL_S, end - time.monotonic()))
-            answer = self.wait(timeout_s=left_s)
-            if answer.finished or (end is not None and time.monotonic() >= end):
-                return answer
+        return play(until_finished(deadline_s), lambda left_s: self.wait(timeout_s=left_s))
 
     def jobs(self, *, state: str | None = None, limit: int = 1000) -> list[wire.JobView]:
-        found: list[wire.JobView] = []
-        cursor = None
-        while True:
-            page = self.client.send(calls.jobs(self.name, state, cursor, min(limit - len(found), calls.PAGE)))
-            found += page.jobs
-            cursor = page.next_cursor
-            if cursor is None or len(found) >= limit:
-                return found
+        call_of = partial(calls.jobs, self.name, state)
+        return play(all_pages(call_of, lambda page: page.jobs, calls.PAGE, limit), self.client.send)
 
     def ledger(self, *, lfn: str | None = None, state: str | None = None) -> list[wire.LedgerEntry]:
-        found: list[wire.LedgerEntry] = []
-        cursor = None
-        while True:
-            page = self.client.send(calls.files(self.name, state, lfn, cursor))
-            found += page.files
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
+        call_of = partial(calls.files, self.name, state, lfn)
+        return play(all_pages(call_of, lambda page: page.files, calls.PAGE), self.client.send)
 
     def transfers(self) -> list[wire.TransferView]:
         return self.client.send(calls.transfers(self.name, None)).transfers
 
     def logs(self, job: str, *, tail_bytes: int = 65_536) -> wire.JobLogs:
         return self.client.send(calls.logs(self.name, job, tail_bytes))
+
+    def explain(self, *, lfn: str | None = None, job: str | None = None) -> wire.Explanation:
+        """What happened to a file or a job, in order."""
+        return self.client.send(calls.explain(self.name, lfn, job))
 
     def follow(self, after: int = 0) -> Iterator[wire.ProgressEvent]:
         """All events until the run finishes; a line that breaks is taken up where it broke. A `gap`: some are no longer kept."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import TypeVar
 
 import httpx
@@ -16,8 +17,9 @@ from pydantic import BaseModel
 from stager import rest, wire
 from stager.client import calls
 from stager.client.calls import Call, EventLines
+from stager.client.engines_async import AsyncEngineRun
+from stager.client.steps import POLL_S, all_pages, play_async, until_finished
 
-POLL_S = 20.0
 B = TypeVar("B", bound=BaseModel)
 
 
@@ -40,19 +42,20 @@ class AsyncRestClient:
 
     async def send(self, call: Call[B]) -> B:
         """Raises StagerError. What was not answered is sent again where that cannot do it twice."""
-        tries = 0
+        tries, began = 0, time.monotonic()
         while True:
             tries += 1
             try:
                 answer = await self.http.request(**call.request())
             except httpx.TransportError as problem:
                 error: Exception = calls.unreachable(self.server, problem)
-                pause_s = calls.pause_before(call, tries, None, None)
+                pause_s = calls.pause_before(call, tries, None, None, time.monotonic() - began)
             else:
                 if answer.is_success:
                     return call.answer.model_validate_json(answer.content)
                 error = calls.error_from_answer(answer.status_code, answer.content)
-                pause_s = calls.pause_before(call, tries, answer.status_code, answer.headers.get("Retry-After"))
+                said = answer.headers.get("Retry-After")
+                pause_s = calls.pause_before(call, tries, answer.status_code, said, time.monotonic() - began)
             if pause_s is None:
                 raise error
             await asyncio.sleep(pause_s)
@@ -60,6 +63,19 @@ class AsyncRestClient:
     async def submit(self, submission: rest.Submission, *, key: str = "") -> str:
         """The run's id."""
         return (await self.send(calls.submit(submission, key))).run
+
+    async def engine_run(self, submission: rest.EngineSubmission, *, key: str = "") -> str:
+        """The id of a run whose jobs an engine runs. Whoever says the same `key` has the same run."""
+        return (await self.send(calls.engine_run(submission, key))).run
+
+    async def run_of_key(self, key: str) -> str | None:
+        """The run that a submit with this key has made, if there is one."""
+        found = (await self.send(calls.run_of_key(key))).runs
+        return found[0].run if found else None
+
+    def engine(self, run: str, *, patience_s: float = calls.PATIENCE_S) -> AsyncEngineRun:
+        """Of the engine that runs the jobs of this run. `patience_s`: how long a service that does not answer is waited for."""
+        return AsyncEngineRun(self, run, patience_s)
 
     async def validate(self, upload: rest.Upload) -> rest.Validated:
         return await self.send(calls.validate(upload))
@@ -72,17 +88,14 @@ class AsyncRestClient:
 
     async def runs(self) -> list[wire.RunInfo]:
         """All that the token may see, the newest first."""
-        found: list[wire.RunInfo] = []
-        cursor = None
-        while True:
-            page = await self.send(calls.runs(cursor))
-            found += page.runs
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
+        steps = all_pages(calls.runs, lambda page: page.runs, calls.PAGE)
+        return await play_async(steps, self.send)
 
     async def nodes(self) -> list[wire.NodeView]:
         return (await self.send(calls.nodes())).nodes
+
+    async def storage(self) -> rest.Storage:
+        return await self.send(calls.storage())
 
     async def profiles(self) -> rest.ProfileList:
         return await self.send(calls.profiles())
@@ -127,38 +140,25 @@ class AsyncRestRun:
         return await self.client.send(calls.wait(self.name, timeout_s, lfn))
 
     async def wait_finished(self, deadline_s: float | None = None) -> wire.WaitResponse:
-        end = None if deadline_s is None else time.monotonic() + deadline_s
-        while True:
-            left_s = POLL_S if end is None else max(0.0, min(POLL_S, end - time.monotonic()))
-            answer = await self.wait(timeout_s=left_s)
-            if answer.finished or (end is not None and time.monotonic() >= end):
-                return answer
+        return await play_async(until_finished(deadline_s), lambda left_s: self.wait(timeout_s=left_s))
 
     async def jobs(self, *, state: str | None = None, limit: int = 1000) -> list[wire.JobView]:
-        found: list[wire.JobView] = []
-        cursor = None
-        while True:
-            page = await self.client.send(calls.jobs(self.name, state, cursor, min(limit - len(found), calls.PAGE)))
-            found += page.jobs
-            cursor = page.next_cursor
-            if cursor is None or len(found) >= limit:
-                return found
+        call_of = partial(calls.jobs, self.name, state)
+        return await play_async(all_pages(call_of, lambda page: page.jobs, calls.PAGE, limit), self.client.send)
 
     async def ledger(self, *, lfn: str | None = None, state: str | None = None) -> list[wire.LedgerEntry]:
-        found: list[wire.LedgerEntry] = []
-        cursor = None
-        while True:
-            page = await self.client.send(calls.files(self.name, state, lfn, cursor))
-            found += page.files
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
+        call_of = partial(calls.files, self.name, state, lfn)
+        return await play_async(all_pages(call_of, lambda page: page.files, calls.PAGE), self.client.send)
 
     async def transfers(self) -> list[wire.TransferView]:
         return (await self.client.send(calls.transfers(self.name, None))).transfers
 
     async def logs(self, job: str, *, tail_bytes: int = 65_536) -> wire.JobLogs:
         return await self.client.send(calls.logs(self.name, job, tail_bytes))
+
+    async def explain(self, *, lfn: str | None = None, job: str | None = None) -> wire.Explanation:
+        """What happened to a file or a job, in order."""
+        return await self.client.send(calls.explain(self.name, lfn, job))
 
     async def follow(self, after: int = 0) -> AsyncIterator[wire.ProgressEvent]:
         """All events until the run finishes; a line that breaks is taken up where it broke. A `gap`: some are no longer kept."""

@@ -1,6 +1,6 @@
 """The socket API: what the command line uses, over the Unix socket of a state directory.
 
-May know: wire.py and the model. One rule: standard library transport only, so that a plugin's environment needs nothing for it.
+May know: wire and the model. One rule: standard library transport only, so that a plugin's environment needs nothing for it.
 Errors are raised as StagerError.
 """
 
@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from stager import wire
+from stager.client.steps import POLL_S, play, until_finished
 from stager.model.errors import Refused, StagerError, Transient, error_from
 from stager.model.units import format_size
 from stager.model.workflow import Workflow
@@ -33,7 +34,6 @@ LOG_LINES_SHOWN = 15
 START_LOOK_S = 0.05
 START_AGAIN_S = 0.5
 START_DEADLINE_S = 120.0
-POLL_S = 20.0
 ALREADY_HELD_EXIT = 3
 DISK_FULL_BYTES = 100_000
 B = TypeVar("B", bound=BaseModel)
@@ -182,12 +182,7 @@ class RunClient:
         return self.client.get(wire.WaitResponse, f"{self.path}/wait", timeout_s=timeout_s, lfn=lfn)
 
     def wait_finished(self, deadline_s: float | None = None) -> wire.WaitResponse:
-        end = None if deadline_s is None else time.monotonic() + deadline_s
-        while True:
-            left_s = POLL_S if end is None else max(0.0, min(POLL_S, end - time.monotonic()))
-            answer = self.wait(timeout_s=left_s)
-            if answer.finished or (end is not None and time.monotonic() >= end):
-                return answer
+        return play(until_finished(deadline_s), lambda left_s: self.wait(timeout_s=left_s))
 
     def ledger(self, *, lfn: str | None = None) -> list[wire.LedgerEntry]:
         return self.client.get(wire.Ledger, f"{self.path}/ledger", lfn=lfn).files

@@ -20,9 +20,10 @@ from stager.adapters.binary import find_ionode
 from stager.adapters.executor_engine import EngineExecutor, Executors
 from stager.adapters.executor_local import LocalExecutor
 from stager.adapters.journal_sqlite import SqliteJournal
-from stager.adapters.node_process import NodeProcess, NodeSettings, Scrub
+from stager.adapters.node_process import NodeProcess, NodeSettings, Scrub, Storage
 from stager.adapters.profiles_store import ProfilesStore
 from stager.adapters.run_records import RunRecords
+from stager.adapters.storage_keys import KeyIssuer
 from stager.driver import drive
 from stager.model.errors import Transient
 from stager.model.workflow import Workflow
@@ -38,7 +39,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.ledger import ledger_of
 from stager.scheduler.machine import Machine
-from stager.scheduler.state import OVER
+from stager.scheduler.state import OVER, RunEntry
 from stager.scheduler.states import RunState
 from stager.service.desk import RunDesk
 from stager.service.measuring import Measuring
@@ -56,6 +57,15 @@ NODE_ID = "node0"
 FOLD_OVER_BATCHES = 20_000
 STOP_DEADLINE_S = 30.0
 T = TypeVar("T")
+
+
+def is_ours(run: RunEntry) -> bool:
+    return not run.is_engines
+
+
+def is_waited_for(run: RunEntry) -> bool:
+    """By an end in order: runs of ours, and uploads that an engine which has ended its run left to us."""
+    return is_ours(run) or (run.engine_outcome is not None and run.uploads_live > 0)
 
 
 class Surroundings:
@@ -97,8 +107,11 @@ class Scheduler:
         self.changed = asyncio.Event()
         self.ready = asyncio.Event()
         self.ended = asyncio.Event()
+        # Of those who read the journal whole.
+        self.reading = asyncio.Lock()
         self.ending = False
         self.background: asyncio.Task[None] | None = None
+        self.issuer: KeyIssuer | None = None
         self.totals = Totals(time.monotonic)
         self.failure: BaseException | None = None
 
@@ -120,7 +133,8 @@ class Scheduler:
         program = find_ionode(self.settings.environ)
         state_dir, capacity = self.state_dir, self.settings.capacity_bytes
         scrub = Scrub(self.settings.scrub_bytes_per_s, self.settings.scrub_every_s)
-        settings = NodeSettings(program, NODE_ID, state_dir.node_store, state_dir.node_log, capacity, self.settings.umask, scrub)
+        places = (state_dir.node_store, state_dir.node_log)
+        settings = NodeSettings(program, NODE_ID, *places, capacity, self.settings.umask, scrub, self._storage())
         self.node = NodeProcess(settings, self.epoch)
         self.link = NodeLink(self.node, self.inbox.put, outstanding, self.book, self.world.fatal)
         worker = Worker(state_dir.root, self.node.client, binary=program, inherited={}, epoch=self.epoch)
@@ -132,6 +146,13 @@ class Scheduler:
         self.inbox.put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=self.limits))
         self.world.open([self.link], self.executor)
         threading.Thread(target=self._drive, name="drive", daemon=True).start()
+
+    def _storage(self) -> Storage | None:
+        wanted = self.settings.storage
+        if wanted is None:
+            return None
+        self.issuer = KeyIssuer(self.state_dir.storage_key)
+        return Storage(wanted.listen, wanted.size_bytes, self.issuer.path, wanted.trust_network)
 
     def _start_tally(self) -> Tally:
         self.tally = Tally()
@@ -238,16 +259,21 @@ class Scheduler:
                 await since.wait()
 
     async def shut_down(self, *, now: bool = False) -> None:
-        """Interrupts every run (drains, or stops at once) and ends. A second call with `now` shortens a drain."""
+        """Interrupts every run of ours (drains, or stops at once) and ends. A second call with `now` shortens a drain.
+
+        Runs of engines are left as they are, as by a crash: nothing of theirs runs here, and the next scheduler goes on with them, so that
+        no engine has to know of it.
+        """
         first = not self.ending
         self.ending = True
         event = ev.RunStopped if now else ev.RunDrained
         if not self.ended.is_set():
-            for run in await self.ask(lambda: list(self.machine.state.active)):
+            state = self.machine.state
+            for run in await self.ask(lambda: [each for each in state.active if is_ours(state.runs[each])]):
                 self.inbox.put(event(at=0.0, cause="shutdown", run=run))
         if first or now:
             end = time.monotonic() + STOP_DEADLINE_S if now else None
-            while await self.has_active() and (end is None or time.monotonic() < end):
+            while await self.has_active(is_ours if now else is_waited_for) and (end is None or time.monotonic() < end):
                 await self.happening(self.changed, 1.0)
             try:
                 with contextlib.suppress(Transient):
@@ -255,14 +281,18 @@ class Scheduler:
             finally:
                 self.ended.set()
 
-    async def has_active(self) -> bool:
-        return not self.ended.is_set() and bool(await self.ask(lambda: list(self.machine.state.active)))
+    async def has_active(self, counts: Callable[[RunEntry], bool] = lambda run: True) -> bool:
+        state = self.machine.state
+        return not self.ended.is_set() and await self.ask(lambda: any(counts(state.runs[run]) for run in state.active))
 
     async def close(self, *, stop_node: bool = True) -> None:
-        """After `ended`. Attempts still under way live on and are adopted by the next scheduler, and so does the node then."""
+        """After `ended`. Attempts still under way live on and are adopted by the next scheduler, and so does the node then. Of an engine's
+        attempt nothing lives here but its directory.
+        """
         await self.world.close()
         await self.executor.close()
-        if stop_node and not self.outstanding.attempts:
+        living = [each for each in self.outstanding.attempts.values() if not self.outstanding.workflows[each.run].engine]
+        if stop_node and not living:
             await self.node.stop()
         else:
             self.node.client.close()

@@ -1,6 +1,6 @@
 """Runs that are over and whose part of the journal was folded away: what is still known of them.
 
-May know: the run records, wire.py. One rule: it says what was written when the run ended, and nothing more.
+May know: the run records, wire. One rule: it says what was written when the run ended, and nothing more.
 """
 
 from __future__ import annotations

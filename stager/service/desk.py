@@ -94,6 +94,11 @@ class RunDesk:
         found = self.earlier(submit_id, sender)
         return found if found is not None and self._is_taken(found) else None
 
+    def made_by(self, submit_id: str, tenant: str) -> RunRecord | None:
+        """The run that any submit of this tenant under this id has made."""
+        found = self.records.by_submit_id(Sender(tenant).submit_id(submit_id))
+        return found if found is not None and self._is_taken(found) else None
+
     def _is_taken(self, record: RunRecord) -> bool:
         """False after a crash between the record and the journal."""
         ended = record.summary is not None or record.removed

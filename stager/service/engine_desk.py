@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from stager import wire
-from stager.model.errors import InvalidInput, Refused
+from stager.model.errors import InvalidInput, Refused, Transient
+from stager.model.workflow import Workflow
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -27,9 +28,11 @@ from stager.service.changes import done
 from stager.worker import Staged
 from stager.worker.called import FINISHED
 
-LOOK_AGAIN_S = 0.05
+LOOK_AGAIN_S, LOOK_AGAIN_MAX_S = 0.05, 1.0
+WAITING_FEW = 8
 WAIT_S_MAX = 60.0
 CALL_LENGTH_MAX = 200
+Rights = Callable[[str, Workflow], Awaitable[wire.Credentials]]
 # How an engine's run may have ended that goes on when a task of it is cleared.
 GOES_ON = (RunOutcome.FAILED, RunOutcome.NOT_DURABLE)
 
@@ -45,27 +48,45 @@ class Seen:
 class EngineDesk:
     """On the event loop's thread; looks at the Machine on its own."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
+    def __init__(self, scheduler: Scheduler, rights: Rights | None = None) -> None:
+        """`rights`: asked before a run goes on that had ended; None: the owner's, whose credentials the scheduler works out itself."""
+        self.scheduler, self.rights = scheduler, rights
+        self.waiting = 0
 
     async def call(self, run: str, job: str, call: str, stage: ev.Stage = ev.Stage.PATHS) -> wire.CallView:
         """The engine begins a try of the job, by a name of its own. Raises Refused where the run takes no calls."""
         if not 0 < len(call) <= CALL_LENGTH_MAX or not call.isprintable():
             raise InvalidInput(f"a call's name must be 1 to {CALL_LENGTH_MAX} printable characters", subject=call)
 
+        credentials = await self._rights_to_go_on(run, job, call)
+
         def take(told: Callable[[], None]) -> None:
             entry, known = self._job(run, job)
             if call in (known.call, *known.calls_before):
                 told()
                 return
-            if entry.state is RunState.FINISHED and entry.outcome in GOES_ON:
-                self.scheduler.desk.resume(run, wire.Credentials(), lambda: None)
+            if goes_on(entry):
+                if credentials is None:
+                    raise Transient(f"run {run} ended just now; call again", code="busy", subject=run)
+                self.scheduler.desk.resume(run, credentials, lambda: None)
             elif entry.state is not RunState.ACTIVE:
                 raise Refused(f"run {run} is {state_of_run(entry)} and takes no calls; resume it first", code="run_ending", subject=run)
             self._put(ev.JobCalled(at=0.0, cause="engine", run=run, job=job, call=call, stage=stage), told)
 
         await self._taken(take)
         return await self.staged(run, job, call, 0.0)
+
+    async def _rights_to_go_on(self, run: str, job: str, call: str) -> wire.Credentials | None:
+        """Asked for again where the call makes a run go on that had ended: they may have been taken back meanwhile. None: it has not."""
+
+        def look() -> Workflow | None:
+            entry, known = self._job(run, job)
+            return entry.workflow if goes_on(entry) and call not in (known.call, *known.calls_before) else None
+
+        workflow = await self.scheduler.ask(look)
+        if workflow is None:
+            return None
+        return wire.Credentials() if self.rights is None else await self.rights(run, workflow)
 
     async def staged(self, run: str, job: str, call: str, wait_s: float = 20.0) -> wire.CallView:
         """As soon as it is staged or over, or after `wait_s`."""
@@ -75,10 +96,13 @@ class EngineDesk:
         """Its task ended well: what it made, in its directory, is taken. Answers when that is there, or after `wait_s`."""
         seen = await self._look(run, job, call)
         if seen.view.state is wire.CallState.WAITING:
+            # What is said again may come just as its attempt ends, between a look at the books and one at the directory.
+            seen = await self._look(run, job, call)
+        if seen.view.state is wire.CallState.WAITING:
             raise Refused(f"call {call!r} of job {job!r} is not staged yet, so it cannot have ended well", code="not_staged", subject=job)
         if seen.view.state is wire.CallState.STAGED:
             self.scheduler.executor.engine.called.tell(seen.attempt, FINISHED)
-        return await self._until(run, job, call, wait_s, (wire.CallState.STAGED, wire.CallState.PUBLISHING))
+        return await self._until(run, job, call, wait_s, (wire.CallState.WAITING, wire.CallState.STAGED, wire.CallState.PUBLISHING))
 
     async def fail(self, run: str, job: str, call: str, message: str) -> wire.CallView:
         """It came to nothing, whether it was staged or not. What is over already stays as it is."""
@@ -106,6 +130,11 @@ class EngineDesk:
 
     async def where(self, run: str, lfn: str) -> wire.FileWhere:
         return await self.scheduler.ask(lambda: self._where(run, lfn))
+
+    async def open_calls(self, run: str, after: tuple[float | str, ...] = (), most: int | None = None) -> list[wire.OpenCall]:
+        """Calls that are not over, the oldest first, `most` of those that come `after` (since, job)."""
+        seen = await self.scheduler.ask(lambda: self._open(run, after, most))
+        return [each.model_copy(update={"state": self._stage_of(attempt, each.state)}) for each, attempt in seen]
 
     # On the driving thread
 
@@ -137,6 +166,17 @@ class EngineDesk:
         under_way = attempt is not None and attempt.call == call and not attempt.void
         return Seen(wire.CallView(state=wire.CallState.WAITING, node=known.node, **facts), known.attempt if under_way else "")
 
+    def _open(self, run: str, after: tuple[float | str, ...], most: int | None) -> list[tuple[wire.OpenCall, str]]:
+        """With the attempt under way for it."""
+        if self.scheduler.desk.is_folded(run):
+            return []
+        open_jobs = sorted((job.called_at, job.id) for job in self._run(run).jobs.values() if job.call_open)
+        found = []
+        for since, job in [place for place in open_jobs if not after or place > after][:most]:
+            seen = self._see(run, job, self._run(run).jobs[job].call)
+            found.append((wire.OpenCall(job=job, call=seen.view.call, state=seen.view.state, since=since), seen.attempt))
+        return found
+
     def _where(self, run: str, lfn: str) -> wire.FileWhere:
         entry, state = self.scheduler.desk.known(run), self.scheduler.machine.state
         if lfn not in entry.file_ids:
@@ -162,9 +202,16 @@ class EngineDesk:
         await self.scheduler.ready.wait()
         await done(self.scheduler, take)
 
+    def _stage_of(self, attempt: str, else_: wire.CallState) -> wire.CallState:
+        staged = self.scheduler.executor.engine.called.look(attempt) if attempt in self.scheduler.outstanding.attempts else None
+        if staged is None:
+            return else_
+        return wire.CallState.PUBLISHING if staged.told else wire.CallState.STAGED
+
     async def _look(self, run: str, job: str, call: str) -> Seen:
         seen = await self.scheduler.ask(lambda: self._see(run, job, call))
-        start = self.scheduler.executor.engine.started.get(seen.attempt)
+        # Until the Machine knows of its end, which is later than the executor does.
+        start = self.scheduler.outstanding.attempts.get(seen.attempt)
         staged = self.scheduler.executor.engine.called.look(seen.attempt) if start is not None else None
         return seen if staged is None or start is None else Seen(self._with_paths(seen.view, start, staged), seen.attempt)
 
@@ -181,14 +228,27 @@ class EngineDesk:
 
     async def _until(self, run: str, job: str, call: str, wait_s: float, unlike: tuple[wire.CallState, ...]) -> wire.CallView:
         end = time.monotonic() + min(max(0.0, wait_s), WAIT_S_MAX)
-        while True:
-            since = self.scheduler.changed
-            view = (await self._look(run, job, call)).view
-            left_s = end - time.monotonic()
-            if view.state not in unlike or left_s <= 0 or self.scheduler.ended.is_set():
-                return view
-            await asyncio.sleep(min(LOOK_AGAIN_S, left_s))
-            await self.scheduler.happening(since, max(0.0, end - time.monotonic()))
+        self.waiting += 1
+        try:
+            while True:
+                since = self.scheduler.changed
+                view = (await self._look(run, job, call)).view
+                left_s = end - time.monotonic()
+                if view.state not in unlike or left_s <= 0:
+                    return view
+                if self.scheduler.ended.is_set():
+                    raise Transient("the scheduler is ending; ask again in a moment", code="draining", subject=run)
+                # So that many who wait ask together no more often than few.
+                again_s = min(LOOK_AGAIN_MAX_S, LOOK_AGAIN_S * max(1.0, self.waiting / WAITING_FEW))
+                await asyncio.sleep(min(again_s, left_s))
+                await self.scheduler.happening(since, max(0.0, end - time.monotonic()))
+        finally:
+            self.waiting -= 1
+
+
+def goes_on(entry: RunEntry) -> bool:
+    """A task of it is cleared, after it had ended."""
+    return entry.state is RunState.FINISHED and entry.outcome in GOES_ON
 
 
 def state_of_run(entry: RunEntry) -> str:

@@ -18,6 +18,9 @@ from stager.scheduler.in_place import foretold
 from stager.scheduler.machine import Machine
 from stager.scheduler.state import RunEntry
 
+# By kickstart, whose records `stager pegasus attach` takes in.
+MEASURED_BY_ENGINE = frozenset(("pegasus",))
+
 
 class Measuring:
     """On the driving thread, live only: a replay has been measured already."""
@@ -33,9 +36,14 @@ class Measuring:
         ended = [event for event in events if type(event) is ev.AttemptEnded and event.outcome is ev.Outcome.OK]
         self.store.add_overheads(self._overheads(events, commands))
         self.store.add_moves(self._moves(events, commands))
-        self.store.add(self._sample(event) for event in ended if event.run in self.machine.state.runs)
+        self.store.add(self._sample(event) for event in ended if self._speaks(event))
         if any(type(command) is cmd.FinishRun for command in commands):
             self.store.try_to(self.store.write)
+
+    def _speaks(self, event: ev.AttemptEnded) -> bool:
+        """Where an engine measures its jobs itself, and better, a call would be a second sample of the same."""
+        run = self.machine.state.runs.get(event.run)
+        return run is not None and run.workflow.engine not in MEASURED_BY_ENGINE
 
     def _overheads(self, events: Sequence[Any], commands: Sequence[Any]) -> list[Seen]:
         """One that waited for space, or was begun by an earlier scheduler, tells nothing of what an attempt takes."""

@@ -34,6 +34,7 @@ SERVER_END_S = 3.0
 HEADERS_DEADLINE_S = 15.0
 KEEP_ALIVE_S = 75
 CONNECTIONS_MAX = 1000
+SWITCH_S = 0.0005
 # The loop stands still meanwhile.
 TOKENS_BUSY_S = 0.2
 
@@ -72,6 +73,9 @@ def hold(settings: Settings, rest: RestSettings | None = None) -> int:
 async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | None, tcp: socket.socket | None) -> int:
     scheduler = Scheduler(settings, asyncio.get_running_loop())
     await asyncio.to_thread(scheduler.replay)
+    if rest is not None:
+        # Workflows of tenants are read on threads beside the scheduler's own, which has to wait for each of them that long.
+        sys.setswitchinterval(SWITCH_S)
     scheduler.open()
     activity = Activity()
     local = uvicorn.Config(make_api(scheduler, activity), log_config=None, access_log=False, lifespan="off", timeout_keep_alive=3600)

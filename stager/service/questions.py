@@ -1,12 +1,13 @@
 """What may be asked of a scheduler about its runs, for whichever API asks: status, summary, ledger, jobs, logs, steps, how it ended.
 
-May know: the scheduler, views, wire.py. One rule: asking changes nothing; an answer is of one moment between two batches.
+May know: the scheduler, views, wire. One rule: asking changes nothing; an answer is of one moment between two batches.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from stager import wire
@@ -15,7 +16,7 @@ from stager.scheduler.ledger import ledger_of
 from stager.scheduler.states import RunState
 from stager.service.app import Scheduler
 from stager.service.rates import under_way
-from stager.service.story import Step
+from stager.service.story import Step, story
 from stager.service.views import (
     is_durable,
     job_view,
@@ -127,6 +128,21 @@ def read_log(path: Path, number: int, is_err: bool, tail_bytes: int) -> wire.Att
         stream.seek(max(0, size_bytes - max(0, tail_bytes)))
         text = stream.read(max(0, tail_bytes)).decode(errors="replace")
     return wire.AttemptLog(attempt=str(number), stream="stderr" if is_err else "stdout", path=str(path), size_bytes=size_bytes, text=text)
+
+
+async def explained(
+    scheduler: Scheduler, run: str, lfn: str | None, job: str | None, is_seen: Callable[[str], bool] = lambda run: True
+) -> wire.Explanation:
+    """The journal is read whole, one reader at a time."""
+    if (lfn is None) == (job is None):
+        raise InvalidInput("the story is that of one thing; name a file (lfn) or a job", code="bad_parameter", subject="lfn")
+    entry = await scheduler.ask(lambda: scheduler.desk.known(run))
+    if (lfn or "") not in entry.file_ids and (job or "") not in entry.jobs:
+        raise InvalidInput(f"run {run} has no {f'file {lfn!r}' if lfn else f'job {job!r}'}", code="not_found", subject=lfn or job or "")
+    file_id = entry.file_ids[lfn] if lfn else ""
+    async with scheduler.reading:
+        lines = await asyncio.to_thread(lambda: list(story(scheduler.journal.read_beside(), run, file_id, job or "", is_seen)))
+    return wire.Explanation(subject=lfn or job or "", lines=lines)
 
 
 async def steps_after(scheduler: Scheduler, run: str, after: int, wait_s: float) -> tuple[list[Step], bool, int]:

@@ -6,6 +6,7 @@ May know: the model. One rule: the only reader of the environment and of the con
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tomllib
 from collections.abc import Mapping
@@ -24,10 +25,25 @@ SCRUB_EVERY_S = 7 * 86_400.0
 CONFIG_KEYS = frozenset({"state_dir", "capacity", "cores", "memory", "idle_exit", "scrub_rate", "scrub_every"})
 
 
+STORAGE_LISTEN = "127.0.0.1:7434"
+STORAGE_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """Of the objects that `stager serve` keeps for its tenants. `url`: what they are told instead of the address."""
+
+    size_bytes: int
+    listen: str = STORAGE_LISTEN
+    url: str = ""
+    trust_network: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Of one scheduler. `memory_bytes` None: jobs' memory is not watched. `capacity_given` False: it is what is free on the disk
     just now. `scrub_bytes_per_s` 0: the I/O node does not scrub. `tenants_file` None: tenants.toml of the state directory.
+    `storage` None: no objects are kept.
     """
 
     state_dir: Path
@@ -41,6 +57,7 @@ class Settings:
     scrub_bytes_per_s: int = SCRUB_BYTES_PER_S
     scrub_every_s: float = SCRUB_EVERY_S
     tenants_file: Path | None = None
+    storage: StorageSettings | None = None
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
@@ -95,6 +112,29 @@ def rest_settings(
         text = f"{host} can be reached from other machines, and the service speaks no TLS: tokens would be read on the way"
         raise Refused(f"{text}; put a proxy with TLS in front of {LISTEN}, or say --trust-network", code="not_loopback", subject=host)
     return RestSettings(host, int(port), allow_hosts, metrics_open)
+
+
+def storage_settings(
+    capacity_bytes: int, size_bytes: int | None = None, listen: str = STORAGE_LISTEN, url: str = "", *, trust_network: bool = False
+) -> StorageSettings | None:
+    """None: size 0. Raises InvalidInput for what is no IP:PORT or no URL, Refused for an address that others can reach."""
+    if size_bytes == 0:
+        return None
+    host, _, port = listen.rpartition(":")
+    try:
+        address = ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        address = None
+    if address is None or not port.isdecimal() or int(port) > 65_535:
+        raise InvalidInput(f"{listen!r} is no address to listen on; write IP:PORT, as in {STORAGE_LISTEN}", subject="storage-listen")
+    if not trust_network and not address.is_loopback:
+        text = f"{host} can be reached from other machines, and what is stored would be read on the way, since it is not encrypted"
+        text += f"; put a proxy with TLS in front of {STORAGE_LISTEN} and name it with --storage-url, or say --trust-network"
+        raise Refused(text, code="not_loopback", subject=host)
+    if url and not re.fullmatch(r"https?://[^/?#@\s]+", url.rstrip("/")):
+        text = f"{url!r} is no URL that clients can use; write http(s)://HOST[:PORT], without a path"
+        raise InvalidInput(text, subject="storage-url")
+    return StorageSettings(size_bytes or int(capacity_bytes * STORAGE_SHARE), listen, url.rstrip("/"), trust_network)
 
 
 def is_loopback(host: str) -> bool:
@@ -175,11 +215,14 @@ def default_state_dir(env: Mapping[str, str]) -> Path:
 
 
 def default_capacity(state_dir: Path) -> int:
-    """Four fifths of what is free or held by the store already, rounded down to one digit so that a plan made twice is the same."""
+    """Four fifths of what is free or held by the store already, rounded down to one digit so that a plan made twice is the same. What
+    tenants store is theirs, and gives the cache no room.
+    """
     place = state_dir
     while not place.exists():
         place = place.parent
-    held = sum(entry.stat().st_blocks * 512 for entry in (state_dir / "node").rglob("*") if entry.is_file()) if state_dir.exists() else 0
+    store = state_dir / "node"
+    held = sum(entry.stat().st_blocks * 512 for entry in store.rglob("*") if entry.is_file() and store / "objects" not in entry.parents)
     room = int((shutil.disk_usage(place).free + held) * FREE_SHARE)
     digit = 10 ** (len(str(room)) - 1)
     return room // digit * digit

@@ -62,6 +62,11 @@ class StateDir:
         return self.root / "tenants.toml"
 
     @property
+    def storage_key(self) -> Path:
+        """What the keys of the I/O node's S3 endpoint are issued by."""
+        return self.root / "storage-key.json"
+
+    @property
     def logs(self) -> Path:
         """`logs/RUN/JOB.NUMBER.out` and `.err`, written by the worker."""
         return self.root / "logs"

@@ -127,9 +127,12 @@ TELL: dict[type, Callable[[Any], str]] = {
 }
 
 
-def story(batches: Iterable[Batch], run: str, file_id: str, job: str) -> Iterator[str]:
-    """Each fact and decision about one file (by id) or one job of the run, from the journal."""
+def story(batches: Iterable[Batch], run: str, file_id: str, job: str, is_seen: Callable[[str], bool] = lambda run: True) -> Iterator[str]:
+    """Each fact and decision about one file (by id) or one job of the run, from the journal. `is_seen`: which runs the reader may know;
+    what happened to a shared file for another one is told without its names.
+    """
     ids: set[str] = set()
+    strange: set[str] = set()
     count = 0
     for batch in batches:
         for value in (*batch.events, *batch.commands):
@@ -139,7 +142,21 @@ def story(batches: Iterable[Batch], run: str, file_id: str, job: str) -> Iterato
                 yield f"… more than {LINES_MAX} steps; the journal has the rest"
                 return
             count += 1
-            yield f"{time.strftime('%H:%M:%S', time.localtime(value.at))}  {text_of(value)}" + (f"  [{value.cause}]" if value.cause else "")
+            text = (
+                text_of(value)
+                if seen_of(value, is_seen, strange)
+                else f"for a run of somebody else: {kind_of(type(value)).replace('_', ' ')}"
+            )
+            yield f"{time.strftime('%H:%M:%S', time.localtime(value.at))}  {text}" + (f"  [{value.cause}]" if value.cause else "")
+
+
+def seen_of(value: Any, is_seen: Callable[[str], bool], strange: set[str]) -> bool:
+    """`strange` gathers the transfers of others, since their events name no run."""
+    run, transfer = getattr(value, "run", ""), getattr(value, "transfer", "")
+    if run and not is_seen(run):
+        strange.add(transfer)
+        return False
+    return not transfer or transfer not in strange
 
 
 def concerns(value: Any, run: str, file_id: str, job: str, ids: set[str]) -> bool:

@@ -1,6 +1,6 @@
 """What the Machine's state looks like from outside: the bodies of the REST API.
 
-May know: the Machine's state (read only), the tally, wire.py. One rule: on the driving thread, between two batches; nothing here changes
+May know: the Machine's state (read only), the tally, wire. One rule: on the driving thread, between two batches; nothing here changes
 anything.
 """
 

@@ -1,6 +1,6 @@
 """What a run's transfers wait for: those that failed and are tried again, by origin and reason.
 
-May know: the Machine's state (read only), wire.py. One rule: it walks what is being retried, never all files.
+May know: the Machine's state (read only), wire. One rule: it walks what is being retried, never all files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The REST API on the scheduler's Unix socket: a router per resource.
 
-May know: the scheduler, views, wire.py. One rule: a handler asks the driving thread, waits without blocking, and answers; it decides
+May know: the scheduler, views, wire. One rule: a handler asks the driving thread, waits without blocking, and answers; it decides
 nothing.
 """
 

@@ -7,12 +7,12 @@ import asyncio
 from fastapi import APIRouter, Response
 
 from stager import wire
-from stager.model.errors import InvalidInput, Refused
+from stager.model.errors import Refused
 from stager.scheduler.states import RunState
 from stager.service import questions
 from stager.service.app import Scheduler
 from stager.service.history import history_of
-from stager.service.story import progress_event, story
+from stager.service.story import progress_event
 
 
 def inspect_router(scheduler: Scheduler) -> APIRouter:
@@ -65,12 +65,7 @@ def add_stories(router: APIRouter, scheduler: Scheduler) -> None:
 
     @router.get("/runs/{run}/explain")
     async def explain(run: str, lfn: str | None = None, job: str | None = None) -> wire.Explanation:
-        entry = await scheduler.ask(lambda: scheduler.desk.known(run))
-        if (lfn or "") not in entry.file_ids and (job or "") not in entry.jobs:
-            raise InvalidInput(f"run {run} has no {f'file {lfn!r}' if lfn else f'job {job!r}'}", code="not_found", subject=lfn or job or "")
-        file_id = entry.file_ids[lfn] if lfn else ""
-        lines = await asyncio.to_thread(lambda: list(story(scheduler.journal.read_beside(), run, file_id, job or "")))
-        return wire.Explanation(subject=lfn or job or "", lines=lines)
+        return await questions.explained(scheduler, run, lfn, job)
 
     @router.get("/runs/{run}/history")
     async def history(run: str) -> wire.RunHistory:

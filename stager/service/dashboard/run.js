@@ -2,6 +2,7 @@
 // something happened, and now and then besides: how many bytes are on their way is no event.
 
 import { follow, get, name, Problem } from "./api.js";
+import { controlsPart } from "./controls.js";
 import { badge, el, figures, say, section, setBadge, show } from "./dom.js";
 import { count, duration, money, percent, rate, roughly, size, when, words } from "./format.js";
 import { graphPicture } from "./graph.js";
@@ -68,6 +69,7 @@ class RunPage {
     this.workflow = el("p", { class: "note" });
     this.facts = figures(FIGURES);
     this.troubles = troubles();
+    this.controls = controlsPart(run, signal, () => this.lookAtStatus());
     this.graphRoom = el("div", {}, el("p", { class: "note" }, "…"));
     this.timeline = timelinePicture();
     this.ledger = ledgerPart(run, signal);
@@ -75,7 +77,7 @@ class RunPage {
     this.bill = bill();
     place.replaceChildren(
       el("p", { class: "back" }, el("a", { href: "#/runs" }, "All runs")),
-      el("div", { class: "line" }, el("h1", {}, run), this.state, this.line), this.workflow,
+      el("div", { class: "line" }, el("h1", {}, run), this.state, this.line), this.workflow, this.controls.element,
       this.facts.element, this.troubles.element,
       section("ledger", "Ledger", this.ledger.element),
       section("graph", "Graph", this.graphRoom),
@@ -131,6 +133,7 @@ class RunPage {
     this.status = await get(this.path, this.signal);
     const { info } = this.status;
     setBadge(this.state, info.state);
+    this.controls.set(info.state);
     say(this.workflow, `workflow ${info.workflow}`);
     fillFigures(this.facts, this.status, this.goesOn ? null : this.best);
     this.troubles.set(this.status);

@@ -19,6 +19,7 @@ from stager.service.dashboard import dashboard_router
 from stager.service.rest import problems
 from stager.service.rest.accounts import accounts_router
 from stager.service.rest.callers import known_query
+from stager.service.rest.engines import engines_router
 from stager.service.rest.events import events_router
 from stager.service.rest.graph import graph_router
 from stager.service.rest.guard import BodyRefused, Guard, on_body_refused
@@ -29,9 +30,13 @@ from stager.service.rest.openapi import document
 from stager.service.rest.parts import parts_router
 from stager.service.rest.places import places_router
 from stager.service.rest.runs import runs_router
+from stager.service.rest.storage import storage_router
 from stager.service.rest.turns import TooManyOpen, Turns, Waits
 from stager.service.rest.workflows import workflows_router
 from stager.service.settings import RestSettings
+
+# Each slot of an engine may wait for its inputs.
+CALLS_FOR_EACH_WAIT = 8
 
 
 def make_rest(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore) -> ASGIApp:
@@ -53,11 +58,14 @@ def make_app(scheduler: Scheduler, settings: RestSettings, waits: Waits, figures
     for router in (
         workflows_router(intake, turns),
         runs_router(scheduler, intake, turns, waits),
+        # Before the parts: of a path that ends in a call's name, all before that is the job's.
+        engines_router(scheduler, intake, turns, Waits(settings.waits_max * CALLS_FOR_EACH_WAIT)),
         parts_router(scheduler),
         graph_router(scheduler),
         accounts_router(scheduler),
         events_router(scheduler, waits),
         places_router(scheduler),
+        storage_router(scheduler),
     ):
         app.include_router(router, prefix=rest.API_PREFIX, dependencies=[Depends(known_query)])
     app.add_exception_handler(BodyRefused, on_body_refused)

@@ -1,14 +1,21 @@
-"""What a run did in time, and what it has cost. One rule: both are worked out of the journal, and at most so often."""
+"""What a run did in time, what it has cost, and the story of its files and jobs. One rule: all are worked out of the journal, and only so
+often.
+"""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
 
 from stager import rest, wire
+from stager.service import questions
 from stager.service.accounts import Accounts
 from stager.service.app import Scheduler
 from stager.service.rest.callers import Reader, run_of
 from stager.service.rest.pages import TAGGED, tagged
+
+Name = Annotated[str | None, Query(max_length=4000)]
 
 
 def accounts_router(scheduler: Scheduler) -> APIRouter:
@@ -26,5 +33,11 @@ def accounts_router(scheduler: Scheduler) -> APIRouter:
         """What it has cost so far, by the packaged prices."""
         await own(run, caller)
         return tagged(request, await accounts.cost(run))
+
+    @router.get("/runs/{run}/explain")
+    async def explain(run: str, caller: Reader, lfn: Name = None, job: Name = None) -> wire.Explanation:
+        """The story of one file or one job: what happened to it, in order, each step with its cause."""
+        await own(run, caller)
+        return await questions.explained(scheduler, run, lfn, job, lambda other: caller.sees(scheduler.tenancy.of_run(other)))
 
     return router

@@ -24,7 +24,7 @@ from stager.service.settings import RestSettings
 from stager.service.tenancy import Tenancy
 
 OPEN = PATHS | {"/healthz", "/readyz", "/api/v1/openapi.json"}
-LARGE = frozenset(("/api/v1/runs", "/api/v1/plan", "/api/v1/validate", "/api/v1/estimate"))
+LARGE = frozenset(("/api/v1/runs", "/api/v1/engine-runs", "/api/v1/plan", "/api/v1/validate", "/api/v1/estimate"))
 BUCKETS_MAX = 10_000
 # Of those who come without a good token, by address.
 STRANGERS_PER_S, STRANGERS_BURST = 1.0, 20.0

@@ -103,11 +103,26 @@ class Intake:
                 raise InvalidInput(
                     "this is a record of a run, whose programs are not here; `stager replay` makes it run", subject="workflow"
                 )
+            if read.workflow.engine:
+                text = f"the jobs of this workflow are run by {read.workflow.engine}, and nothing here would start them"
+                raise InvalidInput(f"{text}; its plugin submits it to /api/v1/engine-runs", code="engines_workflow", subject="engine")
             check_env(read.workflow, sent.env)
             plan = self._plan(read.workflow, sent.options)
             check_capacity(plan)
             require_destinations(read.workflow, read.access)
             credentials = self.credentials(read.workflow, tenant, sent.env)
+        return wire.SubmitRequest(read.workflow, plan, credentials)
+
+    def engine_submission(self, body: bytes, tenant: str) -> wire.SubmitRequest:
+        """As `submission`. No program of the tenant's runs here, and what finds no room is one call, not the run."""
+        sent = understood(body, rest.EngineSubmission)
+        with self.read(sent, tenant) as read:
+            if not read.workflow.engine:
+                text = "the workflow names no engine that runs its jobs"
+                raise InvalidInput(f"{text}; write engine: NAME, or submit it to /api/v1/runs", code="no_engine", subject="engine")
+            plan = self._plan(read.workflow, sent.options)
+            require_destinations(read.workflow, read.access)
+            credentials = self.credentials(read.workflow, tenant, {})
         return wire.SubmitRequest(read.workflow, plan, credentials)
 
     def require_native_jobs(self, tenant: str) -> None:
@@ -118,7 +133,8 @@ class Intake:
     def resumption(self, body: bytes, workflow: Workflow, tenant: str) -> wire.Credentials:
         """What the tenant may do is asked again: it may have been taken back meanwhile."""
         wanted = understood(body or b"{}", rest.Resumption)
-        self.require_native_jobs(tenant)
+        if not workflow.engine:
+            self.require_native_jobs(tenant)
         return self.credentials(workflow, tenant, wanted.env)
 
     def credentials(self, workflow: Workflow, tenant: str, env: dict[str, str]) -> wire.Credentials:

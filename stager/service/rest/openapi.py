@@ -14,7 +14,18 @@ from pydantic.json_schema import models_json_schema
 
 from stager import __version__, rest
 
-BODIES: list[type[BaseModel]] = [rest.Upload, rest.Submission, rest.EstimateQuestion, rest.Resumption, rest.Problem]
+BODIES: list[type[BaseModel]] = [
+    rest.Upload,
+    rest.Submission,
+    rest.EngineSubmission,
+    rest.CallQuestion,
+    rest.FinishQuestion,
+    rest.FailQuestion,
+    rest.EndQuestion,
+    rest.EstimateQuestion,
+    rest.Resumption,
+    rest.Problem,
+]
 REF = "#/components/schemas/{model}"
 EVERYWHERE = {
     "400": "The request is not understood",

@@ -52,8 +52,8 @@ def offset_of(cursor: str | None) -> int:
 
 
 def page_of(entries: Sequence[T], start: int, limit: int) -> tuple[list[T], str | None]:
-    """(one page, the cursor of the next)."""
-    return list(entries[start : start + limit]), cursor_of(start + limit) if len(entries) > start + limit else None
+    """(one page, the cursor of the next). `entries`: from `start` on; one more than the page holds is enough."""
+    return list(entries[:limit]), cursor_of(start + limit) if len(entries) > limit else None
 
 
 def tagged(request: Request, body: BaseModel) -> Response:

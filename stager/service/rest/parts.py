@@ -12,7 +12,7 @@ from stager.scheduler.states import JobState
 from stager.service import questions
 from stager.service.app import Scheduler
 from stager.service.rest.callers import Reader, run_of
-from stager.service.rest.pages import TAGGED, Cursor, Limit, cursor_of, offset_of, page_of, tagged
+from stager.service.rest.pages import TAGGED, Cursor, Limit, offset_of, page_of, tagged
 
 TAIL_BYTES = 65_536
 Name = Annotated[str | None, Query(max_length=4000)]
@@ -43,8 +43,8 @@ def add_jobs(router: APIRouter, scheduler: Scheduler) -> None:
         await own(run, caller)
         start = offset_of(cursor)
         found = await questions.job_views(scheduler, run, state.value if state else None, start, limit + 1, job_type=job_type, job=job)
-        more = cursor_of(start + limit) if len(found) > limit else None
-        return tagged(request, rest.JobPage(run=run, jobs=found[:limit], next_cursor=more))
+        page, more = page_of(found, start, limit)
+        return tagged(request, rest.JobPage(run=run, jobs=page, next_cursor=more))
 
     @router.get("/runs/{run}/jobs/{job:path}/logs")
     async def logs(
@@ -69,21 +69,23 @@ def add_files(router: APIRouter, scheduler: Scheduler) -> None:
         caller: Reader,
         state: Standing | None = None,
         final: bool | None = None,
-        lfn: Annotated[str | None, Query(max_length=4000)] = None,
+        lfn: Name = None,
         cursor: Cursor = None,
         limit: Limit = 100,
     ) -> Response:
         """The ledger of what it makes: at risk, safe, written or durable."""
         await own(run, caller)
+        start = offset_of(cursor)
         found = await questions.ledger_entries(scheduler, run, lfn)
         chosen = [entry for entry in found if (state is None or entry.state == state.value) and final in (None, entry.final)]
-        page, more = page_of(chosen, offset_of(cursor), limit)
+        page, more = page_of(chosen[start:], start, limit)
         return tagged(request, rest.FilePage(run=run, files=page, next_cursor=more))
 
     @router.get("/runs/{run}/transfers")
     async def transfers(run: str, caller: Reader, cursor: Cursor = None, limit: Limit = 100) -> rest.TransferPage:
         """Those under way or queued now, running ones first."""
         await own(run, caller)
+        start = offset_of(cursor)
         found = await questions.transfers_of_run(scheduler, run)
-        page, more = page_of(found, offset_of(cursor), limit)
+        page, more = page_of(found[start:], start, limit)
         return rest.TransferPage(run=run, transfers=page, next_cursor=more)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -23,8 +25,19 @@ from stager.service.rest.turns import Turns, Waits
 from stager.service.views import run_info
 
 READY_S = 60.0
+Read = Callable[[bytes, str], wire.SubmitRequest]
 Key = Annotated[str | None, Header(alias="Idempotency-Key", pattern=rest.KEY_PATTERN, description="the same again is the same run")]
+Made = Annotated[str | None, Query(pattern=rest.KEY_PATTERN, description="an Idempotency-Key of yours")]
 Created = {200: {"model": rest.Submitted, "description": "This key has made the run before"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """Where a workflow goes, and by which rules its text is read."""
+
+    scheduler: Scheduler
+    turns: Turns
+    read: Read
 
 
 def runs_router(scheduler: Scheduler, intake: Intake, turns: Turns, waits: Waits) -> APIRouter:
@@ -39,30 +52,17 @@ def add_submit(router: APIRouter, scheduler: Scheduler, intake: Intake, turns: T
     @router.post("/runs", status_code=201, responses=Created, openapi_extra=body_of(rest.Submission))
     async def submit(request: Request, response: Response, caller: Submitter, idempotency_key: Key = None) -> rest.Submitted:
         """Takes a workflow; its run begins. With an Idempotency-Key it is safe to ask again when the answer was lost."""
-        body = await request.body()
-        key = idempotency_key or ""
-        sender = Sender(caller.tenant, hashlib.sha256(body).hexdigest() if key else "")
-        made = await scheduler.ask(lambda: scheduler.desk.taken_before(key, sender)) if key else None
-        if made is None:
-            async with turns.turn(caller.tenant):
-                wanted = await asyncio.to_thread(intake.submission, body, caller.tenant)
-            await ready(scheduler)
-            known = wire.SubmitRequest(wanted.workflow, wanted.plan, wanted.credentials, key)
-            run = await changes.taken(scheduler, lambda told: scheduler.desk.submit(known, time.time(), told, sender))
-            answer = rest.Submitted(run=run, workflow=known.workflow.name, jobs=len(known.workflow.jobs), notes=list(known.workflow.notes))
-        else:
-            answer = rest.Submitted(run=made.run, workflow=made.workflow, jobs=made.jobs_total, repeated=True)
-            response.status_code = 200
-        response.headers["Location"] = f"{rest.API_PREFIX}/runs/{answer.run}"
-        return answer
+        return await submitted(Intended(scheduler, turns, intake.submission), request, response, caller, idempotency_key or "")
 
 
 def add_looks(router: APIRouter, scheduler: Scheduler, waits: Waits) -> None:
     own = run_of(scheduler)
 
     @router.get("/runs", response_model=rest.RunPage, responses=TAGGED)
-    async def runs(request: Request, caller: Reader, cursor: Cursor = None, limit: Limit = 100) -> Response:
-        """Your runs, the newest first."""
+    async def runs(request: Request, caller: Reader, cursor: Cursor = None, limit: Limit = 100, key: Made = None) -> Response:
+        """Your runs, the newest first; with `key` the one that your submit with that Idempotency-Key made, if it made one."""
+        if key is not None:
+            return tagged(request, await scheduler.ask(lambda: run_of_key(scheduler, caller, key)))
         before = parts_of(cursor, float, str) if cursor is not None else None
         return tagged(request, await scheduler.ask(lambda: run_page(scheduler, caller, before, limit)))
 
@@ -135,12 +135,37 @@ def add_controls(router: APIRouter, scheduler: Scheduler, intake: Intake) -> Non
         return await questions.ended_or(scheduler, run, None, 0)
 
 
+async def submitted(intended: Intended, request: Request, response: Response, caller: Caller, key: str) -> rest.Submitted:
+    """The same key and body again is the same run."""
+    scheduler, body = intended.scheduler, await request.body()
+    sender = Sender(caller.tenant, hashlib.sha256(body).hexdigest() if key else "")
+    made = await scheduler.ask(lambda: scheduler.desk.taken_before(key, sender)) if key else None
+    if made is None:
+        async with intended.turns.turn(caller.tenant):
+            wanted = await asyncio.to_thread(intended.read, body, caller.tenant)
+        await ready(scheduler)
+        known = wire.SubmitRequest(wanted.workflow, wanted.plan, wanted.credentials, key)
+        run = await changes.taken(scheduler, lambda told: scheduler.desk.submit(known, time.time(), told, sender))
+        answer = rest.Submitted(run=run, workflow=known.workflow.name, jobs=len(known.workflow.jobs), notes=list(known.workflow.notes))
+    else:
+        answer = rest.Submitted(run=made.run, workflow=made.workflow, jobs=made.jobs_total, repeated=True)
+        response.status_code = 200
+    response.headers["Location"] = f"{rest.API_PREFIX}/runs/{answer.run}"
+    return answer
+
+
 async def ready(scheduler: Scheduler) -> None:
     try:
         async with asyncio.timeout(READY_S):
             await scheduler.ready.wait()
     except TimeoutError:
         raise Transient("the I/O node of the service does not answer; ask again in a moment", code="busy") from None
+
+
+def run_of_key(scheduler: Scheduler, caller: Caller, key: str) -> rest.RunPage:
+    made = scheduler.desk.made_by(key, caller.tenant)
+    known = scheduler.machine.state.runs
+    return rest.RunPage(runs=[] if made is None or made.removed else [run_info(made, known.get(made.run))])
 
 
 def run_page(scheduler: Scheduler, caller: Caller, before: list[str | float] | None, limit: int) -> rest.RunPage:

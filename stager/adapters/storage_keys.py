@@ -1,0 +1,71 @@
+"""Keys of the I/O node's S3 endpoint, issued to tenants: which bucket is whose, what a key may do and until when stands in its id.
+
+May know: the issuer's secret, a file that the node reads too (ionode/s3/src/issued.rs). One rule: the node is told of no key; a secret
+follows from its id, so that a key holds over every restart, and no longer than its id says.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stager.model.errors import Refused
+
+SECRET_BYTES = 32
+PURPOSE = "stager-s3-key-1"
+# A tenant that is removed, or a token that is revoked, has lost what is stored after so long at the latest.
+LIFETIME_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class StorageKey:
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    expires_at: int
+
+
+class KeyIssuer:
+    def __init__(self, path: Path) -> None:
+        """The file is made where there is none; who removes it while nothing runs ends all keys. Raises Refused where it cannot be used."""
+        with suppress(FileExistsError):
+            self._make(path)
+        try:
+            found = path.stat()
+            secret = json.loads(path.read_bytes())["issuer_secret"]
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise Refused(
+                f"{path} cannot be used ({problem}); remove it, and it is made anew", code="storage_key", subject=str(path)
+            ) from None
+        if found.st_mode & 0o077 or found.st_uid != os.geteuid():
+            raise Refused(f"{path} can be read by others; remove it, and it is made anew", code="storage_key", subject=str(path))
+        self.path, self._secret = path, str(secret)
+
+    def _make(self, path: Path) -> None:
+        """Whole from its first moment, and never over one that is there."""
+        fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(handle, "w") as stream:
+                json.dump({"issuer_secret": base64.urlsafe_b64encode(secrets.token_bytes(SECRET_BYTES)).decode()}, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.link(fresh, path)
+        finally:
+            fresh.unlink()
+
+    def issue(self, tenant: str, *, may_write: bool, now: float) -> StorageKey:
+        expires_at = int(now) + LIFETIME_S
+        key = f"{tenant}.{'w' if may_write else 'r'}.{expires_at}"
+        return StorageKey(key, secret_of(self._secret, key), expires_at)
+
+
+def secret_of(issuer_secret: str, key: str) -> str:
+    code = hmac.new(issuer_secret.encode(), f"{PURPOSE}\n{key}".encode(), hashlib.sha256)
+    return base64.urlsafe_b64encode(code.digest()).rstrip(b"=").decode()

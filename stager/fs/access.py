@@ -1,0 +1,189 @@
+"""The way to a tenant's buckets: asks the service where they are, keeps the key fresh, and makes and lists buckets.
+
+May know: stager.client, obstore, httpx. One rule: the key and the token are in no message and no representation.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from xml.etree import ElementTree
+
+import httpx
+import obstore
+from obstore.store import S3Store
+
+from stager import rest
+from stager.client import RestClient
+from stager.fs.failures import Unreachable
+from stager.model.errors import Denied, StagerError, Transient
+
+# With so much left of it at the latest a key is replaced, a short-lived one at half its time.
+REFRESH_S = 600.0
+SIGNED_FOR = timedelta(minutes=5)
+CALL_DEADLINE_S = 30.0
+THREADS_MAX = 32
+BODY_DEADLINE, CONNECT_DEADLINE = timedelta(minutes=10), timedelta(seconds=10)
+# A node that was killed is there again within seconds; longer than that nobody waits in an `open`.
+RETRIES: Any = {
+    "max_retries": 10,
+    "retry_timeout": timedelta(seconds=30),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 3},
+}
+GONE, NAME_WRONG = (404,), "<Code>InvalidBucketName</Code>"
+CREATED_BEFORE = (409,)
+
+
+class Access:
+    """Of one service, as one token's tenant. Asked on any thread."""
+
+    def __init__(self, server: str, token: str) -> None:
+        self.server, self._token = server, token
+        self._lock = threading.RLock()
+        self._given: rest.Storage | None = None
+        self._until = self._end = 0.0
+        self._http = httpx.Client(timeout=CALL_DEADLINE_S)
+        self.threads = ThreadPoolExecutor(THREADS_MAX, "stager-fs")
+        self._stores: dict[str, S3Store] = {}
+        self._there: set[str] = set()
+
+    def _now(self) -> rest.Storage:
+        """Raises what Python has for files."""
+        with self._lock:
+            if self._given is None or time.monotonic() >= self._until:
+                given = asked(self.server, self._token)
+                if self._given is not None and given.endpoint != self._given.endpoint:
+                    self._stores.clear()
+                now = time.monotonic()
+                self._given, self._end = given, now + given.expires_in_s
+                self._until = now + max(given.expires_in_s / 2, given.expires_in_s - REFRESH_S)
+            return self._given
+
+    def forget(self) -> None:
+        """After a call that found nobody: the node may be elsewhere now."""
+        with self._lock:
+            self._until = 0.0
+
+    def _key(self) -> dict[str, Any]:
+        """As obstore asks for it. Its end is told by this machine's clock, which need not be the service's."""
+        with self._lock:
+            given = self._now()
+            end = datetime.now(UTC) + timedelta(seconds=self._end - time.monotonic())
+        return {
+            "access_key_id": given.access_key_id,
+            "secret_access_key": given.secret_access_key,
+            "token": None,
+            "expires_at": end,
+        }
+
+    def known(self, bucket: str) -> S3Store | None:
+        """Without waiting for anybody."""
+        fresh = self._given is not None and time.monotonic() < self._until
+        return self._stores.get(bucket) if fresh else None
+
+    def store(self, bucket: str) -> S3Store:
+        with self._lock:
+            given = self._now()
+            if bucket not in self._stores:
+                self._stores[bucket] = self._made(bucket, given)
+            return self._stores[bucket]
+
+    def _made(self, bucket: str, given: rest.Storage, **more: Any) -> S3Store:
+        """All that the AWS variables of the environment could say otherwise is said."""
+        client: Any = {"allow_http": given.endpoint.startswith("http://"), "timeout": BODY_DEADLINE, "connect_timeout": CONNECT_DEADLINE}
+        said: dict[str, Any] = {"virtual_hosted_style_request": False, "skip_signature": False} | more
+        return S3Store(
+            bucket,
+            endpoint=given.endpoint,
+            region=given.region,
+            client_options=client,
+            retry_config=RETRIES,
+            credential_provider=self._key,
+            **said,
+        )
+
+    def _ask(self, method: Any, bucket: str) -> httpx.Response:
+        """Of a bucket, or of all: what obstore does not speak of, by URLs that it signs."""
+        # With the bucket's name in the host, as it is taken to be, the address without a path is that of all buckets.
+        store = self.store(bucket) if bucket else self._made("all", self._now(), virtual_hosted_style_request=True)
+        end = time.monotonic() + CALL_DEADLINE_S
+        while True:
+            try:
+                answer = self._http.request(method, obstore.sign(store, method, "", SIGNED_FOR))
+            except httpx.TransportError:
+                self.forget()
+                if time.monotonic() >= end:
+                    raise
+            else:
+                if answer.status_code != 503 or time.monotonic() >= end:
+                    return answer
+            time.sleep(0.2)
+
+    def buckets(self) -> list[tuple[str, datetime]]:
+        """Names and when they were made."""
+        answer = self._ask("GET", "")
+        refuse(answer, "")
+        root = ElementTree.fromstring(answer.content)
+        space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
+        found = root.iter(f"{space}Bucket")
+        return [
+            (each.findtext(f"{space}Name") or "", datetime.fromisoformat(each.findtext(f"{space}CreationDate") or "")) for each in found
+        ]
+
+    def has(self, bucket: str) -> bool:
+        answer = self._ask("HEAD", bucket)
+        if answer.status_code in GONE:
+            return False
+        refuse(answer, bucket)
+        return True
+
+    def make(self, bucket: str) -> bool:
+        """False: it was there."""
+        answer = self._ask("PUT", bucket)
+        if answer.status_code not in CREATED_BEFORE:
+            refuse(answer, bucket)
+        self._there.add(bucket)
+        return answer.status_code not in CREATED_BEFORE
+
+    def is_there(self, bucket: str) -> bool:
+        """As far as is known without asking."""
+        return bucket in self._there
+
+    def ensure(self, bucket: str) -> None:
+        """Before the first thing is written to it."""
+        if bucket not in self._there:
+            self.make(bucket)
+
+    def remove(self, bucket: str) -> None:
+        self._there.discard(bucket)
+        refuse(self._ask("DELETE", bucket), bucket)
+
+
+def asked(server: str, token: str) -> rest.Storage:
+    try:
+        with RestClient(server, token) as client:
+            return client.storage()
+    except Denied as problem:
+        raise PermissionError(problem.message) from problem
+    except Transient as problem:
+        raise Unreachable(problem.message) from problem
+    except StagerError as problem:
+        raise OSError(problem.message) from problem
+
+
+def refuse(answer: httpx.Response, bucket: str) -> None:
+    """Raises what Python has for it."""
+    if answer.is_success:
+        return
+    text = answer.text
+    said = text.partition("<Message>")[2].partition("</Message>")[0] or f"the I/O node answered {answer.status_code}"
+    if answer.status_code in GONE:
+        raise FileNotFoundError(f"stager://{bucket}: {said}")
+    if NAME_WRONG in text:
+        raise ValueError(f"{bucket!r} is no name of a bucket; take 3 to 63 lower-case letters, digits, dots and hyphens")
+    if answer.status_code == 403:
+        raise PermissionError(f"stager://{bucket}: {said}")
+    raise OSError(f"stager://{bucket}: {said}")

@@ -1,0 +1,76 @@
+"""What went wrong with an object, in the words that Python has for files.
+
+May know: obstore's errors. One rule: who asks for a file that is not there gets a FileNotFoundError, whatever was in between.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    InvalidPathError,
+    NotFoundError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+
+# Codes of the S3 endpoint (docs/formats/s3-endpoint.md).
+FULL, DAMAGED, NO_BUCKET = "InsufficientStorage", "ObjectCorrupt", "<Code>NoSuchBucket</Code>"
+NO_RANGE = "<Code>InvalidRange</Code>"
+# Of obstore, in what it says of the cause.
+UNREACHED, BROKEN = "kind: Connect", "error sending request"
+
+
+class Unreachable(OSError):
+    """Nobody answered."""
+
+
+class BehindTheEnd(OSError):
+    """No byte of the range is there."""
+
+
+@contextmanager
+def as_of_files(path: str) -> Iterator[None]:
+    shown = f"stager://{path}"
+    try:
+        yield
+    except (NotFoundError, FileNotFoundError) as problem:
+        raise FileNotFoundError(errno.ENOENT, "there is no such object", shown) from problem
+    except AlreadyExistsError as problem:
+        raise FileExistsError(errno.EEXIST, "the object is there already", shown) from problem
+    except (PermissionDeniedError, UnauthenticatedError) as problem:
+        text = "the service's token allows no such thing; one with the scope submit may write"
+        raise PermissionError(errno.EACCES, text, shown) from problem
+    except PreconditionError as problem:
+        raise OSError(errno.ESTALE, "the object was written anew while it was read; open it again", shown) from problem
+    except InvalidPathError as problem:
+        raise ValueError(f"{shown}: no name of an object here; names have no empty parts, no . and no ..") from problem
+    except BaseError as problem:
+        if NO_BUCKET in str(problem):
+            raise FileNotFoundError(errno.ENOENT, "there is no such bucket", shown) from problem
+        raise found(str(problem), shown) from problem
+    except OSError as problem:
+        # Writers of obstore raise it without a number; what has a class of its own has said all there is.
+        if problem.errno or type(problem) is not OSError:
+            raise
+        raise found(str(problem), shown) from problem
+
+
+def found(said: str, shown: str) -> OSError:
+    if FULL in said:
+        return OSError(errno.ENOSPC, "the space for objects is full; delete some, or have it served with a larger --storage", shown)
+    if DAMAGED in said:
+        return OSError(errno.EIO, "the object is damaged on the I/O node's disk; write it again, or delete it", shown)
+    if NO_RANGE in said:
+        return BehindTheEnd(errno.EINVAL, "the range is behind the end of the object", shown)
+    if UNREACHED in said:
+        return Unreachable(errno.EHOSTUNREACH, "the I/O node of the service does not answer; is `stager serve` running there?", shown)
+    if BROKEN in said:
+        # It answers a body that it cannot take before it has read it, and who still sends may not see the answer.
+        return OSError(errno.EIO, "the connection broke; where it does so again, the I/O node has no room for what is sent", shown)
+    return OSError(errno.EIO, said.splitlines()[0][:500], shown)

@@ -1,0 +1,255 @@
+"""The file system of fsspec over a tenant's buckets: `stager://BUCKET/KEY`.
+
+May know: what there is (looking.py), open objects, obstore. One rule: a bucket is made with the first thing that is written to it, and goes
+only when somebody removes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import obstore
+from fsspec.callbacks import DEFAULT_CALLBACK
+from obstore.store import S3Store
+
+from stager.fs.access import Access
+from stager.fs.failures import BehindTheEnd
+from stager.fs.files import Reading, Writing
+from stager.fs.looking import Looking
+
+PART_BYTES = 16 << 20
+GET_BYTES = 4 << 20
+DELETES_MAX = 1000
+SERVER, TOKEN, TOKEN_FILE = "STAGER_SERVER", "STAGER_TOKEN", "STAGER_TOKEN_FILE"
+
+
+class StagerFileSystem(Looking):
+    """`server`, and `token` or `token_file`; else STAGER_SERVER, and STAGER_TOKEN or STAGER_TOKEN_FILE."""
+
+    def __init__(self, server: str | None = None, token: str | None = None, token_file: str | None = None, **more: Any) -> None:
+        super().__init__(**more)
+        self.access = Access(*server_and_token(server, token, token_file))
+
+    async def _to_write(self, path: str) -> tuple[S3Store, str]:
+        place = await self._place(path)
+        bucket = self.split(path)[0]
+        if not self.access.is_there(bucket):
+            await self._beside(self.access.ensure, bucket)
+        return place
+
+    async def _wrote(self, path: str, what: Callable[[], Any]) -> None:
+        """Where the bucket was removed since it was last looked at, it is made again."""
+        try:
+            await self._did(path, what)
+        except FileNotFoundError:
+            await self._beside(self.access.make, self.split(path)[0])
+            await self._did(path, what)
+
+    def place_to_write(self, path: str) -> tuple[S3Store, str]:
+        """For writers, which are called outside the loop."""
+        bucket, key = self.split(path)
+        self.access.ensure(bucket)
+        return self.access.store(bucket), key
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, if_match: str = "", **_: Any) -> bytes:
+        """Nothing where the range is behind the end. `if_match`: of no other version than that."""
+        store, key = await self._place(path)
+        if (start or 0) < 0 or (end is not None and end < 0):
+            size = (await self._info(path))["size"]
+            start, end = (None if each is None else max(0, size + each) if each < 0 else each for each in (start, end))
+        options: dict[str, Any] = {"if_match": if_match} if if_match else {}
+        if end is not None:
+            if end <= (start or 0):
+                return b""
+            options["range"] = (start or 0, end)
+        elif start:
+            options["range"] = {"offset": start}
+
+        def get() -> bytes:
+            return bytes(obstore.get(store, key, options=options or None).bytes())
+
+        try:
+            return await self._did(path, get)
+        except BehindTheEnd:
+            return b""
+
+    async def _cat_ranges(
+        self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None, on_error: str = "return", **more: Any
+    ) -> list[Any]:
+        """Ranges of one object that are near each other are read at once."""
+        starts = list(starts) if isinstance(starts, Sequence) else [starts] * len(paths)
+        ends = list(ends) if isinstance(ends, Sequence) else [ends] * len(paths)
+        if not len(paths) == len(starts) == len(ends):
+            raise ValueError("there should be as many starts and ends as paths")
+        by_path: defaultdict[str, list[int]] = defaultdict(list)
+        for number, path in enumerate(paths):
+            by_path[self._strip_protocol(path)].append(number)
+        found: list[Any] = [None] * len(paths)
+
+        async def of_one(path: str, numbers: list[int]) -> None:
+            read = await self._ranges(path, [(starts[number], ends[number]) for number in numbers])
+            for number, data in zip(numbers, read, strict=True):
+                found[number] = data
+
+        await asyncio.gather(*(of_one(path, numbers) for path, numbers in by_path.items()))
+        failed = next((each for each in found if isinstance(each, Exception)), None)
+        if failed is not None and on_error != "return":
+            raise failed
+        return found
+
+    async def _ranges(self, path: str, ranges: list[tuple[Any, Any]]) -> list[Any]:
+        """Bytes, or the error that was met instead."""
+        plain = all(start is not None and end is not None and 0 <= start < end for start, end in ranges)
+        if plain and len(ranges) > 1:
+            store, key = await self._place(path)
+            starts, ends = ([pair[at] for pair in ranges] for at in (0, 1))
+            try:
+                read = [bytes(each) for each in await self._did(path, lambda: obstore.get_ranges(store, key, starts=starts, ends=ends))]
+            except (OSError, ValueError):
+                read = []
+            # A range that ends behind the object's end is another matter.
+            if [len(data) for data in read] == [end - start for start, end in ranges]:
+                return list(read)
+        return await asyncio.gather(*(self._cat_file(path, *pair) for pair in ranges), return_exceptions=True)
+
+    async def _pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
+        store, key = await self._to_write(path)
+        how: dict[str, Any] = {"mode": "create", "use_multipart": False} if mode == "create" else {"chunk_size": PART_BYTES}
+        await self._wrote(path, lambda: obstore.put(store, key, bytes(value), **how))
+
+    async def _put_file(self, lpath: str, rpath: str, callback: Any = DEFAULT_CALLBACK, mode: str = "overwrite", **_: Any) -> None:
+        if os.path.isdir(lpath):
+            return
+        store, key = await self._to_write(rpath)
+        size = os.stat(lpath).st_size
+        callback.set_size(size)
+        how: dict[str, Any] = {"mode": "create", "use_multipart": False} if mode == "create" else {"chunk_size": PART_BYTES}
+        await self._wrote(rpath, lambda: obstore.put(store, key, Path(lpath), **how))
+        callback.absolute_update(size)
+
+    async def _get_file(self, rpath: str, lpath: str, callback: Any = DEFAULT_CALLBACK, **_: Any) -> None:
+        """Whole or not at all, as it is there."""
+        if os.path.isdir(lpath):
+            return
+        if not self.split(rpath)[1] or (rpath.endswith("/") and await self._isdir(rpath)):
+            os.makedirs(lpath, exist_ok=True)
+            return
+        store, key = await self._place(rpath)
+        try:
+            answer = await self._did(rpath, lambda: obstore.get(store, key))
+        except FileNotFoundError:
+            if not await self._isdir(rpath):
+                raise
+            os.makedirs(lpath, exist_ok=True)
+            return
+        callback.set_size(answer.meta["size"])
+        beside = f"{lpath}.{os.getpid()}.{id(answer):x}.part"
+        try:
+            with open(beside, "xb") as stream:
+                await self._did(rpath, lambda: pour(answer, stream, callback))
+            os.replace(beside, lpath)
+        finally:
+            Path(beside).unlink(missing_ok=True)
+
+    async def _cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        """Within a bucket no byte leaves the node. Of a bucket or a directory there is nothing to copy but what is in it."""
+        if not self.split(path1)[1]:
+            return
+        (source, key1), (target, key2) = await self._place(path1), await self._to_write(path2)
+        try:
+            if self.split(path1)[0] == self.split(path2)[0]:
+                await self._did(path1, lambda: obstore.copy(source, key1, key2))
+                return
+            answer = await self._did(path1, lambda: obstore.get(source, key1))
+        except FileNotFoundError:
+            if await self._isdir(path1):
+                return
+            raise
+        await self._did(path2, lambda: pour_over(answer, target, key2))
+
+    async def _rm_file(self, path: str, **_: Any) -> None:
+        store, key = await self._place(path)
+        await self._did(path, lambda: obstore.delete(store, key))
+
+    async def _rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None, **_: Any) -> None:
+        """Raises FileNotFoundError where nothing is. A bucket goes with all that is in it, if that is asked for."""
+        keys: defaultdict[str, list[str]] = defaultdict(list)
+        buckets = []
+        for each in await self._expand_path(path, recursive=recursive, maxdepth=maxdepth):
+            found = await self._info(each) if not recursive else None
+            if found is not None and found["type"] == "directory":
+                raise IsADirectoryError(f"stager://{each} is a directory; say recursive=True to remove all that is in it")
+            bucket, key = self.split(each)
+            if key:
+                keys[bucket].append(key)
+            elif maxdepth is None:
+                buckets.append(bucket)
+        for bucket, some in keys.items():
+            store = await self._store(bucket)
+            for start in range(0, len(some), DELETES_MAX):
+                page = some[start : start + DELETES_MAX]
+                await self._did(bucket, lambda store=store, page=page: obstore.delete(store, page))
+        for bucket in buckets:
+            await self._beside(self.access.remove, bucket)
+
+    async def _mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+        """Makes a bucket; directories in it need no making."""
+        bucket, key = self.split(path)
+        if bucket and (create_parents or not key):
+            made = await self._beside(self.access.make, bucket)
+            if not made and not key:
+                raise FileExistsError(f"stager://{bucket} is there already")
+
+    async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
+        try:
+            await self._mkdir(path)
+        except FileExistsError:
+            if not exist_ok:
+                raise
+
+    async def _rmdir(self, path: str) -> None:
+        bucket, key = self.split(path)
+        if not key:
+            await self._beside(self.access.remove, bucket)
+
+    def _open(self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, **more: Any) -> Reading | Writing:
+        if mode == "rb":
+            return Reading(self, path, mode, block_size=block_size, **more)
+        if mode not in ("wb", "xb"):
+            raise NotImplementedError(f"mode {mode!r}: objects are written whole; read it, and write it anew")
+        if mode == "xb" and self.exists(path):
+            raise FileExistsError(f"stager://{path} is there already")
+        return Writing(self, path, mode, block_size=block_size or PART_BYTES, autocommit=autocommit, **more)
+
+
+def pour_over(answer: Any, target: S3Store, key: str) -> None:
+    """By a writer, not by `put`, which would ask for the next piece inside of its own wait."""
+    writer = obstore.open_writer(target, key, buffer_size=PART_BYTES)
+    for data in answer.stream(min_chunk_size=GET_BYTES):
+        writer.write(bytes(data))
+    writer.close()
+
+
+def pour(answer: Any, stream: Any, callback: Any) -> None:
+    for data in answer.stream(min_chunk_size=GET_BYTES):
+        stream.write(data)
+        callback.relative_update(len(data))
+
+
+def server_and_token(server: str | None, token: str | None, token_file: str | None) -> tuple[str, str]:
+    """Raises ValueError that says what is missing, and never the token."""
+    server = server or os.environ.get(SERVER)
+    if not server:
+        raise ValueError(f"which service? say server= (storage_options={{'server': 'http://127.0.0.1:7433'}}), or set {SERVER}")
+    if not token and not token_file:
+        token, token_file = os.environ.get(TOKEN), os.environ.get(TOKEN_FILE)
+    if token_file and not token:
+        token = Path(token_file).read_text().strip()
+    if not token:
+        raise ValueError(f"the service asks for a token: say token_file= or token=, or set {TOKEN} or {TOKEN_FILE}")
+    return server, token

@@ -1,0 +1,98 @@
+"""What the scheduler and its clients say to each other: the bodies of the REST API.
+
+May know: the pure rooms. One rule: secrets travel in `Credentials` only, which never shows them and is never written anywhere.
+Bodies that hold whole workflows are msgspec values (100,000 jobs in well under a second); everything else is pydantic.
+"""
+
+from __future__ import annotations
+
+from stager.wire.body import Body, ErrorBody, ErrorResponse
+from stager.wire.engines import CalledFile, CallRequest, CallState, CallView, EndRequest, FileWhere, OpenCall, Place
+from stager.wire.life import GcReport, GcRequest, Health, NodeView, RunNeeds, SubmitResponse
+from stager.wire.past import AttemptSpan, Explanation, MoveSpan, ProgressEvent, ProgressPage, RunHistory, RunSummary
+from stager.wire.runs import (
+    AttemptLog,
+    FileCounts,
+    JobList,
+    JobLogs,
+    JobView,
+    Ledger,
+    LedgerEntry,
+    LedgerTotals,
+    Losses,
+    RunInfo,
+    RunList,
+    RunningJob,
+    RunStatus,
+    TransferView,
+    WaitingView,
+    WaitResponse,
+)
+from stager.wire.travel import (
+    Credentials,
+    ResumeRequest,
+    SubmitRequest,
+    builtins_of,
+    decode_plan,
+    decode_resume,
+    decode_submit,
+    decode_workflow,
+    encode,
+)
+
+API_VERSION = 1
+HOST = "stager"
+
+__all__ = [
+    "API_VERSION",
+    "AttemptLog",
+    "AttemptSpan",
+    "Body",
+    "CallRequest",
+    "CallState",
+    "CallView",
+    "CalledFile",
+    "Credentials",
+    "EndRequest",
+    "ErrorBody",
+    "ErrorResponse",
+    "Explanation",
+    "FileCounts",
+    "FileWhere",
+    "GcReport",
+    "GcRequest",
+    "HOST",
+    "Health",
+    "JobList",
+    "JobLogs",
+    "JobView",
+    "Ledger",
+    "LedgerEntry",
+    "LedgerTotals",
+    "Losses",
+    "MoveSpan",
+    "NodeView",
+    "OpenCall",
+    "Place",
+    "ProgressEvent",
+    "ProgressPage",
+    "ResumeRequest",
+    "RunHistory",
+    "RunInfo",
+    "RunList",
+    "RunNeeds",
+    "RunStatus",
+    "RunSummary",
+    "RunningJob",
+    "SubmitRequest",
+    "SubmitResponse",
+    "TransferView",
+    "WaitResponse",
+    "WaitingView",
+    "builtins_of",
+    "decode_plan",
+    "decode_resume",
+    "decode_submit",
+    "decode_workflow",
+    "encode",
+]

@@ -1,0 +1,68 @@
+"""Bodies about the scheduler itself: that it lives, its nodes, what it takes and clears up. One rule: no secret is in any of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from stager.model.workflow import Origin
+from stager.wire.body import Body
+
+
+class NodeView(Body):
+    """`connected` False: it does not answer right now; the numbers are then the last known."""
+
+    node: str
+    connected: bool
+    incarnation: str = ""
+    pid: int | None = None
+    capacity_bytes: int = 0
+    used_bytes: int = 0
+    reserved_bytes: int = 0
+    can_link: bool = False
+
+
+class Health(Body):
+    """Answered by GET /v1/health as soon as the scheduler holds the lock; `ready` once the journal is replayed and runs go on."""
+
+    api: int
+    version: str
+    pid: int
+    state_dir: str
+    ready: bool
+    epoch: int
+    started_at: float
+    active_runs: list[str]
+    nodes: list[NodeView]
+    stale: dict[str, int] = {}
+
+
+class SubmitResponse(Body):
+    run: str
+
+
+class RunNeeds(Body):
+    """What a resume has to bring: the origins to resolve and the variables to pass."""
+
+    run: str
+    origins: list[dict[str, Any]]
+    env_pass: list[str]
+
+    def origin_values(self) -> list[Origin]:
+        return [msgspec.convert(entry, Origin) for entry in self.origins]
+
+
+class GcRequest(Body):
+    """`runs` empty: all that finished for good. `cache`: also drop replicas that no unfinished run needs."""
+
+    runs: list[str] = []
+    cache: bool = False
+    dry_run: bool = False
+
+
+class GcReport(Body):
+    runs: list[str]
+    freed_bytes: int
+    replicas: int
+    journal_compacted: bool

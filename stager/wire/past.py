@@ -1,0 +1,112 @@
+"""Bodies about what a run did: its events, its story, its history, what it came to. One rule: they only retell what is recorded."""
+
+from __future__ import annotations
+
+from stager.wire.body import Body, ErrorBody
+
+
+class RunSummary(Body):
+    """What a run cost, written when it finishes.
+
+    `wall_s`: from submit to end; `interrupted_s` of it the run had ended and was not yet resumed.
+    `hit_rate` (in `RunStatus`: so far): share of the bytes handed to jobs that were not fetched for this run or read in place.
+    `read_in_place_bytes`: as the plan foretold it of the jobs that are done; what passes a mount nobody counts. `finals`: how many, by how
+    they were verified.
+    `adopted_bytes`: of finals that were at their destination already, which nobody uploaded.
+    """
+
+    run: str
+    workflow: str
+    outcome: str
+    fault: ErrorBody | None = None
+    submitted_at: float
+    finished_at: float
+    wall_s: float
+    interrupted_s: float = 0.0
+    jobs_total: int
+    jobs_done: int
+    jobs_failed: int
+    attempts: int
+    fetched_bytes: int
+    staged_bytes: int
+    read_bytes: int | None
+    uploaded_bytes: int
+    hit_rate: float | None
+    finals_total: int
+    finals_durable: int
+    finals: dict[str, int]
+    finals_missing: list[str]
+    predicted_wall_s: float | None = None
+    read_in_place_bytes: int = 0
+    adopted_bytes: int = 0
+
+
+class ProgressEvent(Body):
+    """One step of a run, for those who follow it. `kind` is the event's or command's class name in snake case. `transfer`: which, of steps
+    of one. `outcome`: of an attempt or a run that ended. `duration_s`: what a transfer took.
+    """
+
+    seq: int
+    at: float
+    run: str
+    kind: str
+    subject: str = ""
+    text: str = ""
+    transfer: str = ""
+    outcome: str = ""
+    duration_s: float | None = None
+
+
+class ProgressPage(Body):
+    """`gap`: more happened than is kept; read the status again."""
+
+    events: list[ProgressEvent]
+    next_seq: int
+    gap: bool = False
+
+
+class Explanation(Body):
+    """The story of one file or job: what happened, in order, each with its cause."""
+
+    subject: str
+    lines: list[str]
+
+
+class AttemptSpan(Body):
+    """One attempt that ended, in seconds since the run was submitted."""
+
+    job: str
+    job_type: str
+    begun_s: float
+    ended_s: float
+    outcome: str
+
+
+class MoveSpan(Body):
+    """One transfer that ended well. `verified`: how an upload was."""
+
+    direction: str
+    lfn: str
+    origin: str
+    size_bytes: int
+    begun_s: float
+    ended_s: float
+    verified: str = ""
+
+
+class RunHistory(Body):
+    """What a run did, read from the journal. `occupancy`: bytes on all nodes together after each change, those of other runs included.
+
+    `belady_hit_rate` and `best_hit_rate`: of the same reads in the same order, by Belady's rule and at most; None: nothing was read.
+    """
+
+    run: str
+    nodes: list[str]
+    cores: int
+    memory_bytes: int | None
+    capacity_bytes: int
+    attempts: list[AttemptSpan]
+    moves: list[MoveSpan]
+    occupancy: list[tuple[float, int]]
+    belady_hit_rate: float | None
+    best_hit_rate: float | None

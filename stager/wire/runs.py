@@ -1,0 +1,173 @@
+"""Bodies about a run as it stands: its state, jobs, transfers, ledger, logs. One rule: telemetry is told apart from facts."""
+
+from __future__ import annotations
+
+from stager.wire.body import Body, ErrorBody
+from stager.wire.life import NodeView
+
+
+class RunInfo(Body):
+    """One line of `stager runs`. `state`: active | draining | succeeded | failed | not_durable | refused | interrupted | cancelled.
+    `tenant` empty: submitted over the owner's socket.
+    """
+
+    run: str
+    workflow: str
+    state: str
+    submitted_at: float
+    finished_at: float | None = None
+    jobs_total: int = 0
+    jobs_done: int = 0
+    source_path: str = ""
+    removed: bool = False
+    tenant: str = ""
+
+
+class RunList(Body):
+    runs: list[RunInfo]
+
+
+class TransferView(Body):
+    """`direction`: fetch | copy | upload; of a copy `origin` is the node that it comes from. Bytes are telemetry of the node, not yet a
+    fact.
+    """
+
+    transfer: str
+    direction: str
+    lfn: str
+    state: str
+    purpose: str = ""
+    origin: str = ""
+    bytes_done: int = 0
+    bytes_total: int = 0
+
+
+class RunningJob(Body):
+    job: str
+    attempt: str
+    number: int
+    started_at: float
+    call: str = ""
+
+
+class FileCounts(Body):
+    files: int = 0
+    size_bytes: int = 0
+
+
+class LedgerTotals(Body):
+    """Of produced files that are still needed or final.
+
+    `at_risk`: on no verified disk yet. `safe`: on a node. `written`: at the origin, checked by size only. `durable`: verified there.
+    """
+
+    at_risk: FileCounts = FileCounts()
+    safe: FileCounts = FileCounts()
+    written: FileCounts = FileCounts()
+    durable: FileCounts = FileCounts()
+
+
+class WaitingView(Body):
+    """Transfers that failed for one reason at one origin and are tried again.
+
+    `since_s`: for how long it could not be reached; None: it answers. `next_try_s`: until the next of them is tried, 0 while one is.
+    """
+
+    origin: str
+    code: str
+    reason: str
+    fetches: int
+    uploads: int
+    since_s: float | None
+    next_try_s: float
+    message: str
+
+
+class RunStatus(Body):
+    info: RunInfo
+    jobs: dict[str, int]
+    finals_total: int
+    finals_durable: int
+    ledger: LedgerTotals
+    fetched_bytes: int
+    fetch_bytes_planned: int
+    uploaded_bytes: int
+    upload_bytes_planned: int
+    fetch_bytes_per_s: float
+    upload_bytes_per_s: float
+    eta_s: float | None
+    transfers: list[TransferView]
+    running: list[RunningJob]
+    problems: list[ErrorBody]
+    nodes: list[NodeView]
+    waiting: list[WaitingView] = []
+    hit_rate: float | None = None
+
+
+class LedgerEntry(Body):
+    """`state`: not_made | at_risk | safe | written | durable | released (an intermediate whose last reader is done)."""
+
+    lfn: str
+    state: str
+    size_bytes: int | None = None
+    blake3: str = ""
+    final: bool = False
+    origin: str = ""
+    path: str = ""
+    verified: str = ""
+    token: str = ""
+    fault: str = ""
+
+
+class Ledger(Body):
+    run: str
+    files: list[LedgerEntry]
+
+
+class WaitResponse(Body):
+    """`finished` with the outcome, or after the timeout not; with an lfn asked for, `durable` tells of that file."""
+
+    run: str
+    finished: bool
+    state: str
+    fault: ErrorBody | None = None
+    durable: bool | None = None
+
+
+class JobView(Body):
+    job: str
+    job_type: str
+    state: str
+    attempts: int
+    exit_code: int | None = None
+    fault: ErrorBody | None = None
+
+
+class JobList(Body):
+    run: str
+    jobs: list[JobView]
+
+
+class AttemptLog(Body):
+    """Paths on the scheduler's host; `text` is the last `tail_bytes` of it."""
+
+    attempt: str
+    stream: str
+    path: str
+    size_bytes: int
+    text: str
+
+
+class JobLogs(Body):
+    run: str
+    job: str
+    logs: list[AttemptLog]
+
+
+class Losses(Body):
+    """What a cancel would lose: produced bytes that are not durable."""
+
+    run: str
+    files: list[str]
+    size_bytes: int
+    jobs_running: int

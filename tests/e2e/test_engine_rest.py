@@ -1,0 +1,282 @@
+"""An engine's run over REST, as a plugin drives it: a real `stager serve`, a real sshd, and this test in the place of the engine.
+
+One rule: what is at the origin is seen on its own disk, never through stager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from stager import rest, wire
+from stager.client import AsyncEngineRun, AsyncRestClient, EngineRun, RestClient
+from stager.model.errors import Denied, InvalidInput, Refused
+from tests.e2e.serve_rig import Service, problem
+from tests.testbed.processes import answers
+from tests.testbed.sshd import Sshd, running_sshd
+from tests.testbed.waiting import wait_until
+
+INPUTS = {"a": b"one\n" * 50_000, "b": b"two\n"}
+TENANTS = """
+[tenants.alice]
+[[tenants.alice.origins]]
+url = "{url}"
+credentials = "key:{key}"
+known_hosts = "{known_hosts}"
+[tenants.bob]
+native_jobs = true
+[[tenants.bob.origins]]
+url = "{url}"
+credentials = "key:{key}"
+known_hosts = "{known_hosts}"
+"""
+RESTARTS = 4
+STAGED, DONE, REFUSED = wire.CallState.STAGED, wire.CallState.DONE, wire.CallState.REFUSED
+
+
+@dataclass
+class Lab:
+    """A service whose tenant alice may use the origin, and may run no programs."""
+
+    service: Service
+    sshd: Sshd
+    token: str
+    client: RestClient
+
+    @property
+    def home(self) -> Path:
+        return self.sshd.data
+
+    def workflow(self, name: str = "dag") -> rest.EngineSubmission:
+        """Two jobs that read one input each, and one that joins what they made."""
+        return rest.EngineSubmission(
+            workflow=f"""stager: 1
+name: {name}
+engine: airflow
+origins: {{lab: "{self.sshd.url()}"}}
+files: {{a: "lab:a", b: "lab:b"}}
+jobs:
+  dag.left: {{inputs: {{in/a: a}}, outputs: [mid/a]}}
+  dag.right: {{inputs: {{in/b: b}}, outputs: [mid/b]}}
+  dag.join: {{inputs: [mid/a, mid/b], outputs: {{all: "lab:out/{name}"}}}}
+"""
+        )
+
+    def restart(self, *, kill: bool = True) -> None:
+        """Killed or ended in order, and started again, where its port is another."""
+        if kill:
+            self.service.kill()
+        else:
+            self.service.stop()
+        self.service.start()
+        self.client.close()
+        self.client = RestClient(self.service.url, self.token)
+
+
+@pytest.fixture(scope="module")
+def lab(session_dir: Path) -> Iterator[Lab]:
+    place = session_dir / "engine-rest"
+    (place / "sshd").mkdir(mode=0o700, parents=True)
+    with running_sshd(place / "sshd") as sshd:
+        for lfn, content in INPUTS.items():
+            (sshd.data / lfn).write_bytes(content)
+            os.utime(sshd.data / lfn, (1_700_000_000, 1_700_000_000))
+        about = {"url": sshd.url(), "key": sshd.identity_file, "known_hosts": sshd.known_hosts}
+        service = Service(place / "serve", TENANTS.format(**about))
+        try:
+            token = service.token("alice", "submit")
+            service.start()
+            made = Lab(service, sshd, token, RestClient(service.url, token))
+            yield made
+            made.client.close()
+        finally:
+            service.end()
+
+
+def do(engine: EngineRun, job: str, call: str, shout: bytes = b"") -> wire.CallView:
+    """The task: what it reads, in capitals, joined."""
+    engine.call(job, call)
+    view = engine.staged(job, call, wait_s=30.0)
+    assert view.state is STAGED, view
+    made = b"".join(Path(entry.path).read_bytes().upper() for entry in view.inputs)
+    for entry in view.outputs:
+        Path(entry.path).write_bytes(made + shout)
+    return engine.finish(job, call, wait_s=30.0)
+
+
+def test_an_engines_dag_over_rest_ends_with_its_final_durable(lab: Lab) -> None:
+    run = lab.client.engine_run(lab.workflow("whole"), key="whole/1")
+    assert lab.client.engine_run(lab.workflow("whole"), key="whole/1") == run == lab.client.run_of_key("whole/1")
+    assert lab.client.run_of_key("whole/2") is None
+    engine = lab.client.engine(run)
+    wait_until(lambda: engine.where("a").nodes == ["node0"], "the input to be prefetched before anybody calls", 30)
+    assert [do(engine, job, "try-1").state for job in ("dag.left", "dag.right")] == [DONE, DONE]
+    assert (engine.where("mid/a").standing, engine.where("mid/a").places) == ("safe", [])
+    assert do(engine, "dag.join", "manual__2026-11-22T10:00:00+00:00.1").state is DONE
+    engine.end(True)
+    engine.end(True)
+    assert lab.client.run(run).wait_finished(60).state == "succeeded"
+    assert (lab.home / "out" / "whole").read_bytes() == b"".join(INPUTS.values()).upper()
+    assert lab.client.run(run).summary().fetched_bytes == sum(map(len, INPUTS.values()))
+    assert lab.client.run(run).status().info.tenant == "alice"
+
+
+def test_the_same_async(lab: Lab) -> None:
+    async def play() -> None:
+        async with AsyncRestClient(lab.service.url, lab.token) as client:
+            run = await client.engine_run(lab.workflow("async"), key="async/1")
+            assert await client.run_of_key("async/1") == run
+            engine = client.engine(run)
+            await engine.call("dag.left", "one", pins=True)
+            view = await engine.staged("dag.left", "one", wait_s=30.0)
+            assert view.state is STAGED and [(entry.path, bool(entry.generation)) for entry in view.inputs] == [("", True)]
+            assert (await engine.fail("dag.left", "one", "exit code 7")).state is not DONE
+            await engine.call("dag.join", "one")
+            early = await engine.staged("dag.join", "one", wait_s=30.0)
+            assert early.fault is not None and early.fault.code == "not_published" and await engine.finish("dag.join", "one") == early
+            await engine.end(False, "the rest of it")
+            ended = await client.run(run).wait_finished(60)
+            assert ended.state == "failed" and ended.fault is not None and "the rest of it" in ended.fault.message
+            assert await engine.open_calls() == []
+            assert (await engine.where("b")).standing == "external"
+
+    asyncio.run(play())
+
+
+def test_both_clients_have_the_same_words_for_engines() -> None:
+    mine, theirs = (
+        {name: inspect.signature(value).parameters.keys() for name, value in vars(kind).items() if name[0] != "_"}
+        for kind in (EngineRun, AsyncEngineRun)
+    )
+    assert mine == theirs and len(mine) == 7
+
+
+def test_killed_between_staged_and_finished_the_call_survives_and_its_engine_knows_nothing_of_it(lab: Lab) -> None:
+    run = lab.client.engine_run(lab.workflow("killed"), key="killed/1")
+    engine = lab.client.engine(run)
+    engine.call("dag.left", "one")
+    view = engine.staged("dag.left", "one", wait_s=30.0)
+    read = Path(view.inputs[0].path).read_bytes()
+    before = engine.open_calls()
+    lab.restart()
+    Path(view.outputs[0].path).write_bytes(read.upper())
+    engine = lab.client.engine(run)
+    again = engine.staged("dag.left", "one", wait_s=30.0)
+    assert (again.state, again.directory) == (STAGED, view.directory)
+    assert engine.open_calls() == before and [(each.job, each.call, each.state) for each in before] == [("dag.left", "one", STAGED)]
+    assert engine.finish("dag.left", "one", wait_s=30.0).state is DONE
+    lab.restart()
+    engine = lab.client.engine(run)
+    assert engine.finish("dag.left", "one").state is DONE, "said again"
+    assert [do(engine, job, "one").state for job in ("dag.right", "dag.join")] == [DONE, DONE]
+    engine.end(True)
+    assert lab.client.run(run).wait_finished(60).state == "succeeded"
+    assert (lab.home / "out" / "killed").read_bytes() == b"".join(INPUTS.values()).upper()
+    assert lab.client.run(run).summary().fetched_bytes <= sum(map(len, INPUTS.values()))
+
+
+def test_ended_in_order_and_started_again_the_service_goes_on_with_what_no_person_stopped(lab: Lab) -> None:
+    run, stopped = (lab.client.engine_run(lab.workflow(name), key=f"{name}/1") for name in ("ended", "stopped"))
+    lab.client.run(stopped).drain()
+    engine = lab.client.engine(run)
+    engine.call("dag.left", "one")
+    view = engine.staged("dag.left", "one", wait_s=30.0)
+    read = Path(view.inputs[0].path).read_bytes()
+    lab.restart(kill=False)
+    Path(view.outputs[0].path).write_bytes(read.upper())
+    engine = lab.client.engine(run)
+    assert engine.finish("dag.left", "one", wait_s=30.0).state is DONE
+    assert [do(engine, job, "one").state for job in ("dag.right", "dag.join")] == [DONE, DONE]
+    engine.end(True)
+    lab.restart(kill=False)
+    assert lab.client.run(run).wait_finished(60).state == "succeeded"
+    assert (lab.home / "out" / "ended").read_bytes() == b"".join(INPUTS.values()).upper()
+    assert lab.client.run(stopped).status().info.state == "interrupted"
+    with pytest.raises(Refused, match="resume it first"):
+        lab.client.engine(stopped).call("dag.left", "one")
+    lab.client.run(stopped).resume()
+    assert lab.client.engine(stopped).call("dag.left", "one").state in (wire.CallState.WAITING, STAGED)
+    lab.client.run(stopped).cancel()
+
+
+def test_an_engine_that_only_waits_sees_nothing_of_restarts_at_any_instant(lab: Lab) -> None:
+    """It speaks to one address, and is answered late. Ends in order and kills take turns, each a little later in what the engine does."""
+    # Outside of what connections get by themselves, so that none takes it while the service is away.
+    port = next(port for port in range(20_000 + os.getpid() % 10_000, 32_000) if not answers(port))
+    lab.service.words = ("--listen", f"127.0.0.1:{port}")
+    lab.restart()
+    run = lab.client.engine_run(lab.workflow("patient"), key="patient/1")
+    done: list[wire.CallState] = []
+
+    def play() -> None:
+        with RestClient(lab.service.url, lab.token) as client:
+            engine = client.engine(run)
+            for job in ("dag.left", "dag.right", "dag.join"):
+                done.append(do(engine, job, "one").state)
+            engine.end(True)
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    for number in range(RESTARTS):
+        time.sleep(0.15 * number)
+        lab.restart(kill=number % 2 == 0)
+    thread.join(60)
+    assert not thread.is_alive() and done == [DONE] * 3
+    assert lab.client.run(run).wait_finished(60).state == "succeeded"
+    assert (lab.home / "out" / "patient").read_bytes() == b"".join(INPUTS.values()).upper()
+
+
+def test_a_run_goes_on_when_a_task_is_cleared_if_its_tenant_still_may(lab: Lab) -> None:
+    run = lab.client.engine_run(lab.workflow("cleared"), key="cleared/1")
+    engine = lab.client.engine(run)
+    do(engine, "dag.left", "one")
+    engine.end(False)
+    assert lab.client.run(run).wait_finished(60).state == "failed"
+    good = (lab.service.stager.state_dir / "tenants.toml").read_text()
+    try:
+        lab.service.write_tenants("[tenants.alice]\n")
+        with pytest.raises(Denied, match="no origin of yours is registered"):
+            engine.call("dag.right", "two")
+        assert lab.client.run(run).wait(timeout_s=0).state == "failed", "nothing has begun"
+    finally:
+        lab.service.write_tenants(good)
+    assert [do(engine, job, "two").state for job in ("dag.right", "dag.join")] == [DONE, DONE]
+    engine.end(True)
+    assert lab.client.run(run).wait_finished(60).state == "succeeded"
+
+
+def test_runs_and_calls_are_their_tenants_own_and_each_kind_has_its_door(lab: Lab) -> None:
+    run = lab.client.engine_run(lab.workflow("own"), key="own/1")
+    stranger, reader = lab.service.client(lab.service.token("bob", "submit")), lab.service.client(lab.service.token("alice", "read"))
+    mine = lab.service.client(lab.token)
+    for verb, path in (
+        ("post", "jobs/dag.left/calls"),
+        ("get", "jobs/dag.left/calls/one"),
+        ("post", "end"),
+        ("get", "files/a/where"),
+        ("get", "calls"),
+    ):
+        body = {"json": {"call": "one"}} if verb == "post" else {}
+        problem(stranger.request(verb, f"/runs/{run}/{path}", **body), 404, "not_found")
+    assert stranger.get("/runs", params={"key": "own/1"}).json()["runs"] == []
+    problem(reader.post(f"/runs/{run}/jobs/dag.left/calls", json={"call": "one"}), 403, "scope")
+    assert reader.get(f"/runs/{run}/files/a/where").json()["standing"] == "external"
+    problem(mine.post(f"/runs/{run}/jobs/dag.left/calls", json={"call": "../one"}), 422, "bad_parameter")
+    problem(mine.post(f"/runs/{run}/jobs/nobody/calls", json={"call": "one"}), 404, "not_found")
+    problem(mine.get(f"/runs/{run}/jobs/dag.left/calls/never"), 404, "not_found")
+    problem(mine.post("/runs", json=lab.workflow().model_dump()), 403, "native_jobs")
+    problem(stranger.post("/runs", json=lab.workflow().model_dump()), 422, "engines_workflow")
+    ours = lab.workflow().workflow.replace("engine: airflow\n", "").replace("outputs: ", "run: 'true', outputs: ")
+    problem(mine.post("/engine-runs", json={"workflow": ours}), 422, "no_engine")
+    problem(mine.post("/engine-runs", json=lab.workflow("other").model_dump(), headers={"Idempotency-Key": "own/1"}), 409, "key_used")
+    with pytest.raises(InvalidInput, match="airflow runs the jobs of this workflow"):
+        lab.client.engine_run(rest.EngineSubmission(workflow=lab.workflow().workflow.replace("outputs: [mid/a]", "run: rm -rf /")))
+    lab.client.run(run).cancel()
