@@ -1,0 +1,281 @@
+"""The calls of one try of a task at the service: begun, waited for, handed over or given back.
+
+May know: the runs, the graph, stager's client. One rule: asked again it calls nobody twice, for the try names the call; what cannot be
+staged is no error here, and is left to the task.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow.providers.stager import service
+from airflow.providers.stager.graph import INTERMEDIATE, DagFact, FileFact, TaskFact, scheme_of
+from airflow.providers.stager.runs import PartRun, Runs, own_part
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+
+if TYPE_CHECKING:
+    from stager import wire
+    from stager.client import RestRun
+
+log = logging.getLogger("airflow.task")
+NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._:+@~-]")
+WAIT_S = 20.0
+PAUSE_S = 2.0
+MESSAGE_MAX = 1000
+# What could be checked by size only is all that such an origin lets anybody know.
+AT_HOME = ("durable", "written")
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """`ident`: Airflow's own of this try; another one after a retry or a clear, the same one after a task was deferred."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    number: int
+    ident: str
+
+    @property
+    def call(self) -> str:
+        return call_name(self.task_id, self.map_index, self.number, self.ident)
+
+
+def call_name(task_id: str, map_index: int | None, number: int, ident: str) -> str:
+    """Under which the service knows a try; whoever looks at Airflow from outside makes the same."""
+    index = -1 if map_index is None else map_index
+    safe = NOT_IN_NAMES.sub("_", task_id)[:120]
+    return f"try-{number}.{safe}{f'~{index}' if index >= 0 else ''}.{ident.replace('-', '')[-12:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call that is staged, and the run it is of. `own`: a run that ends with it."""
+
+    of: PartRun
+    job: str
+    call: str
+    view: wire.CallView
+    own: bool = False
+
+
+@dataclass(slots=True)
+class Calls:
+    """`refused`: why the service did not stage something, the last time that it did not."""
+
+    attempt: Try
+    dag: DagFact
+    staged: list[Called] = field(default_factory=list)
+    runs: Runs | None = None
+    own_runs: int = 0
+    refused: str = ""
+
+    def begin(self) -> list[tuple[str, str, str]]:
+        """Calls what the DAG says of this task, and does not wait: (run, job, call) of what is not there yet."""
+        from stager import wire
+        from stager.model.errors import StagerError
+
+        waiting = []
+        try:
+            for part in self._parts():
+                view = part.run.call(self.attempt.task_id, self.attempt.call)
+                if view.state is wire.CallState.WAITING:
+                    waiting.append((part.run.name, view.job, view.call))
+        except (StagerError, AirflowNotFoundException, ValueError) as problem:  # told when the files are asked for
+            log.info("%s: %s", self.attempt.task_id, problem)
+        return waiting
+
+    def declared(self) -> list[Called]:
+        """Stages what the DAG says of this task."""
+        from stager.model.errors import StagerError
+
+        before = len(self.staged)
+        try:
+            for part in self._parts():
+                self._call(part)
+        except (StagerError, AirflowNotFoundException, ValueError) as problem:
+            self._alone(problem)
+        return self.staged[before:]
+
+    def own(self, inputs: list[str], outputs: list[str]) -> list[Called]:
+        """Stages files that the DAG did not tell of: by a run of one job, which ends with the task."""
+        from stager.model.errors import StagerError
+
+        mine = [tuple(FileFact(uri) for uri in uris if scheme_of(uri) != INTERMEDIATE) for uris in (inputs, outputs)]
+        if self.runs is None or not any(mine):
+            return []
+        self.own_runs += 1
+        dag = DagFact(self.attempt.dag_id, (TaskFact(self.attempt.task_id, True, mine[0], mine[1]),))
+        runs = Runs(self.runs.client, dag, self.runs.ident, own_part(self.attempt.call, self.own_runs))
+        before = len(self.staged)
+        try:
+            part = runs.open()
+            if runs.loose:
+                log.warning("the service has no place for these, so %s moves them itself: %s", self.attempt.task_id, ", ".join(runs.loose))
+            if part is not None:
+                self._call(part, own=True)
+        except StagerError as problem:
+            self._alone(problem)
+        return self.staged[before:]
+
+    def are_read(self) -> bool:
+        """What an earlier try of this one made may have been fetched for its readers."""
+        return self.runs is not None and self.attempt.map_index >= 0 and self.runs.is_read(self.attempt.task_id)
+
+    def hand_over(self) -> None:
+        """Raises AirflowException if what was made is not all taken."""
+        for called in self.staged:
+            self._hand_over(called)
+
+    def give_back(self, message: str) -> None:
+        """Never raises."""
+        for called in self.staged:
+            try:
+                called.of.run.fail(called.job, called.call, message[:MESSAGE_MAX])
+                if called.own:
+                    called.of.run.end(False, message[:MESSAGE_MAX])
+            except Exception as problem:  # whatever it is, the task's own error is what counts
+                log.warning("stager was not told that %s failed, and finds out when it reconciles: %s", called.call, problem)
+
+    def _parts(self) -> Iterator[PartRun]:
+        self.runs = service.connected().runs(self.dag, self.attempt.run_id)
+        patiently(self.runs)
+        afters = [part.after for part in self.runs.shape().of_task(self.attempt.task_id)]
+        for after in afters if self.attempt.map_index < 0 else []:
+            part = self.runs.open(after)
+            if part is not None and self.attempt.task_id in part.part.jobs:
+                yield part
+
+    def _alone(self, problem: Exception) -> None:
+        """Said once for a task: from then on it does without."""
+        if not self.refused:
+            log.warning("%s moves its files itself, which is slower: %s (connection %r)", self.attempt.task_id, problem, service.conn_id())
+        self.refused, self.runs = str(problem), None
+
+    def _call(self, part: PartRun, own: bool = False) -> None:
+        from stager import wire
+        from stager.model.errors import InvalidInput
+
+        job, name = self.attempt.task_id, self.attempt.call
+        try:
+            view = part.run.call(job, name)
+        except InvalidInput as problem:  # submitted by another version of this DAG, say
+            log.warning("%s has no place in run %s and moves its files itself: %s", job, part.run.name, problem)
+            return
+        end = time.monotonic() + service.stage_timeout_s()
+        while view.state is wire.CallState.WAITING and time.monotonic() < end:
+            view = insisting(lambda: part.run.staged(job, name, wait_s=WAIT_S), end)
+        called = Called(part, job, name, view, own)
+        if view.state is wire.CallState.STAGED and reachable(view.directory):
+            self.staged.append(called)
+        else:
+            self._not_staged(called)
+
+    def _not_staged(self, called: Called) -> None:
+        """What can be had without the service is; the rest is said by name when it is asked for."""
+        from stager import wire
+
+        view = called.view
+        if view.fault is not None and view.fault.code == "call_replaced":
+            raise AirflowException(f"another try of {called.job} has begun, and this one is over: {view.fault.message}")
+        if view.fault is not None:
+            self.refused = view.fault.message
+        elif view.state is wire.CallState.STAGED:
+            self.refused = f"its files are in {view.directory}, which is not on this machine or not open to this user"
+        else:
+            self.refused = f"its inputs were not there after {service.stage_timeout_s():.0f} s (it is {view.state.value})"
+        log.warning("%s moves its files itself, which is slower: %s", called.job, self.refused)
+        if view.fault is None:
+            called.of.run.fail(called.job, called.call, self.refused)
+        if called.own:
+            called.of.run.end(False, self.refused)
+
+    def _hand_over(self, called: Called) -> None:
+        from stager import wire
+        from stager.model.errors import StagerError
+
+        try:
+            end = time.monotonic() + service.stage_timeout_s()
+            view = insisting(lambda: called.of.run.finish(called.job, called.call, wait_s=WAIT_S), end)
+            while view.state in (wire.CallState.PUBLISHING, wire.CallState.WAITING):
+                view = insisting(lambda: called.of.run.finish(called.job, called.call, wait_s=WAIT_S), end)
+            if called.own and view.state is wire.CallState.DONE:
+                called.of.run.end(True)
+            if view.state is wire.CallState.DONE and (called.own or service.waits_for_home()):
+                self._bring_home(called, end)
+        except StagerError as problem:
+            raise AirflowException(f"what {called.job} made could not be handed over: {problem}") from problem
+        if view.state is not wire.CallState.DONE:
+            reason = view.fault.message if view.fault is not None else view.state.value
+            raise AirflowException(f"what {called.job} made was not taken: {reason}")
+
+    def _bring_home(self, called: Called, end: float) -> None:
+        """Airflow takes the outlets of a task that has succeeded to be at their places: others read them there from then on."""
+        run = called.of.run.client.run(called.of.run.name)
+        names = {name: uri for uri, name in called.of.part.files.items()}
+        for made in called.view.outputs:
+            if scheme_of(names.get(made.lfn, "")) not in ("", INTERMEDIATE):
+                at_home(run, made.lfn, names[made.lfn], end)
+
+
+def at_home(run: RestRun, lfn: str, uri: str, end: float) -> None:
+    """Returns when it is there, and says on the way what keeps it. Raises AirflowException when it does not get there."""
+    said, wait_s = "", 1.0
+    while True:
+        answer = insisting(lambda wait_s=wait_s: run.wait(timeout_s=wait_s, lfn=lfn), end)
+        (entry,) = insisting(lambda: run.ledger(lfn=lfn), end)
+        if answer.durable or entry.state in AT_HOME:
+            return
+        given_up = bool(entry.fault) and entry.fault in {each.message for each in insisting(run.status, end).problems}
+        if answer.finished or given_up or time.monotonic() >= end:
+            raise AirflowException(f"{uri} was made and did not get to its place: {entry.fault or f'run {run.name} is {answer.state}'}")
+        if entry.fault not in ("", said):
+            said = entry.fault
+            log.warning("%s is not at its place yet: %s", uri, said)
+        wait_s = min(2 * wait_s, WAIT_S)
+
+
+def patiently(runs: Runs) -> None:
+    """Until the service answers. Raises Transient if it does not, and what else it says."""
+    from stager.model.errors import Transient
+
+    server = runs.client.server
+    if service.was_away_just_now(server):
+        runs.ask_once()
+    end = time.monotonic() + service.patience_s()
+    while True:
+        try:
+            runs.find("")
+            service.note(server, away=False)
+            return
+        except Transient:
+            if time.monotonic() >= end:
+                service.note(server, away=True)
+                raise
+            time.sleep(min(PAUSE_S, max(0.0, end - time.monotonic())))
+
+
+def insisting(ask: Callable[[], A], end: float) -> A:
+    """Its answer, however long the service is away or has too many who wait: what a call has cost by then is worth more than time."""
+    from stager.model.errors import Transient
+
+    while True:
+        try:
+            return ask()
+        except Transient as problem:
+            if time.monotonic() >= end:
+                raise
+            log.warning("%s; it is asked again", problem)
+            time.sleep(PAUSE_S)
+
+
+def reachable(directory: str) -> bool:
+    return os.path.isdir(directory) and os.access(directory, os.R_OK | os.W_OK | os.X_OK)

@@ -1,0 +1,1 @@
+"""Connections to a service, as hooks."""

@@ -1,0 +1,1 @@
+"""Links from a task to the dashboard of the service."""

@@ -1,0 +1,1 @@
+"""Operators: tasks that ask something of a service."""

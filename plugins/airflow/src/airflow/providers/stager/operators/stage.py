@@ -1,0 +1,114 @@
+"""Tasks in Python whose files are staged: local paths of what they read, and of where to write.
+
+May know: Airflow's SDK, the files of a try. One rule: a task has succeeded only if what it made was handed over.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from airflow.providers.stager import service
+from airflow.providers.stager.facts import file_facts
+from airflow.providers.stager.files import OPEN, TaskFiles, files_of
+from airflow.providers.stager.graph import scheme_of
+from airflow.providers.stager.links.stager import StagerRunLink, tell_run
+from airflow.sdk import BaseOperator
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowException
+
+FILES = "files"
+
+
+class StagerOperator(BaseOperator):
+    """Calls a function with `files`, which gives local paths: `files[asset]`, `files["sftp://lab/raw.fits"]`. All inlets and outlets that
+    are files are staged; `more_inputs` and `more_outputs` are URIs that are known only when the task runs (templated, mapped).
+    `deferrable`: it waits for its inputs without a worker's slot.
+    """
+
+    template_fields: Sequence[str] = ("op_args", "op_kwargs", "more_inputs", "more_outputs")
+    template_fields_renderers = {"op_args": "py", "op_kwargs": "py"}
+    shallow_copy_attrs: Sequence[str] = ("python_callable",)
+    operator_extra_links = (StagerRunLink(),)
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., Any],
+        op_args: Collection[Any] = (),
+        op_kwargs: Mapping[str, Any] | None = None,
+        more_inputs: Sequence[str] = (),
+        more_outputs: Sequence[str] = (),
+        deferrable: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.deferrable = deferrable
+        self.python_callable, self.op_args, self.op_kwargs = python_callable, op_args, op_kwargs or {}
+        self.more_inputs, self.more_outputs = more_inputs, more_outputs
+
+    def execute(self, context: Any) -> Any:
+        wait_outside(self, context)
+        return staged_call(self, context)
+
+    def execute_when_staged(self, context: Any, event: Any = None) -> Any:
+        return staged_call(self, context)
+
+    def on_kill(self) -> None:
+        given_up()
+
+
+def wait_outside(task: Any, context: Any) -> None:
+    """Gives the worker's slot back until the inputs are there."""
+    if task.deferrable is None:
+        task.deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
+    waiting = files_of(context).calls.begin() if task.deferrable else []
+    if waiting:
+        from airflow.providers.stager.triggers.staged import StagerStagedTrigger
+
+        trigger = StagerStagedTrigger(waiting, service.conn_id(), service.stage_timeout_s())
+        task.defer(trigger=trigger, method_name="execute_when_staged")
+
+
+def given_up() -> None:
+    """A task that Airflow ends gives back what it was given: where it is now it fails, as by any other error."""
+    if OPEN:
+        raise AirflowException("Airflow ended this task")
+
+
+def staged_call(task: Any, context: Any) -> Any:
+    """The function of a task between stage-in and hand-over. It is told of the files, and of what else of the context it names."""
+    files = files_of(context)
+    try:
+        files.stage(uris(task.inlets, task.more_inputs), uris(task.outlets, task.more_outputs))
+        tell_page(context, files)
+        given = {**context, **task.op_kwargs, FILES: files}
+        result = task.python_callable(*task.op_args, **wanted(task.python_callable, len(task.op_args), given))
+        files.finish()
+    except BaseException as problem:
+        files.fail(f"{type(problem).__name__}: {problem}")
+        raise
+    return result
+
+
+def tell_page(context: Any, files: TaskFiles) -> None:
+    """Of the job in the dashboard of the service, if that staged something."""
+    if files.calls.staged:
+        of = files.calls.staged[0]
+        tell_run(context, of.of.run.name, service.address().job_page(of.of.run.name, of.job))
+
+
+def uris(assets: Collection[Any], more: Sequence[str]) -> list[str]:
+    """What no scheme of ours names is no file, and stays what it was: something that Airflow knows of."""
+    return [uri for uri in (*(fact.uri for fact in file_facts(assets)), *more) if scheme_of(uri) or uri in more]
+
+
+def wanted(function: Callable[..., Any], positional: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = list(inspect.signature(function).parameters.values())
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        return dict(given)
+    return {each.name: given[each.name] for each in parameters[positional:] if each.name in given}
+
+
+__all__ = ["StagerOperator", "TaskFiles"]

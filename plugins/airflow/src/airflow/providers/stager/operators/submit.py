@@ -1,0 +1,178 @@
+"""A workflow of stager as one task: submitted, waited for, and ended with it.
+
+May know: Airflow's SDK, the hook, the link, submission.py, waiting.py. One rule: while the run goes on the task needs no worker, and no
+death of a worker, triggerer or service makes a second run of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from airflow.providers.stager.hooks.stager import StagerHook
+from airflow.providers.stager.links.stager import RUN_KEY, StagerRunLink, tell_run
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout
+
+from stager.model.errors import InvalidInput, StagerError, Transient
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from stager.client import RestClient
+
+RESUMES_MAX = 5
+JOBS_NAMED = 5
+
+
+class StagerSubmitOperator(BaseOperator):
+    """Submits a workflow and waits until it has ended. Returns its summary; XCom `stager_run` holds the run's id as soon as there is one.
+
+    `workflow`: the path of a workflow file beside the DAG's, or the text of one (then templated). `files`: catalogs of a Pegasus workflow,
+    as paths. `workflow_format`, `options`: as in docs/formats/rest.md. `env`: values for the variables that its jobs name in `env_pass`;
+    templated, and not shown among the rendered fields. `when_killed`: a task that is ended, or is out of its `execution_timeout`, stops
+    its run (what it made is kept, and the task goes on with it when it is cleared), cancels it for good, or leaves it alone.
+    `patience_s`: how long a service that is away is waited for.
+    """
+
+    template_fields = ("workflow", "files", "options", "stager_conn_id")
+    template_fields_renderers = {"workflow": "yaml", "options": "json"}
+    operator_extra_links = (StagerRunLink(),)
+    ui_color = "#e3f0ea"
+
+    def __init__(
+        self,
+        *,
+        workflow: str,
+        files: Sequence[str] = (),
+        workflow_format: Literal["native", "pegasus", "wfcommons"] | None = None,
+        options: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        stager_conn_id: str = StagerHook.default_conn_name,
+        deferrable: bool = True,
+        when_killed: Literal["stop", "cancel", "leave"] = "stop",
+        patience_s: float = 6 * 3600.0,
+        **more: Any,
+    ) -> None:
+        super().__init__(**more)
+        self.workflow, self.files, self.workflow_format = workflow, files, workflow_format
+        self.options, self.env = options or {}, env or {}
+        self.stager_conn_id, self.deferrable = stager_conn_id, deferrable
+        self.when_killed, self.patience_s = when_killed, patience_s
+        self.run, self.killed = "", False
+        if when_killed not in ("stop", "cancel", "leave"):
+            raise ValueError(f"when_killed: {when_killed!r} is none of stop, cancel, leave")
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from airflow.providers.stager.submission import attempt
+
+        hook = StagerHook(self.stager_conn_id)
+        submission = self._submission(context)
+        try:
+            with hook.get_conn() as client:
+                made = attempt(client, context["ti"], self.retries or 0, submission)
+        except StagerError as problem:
+            fail(problem)
+        self.run = made.run
+        page = hook.address().run_page(made.run)
+        self.log.info("run %s %s: %s", made.run, made.taken, page)
+        tell_run(context, made.run, page)
+        if self.killed:
+            # While it was submitted, when there was nothing yet to stop.
+            self.on_kill()
+            raise AirflowException(f"this task was ended while it submitted run {made.run}")
+        return self._wait(context, made.run, 0)
+
+    def _submission(self, context: Context) -> Any:
+        from airflow.providers.stager.submission import read_submission
+
+        folder = Path(self.dag.folder)
+        env = {name: str(value) for name, value in self.render_template(dict(self.env), context).items()}
+        try:
+            read = read_submission(self.workflow, self.files, folder, kind=self.workflow_format, options=self.options)
+            return read.model_copy(update={"env": env})
+        except (OSError, ValueError) as problem:
+            raise AirflowFailException(f"the workflow of this task cannot be read: {problem}") from problem
+
+    def _wait(self, context: Context, run: str, resumes: int) -> dict[str, Any]:
+        if self.deferrable:
+            from airflow.providers.stager.triggers.stager import StagerRunTrigger
+
+            trigger = StagerRunTrigger(run, self.stager_conn_id, self.when_killed, self.patience_s)
+            self.defer(trigger=trigger, method_name="run_ended", kwargs={"resumes": resumes}, timeout=self.execution_timeout)
+        return self.run_ended(context, self._ended_here(run), resumes)
+
+    def _ended_here(self, run: str) -> dict[str, Any]:
+        """Without a triggerer: the same waiting, in the worker's slot."""
+        from airflow.providers.stager.waiting import ended, line_to
+
+        address = StagerHook(self.stager_conn_id).address()
+
+        async def wait() -> dict[str, Any]:
+            async with line_to(address) as line:
+                return await ended(line, run, self.patience_s)
+
+        return asyncio.run(wait())
+
+    def run_ended(self, context: Context, event: dict[str, Any], resumes: int = 0) -> dict[str, Any]:
+        run = self.run = event["run"]
+        if event.get("error"):
+            raise AirflowException(f"run {run} cannot be waited for: {event['error']}")
+        state, again = event["state"], False
+        try:
+            with StagerHook(self.stager_conn_id).get_conn() as client:
+                if state == "succeeded":
+                    return client.run(run).summary().model_dump(mode="json")
+                if state == "interrupted" and not self.killed and resumes < RESUMES_MAX:
+                    # The service was ended and is back, most likely.
+                    self.log.warning("run %s was interrupted and is resumed (%d of %d)", run, resumes + 1, RESUMES_MAX)
+                    again = True
+                    client.run(run).resume(self._submission(context).env)
+                else:
+                    # Somebody meant it: not even a retry asks again.
+                    kind = AirflowFailException if state == "cancelled" else AirflowException
+                    raise kind(story(client, run, event))
+        except Transient as problem:
+            if not again and state != "succeeded":
+                raise AirflowException(f"run {run} is {state}; {problem.message}") from problem
+            self.log.warning("%s", problem.message)
+        except StagerError as problem:
+            fail(problem)
+        return self._wait(context, run, resumes + 1)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            # Airflow tells nobody that a trigger ran out of time.
+            self.run = context["ti"].xcom_pull(task_ids=self.task_id, key=RUN_KEY, map_indexes=context["ti"].map_index) or ""
+            self.on_kill()
+            raise
+
+    def on_kill(self) -> None:
+        self.killed = True
+        if not self.run or self.when_killed == "leave":
+            return
+        try:
+            with StagerHook(self.stager_conn_id).get_conn() as client:
+                run = client.run(self.run)
+                run.cancel() if self.when_killed == "cancel" else run.stop()
+        except StagerError as problem:
+            self.log.warning("run %s goes on: %s", self.run, problem.message)
+
+
+def fail(problem: StagerError) -> NoReturn:
+    """What only a person can mend is not tried again."""
+    kind = AirflowFailException if isinstance(problem, InvalidInput) or problem.code == "cancelled" else AirflowException
+    raise kind(problem.message) from problem
+
+
+def story(client: RestClient, run: str, event: dict[str, Any]) -> str:
+    """The run, its failed jobs with what they said, and what shows more."""
+    failed = client.run(run).jobs(state="failed", limit=JOBS_NAMED)
+    lines = [f"run {run} is {event['state']}" + (f": {event['message']}" if event["message"] else "")]
+    lines += [f"  job {each.job}: " + (each.fault.message if each.fault else f"exit code {each.exit_code}") for each in failed]
+    asked = f"stager logs {run} {failed[0].job}" if failed else f"stager status {run}"
+    return "\n".join([*lines, f"more: {asked} --server {client.server}"])

@@ -1,0 +1,1 @@
+"""Triggers: what waits for a service without a worker slot."""

@@ -1,0 +1,160 @@
+"""Waiting for a run, over restarts of the service that runs it. Triggers wait so, and tasks that keep their slot.
+
+May know: stager's async client. One rule: nothing is changed by waiting, and only what trying again can mend is waited for.
+
+A triggerer waits for hundreds of runs at a time, and a service keeps a few answers open for each tenant. So all waits of a process for one
+service share a line: one client, and so many calls at a time, in turn. With few waits each call stays open until something happens; with
+many they ask briefly, one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from stager.model.errors import StagerError, Transient
+
+if TYPE_CHECKING:
+    from airflow.providers.stager.hooks.stager import ServiceAddress
+
+    from stager import wire
+    from stager.client import AsyncRestClient
+
+T = TypeVar("T")
+LOG = logging.getLogger(__name__)
+POLL_S = 20.0
+OPEN_MAX, TURN_S = 8, 0.8
+PAUSE_S, PAUSE_MAX_S = 1.0, 30.0
+# As long as stager itself waits for an origin.
+PATIENCE_S = 6 * 3600.0
+INTERRUPTED = "interrupted"
+ENDED = ("succeeded", "failed", "not_durable", "refused", "interrupted", "cancelled")
+
+
+@dataclass(slots=True)
+class Line:
+    """To one service, of one event loop."""
+
+    client: AsyncRestClient
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(OPEN_MAX))
+    waiting: int = 0
+    users: int = 0
+
+    async def wait(self, run: str, lfn: str | None = None) -> wire.WaitResponse:
+        """Long if few wait, and else the state of now, in its turn. Raises StagerError."""
+        self.waiting += 1
+        try:
+            async with self.slots:
+                crowded = self.waiting > OPEN_MAX
+                answer = await self.client.run(run).wait(timeout_s=0 if crowded else POLL_S, lfn=lfn)
+                if crowded and not (answer.finished or answer.durable):
+                    await asyncio.sleep(TURN_S)
+                return answer
+        finally:
+            self.waiting -= 1
+
+
+LINES: dict[tuple[asyncio.AbstractEventLoop, str, str], Line] = {}
+
+
+@asynccontextmanager
+async def line_to(address: ServiceAddress) -> AsyncIterator[Line]:
+    """Closed when the last who waits leaves."""
+    from stager.client import AsyncRestClient
+
+    key = (asyncio.get_running_loop(), address.server, address.token)
+    if key not in LINES:
+        LINES[key] = Line(AsyncRestClient(address.server, address.token))
+    line = LINES[key]
+    line.users += 1
+    try:
+        yield line
+    finally:
+        line.users -= 1
+        if not line.users:
+            del LINES[key]
+            await line.client.close()
+
+
+async def patiently(ask: Callable[[], Awaitable[T]], patience_s: float) -> T:
+    """What it answers at last. Raises the last Transient once the service has been away for so long, and other StagerErrors at once."""
+    away_since: float | None = None
+    pause_s = PAUSE_S
+    while True:
+        try:
+            return await ask()
+        except Transient as problem:
+            if away_since is None:
+                away_since = time.monotonic()
+                LOG.warning("%s; it is waited for, up to %g s", problem.message, patience_s)
+            if time.monotonic() - away_since >= patience_s:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s = min(PAUSE_MAX_S, pause_s * 2)
+
+
+async def ended(line: Line, run: str, patience_s: float = PATIENCE_S) -> dict[str, Any]:
+    """How the run ended, as the event of a trigger. Interrupted: told when the service is there to resume it."""
+    try:
+        while True:
+            answer = await patiently(lambda: line.wait(run), patience_s)
+            if answer.finished:
+                break
+        if answer.state == INTERRUPTED:
+            await patiently(lambda: takes_runs(line.client), patience_s)
+            # It may have gone on by itself meanwhile.
+            answer = await patiently(lambda: line.client.run(run).wait(timeout_s=0), patience_s)
+            if not answer.finished:
+                return await ended(line, run, patience_s)
+    except StagerError as problem:
+        return {"run": run, "error": problem.message}
+    return {"run": run, "state": answer.state, "message": answer.fault.message if answer.fault else ""}
+
+
+async def takes_runs(client: AsyncRestClient) -> None:
+    """Raises Transient while it does not: it ends, or has just begun."""
+    import httpx
+
+    try:
+        answer = await client.http.get("readyz")
+    except httpx.TransportError as problem:
+        raise Transient(f"the service at {client.server} does not answer ({problem or type(problem).__name__})") from problem
+    if answer.status_code != 200:
+        raise Transient(f"the service at {client.server} takes no runs now")
+
+
+async def durable(line: Line, run: str, lfns: Sequence[str], patience_s: float = PATIENCE_S) -> dict[str, Any]:
+    """Until these finals of the run are durable, or never will be; without a name: all of them."""
+    try:
+        for lfn in lfns:
+            while True:
+                answer = await patiently(lambda lfn=lfn: line.wait(run, lfn), patience_s)
+                if answer.durable or answer.finished:
+                    break
+            if not answer.durable:
+                return {"run": run, "error": never(run, answer, lfn)}
+        while not lfns:
+            status = await patiently(line.client.run(run).status, patience_s)
+            if status.finals_durable == status.finals_total:
+                break
+            if status.info.state in ENDED:
+                return {"run": run, "error": not_all(run, status)}
+            await patiently(lambda: line.wait(run), patience_s)
+    except StagerError as problem:
+        return {"run": run, "error": problem.message}
+    return {"run": run, "durable": list(lfns)}
+
+
+def never(run: str, answer: wire.WaitResponse, lfn: str) -> str:
+    why = f": {answer.fault.message}" if answer.fault else ""
+    return f"run {run} is {answer.state}, and {lfn!r} is not durable{why}; resume the run, then clear this task"
+
+
+def not_all(run: str, status: wire.RunStatus) -> str:
+    told = f"{status.finals_durable} of {status.finals_total} products are durable"
+    return f"run {run} is {status.info.state}, and {told}; resume the run, then clear this task"

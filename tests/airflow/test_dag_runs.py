@@ -1,0 +1,340 @@
+"""DAGs by dag.test(): what their tasks read and make goes through a real service, whose origin is a real sshd.
+
+One rule: what is at the origin is seen on its own disk, never through stager.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stager import rest
+from stager.client import RestClient
+from tests.airflow.conftest import at_the_lab
+from tests.airflow.dag_rig import load_dag, run_dag, state_of
+from tests.airflow.real_airflow import free_port
+from tests.e2e.serve_rig import NO_STORAGE, Service
+from tests.testbed.sshd import Sshd
+from tests.testbed.waiting import wait_until
+
+HERE = Path(__file__).parent
+INPUTS = {"region.hdr": b"header\n", "raw/t1.fits": b"one\n" * 50_000, "raw/t2.fits": b"two\n" * 50_000}
+MOSAIC = b"".join(INPUTS["region.hdr"] + INPUTS[f"raw/t{n}.fits"] for n in (1, 2))
+LARGE_BYTES = 40_000_000
+# One name for one URI, whichever DAG says it: Airflow wants that.
+READS_AND_MAKES = """
+LAB = {lab!r}
+raw, header, product = (Asset(name, uri=f"{{LAB}}/{{path}}") for name, path in
+    [("raw1", "raw/t1.fits"), ("header", "region.hdr"), ("product-{name}", "out/{name}")])
+"""
+
+
+@pytest.fixture
+def url(lab: Sshd, monkeypatch: pytest.MonkeyPatch) -> str:
+    found = f"sftp://127.0.0.1:{lab.port}{lab.data}"
+    monkeypatch.setenv("STAGER_TEST_LAB", found)
+    return found
+
+
+@pytest.fixture
+def by_airflow(lab: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own connection to the lab."""
+    key = lab.host_key.with_name(lab.host_key.name + ".pub").read_text().split()
+    extra = {"key_file": str(lab.identity_file), "host_key": " ".join(key[:2]), "no_host_key_check": False}
+    fields = {"conn_type": "sftp", "host": "127.0.0.1", "port": lab.port, "login": lab.user, "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_SFTP_DEFAULT", json.dumps(fields))
+
+
+def dag_of(name: str) -> Any:
+    return load_dag(Path(shutil.copy(HERE / name, Path(os.environ["AIRFLOW_HOME"], "dags"))))
+
+
+def ended(client: RestClient, dag_id: str) -> Any:
+    """The newest run of that DAG, when the service has been told that it is over."""
+
+    def look() -> Any:
+        titles = {each.workflow: each for each in reversed(client.runs()) if len(each.workflow.split()) == 2}
+        info = next((each for title, each in titles.items() if title.startswith(f"{dag_id} ")), None)
+        return info if info is not None and info.state in ("succeeded", "failed") else None
+
+    return wait_until(look, f"the run of {dag_id} to end: {client.runs()}", 40)
+
+
+def staged(lab: Sshd, url: str, name: str, body: str) -> Any:
+    (lab.data / "out" / name).unlink(missing_ok=True)
+    return run_dag(name, READS_AND_MAKES.format(lab=url, name=name) + body)
+
+
+def test_a_dag_reads_each_file_once_and_its_final_is_home_verified(lab: Sshd, url: str, client: RestClient) -> None:
+    result = dag_of("montage_dag.py").test()
+    assert result.state == "success"
+    run = client.run(ended(client, "montage").run)
+    summary = run.summary()
+    assert (lab.data / "out/mosaic.fits").read_bytes() == MOSAIC
+    assert (summary.outcome, summary.fetched_bytes, summary.jobs_done) == ("succeeded", sum(map(len, INPUTS.values())), 3)
+    (final,) = [entry for entry in run.ledger() if entry.final]
+    assert (final.state, bool(final.verified)) == ("durable", True)
+
+
+@pytest.mark.usefixtures("by_airflow")
+def test_without_the_service_it_does_the_same_with_one_warning_in_each_task(
+    lab: Sshd, url: str, connect: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    connect("stager_default", "http://127.0.0.1:9", "token")
+    monkeypatch.setattr("stager.client.calls.TRIES", 1)
+    monkeypatch.setenv("AIRFLOW__STAGER__PATIENCE_S", "0")
+    (lab.data / "out/mosaic.fits").unlink(missing_ok=True)
+    with caplog.at_level(logging.WARNING):
+        assert dag_of("montage_dag.py").test().state == "success"
+    assert (lab.data / "out/mosaic.fits").read_bytes() == MOSAIC
+    said = [record.getMessage() for record in caplog.records if "moves its files itself" in record.getMessage()]
+    assert sorted(line.split()[0] for line in said) == ["add", "project", "project_by_command"]
+    assert all("http://127.0.0.1:9" in line for line in said)
+    assert not list((lab.data / "out").glob(".*")), "a name of its own until it is whole"
+    exchanged = Path(os.environ["AIRFLOW_HOME"], "stager", "runs")
+    wait_until(lambda: not list(exchanged.iterdir()), "what tasks exchanged to be gone with their DagRun", 20)
+
+
+def test_a_task_that_fails_gives_back_what_it_was_given(lab: Sshd, url: str, client: RestClient) -> None:
+    result = staged(
+        lab,
+        url,
+        "fails",
+        """
+@task.stager(inlets=[raw], outlets=[product])
+def half(files):
+    files[product].write_bytes(files[raw].read_bytes()[:10])
+    raise RuntimeError("no more")
+
+half()
+""",
+    )
+    assert result.state == "failed"
+    run = client.run(ended(client, "fails").run)
+    assert (run.summary().outcome, run.summary().jobs_done) == ("failed", 0)
+    assert not (lab.data / "out/fails").exists()
+
+
+def test_a_task_that_does_not_write_what_it_said_has_failed(lab: Sshd, url: str, client: RestClient) -> None:
+    """Also where nothing but templates knows of stager."""
+    result = staged(
+        lab,
+        url,
+        "forgets",
+        """
+BashOperator(task_id="by_command", bash_command="wc {{ macros.stager.input('%s') }}; true {{ macros.stager.output('%s') }}"
+    % (raw.uri, product.uri), inlets=[raw], outlets=[product])
+""",
+    )
+    assert (result.state, state_of(result, "by_command")) == ("failed", "failed")
+    ended(client, "forgets")
+
+
+def test_a_deferred_task_is_called_once(lab: Sshd, url: str, client: RestClient, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that waits for a large input so, and one that defers by itself after its templates were rendered."""
+    (lab.data / "large").write_bytes(bytes(LARGE_BYTES))
+    os.utime(lab.data / "large", (1_700_000_000, 1_700_000_000))
+    result = staged(
+        lab,
+        url,
+        "waits",
+        """
+from datetime import timedelta
+from pathlib import Path
+from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
+from airflow.sdk import BaseOperator
+
+class Later(BaseOperator):
+    template_fields = ("source", "sink")
+    def __init__(self, source, sink, **more):
+        super().__init__(**more)
+        self.source, self.sink = source, sink
+    def execute(self, context):
+        Path(self.sink).write_bytes(Path(self.source).read_bytes())
+        self.defer(trigger=TimeDeltaTrigger(timedelta(seconds=0)), method_name="resume")
+    def resume(self, context, event):
+        assert Path(self.sink).read_bytes() == Path(self.source).read_bytes()
+
+later = Later(task_id="later", source="{{ macros.stager.input('raw1') }}", sink="{{ macros.stager.output('product-waits') }}",
+    inlets=[raw], outlets=[product])
+
+large = Asset("large", uri=f"{LAB}/large")
+
+@task.stager(inlets=[large], deferrable=True)
+def look(files):
+    assert files[large].stat().st_size == 40_000_000
+
+look() >> later
+""",
+    )
+    assert result.state == "success"
+    run = client.run(ended(client, "waits").run)
+    assert {job.job: job.attempts for job in run.jobs()} == {"later": 1, "look": 1}
+    assert (lab.data / "out/waits").read_bytes() == INPUTS["raw/t1.fits"]
+    assert capsys.readouterr().out.count("Pausing task as DEFERRED") == 2
+
+
+def test_mapped_tasks_are_served_one_by_one(lab: Sshd, url: str, client: RestClient, caplog: pytest.LogCaptureFixture) -> None:
+    result = staged(
+        lab,
+        url,
+        "tiles",
+        """
+from airflow.providers.stager.operators.stage import StagerOperator
+
+def shrink(files, tile):
+    small = files[f"{LAB}/raw/t{tile}.fits"].read_bytes()[:4] + files[header].read_bytes()
+    files[f"{LAB}/out/tile{tile}"].write_bytes(small)
+    files[f"stager://tiles/{tile}"].write_bytes(small)
+
+@task.stager(inlets=[Asset(f"stager://tiles/{n}") for n in (1, 2)], outlets=[product])
+def together(files):
+    files[product].write_text("".join(files[f"stager://tiles/{n}"].read_text() for n in (1, 2)))
+
+StagerOperator.partial(task_id="shrink", python_callable=shrink, inlets=[header]).expand_kwargs([
+    {"op_kwargs": {"tile": n}, "more_inputs": [f"{LAB}/raw/t{n}.fits"], "more_outputs": [f"{LAB}/out/tile{n}", f"stager://tiles/{n}"]}
+    for n in (1, 2)]) >> together()
+""",
+    )
+    assert result.state == "success"
+    runs = [each.run for each in client.runs() if each.workflow.startswith("tiles ")]
+    assert [client.run(run).wait_finished(30).state for run in runs] == ["succeeded", "succeeded", "succeeded"]
+    assert (lab.data / "out/tiles").read_text() == "one\nheader\ntwo\nheader\n", "exchanged as objects of the service"
+    assert "shelf" not in caplog.text
+    assert [(lab.data / f"out/tile{n}").read_text() for n in (1, 2)] == ["one\nheader\n", "two\nheader\n"]
+
+
+@pytest.mark.usefixtures("by_airflow")
+def test_what_the_service_refuses_is_moved_by_the_task_and_the_rest_by_the_service(
+    lab: Sshd, url: str, client: RestClient, short_dir: Path
+) -> None:
+    """One file is not there yet when the DagRun begins, and one is where this tenant has nothing to do."""
+    (short_dir / "elsewhere").write_text("else\n")
+    result = staged(
+        lab,
+        url,
+        "partly",
+        f"""
+from pathlib import Path
+late, other = Asset("late", uri=f"{{LAB}}/late"), Asset("other", uri="file://{short_dir}/elsewhere")
+arrives = BashOperator(task_id="arrives", bash_command="echo late > {lab.data}/late")
+
+@task.stager(inlets=[raw])
+def first(files):
+    assert files[raw].stat().st_size == 200_000
+
+@task.stager(inlets=[late, other, header], outlets=[product])
+def join(files):
+    files[product].write_text(files[late].read_text() + files[other].read_text() + files["header"].read_text())
+
+first() >> arrives >> join()
+""",
+    )
+    assert result.state == "success"
+    info = ended(client, "partly")
+    assert (lab.data / "out/partly").read_text() == "late\nelse\nheader\n"
+    assert sorted(job.job for job in client.run(info.run).jobs(state="done")) == ["first", "join"]
+    (own,) = [each for each in client.runs() if each.workflow.startswith(f"{info.workflow} of try-1.join.")]
+    assert client.run(own.run).wait_finished(30).state == "succeeded", "by then the service could fetch the one that came late"
+
+
+@pytest.mark.usefixtures("by_airflow")
+def test_while_another_run_writes_to_the_same_place_all_else_is_staged(lab: Sshd, url: str, client: RestClient) -> None:
+    jobs = {"j": {"outputs": {"x": {"to": "lab:shared"}}}}
+    other = {"stager": 1, "name": "other", "engine": "airflow", "origins": {"lab": f"{url}/out"}, "jobs": jobs}
+    held = client.engine_run(rest.EngineSubmission(workflow=json.dumps(other)), key="other")
+    result = staged(
+        lab,
+        url,
+        "shared",
+        """
+@task.stager(inlets=[raw], outlets=[product, Asset("stager://shared/mid")])
+def copy(files):
+    files["stager://shared/mid"].write_bytes(files[raw].read_bytes())
+    files[product].write_bytes(files[raw].read_bytes())
+
+@task.stager(inlets=[Asset("stager://shared/mid")])
+def look(files):
+    assert files["stager://shared/mid"].stat().st_size == 200_000
+
+copy() >> look()
+""",
+    )
+    assert result.state == "success"
+    assert (lab.data / "out/shared").read_bytes() == INPUTS["raw/t1.fits"]
+    run = client.run(ended(client, "shared").run)
+    assert (run.summary().jobs_done, run.summary().finals_total) == (2, 0)
+    client.engine(held).end(False)
+
+
+def test_the_service_may_die_while_a_task_runs_and_be_away_when_the_next_begins(
+    lab: Sshd, url: str, session_dir: Path, short_dir: Path, connect: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = mortal_service(session_dir, lab)
+    # A few tries more than one may be enough for a service that starts fast, and then it would not be the provider that waits.
+    monkeypatch.setattr("stager.client.calls.TRIES", 1)
+
+    def die_and_return() -> None:
+        for name in ("first", "second"):
+            wait_until((short_dir / name).exists, f"the {name} task to run", 60)
+            service.kill()
+            (short_dir / f"{name}.gone").touch()
+            service.start()
+
+    try:
+        token = service.start().token("t", "submit")
+        connect("stager_default", service, token)
+        other = threading.Thread(target=die_and_return)
+        other.start()
+        result = staged(
+            lab,
+            url,
+            "survives",
+            f"""
+import time
+from pathlib import Path
+
+def lose_the_service(name):
+    Path({str(short_dir)!r}, name).touch()
+    while not Path({str(short_dir)!r}, name + ".gone").exists():
+        time.sleep(0.05)
+
+@task.stager(inlets=[raw], outlets=[product])
+def slow(files):
+    files[product].write_bytes(files[raw].read_bytes())
+    lose_the_service("first")
+
+@task
+def between():
+    lose_the_service("second")
+
+@task.stager(inlets=[product, header])
+def look(files):
+    assert files[product].stat().st_size == 200_000
+
+slow() >> between() >> look()
+""",
+        )
+        other.join()
+        assert result.state == "success"
+        assert "moves its files itself" not in caplog.text
+        with RestClient(service.url, token) as client:
+            run = client.run(ended(client, "survives").run)
+            assert {job.job: job.attempts for job in run.jobs()} == {"slow": 1, "look": 1}
+        assert (lab.data / "out/survives").read_bytes() == INPUTS["raw/t1.fits"]
+    finally:
+        service.end()
+
+
+def mortal_service(session_dir: Path, lab: Sshd) -> Service:
+    """On a port that it has again when it is started again."""
+    words = ("--listen", f"127.0.0.1:{free_port()}", *NO_STORAGE)
+    return Service(Path(tempfile.mkdtemp(dir=session_dir)), at_the_lab(lab), words)

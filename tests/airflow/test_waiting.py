@@ -1,0 +1,268 @@
+"""What a task's tries make of one another, and how its waiting outlives the service and the triggerer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.stager.operators.submit import StagerSubmitOperator
+from airflow.providers.stager.sensors.stager import StagerDurableSensor
+from airflow.providers.stager.submission import Attempted, attempt, key_of, read_submission
+from airflow.providers.stager.triggers.stager import StagerDurableTrigger, StagerRunTrigger
+from airflow.providers.stager.waiting import LINES, patiently, takes_runs
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout
+
+from stager.client import AsyncRestClient, RestClient
+from stager.model.errors import Refused, Transient
+from tests.e2e.serve_rig import NO_STORAGE, Service, small
+from tests.testbed.waiting import wait_until
+
+
+def instance(dag: str, max_tries: int = 0, **more: Any) -> SimpleNamespace:
+    return SimpleNamespace(**({"dag_id": dag, "run_id": "r 1", "task_id": "t", "map_index": -1, "max_tries": max_tries} | more))
+
+
+@pytest.fixture
+def client(service: Service, token: str, connect) -> Iterator[RestClient]:
+    connect("stager_default", service, token)
+    with RestClient(service.url, token) as client:
+        yield client
+
+
+def gated(data: Path, name: str, more: str = "") -> str:
+    """It goes on when the file `open-NAME` is there."""
+    return small(data, name, f"while ! test -e {data}/open-{name}; do sleep 0.05; done; cat a > b", more)
+
+
+def open_gate(data: Path, name: str) -> None:
+    (data / f"open-{name}").touch()
+
+
+def tried(client: RestClient, text: str, dag: str, max_tries: int = 0, retries: int = 0, **more: Any) -> Attempted:
+    return attempt(client, instance(dag, max_tries), retries, read_submission(text, (), Path("/")).model_copy(update=more))
+
+
+def test_a_retry_joins_the_run_that_goes_on_and_takes_the_one_that_succeeded(client: RestClient, data: Path) -> None:
+    text = gated(data, "joined")
+    first = tried(client, text, "joined", 2, 2)
+    assert first.taken == "submitted"
+    assert tried(client, text, "joined", 2, 2) == Attempted(first.run, "joined")
+    open_gate(data, "joined")
+    assert client.run(first.run).wait_finished(30.0).state == "succeeded"
+    assert tried(client, text, "joined", 2, 2) == Attempted(first.run, "succeeded")
+
+
+def test_a_retry_resumes_what_failed(client: RestClient, data: Path) -> None:
+    text = small(data, "mended", f"test -e {data}/open-mended && cat a > b")
+    first = tried(client, text, "mended")
+    assert client.run(first.run).wait_finished(30.0).state == "failed"
+    open_gate(data, "mended")
+    assert tried(client, text, "mended", 1, 0) == Attempted(first.run, "resumed"), "a task that was cleared goes on with it too"
+    assert client.run(first.run).wait_finished(30.0).state == "succeeded"
+
+
+def test_a_task_that_is_cleared_after_success_runs_anew(client: RestClient, data: Path) -> None:
+    text = small(data, "anew")
+    first = tried(client, text, "anew")
+    client.run(first.run).wait_finished(30.0)
+    again = tried(client, text, "anew", 1, 0)
+    assert again.taken == "submitted" and again.run != first.run
+    client.run(again.run).wait_finished(30.0)
+    assert tried(client, text, "anew", 1, 0) == Attempted(again.run, "succeeded")
+
+
+def test_a_changed_workflow_is_another_run_and_a_changed_secret_is_not(client: RestClient, data: Path) -> None:
+    text = gated(data, "changed", "    env_pass: [WORD]\n")
+    first = tried(client, text, "changed", env={"WORD": "one"})
+    assert tried(client, text, "changed", env={"WORD": "two"}) == Attempted(first.run, "joined")
+    client.run(first.run).cancel()
+    assert tried(client, small(data, "changed2"), "changed").taken == "submitted"
+
+
+def test_what_somebody_cancelled_is_submitted_anew_only_when_the_task_is_cleared(client: RestClient, data: Path) -> None:
+    text = gated(data, "called-off")
+    first = tried(client, text, "off", 3, 3)
+    client.run(first.run).cancel()
+    client.run(first.run).wait_finished(30.0)
+    with pytest.raises(Refused, match=f"{first.run} of this task was cancelled; clear"):
+        tried(client, text, "off", 3, 3)
+    again = tried(client, text, "off", 4, 3)
+    assert again.taken == "submitted"
+    client.run(again.run).cancel()
+
+
+def test_a_workflow_of_pegasus_with_its_catalogs(tmp_path: Path) -> None:
+    (tmp_path / "catalogs").mkdir()
+    (tmp_path / "catalogs" / "replicas.yml").write_text("pegasus: 5.0\n")
+    (tmp_path / "diamond.yml").write_text("x: 1\n")
+    read = read_submission("diamond.yml", ["catalogs/replicas.yml"], tmp_path, kind="pegasus", options={"no_direct": True})
+    assert (read.file_name, read.format, read.files) == ("diamond.yml", "pegasus", {"replicas.yml": "pegasus: 5.0\n"})
+    assert read.options.no_direct
+
+
+def test_keys_are_what_a_service_takes_and_differ_by_all_that_names_a_task_instance() -> None:
+    submission = read_submission("a: 1\n", (), Path("/"))
+    keys = {
+        key_of(instance("d", **more), submission, series)
+        for series in (0, 1)
+        for more in ({}, {"dag_id": "e"}, {"run_id": "manual__2024-01-01T00:00:00+00:00"}, {"task_id": "ü" * 300}, {"map_index": 1})
+    }
+    assert len(keys) == 10
+    assert all(len(key) <= 200 and key.isascii() and key.isprintable() and " " not in key for key in keys)
+
+
+class Background:
+    """A coroutine on a thread of its own."""
+
+    def __init__(self, coroutine: Any) -> None:
+        self.future: Future[Any] = Future()
+        self.thread = threading.Thread(target=lambda: self._run(coroutine), daemon=True)
+        self.thread.start()
+
+    def _run(self, coroutine: Any) -> None:
+        try:
+            self.future.set_result(asyncio.run(coroutine))
+        except BaseException as problem:
+            self.future.set_exception(problem)
+
+
+async def first_event(trigger: Any) -> Any:
+    async for event in trigger.run():
+        return event.payload
+    return None
+
+
+def end_at_once(service: Service, client: RestClient, run: str) -> None:
+    """A second SIGTERM counts once the first was heard."""
+    assert service.process is not None
+    service.process.terminate()
+    wait_until(lambda: client.run(run).wait(timeout_s=0).state == "draining", "the run to drain")
+    service.process.terminate()
+    service.process.wait(30)
+
+
+@pytest.mark.parametrize("ending", ["killed", "ended"])
+def test_waiting_outlives_the_service(service: Service, client: RestClient, connect, data: Path, ending: str) -> None:
+    """After kill -9 the run goes on by itself. A service that was told to end interrupts it, which is told once it is back."""
+    name = f"outlived-{ending}"
+    run = tried(client, gated(data, name), name).run
+    wait_until(lambda: client.run(run).status().running, "the job to run")
+    made, known = StagerRunTrigger(run, "stager_default").serialize()
+    assert made.endswith("triggers.stager.StagerRunTrigger")
+    waiting = Background(first_event(StagerRunTrigger(**known)))
+    service.words = (*NO_STORAGE, "--listen", service.url.removeprefix("http://"))
+    if ending == "killed":
+        service.kill()
+        open_gate(data, name)
+    else:
+        end_at_once(service, client, run)
+    assert not waiting.future.done()
+    service.start()
+    event = waiting.future.result(60)
+    assert event["run"] == run and event["state"] == ("succeeded" if ending == "killed" else "interrupted")
+    if ending == "ended":
+        open_gate(data, name)
+        operator = StagerSubmitOperator(task_id="t", workflow=gated(data, name), deferrable=False)
+        operator.dag = DAG(name, schedule=None)
+        summary = operator.run_ended({"ti": instance(name)}, event)
+        assert (summary["run"], summary["outcome"]) == (run, "succeeded")
+
+
+def test_patience_ends_and_is_for_what_may_come_back_only() -> None:
+    async def nobody() -> None:
+        async with AsyncRestClient("http://127.0.0.1:9", "x") as client:
+            await patiently(lambda: takes_runs(client), patience_s=0.0)
+
+    with pytest.raises(Transient, match="does not answer"):
+        asyncio.run(nobody())
+
+
+def test_what_no_waiting_mends_is_told_at_once(service: Service, connect, client: RestClient) -> None:
+    connect("stranger", service, "no-such-token")
+    assert "token" in asyncio.run(first_event(StagerRunTrigger("r", "stranger")))["error"]
+    assert "you have no run 'r'" in asyncio.run(first_event(StagerRunTrigger("r", "stager_default")))["error"]
+
+
+def refusals(service: Service) -> float:
+    """How often it has said: too many open answers, come again."""
+    text = service.client(service.token("t", "admin")).get(f"{service.url}/metrics").text
+    lines = [line for line in text.splitlines() if line.startswith("stager_rest_requests_total") and 'status="429"' in line]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def test_many_tasks_wait_in_turn(service: Service, client: RestClient, data: Path) -> None:
+    """More than the service keeps answers open for a tenant: of hundreds some would be refused until their patience is over."""
+    run = tried(client, gated(data, "many"), "many").run
+    waits = 60
+
+    async def all_of_them() -> list[Any]:
+        waiting = [asyncio.create_task(first_event(StagerRunTrigger(run, "stager_default"))) for _ in range(waits)]
+        while sum(line.waiting for line in LINES.values()) < waits:
+            await asyncio.sleep(0.02)
+        assert len(LINES) == 1
+        open_gate(data, "many")
+        return await asyncio.wait_for(asyncio.gather(*waiting), 60)
+
+    assert [event["state"] for event in asyncio.run(all_of_them())] == ["succeeded"] * waits
+    assert not LINES and refusals(service) == 0
+
+
+@pytest.mark.parametrize(("when_killed", "state"), [("stop", "interrupted"), ("cancel", "cancelled"), ("leave", "active")])
+def test_a_task_that_a_user_ends_ends_its_run(client: RestClient, data: Path, when_killed: str, state: str) -> None:
+    """In the triggerer, and in a worker, and when its time is up."""
+    name = f"killed-{when_killed}"
+    run = tried(client, gated(data, name), name).run
+    asyncio.run(StagerRunTrigger(run, "stager_default", when_killed).on_kill())
+    wait_until(lambda: client.run(run).wait(timeout_s=0).state == state, f"the run to be {state}")
+    if when_killed == "cancel":
+        with pytest.raises(AirflowFailException, match=f"{run} is cancelled"):
+            StagerSubmitOperator(task_id="t", workflow="x").run_ended({}, {"run": run, "state": state, "message": ""})
+    if when_killed != "cancel":
+        tried(client, gated(data, name), name)
+        operator = StagerSubmitOperator(task_id="t", workflow="x", when_killed=when_killed)
+        pulled = SimpleNamespace(map_index=-1, xcom_pull=lambda **_: run)
+        with pytest.raises(TaskDeferralTimeout):
+            operator.resume_execution("__fail__", {"error": "Trigger timeout"}, {"ti": pulled})
+        wait_until(lambda: client.run(run).wait(timeout_s=0).state == state, f"the run to be {state} again")
+        with pytest.raises(AirflowException, match="interrupted|active"):
+            operator.run_ended({}, {"run": run, "state": state, "message": ""})
+        client.run(run).cancel()
+
+
+def test_a_sensor_that_pokes_says_so_too(client: RestClient, data: Path) -> None:
+    run = tried(client, small(data, "never-poked", "exit 1"), "never-poked").run
+    client.run(run).wait_finished(30.0)
+    for lfns, told_of in (("b", "'b' is not durable"), ((), "0 of 1 products")):
+        sensor = StagerDurableSensor(task_id="t", run=run, lfns=lfns, deferrable=False)
+        with pytest.raises(AirflowException, match=told_of):
+            sensor.poke({})
+
+
+def test_a_task_that_is_ended_while_it_submits_leaves_no_run_going(client: RestClient, data: Path) -> None:
+    class Ended(StagerSubmitOperator):
+        def _submission(self, context: Any) -> Any:
+            self.on_kill()
+            return super()._submission(context)
+
+    operator = Ended(task_id="t", workflow=gated(data, "early"))
+    operator.dag = DAG("early", schedule=None)
+    told: dict[str, Any] = {}
+    pushing = instance("early", xcom_push=lambda key, value: told.update({key: value}))
+    with pytest.raises(AirflowException, match="was ended while it submitted"):
+        operator.execute({"ti": pushing})
+    wait_until(lambda: client.run(told["stager_run"]).wait(timeout_s=0).state == "interrupted", "its run to be stopped")
+
+
+def test_what_can_never_be_durable_is_said_at_once(client: RestClient, data: Path) -> None:
+    run = tried(client, small(data, "never", "exit 1"), "never").run
+    for lfns in (["b"], []):
+        event = asyncio.run(first_event(StagerDurableTrigger(run, lfns, "stager_default")))
+        assert "durable" in event["error"] and run in event["error"]
+    assert "error" in asyncio.run(first_event(StagerDurableTrigger(run, ["no such file"], "stager_default")))
