@@ -25,14 +25,14 @@ help: ## this list
 setup-run: ## what a user needs: virtual environment, package, I/O node
 	@scripts/setup.sh run
 
-setup: ## what the tests need too: ssh server, sshfs, nginx, an S3 server, S3 clients
+setup: ## what the tests need too: ssh server, sshfs, nginx, an S3 server, S3 clients, Airflow
 	@scripts/setup.sh test
 
 setup-bench: setup
 	@scripts/setup.sh bench
 
 rust: setup-run ## tests of the data plane
-	cargo test --release --locked --workspace
+	$(PYTHON) scripts/cargo_tests.py
 
 unit: setup-run ## quick tests of the control plane
 	$(PYTHON) -m pytest -n $(WORKERS) -m "not slow" --ignore=tests/conformance --ignore=tests/e2e tests
@@ -40,7 +40,7 @@ unit: setup-run ## quick tests of the control plane
 # Both suites run even if the first fails: one look at the log shows all that is broken. pytest's closing lines come last.
 test: setup ## every test
 	@status=0; \
-	cargo test --release --locked --workspace --no-fail-fast || { status=1; echo "FAILED: cargo test"; }; \
+	$(PYTHON) scripts/cargo_tests.py || { status=1; echo "FAILED: tests of cargo"; }; \
 	cargo build --release --locked -p stager-fuzz || { status=1; echo "FAILED: the fuzz targets do not build"; }; \
 	$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --durations=20 --durations-min=5 tests || status=1; \
 	[ $$status = 0 ] || echo "make test: something failed, see above"; \

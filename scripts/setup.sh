@@ -115,10 +115,18 @@ install_package() {
     echo "$wanted" >"$stamp"
 }
 
-# Before pip, which would hide what the compiler says; pip then finds all of it built.
-build_ionode() {
+# Before pip, which would hide what the compiler says; pip then finds all of it built. Beside everything else that is brought meanwhile.
+start_building() {
     [ -x "$CARGO_TARGET_DIR/release/stager-ionode" ] || say "building the I/O node; this takes minutes the first time"
-    cargo build --release --locked --quiet -p stager-node --bin stager-ionode
+    cargo build --release --locked --quiet -p stager-node --bin stager-ionode &
+    building=$!
+    # Who gives up here does not go on in the background.
+    trap 'kill "$building" 2>/dev/null || true' EXIT
+}
+
+finish_building() {
+    wait "$building"
+    trap - EXIT
 }
 
 # pip put the binary beside `stager` when it installed the package; after that cargo alone decides whether it is up to date.
@@ -158,11 +166,11 @@ need_s3_clients() {
     fi
 }
 
-# The program that the tests of plugins/pegasus are compared with. Apart and bare: what it asks for besides is for clouds that no test calls.
+# The program that the tests of plugins/pegasus are compared with, and the API that its example is written with. Apart and bare: what it asks for besides is for clouds that no test calls.
 need_pegasus_transfer() {
-    local place="$cache/pegasus" wanted="pegasus-wms.worker==5.1.3 six" name
+    local place="$cache/pegasus" wanted="pegasus-wms.worker==5.1.3 pegasus-wms.api==5.1.3 pegasus-wms.common==5.1.3 six PyYAML" name
     [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ] && return 0
-    say "installing pegasus-transfer for the tests"
+    say "installing pegasus-transfer and Pegasus.api for the tests"
     "$venv/bin/python" -m venv "$place"
     # shellcheck disable=SC2086
     if ! "$place/bin/python" -m pip install -q --disable-pip-version-check --no-deps $wanted; then
@@ -177,6 +185,31 @@ need_pegasus_transfer() {
     echo "$wanted" >"$place/.installed"
 }
 
+# Airflow for the tests of plugins/airflow, with what stager needs beside it but without stager, which each clone brings itself, and with a
+# database that is ready to be copied.
+need_airflow() {
+    local place="$cache/airflow" wanted
+    wanted="apache-airflow>=3.3,<4 apache-airflow-providers-sftp setuptools>=77 flit_core>=3.11 pytest>=8.3 pytest-timeout>=2.3 hypothesis>=6.115 jsonschema>=4.23"
+    wanted+=" $("$venv/bin/python" -c 'import tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+print(*project["dependencies"], *project["optional-dependencies"]["fsspec"])')"
+    [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ] && return 0
+    say "installing Apache Airflow for the tests (200 MB)"
+    "$venv/bin/python" -m venv --clear "$place"
+    # shellcheck disable=SC2086
+    if "$place/bin/python" -m pip install -q --disable-pip-version-check $wanted && make_airflow_database "$place"; then
+        echo "$wanted" >"$place/.installed"
+    else
+        say "it could not be installed; the tests that need it say so when they skip"
+    fi
+}
+
+make_airflow_database() (
+    home="$(mktemp -d)"
+    trap 'rm -rf "$home"' EXIT
+    AIRFLOW_HOME="$home" AIRFLOW__CORE__LOAD_EXAMPLES=False "$1/bin/airflow" db migrate >/dev/null 2>&1 && mv "$home/airflow.db" "$1/airflow.db"
+)
+
 # The scenes are called documentation, which the dpkg of many container images leaves out.
 need_povray() {
     command -v povray >/dev/null 2>&1 && [ -d /usr/share/doc/povray/examples ] && return 0
@@ -188,23 +221,28 @@ need_povray() {
     fi
 }
 
-# Before minutes of building.
-[ "$level" != povray ] || need_povray || exit 1
-need_to_build
-make_venv
-build_ionode
-install_package
-refresh_ionode
-if [ "$level" = test ]; then
-    need_to_test strace:strace sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3 g++:g++ \
-        nginx:nginx-light openssl:openssl rclone:rclone curl:curl chromium:chromium chromedriver:chromium-driver
+bring_test_tools() {
+    local simgrid=()
     # A module of the system's own Python, so no program tells whether it is there.
-    /usr/bin/python3 -c 'import simgrid' 2>/dev/null || need_to_test simgrid:python3-simgrid
+    /usr/bin/python3 -c 'import simgrid' 2>/dev/null || simgrid=(simgrid:python3-simgrid)
+    need_to_test strace:strace sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3 g++:g++ \
+        nginx:nginx-light openssl:openssl rclone:rclone curl:curl chromium:chromium chromedriver:chromium-driver "${simgrid[@]}"
     need_povray || say "without them the tests that render are skipped"
     need_s3_server
     need_s3_clients
     need_pegasus_transfer
-fi
+    need_airflow
+}
+
+# Before minutes of building.
+[ "$level" != povray ] || need_povray || exit 1
+need_to_build
+make_venv
+start_building
+[ "$level" != test ] || bring_test_tools
+finish_building
+install_package
+refresh_ionode
 if [ "$level" = bench ]; then
     need_to_test wrk:wrk redis-server:redis-server
     [ -e /usr/include/lmdb.h ] || need_to_test lmdb.h:liblmdb-dev

@@ -6,6 +6,7 @@ One rule: what a test started has ended when the session ends, or the session fa
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import tempfile
@@ -28,6 +29,9 @@ from tests.testbed.web import Web, running_web
 # Machines of continuous integration are slow at times: time limits are pytest's business, not hypothesis's.
 settings.register_profile("stager", deadline=None, print_blob=True)
 settings.load_profile("stager")
+
+# They import Airflow: tests/e2e/test_airflow.py runs them where it is.
+collect_ignore = [] if importlib.util.find_spec("airflow") else ["airflow"]
 
 # Quick and basic first: what breaks there explains the rest.
 ORDER = ("test_tidy", "unit", "model", "sim", "scenarios", "testbed", "conformance", "e2e")

@@ -29,6 +29,9 @@ FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in room
 # What runs on a compute node stands apart: small, with little below it, started from the fourth floor up.
 WORKER_MAY_IMPORT, WORKER_SEEN_FROM = frozenset({"worker", "model", "wire"}), 4
 
+# The client, what it speaks, and the errors that it raises; the file system is a client too.
+PLUGINS_MAY_IMPORT = ("stager.client.", "stager.fs.", "stager.rest.", "stager.wire.", "stager.model.errors.")
+
 PURE_ROOMS = frozenset({"model", "planning", "scheduler"})
 PURE_MODULES = frozenset(
     """__future__ abc base64 bisect binascii collections contextlib copy dataclasses difflib enum fnmatch fractions functools hashlib
@@ -85,9 +88,8 @@ def may_import(mine: str, theirs: str) -> bool:
 def plugin_findings(tree: ast.AST, where: str) -> Iterator[str]:
     """A plugin lives in the environment of an engine, beside any version of ours."""
     for line, name in imported_modules(tree, "plugin"):
-        parts = name.split(".")
-        if parts[0] == "stager" and parts[1:2] != ["client"]:
-            yield f"{where}:{line}: a plugin imports stager.client only, not {name}"
+        if name.split(".")[0] == "stager" and not f"{name}.".startswith(PLUGINS_MAY_IMPORT):
+            yield f"{where}:{line}: a plugin imports stager's client and what that speaks only, not {name}"
 
 
 def purity_findings(tree: ast.AST, module: str) -> Iterator[str]:
@@ -170,10 +172,11 @@ def unfinished_findings(text: str, where: str) -> Iterator[str]:
 def dead_modules(sources: Mapping[str, ast.AST], entry_points: Set[str], packages: Set[str]) -> list[str]:
     """Modules that no other imports or names: in a string (`"stager.cli.plan:main"`), or by f"stager.cli.{name}" beside the names."""
     alive = set(entry_points) | set(packages)
+    roots = {module.split(".")[0] for module in sources}
     for module, tree in sources.items():
         wanted = {name for _, name in imported_modules(tree, module, module in packages)}
         texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-        wanted |= {text.split(":")[0] for text in texts if text.startswith("stager.")}
+        wanted |= {text.split(":")[0] for text in texts if text.split(".")[0] in roots}
         wanted |= {room + text.replace("-", "_") for room in texts if room.startswith("stager.") and room.endswith(".") for text in texts}
         for name in wanted:
             parents = {name, name.rpartition(".")[0]}

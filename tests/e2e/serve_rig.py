@@ -20,6 +20,8 @@ import httpx
 from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
 
+# Objects of tenants have tests of their own; words of a test's own are all that is said.
+NO_STORAGE = ("--storage", "0")
 ADDRESS = re.compile(r"the REST API is at (http://\S+)/api/v1")
 
 
@@ -56,7 +58,17 @@ class Service:
 
     def start(self) -> Service:
         self.starts += 1
-        command = [sys.executable, "-m", "stager.cli", "serve", "--listen", "127.0.0.1:0", "--capacity", "200 MB", *self.words]
+        command = [
+            sys.executable,
+            "-m",
+            "stager.cli",
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--capacity",
+            "200 MB",
+            *(self.words or NO_STORAGE),
+        ]
         environment = self.stager.environment()
         with self.log.open("wb") as log:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
@@ -85,6 +97,12 @@ class Service:
         assert self.process is not None
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait(20)
+
+    def stop(self) -> None:
+        """As its administrator ends it: in order."""
+        assert self.process is not None
+        self.process.terminate()
+        assert self.process.wait(30) == 0, self.log.read_text()
 
     def end(self) -> None:
         for client in self.clients:

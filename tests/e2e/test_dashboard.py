@@ -256,6 +256,42 @@ def test_a_failed_job_is_shown_with_its_fault_and_what_it_wrote(bed: Bed, seen: 
     assert "failed" in seen.text(".line .badge") and figure(seen, "exit") == "3"
 
 
+def test_a_run_is_cancelled_only_after_its_losses_were_named(bed: Bed, seen: Browser) -> None:
+    run = bed.submit(chain(bed, "given up", gate="never"))
+    seen.go(f"#/runs/{run}")
+    seen.until(lambda: "running" in box(seen, "second"), "the second job to run")
+    assert not seen.find("#sure:not([hidden])")
+    seen.one("#cancel").click()
+    seen.until(lambda: seen.focused() == "Keep it", "the harmless answer to be the first one")
+    assert "600 kB in 1 file would be lost" in seen.text("#losses") and "mid" in seen.text("#losses li")
+    assert "1 running job would be killed" in seen.text("#losses")
+    seen.press(Keys.ENTER)
+    seen.until(lambda: not seen.find("#sure:not([hidden])"), "the question to go")
+    assert bed.client.get(f"/runs/{run}").json()["info"]["state"] == "active"
+    seen.one("#cancel").click()
+    seen.one("#cancel-yes").click()
+    seen.shows("cancelled", ".line .badge")
+    assert bed.client.get(f"/runs/{run}/wait", params={"timeout_s": 30}).json()["state"] == "cancelled"
+    seen.until(lambda: not seen.find("#cancel:not([hidden])"), "nothing to be left to cancel")
+
+
+def test_a_run_that_was_interrupted_is_resumed_and_who_may_only_read_is_told_so(bed: Bed, seen: Browser) -> None:
+    run = bed.submit(chain(bed, "gone on", gate="gone-on"))
+    seen.go(f"#/runs/{run}")
+    seen.until(lambda: "running" in box(seen, "second"), "the second job to run")
+    assert bed.client.post(f"/runs/{run}/stop").status_code == 200
+    seen.shows("interrupted", ".line .badge")
+    # A token that may only look gets no further than being told.
+    reader, writer = bed.service.token("alice", "read"), "sessionStorage.setItem('stager-token', arguments[0])"
+    seen.run(writer, reader)
+    seen.one("#resume").click()
+    seen.shows("scope", ".steering [role=alert]")
+    seen.run(writer, bed.token)
+    bed.gate("gone-on").touch()
+    seen.one("#resume").click()
+    seen.shows("succeeded", ".line .badge")
+
+
 def test_a_run_of_somebody_else_is_not_there(bed: Bed, seen: Browser) -> None:
     run = bed.ended(chain(bed, "mine"))
     seen.one("#forget").click()

@@ -72,6 +72,9 @@ def test_a_run_is_submitted_followed_and_looked_at(service: Service, client: Res
     assert run.wait_finished(60).state == "succeeded" and run.wait(lfn="b").durable
     assert run.status().info.tenant == "alice" and run.summary().finals_durable == 1
     assert [entry.state for entry in run.ledger(lfn="b")] == ["durable"]
+    assert any("durable" in line or "verified" in line for line in run.explain(lfn="b").lines) and run.explain(job="up").subject == "up"
+    with pytest.raises(InvalidInput, match="name a file"):
+        run.explain()
     assert [job.job for job in run.jobs()] == ["up"] and run.logs("up").logs and run.transfers() == [] and run.losses().files == []
     assert name in [info.run for info in client.runs()] and client.nodes()[0].connected and "up" in client.profiles().profiles
 
@@ -127,6 +130,7 @@ def test_the_commands_serve_a_service_as_they_do_a_state_directory(service: Serv
     assert stager.json("ledger", run, *where)[0]["state"] == "durable"
     assert "up" in stager.run("jobs", run, *where).stdout and "said" in stager.run("logs", run, "up", *where).stdout
     assert stager.json("wait", run, *where)["state"] == "succeeded"
+    assert "attempt" in stager.run("explain", run, "--job", "up", *where).stdout
     assert "has succeeded" in stager.run("resume", run, *where).stdout
     stager.run("cancel", run, *where, code=3)
     stager.run("submit", file, "--cores", "1", *where, code=2)

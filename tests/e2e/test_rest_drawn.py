@@ -15,6 +15,8 @@ from tests.e2e.test_serve import events_of, problem
 from tests.testbed.waiting import wait_until
 
 TENANTS = '[tenants.alice]\nnative_jobs = true\nfile_roots = ["{data}"]\n[tenants.bob]\n'
+# One bed for all of them: who opens its gate is one of them.
+pytestmark = pytest.mark.xdist_group("drawn")
 PARTS = ("pinned", "dirty", "clean", "reserved", "free")
 
 
@@ -48,6 +50,8 @@ def bed(session_dir: Path) -> Iterator[Bed]:
         run = alice.post("/runs", json={"workflow": small(data, "drawn", more=down)}).raise_for_status().json()["run"]
         yield Bed(service, data, alice, run, gate)
     finally:
+        # The tests that open it may have run beside another bed; a service that is asked to end waits for its jobs.
+        gate.touch()
         service.end()
 
 

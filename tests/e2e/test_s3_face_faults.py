@@ -127,6 +127,16 @@ def test_a_full_share_says_so_at_once_and_sdks_do_not_try_again(face: S3Face) ->
     assert error_of(s3.put_object, Bucket="bucket", Key="two", Body=noise(60 * MIB)) == ("InsufficientStorage", 507)
     assert len(asked) == 1 and time.monotonic() - started < 10
     assert len(content_files(face)) == 1
+    # Who sends it all before looking for an answer finds one, not a broken line, and the line can be used again.
+    url = face.client(signature_version="s3v4").generate_presigned_url("put_object", Params={"Bucket": "bucket", "Key": "two"})
+    with socket.create_connection(("127.0.0.1", face.port), timeout=20) as line:
+        reader = line.makefile("rb")
+        for _ in range(2):
+            line.sendall(f"PUT {url.split(face.endpoint)[1]} HTTP/1.1\r\nHost: 127.0.0.1:{face.port}\r\n".encode())
+            line.sendall(f"Content-Length: {60 * MIB}\r\n\r\n".encode() + bytes(60 * MIB))
+            assert reader.readline().startswith(b"HTTP/1.1 507 ")
+            heads = dict(head.lower().split(b":", 1) for head in iter(reader.readline, b"\r\n"))
+            assert b"InsufficientStorage" in reader.read(int(heads[b"content-length"]))
     s3.delete_object(Bucket="bucket", Key="one")
     s3.put_object(Bucket="bucket", Key="two", Body=noise(60 * MIB))
     assert face.node.get("/v1/node")["used_bytes"] == 0, "apart from what the scheduler manages"

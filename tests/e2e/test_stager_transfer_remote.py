@@ -5,6 +5,7 @@ One rule: what a server holds is looked at in its own files.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -18,6 +19,7 @@ import yaml
 from tests.testbed.link import Link
 from tests.testbed.pegasus import Done, listed, ours, ours_started, transfer, url
 from tests.testbed.places import ionode_binary
+from tests.testbed.processes import is_alive
 from tests.testbed.s3 import S3
 from tests.testbed.sshd import Sshd, make_key
 from tests.testbed.waiting import wait_until
@@ -219,3 +221,20 @@ def test_a_courier_that_dies_is_no_success(tmp_path: Path) -> None:
     entries = [transfer([url(f"http://127.0.0.1:1/{name}")], url(tmp_path / "d" / name)) for name in "abc"]
     done = ours(listed(*entries), tmp_path, "-m", "1", STAGER_IONODE=str(program))
     assert done.code == 1 and "exit code 7" in done.said and not list((tmp_path / "d").iterdir())
+
+
+def test_ended_it_leaves_no_courier_behind_that_does_not_hear_the_end(tmp_path: Path) -> None:
+    program, told = tmp_path / "stager-ionode", tmp_path / "pid"
+    program.write_text(f"#!/bin/sh\necho $$ > {told}.new; mv {told}.new {told}\nexec sleep 600 > /dev/null 2>&1\n")
+    program.chmod(0o755)
+    given = listed(transfer([url("http://127.0.0.1:1/f")], url(tmp_path / "d")))
+    running = ours_started(given, tmp_path, STAGER_IONODE=str(program))
+    wait_until(told.exists, "the courier to begin")
+    pid = int(told.read_text())
+    try:
+        running.send_signal(signal.SIGTERM)
+        running.communicate()
+        assert running.returncode == -signal.SIGTERM and not is_alive(pid)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -97,3 +97,14 @@ def test_completion_offers_commands_and_options(monkeypatch: pytest.MonkeyPatch)
     complete = BashComplete(program.stager, {}, "stager", "_STAGER_COMPLETE")
     assert {item.value for item in complete.get_completions([], "re")} == {"replay", "report", "resume"}
     assert "--detach" in {item.value for item in complete.get_completions(["submit"], "--d")}
+
+
+def test_a_workflow_of_an_engine_is_not_submitted_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its run would wait for calls that nobody makes."""
+    monkeypatch.setenv("STAGER_STATE_DIR", str(tmp_path / "state"))
+    (tmp_path / "a").write_text("x")
+    file = tmp_path / "workflow.yml"
+    file.write_text("stager: 1\nengine: airflow\njobs: {9.one: {inputs: ['here:a'], outputs: [b]}}\n")
+    assert "valid: 1 jobs" in CliRunner().invoke(program.stager, ["validate", str(file)]).output
+    result = CliRunner().invoke(program.stager, ["submit", str(file)])
+    assert result.exception is not None and "are run by airflow" in str(result.exception) and not (tmp_path / "state").exists()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import socket
+import types
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from stager.model.tenants import Scope
 from stager.service.process import Impatient, Server
 from stager.service.rest.guard import BodyRefused, Buckets, Guard, host_name
 from stager.service.rest.turns import TooManyOpen, Turns, Waits
-from stager.service.settings import RestSettings, rest_settings
+from stager.service.settings import RestSettings, StorageSettings, default_capacity, rest_settings, storage_settings
 from stager.service.tenancy import Tenancy
 
 
@@ -177,3 +180,29 @@ def test_who_connects_and_asks_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch
         return answers[0], answers[1]
 
     assert asyncio.run(play()) == (b"", b"")
+
+
+def test_storage_is_a_tenth_of_the_capacity_on_loopback_unless_it_is_told_otherwise() -> None:
+    assert storage_settings(1_000_000) == StorageSettings(100_000, "127.0.0.1:7434")
+    assert storage_settings(1_000_000, 0) is None
+    proxied = storage_settings(1_000_000, 5, "[::1]:0", "https://storage.example.org/")
+    assert proxied == StorageSettings(5, "[::1]:0", "https://storage.example.org")
+    for listen in ("localhost:7434", "7434", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000"):
+        with pytest.raises(InvalidInput, match="IP:PORT"):
+            storage_settings(1, listen=listen)
+    with pytest.raises(Refused, match="--storage-url"):
+        storage_settings(1, listen="0.0.0.0:7434")
+    assert storage_settings(1, listen="0.0.0.0:7434", trust_network=True) is not None
+    for url in ("storage.example.org", "https://user@host", "https://host/path", "ftp://host"):
+        with pytest.raises(InvalidInput, match="without a path"):
+            storage_settings(1, url=url)
+
+
+def test_what_tenants_store_is_no_room_for_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that counted their objects as its own would be told to grow into a full disk."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10 << 20))
+    for directory in ("files", "objects/ab"):
+        (tmp_path / "node" / directory).mkdir(parents=True)
+        with open(tmp_path / "node" / directory / "content", "wb") as stream:
+            os.posix_fallocate(stream.fileno(), 0, 10 << 20)
+    assert default_capacity(tmp_path) == 10_000_000

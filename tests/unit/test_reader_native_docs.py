@@ -106,6 +106,10 @@ def test_the_page_names_every_key(key):
         "stager: 1\norigins: {o: {url: 's3://b', secret_access_key: x}}\njobs: {a: {run: x}}",
         "stager: 1\norigins: {o: {url: 's3://b', credentials: x}}\njobs: {a: {run: x}}",
         "stager: 1\non_failure: stopp\njobs: {a: {run: x}}",
+        "stager: 1\njobs: {a: {outputs: [b]}}",
+        "stager: 1\nengine: airflow\njobs: {a: {run: x, outputs: [b]}}",
+        "stager: 1\nengine: airflow\ndefaults: {retries: 3}\njobs: {a: {outputs: [b]}}",
+        "stager: 1\nengine: Air Flow\njobs: {a: {outputs: [b]}}",
     ],
 )
 def test_the_schema_refuses_what_the_reader_refuses(tmp_path, text):

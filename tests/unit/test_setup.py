@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.testbed.places import PROJECT
+from tests.testbed.processes import is_alive
+from tests.testbed.waiting import wait_until
 
 STOCK = ("bash", "cut", "dirname", "id", "mktemp", "rm", "sort", "tr")
 GCC_WITHOUT_LIBC = "exit 1"
@@ -52,3 +55,32 @@ def test_a_machine_that_can_link_is_not_told_of_a_compiler(tmp_path: Path) -> No
 def test_the_rendering_says_what_it_lacks_before_anything_is_built(tmp_path: Path) -> None:
     said = setup(tmp_path, level="povray", cc=GCC_WITHOUT_LIBC, python3=PYTHON_WITHOUT_VENV)
     assert "apt-get install povray povray-examples" in said and "gcc" not in said
+
+
+def building(place: Path, cargo: str) -> subprocess.Popen[str]:
+    """Where all is there but what cargo builds."""
+    tools = place / "bin"
+    tools.mkdir()
+    for name, text in {"cargo": f'[ "$1" != --version ] || {{ echo "cargo 1.95.0"; exit 0; }}\n{cargo}', "cc": "exit 0"}.items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    env = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(place), "VENV": sys.prefix, "TMPDIR": str(place)}
+    command = ["bash", str(PROJECT / "scripts" / "setup.sh"), "run"]
+    return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def test_what_cannot_be_built_ends_it_before_anything_is_installed(tmp_path: Path) -> None:
+    running = building(tmp_path, "echo 'error: no such crate' >&2; exit 101")
+    said = running.communicate(timeout=60)[1]
+    assert running.returncode and "no such crate" in said and "installing stager" not in said
+
+
+def test_what_is_built_beside_the_rest_does_not_outlive_it(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    running = building(tmp_path, f"echo $$ > {told}.new; mv {told}.new {told}; exec sleep 600 2>/dev/null")
+    wait_until(told.exists, "cargo to build")
+    pid = int(told.read_text())
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=60)
+    wait_until(lambda: not is_alive(pid), "cargo to end")
+    assert running.returncode

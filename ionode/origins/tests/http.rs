@@ -381,6 +381,21 @@ async fn redirects_are_followed_as_far_as_is_safe() {
     assert!(itself.message.contains("link-local"), "{itself:?}");
 }
 
+/// By an address, by a name that leads to one, by a redirect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_origin_for_everybody_goes_nowhere_but_to_the_public_internet() {
+    let Some(web) = Web::nginx("") else { return };
+    web.write("f", b"x");
+    let at = |host: &str, public_only| HttpConfig { base_url: format!("http://{host}:{}", web.port), public_only, ..HttpConfig::default() };
+    let refused = HttpOrigin::new(&at("127.0.0.1", true)).err().unwrap();
+    assert!(refused.message.contains("not of the public internet"), "{refused:?}");
+    let error = origin(at("localhost", true)).stat("f").await.unwrap_err();
+    assert!(error.code == "denied" && error.message.contains("not of the public internet"), "{error:?}");
+    assert!(web.requests(" /f ").is_empty(), "it was asked all the same");
+    assert_eq!(origin(at("localhost", false)).stat("f").await.unwrap().size_bytes, 1);
+    assert!(!web.requests(" /f ").is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refusals_say_who_must_act() {
     let locations = "location /500/ { return 500; } location /503/ { return 503; } location /gone/ { return 410; }\n\
