@@ -11,7 +11,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Container, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -62,9 +62,7 @@ class Loose:
             with sftp_of(uri, url) as hook:
                 put_by_sftp(hook, path, unquote(url.path))
         else:
-            target = storage(uri)
-            with path.open("rb") as source, target.open("wb") as sink:
-                shutil.copyfileobj(source, sink)
+            put_whole(path, storage(uri))
 
     def _kept(self, uri: str, url: SplitResult, path: Path) -> Path:
         """What is on the shelf is newer than an object: there it was put while the service was away."""
@@ -82,8 +80,7 @@ class Loose:
         held = self._on_shelf(uri, url)
         if self.objects and uri not in self.exchanged:
             try:
-                with path.open("rb") as source, self._object(url).open("wb") as sink:
-                    shutil.copyfileobj(source, sink)
+                put_whole(path, self._object(url))
             except Exception as problem:
                 log.warning("%s is put on the shelf (%s), for it could not be kept as an object: %s", uri, held, problem)
             else:
@@ -150,8 +147,20 @@ def laid(path: Path, target: Path) -> None:
     """Whole, under its own name at last."""
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-    shutil.copyfile(path, beside)
-    os.replace(beside, target)
+    try:
+        with path.open("rb") as source, beside.open("xb") as sink:
+            shutil.copyfileobj(source, sink)
+            sink.flush()
+            os.fsync(sink.fileno())
+        os.replace(beside, target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def put_whole(path: Path, target: ObjectStoragePath) -> None:
+    """In one call of its file system, which has no name before its end. A stream that is closed because reading failed makes a short one."""
+    target.fs.put_file(str(path), target.path)
 
 
 def copied(source: ObjectStoragePath, opened: Callable[[Any], Any], path: Path) -> None:
@@ -206,6 +215,11 @@ def put_by_sftp(hook: Any, path: Path, target: str) -> None:
     beside = f"{directory}/.{name}.{uuid.uuid4().hex[:8]}"
     if directory:
         hook.create_directory(directory)
-    hook.store_file(beside, str(path))
-    with hook.get_managed_conn() as connection:
-        connection.posix_rename(beside, target)
+    try:
+        hook.store_file(beside, str(path))
+        with hook.get_managed_conn() as connection:
+            connection.posix_rename(beside, target)
+    except BaseException:
+        with suppress(Exception):  # the line may be what failed
+            hook.delete_file(beside)
+        raise
