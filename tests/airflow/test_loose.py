@@ -1,4 +1,4 @@
-"""Files that tasks move themselves, at real servers: whatever happens on the way, what is at a place is whole, the old one or the new one."""
+"""Files that tasks move themselves, at real servers: whatever happens on the way, what is at a place is whole, old or new."""
 
 from __future__ import annotations
 

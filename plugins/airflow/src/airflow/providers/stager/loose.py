@@ -159,7 +159,7 @@ def laid(path: Path, target: Path) -> None:
 
 
 def put_whole(path: Path, target: ObjectStoragePath) -> None:
-    """In one call of its file system, which has no name before its end. A stream that is closed because reading failed makes a short one."""
+    """In one call of its file system, which has no name before its end. A stream that is closed when reading failed makes a short one."""
     target.fs.put_file(str(path), target.path)
 
 
