@@ -20,6 +20,8 @@ DEPTH_MAX = 60
 NODES_MAX = 10_000_000
 FINDINGS_SHOWN = 60
 FINDINGS_PER_PLACE = 5
+# Then the rest of the file is not looked at: what it says would take longer to tell than anybody would read.
+FINDINGS_MAX = 1000
 
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -90,6 +92,8 @@ class Findings:
         elif finding not in self.found[-FINDINGS_PER_PLACE:]:
             self.found.append(finding)
             self.at_place[place] = count + 1
+            if len(self.found) >= FINDINGS_MAX:
+                self.raise_if_any()
 
     def raise_if_any(self) -> None:
         if self.found:

@@ -14,6 +14,8 @@ from functools import lru_cache
 NAME_BYTES_MAX = 255
 PATH_BYTES_MAX = 4000
 RESERVED_PREFIX = ".stager"
+# What `**/` stands for.
+DIRECTORIES = "(?:[^/.][^/]*/)*"
 QUICK = re.compile(r"[^/.\0\ud800-\udfff][^/\0\ud800-\udfff]{0,59}(?:/[^/.\0\ud800-\udfff][^/\0\ud800-\udfff]{0,59}){0,9}")
 
 
@@ -54,15 +56,21 @@ def escape_wildcards(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def pattern_of(glob: str) -> re.Pattern[str]:
-    """`*` and `?` stay within a name and skip a leading dot, `**/` crosses directories, `[a-z]` and `[!a]` are sets. Raises ValueError."""
-    parts = []
-    for position, name in enumerate(glob.split("/")):
-        last = position == glob.count("/")
-        if name == "**":
-            parts.append(r"(?:[^/.][^/]*/)*" if not last else r"(?:[^/.][^/]*/)*[^/.][^/]*")
-        else:
-            parts.append(name_pattern(name) + ("" if last else "/"))
-    return re.compile("".join(parts), re.DOTALL)
+    """`*` and `?` stay within a name and skip a leading dot, `**/` crosses directories, `[a-z]` and `[!a]` are sets. Raises ValueError.
+
+    Patterns come from strangers, and a match holds up the whole process: what stands between two `**` or two `*` is looked for once, at
+    the first place where it is (`(?>`), which is good enough since what follows may begin anywhere behind it.
+    """
+    runs: list[list[str]] = [[]]
+    names = glob.split("/")
+    for name in names[:-1]:
+        runs.append([]) if name == "**" else runs[-1].append(name_pattern(name) + "/")
+    last = rf"{DIRECTORIES}[^/.][^/]*" if names[-1] == "**" else name_pattern(names[-1])
+    first, *others = ["".join(run) for run in runs]
+    if not others:
+        return re.compile(first + last, re.DOTALL)
+    between = "".join(rf"(?>{DIRECTORIES}?{run})" for run in others[:-1] if run)
+    return re.compile(rf"{first}{between}{DIRECTORIES}{others[-1]}{last}", re.DOTALL)
 
 
 def may_match_below(glob: str, directory: str) -> bool:
@@ -72,13 +80,13 @@ def may_match_below(glob: str, directory: str) -> bool:
 
 
 def name_pattern(name: str) -> str:
-    out, position = ["(?=[^/.])" if name[:1] in ("*", "?", "[") and name[:3] != "[.]" else ""], 0
+    parts, position = [""], 0
     while position < len(name):
         sign = name[position]
         if sign == "*":
-            out.append("[^/]*")
+            parts.append("")
         elif sign == "?":
-            out.append("[^/]")
+            parts[-1] += "[^/]"
         elif sign == "[":
             end = name.find("]", position + 2 if name[position + 1 : position + 2] != "!" else position + 3)
             if end < 0:
@@ -86,12 +94,19 @@ def name_pattern(name: str) -> str:
             members = name[position + 1 : end]
             negated = members.startswith("!")
             members = re.sub(r"([\\\[\]^&~|])", r"\\\1", members.removeprefix("!"))
-            out.append(f"[{'^/' if negated else ''}{members}]")
+            try:
+                re.compile(f"[{members}]")
+            except re.error:
+                raise ValueError(f"{name!r} has a range whose end comes before its start; write it as in '[a-z]'") from None
+            parts[-1] += f"(?!/)[{'^' if negated else ''}{members}]"
             position = end
         else:
-            out.append(re.escape(sign))
+            parts[-1] += re.escape(sign)
         position += 1
-    return "".join(out)
+    visible = "(?=[^/.])" if name[:1] in ("*", "?", "[") and name[:3] != "[.]" else ""
+    if len(parts) == 1:
+        return visible + parts[0]
+    return visible + parts[0] + "".join(f"(?>[^/]*?{part})" for part in parts[1:-1] if part) + "[^/]*" + parts[-1]
 
 
 def fixed_directory(glob: str) -> str:

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from stager.model.errors import Refused
-from stager.readers.lines import Finding, Node, Place, WorkflowInvalid
+from stager.readers.lines import FINDINGS_MAX, Finding, Node, Place, WorkflowInvalid
 
 IDS_SHOWN = 10
 FINDINGS_SHOWN = 60
 TRUE, FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
 NOTHING = Node("mapping", Place())
+# The ids of jobs by what is said of them: file, place, key, message.
+Groups = dict[tuple[str, Place, str, str], list[str]]
 
 
 class PegasusRefused(Refused):
@@ -38,22 +40,27 @@ class Reports:
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self.invalid: dict[tuple[str, Place, str, str], list[str]] = {}
-        self.refused: dict[tuple[str, Place, str, str], list[str]] = {}
+        self.invalid: Groups = {}
+        self.refused: Groups = {}
         self.first: dict[tuple[str, str], Place] = {}
         self.notes: dict[str, list[str]] = {}
 
     def wrong(self, file: str, place: Place, key: str, message: str) -> None:
-        self.invalid.setdefault((file, place, key, message), [])
+        self.group(self.invalid, (file, place, key, message))
 
     def wrong_in(self, job: str, place: Place, key: str, message: str) -> None:
-        self.invalid.setdefault((self.file, self.first_place(key, message, place), key, message), []).append(job)
+        self.group(self.invalid, (self.file, self.first_place(key, message, place), key, message)).append(job)
 
     def refuse(self, file: str, place: Place, key: str, message: str) -> None:
-        self.refused.setdefault((file, place, key, message), [])
+        self.group(self.refused, (file, place, key, message))
 
     def refuse_in(self, job: str, place: Place, key: str, message: str) -> None:
-        self.refused.setdefault((self.file, self.first_place(key, message, place), key, message), []).append(job)
+        self.group(self.refused, (self.file, self.first_place(key, message, place), key, message)).append(job)
+
+    def group(self, groups: Groups, key: tuple[str, Place, str, str]) -> list[str]:
+        if key not in groups and len(self.invalid) + len(self.refused) >= FINDINGS_MAX:
+            self.raise_if_any()
+        return groups.setdefault(key, [])
 
     def first_place(self, key: str, message: str, place: Place) -> Place:
         return self.first.setdefault((key, message), place)
@@ -72,7 +79,7 @@ class Reports:
             raise WorkflowInvalid(self.file, in_order(invalid))
 
 
-def findings_of(groups: dict[tuple[str, Place, str, str], list[str]]) -> list[Finding]:
+def findings_of(groups: Groups) -> list[Finding]:
     return [Finding(file, place, key, message + ids_of(jobs)) for (file, place, key, message), jobs in groups.items()]
 
 

@@ -19,6 +19,7 @@ VERSION = "1"
 TOP = ("stager-topology", "region", "compute", "io", "links")
 COMPUTE = ("nodes", "cores", "memory", "network", "instance", "overhead")
 IO = ("nodes", "capacity", "disk", "network", "instance", "on_compute_nodes", "sandbox", "failures_per_hour")
+NODES_MAX, CORES_MAX = 10_000, 1_000_000
 LINK = ("fetch", "upload", "latency", "node_fetch", "node_upload", "direct_fetch", "direct_upload", "egress")
 
 
@@ -42,11 +43,23 @@ def parse_topology(text: str, shown: str) -> Cluster:
         region=top.text("region"),
         assumed=False,
     )
+    check_size(findings, top, cluster)
     if cluster.io.on_compute_nodes and cluster.io.nodes > cluster.compute.nodes:
         place = top.place("io")
         findings.note(place, "io.nodes", f"{cluster.io.nodes} I/O nodes do not fit on {cluster.compute.nodes} compute nodes, one on each")
     findings.raise_if_any()
     return cluster
+
+
+def check_size(findings: Findings, top: Fields, cluster: Cluster) -> None:
+    """Each node and core is simulated by itself."""
+    for name, nodes in (("compute", cluster.compute.nodes), ("io", cluster.io.nodes)):
+        if nodes > NODES_MAX:
+            findings.note(top.place(name), f"{name}.nodes", f"{nodes:,} nodes are more than the {NODES_MAX:,} that can be simulated")
+    cores = cluster.compute.nodes * cluster.compute.cores
+    if cores > CORES_MAX:
+        text = f"{cores:,} cores in all are more than the {CORES_MAX:,} that can be simulated"
+        findings.note(top.place("compute"), "compute.cores", text)
 
 
 def section(form: Form, top: Fields, name: str, known: tuple[str, ...]) -> Fields:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ VERSIONS = FLAT_VERSIONS + SPLIT_VERSIONS
 
 # What a number of JSON says to the unit; the sum of many of them can still be kept.
 NUMBER_MAX = 2**53
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @dataclass(slots=True)
@@ -151,6 +153,11 @@ def executed_at(workflow: dict[str, Any]) -> str:
 def load_json(text: str, shown: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
+        if SURROGATE.search(text):
+            json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        told = "half of a character is written as an escape (\\ud800 to \\udfff); write the character itself"
+        raise WorkflowInvalid(shown, [Finding(shown, Place(), "", told)]) from None
     except json.JSONDecodeError as error:
         place = Place(error.lineno, error.colno)
         raise WorkflowInvalid(shown, [Finding(shown, place, "", f"this is not JSON: {error.msg}")]) from None

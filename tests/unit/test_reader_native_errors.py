@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stager.readers import native
-from stager.readers.lines import NODES_MAX, WorkflowInvalid, compose
+from stager.model.errors import Refused
+from stager.readers import native, pegasus
+from stager.readers.lines import FINDINGS_MAX, NODES_MAX, WorkflowInvalid, compose
 from tests.unit.reader_origins import DirectoryAccess
 
 
@@ -265,6 +266,20 @@ def test_aliases_cannot_grow_without_bound():
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
     with pytest.raises(WorkflowInvalid, match=f"more than {NODES_MAX:,} values"):
         compose("\n".join(lines), "w.yml")
+
+
+def test_a_file_that_is_wrong_everywhere_is_not_told_whole(tmp_path):
+    """What a service would answer is no longer than anybody reads, whatever was sent to it."""
+    path = tmp_path / "w.yml"
+    path.write_text("stager: 1\n" + "".join(f"key{number}: 1\n" for number in range(3 * FINDINGS_MAX)))
+    with pytest.raises(WorkflowInvalid, match="more like these") as caught:
+        native.read(path)
+    assert len(caught.value.findings) == FINDINGS_MAX
+    broken = "".join(f"- {{type: job, name: x, id: j{number}, uses: 1}}\n" for number in range(3 * FINDINGS_MAX))
+    path.write_text(f'pegasus: "5.0"\nname: w\njobs:\n{broken}')
+    with pytest.raises((WorkflowInvalid, Refused), match="more like these") as caught:
+        pegasus.read(path, access=None)
+    assert len(caught.value.findings) == FINDINGS_MAX
 
 
 def test_the_file_itself_is_bounded(tmp_path, monkeypatch):

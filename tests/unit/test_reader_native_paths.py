@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -41,11 +43,44 @@ def test_a_clean_path_stays_below_where_it_is_joined(text):
         ("a[[]1]", ["a[1]"], ["a1"]),
         ("a.b+(c)^$", ["a.b+(c)^$"], ["aab+(c)^$"]),
         ("*\n*", ["a\nb"], ["ab"]),
+        ("a[+-9]b", ["a0b", "a.b"], ["a/b"]),
+        ("a[^b]c", ["abc", "a^c"], ["adc"]),
+        ("**/**/x*y*/**", ["xy/a", "d/xayb/e/f"], ["xy", "d/x/y/f", "xy/.a"]),
     ],
 )
 def test_globs(glob, matches, others):
     pattern = pattern_of(glob)
     assert [name for name in [*matches, *others] if pattern.fullmatch(name)] == matches
+
+
+@settings(max_examples=2000, deadline=None)
+@given(st.lists(st.sampled_from(["**", "*", "?", "a", "b", ".", "[ab]", "/", "/"]), max_size=14), st.text("ab./", max_size=14))
+@example(["**", "/", "a", "/", "b", "/", "**", "/", "a", "/", "*"], "a/a/b/b/a/a")
+@example(["*", "a", "*", "b", "a", "*"], "aabbaba")
+def test_a_pattern_that_is_looked_for_without_going_back_matches_what_it_would_with_it(words, name):
+    pattern = pattern_of("".join(words))
+    patient = re.compile(pattern.pattern.replace("(?>", "(?:").replace("*?", "*"), re.DOTALL)
+    assert bool(pattern.fullmatch(name)) == bool(patient.fullmatch(name))
+
+
+@pytest.mark.parametrize(
+    ("glob", "name"),
+    [
+        ("*a" * 40 + "*b*a", "a" * 250),
+        ("**/a/" * 40 + "**/b/**/a", "/".join("a" * 1000)),
+        ("*/" * 300 + "**/" * 300 + "b", "/".join("a" * 1500)),
+    ],
+)
+def test_no_pattern_takes_long_whatever_it_is_held_against(glob, name):
+    """A stranger writes both, and while Python looks for a match nothing else of the process goes on."""
+    code = "import sys; from stager.readers.paths import pattern_of; assert not pattern_of(sys.argv[1]).fullmatch(sys.argv[2])"
+    subprocess.run([sys.executable, "-c", code, glob, name], check=True, timeout=20)
+
+
+@pytest.mark.parametrize("glob", ["a[", "a[!", "a[z-a]"])
+def test_a_pattern_that_cannot_be_read_is_said_so(glob):
+    with pytest.raises(ValueError, match="write"):
+        pattern_of(glob)
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,7 @@ def test_all_findings_at_once(tmp_path: Path) -> None:
         ('{"schemaVersion": "1.5", "workflow": {"specification": {"tasks": []}}}', "there are no tasks"),
         ('{"schemaVersion": "1.5", "workflow": []}', "workflow: must be an object, it is list"),
         ("[" * 100_000, "this JSON cannot be read"),
+        ('{"schemaVersion": "1.5", "name": "\\ud800"}', "half of a character is written as an escape"),
     ],
 )
 def test_what_is_no_instance_is_told(tmp_path: Path, text: str, told: str) -> None:

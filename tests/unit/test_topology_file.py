@@ -72,6 +72,9 @@ def test_the_line_of_one_node_is_no_wider_than_the_link() -> None:
         ("1 Gbit/s", "0 B/s", "links.home.fetch: '0 B/s' is not a rate"),
         ("{fetch: 1 Gbit/s}", "{egress: in}", "links.home.egress: 'in' is unknown; choose none or fetch or upload or both"),
         ("compute:", "x-compute:", "the section 'compute' is missing"),
+        ("cores: 4", "cores: 400000", "compute.cores: 1,200,000 cores in all are more than the 1,000,000 that can be simulated"),
+        ("nodes: 3", "nodes: 10001", "compute.nodes: 10,001 nodes are more than the 10,000 that can be simulated"),
+        ("nodes: 2", "nodes: 10001", "io.nodes: 10,001 nodes are more than the 10,000 that can be simulated"),
     ],
 )
 def test_what_is_wrong_is_said_with_line_key_and_fix(old: str, new: str, said: str) -> None:
