@@ -19,6 +19,7 @@ FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}$"
 FILES_MAX = 20
 MESSAGE_MAX = 4000
 KEY_PATTERN = r"^[\x21-\x7e]{1,200}$"
+BY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._:/@+-]{0,99}$"
 CALL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:+@~-]{0,199}$"
 
 

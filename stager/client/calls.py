@@ -121,9 +121,9 @@ def within(wait_s: float) -> float:
     return max(0.0, min(wait_s, 60.0))
 
 
-def end(run: str, verb: str) -> Call[wire.WaitResponse]:
+def end(run: str, verb: str, by: str | None = None) -> Call[wire.WaitResponse]:
     """cancel, drain or stop."""
-    return Call("POST", f"{of_run(run)}/{verb}", wire.WaitResponse, safe=False)
+    return Call("POST", f"{of_run(run)}/{verb}", wire.WaitResponse, {"by": by}, safe=False)
 
 
 def resume(run: str, env: Mapping[str, str]) -> Call[wire.WaitResponse]:

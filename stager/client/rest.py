@@ -124,13 +124,13 @@ class RestRun:
         """For good. Ask with `losses` first."""
         self.client.send(calls.end(self.name, "cancel"))
 
-    def drain(self) -> None:
-        """Start no more jobs; interrupted and resumable once running jobs and uploads ended."""
-        self.client.send(calls.end(self.name, "drain"))
+    def drain(self, by: str | None = None) -> None:
+        """Start no more jobs; interrupted and resumable once running jobs and uploads ended. `by`: told to all who wait for the run."""
+        self.client.send(calls.end(self.name, "drain", by))
 
-    def stop(self) -> None:
+    def stop(self, by: str | None = None) -> None:
         """Interrupted at once, resumable."""
-        self.client.send(calls.end(self.name, "stop"))
+        self.client.send(calls.end(self.name, "stop", by))
 
     def resume(self, env: Mapping[str, str] | None = None) -> None:
         self.client.send(calls.resume(self.name, env or {}))

@@ -124,13 +124,13 @@ class AsyncRestRun:
         """For good. Ask with `losses` first."""
         await self.client.send(calls.end(self.name, "cancel"))
 
-    async def drain(self) -> None:
-        """Start no more jobs; interrupted and resumable once running jobs and uploads ended."""
-        await self.client.send(calls.end(self.name, "drain"))
+    async def drain(self, by: str | None = None) -> None:
+        """Start no more jobs; interrupted and resumable once running jobs and uploads ended. `by`: told to all who wait for the run."""
+        await self.client.send(calls.end(self.name, "drain", by))
 
-    async def stop(self) -> None:
+    async def stop(self, by: str | None = None) -> None:
         """Interrupted at once, resumable."""
-        await self.client.send(calls.end(self.name, "stop"))
+        await self.client.send(calls.end(self.name, "stop", by))
 
     async def resume(self, env: Mapping[str, str] | None = None) -> None:
         await self.client.send(calls.resume(self.name, env or {}))

@@ -117,7 +117,7 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
     if run.state is RunState.FINISHED:
         queue_last(state, run)
         run.interrupted_s += max(0.0, state.now - run.finished_at)
-    run.state, run.outcome, run.fault = RunState.ACTIVE, None, None
+    run.state, run.outcome, run.fault, run.interrupted_by = RunState.ACTIVE, None, None, ""
     if run.engine_outcome is ev.EngineOutcome.FAILED or (run.engine_outcome is not None and any(lost_finals(state, run))):
         # It may call jobs again. Else what it said had succeeded only wants its finals to go home.
         run.engine_outcome = None
@@ -183,17 +183,17 @@ def queue_last(state: State, run: RunEntry) -> None:
 
 
 def run_drained(state: State, event: ev.RunDrained) -> None:
-    leave(state, event.run, RunState.DRAINING)
+    leave(state, event.run, RunState.DRAINING, event.by)
 
 
 def run_stopped(state: State, event: ev.RunStopped) -> None:
-    leave(state, event.run, RunState.STOPPING)
+    leave(state, event.run, RunState.STOPPING, event.by)
 
 
 def run_cancelled(state: State, event: ev.RunCancelled) -> None:
     run = state.runs.get(event.run)
     if run is not None and run.state is RunState.FINISHED and run.outcome not in ("succeeded", "cancelled"):
-        run.outcome = None
+        run.outcome, run.interrupted_by = None, ""
         state.active[run.id] = None
         run.state = RunState.CANCELLING
         state.finish_checks[run.id] = None
@@ -201,12 +201,13 @@ def run_cancelled(state: State, event: ev.RunCancelled) -> None:
     leave(state, event.run, RunState.CANCELLING)
 
 
-def leave(state: State, run_id: str, new: RunState) -> None:
-    """From ACTIVE towards an end; a stronger wish wins, a weaker one is stale."""
+def leave(state: State, run_id: str, new: RunState, by: str = "") -> None:
+    """From ACTIVE towards an end; a stronger wish wins, a weaker one is stale. What somebody asked for stays so if the service ends."""
     run = state.runs.get(run_id)
     strength = [RunState.ACTIVE, RunState.DRAINING, RunState.STOPPING, RunState.CANCELLING]
     if run is None or run.state is RunState.FINISHED or strength.index(new) <= strength.index(run.state):
         state.stale += 1
         return
     run.state = new
+    run.interrupted_by = run.interrupted_by if by == ev.BY_SERVICE and run.interrupted_by else by
     state.finish_checks[run.id] = None

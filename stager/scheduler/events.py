@@ -96,20 +96,26 @@ class RunResumed(Record, kw_only=True):
     run: str
 
 
+# `by` of a run that is interrupted because its scheduler ends, and of one whose interrupter said no more than that.
+BY_SERVICE, BY_REQUEST = "service", "request"
+
+
 class RunDrained(Record, kw_only=True):
-    """Start no more jobs of this run; let running jobs and uploads of finals end; then it is `interrupted`, resumable."""
+    """Start no more jobs of this run; let running jobs and uploads of finals end; then it is `interrupted`, resumable. `by`: who asked."""
 
     at: float
     cause: str = ""
     run: str
+    by: str = ""
 
 
 class RunStopped(Record, kw_only=True):
-    """Interrupted at once: kill attempts, cancel transfers; resumable."""
+    """Interrupted at once: kill attempts, cancel transfers; resumable. `by`: who asked."""
 
     at: float
     cause: str = ""
     run: str
+    by: str = ""
 
 
 class RunCancelled(Record, kw_only=True):

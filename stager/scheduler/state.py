@@ -271,6 +271,7 @@ class RunEntry:
     ahead: SpaceProfile | None = None
     uploads_live: int = 0
     interrupted_s: float = 0.0
+    interrupted_by: str = ""
     fetched_bytes: int = 0
     fetches: int = 0
     copied_bytes: int = 0

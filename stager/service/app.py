@@ -270,7 +270,7 @@ class Scheduler:
         if not self.ended.is_set():
             state = self.machine.state
             for run in await self.ask(lambda: [each for each in state.active if is_ours(state.runs[each])]):
-                self.inbox.put(event(at=0.0, cause="shutdown", run=run))
+                self.inbox.put(event(at=0.0, cause="shutdown", run=run, by=ev.BY_SERVICE))
         if first or now:
             end = time.monotonic() + STOP_DEADLINE_S if now else None
             while await self.has_active(is_ours if now else is_waited_for) and (end is None or time.monotonic() < end):

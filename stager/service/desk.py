@@ -171,14 +171,15 @@ class RunDesk:
         self.records.reopen(run)
         self.put(ev.RunResumed(at=0.0, cause="resume", run=run), on_durable)
 
-    def end(self, run: str, event: type, on_durable: Callable[[], None]) -> None:
+    def end(self, run: str, event: type, on_durable: Callable[[], None], by: str = ev.BY_REQUEST) -> None:
         """Drain, stop or cancel. Of a run that has ended only a cancel of a resumable one means anything."""
         entry = self.known(run)
         resumable = entry.state is RunState.FINISHED and entry.outcome not in OVER
         if entry.state is RunState.FINISHED and not (event is ev.RunCancelled and resumable):
             ended_as = entry.outcome.value if entry.outcome else "over"
             raise Refused(f"run {run} has ended already: it is {ended_as}", code="run_over", subject=run)
-        self.put(event(at=0.0, cause="client", run=run), on_durable)
+        who = {} if event is ev.RunCancelled else {"by": by}
+        self.put(event(at=0.0, cause="client", run=run, **who), on_durable)
 
 
 def check_whole(workflow: Workflow, plan: Plan) -> None:

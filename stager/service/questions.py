@@ -12,6 +12,7 @@ from pathlib import Path
 
 from stager import wire
 from stager.model.errors import InvalidInput, Refused
+from stager.scheduler.commands import RunOutcome
 from stager.scheduler.ledger import ledger_of
 from stager.scheduler.states import RunState
 from stager.service.app import Scheduler
@@ -194,6 +195,7 @@ def looked(scheduler: Scheduler, run: str, lfn: str | None) -> wire.WaitResponse
         state=state_of(entry),
         fault=wire.ErrorBody.of(entry.fault) if entry.fault is not None else None,
         durable=durable,
+        interrupted_by=entry.interrupted_by if entry.outcome in (None, RunOutcome.INTERRUPTED) else "",
     )
 
 

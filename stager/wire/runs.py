@@ -125,13 +125,16 @@ class Ledger(Body):
 
 
 class WaitResponse(Body):
-    """`finished` with the outcome, or after the timeout not; with an lfn asked for, `durable` tells of that file."""
+    """`finished` with the outcome, or after the timeout not; with an lfn asked for, `durable` tells of that file. `interrupted_by` of
+    one that is drained, stopped or interrupted: `service`, which ended, or as whom somebody asked for it.
+    """
 
     run: str
     finished: bool
     state: str
     fault: ErrorBody | None = None
     durable: bool | None = None
+    interrupted_by: str = ""
 
 
 class JobView(Body):

@@ -17,7 +17,7 @@ from airflow.providers.stager.submission import Attempted, attempt, key_of, read
 from airflow.providers.stager.triggers.stager import StagerDurableTrigger, StagerRunTrigger
 from airflow.providers.stager.waiting import LINES, patiently, takes_runs
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout, TaskDeferred
 
 from stager.client import AsyncRestClient, RestClient
 from stager.model.errors import Refused, Transient
@@ -166,7 +166,8 @@ def test_waiting_outlives_the_service(service: Service, client: RestClient, conn
     assert not waiting.future.done()
     service.start()
     event = waiting.future.result(60)
-    assert event["run"] == run and event["state"] == ("succeeded" if ending == "killed" else "interrupted")
+    assert event["run"] == run
+    assert (event["state"], event["by"]) == (("succeeded", "") if ending == "killed" else ("interrupted", "service"))
     if ending == "ended":
         open_gate(data, name)
         operator = StagerSubmitOperator(task_id="t", workflow=gated(data, name), deferrable=False)
@@ -234,6 +235,44 @@ def test_a_task_that_a_user_ends_ends_its_run(client: RestClient, data: Path, wh
         with pytest.raises(AirflowException, match="interrupted|active"):
             operator.run_ended({}, {"run": run, "state": state, "message": ""})
         client.run(run).cancel()
+
+
+@pytest.mark.parametrize("verb", ["stop", "drain"])
+def test_a_run_that_a_person_stops_stands_still_until_the_task_is_cleared(client: RestClient, data: Path, verb: str) -> None:
+    """Not even a retry goes on with it; what Airflow, or the end of the service, interrupts is another thing."""
+    name = f"stood-still-{verb}"
+    text = gated(data, name)
+    run = tried(client, text, name, 3, 3).run
+    wait_until(lambda: client.run(run).status().running, "the job to run")
+    getattr(client.run(run), verb)()
+    if verb == "drain":
+        # Its only job is done then, and so would the run be.
+        client.run(run).stop("mary")
+    event = asyncio.run(first_event(StagerRunTrigger(run, "stager_default")))
+    told_of = "was stopped, not" if verb == "stop" else "was stopped by mary, not"
+    with pytest.raises(AirflowFailException, match=f"{run} {told_of} by its task; clear the task"):
+        StagerSubmitOperator(task_id="t", workflow=text).run_ended({}, event)
+    with pytest.raises(Refused, match="clear the task to go on with it"):
+        tried(client, text, name, 3, 3)
+    assert tried(client, text, name, 4, 3) == Attempted(run, "resumed")
+    client.run(run).cancel()
+
+
+def test_what_airflow_stopped_late_is_gone_on_with_by_the_try_that_joined_it(client: RestClient, data: Path) -> None:
+    """A task is cleared, its next try begins, and only then the triggerer ends what the one before it waited for."""
+    name = "joined-and-stopped"
+    text = gated(data, name)
+    run = tried(client, text, name).run
+    assert tried(client, text, name, 1, 0) == Attempted(run, "joined")
+    asyncio.run(StagerRunTrigger(run, "stager_default").on_kill())
+    event = asyncio.run(first_event(StagerRunTrigger(run, "stager_default")))
+    assert (event["state"], event["by"]) == ("interrupted", "airflow")
+    operator = StagerSubmitOperator(task_id="t", workflow=text)
+    operator.dag = DAG(name, schedule=None)
+    with pytest.raises(TaskDeferred):
+        operator.run_ended({"ti": instance(name)}, event)
+    assert client.run(run).wait(timeout_s=0).state == "active"
+    client.run(run).cancel()
 
 
 def test_a_sensor_that_pokes_says_so_too(client: RestClient, data: Path) -> None:

@@ -434,10 +434,18 @@ def test_a_run_is_drained_resumed_and_cancelled(bed: Bed) -> None:
     workflow = small(bed.data / "alice", "ended", f"'until test -e {bed.data}/go-on; do sleep 0.05; done; cat a > b'")
     run = alice.post("/runs", json={"workflow": workflow}).raise_for_status().json()["run"]
     wait_until(lambda: alice.get(f"/runs/{run}").json()["running"], "the job to run")
-    assert alice.post(f"/runs/{run}/stop").status_code == 200
-    assert alice.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["state"] == "interrupted"
-    assert alice.post(f"/runs/{run}/resume", json={}).json()["state"] == "active"
+
+    def ended() -> tuple[str, str]:
+        answer = alice.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()
+        return answer["state"], answer["interrupted_by"]
+
+    assert alice.post(f"/runs/{run}/drain").json()["interrupted_by"] == "request"
+    assert alice.post(f"/runs/{run}/stop", params={"by": "mary"}).status_code == 200
+    assert ended() == ("interrupted", "mary")
+    resumed = alice.post(f"/runs/{run}/resume", json={}).json()
+    assert (resumed["state"], resumed["interrupted_by"]) == ("active", "")
+    problem(alice.post(f"/runs/{run}/stop", params={"by": "<b>"}), 422, "bad_parameter")
     assert alice.post(f"/runs/{run}/cancel").status_code == 200
-    assert alice.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["state"] == "cancelled"
+    assert ended() == ("cancelled", "")
     problem(alice.post(f"/runs/{run}/resume"), 409, "run_over")
     problem(alice.post(f"/runs/{run}/cancel"), 409, "run_over")

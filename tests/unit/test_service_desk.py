@@ -107,6 +107,22 @@ def test_a_place_is_free_again_when_its_run_is_over_and_taken_when_it_would_be_r
         desk.desk.resume(first, wire.Credentials(), lambda: None)
 
 
+def test_what_somebody_stopped_stays_that_when_the_service_ends_as_well(tmp_path: Path) -> None:
+    """A task that waits goes on by itself with what the end of a service interrupted, and with nothing else."""
+    desk = Desk(tmp_path)
+    run = desk.submit(writing("sftp://lab/data", "results/"))
+    entry = desk.machine.state.runs[run]
+    for event, by in (
+        (ev.RunDrained(at=1.0, run=run, by="service"), "service"),
+        (ev.RunResumed(at=2.0, run=run), ""),
+        (ev.RunDrained(at=3.0, run=run, by="mary"), "mary"),
+        (ev.RunStopped(at=4.0, run=run, by="service"), "mary"),
+        (ev.RunCancelled(at=5.0, run=run), ""),
+    ):
+        desk.machine.step(event)
+        assert entry.interrupted_by == by, event
+
+
 def test_a_submit_is_once_for_each_sender_also_when_its_run_was_folded_away(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     workflow = writing("sftp://lab/data", "out/x")

@@ -28,6 +28,7 @@ READY_S = 60.0
 Read = Callable[[bytes, str], wire.SubmitRequest]
 Key = Annotated[str | None, Header(alias="Idempotency-Key", pattern=rest.KEY_PATTERN, description="the same again is the same run")]
 Made = Annotated[str | None, Query(pattern=rest.KEY_PATTERN, description="an Idempotency-Key of yours")]
+By = Annotated[str, Query(pattern=rest.BY_PATTERN, description="who asks, as those are told who wait for the run (`interrupted_by`)")]
 Created = {200: {"model": rest.Submitted, "description": "This key has made the run before"}}
 
 
@@ -100,9 +101,9 @@ def add_looks(router: APIRouter, scheduler: Scheduler, waits: Waits) -> None:
 def add_controls(router: APIRouter, scheduler: Scheduler, intake: Intake) -> None:
     own = run_of(scheduler)
 
-    async def end(run: str, caller: Caller, event: type) -> wire.WaitResponse:
+    async def end(run: str, caller: Caller, event: type, by: str = "") -> wire.WaitResponse:
         await own(run, caller)
-        await changes.done(scheduler, lambda told: scheduler.desk.end(run, event, told))
+        await changes.done(scheduler, lambda told: scheduler.desk.end(run, event, told, by))
         return await questions.ended_or(scheduler, run, None, 0)
 
     @router.post("/runs/{run}/cancel")
@@ -111,14 +112,14 @@ def add_controls(router: APIRouter, scheduler: Scheduler, intake: Intake) -> Non
         return await end(run, caller, ev.RunCancelled)
 
     @router.post("/runs/{run}/drain")
-    async def drain(run: str, caller: Submitter) -> wire.WaitResponse:
+    async def drain(run: str, caller: Submitter, by: By = ev.BY_REQUEST) -> wire.WaitResponse:
         """Starts no more of its jobs; interrupted and resumable once running jobs and uploads have ended."""
-        return await end(run, caller, ev.RunDrained)
+        return await end(run, caller, ev.RunDrained, by)
 
     @router.post("/runs/{run}/stop")
-    async def stop(run: str, caller: Submitter) -> wire.WaitResponse:
+    async def stop(run: str, caller: Submitter, by: By = ev.BY_REQUEST) -> wire.WaitResponse:
         """Interrupted at once, and resumable."""
-        return await end(run, caller, ev.RunStopped)
+        return await end(run, caller, ev.RunStopped, by)
 
     @router.post("/runs/{run}/resume", openapi_extra=body_of(rest.Resumption, required=False))
     async def resume(request: Request, run: str, caller: Submitter) -> wire.WaitResponse:

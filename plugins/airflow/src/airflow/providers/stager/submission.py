@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.stager.waiting import is_stopped, stopped
+
 from stager import rest
 from stager.model.errors import InvalidInput, Refused
 
@@ -65,7 +67,7 @@ def key_of(instance: Any, submission: rest.Submission, series: int) -> str:
 
 
 def attempt(client: RestClient, instance: Any, retries: int, submission: rest.Submission) -> Attempted:
-    """Raises StagerError; of a run that somebody cancelled, Refused."""
+    """Raises StagerError; of a run that somebody cancelled or stopped, Refused."""
     series = series_of(instance, retries)
     for before in earlier(series):
         found = client.run_of_key(key_of(instance, submission, before))
@@ -78,6 +80,8 @@ def attempt(client: RestClient, instance: Any, retries: int, submission: rest.Su
         if not answer.finished:
             # Also one that is being stopped: who waits for it sees that, and goes on with it.
             return Attempted(found, "joined")
+        if before == series and is_stopped(state, answer.interrupted_by):
+            raise Refused(stopped(found, answer.interrupted_by), code="stopped", subject=found)
         if state in RESUMABLE:
             return resumed(client, found, submission.env)
         if before == series:

@@ -33,6 +33,9 @@ PAUSE_S, PAUSE_MAX_S = 1.0, 30.0
 # As long as stager itself waits for an origin.
 PATIENCE_S = 6 * 3600.0
 INTERRUPTED = "interrupted"
+# As whom a task stops its run when Airflow ends the task. The next try goes on with that, as with what the service's end has interrupted.
+BY_AIRFLOW = "airflow"
+GONE_ON_WITH = ("", "service", BY_AIRFLOW)
 ENDED = ("succeeded", "failed", "not_durable", "refused", "interrupted", "cancelled")
 
 
@@ -113,7 +116,18 @@ async def ended(line: Line, run: str, patience_s: float = PATIENCE_S) -> dict[st
                 return await ended(line, run, patience_s)
     except StagerError as problem:
         return {"run": run, "error": problem.message}
-    return {"run": run, "state": answer.state, "message": answer.fault.message if answer.fault else ""}
+    told = answer.fault.message if answer.fault else ""
+    return {"run": run, "state": answer.state, "by": answer.interrupted_by, "message": told}
+
+
+def is_stopped(state: str, by: str) -> bool:
+    """By somebody who wants it to stand still."""
+    return state == INTERRUPTED and by not in GONE_ON_WITH
+
+
+def stopped(run: str, by: str) -> str:
+    who = "" if by == "request" else f" by {by}"
+    return f"run {run} was stopped{who}, not by its task; clear the task to go on with it"
 
 
 async def takes_runs(client: AsyncRestClient) -> None:

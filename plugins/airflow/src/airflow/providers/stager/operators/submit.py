@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from airflow.providers.stager.hooks.stager import StagerHook
 from airflow.providers.stager.links.stager import RUN_KEY, StagerRunLink, tell_run
+from airflow.providers.stager.waiting import BY_AIRFLOW, is_stopped, stopped
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout
 
@@ -121,6 +122,8 @@ class StagerSubmitOperator(BaseOperator):
         if event.get("error"):
             raise AirflowException(f"run {run} cannot be waited for: {event['error']}")
         state, again = event["state"], False
+        if not self.killed and is_stopped(state, event.get("by", "")):
+            raise AirflowFailException(stopped(run, event["by"]))
         try:
             with StagerHook(self.stager_conn_id).get_conn() as client:
                 if state == "succeeded":
@@ -158,14 +161,14 @@ class StagerSubmitOperator(BaseOperator):
         try:
             with StagerHook(self.stager_conn_id).get_conn() as client:
                 run = client.run(self.run)
-                run.cancel() if self.when_killed == "cancel" else run.stop()
+                run.cancel() if self.when_killed == "cancel" else run.stop(BY_AIRFLOW)
         except StagerError as problem:
             self.log.warning("run %s goes on: %s", self.run, problem.message)
 
 
 def fail(problem: StagerError) -> NoReturn:
     """What only a person can mend is not tried again."""
-    kind = AirflowFailException if isinstance(problem, InvalidInput) or problem.code == "cancelled" else AirflowException
+    kind = AirflowFailException if isinstance(problem, InvalidInput) or problem.code in ("cancelled", "stopped") else AirflowException
     raise kind(problem.message) from problem
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from airflow.providers.stager.hooks.stager import StagerHook
-from airflow.providers.stager.waiting import PATIENCE_S, durable, ended, line_to
+from airflow.providers.stager.waiting import BY_AIRFLOW, PATIENCE_S, durable, ended, line_to
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 
@@ -36,7 +36,7 @@ class StagerRunTrigger(BaseTrigger):
             if self.when_killed == "cancel":
                 await run.cancel()
             else:
-                await run.stop()
+                await run.stop(BY_AIRFLOW)
 
 
 class StagerDurableTrigger(BaseTrigger):
