@@ -19,6 +19,7 @@ import yaml
 from tests.testbed import pegasus_lists as made_up
 from tests.testbed.pegasus import Done, listed, ours, pegasus_transfer, snapshot, theirs, transfer, url
 from tests.testbed.pegasus_lists import Case
+from tests.testbed.pegasus_odd import ODD, odd
 
 SEEDS = range(int(os.environ.get("STAGER_PEGASUS_SEEDS", "6")))
 ONCE = ("-m", "1", "-n", "1")
@@ -152,6 +153,13 @@ def test_bad_lists_and_odd_options(tmp_path: Path) -> None:
     for name, (_, own) in zip(BAD, done.values(), strict=True):
         assert "Traceback" not in own.said, f"{name}: {own.said}"
         assert own.code != 1 or "nothing was done" in own.said, f"{name}: {own.said}"
+
+
+def test_odd_lists(tmp_path: Path) -> None:
+    done = side_by_side(tmp_path, {f"c{number}": odd(name) for number, name in enumerate(ODD)})
+    assert {real.code for real, _ in done.values()} == {0, 1}
+    for name, (_, own) in zip(ODD, done.values(), strict=True):
+        assert "Traceback" not in own.said, f"{name}: {own.said}"
 
 
 def statistics(place: Path) -> list[dict[str, Any]]:

@@ -101,10 +101,10 @@ def recorded(block: str, place: str | None) -> bool:
 
 
 def expected_sha256(lfn: str, directory: str = ".") -> str | None:
-    """From the *.meta files of the job's directory, the last that names the file."""
+    """From the *.meta files of the job's directory, the last that names the file. One that cannot be read matters if no other does."""
     import json
 
-    found = None
+    found, unread = None, ""
     for name in sorted(os.listdir(directory)):
         if not name.endswith(".meta"):
             continue
@@ -112,11 +112,13 @@ def expected_sha256(lfn: str, directory: str = ".") -> str | None:
             with open(os.path.join(directory, name), encoding="utf-8") as file:
                 text = file.read()
             entries = json.loads(text) if len(text) > 2 else []
-        except (OSError, ValueError) as problem:
-            raise Failed(f"cannot read the checksums in {name}: {problem}", lasting=True) from problem
-        for entry in entries:
-            if entry.get("_id") == lfn:
-                found = entry.get("_attributes", {}).get("checksum.value", found)
+            for entry in entries:
+                if entry.get("_id") == lfn:
+                    found = entry.get("_attributes", {}).get("checksum.value", found)
+        except (OSError, ValueError, TypeError, AttributeError) as problem:
+            unread = f"cannot read the checksums in {name}: {problem}"
+    if found is None and unread:
+        raise Failed(unread, lasting=True)
     return found
 
 

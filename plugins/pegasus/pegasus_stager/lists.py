@@ -124,16 +124,24 @@ def url_of(given: object, where: str, environ: Mapping[str, str]) -> Url:
         url = Url(given["url"], given["site_label"], environ)
     except ValueError as problem:
         raise ListRefused(f"{where}: {problem}") from None
-    if "\0" in url.path:
-        raise ListRefused(f"{where}: {given['url']!r} holds a zero byte; no file can be called that")
+    if not is_name(url.path):
+        raise ListRefused(f"{where}: {given['url']!r} holds a zero byte, or half a character; no file can be called that")
     url.kind = given.get("type")
     url.checkpoint = str(given.get("checkpoint", "")).lower() in YES
     if "priority" in given:
         try:
             url.priority = int(given["priority"])
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ListRefused(f"{where}: the priority {given['priority']!r} is not a number") from None
     return url
+
+
+def is_name(path: str) -> bool:
+    try:
+        path.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in path
 
 
 def truth(value: object, where: str) -> bool:
@@ -153,7 +161,7 @@ def read_text(text: str, environ: Mapping[str, str]) -> list[Entry]:
     source: tuple[str, str] | None = None
     expected = "src"
     commented = False
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         # Shorter lines are no URL; the older form skips them.
         if len(line) <= 4:
             continue

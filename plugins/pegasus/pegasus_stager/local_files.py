@@ -10,6 +10,7 @@ import errno
 import itertools
 import os
 import stat
+import sys
 from collections.abc import Callable
 
 from pegasus_stager.bytes_by_kernel import copy_bytes
@@ -111,6 +112,8 @@ def destination_of(source: str, target: str) -> tuple[str, os.stat_result | None
     """The name to be given, and what has it now."""
     target = place_of(source, target)
     if os.path.islink(target):
+        if is_replaced_itself(target):
+            return target, None
         target = os.path.realpath(target)
         if not os.path.exists(target):
             raise Failed(f"the destination is a link that leads to {target}, which is not there; remove the link", lasting=True)
@@ -118,6 +121,15 @@ def destination_of(source: str, target: str) -> tuple[str, os.stat_result | None
     if old is not None and not stat.S_ISREG(old.st_mode):
         raise Failed(f"the destination {target} is there and no regular file; it is left as it is", lasting=True)
     return target, old
+
+
+def is_replaced_itself(link: str) -> bool:
+    """As by `cp -f`: it leads in a circle, or to a file that we may not write to."""
+    try:
+        seen = os.stat(link)
+    except OSError as problem:
+        return problem.errno == errno.ELOOP
+    return stat.S_ISREG(seen.st_mode) and not os.access(link, os.W_OK)
 
 
 def existing(target: str) -> os.stat_result | None:
@@ -152,7 +164,9 @@ def copied(from_fd: int, source: str, unfinished: str) -> None:
         after = os.fstat(from_fd)
     finally:
         os.close(to_fd)
-    if size_bytes != after.st_size or (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+    # A file that the kernel makes has a content and no size.
+    whole = size_bytes == after.st_size or (after.st_size == 0 and size_bytes > 0)
+    if not whole or (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise Failed(f"the source {source} changed while it was copied; nothing was put at its destination")
 
 
@@ -247,9 +261,32 @@ def remove(path: str, recursive: bool) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """By file descriptors: no link below it is ever followed, whoever puts one there meanwhile."""
+    """By file descriptors: no link below it is ever followed, whoever puts one there meanwhile. As with rm, all goes that can: what
+    another has removed is removed, what cannot be removed keeps nothing else, and a directory that cannot be read may be empty. Raises
+    OSError of the first that stays.
+    """
     import shutil
 
     if not shutil.rmtree.avoids_symlink_attacks:
         raise Failed(f"{path} is not removed: this system cannot do it without following links", lasting=True)
-    shutil.rmtree(path)
+    stayed: list[OSError] = []
+
+    def note(_: object, name: str, problem: object) -> None:
+        found = problem[1] if isinstance(problem, tuple) else problem
+        if isinstance(found, FileNotFoundError) or not isinstance(found, OSError) or removed_if_empty(name):
+            return
+        found.filename = name
+        stayed.append(found)
+
+    # Its older name of the same goes away.
+    shutil.rmtree(path, **{"onexc" if sys.version_info >= (3, 12) else "onerror": note})
+    if stayed:
+        raise stayed[0]
+
+
+def removed_if_empty(path: str) -> bool:
+    try:
+        os.rmdir(path)
+    except OSError:
+        return False
+    return True

@@ -48,7 +48,10 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("-s", "--symlink", action="store_true", help="link file URLs to file URLs instead of copying")
     parser.add_argument("-d", "--debug", action="store_true", help="say more")
     parser.add_argument("ignored", nargs="*", help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
+    options, more = parser.parse_known_args(argv)
+    unknown = [word for word in more[: more.index("--") if "--" in more else None] if word.startswith("-")]
+    if unknown:
+        parser.error(f"there is no option {unknown[0]}")
     if options.max_attempts < 1:
         parser.error(f"--max-attempts {options.max_attempts}: there must be at least one")
     if options.threads < 0:
@@ -57,10 +60,11 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    streams_there()
     options = parsed(argv)
     log = Log(options.debug)
     try:
-        surroundings = settings()
+        surroundings = settings(options.threads)
         entries = read_list(given(options.file), surroundings.environ)
         ways = Ways(surroundings)
         worker = Worker(surroundings, ways, options.symlink, Report(), log)
@@ -77,6 +81,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def streams_there() -> None:
+    """The number of a stream that is closed must not become that of a file: what is said would be written into it."""
+    for stream in range(3):
+        try:
+            os.fstat(stream)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
 def call_of(surroundings: Settings, log: Log) -> Attached | None:
     """Of a job of a workflow that `stager pegasus attach` looks after."""
     if not surroundings.attached:
@@ -90,6 +103,8 @@ def given(file: str | None) -> str:
     """A name may be no valid text; its bytes are kept."""
     try:
         if file is None:
+            if sys.stdin is None:
+                raise ListRefused("there is no list: stdin is closed; give the list there, or name its file with --file")
             data = sys.stdin.buffer.read()
         else:
             with open(file, "rb") as opened:
@@ -165,7 +180,7 @@ def run(options: argparse.Namespace, worker: Worker, ours: list[Entry], theirs: 
         from pegasus_stager import fallback
 
         children.append(fallback.start(program, theirs, options_for_fallback(options), surroundings.environ))
-    failed = run_rounds(ours, worker.do, options.threads or surroundings.threads, options.max_attempts, log)
+    failed = run_rounds(ours, worker.do, surroundings.threads, options.max_attempts, log)
     ways.stop()
     codes = [child.wait() for child in children]
     report.published(surroundings.multipart_dir, log)

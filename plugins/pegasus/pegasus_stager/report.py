@@ -81,7 +81,7 @@ def local_size_bytes(source: Url, destination: Url) -> int:
         if url.protocol == "file":
             try:
                 return os.stat(url.path).st_size
-            except OSError:
+            except (OSError, ValueError):
                 return 0
     return 0
 

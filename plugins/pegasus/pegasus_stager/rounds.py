@@ -69,10 +69,21 @@ def run_once(entries: Sequence[Entry], work: Callable[[Entry], None], threads: i
             if problems[number] is not None:
                 log.error(str(problems[number]))
 
-    helpers = [threading.Thread(target=take) for _ in range(min(threads, len(entries)) - 1)]
-    for helper in helpers:
-        helper.start()
+    helpers = started(take, min(threads, len(entries)) - 1)
     take()
     for helper in helpers:
         helper.join()
     return problems
+
+
+def started(work: Callable[[], None], count: int) -> list[threading.Thread]:
+    """As many as the system gives, where a user may have few processes."""
+    helpers: list[threading.Thread] = []
+    for _ in range(count):
+        helper = threading.Thread(target=work)
+        try:
+            helper.start()
+        except RuntimeError:
+            break
+        helpers.append(helper)
+    return helpers

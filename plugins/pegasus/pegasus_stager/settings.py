@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from pegasus_stager.failures import ListRefused
 
-THREADS = 8
+THREADS, THREADS_MAX = 8, 1 << 20
 # Set for the program we call, so that a `pegasus-transfer` that leads back to us is found out.
 CALLED = "STAGER_TRANSFER_CALLED"
 # What attach writes into the submit directory.
@@ -22,11 +22,12 @@ class Settings:
 
     __slots__ = ("attached", "called", "environ", "error_percent", "integrity_file", "leaves", "multipart_dir", "threads")
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], threads: int = 0) -> None:
+        """`threads`: as an option says, which comes first; 0: none does."""
         self.environ = environ
-        self.multipart_dir = environ.get("PEGASUS_MULTIPART_DIR")
-        self.integrity_file = environ.get("KICKSTART_INTEGRITY_DATA")
-        self.threads = number(environ, "PEGASUS_TRANSFER_THREADS", THREADS, 1, 1024)
+        self.multipart_dir = environ.get("PEGASUS_MULTIPART_DIR") or None
+        self.integrity_file = environ.get("KICKSTART_INTEGRITY_DATA") or None
+        self.threads = threads or number(environ, "PEGASUS_TRANSFER_THREADS", THREADS, 1, THREADS_MAX)
         self.error_percent = number(environ, "PEGASUS_TRANSFER_ERROR_RATE", 0, 0, 100)
         # Protocols that pegasus-transfer shall keep.
         self.leaves = frozenset(environ.get("STAGER_TRANSFER_LEAVES", "").replace(",", " ").split())
@@ -40,11 +41,19 @@ def attached_place(environ: Mapping[str, str]) -> str:
         return ""
     if "STAGER_ATTACHED" in environ:
         return environ["STAGER_ATTACHED"]
-    for directory in (environ.get("_PEGASUS_WF_SUBMIT_DIR", ""), os.getcwd()):
+    for directory in (environ.get("_PEGASUS_WF_SUBMIT_DIR", ""), working_directory()):
         place = os.path.join(directory, ATTACHED)
         if directory and os.path.exists(place):
             return place
     return ""
+
+
+def working_directory() -> str:
+    """Empty: it was removed under us."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def number(environ: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
@@ -60,5 +69,5 @@ def number(environ: Mapping[str, str], name: str, default: int, least: int, most
     return value
 
 
-def settings() -> Settings:
-    return Settings(os.environ)
+def settings(threads: int) -> Settings:
+    return Settings(os.environ, threads)

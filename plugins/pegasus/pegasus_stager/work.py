@@ -15,9 +15,10 @@ from pegasus_stager.lists import Directory, Entry, Removal, Transfer
 from pegasus_stager.log import Log
 from pegasus_stager.report import Report
 from pegasus_stager.settings import Settings
-from pegasus_stager.urls import LOCAL, Url
+from pegasus_stager.urls import Url
 from pegasus_stager.ways import LOCAL_PAIRS, LOCAL_REMOVED, Ways
 
+UNCHECKED = ("symlink", "moveto")
 DAMAGE = b"Here be dragons! Eh, I mean pegai!"
 
 
@@ -195,6 +196,9 @@ class Worker:
         """verify_checksum_remote: the file is read again where it is now; `sha256`: it was, elsewhere. A wrong copy does not stay here."""
         if not entry.verify_checksum:
             return
+        if entry.destination.protocol in UNCHECKED:
+            self.log.info(f"{entry.destination} is not checked: it is the source itself, under another name")
+            return
         path = entry.destination.path
         began = time.time()
         try:
@@ -202,7 +206,7 @@ class Worker:
         except Failed:
             self.report.check(entry.linkage, False, time.time() - began)
             if (
-                entry.destination.protocol in LOCAL
+                entry.destination.protocol == "file"
                 and os.path.isfile(path)
                 and not os.path.islink(path)
                 and not local_files.same_file(source.path, path)
