@@ -96,6 +96,11 @@ class TokenStore:
                 return token
         return None
 
+    def is_good(self, token_id: str, now: float) -> bool:
+        """Of one that was found before."""
+        row = self.db.execute(f"SELECT {COLUMNS} FROM tokens WHERE id = ?", (token_id,)).fetchone()
+        return row is not None and token_of(row).is_good(now)
+
     def _used(self, token: Token, now: float) -> None:
         """Now and then: not each request is worth a write."""
         if token.used_at is None or now - token.used_at >= USED_EVERY_S:

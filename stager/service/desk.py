@@ -69,7 +69,8 @@ class RunDesk:
         if earlier is None:
             slug = slug_of(workflow.name)
             run = f"{slug}-{self.records.next_number(slug)}"
-            submit_id = sender.submit_id(request.submit_id or run)
+            # No key has a space in it.
+            submit_id = sender.submit_id(request.submit_id or f"run {run}")
             about = (workflow.name, workflow.source_path, now, len(workflow.jobs))
             self.records.add(RunRecord(run, submit_id, *about, tenant=sender.tenant, request_digest=sender.request_digest))
         else:

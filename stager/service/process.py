@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -48,14 +49,29 @@ class Server(uvicorn.Server):
 
 
 class Impatient(H11Protocol):
-    """Who connects and does not ask is not waited for."""
+    """Who connects and does not ask is not waited for, nor who begins to ask and does not go on, first or later."""
+
+    deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(HEADERS_DEADLINE_S, self.look)
+        self.expect()
 
-    def look(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self.expect()
+        elif self.deadline is not None:
+            self.deadline.cancel()
+            self.deadline = None
+
+    def expect(self) -> None:
+        """The head of a request, whole."""
+        if self.deadline is None:
+            self.deadline = self.loop.call_later(HEADERS_DEADLINE_S, self.give_up)
+
+    def give_up(self) -> None:
+        if not self.transport.is_closing():
             self.transport.close()
 
 

@@ -161,25 +161,141 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
     assert caught.value.answer.status_code == 408
 
 
+def test_bodies_of_a_tenant_take_so_much_memory_at_a_time_and_no_more(tmp_path: Path) -> None:
+    guard, tokens = guarded(tmp_path, submit_bytes_max=1000)
+    secrets = {name: tokens.create(name, Scope.READ, "", 0.0)[1] for name in ("alice", "bob")}
+    told: list[str] = []
+
+    async def ask(name: str, go: asyncio.Event, path: str = "/api/v1/validate") -> None:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"x" * 900, "more_body": False}
+
+        async def handler(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await receive()
+            except BodyRefused as refused:
+                told.append(f"{name} {refused.answer.status_code}")
+            else:
+                await go.wait()
+                told.append(f"{name} read")
+
+        guard.app = handler
+        headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {secrets[name]}".encode())]
+        await guard({"type": "http", "path": path, "method": "POST", "headers": headers}, receive, nothing)
+
+    async def nothing(message: Any) -> None:
+        """Where answers go."""
+
+    async def play() -> None:
+        go = asyncio.Event()
+        asking = [asyncio.create_task(ask(name, go)) for name in ("alice", "alice", "alice", "bob", "bob")]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert told == ["alice 429"], told
+        go.set()
+        await asyncio.gather(*asking)
+        await ask("alice", go)
+
+    asyncio.run(play())
+    assert sorted(told) == ["alice 429", "alice read", "alice read", "alice read", "bob read", "bob read"]
+
+
+@pytest.mark.parametrize("how", ["revoked", "removed", "broken"])
+def test_a_stream_and_a_long_poll_end_when_their_token_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr("stager.service.rest.guard.LATE_S", 0.0)
+    guard, tokens = guarded(tmp_path)
+    token, secret = tokens.create("alice", Scope.READ, "", 0.0)
+
+    def end() -> None:
+        if how == "revoked":
+            tokens.revoke(token.id, 1.0)
+        else:
+            (tmp_path / "tenants.toml").write_text("[tenants.bob]\n" if how == "removed" else "[[[")
+
+    async def streamed(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for number in range(5):
+            await send({"type": "http.response.body", "body": b"%d" % number, "more_body": True})
+            if number == 1:
+                end()
+
+    async def polled(scope: Any, receive: Any, send: Any) -> None:
+        end()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"secret"})
+
+    guard.app = streamed
+    (answer,) = asked(guard, [secret])
+    assert (answer.status_code, answer.content) == (200, b"01")
+    guard, tokens = guarded(tmp_path)
+    token, secret = tokens.create("alice", Scope.READ, "", 0.0)
+    guard.app = polled
+    (answer,) = asked(guard, [secret])
+    assert answer.status_code == (503 if how == "broken" else 401) and b"secret" not in answer.content
+    assert guard.requests.open["alice"] == 0 and guard.bodies.held["alice"] == 0
+
+
+def test_open_requests_of_a_tenant_leave_connections_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stager.service.rest.guard.OPEN_EACH_MAX", 2)
+    guard, tokens = guarded(tmp_path)
+    secrets = {name: tokens.create(name, Scope.READ, "", 0.0)[1] for name in ("alice", "bob")}
+
+    async def play() -> list[int]:
+        go = asyncio.Event()
+
+        async def held(scope: Any, receive: Any, send: Any) -> None:
+            await go.wait()
+            await inner(scope, receive, send)
+
+        guard.app = held
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(guard), base_url="http://localhost") as client:
+            names = ["alice", "alice", "alice", "bob"]
+            headers = [{"Authorization": f"Bearer {secrets[name]}"} for name in names]
+            asking = [asyncio.create_task(client.get("/api/v1/runs", headers=each)) for each in headers]
+            refused = await asking[2]
+            assert refused.json()["code"] == "too_many_open"
+            go.set()
+            return [answer.status_code for answer in await asyncio.gather(*asking)]
+
+    assert asyncio.run(play()) == [200, 200, 429, 200]
+
+
+async def ok(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
 def test_who_connects_and_asks_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     monkeypatch.setattr("stager.service.process.HEADERS_DEADLINE_S", 0.1)
 
-    async def play() -> tuple[bytes, bytes]:
-        config = uvicorn.Config(inner, http=Impatient, lifespan="off", log_config=None)
+    async def play() -> list[bytes]:
+        config = uvicorn.Config(ok, http=Impatient, lifespan="off", log_config=None)
         server = Server(config)
         listening = socket.create_server(("127.0.0.1", 0))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         answers = []
-        for said in (b"", b"GET / HTTP/1.1\r\nHost: "):
+        for said in (b"", b"GET / HTTP/1.1\r\nHost: ", whole + b"GET / HTTP/1.1\r\nHost: "):
             reader, writer = await asyncio.open_connection(*listening.getsockname())
-            writer.write(said)
+            if said.startswith(whole):
+                writer.write(whole)
+                answers.append(await reader.readuntil(b"0\r\n\r\n"))
+            writer.write(said.removeprefix(whole))
             answers.append(await asyncio.wait_for(reader.read(), 20))
             writer.close()
+        # One that goes on asking is served on, however long it has been there.
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        for _ in range(3):
+            writer.write(whole)
+            answers.append(await reader.readuntil(b"0\r\n\r\n"))
+            await asyncio.sleep(0.15)
+        writer.close()
         server.should_exit = True
         await serving
-        return answers[0], answers[1]
+        return [answer[:15] for answer in answers]
 
-    assert asyncio.run(play()) == (b"", b"")
+    good = b"HTTP/1.1 200 OK"
+    assert asyncio.run(play()) == [b"", b"", good, b"", good, good, good]
 
 
 def test_storage_is_a_tenth_of_the_capacity_on_loopback_unless_it_is_told_otherwise() -> None:

@@ -140,6 +140,19 @@ def test_a_submit_is_once_for_each_sender_also_when_its_run_was_folded_away(tmp_
     assert later.machine.state.runs == {}
 
 
+def test_no_key_of_a_tenant_is_in_the_way_of_submits_without_one(tmp_path: Path) -> None:
+    """Names of runs can be guessed, and a key may be called like one."""
+    desk, alice = Desk(tmp_path), Sender("alice")
+
+    def submit(place: str, key: str) -> str:
+        workflow = writing("sftp://lab/data", place)
+        request = wire.SubmitRequest(workflow, make_plan(workflow, embedded(CAPACITY, cores=2), limits=LIMITS), submit_id=key)
+        return desk.desk.submit(request, 0.0, lambda: None, alice)
+
+    assert [submit("a", "w-2"), submit("b", ""), submit("c", "w-2"), submit("d", "w-4")] == ["w-1", "w-2", "w-1", "w-3"]
+    assert desk.desk.made_by("w-3", "alice") is None and submit("e", "w-3") == "w-4"
+
+
 def test_what_others_write_is_told_without_their_names(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     workflow = writing("sftp://lab/data", "out/x")

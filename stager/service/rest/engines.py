@@ -38,7 +38,8 @@ def engines_router(scheduler: Scheduler, intake: Intake, turns: Turns, waits: Wa
         if not tenant:
             text = f"run {run} was submitted over the owner's socket, and its credentials are in the owner's environment"
             raise Denied(f"{text}; resume it there (stager resume {run})", code="owners_run", subject=run)
-        return await asyncio.to_thread(intake.credentials, workflow, tenant, {})
+        async with turns.turn(tenant):
+            return await asyncio.to_thread(intake.credentials, workflow, tenant, {})
 
     desk = EngineDesk(scheduler, rights)
     add_runs(router, scheduler, intake, turns, desk)

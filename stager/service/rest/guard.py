@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
@@ -19,7 +20,8 @@ from stager.adapters.tokens import TokenStore
 from stager.model.errors import StagerError
 from stager.service.dashboard import PATHS
 from stager.service.rest.callers import Caller
-from stager.service.rest.problems import problem_response, response_of
+from stager.service.rest.problems import problem_response, response_of, too_many_open
+from stager.service.rest.turns import TooManyOpen, Waits
 from stager.service.settings import RestSettings
 from stager.service.tenancy import Tenancy
 
@@ -29,6 +31,12 @@ BUCKETS_MAX = 10_000
 # Of those who come without a good token, by address.
 STRANGERS_PER_S, STRANGERS_BURST = 1.0, 20.0
 BODY_SILENCE_S = 30.0
+# So many of the largest bodies may lie in memory for one tenant, and for all.
+BODIES_EACH_MAX, BODIES_MAX = 2, 4
+# Of the connections that there are, the share of one tenant.
+OPEN_EACH_MAX = 500
+# What is answered later than that after the token was looked at is answered only if it still is good.
+LATE_S = 0.1
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
 
@@ -57,6 +65,8 @@ class Guard:
         self.strangers = Buckets(STRANGERS_PER_S, STRANGERS_BURST)
         self.hosts = LOOPBACK_NAMES | {bracketed(settings.host)} | {name.lower() for name in settings.allow_hosts}
         self.open = OPEN | ({"/metrics"} if settings.metrics_open else frozenset())
+        self.bodies = Bodies(settings.submit_bytes_max)
+        self.requests = Waits(OPEN_EACH_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -67,8 +77,25 @@ class Guard:
         if answer is not None:
             await answer(scope, receive, plain(send))
             return
-        body = Body(scope, receive, self.size_max(scope["path"]))
-        await self.app(scope, body.receive, plain(send))
+        caller: Caller | None = scope.get("state", {}).get("caller")
+        if caller is None:
+            await self.app(scope, Body(scope, receive, self.size_max(scope["path"])).receive, plain(send))
+            return
+        try:
+            with self.requests.one(caller.tenant):
+                await self.let_in(caller, scope, receive, plain(send))
+        except TooManyOpen as problem:
+            await too_many_open(problem)(scope, receive, plain(send))
+
+    async def let_in(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        body = Body(scope, receive, self.size_max(scope["path"]), self.bodies.of(caller.tenant))
+        try:
+            await self.app(scope, body.receive, Late(scope, send, lambda: self.look_again(caller)).send)
+        except TokenGone:
+            # In the middle of a stream; it is closed.
+            pass
+        finally:
+            body.let_go()
 
     def look(self, scope: Scope) -> Response | None:
         """The refusal, if there is one."""
@@ -90,17 +117,23 @@ class Guard:
             address = scope["client"][0] if scope.get("client") else ""
             wait_s = self.strangers.wait_s(address, now)
             return too_many(wait_s) if wait_s else no_token(bool(given))
-        try:
-            known = self.tenancy.now().get(token.tenant)
-        except StagerError as problem:
-            return response_of(problem)
-        if known is None:
-            return no_token(True)
+        refused = self.look_at_tenant(token.tenant)
+        if refused is not None:
+            return refused
         wait_s = self.callers.wait_s(token.id, now)
         if wait_s:
             return too_many(wait_s)
         scope.setdefault("state", {})["caller"] = Caller(token.tenant, token.scope, token.id)
         return None
+
+    def look_at_tenant(self, tenant: str) -> Response | None:
+        try:
+            return None if self.tenancy.now().get(tenant) is not None else no_token(True)
+        except StagerError as problem:
+            return response_of(problem)
+
+    def look_again(self, caller: Caller) -> Response | None:
+        return self.look_at_tenant(caller.tenant) if self.tokens.is_good(caller.token, time.time()) else no_token(True)
 
     def size_max(self, path: str) -> int:
         return self.settings.submit_bytes_max if path in LARGE else self.settings.body_bytes_max
@@ -119,11 +152,32 @@ async def on_body_refused(request: Request, problem: Exception) -> Response:
     return problem.answer
 
 
+class Bodies:
+    """What lies in memory of bodies until their handlers have ended. Each may be large, and many come at a time."""
+
+    def __init__(self, size_max: int) -> None:
+        self.size_max = size_max
+        self.held: Counter[str] = Counter()
+
+    def of(self, tenant: str) -> Callable[[int], bool]:
+        """Takes so many bytes more (or fewer); False: there is no room for them."""
+
+        def take(size_bytes: int) -> bool:
+            fits = self.held[tenant] + size_bytes <= BODIES_EACH_MAX * self.size_max
+            fits = fits and self.held.total() + size_bytes <= BODIES_MAX * self.size_max
+            if size_bytes <= 0 or fits:
+                self.held[tenant] += size_bytes
+            return fits
+
+        return take
+
+
 class Body:
     """Counts what comes, whatever its length was said to be, and does not wait for ever."""
 
-    def __init__(self, scope: Scope, receive: Receive, size_max: int) -> None:
+    def __init__(self, scope: Scope, receive: Receive, size_max: int, take: Callable[[int], bool] = lambda size_bytes: True) -> None:
         self.inner, self.size_max, self.size, self.whole = receive, size_max, 0, False
+        self.take, self.held = take, 0
         said = Headers(scope=scope).get("content-length", "0")
         self.said = int(said) if said.isdecimal() else 0
 
@@ -141,10 +195,54 @@ class Body:
                 problem_response(408, "slow", text, fix="send it again, more quickly", headers={"Connection": "close"})
             ) from None
         self.whole = not message.get("more_body", False)
-        self.size += len(message.get("body", b""))
+        came = len(message.get("body", b""))
+        self.size += came
         if self.size > self.size_max:
             raise BodyRefused(too_large(self.size_max))
+        if not self.take(came):
+            raise BodyRefused(too_much())
+        self.held += came
         return message
+
+    def let_go(self) -> None:
+        self.take(-self.held)
+        self.held = 0
+
+
+class TokenGone(Exception):
+    """Raised into a handler that streams."""
+
+
+class Late:
+    """A stream of events is open for as long as its run, and a long poll for a minute: what is revoked meanwhile is told nothing."""
+
+    def __init__(self, scope: Scope, send: Send, look_again: Callable[[], Response | None]) -> None:
+        self.scope, self.inner, self.look_again = scope, send, look_again
+        self.looked, self.over = time.monotonic(), False
+
+    async def send(self, message: Message) -> None:
+        if self.over:
+            return
+        now = time.monotonic()
+        if now - self.looked >= LATE_S:
+            self.looked = now
+            refused = self.look_again()
+            if refused is not None:
+                await self.refuse(refused, message)
+                return
+        await self.inner(message)
+
+    async def refuse(self, refused: Response, message: Message) -> None:
+        self.over = True
+        if message["type"] == "http.response.start":
+            await refused(self.scope, no_more, self.inner)
+            return
+        await self.inner({"type": "http.response.body", "body": b"", "more_body": False})
+        raise TokenGone
+
+
+async def no_more() -> Message:
+    return {"type": "http.disconnect"}
 
 
 def plain(send: Send) -> Send:
@@ -183,6 +281,13 @@ def no_token(given: bool) -> Response:
 def too_many(wait_s: float) -> Response:
     whole = max(1, -int(-wait_s // 1))
     return problem_response(429, "rate", "more requests than are allowed came", fix=f"wait {whole} s", headers={"Retry-After": str(whole)})
+
+
+def too_much() -> Response:
+    text = "too many large bodies are held for you, or for all, at this moment"
+    return problem_response(
+        429, "too_much", text, fix="send it again when the answers to others have come", headers={"Retry-After": "5", "Connection": "close"}
+    )
 
 
 def too_large(size_max: int) -> Response:

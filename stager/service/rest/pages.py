@@ -31,6 +31,7 @@ def parts_of(cursor: str, *kinds: type) -> list[str | float]:
     """Raises InvalidInput."""
     try:
         parts = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
+        json.dumps(parts, ensure_ascii=False, allow_nan=False).encode()
         good = (
             isinstance(parts, list)
             and len(parts) == len(kinds)

@@ -90,6 +90,10 @@ async def on_stager_error(request: Request, problem: Exception) -> Response:
 
 async def on_too_many_open(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, StagerError)
+    return too_many_open(problem)
+
+
+def too_many_open(problem: StagerError) -> Response:
     return problem_response(429, problem.code, problem.message, fix=problem.message.rpartition("; ")[2], headers={"Retry-After": "1"})
 
 

@@ -45,7 +45,7 @@ def runs_router(scheduler: Scheduler, intake: Intake, turns: Turns, waits: Waits
     router = APIRouter(tags=["runs"])
     add_submit(router, scheduler, intake, turns)
     add_looks(router, scheduler, waits)
-    add_controls(router, scheduler, intake)
+    add_controls(router, scheduler, intake, turns)
     return router
 
 
@@ -98,7 +98,7 @@ def add_looks(router: APIRouter, scheduler: Scheduler, waits: Waits) -> None:
             return await questions.ended_or(scheduler, run, lfn, timeout_s)
 
 
-def add_controls(router: APIRouter, scheduler: Scheduler, intake: Intake) -> None:
+def add_controls(router: APIRouter, scheduler: Scheduler, intake: Intake, turns: Turns) -> None:
     own = run_of(scheduler)
 
     async def end(run: str, caller: Caller, event: type, by: str = "") -> wire.WaitResponse:
@@ -130,7 +130,9 @@ def add_controls(router: APIRouter, scheduler: Scheduler, intake: Intake) -> Non
             raise Denied(f"{text}; resume it there (stager resume {run})", code="owners_run", subject=run)
         body = await request.body()
         workflow = await scheduler.ask(lambda: scheduler.desk.known(run).workflow)
-        credentials = await asyncio.to_thread(intake.resumption, body, workflow, record.tenant)
+        # Names of hosts are looked up, which may take long, and there are only so many threads for all.
+        async with turns.turn(caller.tenant):
+            credentials = await asyncio.to_thread(intake.resumption, body, workflow, record.tenant)
         await ready(scheduler)
         await changes.done(scheduler, lambda told: scheduler.desk.resume(run, credentials, told))
         return await questions.ended_or(scheduler, run, None, 0)
@@ -139,7 +141,8 @@ def add_controls(router: APIRouter, scheduler: Scheduler, intake: Intake) -> Non
 async def submitted(intended: Intended, request: Request, response: Response, caller: Caller, key: str) -> rest.Submitted:
     """The same key and body again is the same run."""
     scheduler, body = intended.scheduler, await request.body()
-    sender = Sender(caller.tenant, hashlib.sha256(body).hexdigest() if key else "")
+    digest = await asyncio.to_thread(lambda: hashlib.sha256(body).hexdigest()) if key else ""
+    sender = Sender(caller.tenant, digest)
     made = await scheduler.ask(lambda: scheduler.desk.taken_before(key, sender)) if key else None
     if made is None:
         async with intended.turns.turn(caller.tenant):

@@ -1,0 +1,94 @@
+"""What a call has looked up for it on a thread waits its turn: there are only so many threads, and who asks much must not have them all."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import types
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+
+from stager import wire
+from stager.adapters.run_records import RunRecord
+from stager.model.tenants import Scope
+from stager.service.engine_desk import EngineDesk
+from stager.service.rest.callers import Caller
+from stager.service.rest.engines import engines_router
+from stager.service.rest.runs import runs_router
+from stager.service.rest.turns import READING_EACH_MAX, Turns, Waits
+
+ASKED = 6
+
+
+class Slow:
+    """An intake whose origins have names that nobody answers for."""
+
+    def __init__(self) -> None:
+        self.go, self.now, self.most, self.lock = threading.Event(), 0, 0, threading.Lock()
+
+    def resumption(self, *_: Any) -> wire.Credentials:
+        return self.credentials()
+
+    def credentials(self, *_: Any) -> wire.Credentials:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        self.go.wait(20)
+        with self.lock:
+            self.now -= 1
+        return wire.Credentials()
+
+    submission = engine_submission = resumption
+
+
+def scheduler() -> Any:
+    record = RunRecord("w-1", "k", "w", "", 0.0, 1, tenant="alice")
+    ready = asyncio.Event()
+
+    async def ask(question: Any) -> Any:
+        return question()
+
+    return types.SimpleNamespace(
+        ask=ask,
+        ready=ready,
+        records=types.SimpleNamespace(get=lambda run: record),
+        desk=types.SimpleNamespace(known=lambda run: types.SimpleNamespace(workflow=None)),
+        tenancy=types.SimpleNamespace(of_run=lambda run: "alice"),
+    )
+
+
+@pytest.mark.parametrize("path", ["/runs/w-1/resume", "/runs/w-1/jobs/j/calls"])
+def test_rights_are_looked_up_for_a_few_at_a_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def call(desk: EngineDesk, run: str, *_: Any) -> wire.CallView:
+        assert desk.rights is not None
+        await desk.rights(run, None)  # type: ignore[arg-type]
+        raise AssertionError("not reached: nothing is ready")
+
+    monkeypatch.setattr(EngineDesk, "call", call)
+
+    async def play() -> int:
+        intake, turns, app, known = Slow(), Turns(), FastAPI(), scheduler()
+        known.ready.set()
+        app.include_router(runs_router(known, intake, turns, Waits(9)))  # type: ignore[arg-type]
+        app.include_router(engines_router(known, intake, turns, Waits(9)))  # type: ignore[arg-type]
+
+        @app.middleware("http")
+        async def let_in(request: Request, go_on: Any) -> Any:
+            request.state.caller = Caller("alice", Scope.SUBMIT, "t")
+            return await go_on(request)
+
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            body = {"call": "one"} if path.endswith("calls") else {}
+            asking = [asyncio.create_task(client.post(path, json=body)) for _ in range(ASKED)]
+            while intake.most < READING_EACH_MAX:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.2)
+            intake.go.set()
+            await asyncio.gather(*asking)
+            return intake.most
+
+    assert asyncio.run(play()) == READING_EACH_MAX
