@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import uuid
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from tests.testbed.processes import free_port
 from tests.testbed.waiting import wait_until
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
@@ -29,12 +29,6 @@ QUICK = {
     "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
     "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
 }
-
-
-def free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
 
 
 class RealAirflow:

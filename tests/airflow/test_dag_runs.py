@@ -20,8 +20,8 @@ from stager import rest
 from stager.client import RestClient
 from tests.airflow.conftest import at_the_lab
 from tests.airflow.dag_rig import load_dag, run_dag, state_of
-from tests.airflow.real_airflow import free_port
 from tests.e2e.serve_rig import NO_STORAGE, Service
+from tests.testbed.processes import free_port
 from tests.testbed.sshd import Sshd
 from tests.testbed.waiting import wait_until
 
@@ -65,7 +65,7 @@ def ended(client: RestClient, dag_id: str) -> Any:
         info = next((each for title, each in titles.items() if title.startswith(f"{dag_id} ")), None)
         return info if info is not None and info.state in ("succeeded", "failed") else None
 
-    return wait_until(look, f"the run of {dag_id} to end: {client.runs()}", 40)
+    return wait_until(look, f"the run of {dag_id} to end: {client.runs()}", 90)
 
 
 def staged(lab: Sshd, url: str, name: str, body: str) -> Any:
@@ -100,7 +100,7 @@ def test_without_the_service_it_does_the_same_with_one_warning_in_each_task(
     assert all("http://127.0.0.1:9" in line for line in said)
     assert not list((lab.data / "out").glob(".*")), "a name of its own until it is whole"
     exchanged = Path(os.environ["AIRFLOW_HOME"], "stager", "runs")
-    wait_until(lambda: not list(exchanged.iterdir()), "what tasks exchanged to be gone with their DagRun", 20)
+    wait_until(lambda: not list(exchanged.iterdir()), "what tasks exchanged to be gone with their DagRun")
 
 
 def test_a_task_that_fails_gives_back_what_it_was_given(lab: Sshd, url: str, client: RestClient) -> None:
@@ -284,7 +284,7 @@ def test_the_service_may_die_while_a_task_runs_and_be_away_when_the_next_begins(
 
     def die_and_return() -> None:
         for name in ("first", "second"):
-            wait_until((short_dir / name).exists, f"the {name} task to run", 60)
+            wait_until((short_dir / name).exists, f"the {name} task to run", 120)
             service.kill()
             (short_dir / f"{name}.gone").touch()
             service.start()

@@ -22,7 +22,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from tests.testbed.waiting import wait_until
 
 PROGRAMS = ("chromium", "chromedriver")
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 PHONE, DESK = (360, 740), (1280, 900)
 
 

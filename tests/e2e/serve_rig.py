@@ -17,11 +17,13 @@ from typing import Any
 
 import httpx
 
+from tests.testbed.processes import free_port
 from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
 
 # Objects of tenants have tests of their own; words of a test's own are all that is said.
 NO_STORAGE = ("--storage", "0")
+END_S = 60.0
 ADDRESS = re.compile(r"the REST API is at (http://\S+)/api/v1")
 
 
@@ -64,7 +66,7 @@ class Service:
             "stager.cli",
             "serve",
             "--listen",
-            "127.0.0.1:0",
+            f"127.0.0.1:{free_port()}",
             "--capacity",
             "200 MB",
             *(self.words or NO_STORAGE),
@@ -102,16 +104,21 @@ class Service:
         """As its administrator ends it: in order."""
         assert self.process is not None
         self.process.terminate()
-        assert self.process.wait(30) == 0, self.log.read_text()
+        assert self.process.wait(END_S) == 0, self.log.read_text()
 
     def end(self) -> None:
+        """A service that is asked to end waits for its jobs: whoever holds one lets it go before."""
         for client in self.clients:
             client.close()
+        late = ""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(30)
+            try:
+                self.process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                late = f"{self.log.read_text()[-5000:]}\n{self.stager.log_tail()}"
         self.stager.end()
+        assert not late, f"the service did not end in {END_S:g} s; what it and its node said last:\n{late}"
 
 
 def small(data: Path, name: str = "small", shell: str = "tr a-z A-Z < a > b", more: str = "") -> str:

@@ -20,7 +20,7 @@ from stager import rest, wire
 from stager.client import AsyncEngineRun, AsyncRestClient, EngineRun, RestClient
 from stager.model.errors import Denied, InvalidInput, Refused
 from tests.e2e.serve_rig import Service, problem
-from tests.testbed.processes import answers
+from tests.testbed.processes import free_port
 from tests.testbed.sshd import Sshd, running_sshd
 from tests.testbed.waiting import wait_until
 
@@ -104,12 +104,12 @@ def lab(session_dir: Path) -> Iterator[Lab]:
 def do(engine: EngineRun, job: str, call: str, shout: bytes = b"") -> wire.CallView:
     """The task: what it reads, in capitals, joined."""
     engine.call(job, call)
-    view = engine.staged(job, call, wait_s=30.0)
+    view = engine.staged(job, call, wait_s=60.0)
     assert view.state is STAGED, view
     made = b"".join(Path(entry.path).read_bytes().upper() for entry in view.inputs)
     for entry in view.outputs:
         Path(entry.path).write_bytes(made + shout)
-    return engine.finish(job, call, wait_s=30.0)
+    return engine.finish(job, call, wait_s=60.0)
 
 
 def test_an_engines_dag_over_rest_ends_with_its_final_durable(lab: Lab) -> None:
@@ -117,7 +117,7 @@ def test_an_engines_dag_over_rest_ends_with_its_final_durable(lab: Lab) -> None:
     assert lab.client.engine_run(lab.workflow("whole"), key="whole/1") == run == lab.client.run_of_key("whole/1")
     assert lab.client.run_of_key("whole/2") is None
     engine = lab.client.engine(run)
-    wait_until(lambda: engine.where("a").nodes == ["node0"], "the input to be prefetched before anybody calls", 30)
+    wait_until(lambda: engine.where("a").nodes == ["node0"], "the input to be prefetched before anybody calls")
     assert [do(engine, job, "try-1").state for job in ("dag.left", "dag.right")] == [DONE, DONE]
     assert (engine.where("mid/a").standing, engine.where("mid/a").places) == ("safe", [])
     assert do(engine, "dag.join", "manual__2026-11-22T10:00:00+00:00.1").state is DONE
@@ -136,11 +136,11 @@ def test_the_same_async(lab: Lab) -> None:
             assert await client.run_of_key("async/1") == run
             engine = client.engine(run)
             await engine.call("dag.left", "one", pins=True)
-            view = await engine.staged("dag.left", "one", wait_s=30.0)
+            view = await engine.staged("dag.left", "one", wait_s=60.0)
             assert view.state is STAGED and [(entry.path, bool(entry.generation)) for entry in view.inputs] == [("", True)]
             assert (await engine.fail("dag.left", "one", "exit code 7")).state is not DONE
             await engine.call("dag.join", "one")
-            early = await engine.staged("dag.join", "one", wait_s=30.0)
+            early = await engine.staged("dag.join", "one", wait_s=60.0)
             assert early.fault is not None and early.fault.code == "not_published" and await engine.finish("dag.join", "one") == early
             await engine.end(False, "the rest of it")
             ended = await client.run(run).wait_finished(60)
@@ -163,16 +163,16 @@ def test_killed_between_staged_and_finished_the_call_survives_and_its_engine_kno
     run = lab.client.engine_run(lab.workflow("killed"), key="killed/1")
     engine = lab.client.engine(run)
     engine.call("dag.left", "one")
-    view = engine.staged("dag.left", "one", wait_s=30.0)
+    view = engine.staged("dag.left", "one", wait_s=60.0)
     read = Path(view.inputs[0].path).read_bytes()
     before = engine.open_calls()
     lab.restart()
     Path(view.outputs[0].path).write_bytes(read.upper())
     engine = lab.client.engine(run)
-    again = engine.staged("dag.left", "one", wait_s=30.0)
+    again = engine.staged("dag.left", "one", wait_s=60.0)
     assert (again.state, again.directory) == (STAGED, view.directory)
     assert engine.open_calls() == before and [(each.job, each.call, each.state) for each in before] == [("dag.left", "one", STAGED)]
-    assert engine.finish("dag.left", "one", wait_s=30.0).state is DONE
+    assert engine.finish("dag.left", "one", wait_s=60.0).state is DONE
     lab.restart()
     engine = lab.client.engine(run)
     assert engine.finish("dag.left", "one").state is DONE, "said again"
@@ -188,12 +188,12 @@ def test_ended_in_order_and_started_again_the_service_goes_on_with_what_no_perso
     lab.client.run(stopped).drain()
     engine = lab.client.engine(run)
     engine.call("dag.left", "one")
-    view = engine.staged("dag.left", "one", wait_s=30.0)
+    view = engine.staged("dag.left", "one", wait_s=60.0)
     read = Path(view.inputs[0].path).read_bytes()
     lab.restart(kill=False)
     Path(view.outputs[0].path).write_bytes(read.upper())
     engine = lab.client.engine(run)
-    assert engine.finish("dag.left", "one", wait_s=30.0).state is DONE
+    assert engine.finish("dag.left", "one", wait_s=60.0).state is DONE
     assert [do(engine, job, "one").state for job in ("dag.right", "dag.join")] == [DONE, DONE]
     engine.end(True)
     lab.restart(kill=False)
@@ -209,9 +209,7 @@ def test_ended_in_order_and_started_again_the_service_goes_on_with_what_no_perso
 
 def test_an_engine_that_only_waits_sees_nothing_of_restarts_at_any_instant(lab: Lab) -> None:
     """It speaks to one address, and is answered late. Ends in order and kills take turns, each a little later in what the engine does."""
-    # Outside of what connections get by themselves, so that none takes it while the service is away.
-    port = next(port for port in range(20_000 + os.getpid() % 10_000, 32_000) if not answers(port))
-    lab.service.words = ("--listen", f"127.0.0.1:{port}")
+    lab.service.words = ("--listen", f"127.0.0.1:{free_port()}")
     lab.restart()
     run = lab.client.engine_run(lab.workflow("patient"), key="patient/1")
     done: list[wire.CallState] = []
@@ -228,7 +226,7 @@ def test_an_engine_that_only_waits_sees_nothing_of_restarts_at_any_instant(lab: 
     for number in range(RESTARTS):
         time.sleep(0.15 * number)
         lab.restart(kill=number % 2 == 0)
-    thread.join(60)
+    thread.join(180)
     assert not thread.is_alive() and done == [DONE] * 3
     assert lab.client.run(run).wait_finished(60).state == "succeeded"
     assert (lab.home / "out" / "patient").read_bytes() == b"".join(INPUTS.values()).upper()

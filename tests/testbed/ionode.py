@@ -112,7 +112,7 @@ class IoNode:
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
-    def events(self, after: int = 0, wait_s: float = 20.0) -> Iterator[dict[str, Any]]:
+    def events(self, after: int = 0, wait_s: float = 50.0) -> Iterator[dict[str, Any]]:
         """Every event after `after`, for ever; AssertionError when none comes for `wait_s`."""
         while True:
             batch = self.get(f"/v1/events?after={after}&wait_s={wait_s:g}")
@@ -120,7 +120,7 @@ class IoNode:
             yield from batch["events"]
             after = batch["events"][-1]["seq"]
 
-    def event_of(self, transfer_id: str, wait_s: float = 30.0) -> dict[str, Any]:
+    def event_of(self, transfer_id: str, wait_s: float = 50.0) -> dict[str, Any]:
         """The event that ends this transfer."""
         return next(event for event in self.events(wait_s=wait_s) if event.get("transfer_id") == transfer_id)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
+import resource
 import signal
 import socket
 import subprocess
@@ -14,6 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.testbed.waiting import wait_until
+
+# Above the one that browsers refuse (10080).
+FIRST_PORT, LAST_PORT = 11_000, 32_768
+LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Where:
@@ -26,7 +32,14 @@ class Where:
         return [str(word) for word in argv]
 
     def free_port(self) -> int:
-        """A port that was free a moment ago; whoever loses the race for it tries again (`Server.start`)."""
+        """One that no connection and no server that takes any gets by itself: it stays free until its server is there, also while that
+        is started again. Whoever loses the race for it all the same tries again."""
+        below = min(LAST_PORT, int(LOCAL_PORTS.read_text().split()[0]))
+        for port in random.sample(range(FIRST_PORT, below), below - FIRST_PORT) if below > FIRST_PORT else ():
+            with contextlib.suppress(OSError), socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((self.address, port))
+                return port
         with socket.socket() as probe:
             probe.bind((self.address, 0))
             return int(probe.getsockname()[1])
@@ -74,6 +87,12 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def children_s() -> float:
+    """Processor time of all processes that were waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def command_line(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
@@ -107,7 +126,7 @@ class Server:
                 cwd=self.cwd,
             )
 
-    def start_on(self, port: int, deadline_s: float = 30.0) -> None:
+    def start_on(self, port: int, deadline_s: float = 60.0) -> None:
         self.start()
         try:
             wait_until(lambda: self.gone() or self.where.answers(port), f"{self.argv[0]} on port {port}", deadline_s)

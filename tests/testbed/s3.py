@@ -36,6 +36,7 @@ class S3:
 
     def start(self) -> None:
         """On a new port the first time, on the same one after `stop`."""
+        known = self.port
         for last_try in (False, False, True):
             self.port = self.port or self.where.free_port()
             self.server = Server(self.command(), self.directory / "s3.log", env=self.environment(), where=self.where)
@@ -45,7 +46,7 @@ class S3:
             except AssertionError:
                 if last_try:
                     raise
-                self.port = 0
+                self.port = known
 
     def command(self) -> list[str]:
         gateway = program("versitygw", tool_cache() / "bin")

@@ -88,6 +88,7 @@ class Sshd:
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         sshd = needed_program("sshd", "openssh-server")
+        known = self.port
         for last_try in (False, False, True):
             self.port = self.port or self.where.free_port()
             config = self.directory / "sshd_config"
@@ -99,7 +100,7 @@ class Sshd:
             except AssertionError:
                 if last_try:
                     raise
-                self.port = 0
+                self.port = known
         self.write_known_hosts(self.host_key)
 
     def write_known_hosts(self, host_key: Path) -> None:

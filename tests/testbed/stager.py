@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.testbed.places import PROJECT, ionode_binary
-from tests.testbed.processes import HERE, Where, is_alive
+from tests.testbed.processes import HERE, Where, command_line, is_alive
 from tests.testbed.waiting import wait_until
 
-END_S = 20.0
+END_S = 60.0
 
 
 def hear_ctrl_c() -> None:
@@ -35,7 +35,7 @@ class Stager:
     state_dir: Path
     home: Path
     env: Mapping[str, str] = field(default_factory=dict)
-    idle_exit_s: float = 3.0
+    idle_exit_s: float = 30.0
     where: Where = HERE
 
     def environment(self) -> dict[str, str]:
@@ -120,10 +120,12 @@ class Stager:
                 os.kill(pid, signal.SIGTERM)
         with contextlib.suppress(AssertionError):
             wait_until(lambda: not self.living(), "stager's processes to end", END_S)
+        stubborn = [f"{pid}: {command_line(pid)}" for pid in self.living()]
         for pid in self.living():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not self.living(), "stager's processes to be killed", END_S)
+        assert not stubborn, f"{END_S:g} s after SIGTERM there were still {stubborn}\n{self.log_tail()}"
 
     def living(self) -> list[int]:
         return [pid for pid in (self.scheduler_pid(), self.node_pid(), *self.reaper_pids()) if pid]

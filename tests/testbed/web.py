@@ -50,6 +50,7 @@ class Web:
 
     def start(self) -> None:
         """On new ports the first time, on the same ones after `stop`."""
+        known = self.port, self.tls_port
         for last_try in (False, False, True):
             self.port, self.tls_port = self.port or self.where.free_port(), self.tls_port or self.where.free_port()
             self.server = Server(self.command(), self.directory / "web.log", where=self.where)
@@ -59,7 +60,7 @@ class Web:
             except AssertionError:
                 if last_try:
                     raise
-                self.port = self.tls_port = 0
+                self.port, self.tls_port = known
 
     def command(self) -> list[str]:
         if self.plain:
