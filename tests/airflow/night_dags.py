@@ -25,8 +25,11 @@ catalog = Asset("catalog", uri=f"{LAB}/out/catalog.txt")
 preview = Asset("preview", uri=f"{LAB}/out/preview.png")
 
 with DAG("night", **START) as night:
+    # It waits for whoever watches to have seen the calibrations come, while no task that reads them has begun.
     observe = BashOperator(
-        task_id="observe", bash_command=f"sleep 4; mkdir -p {DISK}/night; echo image > {DISK}/night/image.fits", outlets=[image]
+        task_id="observe",
+        bash_command=f"until test -e {DISK}/prefetched; do sleep 0.2; done; mkdir -p {DISK}/night; echo image > {DISK}/night/image.fits",
+        outlets=[image],
     )
 
     @task.stager(inlets=[image, flat, dark], outlets=[reduced])

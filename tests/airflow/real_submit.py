@@ -48,11 +48,11 @@ class Submitting:
         links = self.airflow.get(f"/dags/{DAG}/dagRuns/{self.dag_run}/taskInstances/sent/links")["extra_links"]
         assert links == {"Run in stager": f"{self.client.server}/#/runs/{info.run}"}, "the link of a task that still waits"
         self.airflow.clear(DAG, self.dag_run, "sent")
-        wait_until(lambda: run.status().info.state != "active", "the run to be stopped with its task", 30)
+        wait_until(lambda: run.status().info.state != "active", "the run to be stopped with its task")
         wait_until(lambda: run.status().info.state == "active" and self.state() == "deferred", "the next try to go on with it", 60)
         self.airflow.kill("triggerer")
         (self.data / "open").touch()
-        assert run.wait_finished(30).state == "succeeded"
+        assert run.wait_finished(60).state == "succeeded"
         self.airflow.start_one("triggerer")
 
     def ends(self) -> None:

@@ -155,7 +155,7 @@ def mortal(session_dir: Path, lab: Sshd, connect: Any, monkeypatch: pytest.Monke
 
 def at_home(lab: Sshd, content: str) -> None:
     place = lab.data / "out/turns"
-    wait_until(lambda: place.is_file() and place.read_text() == content, f"the product to be {content!r} at home", 30)
+    wait_until(lambda: place.is_file() and place.read_text() == content, f"the product to be {content!r} at home")
 
 
 @pytest.mark.usefixtures("by_airflow")

@@ -39,20 +39,28 @@ def history(served: Service, client: RestClient, run: str) -> dict[str, Any]:
     return dict(client.http.get(f"api/v1/runs/{run}/history").raise_for_status().json())
 
 
+def calibrations_come(client: RestClient, title: str) -> None:
+    """Until then the task goes on that those who read them wait for."""
+    run = client.run(wait_until(lambda: followed(client, title), "the DagRun to be told of").run)
+    wait_until(lambda: run.status().fetched_bytes == sum(map(len, INPUTS.values())), "what tasks will read to come")
+
+
 def prefetched_once_and_home(airflow: RealAirflow, served: Service, client: RestClient, lab: Sshd) -> None:
     """Calibrations were there before the task began that reads them, and crossed once; a cleared task goes on; finals are verified."""
     dag_run = airflow.trigger("night")
+    calibrations_come(client, f"night {dag_run}")
+    (lab.data / "prefetched").touch()
     assert airflow.ended("night", dag_run) == "failed"
     states = {name: each["state"] for name, each in airflow.tries("night", dag_run).items()}
     wanted = {"observe": "success", "reduce": "success", "draw": "success", "extract": "failed"}
     assert states == wanted, "\n".join(airflow.task_log("night", dag_run, name)[-5000:] for name in states if states[name] != wanted[name])
     first = followed(client, f"night {dag_run}")
-    wait_until(lambda: client.run(first.run).status().info.state == "failed", "the end to be told", 30)
+    wait_until(lambda: client.run(first.run).status().info.state == "failed", "the end to be told")
     (lab.data / "mended").touch()
     airflow.clear("night", dag_run, "extract")
     assert airflow.ended("night", dag_run) == "success", airflow.task_log("night", dag_run, "extract", 2)
     run = client.run(first.run)
-    wait_until(lambda: run.status().info.state == "succeeded", "the end to be told again", 30)
+    wait_until(lambda: run.status().info.state == "succeeded", "the end to be told again")
 
     told = history(served, client, first.run)
     fetched = {move["lfn"].rpartition("/")[2]: move for move in told["moves"] if move["direction"] == "fetch"}
@@ -82,14 +90,14 @@ def lost_events_are_made_up_for(airflow: RealAirflow, client: RestClient, lab: S
     airflow.mark_task("lost", dag_run, "ended_by_hand", "failed")
     os.kill(int((lab.data / "victim").read_text()), signal.SIGKILL)
     wait_until(lambda: airflow.tries("lost", dag_run)["victim"]["state"] == "failed", "Airflow to see that it is gone", 60)
-    wait_until(lambda: [job.job for job in client.run(run).status().running] == ["victim"], "the other to give back what it was given", 40)
+    wait_until(lambda: [job.job for job in client.run(run).status().running] == ["victim"], "the other to give back what it was given", 90)
     assert reconcile.main(["--once"]) == 0
     assert "of victim was open, though the task is failed" in capsys.readouterr().out
-    wait_until(lambda: not client.run(run).status().running, "its call to be given back", 20)
+    wait_until(lambda: not client.run(run).status().running, "its call to be given back")
     airflow.mark("lost", dag_run, "failed")
     assert reconcile.main(["--once"]) == 0
     assert "is failed, and run" in capsys.readouterr().out
-    assert client.run(run).wait_finished(30).state == "failed"
+    assert client.run(run).wait_finished(60).state == "failed"
     assert reconcile.main(["--once"]) == 0
     assert capsys.readouterr().out == ""
     assert not (lab.data / "out/never").exists()
@@ -102,7 +110,7 @@ def jobs(service: Service, token: str) -> Iterator[RestClient]:
         yield made
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_with_a_real_scheduler(
     lab: Sshd,
     served: Service,

@@ -55,26 +55,26 @@ def test_a_retry_joins_the_run_that_goes_on_and_takes_the_one_that_succeeded(cli
     assert first.taken == "submitted"
     assert tried(client, text, "joined", 2, 2) == Attempted(first.run, "joined")
     open_gate(data, "joined")
-    assert client.run(first.run).wait_finished(30.0).state == "succeeded"
+    assert client.run(first.run).wait_finished(60.0).state == "succeeded"
     assert tried(client, text, "joined", 2, 2) == Attempted(first.run, "succeeded")
 
 
 def test_a_retry_resumes_what_failed(client: RestClient, data: Path) -> None:
     text = small(data, "mended", f"test -e {data}/open-mended && cat a > b")
     first = tried(client, text, "mended")
-    assert client.run(first.run).wait_finished(30.0).state == "failed"
+    assert client.run(first.run).wait_finished(60.0).state == "failed"
     open_gate(data, "mended")
     assert tried(client, text, "mended", 1, 0) == Attempted(first.run, "resumed"), "a task that was cleared goes on with it too"
-    assert client.run(first.run).wait_finished(30.0).state == "succeeded"
+    assert client.run(first.run).wait_finished(60.0).state == "succeeded"
 
 
 def test_a_task_that_is_cleared_after_success_runs_anew(client: RestClient, data: Path) -> None:
     text = small(data, "anew")
     first = tried(client, text, "anew")
-    client.run(first.run).wait_finished(30.0)
+    client.run(first.run).wait_finished(60.0)
     again = tried(client, text, "anew", 1, 0)
     assert again.taken == "submitted" and again.run != first.run
-    client.run(again.run).wait_finished(30.0)
+    client.run(again.run).wait_finished(60.0)
     assert tried(client, text, "anew", 1, 0) == Attempted(again.run, "succeeded")
 
 
@@ -90,7 +90,7 @@ def test_what_somebody_cancelled_is_submitted_anew_only_when_the_task_is_cleared
     text = gated(data, "called-off")
     first = tried(client, text, "off", 3, 3)
     client.run(first.run).cancel()
-    client.run(first.run).wait_finished(30.0)
+    client.run(first.run).wait_finished(60.0)
     with pytest.raises(Refused, match=f"{first.run} of this task was cancelled; clear"):
         tried(client, text, "off", 3, 3)
     again = tried(client, text, "off", 4, 3)
@@ -145,7 +145,7 @@ def end_at_once(service: Service, client: RestClient, run: str) -> None:
     service.process.terminate()
     wait_until(lambda: client.run(run).wait(timeout_s=0).state == "draining", "the run to drain")
     service.process.terminate()
-    service.process.wait(30)
+    service.process.wait(60)
 
 
 @pytest.mark.parametrize("ending", ["killed", "ended"])
@@ -277,7 +277,7 @@ def test_what_airflow_stopped_late_is_gone_on_with_by_the_try_that_joined_it(cli
 
 def test_a_sensor_that_pokes_says_so_too(client: RestClient, data: Path) -> None:
     run = tried(client, small(data, "never-poked", "exit 1"), "never-poked").run
-    client.run(run).wait_finished(30.0)
+    client.run(run).wait_finished(60.0)
     for lfns, told_of in (("b", "'b' is not durable"), ((), "0 of 1 products")):
         sensor = StagerDurableSensor(task_id="t", run=run, lfns=lfns, deferrable=False)
         with pytest.raises(AirflowException, match=told_of):

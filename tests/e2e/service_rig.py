@@ -35,6 +35,7 @@ class Rig:
         self.data = place / "data"
         self.data.mkdir()
         self.trace = place / "trace"
+        self.gate = place / "gate"
         self.clients: list[Client] = []
 
     def client(self, **env: str) -> Client:
@@ -98,8 +99,9 @@ class Rig:
     def credentials(self, workflow: Workflow) -> wire.Credentials:
         return wire.Credentials({name: {"kind": "file", "base_path": str(self.data)} for name in workflow.origins}, {})
 
-    def three(self, name: str = "three", pause_s: float = 0.0) -> Workflow:
-        """Two jobs that read one input each, and one that joins them."""
+    def three(self, name: str = "three", pause_s: float = 0.0, *, held: bool = False) -> Workflow:
+        """Two jobs that read one input each, and one that joins them. `held`: the two go on when `gate` is there."""
+        hold = f"until test -e {self.gate}; do sleep 0.05; done" if held else f"sleep {pause_s}"
         files = [
             self.source("a", b"one\n"),
             self.source("b", b"two\n"),
@@ -108,8 +110,8 @@ class Rig:
             self.final("all"),
         ]
         jobs = [
-            self.job("first", f"sleep {pause_s}; tr a-z A-Z < a > a.mid", ("a",), ("a.mid",)),
-            self.job("second", f"sleep {pause_s}; tr a-z A-Z < b > b.mid", ("b",), ("b.mid",)),
+            self.job("first", f"{hold}; tr a-z A-Z < a > a.mid", ("a",), ("a.mid",)),
+            self.job("second", f"{hold}; tr a-z A-Z < b > b.mid", ("b",), ("b.mid",)),
             self.job("join", f"sleep {pause_s}; cat a.mid b.mid > all", ("a.mid", "b.mid"), ("all",)),
         ]
         return self.workflow(name, files, jobs)

@@ -184,7 +184,7 @@ def test_an_input_that_changes_while_it_is_fetched_fails_its_readers_by_name(
 ) -> None:
     data = sshd.data / "d"
     data.mkdir()
-    line = link(sshd.port, bytes_per_s=1_000_000)
+    line = link(sshd.port, bytes_per_s=300_000)
     known = known_hosts_of(sshd, line.port, short_dir / "known")
     (data / "in.bin").write_bytes(os.urandom(3_000_000))
     past = time.time() - 100

@@ -46,12 +46,12 @@ class Engine:
     def call(self, job: str, call: str, **more: Any) -> wire.CallView:
         self.ask("", job=job, call=call, **more)
         began = time.monotonic()
-        view = self.ask("/staged", job=job, call=call, wait_s=30.0)
-        assert time.monotonic() - began < 25.0, "the answer came when the wait was over, and not when there was one"
+        view = self.ask("/staged", job=job, call=call, wait_s=60.0)
+        assert time.monotonic() - began < 50.0, "the answer came when the wait was over, and not when there was one"
         return view
 
     def finish(self, job: str, call: str) -> wire.CallView:
-        return self.ask("/finish", job=job, call=call, wait_s=30.0)
+        return self.ask("/finish", job=job, call=call, wait_s=60.0)
 
     def do(self, job: str, call: str, shout: str = "") -> wire.CallView:
         """The task: what it reads, in capitals, joined."""

@@ -280,7 +280,7 @@ def test_a_key_is_replaced_before_it_ends_also_under_a_store_that_is_in_use(said
     given = []
 
     def short(server: str, token: str) -> Any:
-        given.append(asked(server, token).model_copy(update={"expires_in_s": 2}))
+        given.append(asked(server, token).model_copy(update={"expires_in_s": 6}))
         return given[-1]
 
     asked = access.asked
@@ -292,7 +292,7 @@ def test_a_key_is_replaced_before_it_ends_also_under_a_store_that_is_in_use(said
         count = len(given)
         assert there.cat_file("keys/x") == b"x" and bytes(obstore.get(store, "x").bytes()) == b"x"
         assert len(given) - count <= 1, number
-        wait_until(lambda: there.access.known("keys") is None, "half of the key's time", 5)
+        wait_until(lambda: there.access.known("keys") is None, "half of the key's time")
         assert bytes(obstore.get(store, "x").bytes()) == b"x"
     assert 3 <= len(given) <= 8
 

@@ -124,7 +124,7 @@ def test_an_origin_that_dies_while_it_is_read_fails_the_job_which_is_tried_again
 ) -> None:
     """Also a job that takes no notice of the error, and ends as if nothing were wrong, is not believed."""
     run = stager.submit(survey.workflow(ssh_origin(sshd, survey.data, kind="sshfs"), begin + HOLD))
-    wait_until(lambda: "held" in survey.told(), "the job to read", 30)
+    wait_until(lambda: "held" in survey.told(), "the job to read")
     sshd.stop()
     survey.trace.with_name("trace.go").touch()
 
@@ -140,7 +140,7 @@ def test_an_origin_that_dies_while_it_is_read_fails_the_job_which_is_tried_again
 
 def test_a_file_that_changes_while_it_is_read_fails_the_run_and_nothing_is_written_back(stager: Stager, survey: Survey, sshd: Sshd) -> None:
     run = stager.submit(survey.workflow(ssh_origin(sshd, survey.data, kind="sshfs"), HOLD))
-    wait_until(lambda: "held" in survey.told(), "the job to read", 30)
+    wait_until(lambda: "held" in survey.told(), "the job to read")
     os.utime(survey.sky, (1_700_000_100, 1_700_000_100))
     survey.trace.with_name("trace.go").touch()
     done = stager.run("wait", run, code=None)

@@ -1,6 +1,6 @@
 """kill -9 of each process in each phase: the run ends right all the same, and nothing that was finished runs again.
 
-The origin is a real ssh server behind a slow line, so that each phase lasts long enough to be hit; a run whose phase was not hit fails.
+The origin is a real ssh server behind a line that is slow when a phase is to last; a run whose phase was not hit fails.
 STAGER_KILL_ROUNDS repeats each cell (make kill-matrix).
 """
 
@@ -17,6 +17,7 @@ import pytest
 
 from stager.client import Client, connect
 from stager.model.errors import StagerError
+from tests.e2e.kill_phases import Phase
 from tests.testbed.letters import Letters
 from tests.testbed.link import Link
 from tests.testbed.sshd import Sshd
@@ -37,7 +38,7 @@ CELLS = [
 
 @pytest.fixture
 def slow_lab(short_dir: Path, sshd: Sshd, link: Callable[..., Link]) -> Iterator[tuple[Stager, Letters, Link, Path]]:
-    line = link(sshd.port, bytes_per_s=3_000_000)
+    line = link(sshd.port)
     known = sshd.known_hosts.read_text().replace(f":{sshd.port}", f":{line.port}")
     (short_dir / "known_hosts").write_text(known)
     data = sshd.data / "letters"
@@ -79,9 +80,11 @@ def test_killed_at_any_instant_the_run_ends_right(
     slow_lab: tuple[Stager, Letters, Link, Path], victim: str, phase: str, number: int
 ) -> None:
     stager, letters, line, data = slow_lab
+    held = Phase(phase, letters, line)
     command = stager.start("submit", letters.workflow)
     client = wait_until(lambda: connect(stager.state_dir), "the scheduler to answer")
     run = wait_until(lambda: client.runs(), "the run to be submitted")[0].run
+    held.begin()
     wait_until(lambda: phase_is(client, run, phase, stager), f"the phase {phase}", deadline_s=60)
     done = {job.job for job in client.run(run).jobs(state="done")}
     ended = letters.ended()
@@ -89,14 +92,14 @@ def test_killed_at_any_instant_the_run_ends_right(
     assert pid is not None, f"no {victim} lived in the phase {phase}: this run proves nothing"
     os.kill(pid, signal.SIGKILL)
     client.close()
-    line.bytes_per_s = None
+    held.let_go()
     if victim == "scheduler":
         wait_until(lambda: stager.scheduler_pid() is None, "the scheduler to be gone")
         with contextlib.suppress(subprocess.TimeoutExpired):
-            command.wait(20)
-        stager.run("resume", run, deadline_s=90)
+            command.wait(60)
+        stager.run("resume", run)
     else:
-        stager.run("wait", run, deadline_s=90)
+        stager.run("wait", run)
     command.kill()
     command.communicate()
     letters.check(data)

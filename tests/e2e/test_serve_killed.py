@@ -1,6 +1,6 @@
 """A service that is killed and started again: its tenants' runs go on by themselves, with the credentials that are registered now.
 
-The origin is a real ssh server behind a slow line, so that the kill comes while bytes are under way.
+The origin is a real ssh server behind a line that is slow when a phase is to last, so that the kill comes while bytes are under way.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 from stager import rest
 from stager.client import RestClient
 from stager.model.errors import Denied, StagerError
+from tests.e2e.kill_phases import Phase
 from tests.e2e.origin_rig import known_hosts_of, methods
 from tests.e2e.serve_rig import Service
 from tests.testbed.letters import Letters
@@ -35,7 +36,7 @@ known_hosts = "{known_hosts}"
 @pytest.fixture
 def lab(short_dir: Path, sshd: Sshd, link: Callable[..., Link]) -> Iterator[tuple[Service, Letters, Link, Path]]:
     """The workflow names a directory below the registered one, and no key."""
-    line = link(sshd.port, bytes_per_s=3_000_000)
+    line = link(sshd.port)
     known_hosts = known_hosts_of(sshd, line.port, short_dir / "known_hosts")
     registered = sshd.data / "home"
     data = registered / "letters"
@@ -54,14 +55,16 @@ def test_killed_at_any_instant_a_run_over_rest_goes_on_and_its_finals_are_durabl
 ) -> None:
     service, letters, line, data = lab
     token = service.token("alice", "submit")
+    held = Phase(phase, letters, line)
     service.start()
     wanted = rest.Submission(workflow=letters.workflow.read_text())
     with RestClient(service.url, token) as client:
         run = client.submit(wanted, key="the-letters")
+        held.begin()
         wait_until(lambda: phase_is(client, run, phase), f"the phase {phase}", 60)
         seen = seen_events(client, run)
     service.kill()
-    line.bytes_per_s = None
+    held.let_go()
     service.start()
     with RestClient(service.url, token) as client:
         assert client.submit(wanted, key="the-letters") == run, "what was taken was taken for good"
@@ -95,7 +98,7 @@ def seen_events(client: RestClient, run: str) -> int:
 
 
 def test_a_registration_that_is_taken_back_is_taken_from_runs_too(lab: tuple[Service, Letters, Link, Path]) -> None:
-    service, letters, line, data = lab
+    service, letters, _, data = lab
     token = service.token("alice", "submit")
     service.start()
     gate = letters.hold("stamp")
@@ -105,7 +108,6 @@ def test_a_registration_that_is_taken_back_is_taken_from_runs_too(lab: tuple[Ser
     service.kill()
     good = (service.stager.state_dir / "tenants.toml").read_text()
     service.write_tenants("[tenants.alice]\nnative_jobs = true\n")
-    line.bytes_per_s = None
     service.start()
     with RestClient(service.url, token) as client:
         gate.touch()

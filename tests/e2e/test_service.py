@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,11 +91,12 @@ def test_a_node_that_does_not_answer_is_ended_before_another_is_started(rig: Rig
 
 def test_killed_in_the_middle_it_goes_on_and_nothing_finished_runs_again(rig: Rig) -> None:
     client = rig.client()
-    run = rig.submit(client, rig.three(pause_s=1.0))
+    run = rig.submit(client, rig.three(held=True))
     rig.until(lambda: client.run(run).status().jobs.get("running") == 2, "both jobs to run")
     os.kill(client.health().pid, signal.SIGKILL)
     rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to be gone")
     client = rig.client()
+    rig.gate.touch()
     assert rig.finished(client, run) == "succeeded"
     assert (rig.data / "out" / "all").read_bytes() == b"ONE\nTWO\n"
     assert rig.ran() == Counter(first=1, second=1, join=1)
@@ -102,11 +104,12 @@ def test_killed_in_the_middle_it_goes_on_and_nothing_finished_runs_again(rig: Ri
 
 def test_a_killed_node_comes_back_and_the_run_goes_on(rig: Rig) -> None:
     client = rig.client()
-    run = rig.submit(client, rig.three(pause_s=0.5))
+    run = rig.submit(client, rig.three(held=True))
     rig.until(lambda: client.run(run).status().jobs.get("running") == 2, "both jobs to run")
     node = client.health().nodes[0]
     assert node.pid is not None
     os.kill(node.pid, signal.SIGKILL)
+    rig.gate.touch()
     assert rig.finished(client, run) == "succeeded"
     assert client.health().nodes[0].incarnation != node.incarnation
     assert (rig.data / "out" / "all").read_bytes() == b"ONE\nTWO\n"
@@ -115,7 +118,7 @@ def test_a_killed_node_comes_back_and_the_run_goes_on(rig: Rig) -> None:
 
 def test_two_active_runs_may_not_write_to_one_place(rig: Rig) -> None:
     client = rig.client()
-    first = rig.submit(client, rig.three("one", pause_s=1.0))
+    first = rig.submit(client, rig.three("one", held=True))
     other = rig.workflow("two", [rig.final("all")], [rig.job("make", "echo x > all", (), ("all",))], [rig.origin("store")])
     other = Workflow(
         other.name, {"all": File("all", size_bytes=2, destination=Destination(Location("store", "out/all")))}, other.jobs, other.origins
@@ -130,9 +133,10 @@ def test_two_active_runs_may_not_write_to_one_place(rig: Rig) -> None:
 
 def test_a_drained_run_is_interrupted_and_resumed(rig: Rig) -> None:
     client = rig.client()
-    run = rig.submit(client, rig.three(pause_s=0.5))
+    run = rig.submit(client, rig.three(held=True))
     rig.until(lambda: client.run(run).status().jobs.get("running") == 2, "both jobs to run")
     client.run(run).drain()
+    rig.gate.touch()
     assert rig.finished(client, run) == "interrupted"
     assert rig.ran() == Counter(first=1, second=1)
     client.run(run).resume(rig.credentials(rig.three()))
@@ -143,14 +147,15 @@ def test_a_drained_run_is_interrupted_and_resumed(rig: Rig) -> None:
 @pytest.mark.parametrize("signals", [1, 2])
 def test_sigterm_drains_a_second_one_stops_and_both_are_resumable(rig: Rig, signals: int) -> None:
     client = rig.client()
-    pause_s = 1.0 if signals == 1 else 60.0
-    run = rig.submit(client, rig.three(pause_s=pause_s))
+    run = rig.submit(client, rig.three(held=True))
     rig.until(lambda: len(client.run(run).status().running) == 2 and len(rig.stager.reaper_pids()) == 2, "both jobs to run")
     pid = client.health().pid
-    for number in range(signals):
+    os.kill(pid, signal.SIGTERM)
+    rig.until(lambda: client.runs()[0].state == "draining", "the run to drain")
+    if signals == 2:
         os.kill(pid, signal.SIGTERM)
-        if number == 0 and signals == 2:
-            rig.until(lambda: client.runs()[0].state == "draining", "the run to drain")
+    else:
+        rig.gate.touch()
     rig.until(lambda: not is_alive(pid), "the scheduler to end")
     rig.until(lambda: rig.stager.node_pid() is None, "its node to end with it")
     assert not rig.stager.reaper_pids()
@@ -220,7 +225,7 @@ def test_no_secret_reaches_journal_logs_or_plan(rig: Rig) -> None:
 def test_jobs_that_want_the_submitters_variables_wait_for_a_resume_after_a_restart(rig: Rig) -> None:
     client = rig.client()
     jobs = [
-        rig.job("slow", "sleep 1; echo x > m", (), ("m",)),
+        rig.job("slow", f"until test -e {rig.gate}; do sleep 0.05; done; echo x > m", (), ("m",)),
         rig.job("told", 'test "$WORD" = yes; cat m > f', ("m",), ("f",), env_pass=("WORD",)),
     ]
     workflow = rig.workflow("w", [File("m", size_bytes=10), rig.final("f")], jobs)
@@ -230,6 +235,7 @@ def test_jobs_that_want_the_submitters_variables_wait_for_a_resume_after_a_resta
     os.kill(client.health().pid, signal.SIGKILL)
     rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to be gone")
     client = rig.client()
+    rig.gate.touch()
     rig.until(
         lambda: any("stager resume" in problem.message for problem in client.run(run).status().problems), "it to say what it waits for"
     )
@@ -257,7 +263,9 @@ def test_a_restart_does_not_guess_secrets(rig: Rig) -> None:
     run = rig.submit(client, workflow, wire.Credentials({"lab": {"kind": "file", "base_path": str(rig.data)}, "vault": vault}))
     os.kill(client.health().pid, signal.SIGKILL)
     rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to be gone")
-    os.kill(rig.stager.node_pid() or 0, signal.SIGKILL)
+    node = rig.stager.node_pid()
+    assert node is not None
+    os.kill(node, signal.SIGKILL)
     client = rig.client(VAULT_ACCESS_KEY_ID="of somebody", VAULT_SECRET_ACCESS_KEY="else")
     assert rig.finished(client, run) == "failed"
     fault = client.run(run).summary().fault
@@ -299,11 +307,12 @@ def test_a_node_that_cannot_start_is_said_at_once(rig: Rig, monkeypatch: pytest.
 
 def test_a_scheduler_that_is_ending_is_waited_for_and_followed_by_the_next(rig: Rig) -> None:
     client = rig.client()
-    run = rig.submit(client, rig.three(pause_s=1.0))
+    run = rig.submit(client, rig.three(held=True))
     rig.until(lambda: client.run(run).status().jobs.get("running") == 2, "both jobs to run")
     first = client.health()
     client.shutdown()
     rig.until(lambda: not client.health().ready, "it to drain")
+    threading.Timer(0.5, rig.gate.touch).start()
     with connect_or_start(rig.stager.state_dir, ["--capacity", str(CAPACITY_BYTES), "--cores", "2"]) as again:
         assert again.health().epoch > first.epoch and again.runs()[0].state == "interrupted"
 
@@ -411,19 +420,20 @@ def test_a_long_path_of_the_state_directory_is_no_obstacle(rig: Rig, tmp_path: P
 
 def test_a_client_survives_ctrl_c_in_the_middle_of_a_wait(rig: Rig) -> None:
     client = rig.client()
-    run = rig.submit(client, rig.three(pause_s=1.0))
+    run = rig.submit(client, rig.three(held=True))
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
         with pytest.raises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
             client.run(run).wait_finished(30)
     finally:
         signal.signal(signal.SIGALRM, before)
     client.run(run).drain()
+    rig.gate.touch()
     assert rig.finished(client, run) == "interrupted"
 
 

@@ -131,9 +131,10 @@ def test_attempt_that_lives_is_adopted(rig: Rig) -> None:
 
 def test_attempt_that_ended_meanwhile_gives_its_result(rig: Rig) -> None:
     client = rig.client()
-    run = rig.submit(client, rig.three(pause_s=1.0))
+    run = rig.submit(client, rig.three(held=True))
     running(rig, client, run, 2)
     kill_scheduler(rig)
+    rig.gate.touch()
     rig.until(lambda: not rig.stager.reaper_pids(), "the jobs to end on their own")
     client = rig.client()
     assert rig.finished(client, run) == "succeeded" and rig.ran() == Counter(first=1, second=1, join=1)
@@ -156,8 +157,8 @@ def test_attempt_that_is_gone_is_lost_and_run_again_only_if_it_may(rig: Rig, ide
 
 
 def slow_workflow(rig: Rig) -> tuple[Workflow, wire.Credentials]:
-    """One fetch that takes about two seconds."""
-    files = [rig.source("big", b"x" * 2_000_000), rig.final("f")]
+    """One fetch that takes about four seconds."""
+    files = [rig.source("big", b"x" * 4_000_000), rig.final("f")]
     workflow = rig.workflow("w", files, [rig.job("read", "wc -c < big > f", ("big",), ("f",))])
     config = {"kind": "file", "base_path": str(rig.data), "bandwidth_bytes_per_s_max": 1_000_000}
     return workflow, wire.Credentials({"lab": config})
@@ -174,7 +175,7 @@ def test_transfer_under_way_is_waited_for(rig: Rig) -> None:
     kill_scheduler(rig)
     client = rig.client()
     assert rig.finished(client, run) == "succeeded"
-    assert len(journaled(rig, cmd.Fetch)) == 1 and client.run(run).summary().fetched_bytes == 2_000_000
+    assert len(journaled(rig, cmd.Fetch)) == 1 and client.run(run).summary().fetched_bytes == 4_000_000
 
 
 def test_transfer_that_ended_meanwhile_is_told_by_its_event(rig: Rig) -> None:
@@ -188,7 +189,7 @@ def test_transfer_that_ended_meanwhile_is_told_by_its_event(rig: Rig) -> None:
     rig.until(lambda: states() == ["done"], "the node to end it on its own")
     client = rig.client()
     assert rig.finished(client, run) == "succeeded"
-    assert len(journaled(rig, cmd.Fetch)) == 1 and client.run(run).summary().fetched_bytes == 2_000_000
+    assert len(journaled(rig, cmd.Fetch)) == 1 and client.run(run).summary().fetched_bytes == 4_000_000
 
 
 def transfers_of(node: IoNode) -> list[dict[str, Any]]:
@@ -204,7 +205,7 @@ def test_transfer_of_a_dead_node_is_asked_for_again(rig: Rig) -> None:
     rig.until(lambda: moving(client, run), "the fetch to be under way")
     kill_node(rig)
     assert rig.finished(client, run) == "succeeded"
-    assert (rig.data / "out" / "f").read_text().strip() == "2000000"
+    assert (rig.data / "out" / "f").read_text().strip() == "4000000"
 
 
 def slow_upload(rig: Rig) -> tuple[Workflow, wire.Credentials]:
@@ -246,18 +247,21 @@ def test_node_that_cannot_be_asked_is_not_taken_for_empty(rig: Rig) -> None:
     run = rig.submit(client, rig.workflow("w", [File("m", size_bytes=10), rig.final("f")], jobs))
     rig.until(lambda: rig.ran()["slow"] == 1, "the second job to run")
     kill_scheduler(rig)
-    os.kill(rig.stager.node_pid() or 0, signal.SIGSTOP)
+    node = rig.stager.node_pid()
+    assert node is not None
+    os.kill(node, signal.SIGSTOP)
     client = rig.client()
     assert rig.finished(client, run) == "succeeded" and rig.ran() == Counter(make=1, slow=1)
 
 
 def test_node_and_scheduler_dead_together(rig: Rig) -> None:
     client = rig.client()
-    run = rig.submit(client, rig.three(pause_s=1.0))
+    run = rig.submit(client, rig.three(held=True))
     running(rig, client, run, 2)
     kill_scheduler(rig)
     kill_node(rig)
     client = rig.client()
+    rig.gate.touch()
     assert rig.finished(client, run) == "succeeded" and rig.ran() == Counter(first=1, second=1, join=1)
 
 
@@ -364,7 +368,7 @@ def test_a_long_journal_of_runs_that_are_over_is_folded_away(rig: Rig, monkeypat
 
 def test_a_journal_with_a_run_that_could_be_resumed_is_never_folded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     client = rig.client()
-    run = rig.submit(client, rig.three(pause_s=0.3))
+    run = rig.submit(client, rig.three(held=True))
     client.run(run).stop()
     assert rig.finished(client, run) == "interrupted"
     client.shutdown()

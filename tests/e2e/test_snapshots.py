@@ -74,9 +74,10 @@ def assert_all_there(rig: Rig, client: Client, run: str) -> None:
 def test_killed_after_a_snapshot_it_goes_on_from_there(rig: Rig) -> None:
     go = rig.data / "go"
     run, client = wide(rig, go)
-    batch = rig.until(lambda: snapshot_batch(rig), "a snapshot")
+    rig.until(lambda: snapshot_batch(rig), "a snapshot")
     assert client.run(run).status().info.state == "active"
     kill_scheduler(rig)
+    batch = snapshot_batch(rig)
     assert "batches after the snapshot" not in log_of(rig)
     client = rig.client()
     assert f"after the snapshot of batch {batch} in" in log_of(rig)

@@ -5,9 +5,9 @@ One rule: whatever ends it, a final name holds the old content or the new.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import resource
 import shlex
 import shutil
 import signal
@@ -21,9 +21,11 @@ import pytest
 
 from tests.testbed.pegasus import PLUGIN, listed, ours, ours_started, surroundings, transfer, url
 from tests.testbed.places import PROJECT
+from tests.testbed.processes import children_s
+from tests.testbed.waiting import wait_until
 
 LARGE_BYTES = 256 << 20
-TRIES = 5
+TRIES = 20
 ALLOWED_S = 0.150
 # What a call for local files never imports: each costs tens of milliseconds on a compute node's shared file system.
 HEAVY = ("asyncio", "dataclasses", "logging", "pydantic", "shutil", "stager", "subprocess", "typing", "urllib")
@@ -40,9 +42,19 @@ def large(memory_dir: Path) -> Path:
 def half_written(place: Path) -> Path | None:
     """The copy under its temporary name, when a part of it is there."""
     for path in place.glob(".d.*.stager"):
-        if path.stat().st_size:
-            return path
+        # It may get its own name in between.
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_size:
+                return path
     return None
+
+
+def held(running: subprocess.Popen[bytes]) -> bool:
+    """Stopped where it was; False: it ended before."""
+    running.send_signal(signal.SIGSTOP)
+    stat = Path(f"/proc/{running.pid}/stat")
+    wait_until(lambda: running.poll() is not None or stat.read_text().rpartition(")")[2].split()[0] in "TZ", "the copy to stand still")
+    return running.poll() is None
 
 
 def while_it_copies(large: Path, act: Callable[[subprocess.Popen[bytes]], None]) -> tuple[int, str]:
@@ -53,9 +65,12 @@ def while_it_copies(large: Path, act: Callable[[subprocess.Popen[bytes]], None])
         running = ours_started(given, large.parent, "-m", "1")
         while not half_written(large.parent) and running.poll() is None:
             time.sleep(0.001)
-        act(running)
+        midway = held(running) and half_written(large.parent) is not None
+        if midway:
+            act(running)
+        running.send_signal(signal.SIGCONT)
         said = running.communicate()[1].decode()
-        if running.returncode != 0:
+        if midway and running.returncode != 0:
             return running.returncode, said
     raise AssertionError(f"the copy was done before anything could be done to it, {TRIES} times")
 
@@ -146,12 +161,6 @@ def test_what_a_call_imports(tmp_path: Path) -> None:
     done = subprocess.run(argv, input=given, env=surroundings(PYTHONPATH=str(PLUGIN)), capture_output=True, text=True, check=True)
     imported = {line.rsplit("|", 1)[1].strip().split(".")[0] for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert "json" in imported and not imported & set(HEAVY), sorted(imported & set(HEAVY))
-
-
-def children_s() -> float:
-    """Processor time of all processes that were waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 @pytest.mark.slow

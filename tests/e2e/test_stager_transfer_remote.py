@@ -234,7 +234,8 @@ def test_ended_it_leaves_no_courier_behind_that_does_not_hear_the_end(tmp_path: 
     try:
         running.send_signal(signal.SIGTERM)
         running.communicate()
-        assert running.returncode == -signal.SIGTERM and not is_alive(pid)
+        assert running.returncode == -signal.SIGTERM
+        wait_until(lambda: not is_alive(pid), "the courier to be gone")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -220,7 +220,7 @@ def test_what_was_stored_is_there_after_every_kill(service: Service, short_dir: 
         service.kill()
         service.words = ("--storage-listen", before["s3"]["address"], "--storage", "90 MB")
         service.start()
-        wait_until(lambda: node_of(service).get("s3", {}).get("share_bytes") == 90 * MB, "a node with the new share", 20)
+        wait_until(lambda: node_of(service).get("s3", {}).get("share_bytes") == 90 * MB, "a node with the new share")
         assert node_of(service)["pid"] != lived["pid"] and again.cat_file("kept/small") == b"small"
     finally:
         service.end()

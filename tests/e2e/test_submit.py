@@ -182,11 +182,14 @@ def test_status_runs_wait_and_json_from_another_terminal(stager: Stager, letters
 
 
 def test_ctrl_c_drains_and_resume_goes_on_without_running_anything_twice(stager: Stager, short_dir: Path) -> None:
-    letters = Letters(short_dir / "wf", count=6, pause_s=0.4)
+    letters = Letters(short_dir / "wf", count=6, pause_s=0.02)
     letters.make(short_dir / "data", f"file:{short_dir / 'data'}")
+    gate = letters.hold("stamp")
     process = stager.start("submit", letters.workflow)
     wait_until(lambda: any(line.startswith("digest") for line in letters.ended()), "a job to end")
     process.send_signal(signal.SIGINT)
+    wait_until(lambda: stager.json("runs")[0]["state"] in ("draining", "interrupted"), "the run to drain")
+    gate.touch()
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     before = letters.ended()
@@ -219,11 +222,11 @@ def test_ctrl_c_twice_stops_at_once_and_can_be_resumed(stager: Stager, short_dir
     process.send_signal(signal.SIGINT)
     wait_until(lambda: stager.json("runs")[0]["state"] == "draining", "the run to drain")
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert not letters.ended() and not stager.reaper_pids()
     gate.touch()
-    stager.run("resume", deadline_s=60)
+    stager.run("resume")
     letters.check(short_dir / "data")
 
 

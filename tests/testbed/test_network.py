@@ -27,13 +27,13 @@ from tests.testbed.sshd import running_sshd
 from tests.testbed.waiting import wait_until
 
 
-def round_trip_s(client: Host, server: Host) -> float:
-    """The quickest of three: the first one asks for the hardware address too."""
+def round_trip_s(client: Host, server: Host, enough_s: float) -> float:
+    """The quickest of some: the first one asks for the hardware address too, and where others keep the processors busy many take longer."""
     with server.inside():
         listener = socket.create_server((server.address, 0))
     with listener:
-        taken = []
-        for _ in range(3):
+        taken: list[float] = []
+        while len(taken) < 100 and (len(taken) < 3 or min(taken) >= enough_s):
             begin = time.monotonic()
             client.connect(server.address, listener.getsockname()[1]).close()
             taken.append(time.monotonic() - begin)
@@ -51,7 +51,7 @@ class Rate:
 def rates(sender: Host, receiver: Host, enough_mbit_s: float, streams: int = 1) -> Rate:
     """The best of some tries: where others keep the processors busy, all but the line is too slow at times."""
     tries = []
-    for _ in range(4):
+    for _ in range(20):
         tries.append(one_try(sender, receiver, streams))
         if tries[-1].steady >= enough_mbit_s:
             break
@@ -101,9 +101,9 @@ def count(incoming: list[socket.socket], seconds: float) -> int:
 
 def test_the_round_trip_is_that_of_the_line(net: Network) -> None:
     far, near, other = net.host("far", wan=Wan(rtt_s=0.04)), net.host("near"), net.host("other", rate_mbit_s=1000)
-    assert 0.04 <= round_trip_s(near, far) < 0.05
-    assert 0.04 <= round_trip_s(far, near) < 0.05
-    assert round_trip_s(near, other) < 0.01
+    assert 0.04 <= round_trip_s(near, far, 0.05) < 0.05
+    assert 0.04 <= round_trip_s(far, near, 0.05) < 0.05
+    assert round_trip_s(near, other, 0.01) < 0.01
 
 
 def assert_rate(sender: Host, receiver: Host, told_mbit_s: float, streams: int = 1) -> None:

@@ -174,9 +174,9 @@ def test_a_failed_check_at_the_destination_is_acted_on(tmp_path: Path) -> None:
 def test_a_retry_helps_and_comes_soon(tmp_path: Path) -> None:
     """pegasus-transfer waits 126 to 145 seconds before its second attempt."""
     assert rounds.WAITS_S[0] <= 5 and sum(rounds.WAITS_S) * (1 + rounds.JITTER) < 90
+    began = time.monotonic()
     running = ours_started(listed(transfer([url(tmp_path / "late")], url(tmp_path / "d"))), tmp_path)
     assert running.stderr is not None
-    began = time.monotonic()
     for line in running.stderr:
         if b"attempt 2 of 3 in" in line:
             (tmp_path / "late").write_bytes(b"late")
@@ -192,6 +192,11 @@ def test_what_no_waiting_mends_is_not_waited_for(tmp_path: Path, what: str) -> N
         entries = [transfer([url(tmp_path)], url(tmp_path / "d"))]
     elif what == "checkpoint":
         entries = [transfer([url(tmp_path / "none", checkpoint="true")], url(tmp_path / "d"))]
-    began = time.monotonic()
-    assert ours(listed(*entries), tmp_path).code == 1
-    assert time.monotonic() - began < rounds.WAITS_S[0]
+    took: list[float] = []
+    # The start alone takes a machine that is busy with other things a while.
+    while len(took) < 5 and (not took or took[-1] >= rounds.WAITS_S[0]):
+        began = time.monotonic()
+        done = ours(listed(*entries), tmp_path)
+        took.append(time.monotonic() - began)
+        assert done.code == 1 and "attempt 2" not in done.said
+    assert min(took) < rounds.WAITS_S[0], took
