@@ -15,7 +15,7 @@ from tests.testbed.sshd import running_sshd
 from tests.testbed.stager import Stager
 
 COUNT, PER_DIRECTORY = 10_000, 500
-BOUND_S = 20.0
+BOUND_S = 10.0
 NAMES = [f"in/{number // PER_DIRECTORY:02d}/f{number:05d}.dat" for number in range(COUNT)]
 
 
