@@ -14,8 +14,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import h11
 import uvicorn
@@ -32,6 +34,7 @@ from stager.service.state_dir import StateDir
 log = logging.getLogger("stager.service")
 IDLE_LOOK_S = 0.25
 SERVER_END_S = 3.0
+THREADS_END_S = 3.0
 HEADERS_DEADLINE_S = 15.0
 KEEP_ALIVE_S = 75
 CONNECTIONS_MAX = 1000
@@ -75,6 +78,20 @@ class Impatient(H11Protocol):
             self.transport.close()
 
 
+class Threads(ThreadPoolExecutor):
+    """Where the loop has done what would hold it up; `under_way`: what has not ended."""
+
+    def __init__(self) -> None:
+        super().__init__(thread_name_prefix="beside")
+        self.under_way: set[Future[Any]] = set()
+
+    def submit(self, fn: Callable[..., Any], /, *words: Any, **named: Any) -> Future[Any]:
+        future = super().submit(fn, *words, **named)
+        self.under_way.add(future)
+        future.add_done_callback(self.under_way.discard)
+        return future
+
+
 def hold(settings: Settings, rest: RestSettings | None = None) -> int:
     """Until it has ended; the exit code. Raises LockHeld where another lives already, Refused or Denied where it cannot begin."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -87,6 +104,8 @@ def hold(settings: Settings, rest: RestSettings | None = None) -> int:
 
 
 async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | None, tcp: socket.socket | None) -> int:
+    threads = Threads()
+    asyncio.get_running_loop().set_default_executor(threads)
     scheduler = Scheduler(settings, asyncio.get_running_loop())
     await asyncio.to_thread(scheduler.replay)
     if rest is not None:
@@ -100,7 +119,9 @@ async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | No
         if rest is not None and tcp is not None:
             tokens = stack.enter_context(contextlib.closing(TokenStore(state_dir.tokens, TOKENS_BUSY_S)))
             servers.append((rest_server(scheduler, rest, tokens), tcp))
-        return await answer(scheduler, servers, None if rest is not None else activity)
+        code = await answer(scheduler, servers, None if rest is not None else activity)
+    await leave(threads, code)
+    return code
 
 
 async def answer(scheduler: Scheduler, servers: list[tuple[Server, socket.socket]], activity: Activity | None) -> int:
@@ -130,6 +151,20 @@ async def answer(scheduler: Scheduler, servers: list[tuple[Server, socket.socket
         log.error("the scheduler ended: %s", failure)
         return 1
     return 0
+
+
+async def leave(threads: Threads, code: int) -> None:
+    """All is closed. Who still waits for an origin that says nothing, which may be minutes, does not keep the state directory from the next
+    scheduler: Python has no way to end a thread, but with the process.
+    """
+    waiting = [asyncio.wrap_future(each) for each in list(threads.under_way)]
+    if waiting:
+        await asyncio.wait(waiting, timeout=THREADS_END_S)
+    if threads.under_way:
+        log.warning("questions that wait for others are left as they are: %d", len(threads.under_way))
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(code)
 
 
 def rest_server(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore) -> Server:

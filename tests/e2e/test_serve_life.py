@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 
+from tests.e2e.origin_rig import known_hosts_of
 from tests.e2e.serve_rig import Service, problem, small
+from tests.testbed.link import Link
+from tests.testbed.sshd import Sshd
 from tests.testbed.waiting import wait_until
 
 TENANTS = '[tenants.alice]\nnative_jobs = true\nfile_roots = ["{place}/data/alice"]\n'
@@ -77,3 +82,31 @@ def test_sigterm_ends_a_service_in_order_also_while_answers_are_open(service: Se
     assert again.get(f"/runs/{run}").json()["info"]["state"] == "interrupted"
     assert again.post(f"/runs/{run}/resume").status_code == 200
     assert again.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["state"] == "succeeded"
+
+
+LAB = """[tenants.alice]
+[[tenants.alice.origins]]
+url = "sftp://{user}@127.0.0.1:{port}/d"
+credentials = "key:{key}"
+known_hosts = "{known_hosts}"
+"""
+
+
+def test_sigterm_waits_for_no_origin_that_says_nothing(service: Service, sshd: Sshd, link: Callable[..., Link]) -> None:
+    """Whoever asked is told nothing more; a next service that had to wait for it could not begin."""
+    line = link(sshd.port)
+    line.stall()
+    known_hosts = known_hosts_of(sshd, line.port, service.place / "known_hosts")
+    service.write_tenants(LAB.format(user=sshd.user, port=line.port, key=sshd.identity_file, known_hosts=known_hosts))
+    workflow = small(service.place / "data" / "alice").replace(
+        f"file:{service.place}/data/alice", f"sftp://{sshd.user}@127.0.0.1:{line.port}/d"
+    )
+    alice = service.client(service.token("alice", "submit"))
+    with ThreadPoolExecutor(1) as asking:
+        answer = asking.submit(alice.post, "/validate", json={"workflow": workflow})
+        wait_until(lambda: line.connections, "the origin to be asked")
+        service.stop()
+        with pytest.raises(httpx.TransportError):
+            answer.result()
+    assert "left as they are: 1" in service.log.read_text() and "Traceback" not in service.log.read_text()
+    service.start()
