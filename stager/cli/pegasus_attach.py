@@ -18,10 +18,13 @@ from stager.model.units import format_size
 from stager.model.workflow import Workflow
 from stager.readers.pegasus_attached import attached_workflow
 from stager.readers.pegasus_planned import Planned, read_planned
-from stager.service.pegasus_attach import Follower, Records, leave_word, prepared, register, word_left
+from stager.service.pegasus_attach import Follower, Records, known_run, leave_word, prepared, progress_of, register, word_left
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
+from stager.wire import RunInfo
 
+# By a person, so that only a person has it go on.
+STOPPED = ("cancelled", "interrupted")
 LOOK_S = 1.0
 AGAIN_S = 2.0
 
@@ -47,15 +50,21 @@ def attach(submit_dir: Path, once: bool, quiet: bool, capacity: int | None, stat
     """
     settings = settings_of(state_dir, capacity)
     planned = read_planned(submit_dir.absolute())
-    workflow, run = attached_workflow(planned), word_left(planned)
-    if not run:
-        workflow = prepared(workflow, settings)
+    run, progress = word_left(planned), progress_of(planned)
+    if not run and progress.exit_code is not None:
+        return over(planned, progress.exit_code)
+    workflow = None if run else prepared(attached_workflow(planned, progress.past()), settings)
     with connect_or_start(settings.state_dir, settings.scheduler_arguments()) as client:
         tell_capacity(client, settings)
-        known = {info.run for info in client.runs()}
-        if run not in known:
-            workflow = prepared(workflow, settings) if run else workflow
+        info = known_run(client, planned, run)
+        if info is None and progress.exit_code is not None:
+            return over(planned, progress.exit_code)
+        if info is None:
+            workflow = workflow or prepared(attached_workflow(planned, progress.past()), settings)
             run = register(client, planned, workflow, settings, credentials_of(settings, workflow))
+        else:
+            workflow = client.run(run).workflow()
+            tell_stopped(info)
         leave_word(client, planned, run)
     if not quiet:
         tell(run, workflow)
@@ -64,6 +73,18 @@ def attach(submit_dir: Path, once: bool, quiet: bool, capacity: int | None, stat
     except KeyboardInterrupt:
         click.echo(f"left; the workflow and run {run} go on. The same command follows them again", err=True)
         return Exit.INTERRUPTED
+
+
+def over(planned: Planned, exit_code: int) -> int:
+    again = "" if exit_code == 0 else ". Attach again when `pegasus-run` has taken it up again"
+    click.echo(f"{planned.label} is over: DAGMan ended with {exit_code}; there is nothing to stage{again}", err=True)
+    return Exit.OK if exit_code == 0 else Exit.JOB_FAILED
+
+
+def tell_stopped(info: RunInfo) -> None:
+    if info.state in STOPPED:
+        text = f"run {info.run} is {info.state}: its files are transferred as without stager, until `stager resume {info.run}`"
+        click.echo(text, err=True)
 
 
 def tell(run: str, workflow: Workflow) -> None:

@@ -7,6 +7,7 @@ after as before, and what was left out is said.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
 from stager.model.errors import InvalidInput
@@ -16,6 +17,7 @@ from stager.readers.pegasus_places import NotServed, Pfn, Places, parse_pfn
 from stager.readers.pegasus_planned import ListedTransfer, Planned, PlannedJob, PlannedKind
 
 ENGINE = "pegasus"
+BEGUN = "their jobs have begun already"
 HERE = (OriginKind.FILE,)
 READ_ONLY = (OriginKind.HTTP,)
 
@@ -23,9 +25,12 @@ READ_ONLY = (OriginKind.HTTP,)
 class Sorting:
     """Decides of each file of the lists what it is to stager: an external, a final, exchanged between jobs, or none of its business."""
 
-    def __init__(self, planned: Planned) -> None:
+    def __init__(self, planned: Planned, past: Collection[str]) -> None:
         self.planned = planned
         self.left_out: Counter[str] = Counter()
+        to_run = [job for job in planned.jobs.values() if job.id not in past]
+        begun = sum(len(job.transfers) for job in planned.jobs.values() if job.id in past)
+        self.left_out.update({BEGUN: begun} if begun else {})
         # Each external's sources, each final's destination, by lfn.
         self.sources: dict[str, list[tuple[str, Pfn]]] = {}
         self.homes: dict[str, Pfn] = {}
@@ -33,15 +38,15 @@ class Sorting:
         self.outputs: dict[str, dict[str, None]] = {name: {} for name in planned.jobs}
         lists = [job.transfers for job in planned.jobs.values() if job.kind is PlannedKind.STAGE_IN]
         self.listed = {entry.lfn for transfers in lists for entry in transfers}
-        self.made = {lfn: job.id for job in planned.jobs.values() if job.kind is PlannedKind.COMPUTE for lfn in job.outputs}
-        for job in planned.jobs.values():
+        self.made = {lfn: job.id for job in to_run if job.kind is PlannedKind.COMPUTE for lfn in job.outputs}
+        for job in to_run:
             if job.kind is PlannedKind.STAGE_IN:
                 for entry in job.transfers:
                     self.stage_in(job, entry)
-        for job in planned.jobs.values():
+        for job in to_run:
             if job.kind is PlannedKind.COMPUTE:
                 self.exchange(job)
-        for job in planned.jobs.values():
+        for job in to_run:
             if job.kind is PlannedKind.STAGE_OUT:
                 for entry in job.transfers:
                     self.stage_out(job, entry)
@@ -100,6 +105,9 @@ class Sorting:
         if home.kind in READ_ONLY:
             self.left_out[f"{home.kind.value} can only be read"] += 1
             return
+        if self.is_away(entry.lfn) and entry.lfn not in self.made:
+            self.left_out["no job that is still to run makes them"] += 1
+            return
         exchanged = entry.lfn in self.outputs.get(self.made.get(entry.lfn, ""), ())
         if home.kind in HERE and not exchanged:
             self.left_out["their outputs stay on this machine"] += 1
@@ -117,9 +125,11 @@ def is_lite(job: PlannedJob) -> bool:
     return job.path.with_name(f"{job.path.name}.sh").is_file()
 
 
-def attached_workflow(planned: Planned) -> Workflow:
-    """Raises InvalidInput where nothing is left that stager could do."""
-    sorting, parents = Sorting(planned), Ancestors(planned)
+def attached_workflow(planned: Planned, past: Collection[str] = ()) -> Workflow:
+    """`past`: jobs that have begun without stager, and do without it to their end. Raises InvalidInput where nothing is left that stager
+    could do.
+    """
+    sorting, parents = Sorting(planned, past), Ancestors(planned)
     places = Places([*(pfn for found in sorting.sources.values() for _, pfn in found), *sorting.homes.values(), *sorting.roots()])
     files = {
         lfn: File(lfn, sources=tuple(Source(places.locate(pfn), site=site, priority=rank) for rank, (site, pfn) in enumerate(found)))
@@ -133,6 +143,7 @@ def attached_workflow(planned: Planned) -> Workflow:
         raise InvalidInput(f"stager has nothing to do for {planned.directory}: {reasons}", code="nothing_to_stage")
     jobs = {job.id: job_of(job, sorting, parents.of(job.id)) for job in planned.jobs.values() if job.kind is not PlannedKind.OTHER}
     notes = tuple(f"left to Pegasus: {reason} ({count} files)" for reason, count in sorted(sorting.left_out.items()))
+    notes += tuple(f"sub-workflow {name}: attach to {place} when that is planned" for name, place in planned.nested.items())
     return Workflow(planned.label, files, jobs, places.origins, source_path=str(planned.directory), notes=notes, engine=ENGINE)
 
 

@@ -51,6 +51,10 @@ class Progress:
     exit_code: int | None = None
     begun: bool = False
 
+    def past(self) -> frozenset[str]:
+        """Jobs that have their files, or get them now."""
+        return frozenset(job for job, newest in self.tries.items() if newest.state in (TryState.RUNNING, TryState.SUCCEEDED))
+
     def take(self, line: str) -> str:
         """The job that the line is about, if it changes anything."""
         words = line.split()

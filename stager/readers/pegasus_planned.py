@@ -19,9 +19,12 @@ from stager.model.errors import InvalidInput
 from stager.readers.lines import Loader, read_text
 
 BRAINDUMP = "braindump.yml"
-DAG_JOB = re.compile(r"^\s*(?:JOB|SUBDAG\s+EXTERNAL)\s+(\S+)\s+(\S+)", re.IGNORECASE)
+DAG_JOB = re.compile(r"^\s*JOB\s+(\S+)\s+(\S+)", re.IGNORECASE)
+DAG_NESTED = re.compile(r"^\s*SUBDAG\s+EXTERNAL\s+(\S+)\s+(\S+)(?:\s+DIR\s+(\S+))?", re.IGNORECASE)
 DAG_EDGE = re.compile(r"^\s*PARENT\s+(.+?)\s+CHILD\s+(.+?)\s*$", re.IGNORECASE)
 EVENT_WORD = re.compile(r'([\w.]+)=(?:"((?:[^"\\]|\\.)*)"|(\S+))')
+# What the planner calls jobs that have a list of transfers.
+LISTED = ("stage-in-tx", "stage-out-tx", "stage-inter-tx")
 REPLICA_WORD = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -67,7 +70,9 @@ class PlannedJob:
 
 @dataclass(slots=True)
 class Planned:
-    """A planned workflow. `staged`: where the planner keeps each file while the workflow runs, by lfn. `log`: its jobstate.log."""
+    """A planned workflow. `staged`: where the planner keeps each file while the workflow runs, by lfn. `log`: its jobstate.log. `nested`:
+    the submit directory of each job that is a workflow.
+    """
 
     directory: Path
     uuid: str
@@ -76,6 +81,7 @@ class Planned:
     jobs: dict[str, PlannedJob] = field(default_factory=dict)
     staged: dict[str, str] = field(default_factory=dict)
     replicas: dict[str, tuple[ListedUrl, ...]] = field(default_factory=dict)
+    nested: dict[str, Path] = field(default_factory=dict)
 
 
 def read_planned(directory: Path) -> Planned:
@@ -98,8 +104,14 @@ def read_planned(directory: Path) -> Planned:
             raise InvalidInput(f"{dag}: {parent} -> {child} names a job that the DAG does not have", subject=str(dag))
         parents[child][parent] = None
     names = transformations(events)
+    described = {event["job.id"]: event.get("type_desc", "") for event in events if event.get("event") == "job.info"}
+    planned.nested = nested_of_dag(dag) if dag.is_file() else {}
     for name, path in found.items():
-        planned.jobs[name] = planned_job(name, path, tuple(parents[name]), names.get(name, ""))
+        above = tuple(parents[name])
+        if name in planned.nested:
+            planned.jobs[name] = PlannedJob(name, path, PlannedKind.OTHER, parents=above)
+        else:
+            planned.jobs[name] = planned_job(name, path, above, names.get(name, ""), described.get(name, ""))
     planned.staged = {lfn: urls[0].url for lfn, urls in read_replicas(directory / f"{stem}.cache").items()}
     planned.replicas = read_replicas(directory / f"{stem}.replica.store")
     return planned
@@ -125,12 +137,17 @@ def jobs_of_dag(dag: Path) -> tuple[dict[str, Path], list[tuple[str, str]]]:
     found: dict[str, Path] = {}
     edges: list[tuple[str, str]] = []
     for line in read_text(dag, str(dag)).splitlines():
-        job, edge = DAG_JOB.match(line), DAG_EDGE.match(line)
+        job, edge = DAG_JOB.match(line) or DAG_NESTED.match(line), DAG_EDGE.match(line)
         if job is not None:
             found[job[1]] = (dag.parent / job[2]).with_suffix("")
         elif edge is not None:
             edges += [(parent, child) for parent in edge[1].split() for child in edge[2].split()]
     return found, edges
+
+
+def nested_of_dag(dag: Path) -> dict[str, Path]:
+    lines = (DAG_NESTED.match(line) for line in read_text(dag, str(dag)).splitlines())
+    return {line[1]: dag.parent / (line[3] or Path(line[2]).parent) for line in lines if line is not None}
 
 
 def jobs_of_events(directory: Path, events: Iterable[Mapping[str, str]]) -> tuple[dict[str, Path], list[tuple[str, str]]]:
@@ -164,9 +181,12 @@ def transformations(events: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return names
 
 
-def planned_job(name: str, path: Path, parents: tuple[str, ...], transformation: str) -> PlannedJob:
+def planned_job(name: str, path: Path, parents: tuple[str, ...], transformation: str, described: str) -> PlannedJob:
     given = path.with_name(path.name + ".in")
     if not given.is_file():
+        if described in LISTED:
+            text = f"{given} is missing, the list of what job {name} transfers; plan again, or name the whole submit directory"
+            raise InvalidInput(text, subject=str(given))
         inputs, outputs = (tuple(read_names(path.with_name(f"{path.name}.{side}.lof"))) for side in ("in", "out"))
         return PlannedJob(name, path, PlannedKind.COMPUTE, (), inputs, outputs, parents, transformation)
     transfers = read_transfers(given)

@@ -20,7 +20,7 @@ from stager.client.socket_engines import SocketEngineRun
 from stager.model.errors import InvalidInput, StagerError, Transient
 from stager.model.workflow import Workflow
 from stager.readers.kickstart import read_samples, records_of
-from stager.readers.pegasus_jobstate import JobstateLog, Try, TryState
+from stager.readers.pegasus_jobstate import JobstateLog, Progress, Try, TryState
 from stager.readers.pegasus_planned import Planned, PlannedKind
 from stager.readers.resolve import resolve
 from stager.scheduler.states import JobState
@@ -59,6 +59,8 @@ def leave_word(client: Client, planned: Planned, run: str) -> Path:
         "run": run,
         "socket": str(client.socket_path.absolute()),
         "headers": {"Host": wire.HOST, "X-Stager-Api": str(wire.API_VERSION)},
+        # Runs are numbered in each state directory: after that was removed another may have the name.
+        "submitted_at": client.run(run).status().info.submitted_at,
         "stage_out": homes,
     }
     place, unfinished = planned.directory / FILE_NAME, planned.directory / f".{FILE_NAME}.{os.getpid()}"
@@ -79,6 +81,19 @@ def word_left(planned: Planned) -> str:
         return str(said["run"]) if said["uuid"] == planned.uuid and said["format"] == FORMAT else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""
+
+
+def progress_of(planned: Planned) -> Progress:
+    """How far the workflow is without us."""
+    log = JobstateLog(planned.log)
+    log.look()
+    return log.progress
+
+
+def known_run(client: Client, planned: Planned, run: str) -> wire.RunInfo | None:
+    """That of an earlier attach, if this scheduler has it, and not only another of that name."""
+    infos = (info for info in client.runs() if info.run == run and not info.removed)
+    return next((info for info in infos if Path(info.source_path).resolve() == planned.directory.resolve()), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ class Attached:
         """The call, as soon as its inputs are there. Raises Left."""
         word = self.word()
         self.scheduler = Scheduler(str(word["socket"]), str(word["run"]), dict(word.get("headers") or {}))
+        self.same_run(word)
         self.stage_out = self.job in (word.get("stage_out") or ())
         call, began = call_name(), time.monotonic()
         view = self.scheduler.post("/calls", job=self.job, call=call, pins=self.stage_out)
@@ -116,6 +117,14 @@ class Attached:
         took_s = time.monotonic() - began
         self.log.info(f"stager has the files of job {self.job} ready ({took_s:.1f} s, {len(transfers)} on the list)")
         return view
+
+    def same_run(self, word: Mapping[str, object]) -> None:
+        """Its files have the same names in every run of this workflow. Raises Left."""
+        if "submitted_at" not in word:
+            return
+        info = self.scheduler.get("").get("info")
+        if not isinstance(info, dict) or info.get("submitted_at") != word["submitted_at"]:
+            raise Left(f"the scheduler has another run of that name, {word['run']}, since its state was removed; attach again")
 
     def sourced(self, transfers: Sequence[Transfer], view: Mapping[str, object]) -> list[Entry]:
         """Nothing is done by that yet."""
@@ -185,7 +194,9 @@ class Attached:
     def word(self) -> dict[str, object]:
         """What attach has left. Only a file that nobody else can write is believed: it says whom to give files to."""
         seen = os.stat(self.place)
-        if seen.st_uid != os.geteuid() or seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if seen.st_uid != os.geteuid():
+            raise Left(f"{self.place} belongs to another user; whose jobs these are must attach")
+        if seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise Left(f"{self.place} can be written by others")
         try:
             with open(self.place, "rb") as file:
