@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 from airflow.providers.stager.operators.submit import StagerSubmitOperator
+from airflow.providers.stager.sensors.stager import StagerDurableSensor
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tests.airflow.dag_rig import run_dag, state_of, told
 from tests.e2e.serve_rig import Service, small
@@ -102,6 +103,8 @@ def test_mapped_tasks_have_a_run_each(connected: Service, token: str, data: Path
         ({"workflow": "stager: 1\nname: x\njobs: {}\n"}, "jobs"),
         ({"workflow": "absent.yml"}, "absent.yml"),
         ({"files": ["absent.yml"]}, "absent"),
+        ({"options": {"spil": "x"}}, r"options\.spil: Extra inputs are not permitted$"),
+        ({"workflow_format": "pegasos"}, r"workflow_format: Input should be 'native', 'pegasus' or 'wfcommons'$"),
     ],
 )
 def test_what_only_a_person_can_mend_is_not_tried_again(connected: Service, data: Path, more: dict[str, object], told_of: str) -> None:
@@ -109,6 +112,20 @@ def test_what_only_a_person_can_mend_is_not_tried_again(connected: Service, data
     operator.dag = DAG("mend", schedule=None)
     with pytest.raises(AirflowFailException, match=told_of):
         operator.execute({"ti": SimpleNamespace(dag_id="mend", run_id="r", task_id="sent", map_index=-1, max_tries=0)})
+
+
+def test_whose_connection_it_is_that_does_not_work(service: Service, data: Path, connect) -> None:
+    connect("stranger", service, "no-such-token")
+    operator = StagerSubmitOperator(task_id="sent", workflow=small(data, "whose"), stager_conn_id="stranger")
+    operator.dag = DAG("whose", schedule=None)
+    with pytest.raises(AirflowException, match="the token is not good.*connection 'stranger'"):
+        operator.execute({"ti": SimpleNamespace(dag_id="whose", run_id="r", task_id="sent", map_index=-1, max_tries=0)})
+
+
+@pytest.mark.parametrize("run", ["", "None"])
+def test_a_sensor_whose_template_found_no_run_says_that(run: str) -> None:
+    with pytest.raises(AirflowFailException, match="stager_run.*upstream"):
+        StagerDurableSensor(task_id="home", run=run).poke({})
 
 
 def test_a_dag_is_parsed_without_the_client() -> None:

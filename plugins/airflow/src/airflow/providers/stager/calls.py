@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow.providers.stager import service
 from airflow.providers.stager.graph import INTERMEDIATE, DagFact, FileFact, TaskFact, scheme_of
-from airflow.providers.stager.runs import PartRun, Runs, own_part
+from airflow.providers.stager.runs import PartRun, Runs, own_part, told_of
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Called:
 
 @dataclass(slots=True)
 class Calls:
-    """`refused`: why the service did not stage something, the last time that it did not."""
+    """`refused`: why the service did not stage something, the last time that it did not. `why`: of files that it refused, by URI."""
 
     attempt: Try
     dag: DagFact
@@ -77,6 +77,7 @@ class Calls:
     runs: Runs | None = None
     own_runs: int = 0
     refused: str = ""
+    why: dict[str, str] = field(default_factory=dict)
 
     def begin(self) -> list[tuple[str, str, str]]:
         """Calls what the DAG says of this task, and does not wait: (run, job, call) of what is not there yet."""
@@ -119,7 +120,8 @@ class Calls:
         try:
             part = runs.open()
             if runs.loose:
-                log.warning("the service has no place for these, so %s moves them itself: %s", self.attempt.task_id, ", ".join(runs.loose))
+                self.why |= runs.loose
+                log.warning("%s moves these itself, for the service refused them: %s", self.attempt.task_id, told_of(runs.loose))
             if part is not None:
                 self._call(part, own=True)
         except StagerError as problem:

@@ -6,6 +6,7 @@ same paths.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import logging
 import shutil
@@ -18,12 +19,13 @@ from typing import Any
 from airflow.providers.stager import service
 from airflow.providers.stager.calls import Called, Calls, Try
 from airflow.providers.stager.facts import dag_fact
-from airflow.providers.stager.graph import scheme_of
+from airflow.providers.stager.graph import INTERMEDIATE, READABLE, scheme_of
 from airflow.providers.stager.loose import Loose
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowException
 
 log = logging.getLogger("airflow.task")
+SCHEMES = (*READABLE, INTERMEDIATE)
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class TaskFiles:
             return self.paths_out[uri]
         if uri in self.paths_in:
             return self.paths_in[uri]
+        if not scheme_of(uri):
+            raise KeyError(no_file(uri))
         raise KeyError(f"{uri} is neither an inlet nor an outlet of {self.calls.attempt.task_id}")
 
     def input(self, file: Any) -> Path:
@@ -81,7 +85,7 @@ class TaskFiles:
         wanted, made = dict.fromkeys(inputs), dict.fromkeys(outputs)
         for uri in (*wanted, *made):
             if not scheme_of(uri):
-                raise AirflowException(f"{uri} is no file that could be staged; write sftp://, s3://, file:// or stager://")
+                raise AirflowException(no_file(uri))
         if not self.asked:
             self.asked = True
             staged = self.calls.declared()
@@ -132,11 +136,13 @@ class TaskFiles:
                     log.warning("%s fetches %s itself, for its maker put it there without the service", task, uri)
 
     def _fetched(self, uri: str) -> Path:
-        why = self.calls.refused
+        why = self.calls.why.get(uri) or self.calls.refused
         try:
             return self._loose().fetch(uri, self._beside("in", uri))
         except AirflowException as problem:
-            raise AirflowException(f"{problem} [{why}]" if why else str(problem)) from problem
+            if not why:
+                raise
+            raise AirflowException(f"{uri} is not to be had. The service: {why}. The task itself: {problem}") from None
 
     def _loose(self) -> Loose:
         return service.loose_of(self.calls.dag, self.calls.attempt.run_id, objects=self.calls.runs is not None)
@@ -154,6 +160,15 @@ class TaskFiles:
         if self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
         OPEN.pop(self.calls.attempt.ident, None)
+
+
+def no_file(uri: str) -> str:
+    scheme = uri.partition(":")[0]
+    if scheme in SCHEMES:
+        return f"{uri} is no file that could be staged: write {scheme}://HOST/PATH of a single file, without ? and #"
+    near = difflib.get_close_matches(scheme, SCHEMES, 1)
+    hint = f"; did you mean {near[0]}://?" if near else ""
+    return f"{uri} is no file that could be staged: stager knows {', '.join(SCHEMES)}{hint}"
 
 
 # Of this process. A process runs one try at a time, unless a whole DAG is tested in it.

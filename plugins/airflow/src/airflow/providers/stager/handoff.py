@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow.providers.stager import service
+from airflow.providers.stager.runs import told_of
 
 if TYPE_CHECKING:
     from airflow.providers.stager.graph import DagFact
@@ -113,8 +114,7 @@ class Desk:
             if opened is not None:
                 log.info("stager follows %s %s as run %s", told.dag.dag_id, told.run_id, opened.run.name)
             if runs.loose:
-                left = ", ".join(sorted(runs.loose))
-                self._say(f"{told.dag.dag_id}: the service has no place for these, so tasks move them themselves: {left}")
+                self._say(f"{told.dag.dag_id}: the service refused these, so tasks move them themselves: {told_of(runs.loose)}")
 
     def _say(self, text: str) -> None:
         """Once, however often it comes to pass."""

@@ -173,10 +173,13 @@ def storage(uri: str) -> ObjectStoragePath:
     from airflow.sdk import ObjectStoragePath
 
     try:
-        return ObjectStoragePath(uri)
+        path = ObjectStoragePath(uri)
+        # Only now it looks for a provider.
+        _ = path.fs
     except (ImportError, ValueError) as problem:
-        text = f"no provider that is installed here reads {uri} ({problem})"
-        raise AirflowException(f"{text}; install the one of its scheme, or start stager's service") from problem
+        text = f"no provider that is installed here reads or writes {uri} ({problem})"
+        raise AirflowException(f"{text}; install the one of its scheme") from problem
+    return path
 
 
 @contextmanager
@@ -185,8 +188,7 @@ def sftp_of(uri: str, url: SplitResult) -> Iterator[Any]:
     try:
         from airflow.providers.sftp.hooks.sftp import SFTPHook
     except ImportError as problem:
-        text = f"{uri} cannot be reached from here without stager's service"
-        raise AirflowException(f"{text}; start it, or install apache-airflow-providers-sftp") from problem
+        raise AirflowException(f"{uri} cannot be reached from here; install apache-airflow-providers-sftp") from problem
     hook = SFTPHook(ssh_conn_id=sftp_connection(uri, url))
     try:
         yield hook
@@ -206,8 +208,8 @@ def sftp_connection(uri: str, url: SplitResult) -> str:
         if (found.host, found.port or PORT) == (url.hostname, url.port or PORT):
             return name
     where = f"{url.hostname}:{url.port or PORT}"
-    text = f"{uri} cannot be reached from here without stager's service: no connection 'sftp_default' that leads to {where}"
-    raise AirflowException(f"{text}; make one, or start the service")
+    text = f"{uri} cannot be reached from here: no connection of Airflow leads to {where}"
+    raise AirflowException(f"{text}; make one that is called 'sftp_default', or {url.hostname!r}")
 
 
 def put_by_sftp(hook: Any, path: Path, target: str) -> None:

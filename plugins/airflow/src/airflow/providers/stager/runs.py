@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from airflow.providers.stager.graph import AFTER, DagFact, Part, Shape, shape_of
 
@@ -63,13 +65,13 @@ def own_part(call: str, number: int) -> str:
 
 @dataclass(slots=True)
 class Runs:
-    """`own`: of one try, see `own_part`."""
+    """`own`: of one try, see `own_part`. `loose`: why the service refused a file, by URI."""
 
     client: RestClient
     dag: DagFact
     ident: DagRunId
     own: str = ""
-    loose: set[str] = field(default_factory=set)
+    loose: dict[str, str] = field(default_factory=dict)
 
     def ask_once(self) -> None:
         """Raises Transient at once if the service does not answer."""
@@ -142,24 +144,34 @@ class Runs:
                 self.client.engine(run).end(succeeded, message)
 
 
+def told_of(loose: Mapping[str, str]) -> str:
+    """For a log: each reason with its files."""
+    by_reason: dict[str, list[str]] = {}
+    for uri in sorted(loose):
+        by_reason.setdefault(loose[uri], []).append(uri)
+    return "; ".join(f"{', '.join(uris)} ({why})" for why, uris in by_reason.items())
+
+
 def finals_of(part: Part) -> list[str]:
     jobs = json.loads(part.text)["jobs"].values()
     return [name for job in jobs for name, said in job.get("outputs", {}).items() if "to" in said]
 
 
-def refused_files(part: Part, problem: StagerError) -> set[str]:
-    """URIs that the service named when it refused the part: they are not there, or not for this tenant. Another active run may write to
-    where this one would, as the DagRun before it does: the rest is staged all the same.
+def refused_files(part: Part, problem: StagerError) -> dict[str, str]:
+    """Why, by the URIs that the service named when it refused the part: they are not there, or not for this tenant. Another active run may
+    write to where this one would, as the DagRun before it does: the rest is staged all the same.
     """
     by_name = {name: uri for uri, name in part.files.items()}
     if problem.code == "destination_shared":
-        return {by_name[name] for name in finals_of(part)}
-    keys = [each["key"] for each in problem.details.get("findings", ()) if isinstance(each, dict)] or [problem.subject]
-    found = set()
-    for key in keys:
+        return dict.fromkeys((by_name[name] for name in finals_of(part)), problem.message)
+    if problem.code == "host_not_public":
+        return {uri: problem.message for uri in part.files if urlsplit(uri).hostname == problem.subject}
+    findings = [(each["key"], each["message"]) for each in problem.details.get("findings", ()) if isinstance(each, dict)]
+    found: dict[str, str] = {}
+    for key, why in findings or [(problem.subject, problem.message)]:
         of_file, of_origin = OF_FILE.fullmatch(key), OF_ORIGIN.fullmatch(key)
         if of_file and of_file[1] in by_name:
-            found.add(by_name[of_file[1]])
+            found[by_name[of_file[1]]] = why
         elif problem.code == "origin_denied" and of_origin:
-            found |= set(part.origins.get(of_origin[1], ()))
+            found |= dict.fromkeys(part.origins.get(of_origin[1], ()), why)
     return found

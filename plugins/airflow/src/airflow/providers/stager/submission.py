@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.stager.waiting import is_stopped, stopped
+from pydantic import ValidationError
 
 from stager import rest
 from stager.model.errors import InvalidInput, Refused
@@ -44,12 +45,18 @@ def read_submission(
 ) -> rest.Submission:
     """`workflow`: text, or the path of a file, which like `files` is looked for beside the DAG's. Raises OSError, ValueError."""
     beside = {Path(name).name: (folder / name).read_text() for name in files}
-    known = {"files": beside, "format": kind, "options": rest.Options(**(options or {}))}
     if "\n" in workflow:
-        return rest.Submission(workflow=workflow, **known)
-    path = folder / workflow
-    name = path.name if re.fullmatch(rest.FILE_NAME, path.name) else "workflow.yml"
-    return rest.Submission(workflow=path.read_text(), file_name=name, **known)
+        said = {"workflow": workflow}
+    else:
+        path = folder / workflow
+        name = path.name if re.fullmatch(rest.FILE_NAME, path.name) else "workflow.yml"
+        said = {"workflow": path.read_text(), "file_name": name}
+    try:
+        return rest.Submission.model_validate({**said, "files": beside, "format": kind, "options": dict(options or {})})
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"{'workflow_format' if key == 'format' else key}: {first['msg']}") from None
 
 
 def series_of(instance: Any, retries: int) -> int:

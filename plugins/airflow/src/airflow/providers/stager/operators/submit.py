@@ -17,7 +17,7 @@ from airflow.providers.stager.waiting import BY_AIRFLOW, is_stopped, stopped
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout
 
-from stager.model.errors import InvalidInput, StagerError, Transient
+from stager.model.errors import Denied, InvalidInput, StagerError, Transient
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -75,7 +75,7 @@ class StagerSubmitOperator(BaseOperator):
             with hook.get_conn() as client:
                 made = attempt(client, context["ti"], self.retries or 0, submission)
         except StagerError as problem:
-            fail(problem)
+            fail(problem, self.stager_conn_id)
         self.run = made.run
         page = hook.address().run_page(made.run)
         self.log.info("run %s %s: %s", made.run, made.taken, page)
@@ -95,7 +95,7 @@ class StagerSubmitOperator(BaseOperator):
             read = read_submission(self.workflow, self.files, folder, kind=self.workflow_format, options=self.options)
             return read.model_copy(update={"env": env})
         except (OSError, ValueError) as problem:
-            raise AirflowFailException(f"the workflow of this task cannot be read: {problem}") from problem
+            raise AirflowFailException(f"the workflow of this task cannot be read: {problem}") from None
 
     def _wait(self, context: Context, run: str, resumes: int) -> dict[str, Any]:
         if self.deferrable:
@@ -142,7 +142,7 @@ class StagerSubmitOperator(BaseOperator):
                 raise AirflowException(f"run {run} is {state}; {problem.message}") from problem
             self.log.warning("%s", problem.message)
         except StagerError as problem:
-            fail(problem)
+            fail(problem, self.stager_conn_id)
         return self._wait(context, run, resumes + 1)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
@@ -166,10 +166,11 @@ class StagerSubmitOperator(BaseOperator):
             self.log.warning("run %s goes on: %s", self.run, problem.message)
 
 
-def fail(problem: StagerError) -> NoReturn:
-    """What only a person can mend is not tried again."""
+def fail(problem: StagerError, conn_id: str) -> NoReturn:
+    """What only a person can mend is not tried again. Where our client was then tells nobody anything."""
+    of_connection = isinstance(problem, Denied | Transient)
     kind = AirflowFailException if isinstance(problem, InvalidInput) or problem.code in ("cancelled", "stopped") else AirflowException
-    raise kind(problem.message) from problem
+    raise kind(f"{problem.message} (connection {conn_id!r})" if of_connection else problem.message) from None
 
 
 def story(client: RestClient, run: str, event: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.stager.hooks.stager import StagerHook
 from airflow.providers.stager.waiting import ENDED, PATIENCE_S, never, not_all
 from airflow.sdk import BaseSensorOperator
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from stager.model.errors import StagerError, Transient
 
@@ -61,6 +61,9 @@ class StagerDurableSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> bool:
         """A service that is away is asked again at the next poke."""
+        if self.run in ("", "None"):
+            text = "its template found none; the task that submits pushes it as XCom 'stager_run', and has to be upstream of this one"
+            raise AirflowFailException(f"this sensor waits for no run: {text}")
         try:
             with StagerHook(self.stager_conn_id).get_conn() as client:
                 return all_durable(client.run(self.run), self.names)
@@ -68,7 +71,7 @@ class StagerDurableSensor(BaseSensorOperator):
             self.log.warning("%s", problem.message)
             return False
         except StagerError as problem:
-            raise AirflowException(problem.message) from problem
+            raise AirflowException(problem.message) from None
 
 
 def all_durable(run: RestRun, lfns: Sequence[str]) -> bool:
