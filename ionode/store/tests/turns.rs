@@ -12,7 +12,7 @@ use stager_store::{Log, Op, Options, Sync, When};
 
 const TABLE: u8 = 7;
 const EACH: u32 = 100;
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(600);
 
 fn put(who: u32, number: u32) -> Vec<Op> {
     let key = format!("{who}/{number}").into_bytes();

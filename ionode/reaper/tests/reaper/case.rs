@@ -1,6 +1,7 @@
 //! One attempt in a directory of its own, run by the real binary, as root and as an ordinary user.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{chown, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{json, Value};
 
 const NOBODY: u32 = 65534;
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum As {
@@ -35,12 +36,19 @@ pub fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// An ordinary user cannot reach into root's build directory. By `cp`: a file this process wrote may still be open in another test's fork when it is to be run.
+/// An ordinary user cannot reach into root's build directory. By `cp`: see `write_program`.
 fn place_binary(to: &Path) {
     let binary = env!("CARGO_BIN_EXE_stager-reaper");
     if fs::hard_link(binary, to).is_err() {
         assert!(Command::new("cp").arg(binary).arg(to).status().unwrap().success());
     }
+}
+
+/// By another process: a file that this one wrote may still be open in another test's fork when it is to be run, which is then refused.
+fn write_program(to: &Path, text: &str) {
+    let mut writer = Command::new("dd").arg("status=none").arg(format!("of={}", to.display())).stdin(Stdio::piped()).spawn().unwrap();
+    writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(writer.wait().unwrap().success());
 }
 
 impl Case {
@@ -84,7 +92,11 @@ impl Case {
     }
 
     pub fn make_file(&self, name: &str, text: &str, mode: u32) {
-        fs::write(self.path(name), text).unwrap();
+        if mode & 0o111 == 0 {
+            fs::write(self.path(name), text).unwrap();
+        } else {
+            write_program(&self.path(name), text);
+        }
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
         self.give(&self.path(name));
     }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::path::Path;
 use std::process::Command;
 
 use crate::case::{each, is_running, is_root, signal, wait_until, As, Case};
@@ -9,6 +10,11 @@ use serde_json::json;
 
 fn lock_is_free(case: &Case) -> bool {
     Command::new("flock").arg("-n").arg(case.path("lock")).arg("true").status().unwrap().success()
+}
+
+fn holds_open(pid: u32, path: &Path) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    descriptors.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|target| target == path)
 }
 
 #[test]
@@ -46,11 +52,14 @@ fn finished_attempt_is_never_run_again() {
 #[test]
 fn a_look_at_the_lock_does_not_keep_the_reaper_out() {
     each(|case| {
-        let mut looker = Command::new("flock").arg(case.path("lock")).args(["sh", "-c", "sleep 0.2"]).spawn().unwrap();
-        wait_until("the looker", || case.path("lock").exists() && !lock_is_free(&case));
+        let look = fs::File::create(case.path("lock")).unwrap();
         fs::set_permissions(case.path("lock"), std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
-        assert_eq!(case.report()["exit_code"], 0);
-        looker.wait().unwrap();
+        look.lock().unwrap();
+        let mut reaper = case.start();
+        wait_until("the reaper at the lock", || reaper.try_wait().unwrap().is_some() || holds_open(reaper.id(), &case.path("lock")));
+        look.unlock().unwrap();
+        assert!(reaper.wait().unwrap().success());
+        assert_eq!(case.result()["exit_code"], 0);
     });
 }
 
@@ -68,7 +77,8 @@ fn daemons_end_with_the_job() {
         assert_eq!((report["outcome"].as_str(), report["exit_code"].as_i64()), (Some("exited"), Some(5)));
         assert!(!is_running(&polite) && !is_running(&stubborn));
         assert!(report["processes"].as_u64().unwrap() >= 3, "{report}");
-        assert!(report["wall_s"].as_f64().unwrap() < 5.0);
+        // Either would sleep for most of an hour.
+        assert!(report["wall_s"].as_f64().unwrap() < 60.0);
     });
 }
 
@@ -113,8 +123,7 @@ fn killed_init_is_reported() {
         let listed = Command::new("pgrep").args(["-P", &reaper.id().to_string()]).output().unwrap();
         let init: u32 = String::from_utf8(listed.stdout).unwrap().trim().parse().unwrap();
         // A lock that a child held too would prove nothing about the reaper's pid.
-        let held = fs::read_dir(format!("/proc/{init}/fd")).unwrap().flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
-        assert!(held.into_iter().all(|target| !target.ends_with("lock")));
+        assert!(!holds_open(init, &case.path("lock")));
         signal(init, "KILL");
         assert!(reaper.wait().unwrap().success());
         let report = case.result();

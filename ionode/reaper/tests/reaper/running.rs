@@ -149,28 +149,44 @@ fn death_by_signal_is_told_apart_from_an_exit_code() {
     });
 }
 
+/// Of a job that says `ready` and is then out of time. One that was not yet ready, on a busy machine, gets more time and begins anew.
+fn out_of_time(case: Case, grace_s: f64, script: impl Fn(&str) -> String) -> (Case, Value, f64) {
+    let user = case.user;
+    for timeout_s in [0.3, 2.5, 20.0, 120.0] {
+        let case = Case::new(user);
+        let script = script(&case.token(1));
+        let case = case.shell(&script).set("timeout_s", json!(timeout_s)).set("grace_s", json!(grace_s));
+        let report = case.report();
+        if case.path("sandbox/ready").exists() {
+            return (case, report, timeout_s);
+        }
+    }
+    panic!("the job was never ready");
+}
+
 #[test]
 fn timeout_asks_first_and_reports_itself() {
     each(|case| {
-        let case = case.shell("trap 'echo asked; exit 4' TERM; sleep 1000 & wait").set("timeout_s", json!(0.3));
-        let report = case.report();
+        let script = |_: &str| "trap 'echo asked; exit 4' TERM; echo > ready; sleep 1000 & wait".to_string();
+        let (case, report, timeout_s) = out_of_time(case, 100.0, script);
         assert_eq!((report["outcome"].as_str(), report["exit_code"].as_i64()), (Some("timeout"), Some(4)));
-        assert!(report["message"].as_str().unwrap().contains("0.3 s"));
+        assert!(report["message"].as_str().unwrap().contains(&format!("{timeout_s} s")), "{report}");
         assert_eq!(case.text("out"), "asked\n");
-        let wall = report["wall_s"].as_f64().unwrap();
-        assert!((0.3..4.0).contains(&wall), "{wall}");
+        let wall_s = report["wall_s"].as_f64().unwrap();
+        assert!((timeout_s..timeout_s + 60.0).contains(&wall_s), "{wall_s}");
     });
 }
 
 #[test]
 fn timeout_kills_a_tree_that_does_not_listen() {
     each(|case| {
-        let token = case.token(1);
-        let script = format!("trap '' TERM; setsid sh -c \"trap '' TERM; sleep {token}; sleep {token}\" & sleep {token}; sleep {token}");
-        let case = case.shell(&script).set("timeout_s", json!(0.2)).set("grace_s", json!(0.3));
-        let report = case.report();
+        let script = |token: &str| {
+            let inner = format!("trap '' TERM; echo > ready; sleep {token}; sleep {token}");
+            format!("trap '' TERM; setsid sh -c \"{inner}\" & sleep {token}; sleep {token}")
+        };
+        let (case, report, _) = out_of_time(case, 0.3, script);
         assert_eq!((report["outcome"].as_str(), report["signal"].as_i64()), (Some("timeout"), Some(9)));
-        assert!(!is_running(&token));
+        assert!(!is_running(&case.token(1)));
     });
 }
 
@@ -179,14 +195,14 @@ fn term_to_the_reaper_ends_the_job() {
     each(|case| {
         let token = case.token(1);
         let script = format!("for i in 1 2 3 4 5 6 7 8; do sh -c 'setsid sh -c \"sleep {token}; :\"; :' & done; echo ready > ready; sleep {token}");
-        let case = case.shell(&script).set("grace_s", json!(15));
+        let case = case.shell(&script).set("grace_s", json!(100));
         let mut reaper = case.start();
         wait_until("the job", || case.path("sandbox/ready").exists() && is_running(&token));
         let begun = Instant::now();
         signal(reaper.id(), "TERM");
         assert!(reaper.wait().unwrap().success());
         // TERM was enough for all, those included that lost their parents to it.
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(60));
         assert_eq!(case.result()["outcome"], "killed");
         assert_eq!(case.result()["signal"], 15);
         assert!(!is_running(&token));
@@ -196,13 +212,13 @@ fn term_to_the_reaper_ends_the_job() {
 #[test]
 fn stopped_job_can_be_ended_too() {
     each(|case| {
-        let case = case.shell("trap 'exit 0' TERM; echo > ready; kill -STOP $$; :").set("grace_s", json!(15));
+        let case = case.shell("trap 'exit 0' TERM; echo > ready; kill -STOP $$; :").set("grace_s", json!(100));
         let mut reaper = case.start();
         wait_until("the job", || case.path("sandbox/ready").exists());
         let begun = Instant::now();
         signal(reaper.id(), "TERM");
         reaper.wait().unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(60));
         assert_eq!(case.result()["outcome"], "killed");
     });
 }
@@ -220,7 +236,7 @@ fn measures_are_of_the_whole_tree() {
         assert!(number("cpu_system_s") + number("cpu_user_s") > 0.005 && number("wall_s") > 0.005, "{report}");
         assert_eq!(report["processes"], 1);
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
-        assert!((now - 30.0..now).contains(&number("started_at_s")));
+        assert!((now - 600.0..now).contains(&number("started_at_s")));
     });
 }
 
