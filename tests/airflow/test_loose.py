@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.stager.loose import Loose
+from airflow.providers.stager import service
+from airflow.providers.stager.graph import DagFact, FileFact, TaskFact
+from airflow.providers.stager.handoff import Begun, Desk, Ended
+from airflow.providers.stager.loose import DAY_S, Loose
 from airflow.sdk.io import fs as airflows
 from airflow.sdk.io.store import _STORE_CACHE
 
@@ -21,6 +26,7 @@ from tests.testbed.sshd import Sshd
 __all__ = ["by_airflow", "url"]
 # There, open to everybody, and nobody can read it: the system says so when the first byte is asked for.
 UNREADABLE = Path("/proc/self/mem")
+MID = FileFact("stager://shelved/mid")
 OLD, NEW = b"what was there\n", b"what is new\n" * 500_000
 
 
@@ -112,3 +118,25 @@ def test_as_an_object_of_the_service(served: Service, client: Any, loose: Loose,
     assert path.read_bytes() == OLD
     loose.put(new, "stager://loose/product")
     assert path.read_bytes() == NEW
+
+
+def test_what_is_on_the_shelf_of_a_dag_run_that_failed_stays_until_nobody_clears_it_any_more(
+    new: Path, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stager.client.calls.TRIES", 1)
+    connect("stager_default", "http://127.0.0.1:9", "token")
+    dag = DagFact("shelved", (TaskFact("make", True, outlets=(MID,)), TaskFact("read", True, (MID,), upstream=("make",))))
+    runs = {name: service.loose_of(dag, name) for name in ("lives", "failed", "again", "succeeded", "lately")}
+    for loose in runs.values():
+        loose.put(new, MID.uri)
+    desk = Desk(lambda: None)
+    for name in ("failed", "again", "lately"):
+        desk.tell(Ended(dag, name, False, ""))
+    desk.drain()
+    for name in ("failed", "again"):
+        stamp = loose.shelf / "ended" / runs[name].private
+        os.utime(stamp, (time.time() - 31 * DAY_S,) * 2)
+    desk.tell(Begun(dag, "again"))
+    desk.tell(Ended(dag, "succeeded", True, ""))
+    desk.drain()
+    assert [name for name, loose in runs.items() if loose.is_newer(MID.uri)] == ["lives", "again", "lately"]

@@ -23,6 +23,7 @@ from stager.client import RestClient
 from tests.airflow import real_submit
 from tests.airflow.real_airflow import RealAirflow
 from tests.e2e.serve_rig import Service
+from tests.testbed.processes import descendants
 from tests.testbed.sshd import Sshd
 from tests.testbed.waiting import wait_until
 
@@ -88,7 +89,10 @@ def lost_events_are_made_up_for(airflow: RealAirflow, client: RestClient, lab: S
     wait_until(lambda: (lab.data / "ended_by_hand").exists(), "the other to run", 60)
     run = followed(client, f"lost {dag_run}").run
     airflow.mark_task("lost", dag_run, "ended_by_hand", "failed")
-    os.kill(int((lab.data / "victim").read_text()), signal.SIGKILL)
+    victim = int((lab.data / "victim").read_text())
+    # With what watches over it, so that nobody is left to say a word.
+    for pid in (*descendants(victim), victim):
+        os.kill(pid, signal.SIGKILL)
     wait_until(lambda: airflow.tries("lost", dag_run)["victim"]["state"] == "failed", "Airflow to see that it is gone", 60)
     wait_until(lambda: [job.job for job in client.run(run).status().running] == ["victim"], "the other to give back what it was given", 90)
     assert reconcile.main(["--once"]) == 0

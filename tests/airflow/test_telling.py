@@ -7,19 +7,22 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.providers.stager import handoff, macros, reconcile, service
 from airflow.providers.stager.calls import patiently
 from airflow.providers.stager.graph import DagFact, FileFact, TaskFact
-from airflow.providers.stager.handoff import Begun, Desk
+from airflow.providers.stager.handoff import Begun, Desk, Ended
 from airflow.providers.stager.listener import StagerListener
 
 from stager.client import RestClient
 from stager.model.errors import Transient
+from tests.airflow.test_dag_runs import mortal_service
 from tests.e2e.serve_rig import Service
 from tests.testbed.processes import free_port
+from tests.testbed.sshd import Sshd
 from tests.testbed.waiting import wait_until
 
 DAG = DagFact("survey", (TaskFact("a", True, (FileFact("sftp://lab/raw"),)),))
@@ -70,6 +73,29 @@ def test_what_cannot_be_told_is_said_once(connect: Any, monkeypatch: pytest.Monk
     assert "run-0: stager was not told" in said and "http://127.0.0.1:9" in said
 
 
+def test_an_end_that_could_not_be_told_is_told_when_the_service_is_back(
+    session_dir: Path, lab: Sshd, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is held for the DagRun would be held for ever."""
+    monkeypatch.setattr("stager.client.calls.TRIES", 1)
+    dag = DagFact("owed", (TaskFact("a", True, outlets=(FileFact(f"sftp://127.0.0.1:{lab.port}{lab.data}/out/owed"),)),))
+    served, told = mortal_service(session_dir, lab), Desk(lambda: None, every_s=0.2)
+    try:
+        token = served.start().token("t", "submit")
+        connect("stager_default", served, token)
+        opened = service.connected().runs(dag, "run-1").open()
+        assert opened is not None
+        served.kill()
+        told.tell(Ended(dag, "run-1", False, "a task failed"))
+        told.drain()
+        wait_until(lambda: told.owed, "the end to be owed")
+        with RestClient(served.start().url, token) as client:
+            assert client.run(opened.run.name).wait_finished(40).state == "failed"
+        wait_until(lambda: not told.owed, "nothing to be owed any more")
+    finally:
+        served.end()
+
+
 def test_who_begins_after_another_has_waited_in_vain_asks_once(
     connect: Any, client: RestClient, served: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +108,7 @@ def test_who_begins_after_another_has_waited_in_vain_asks_once(
     with pytest.raises(Transient, match="is `stager serve` running there"):
         patiently(runs)
     monkeypatch.setenv("AIRFLOW__STAGER__PATIENCE_S", "3600")
-    with pytest.raises(Transient, match="nor did it a moment ago"):
+    with pytest.raises(Transient, match="is `stager serve` running there"):
         patiently(runs)
     connect("stager_default", served, served.token("t", "submit"))
     there = service.connected().runs(DAG, "run-1")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow.providers.stager import service
 from airflow.providers.stager.graph import INTERMEDIATE, DagFact, FileFact, TaskFact, scheme_of
 from airflow.providers.stager.runs import PartRun, Runs, own_part, told_of
+from airflow.providers.stager.watch import Watch
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ class Called:
 
 @dataclass(slots=True)
 class Calls:
-    """`refused`: why the service did not stage something, the last time that it did not. `why`: of files that it refused, by URI."""
+    """`refused`: why the service did not stage something, the last time that it did not. `why`: of files that it refused, by URI.
+    `watch`: who gives it all back if this process dies; only where it is known not to leave before its end, as a task does that defers.
+    """
 
     attempt: Try
     dag: DagFact
@@ -78,6 +81,7 @@ class Calls:
     own_runs: int = 0
     refused: str = ""
     why: dict[str, str] = field(default_factory=dict)
+    watch: Watch | None = None
 
     def begin(self) -> list[tuple[str, str, str]]:
         """Calls what the DAG says of this task, and does not wait: (run, job, call) of what is not there yet."""
@@ -172,6 +176,8 @@ class Calls:
         except InvalidInput as problem:  # submitted by another version of this DAG, say
             log.warning("%s has no place in run %s and moves its files itself: %s", job, part.run.name, problem)
             return
+        if self.watch is not None:
+            self.watch.note(part.run.client, part.run.name, job, name, own=own)
         end = time.monotonic() + service.stage_timeout_s()
         while view.state is wire.CallState.WAITING and time.monotonic() < end:
             view = insisting(lambda: part.run.staged(job, name, wait_s=WAIT_S), end)

@@ -157,6 +157,8 @@ class TaskFiles:
 
     def _close(self) -> None:
         self.over = True
+        if self.calls.watch is not None:
+            self.calls.watch.leave()
         if self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
         OPEN.pop(self.calls.attempt.ident, None)

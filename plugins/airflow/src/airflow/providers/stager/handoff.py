@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow.providers.stager import service
+from airflow.providers.stager.loose import sweep
 from airflow.providers.stager.runs import told_of
 
 if TYPE_CHECKING:
@@ -47,13 +48,16 @@ Told = Begun | Ended
 
 
 class Desk:
-    """`reconcile` is called from time to time on the same thread."""
+    """`reconcile` is called from time to time on the same thread, and ends that could not be told are told again: nobody else knows of
+    them, and what is held for a DagRun is held until then.
+    """
 
     def __init__(self, reconcile: Callable[[], None], every_s: float = RECONCILE_S) -> None:
         self.reconcile, self.every_s = reconcile, every_s
         self.told: queue.Queue[Told] = queue.Queue(WAITING_MAX)
         self.thread: threading.Thread | None = None
         self.pid = 0
+        self.owed: dict[tuple[str, str], Ended] = {}
         self.said: set[str] = set()
         self.away = ""
 
@@ -83,28 +87,52 @@ class Desk:
             try:
                 told = self.told.get(timeout=max(0.0, next_at - time.monotonic()))
             except queue.Empty:
+                self._tell_owed()
                 self._guarded(self.reconcile, "reconcile")
                 next_at = time.monotonic() + self.every_s
                 continue
-            self._guarded(lambda told=told: self._pass_on(told), f"{told.dag.dag_id} {told.run_id}")
+            self._told(told)
             self.told.task_done()
 
-    def _guarded(self, do: Callable[[], None], what: str) -> None:
-        """A service that is away for long is said to be once, and again when it has been there meanwhile."""
+    def _told(self, told: Told) -> bool:
+        place = (told.dag.dag_id, told.run_id)
+        self.owed.pop(place, None)
+        well = self._guarded(lambda: self._pass_on(told), " ".join(place))
+        if not well and isinstance(told, Ended) and len(self.owed) < WAITING_MAX:
+            self.owed[place] = told
+        return well
+
+    def _tell_owed(self) -> None:
+        """In turn, until one fails again."""
+        for told in list(self.owed.values()):
+            if not self._told(told):
+                return
+
+    def _guarded(self, do: Callable[[], None], what: str) -> bool:
+        """Whether it went well. A service that is away for long is said to be once, and again when it has been there meanwhile."""
         try:
             do()
             self.away = ""
+            return True
         except Exception as problem:  # a thread that ends would do so in silence
             if self.away != str(problem):
                 self.away = str(problem)
                 log.warning("%s: stager was not told: %s", what, problem)
+            return False
 
     def _pass_on(self, told: Told) -> None:
-        if isinstance(told, Ended) and told.succeeded:
-            service.loose_of(told.dag, told.run_id).clear()
+        loose = service.loose_of(told.dag, told.run_id)
+        if isinstance(told, Begun):
+            loose.begun()
+        elif told.succeeded:
+            loose.clear()
+        else:
+            loose.failed()
+        sweep(loose.shelf, service.shelf_days())
         found = service.connected()
         with found.client:
             runs = found.runs(told.dag, told.run_id)
+            runs.ask_once()
             if isinstance(told, Ended):
                 runs.end(told.succeeded, told.message)
                 return

@@ -109,8 +109,12 @@ def submit_readers(task: Any, run_id: str) -> None:
     with found.client:
         runs = found.runs(fact, run_id)
         if any(part.after == task.task_id for part in runs.shape().parts):
-            if runs.is_read(task.task_id):
+            read = True
+            try:
+                runs.ask_once()
+                read = runs.is_read(task.task_id)
+            finally:
                 loose = service.loose_of(fact, run_id)
-                for file in mine.outlets:
+                for file in mine.outlets if read else ():
                     loose.mark(file.uri)
             runs.open(task.task_id)

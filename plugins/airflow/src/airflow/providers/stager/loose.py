@@ -9,6 +9,7 @@ import hashlib
 import logging
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("airflow.task")
 PORT = 22
-RUNS, OBJECTS, MARKS = "runs", "objects", "marks"
+RUNS, OBJECTS, MARKS, ENDED = "runs", "objects", "marks", "ended"
+DAY_S = 86400.0
 
 
 class Loose:
@@ -135,6 +137,29 @@ class Loose:
         """What tasks of the DagRun exchanged, and the marks that they left."""
         for kind in (RUNS, MARKS):
             shutil.rmtree(self.shelf / kind / self.private, ignore_errors=True)
+        self.begun()
+
+    def begun(self) -> None:
+        """What lies here is needed, for however long the DagRun goes on."""
+        with suppress(OSError):
+            (self.shelf / ENDED / self.private).unlink(missing_ok=True)
+
+    def failed(self) -> None:
+        """It may be cleared and go on; if nobody does that for long, what lies here goes."""
+        stamp = self.shelf / ENDED / self.private
+        with suppress(OSError):
+            if any((self.shelf / kind / self.private).exists() for kind in (RUNS, MARKS)):
+                stamp.parent.mkdir(parents=True, exist_ok=True)
+                stamp.touch()
+
+
+def sweep(shelf: Path, days: float) -> None:
+    """What is kept here of DagRuns that failed so long ago, and have not begun again."""
+    with suppress(OSError):
+        for stamp in (shelf / ENDED).iterdir() if days > 0 else ():
+            if time.time() - stamp.stat().st_mtime > days * DAY_S:
+                log.info("what the tasks of a DagRun that failed %g days ago exchanged is removed from %s", days, shelf)
+                Loose(shelf, stamp.name).clear()
 
 
 def there(uri: str, path: Path) -> Path:

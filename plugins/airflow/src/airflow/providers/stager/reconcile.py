@@ -121,8 +121,11 @@ def reconciled(found: Service, airflow: Airflow, each: Followed, open_calls: lis
     if state not in ("running", "queued"):
         if found.client.run(each.run).status().info.state not in ("active",):
             return []
-        if state == "success":
-            service.loose_of(DagFact(each.ident.dag_id, ()), each.ident.run_id).clear()
+        loose = service.loose_of(DagFact(each.ident.dag_id, ()), each.ident.run_id)
+        if state == "failed":
+            loose.failed()
+        else:
+            loose.clear()
         engine.end(state == "success", f"the DagRun is {state or 'deleted'}")
         return [f"{each.ident.title} is {state or 'deleted'}, and run {each.run} was not told: ended now"]
     done = []

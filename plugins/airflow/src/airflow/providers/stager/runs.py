@@ -83,7 +83,7 @@ class Runs:
             self.client.http.get("healthz", timeout=ONCE_S)
         except httpx.TransportError as problem:
             text = f"the service at {self.client.server} does not answer ({problem or type(problem).__name__})"
-            raise Transient(f"{text}, nor did it a moment ago; is `stager serve` running there?", code="connection_lost") from problem
+            raise Transient(f"{text}; is `stager serve` running there?", code="connection_lost") from problem
 
     def shape(self) -> Shape:
         return shape_of(self.dag, f"{self.ident.title} {self.own}".rstrip(), self.loose)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SECTION = "stager"
 # How long a task waits for its inputs before it fetches them itself.
 STAGE_TIMEOUT_S = 6 * 3600.0
+# How long what lies on the shelf of a DagRun that failed is kept for somebody who clears it.
+SHELF_DAYS = 30.0
 # And for a service that does not answer. One that is started again is back by then; a DAG whose tasks went on without it mixes two ways.
 PATIENCE_S = 30.0
 # Tasks that begin so soon after one has waited in vain ask once: each of a large DAG would wait as long again.
@@ -68,6 +70,10 @@ def shelf() -> Path:
     from airflow.sdk.configuration import conf
 
     return Path(option("shelf", str(Path(conf.get("core", "dags_folder")).parent / "stager")))
+
+
+def shelf_days() -> float:
+    return float(option("shelf_days", str(SHELF_DAYS)))
 
 
 def patience_s() -> float:

@@ -14,6 +14,7 @@ from airflow.providers.stager.facts import file_facts
 from airflow.providers.stager.files import OPEN, TaskFiles, files_of
 from airflow.providers.stager.graph import scheme_of
 from airflow.providers.stager.links.stager import StagerRunLink, tell_run
+from airflow.providers.stager.watch import Watch
 from airflow.sdk import BaseOperator
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
@@ -49,47 +50,36 @@ class StagerOperator(BaseOperator):
         self.more_inputs, self.more_outputs = more_inputs, more_outputs
 
     def execute(self, context: Any) -> Any:
-        wait_outside(self, context)
-        return staged_call(self, context)
+        """Gives the worker's slot back until the inputs are there."""
+        if self.deferrable is None:
+            self.deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
+        waiting = files_of(context).calls.begin() if self.deferrable else []
+        if waiting:
+            from airflow.providers.stager.triggers.staged import StagerStagedTrigger
+
+            trigger = StagerStagedTrigger(waiting, service.conn_id(), service.stage_timeout_s())
+            self.defer(trigger=trigger, method_name="execute_when_staged")
+        return self.execute_when_staged(context)
 
     def execute_when_staged(self, context: Any, event: Any = None) -> Any:
-        return staged_call(self, context)
+        """The function between stage-in and hand-over. It is told of the files, and of what else of the context it names."""
+        files = files_of(context)
+        files.calls.watch = Watch()
+        try:
+            files.stage(uris(self.inlets, self.more_inputs), uris(self.outlets, self.more_outputs))
+            tell_page(context, files)
+            given = {**context, **self.op_kwargs, FILES: files}
+            result = self.python_callable(*self.op_args, **wanted(self.python_callable, len(self.op_args), given))
+            files.finish()
+        except BaseException as problem:
+            files.fail(f"{type(problem).__name__}: {problem}")
+            raise
+        return result
 
     def on_kill(self) -> None:
-        given_up()
-
-
-def wait_outside(task: Any, context: Any) -> None:
-    """Gives the worker's slot back until the inputs are there."""
-    if task.deferrable is None:
-        task.deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
-    waiting = files_of(context).calls.begin() if task.deferrable else []
-    if waiting:
-        from airflow.providers.stager.triggers.staged import StagerStagedTrigger
-
-        trigger = StagerStagedTrigger(waiting, service.conn_id(), service.stage_timeout_s())
-        task.defer(trigger=trigger, method_name="execute_when_staged")
-
-
-def given_up() -> None:
-    """A task that Airflow ends gives back what it was given: where it is now it fails, as by any other error."""
-    if OPEN:
-        raise AirflowException("Airflow ended this task")
-
-
-def staged_call(task: Any, context: Any) -> Any:
-    """The function of a task between stage-in and hand-over. It is told of the files, and of what else of the context it names."""
-    files = files_of(context)
-    try:
-        files.stage(uris(task.inlets, task.more_inputs), uris(task.outlets, task.more_outputs))
-        tell_page(context, files)
-        given = {**context, **task.op_kwargs, FILES: files}
-        result = task.python_callable(*task.op_args, **wanted(task.python_callable, len(task.op_args), given))
-        files.finish()
-    except BaseException as problem:
-        files.fail(f"{type(problem).__name__}: {problem}")
-        raise
-    return result
+        """Gives back what it was given: where it is now it fails, as by any other error."""
+        if OPEN:
+            raise AirflowException("Airflow ended this task")
 
 
 def tell_page(context: Any, files: TaskFiles) -> None:
