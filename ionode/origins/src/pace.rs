@@ -290,9 +290,17 @@ mod tests {
         futures::future::join_all((0..6).map(|_| pace.take(100_000, &turn))).await;
         assert!(started.elapsed() >= Duration::from_millis(390), "{:?}", started.elapsed());
         let free = Pace::new(None);
-        let started = Instant::now();
-        free.take(u64::MAX, &turn).await;
-        assert!(started.elapsed() < Duration::from_millis(100));
+        assert!(futures::poll!(Box::pin(free.take(u64::MAX, &turn))).is_ready());
+    }
+
+    fn turns_given(pace: &Pace) -> usize {
+        pace.desk().turns
+    }
+
+    /// Not by the clock: a busy machine takes its time for each turn. Its own is one of these, and what may pass in a burst behind it.
+    fn overtook(pace: &Pace, before: usize) {
+        let turns = turns_given(pace) - before;
+        assert!((1..=3).contains(&turns), "it came after {turns} turns, and nineteen waited");
     }
 
     #[tokio::test]
@@ -300,29 +308,29 @@ mod tests {
         let pace = Pace::new(Some(1_000_000));
         let turn = Urgency::default();
         let mut others: FuturesUnordered<_> = (0..20).map(|_| pace.fly(100_000, turn.clone())).collect();
-        let begun = Instant::now();
         drop(others.next().await);
+        let before = turns_given(&pace);
         drop(pace.fly(100_000, urgent()).await);
-        assert!(begun.elapsed() <= Duration::from_millis(350), "it came after {:?}", begun.elapsed());
+        overtook(&pace, before);
         // One that is asked for by a job only later, while it waits already.
         let later = Urgency::default();
         let waiting = pace.fly(100_000, later.clone());
         tokio::pin!(waiting);
         assert!(futures::poll!(&mut waiting).is_pending());
         later.set(true);
-        let begun = Instant::now();
+        let before = turns_given(&pace);
         drop(waiting.await);
-        assert!(begun.elapsed() <= Duration::from_millis(250), "it came after {:?}", begun.elapsed());
+        overtook(&pace, before);
     }
 
     #[tokio::test]
     async fn below_a_rate_urgent_uploads_overtake_too() {
         let (pace, patient) = (Pace::new(Some(1_000_000)), Urgency::default());
         let mut others: FuturesUnordered<_> = (0..20).map(|_| pace.take(100_000, &patient)).collect();
-        let begun = Instant::now();
         others.next().await;
+        let before = turns_given(&pace);
         pace.take(100_000, &urgent()).await;
-        assert!(begun.elapsed() <= Duration::from_millis(350), "it came after {:?}", begun.elapsed());
+        overtook(&pace, before);
     }
 
     #[tokio::test]
@@ -406,7 +414,7 @@ mod tests {
         drop(waiting);
         drop(flights);
         assert_eq!(pace.desk().under_way, 0);
-        let whole = tokio::time::timeout(Duration::from_secs(5), pace.fly(1 << 40, Urgency::default())).await;
+        let whole = tokio::time::timeout(Duration::from_secs(60), pace.fly(1 << 40, Urgency::default())).await;
         assert!(whole.is_ok(), "a piece larger than the window goes alone");
     }
 }

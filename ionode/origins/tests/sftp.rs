@@ -168,8 +168,9 @@ impl Agent {
     fn start(socket: &std::path::Path) -> Self {
         let child =
             std::process::Command::new("ssh-agent").arg("-D").arg("-a").arg(socket).stdout(std::process::Stdio::null()).spawn().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !socket.exists() {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        // Its name is there a little before it can be called.
+        while std::os::unix::net::UnixStream::connect(socket).is_err() {
             assert!(Instant::now() < deadline);
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -223,21 +224,21 @@ async fn a_broken_connection_is_transient() {
 async fn a_silent_server_is_given_up() {
     let sshd = Sshd::start("");
     let relay = Relay::to(sshd.port).await;
-    let timing = Timing { connect_s: 2, request_s: 2, keepalive_s: 60, ..Timing::default() };
-    let silent: Arc<dyn Origin> = Arc::new(SftpOrigin::with_timing(&sshd.config_by(relay.port), timing).unwrap());
-    let place = DirectoryPlace::new(silent, &sshd.base());
-    put(&place, "file", &content(1, 2 << 20)).await;
-    let entry = place.origin.stat("file").await.unwrap();
+    std::fs::write(sshd.base().join("file"), content(1, 2 << 20)).unwrap();
+    let timing = Timing { request_s: 4, keepalive_s: 60, ..Timing::default() };
+    let silent = SftpOrigin::with_timing(&sshd.config_by(relay.port), timing).unwrap();
+    let entry = silent.stat("file").await.unwrap();
     relay.arm(Mischief::Stall, Way::Down, 1 << 20);
     let started = Instant::now();
-    let error = get(&*place.origin, &entry).await.unwrap_err();
+    let error = get(&silent, &entry).await.unwrap_err();
     assert_eq!(error.code, "timeout", "{error:?}");
-    assert!(started.elapsed() < Duration::from_secs(10));
-    assert!(get(&*place.origin, &entry).await.is_ok(), "a new connection is made");
+    // Before anything else than its own patience would have ended it.
+    assert!(started.elapsed() < Duration::from_secs(50), "{:?}", started.elapsed());
+    assert!(get(&silent, &entry).await.is_ok(), "a new connection is made");
     // A line of its own: on the first one an answer that comes late could be the one that is stalled.
     let mute = Relay::to(sshd.port).await;
     mute.arm(Mischief::Stall, Way::Down, 0);
-    let fresh = SftpOrigin::with_timing(&sshd.config_by(mute.port), timing).unwrap();
+    let fresh = SftpOrigin::with_timing(&sshd.config_by(mute.port), Timing { connect_s: 2, ..timing }).unwrap();
     assert_eq!(fresh.stat("file").await.unwrap_err().code, "origin_unreachable");
     let nobody = SftpConfig { port: sshd::free_port(), ..sshd.config() };
     assert_eq!(origin(nobody).stat("file").await.unwrap_err().code, "origin_unreachable");
@@ -263,8 +264,6 @@ async fn a_line_cut_during_the_login_is_not_taken_for_a_refusal() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_are_few_and_opened_one_by_one() {
     let sshd = Sshd::start("MaxStartups 1:100:1");
-    // The fixture's own knock at the door must be over.
-    eventually(|| sshd.log().contains("onnection closed by")).await;
     let relay = Relay::to(sshd.port).await;
     let place = DirectoryPlace::new(origin(SftpConfig { connections_max: Some(3), ..sshd.config_by(relay.port) }), &sshd.base());
     let uploads = (0..32u64).map(|i| {
@@ -275,29 +274,22 @@ async fn connections_are_few_and_opened_one_by_one() {
     assert!((2..=3).contains(&relay.connections()), "{} connections", relay.connections());
 }
 
-/// A connection that sshd greets and that does not log in. The fixture's own may be counted a little longer than its log says.
+/// A connection that sshd greets and that does not log in.
 fn let_in(port: u16) -> std::net::TcpStream {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-        let mut greeting = [0; 4];
-        if stream.read_exact(&mut greeting).is_ok() && &greeting == b"SSH-" {
-            return stream;
-        }
-        assert!(Instant::now() < deadline, "sshd let nobody in");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut greeting = [0; 4];
+    stream.read_exact(&mut greeting).unwrap();
+    assert_eq!(&greeting, b"SSH-");
+    stream
 }
 
 /// Others fill the door of a server (MaxStartups): who is turned away comes again, one for all and not often, and then as many as before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_turned_away_at_the_door_comes_again_and_does_not_hammer() {
     let sshd = Sshd::start("MaxStartups 1:100:1\nLogLevel VERBOSE");
-    eventually(|| sshd.log().contains("onnection closed by")).await;
     std::fs::write(sshd.base().join("file"), b"x").unwrap();
     let in_the_door = let_in(sshd.port);
-    let before = sshd.log().matches("drop connection").count();
-    let turned_away = || sshd.log().matches("drop connection").count() - before;
+    let turned_away = || sshd.log().matches("drop connection").count();
     let relay = Relay::to(sshd.port).await;
     let timing = Timing { grow_again: Duration::from_millis(100), ..Timing::default() };
     let config = SftpConfig { connections_max: Some(3), ..sshd.config_by(relay.port) };
@@ -312,7 +304,7 @@ async fn who_is_turned_away_at_the_door_comes_again_and_does_not_hammer() {
     assert!(turned_away() <= 6, "{} times", turned_away());
     let place = DirectoryPlace::new(origin, &sshd.base());
     let one = async |i: u64| put(&place, &format!("many/{i}"), &content(i, 1 << 20)).await;
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while sshd.log().matches("Accepted publickey").count() < 3 {
         assert!(Instant::now() < deadline, "it stayed with {} connections", sshd.log().matches("Accepted publickey").count());
         futures::future::join_all((0..8).map(one)).await;
@@ -428,7 +420,7 @@ async fn a_vanished_origin_leaves_no_session_behind() {
 }
 
 async fn eventually(condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
         assert!(Instant::now() < deadline, "it never came true");
         tokio::time::sleep(Duration::from_millis(20)).await;

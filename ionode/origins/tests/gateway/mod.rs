@@ -46,7 +46,7 @@ impl Gateway {
         command.env("ROOT_ACCESS_KEY", "tester").env("ROOT_SECRET_KEY", "a-long-test-secret").stdin(Stdio::null());
         let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         let gateway = Self { child, root, port };
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < deadline, "versitygw does not listen: {}", gateway.log());
             std::thread::sleep(Duration::from_millis(20));

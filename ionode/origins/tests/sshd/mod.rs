@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,18 @@ pub struct Sshd {
     user: String,
 }
 
+/// Much longer than a server takes on a busy machine: only what never comes is waited for so long.
+const AT_MOST: Duration = Duration::from_secs(60);
+
+/// Nobody listens there, and nobody else is given it: a socket of ours that does not listen has it as long as this program runs. Servers
+/// may listen there all the same, as they ask for SO_REUSEADDR.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    std::mem::forget(socket);
+    port
 }
 
 pub fn keygen(path: &Path, passphrase: &str) {
@@ -71,9 +81,10 @@ impl Sshd {
         let port = free_port();
         let shown = directory.path().display();
         let pam = if is_locked(user) { "yes" } else { "no" };
+        // A shell that reads what its user has for every shell (pyenv's, which waits for a lock) may not answer in time.
         let config = format!(
             "Port {port}\nListenAddress 127.0.0.1\nHostKey {shown}/host_key\nAuthorizedKeysFile {shown}/authorized_keys\n\
-             PidFile none\nStrictModes no\nUsePAM {pam}\n\
+             PidFile none\nStrictModes no\nUsePAM {pam}\nSetEnv HOME={shown}\n\
              PermitRootLogin prohibit-password\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
              Subsystem sftp internal-sftp\n{extra}\n"
         );
@@ -84,15 +95,17 @@ impl Sshd {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).arg(path("sshd_config")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
         let child = command.env("BASE", &base).spawn().unwrap();
-        let sshd = Self { child, directory, port, user: user.to_owned() };
+        let mut sshd = Self { child, directory, port, user: user.to_owned() };
         sshd.wait_until_listening();
         sshd
     }
 
-    fn wait_until_listening(&self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            assert!(Instant::now() < deadline, "sshd does not listen: {}", self.log());
+    /// By its log: a knock at the door would be counted as a login under way for a while.
+    fn wait_until_listening(&mut self) {
+        let deadline = Instant::now() + AT_MOST;
+        while !self.log().contains("Server listening on") {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none() && Instant::now() < deadline, "sshd does not listen: {ended:?} {}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
         let key = std::fs::read_to_string(self.directory.path().join("host_key.pub")).unwrap();

@@ -75,7 +75,7 @@ impl Web {
         let log = std::fs::File::create(directory.path().join("log")).unwrap();
         let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         let web = Self { child, directory, port, tls_port };
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < deadline, "the web server does not listen: {}", web.log());
             std::thread::sleep(Duration::from_millis(20));
@@ -93,7 +93,7 @@ impl Web {
         let mark = format!("/mark-{}", MARKS.fetch_add(1, Ordering::Relaxed));
         let mut asked = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         asked.write_all(format!("GET {mark} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let said = loop {
             let said = std::fs::read_to_string(self.directory.path().join("access")).unwrap();
             if said.contains(&mark) {
@@ -161,7 +161,12 @@ fn authority(openssl: &Path, place: &Path) {
 }
 
 pub fn origin(config: HttpConfig) -> Arc<dyn Origin> {
-    let patience = Patience { connect: Duration::from_secs(2), silence: Duration::from_secs(2) };
+    Arc::new(HttpOrigin::new(&config).unwrap())
+}
+
+/// For a server that falls silent: whoever does not wants to be waited for on a busy machine.
+pub fn impatient_origin(config: HttpConfig) -> Arc<dyn Origin> {
+    let patience = Patience { silence: Duration::from_secs(2), ..Patience::default() };
     Arc::new(HttpOrigin::with_patience(&config, patience).unwrap())
 }
 
