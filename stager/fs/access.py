@@ -5,6 +5,7 @@ May know: stager.client, obstore, httpx. One rule: the key and the token are in 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from obstore.store import S3Store
 
 from stager import rest
 from stager.client import RestClient
-from stager.fs.failures import Unreachable
+from stager.fs.failures import NAME_WRONG, Unreachable
 from stager.model.errors import Denied, StagerError, Transient
 
 # With so much left of it at the latest a key is replaced, a short-lived one at half its time.
@@ -33,14 +34,40 @@ RETRIES: Any = {
     "retry_timeout": timedelta(seconds=30),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 3},
 }
-GONE, NAME_WRONG = (404,), "<Code>InvalidBucketName</Code>"
+GONE = (404,)
+# The node's only reason to call a HEAD of a bucket bad, which has no body, is its name.
+NONE_SUCH = (*GONE, 400)
 CREATED_BEFORE = (409,)
+
+
+class Forks:
+    """The threads that obstore works on are not there in a process that is forked off, where its calls would wait for ever."""
+
+    def __init__(self) -> None:
+        self.used = self.lost = False
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.lost = self.lost or self.used
+
+    def use(self) -> None:
+        """Raises RuntimeError, as fsspec does of file systems that were carried over a fork."""
+        if self.lost:
+            text = "stager:// was used before this process was forked off, and cannot be used in both"
+            raise RuntimeError(
+                f"{text}; start processes by spawn or forkserver (multiprocessing.get_context), or use it in one of them only"
+            )
+        self.used = True
+
+
+FORKS = Forks()
 
 
 class Access:
     """Of one service, as one token's tenant. Asked on any thread."""
 
     def __init__(self, server: str, token: str) -> None:
+        FORKS.use()
         self.server, self._token = server, token
         self._lock = threading.RLock()
         self._given: rest.Storage | None = None
@@ -85,6 +112,7 @@ class Access:
         return self._stores.get(bucket) if fresh else None
 
     def store(self, bucket: str) -> S3Store:
+        FORKS.use()
         with self._lock:
             given = self._now()
             if bucket not in self._stores:
@@ -135,7 +163,7 @@ class Access:
 
     def has(self, bucket: str) -> bool:
         answer = self._ask("HEAD", bucket)
-        if answer.status_code in GONE:
+        if answer.status_code in NONE_SUCH:
             return False
         refuse(answer, bucket)
         return True
@@ -154,6 +182,7 @@ class Access:
 
     def ensure(self, bucket: str) -> None:
         """Before the first thing is written to it."""
+        FORKS.use()
         if bucket not in self._there:
             self.make(bucket)
 

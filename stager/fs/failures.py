@@ -6,6 +6,7 @@ May know: obstore's errors. One rule: who asks for a file that is not there gets
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,12 +27,25 @@ NO_RANGE = "<Code>InvalidRange</Code>"
 UNREACHED, BROKEN = "kind: Connect", "error sending request"
 
 
+NAME_WRONG = "<Code>InvalidBucketName</Code>"
+NAME_BYTES_MAX = 1024
+NO_NAME = "no name of an object here; names have no empty parts, no . and no .., and no control characters"
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
 class Unreachable(OSError):
     """Nobody answered."""
 
 
 class BehindTheEnd(OSError):
     """No byte of the range is there."""
+
+
+def refuse_name(path: str, key: str) -> None:
+    if CONTROL.search(key) or not {"", ".", ".."}.isdisjoint(key.split("/")):
+        raise ValueError(f"stager://{path}: {NO_NAME}")
+    if len(key.encode()) > NAME_BYTES_MAX:
+        raise OSError(errno.ENAMETOOLONG, f"the name has more than {NAME_BYTES_MAX} bytes", f"stager://{path}")
 
 
 @contextmanager
@@ -49,9 +63,9 @@ def as_of_files(path: str) -> Iterator[None]:
     except PreconditionError as problem:
         raise OSError(errno.ESTALE, "the object was written anew while it was read; open it again", shown) from problem
     except InvalidPathError as problem:
-        raise ValueError(f"{shown}: no name of an object here; names have no empty parts, no . and no ..") from problem
+        raise ValueError(f"{shown}: {NO_NAME}") from problem
     except BaseError as problem:
-        if NO_BUCKET in str(problem):
+        if NO_BUCKET in str(problem) or NAME_WRONG in str(problem):
             raise FileNotFoundError(errno.ENOENT, "there is no such bucket", shown) from problem
         raise found(str(problem), shown) from problem
     except OSError as problem:

@@ -6,6 +6,7 @@ reads one version of it.
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from typing import Any
 
@@ -19,6 +20,11 @@ MEMORY_BYTES_MAX = 64 << 20
 
 class Reading(AbstractBufferedFile):
     """Of the version that was there when it was opened."""
+
+    def __init__(self, fs: Any, path: str, *words: Any, **more: Any) -> None:
+        super().__init__(fs, path, *words, **more)
+        if self.details["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, "a directory; name an object in it", f"stager://{self.path}")
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         data: bytes = self.fs.cat_file(self.path, start=start, end=end, if_match=self.details["ETag"])

@@ -7,13 +7,17 @@ only when somebody removes it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import obstore
+from fsspec.asyn import sync
 from fsspec.callbacks import DEFAULT_CALLBACK
 from obstore.store import S3Store
 
@@ -23,8 +27,12 @@ from stager.fs.files import Reading, Writing
 from stager.fs.looking import Looking
 
 PART_BYTES = 16 << 20
+# Of one object; what is written by a stream, whose end nobody knows, ends at 160 GB.
+PARTS_MAX = 10_000
 GET_BYTES = 4 << 20
 DELETES_MAX = 1000
+# Of two ranges that are nearer to each other what lies between is read, too.
+GAP_BYTES, SPAN_BYTES_MAX = 1 << 20, 64 << 20
 SERVER, TOKEN, TOKEN_FILE = "STAGER_SERVER", "STAGER_TOKEN", "STAGER_TOKEN_FILE"
 
 
@@ -106,16 +114,36 @@ class StagerFileSystem(Looking):
         """Bytes, or the error that was met instead."""
         plain = all(start is not None and end is not None and 0 <= start < end for start, end in ranges)
         if plain and len(ranges) > 1:
-            store, key = await self._place(path)
-            starts, ends = ([pair[at] for pair in ranges] for at in (0, 1))
             try:
-                read = [bytes(each) for each in await self._did(path, lambda: obstore.get_ranges(store, key, starts=starts, ends=ends))]
-            except (OSError, ValueError):
-                read = []
-            # A range that ends behind the object's end is another matter.
-            if [len(data) for data in read] == [end - start for start, end in ranges]:
-                return list(read)
+                return await self._together(path, ranges)
+            except OSError as problem:
+                # Of the others each range is told its own.
+                if problem.errno == errno.ESTALE:
+                    return [problem] * len(ranges)
         return await asyncio.gather(*(self._cat_file(path, *pair) for pair in ranges), return_exceptions=True)
+
+    async def _together(self, path: str, ranges: list[tuple[int, int]]) -> list[Any]:
+        """All of one version: an object may be written anew between two calls."""
+        store, key = await self._place(path)
+        spans = joined(ranges)
+
+        def get(span: tuple[int, int], tag: str) -> tuple[str, bytes]:
+            answer = obstore.get(store, key, options={"range": span} | ({"if_match": tag} if tag else {}))
+            return answer.meta["e_tag"] or "", bytes(answer.bytes())
+
+        async def all_of(tag: str) -> list[tuple[str, bytes]]:
+            return await asyncio.gather(*(self._did(path, lambda span=span: get(span, tag)) for span in spans))
+
+        read = await all_of("")
+        if len({tag for tag, _ in read}) > 1:
+            read = await all_of((await self._info(path))["ETag"])
+        found = {span: memoryview(data) for span, (_, data) in zip(spans, read, strict=True)}
+        starts = [span[0] for span in spans]
+        cut = []
+        for start, end in ranges:
+            span = spans[bisect_right(starts, start) - 1]
+            cut.append(bytes(found[span][start - span[0] : end - span[0]]))
+        return cut
 
     async def _pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
         store, key = await self._to_write(path)
@@ -128,7 +156,8 @@ class StagerFileSystem(Looking):
         store, key = await self._to_write(rpath)
         size = os.stat(lpath).st_size
         callback.set_size(size)
-        how: dict[str, Any] = {"mode": "create", "use_multipart": False} if mode == "create" else {"chunk_size": PART_BYTES}
+        parts = {"chunk_size": max(PART_BYTES, -(-size // PARTS_MAX))}
+        how: dict[str, Any] = {"mode": "create", "use_multipart": False} if mode == "create" else parts
         await self._wrote(rpath, lambda: obstore.put(store, key, Path(lpath), **how))
         callback.absolute_update(size)
 
@@ -156,21 +185,27 @@ class StagerFileSystem(Looking):
         finally:
             Path(beside).unlink(missing_ok=True)
 
-    async def _cp_file(self, path1: str, path2: str, **_: Any) -> None:
-        """Within a bucket no byte leaves the node. Of a bucket or a directory there is nothing to copy but what is in it."""
+    async def _cp_file(self, path1: str, path2: str, copied: list[tuple[str, str]] | None = None, **_: Any) -> None:
+        """Within a bucket no byte leaves the node. Of a bucket or a directory there is nothing to copy but what is in it. `copied`: is told
+        of each object.
+        """
         if not self.split(path1)[1]:
             return
         (source, key1), (target, key2) = await self._place(path1), await self._to_write(path2)
         try:
-            if self.split(path1)[0] == self.split(path2)[0]:
+            if self.split(path1) == self.split(path2):
+                await self._info(path1)
+            elif self.split(path1)[0] == self.split(path2)[0]:
                 await self._did(path1, lambda: obstore.copy(source, key1, key2))
-                return
-            answer = await self._did(path1, lambda: obstore.get(source, key1))
+            else:
+                answer = await self._did(path1, lambda: obstore.get(source, key1))
+                await self._did(path2, lambda: pour_over(answer, target, key2))
         except FileNotFoundError:
             if await self._isdir(path1):
                 return
             raise
-        await self._did(path2, lambda: pour_over(answer, target, key2))
+        if copied is not None:
+            copied.append((path1, path2))
 
     async def _rm_file(self, path: str, **_: Any) -> None:
         store, key = await self._place(path)
@@ -178,24 +213,30 @@ class StagerFileSystem(Looking):
 
     async def _rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None, **_: Any) -> None:
         """Raises FileNotFoundError where nothing is. A bucket goes with all that is in it, if that is asked for."""
-        keys: defaultdict[str, list[str]] = defaultdict(list)
-        buckets = []
+        objects, buckets = [], []
         for each in await self._expand_path(path, recursive=recursive, maxdepth=maxdepth):
             found = await self._info(each) if not recursive else None
             if found is not None and found["type"] == "directory":
                 raise IsADirectoryError(f"stager://{each} is a directory; say recursive=True to remove all that is in it")
             bucket, key = self.split(each)
             if key:
-                keys[bucket].append(key)
+                objects.append(each)
             elif maxdepth is None:
                 buckets.append(bucket)
+        await self._remove(objects)
+        for bucket in buckets:
+            await self._beside(self.access.remove, bucket)
+
+    async def _remove(self, paths: Iterable[str]) -> None:
+        """Objects, many in a call."""
+        keys: defaultdict[str, list[str]] = defaultdict(list)
+        for bucket, key in map(self.split, paths):
+            keys[bucket].append(key)
         for bucket, some in keys.items():
             store = await self._store(bucket)
             for start in range(0, len(some), DELETES_MAX):
                 page = some[start : start + DELETES_MAX]
                 await self._did(bucket, lambda store=store, page=page: obstore.delete(store, page))
-        for bucket in buckets:
-            await self._beside(self.access.remove, bucket)
 
     async def _mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
         """Makes a bucket; directories in it need no making."""
@@ -212,10 +253,25 @@ class StagerFileSystem(Looking):
             if not exist_ok:
                 raise
 
-    async def _rmdir(self, path: str) -> None:
+    def rmdir(self, path: str) -> None:
+        """An empty bucket; directories in it go with their last object."""
         bucket, key = self.split(path)
         if not key:
-            await self._beside(self.access.remove, bucket)
+            self.access.remove(bucket)
+
+    def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **more: Any) -> None:
+        """Removes what was copied to another name, and nothing else: a directory may go below itself, and what is where it goes stays."""
+        copied: list[tuple[str, str]] = []
+        self.copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise", copied=copied, **more)
+        stays = {self._strip_protocol(target) for _, target in copied}
+        gone = [source for source, _ in copied if self._strip_protocol(source) not in stays]
+        if gone:
+            sync(self.loop, self._remove, gone)
+        elif not copied:
+            self.rm(path1, recursive=recursive)
+        if recursive and isinstance(path1, str) and not self.split(path1)[1]:
+            with suppress(OSError):
+                self.rmdir(path1)
 
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, **more: Any) -> Reading | Writing:
         if mode == "rb":
@@ -225,6 +281,18 @@ class StagerFileSystem(Looking):
         if mode == "xb" and self.exists(path):
             raise FileExistsError(f"stager://{path} is there already")
         return Writing(self, path, mode, block_size=block_size or PART_BYTES, autocommit=autocommit, **more)
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What is read at once, ascending."""
+    spans: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        first, last = spans[-1] if spans else (0, -1)
+        if start < last or (start <= last + GAP_BYTES and end - first <= SPAN_BYTES_MAX and spans):
+            spans[-1] = (first, max(end, last))
+        else:
+            spans.append((start, end))
+    return spans
 
 
 def pour_over(answer: Any, target: S3Store, key: str) -> None:
@@ -246,6 +314,8 @@ def server_and_token(server: str | None, token: str | None, token_file: str | No
     server = server or os.environ.get(SERVER)
     if not server:
         raise ValueError(f"which service? say server= (storage_options={{'server': 'http://127.0.0.1:7433'}}), or set {SERVER}")
+    if not server.startswith(("http://", "https://")):
+        raise ValueError(f"{server!r} is no address of a service; it begins with http:// or https://")
     if not token and not token_file:
         token, token_file = os.environ.get(TOKEN), os.environ.get(TOKEN_FILE)
     if token_file and not token:

@@ -7,7 +7,9 @@ until it is removed.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
@@ -17,9 +19,10 @@ from fsspec.asyn import AsyncFileSystem
 from obstore.store import S3Store
 
 from stager.fs.access import Access
-from stager.fs.failures import Unreachable, as_of_files
+from stager.fs.failures import Unreachable, as_of_files, refuse_name
 
 PAGE = 1000
+BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 T = TypeVar("T")
 
 
@@ -39,6 +42,8 @@ class Looking(AsyncFileSystem):
     def split(self, path: str) -> tuple[str, str]:
         """(bucket, key)"""
         bucket, _, key = self._strip_protocol(path).partition("/")
+        if key:
+            refuse_name(f"{bucket}/{key}", key)
         return bucket, key
 
     async def _store(self, bucket: str) -> S3Store:
@@ -72,6 +77,9 @@ class Looking(AsyncFileSystem):
             if bucket and not await self._beside(self.access.has, bucket):
                 raise FileNotFoundError(f"stager://{bucket}: there is no such bucket")
             return directory(bucket)
+        # The node's answer to a question about one object of it has no body that would say so.
+        if not BUCKET.fullmatch(bucket):
+            raise FileNotFoundError(errno.ENOENT, "there is no such bucket", f"stager://{path}")
         store, _key = await self._place(path)
         try:
             return entry(bucket, await self._did(path, lambda: obstore.head(store, key)))
@@ -138,7 +146,10 @@ class Looking(AsyncFileSystem):
         return self.modified(path)
 
     def modified(self, path: str) -> datetime:
-        when: datetime = self.info(path)["LastModified"]
+        found = self.info(path)
+        if found["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, "a directory has no time; ask of an object in it", f"stager://{path}")
+        when: datetime = found["LastModified"]
         return when
 
 
