@@ -20,6 +20,8 @@ FILES_MAX = 20
 MESSAGE_MAX = 4000
 KEY_PATTERN = r"^[\x21-\x7e]{1,200}$"
 BY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._:/@+-]{0,99}$"
+# A run that goes on is `active`, whatever it is just doing.
+RunStanding = Literal["active", "succeeded", "failed", "not_durable", "refused", "interrupted", "cancelled"]
 CALL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:+@~-]{0,199}$"
 
 
@@ -166,8 +168,11 @@ class RunPage(wire.Body):
 
 
 class JobPage(wire.Body):
+    """`total`: of all pages."""
+
     run: str
     jobs: list[wire.JobView]
+    total: int
     next_cursor: str | None = None
 
 

@@ -61,6 +61,8 @@ class RunRecords:
     def __init__(self, path: Path) -> None:
         """Raises Refused for a newer format, Corrupt for what is no such file."""
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        # SQLite's own lower() knows the letters of English only.
+        self.db.create_function("folded", 1, str.casefold, deterministic=True)
         try:
             path.chmod(0o600)
             bring_up(self.db, path)
@@ -109,13 +111,18 @@ class RunRecords:
     def all(self) -> list[RunRecord]:
         return [record_of(row) for row in self.db.execute(f"SELECT {COLUMNS} FROM runs ORDER BY submitted_at, run")]
 
-    def page(self, tenant: str | None, before: tuple[float, str] | None, limit: int) -> list[RunRecord]:
+    def page(self, tenant: str | None, before: tuple[float, str] | None, limit: int, *, text: str = "", state: str = "") -> list[RunRecord]:
         """The newest first, without what was removed; `tenant` None: of all. `before`: when the last of the page before was submitted, and
-        its name.
+        its name. `text`: in the run's name or its workflow's, whatever its case.
         """
-        where, values = ["NOT removed"], []
+        where: list[str] = ["NOT removed"]
+        values: list[str | float] = []
+        if text:
+            where, values = [*where, "instr(folded(run || char(10) || workflow), ?)"], [*values, text.casefold()]
+        if state:
+            where, values = [*where, "state = ?"], [*values, state]
         if tenant is not None:
-            where, values = [*where, "tenant = ?"], [tenant]
+            where, values = [*where, "tenant = ?"], [*values, tenant]
         if before is not None:
             where, values = [*where, "(submitted_at, run) < (?, ?)"], [*values, *before]
         order = "ORDER BY submitted_at DESC, run DESC LIMIT ?"

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from stager import wire
 from stager.model.errors import InvalidInput, Refused
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.ledger import ledger_of
+from stager.scheduler.state import RunEntry
 from stager.scheduler.states import RunState
 from stager.service.app import Scheduler
 from stager.service.rates import under_way
@@ -86,18 +88,31 @@ async def ledger_entries(scheduler: Scheduler, run: str, lfn: str | None = None)
     return await scheduler.ask(look)
 
 
-async def job_views(
-    scheduler: Scheduler, run: str, state: str | None, start: int, limit: int, *, job_type: str | None = None, job: str | None = None
-) -> list[wire.JobView]:
-    """In the order of the workflow; `start` counts those that are asked for."""
+@dataclass(frozen=True, slots=True)
+class JobChoice:
+    """Which jobs of a run: all that are not excluded. `text`: in the name or the type, whatever its case."""
 
-    def look() -> list[wire.JobView]:
+    state: str | None = None
+    job_type: str | None = None
+    job: str | None = None
+    text: str = ""
+
+    def of(self, entry: RunEntry) -> list[str]:
+        """In the order of the workflow."""
+        jobs, text = entry.workflow.jobs, self.text.casefold()
+        named: Iterable[str] = ([self.job] if self.job in jobs else []) if self.job is not None else jobs
+        of_type = (job for job in named if self.job_type in (None, jobs[job].job_type))
+        found = (job for job in of_type if not text or text in job.casefold() or text in jobs[job].job_type.casefold())
+        return [job for job in found if self.state in (None, entry.jobs[job].state.value)]
+
+
+async def job_views(scheduler: Scheduler, run: str, start: int, limit: int, choice: JobChoice) -> tuple[list[wire.JobView], int]:
+    """(from `start` on, how many there are in all)"""
+
+    def look() -> tuple[list[wire.JobView], int]:
         entry = scheduler.desk.known(run)
-        types = entry.workflow.jobs
-        named = ([job] if job in types else []) if job is not None else types
-        of_type = (job_id for job_id in named if job_type in (None, types[job_id].job_type))
-        chosen = [job_id for job_id in of_type if state in (None, entry.jobs[job_id].state.value)][start : start + limit]
-        return [job_view(entry, job_id, scheduler.tally) for job_id in chosen]
+        chosen = choice.of(entry)
+        return [job_view(entry, job, scheduler.tally) for job in chosen[start : start + limit]], len(chosen)
 
     return await scheduler.ask(look)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,49 +14,16 @@ from selenium.webdriver.common.keys import Keys
 
 from stager.service.dashboard import PATHS
 from tests.e2e.browser import DESK, PHONE, Browser, browser
-from tests.e2e.serve_rig import Service
+from tests.e2e.dashboard_bed import Bed, box, chain, figure, flow, served, signed_in
 from tests.testbed.places import PROJECT
 
-TENANTS = '[tenants.alice]\nnative_jobs = true\nfile_roots = ["{data}/alice"]\n[tenants.bob]\n'
 HOSTILE = '<img src=x onerror="window.taken=true">'
-
-
-@dataclass
-class Bed:
-    service: Service
-    data: Path
-    token: str
-    client: httpx.Client
-
-    def submit(self, text: str) -> str:
-        answer = self.client.post("/runs", json={"workflow": text})
-        assert answer.status_code == 201, answer.text
-        return str(answer.json()["run"])
-
-    def ended(self, text: str) -> str:
-        run = self.submit(text)
-        assert self.client.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["finished"]
-        return run
-
-    def gate(self, name: str) -> Path:
-        """What jobs wait for that are written so."""
-        return self.data / "alice" / f"open-{name}"
 
 
 @pytest.fixture(scope="module")
 def bed(session_dir: Path) -> Iterator[Bed]:
-    place = session_dir / "dash"
-    (place / "data" / "alice" / "in").mkdir(parents=True)
-    source = place / "data" / "alice" / "in" / "a"
-    source.write_bytes(b"x" * 300_000)
-    os.utime(source, (1_700_000_000, 1_700_000_000))
-    service = Service(place, TENANTS.format(data=place / "data"))
-    token = service.token("alice", "submit")
-    try:
-        service.start()
-        yield Bed(service, place / "data", token, service.client(token))
-    finally:
-        service.end()
+    with served(session_dir / "dash") as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -69,47 +34,8 @@ def window(bed: Bed, session_dir: Path) -> Iterator[Browser]:
 
 @pytest.fixture
 def seen(bed: Bed, window: Browser) -> Iterator[Browser]:
-    """Signed in, at a desk; afterwards nothing went wrong that nobody saw."""
-    window.resize(DESK)
-    window.open()
-    window.run("sessionStorage.clear(); localStorage.clear(); location.hash = ''")
-    window.driver.refresh()
-    window.errors()
-    window.one("#token").send_keys(bed.token, Keys.ENTER)
-    window.one("#views")
-    yield window
-    assert window.errors() == []
-
-
-def flow(bed: Bed, name: str, jobs: str) -> str:
-    return f'stager: 1\nname: {json.dumps(name)}\norigins: {{data: "file:{bed.data}/alice"}}\njobs:\n{jobs}'
-
-
-def chain(bed: Bed, name: str, *, middle: str = "cat mid > next", gate: str = "") -> str:
-    """Three jobs one after the other; the second may wait for a gate."""
-    waiting = f"until [ -e {bed.gate(gate)} ]; do sleep 0.05; done; " if gate else ""
-    return flow(
-        bed,
-        name,
-        f"""  first: {{type: reads, run: 'cat a a > mid', inputs: {{a: 'data:in/a'}}, outputs: [mid]}}
-  second: {{type: waits, run: '{waiting}{middle}', inputs: [mid], outputs: [next]}}
-  third: {{type: writes, run: 'cat next > end', inputs: [next], outputs: {{end: 'data:out/{name.split()[0].strip("<")}'}}}}
-""",
-    )
-
-
-def figure(seen: Browser, name: str) -> str:
-    return seen.text(f'[data-figure="{name}"] dd')
-
-
-def box(seen: Browser, name: str) -> str:
-    """The classes of a box of the graph, of which one is its state, as soon as that is known."""
-
-    def known() -> str:
-        found = str(seen.one(f'.box[data-name="{name}"]').get_attribute("class"))
-        return found if found != "box" else ""
-
-    return str(seen.until(known, f"the state of {name}"))
+    with signed_in(bed, window) as found:
+        yield found
 
 
 # What is served, and to whom.
@@ -323,12 +249,12 @@ def test_all_of_it_can_be_reached_by_keyboard(bed: Bed, seen: Browser) -> None:
     seen.driver.refresh()
     seen.shows(run)
     order = []
-    for _ in range(7):
+    for _ in range(9):
         seen.press(Keys.TAB)
         order.append(seen.focused())
         width = seen.run("return parseFloat(getComputedStyle(document.activeElement).outlineWidth)")
         assert width >= 2, f"{order[-1]} has the focus, and nobody sees it"
-    assert order[:6] == ["skip", "stager", "Runs", "Nodes", "theme", "forget"] and order[6] == run
+    assert order[:6] == ["skip", "stager", "Runs", "Nodes", "theme", "forget"] and order[6:] == ["runs-find", "runs-state", run]
     seen.press(Keys.ENTER)
     seen.shows(run, "h1")
     box(seen, "first")
@@ -433,11 +359,11 @@ def test_ten_thousand_jobs_are_drawn_by_type_in_well_under_a_second(bed: Bed, se
     # The quickest of a few: how busy the machine is besides is not asked.
     (drawn_ms, updated_ms, texts), *_ = sorted(seen.settle(draw) for _ in range(5))
     assert texts == [
-        "type 0: 2,000 done",
-        "type 1: 2,000 done",
-        "type 2: 2,000 done",
-        "type 3: 2,000 waiting",
-        "type 4: 2,000 waiting",
+        "type 0 2,000 of 2,000 jobs",
+        "type 1 2,000 of 2,000 jobs",
+        "type 2 2,000 of 2,000 jobs",
+        "type 3 0 of 2,000 jobs; 2,000 waiting",
+        "type 4 0 of 2,000 jobs; 2,000 waiting",
     ]
     print(f"10,000 jobs drawn in {drawn_ms:.0f} ms, brought up to date in {updated_ms:.0f} ms")
     assert drawn_ms < 500 and updated_ms < 200
@@ -449,7 +375,7 @@ def test_a_run_with_many_jobs_is_drawn_by_type_and_a_type_lists_its_jobs(bed: Be
     run = bed.submit(flow(bed, "many", "\n".join(lines) + "\n"))
     seen.go(f"#/runs/{run}")
     seen.until(lambda: len(seen.find(".box")) == 2, "two types")
-    seen.until(lambda: "3 done" in (seen.one('.box[data-name="second"]').get_attribute("aria-label") or ""), "all to be done", 90)
+    seen.until(lambda: "3 of 3 jobs" in (seen.one('.box[data-name="second"]').get_attribute("aria-label") or ""), "all to be done", 90)
     seen.one('.box[data-name="second"]').click()
     seen.until(lambda: [each.text for each in seen.find("#jobs tbody a")] == ["b0", "b1", "b2"], "the jobs of that type")
 

@@ -75,6 +75,29 @@ def test_jobs_are_chosen_by_type_and_by_name(bed: Bed) -> None:
     assert bed.get("/jobs", job="up", state="running")["jobs"] == []
 
 
+def test_jobs_and_runs_are_found_by_a_part_of_their_names(bed: Bed) -> None:
+    for query, names in (
+        ({"contains": "OW"}, ["down"]),
+        ({"contains": "aits"}, ["down"]),
+        ({"contains": "p", "state": "waiting"}, []),
+        ({"contains": "o%"}, []),
+        ({"limit": 1}, ["up"]),
+    ):
+        found = bed.get("/jobs", **query)
+        assert [job["job"] for job in found["jobs"]] == names
+        assert found["total"] == (2 if "limit" in query else len(names))
+
+    def runs(**query: Any) -> list[str]:
+        return [run["run"] for run in bed.alice.get("/runs", params=query).raise_for_status().json()["runs"]]
+
+    assert runs(contains="DRAW") == runs(contains=bed.run) == runs() == [bed.run] and runs(contains="drawn%") == []
+    standing = bed.alice.get(f"/runs/{bed.run}").json()["info"]["state"]
+    assert runs(state=standing) == [bed.run] and runs(state="failed") == [] and runs(state="failed", contains="draw") == []
+    bob = bed.service.client(bed.service.token("bob", "read"))
+    assert bob.get("/runs", params={"contains": "drawn"}).json()["runs"] == []
+    problem(bed.alice.get("/runs", params={"state": "lost"}), 422, "bad_parameter")
+
+
 def test_the_occupancy_of_a_node_adds_up_and_tells_what_is_pinned(bed: Bed) -> None:
     wait_until(lambda: bed.states()["down"] == "running", "the second job to run")
     (node,) = bed.alice.get("/nodes").json()["nodes"]

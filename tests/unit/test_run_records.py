@@ -48,6 +48,25 @@ def test_whose_a_run_is_outlives_the_process(tmp_path: Path) -> None:
     assert not (tmp_path / "runs.format1.backup").exists()
 
 
+def test_a_page_holds_what_was_asked_for_and_goes_on(tmp_path: Path) -> None:
+    records = RunRecords(tmp_path / "runs.sqlite")
+    for number in range(6):
+        tenant = "alice" if number % 2 else "bob"
+        records.add(RunRecord(f"w-{number}", str(number), "Größe M_31" if number > 1 else "other", "", float(number), 1, tenant=tenant))
+    records.finish("w-5", "failed", 9.0, 1, "{}", b"[]")
+
+    def found(tenant: str | None, before: tuple[float, str] | None = None, limit: int = 9, text: str = "", state: str = "") -> list[str]:
+        return [record.run for record in records.page(tenant, before, limit, text=text, state=state)]
+
+    assert found(None) == ["w-5", "w-4", "w-3", "w-2", "w-1", "w-0"] and found("alice") == ["w-5", "w-3", "w-1"]
+    assert found(None, text="GRÖSSE") == found(None, text="größe m_3") == ["w-5", "w-4", "w-3", "w-2"]
+    assert found("alice", (5.0, "w-5"), text="größe") == ["w-3"] and found(None, None, 2, text="w-") == ["w-5", "w-4"]
+    assert found("alice", text="m%31") == found(None, text="m31") == [] and found(None, text="W-3") == ["w-3"]
+    assert found(None, state="failed") == ["w-5"] and found("bob", text="other", state="active") == ["w-0"]
+    records.remove("w-3")
+    assert found(None, text="w-3") == []
+
+
 def test_a_newer_file_and_a_damaged_one_are_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
     RunRecords(path).close()

@@ -55,7 +55,8 @@ def add_parts(router: APIRouter, scheduler: Scheduler) -> None:
 
     @router.get("/runs/{run}/jobs")
     async def jobs(run: str, state: str | None = None, limit: int = 1000) -> wire.JobList:
-        return wire.JobList(run=run, jobs=await questions.job_views(scheduler, run, state, 0, limit))
+        found, _total = await questions.job_views(scheduler, run, 0, limit, questions.JobChoice(state))
+        return wire.JobList(run=run, jobs=found)
 
 
 def add_stories(router: APIRouter, scheduler: Scheduler) -> None:

@@ -21,20 +21,29 @@ function eachJob(jobs) {
   return jobs.map((job, at) => ({ label: job.job, jobs: [at], depth: job.depth, parents: job.parents }));
 }
 
-// One for each type, in the layer of its first job; the smallest together where there are too many.
+// Of names that differ by their numbers only: "fit_0017" and "fit_0018".
+export const stemOf = (text) => text.replace(/\d+/g, "#");
+const longestOf = (stem) => stem.split("#").reduce((best, part) => (part.length > best.length ? part : best), "");
+
+// One for each type, in the layer of its first job. Where there are too many, one for all types that differ by a number; and the smallest
+// together where even that is too many.
 export function byType(jobs) {
+  const types = new Set(jobs.map((job) => job.job_type));
+  const byStem = types.size > TYPES_MAX;
   const places = new Map();
   jobs.forEach((job, at) => {
-    if (!places.has(job.job_type)) places.set(job.job_type, []);
-    places.get(job.job_type).push(at);
+    const key = byStem ? stemOf(job.job_type) : job.job_type;
+    if (!places.has(key)) places.set(key, []);
+    places.get(key).push(at);
   });
   let kept = [...places.keys()];
   if (kept.length > TYPES_MAX) kept = kept.sort((a, b) => places.get(b).length - places.get(a).length).slice(0, TYPES_MAX - 1);
   const names = new Map(kept.map((type, at) => [type, at]));
-  const groups = kept.map((type) => ({ label: type, jobs: [], depth: Infinity, parents: new Set() }));
+  // What a click on it looks for: `type`, or what is the same in all these names.
+  const groups = kept.map((key) => ({ label: key, type: types.has(key) ? key : "", named: types.has(key) ? "" : longestOf(key), jobs: [], depth: Infinity, parents: new Set() }));
   const others = places.size - kept.length;
-  if (others > 0) groups.push({ label: `${others} other types`, jobs: [], depth: Infinity, parents: new Set() });
-  const groupOf = jobs.map((job) => names.get(job.job_type) ?? groups.length - 1);
+  if (others > 0) groups.push({ label: `${others.toLocaleString("en")} other types`, jobs: [], depth: Infinity, parents: new Set() });
+  const groupOf = jobs.map((job) => names.get(byStem ? stemOf(job.job_type) : job.job_type) ?? groups.length - 1);
   jobs.forEach((job, at) => {
     const group = groups[groupOf[at]];
     group.jobs.push(at);
@@ -72,12 +81,19 @@ function counted(node, states) {
 
 const told = (found) => STATES.filter((state) => found[state]).map((state) => `${found[state].toLocaleString("en")} ${words(state)}`).join(", ");
 
+function figuresOf(node, found) {
+  const done = (found.done ?? 0).toLocaleString("en");
+  const beside = ["failed", "running"].find((state) => found[state]);
+  if (beside === undefined) return `${done} of ${count(node.jobs.length, "job")}`;
+  return `${done} of ${node.jobs.length.toLocaleString("en")}, ${found[beside].toLocaleString("en")} ${beside}`;
+}
+
 class Drawing {
   // `across`: layers go from left to right, else from top to bottom. `choose(node)`: somebody wants to see more of it.
   constructor(nodes, { collapsed, across, choose }) {
     this.nodes = nodes;
     this.collapsed = collapsed;
-    this.size = collapsed ? { width: 176, height: 54 } : { width: 164, height: 28 };
+    this.size = collapsed ? { width: 190, height: 54 } : { width: 164, height: 28 };
     const { layers, place } = layersOf(nodes);
     this.layers = layers;
     this.lay(layers, place, across);
@@ -122,12 +138,15 @@ class Drawing {
     const { width, height } = this.size;
     const title = svg("title", {});
     const label = svg("text", { x: this.collapsed ? 10 : 26, y: 18 }, short(node.label));
-    const parts = [title, svg("rect", { class: "frame", width, height, rx: 6 }), label];
+    // A picture in the picture ends at its edge: no letters are so wide that they leave the box.
+    const texts = svg("svg", { width: width - 6, height }, label, " ");
+    const parts = [title, svg("rect", { class: "frame", width, height, rx: 6 }), texts];
     const box = { title, figures: null, sign: null, bars: null };
     if (this.collapsed) {
       box.figures = svg("text", { x: 10, y: 34, class: "small" });
+      texts.append(box.figures);
       box.bars = new Map(STATES.map((state) => [state, svg("rect", { class: `bar ${state}`, y: 41, height: 7, x: 10, width: 0 })]));
-      parts.push(box.figures, ...box.bars.values());
+      parts.push(...box.bars.values());
     } else {
       box.sign = svg("text", { x: 9, y: 18.5, class: "sign", "aria-hidden": "true" });
       parts.push(box.sign);
@@ -141,11 +160,13 @@ class Drawing {
     this.nodes.forEach((node, at) => {
       const box = this.boxes[at];
       const found = counted(node, states);
+      // What is said begins with what is seen.
+      const figures = figuresOf(node, found);
       const text = this.collapsed ? `${node.label}: ${told(found)}` : `${node.label}: ${words(states[node.jobs[0]])}`;
       if (box.title.textContent === text) return;
       say(box.title, text);
-      box.element.setAttribute("aria-label", text);
-      if (this.collapsed) this.fill(box, node, found);
+      box.element.setAttribute("aria-label", this.collapsed ? [`${node.label} ${figures}`, told({ ...found, done: 0, [found.failed ? "failed" : "running"]: 0 })].filter(Boolean).join("; ") : text);
+      if (this.collapsed) this.fill(box, node, found, figures);
       else {
         const state = states[node.jobs[0]];
         box.element.setAttribute("class", `box job ${state}`);
@@ -154,7 +175,7 @@ class Drawing {
     });
   }
 
-  fill(box, node, found) {
+  fill(box, node, found, figures) {
     const wide = this.size.width - 20;
     let left = 10;
     for (const state of STATES) {
@@ -163,10 +184,7 @@ class Drawing {
       box.bars.get(state).setAttribute("width", share * wide);
       left += share * wide;
     }
-    const parts = [`${(found.done ?? 0).toLocaleString("en")} of ${count(node.jobs.length, "job")}`];
-    if (found.failed) parts.push(`${found.failed} failed`);
-    else if (found.running) parts.push(`${found.running} running`);
-    say(box.figures, parts.join(", "));
+    say(box.figures, figures);
     box.element.setAttribute("class", `box type${found.failed ? " has-failed" : ""}${(found.done ?? 0) === node.jobs.length ? " all-done" : ""}`);
   }
 

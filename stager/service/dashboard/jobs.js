@@ -1,14 +1,18 @@
-// The jobs of a run as a list, those that failed first, each with its fault and the way to what it wrote.
+// The jobs of a run as a list, those that failed first, each with its fault and the way to what it wrote. What is looked for stands in the
+// address.
 
+import { remember, words } from "./address.js";
 import { get, name, query } from "./api.js";
 import { badge, el, say, setBadge, show, table } from "./dom.js";
+import { finder } from "./find.js";
+import { count } from "./format.js";
 import { STATES } from "./graph.js";
-import { words } from "./format.js";
 
 const PAGE = 50;
+const PAGE_MAX = 1000;
 const COLUMNS = [["Job", "name"], ["Type", "name"], ["State", "badged"], ["Attempts", "number"], ["Exit code", "number"], ["Fault", "last"]];
 
-export function jobsPart(run, signal) {
+function rows(run) {
   const make = (job) => [el("a", { href: `#/runs/${name(run)}/jobs/${name(job.job)}` }, job.job), job.job_type, badge(job.state), "", "", ""];
   const update = (cells, job) => {
     setBadge(cells[2].firstChild, job.state);
@@ -16,55 +20,84 @@ export function jobsPart(run, signal) {
     say(cells[4], job.exit_code === null ? "—" : String(job.exit_code));
     say(cells[5], job.fault ? job.fault.message : "");
   };
-  const list = table("Jobs", COLUMNS, (job) => job.job, make, update);
-  const choice = el("select", { id: "jobs-state" }, el("option", { value: "" }, "all"), STATES.map((state) => el("option", { value: state }, words(state))));
-  const ofType = el("button", { type: "button", hidden: true });
-  const none = el("p", { class: "note", hidden: true }, "None.");
-  const more = el("button", { type: "button", hidden: true }, "Show more");
-  let wanted = PAGE;
-  let jobType = "";
-  let touched = false;
+  return table("Jobs", COLUMNS, (job) => job.job, make, update);
+}
 
-  async function refresh() {
-    const found = await get(`/runs/${name(run)}/jobs${query({ state: choice.value, job_type: jobType, limit: wanted })}`, signal);
-    list.set(found.jobs);
-    show(list.element, found.jobs.length > 0);
-    show(none, found.jobs.length === 0);
-    show(more, found.next_cursor !== null && wanted < 1000);
+class Jobs {
+  constructor(run, signal) {
+    const asked = words();
+    Object.assign(this, { run, signal, wanted: PAGE, turn: 0, type: asked.type ?? "" });
+    // Those that failed, if any, until the person asks for others.
+    this.touched = ["find", "state", "type"].some((word) => word in asked);
+    this.list = rows(run);
+    this.finder = finder("jobs", "Find jobs", STATES, (what) => this.changed(what), signal);
+    this.finder.text.value = asked.find ?? "";
+    this.finder.state.value = STATES.includes(asked.state) ? asked.state : "";
+    this.typeButton = el("button", { type: "button", hidden: true, onclick: () => this.ofType("") });
+    this.sum = el("p", { class: "note", role: "status" });
+    this.more = el("button", { type: "button", hidden: true, onclick: () => this.showMore() }, "Show more");
+    this.sayType();
+    this.element = el("div", {}, el("p", { class: "line find" }, ...this.finder.parts, this.typeButton), this.sum, this.list.element, this.more);
   }
 
-  const again = () => void refresh().catch(() => {});
-  choice.addEventListener("change", () => {
-    touched = true;
-    wanted = PAGE;
-    again();
-  });
-  ofType.addEventListener("click", () => {
-    jobType = "";
-    show(ofType, false);
-    choice.focus();
-    again();
-  });
-  more.addEventListener("click", () => {
-    wanted = Math.min(1000, wanted * 4);
-    again();
-  });
-  return {
-    element: el("div", {}, el("p", { class: "line" }, el("label", { for: "jobs-state" }, "Show"), choice, ofType), list.element, none, more),
-    refresh,
-    totals(status) {
-      // Those that failed, until the person asks for others.
-      if (!touched && jobType === "" && status.jobs.failed) choice.value = "failed";
-    },
-    ofType(type) {
-      jobType = type;
-      choice.value = "";
-      touched = true;
-      wanted = PAGE;
-      say(ofType, `${type} only: show all types`);
-      show(ofType, true);
-      ofType.focus();
-      again();
-    },
-  };
+  async refresh() {
+    this.turn += 1;
+    const { turn, wanted, finder: { text, state } } = this;
+    const asked = { contains: text.value.trim(), state: state.value, job_type: this.type, limit: wanted };
+    const found = await get(`/runs/${name(this.run)}/jobs${query(asked)}`, this.signal);
+    // An answer to what was asked before comes too late.
+    if (turn !== this.turn) return;
+    this.list.set(found.jobs);
+    show(this.list.element, found.jobs.length > 0);
+    const shown = found.jobs.length;
+    say(this.sum, shown === 0 ? "No such jobs." : shown < found.total ? `${shown.toLocaleString("en")} of ${count(found.total, "job")}` : count(found.total, "job"));
+    show(this.more, shown < found.total && wanted < PAGE_MAX);
+  }
+
+  again() {
+    void this.refresh().catch(() => {});
+  }
+
+  changed(what) {
+    // Who looks for a name means any of that name, not only those that failed.
+    if (what === "text" && !this.touched) this.finder.state.value = "";
+    this.touched = true;
+    this.wanted = PAGE;
+    remember({ find: this.finder.text.value.trim(), type: this.type, state: this.finder.state.value || (this.finder.text.value || this.type ? "" : "all") });
+    this.again();
+  }
+
+  showMore() {
+    this.wanted = Math.min(PAGE_MAX, this.wanted * 4);
+    this.again();
+  }
+
+  sayType() {
+    show(this.typeButton, this.type !== "");
+    say(this.typeButton, `type ${this.type} only: show all types`);
+  }
+
+  ofType(type) {
+    this.type = type;
+    this.sayType();
+    this.finder.text.value = "";
+    this.finder.state.value = "";
+    this.changed("type");
+    (type ? this.typeButton : this.finder.text).focus();
+  }
+
+  ofName(text) {
+    this.type = "";
+    this.sayType();
+    this.finder.text.value = text;
+    this.finder.state.value = "";
+    this.changed("text");
+    this.finder.text.focus();
+  }
+
+  totals(status) {
+    if (!this.touched && status.jobs.failed) this.finder.state.value = "failed";
+  }
 }
+
+export const jobsPart = (run, signal) => new Jobs(run, signal);

@@ -1,6 +1,7 @@
 // The page: which view is shown, the token, the colours. A view is a function (place, parts of the address, signal) that draws itself and
 // goes on until the signal says that another one has come.
 
+import { pathOf } from "./address.js";
 import * as api from "./api.js";
 import { el, say, show } from "./dom.js";
 import { jobView } from "./job.js";
@@ -23,7 +24,7 @@ const ROUTES = [
 
 function routed() {
   for (const [pattern, view, title] of ROUTES) {
-    const found = pattern.exec(location.hash);
+    const found = pattern.exec(pathOf(location.hash));
     if (found === null) continue;
     try {
       const parts = found.slice(1).map(decodeURIComponent);

@@ -15,32 +15,51 @@ import { Spans, timelinePicture } from "./timeline.js";
 const EVERY_MS = 2000;
 const SELDOM_MS = 1000;
 const COST_MS = 5000;
+const TROUBLES_MAX = 5;
+// The service tells of so many at most (views.py).
+const TROUBLES_TOLD = 15;
 const FIGURES = [["jobs", "Jobs done"], ["time", "Time"], ["fetched", "Fetched"], ["uploaded", "Uploaded"], ["risk", "At risk now"], ["hits", "Hit rate"], ["finals", "Finals durable"], ["cost", "Cost so far"]];
 
 function fillFigures(facts, status, best) {
   const { info } = status;
   const goesOn = GOES_ON.includes(info.state);
   const took = (info.finished_at ?? Date.now() / 1000) - info.submitted_at;
-  const failed = status.jobs.failed ? `${status.jobs.failed} failed` : "";
+  const failed = status.jobs.failed ? `${status.jobs.failed.toLocaleString("en")} failed` : "";
+  // How long an origin will be away nobody can guess.
+  const guessed = goesOn && status.eta_s !== null && status.waiting.length === 0;
   facts.set("jobs", `${info.jobs_done.toLocaleString("en")} of ${info.jobs_total.toLocaleString("en")}`, failed || (status.jobs.running ? `${status.jobs.running} running` : ""));
-  facts.set("time", goesOn && status.eta_s !== null ? `${roughly(status.eta_s)} left` : duration(took), goesOn ? `begun ${when(info.submitted_at)}` : `ended ${when(info.finished_at)}`);
+  facts.set("time", guessed ? `${roughly(status.eta_s)} left` : duration(took), goesOn ? `begun ${when(info.submitted_at)}${status.waiting.length ? "; it waits" : ""}` : `ended ${when(info.finished_at)}`);
   facts.set("fetched", size(status.fetched_bytes), goesOn ? `of ${size(status.fetch_bytes_planned)}, ${rate(status.fetch_bytes_per_s)}` : "");
   facts.set("uploaded", size(status.uploaded_bytes), goesOn ? `of ${size(status.upload_bytes_planned)}, ${rate(status.upload_bytes_per_s)}` : "");
   facts.set("risk", atRisk(status), unsafeFiles(status));
   facts.set("hits", percent(status.hit_rate), status.hit_rate === null ? "nothing was read" : best !== null ? `of the bytes handed to jobs; ${percent(best)} at best` : "of the bytes handed to jobs");
   facts.set("finals", `${status.finals_durable.toLocaleString("en")} of ${status.finals_total.toLocaleString("en")}`);
+  facts.element.querySelector('[data-figure="jobs"]').classList.toggle("failing", failed !== "");
   facts.element.querySelector('[data-figure="risk"]').classList.toggle("risky", status.ledger.at_risk.files > 0);
 }
 
-function troubles() {
+// What is wrong, each with the way to what its job wrote; the first of many, since the ledger comes below.
+function troubles(run) {
   const list = el("ul", { class: "alerts", "aria-label": "What is wrong" });
+  let shown = "";
   return {
     element: list,
-    set(status) {
-      const texts = [...status.problems.map((fault) => `${words(fault.code)}: ${fault.message}`), ...status.waiting.map((each) => each.message)];
-      show(list, texts.length > 0);
-      while (list.children.length > texts.length) list.lastChild.remove();
-      texts.forEach((text, at) => say(list.children[at] ?? list.appendChild(el("li", {})), text));
+    // `names`: of the jobs of the run, once they are known.
+    set(status, names) {
+      const waits = status.waiting.map((each) => ({ text: each.message, job: "" }));
+      const faults = status.problems.map((fault) => {
+        const ofJob = names.has(fault.subject) && fault.message.includes(`'${fault.subject}'`);
+        return { text: `${words(fault.code)}: ${fault.message}`, job: ofJob ? fault.subject : "" };
+      });
+      const found = [...waits, ...faults];
+      const key = JSON.stringify(found);
+      if (key === shown) return;
+      shown = key;
+      const left = found.length - TROUBLES_MAX;
+      show(list, found.length > 0);
+      list.replaceChildren(...found.slice(0, TROUBLES_MAX).map(({ text, job }) =>
+        el("li", {}, text, job ? [" ", el("a", { href: `#/runs/${name(run)}/jobs/${name(job)}` }, "what it wrote", el("span", { class: "hush" }, `: ${job}`))] : null)),
+      ...(left > 0 ? [el("li", {}, `and ${left < TROUBLES_TOLD ? left : "many"} more; the list of jobs below has all that failed`)] : []));
     },
   };
 }
@@ -66,9 +85,12 @@ class RunPage {
     Object.assign(this, { run, signal, page, status: null, states: [], graph: null, spans: null, best: null });
     this.state = badge("active");
     this.line = el("span", { class: "live", role: "status" });
-    this.workflow = el("p", { class: "note" });
+    // Names may run from right to left.
+    this.workflow = el("bdi", {});
     this.facts = figures(FIGURES);
-    this.troubles = troubles();
+    this.names = [];
+    this.known = new Set();
+    this.troubles = troubles(run);
     this.controls = controlsPart(run, signal, () => this.lookAtStatus());
     this.graphRoom = el("div", {}, el("p", { class: "note" }, "…"));
     this.timeline = timelinePicture();
@@ -77,7 +99,7 @@ class RunPage {
     this.bill = bill();
     place.replaceChildren(
       el("p", { class: "back" }, el("a", { href: "#/runs" }, "All runs")),
-      el("div", { class: "line" }, el("h1", {}, run), this.state, this.line), this.workflow, this.controls.element,
+      el("div", { class: "line" }, el("h1", {}, run), this.state, this.line), el("p", { class: "note" }, "workflow ", this.workflow), this.controls.element,
       this.facts.element, this.troubles.element,
       section("ledger", "Ledger", this.ledger.element),
       section("graph", "Graph", this.graphRoom),
@@ -117,15 +139,30 @@ class RunPage {
     this.graph.draw();
     window.addEventListener("resize", this.graph.turned, { signal: this.signal });
     this.names = found.jobs.map((job) => job.job);
+    this.known = new Set(this.names);
+    this.troubles.set(this.status, this.known);
     const types = new Map(found.jobs.map((job) => [job.job, job.job_type]));
     this.spans = new Spans(this.status.info.submitted_at, (job) => types.get(job) ?? "");
     await this.lookAtParts();
+    this.lead(this.goesOn);
     return undefined;
+  }
+
+  // Who came by an address that looks for jobs is led to them.
+  lead(forGood) {
+    const list = document.getElementById("jobs");
+    if (this.jobs.touched && !this.led) {
+      // As high as the screen: what is filled in above it later does not push it away again.
+      list.classList.add("led");
+      list.scrollIntoView();
+    }
+    this.led ||= forGood;
   }
 
   choose(node, collapsed) {
     if (!collapsed) location.hash = `#/runs/${name(this.run)}/jobs/${name(this.names[node.jobs[0]])}`;
-    else if (!node.label.endsWith(" other types")) this.jobs.ofType(node.label);
+    else if (node.named) this.jobs.ofName(node.named);
+    else if (node.type) this.jobs.ofType(node.type);
   }
 
   async lookAtStatus() {
@@ -134,9 +171,9 @@ class RunPage {
     const { info } = this.status;
     setBadge(this.state, info.state);
     this.controls.set(info.state);
-    say(this.workflow, `workflow ${info.workflow}`);
+    say(this.workflow, info.workflow);
     fillFigures(this.facts, this.status, this.goesOn ? null : this.best);
-    this.troubles.set(this.status);
+    this.troubles.set(this.status, this.known);
     this.ledger.totals(this.status);
     this.jobs.totals(this.status);
     if (before !== undefined && before !== info.state) this.page.tell(`run ${this.run}: ${words(info.state)}`);
@@ -171,6 +208,7 @@ class RunPage {
     this.spans.read(history);
     const wallS = this.status.info.finished_at - this.status.info.submitted_at;
     this.timeline.draw(this.spans.all(0), wallS);
+    this.lead(true);
   }
 
   // Until it has ended. `wrong` gets what cannot be mended by asking again.
@@ -194,13 +232,19 @@ class RunPage {
 
 export async function runView(place, [run], signal, page) {
   const shown = new RunPage(place, run, signal, page);
-  await shown.begin();
+  // What cannot be had just now is asked for again, also the first time.
+  const sure = (look) => keepLooking(page, signal, EVERY_MS, async () => {
+    await look();
+    return false;
+  });
+  await sure(() => shown.begin());
+  if (signal.aborted) return;
   if (shown.graph === null) return void await shown.costs();
   while (!signal.aborted) {
     if (!shown.goesOn) {
       shown.line.className = "live";
       say(shown.line, "");
-      await shown.lookAtHistory();
+      await sure(() => shown.lookAtHistory());
       void shown.costs().catch(() => {});
       // It may be resumed.
       await keepLooking(page, signal, EVERY_MS, async () => {
@@ -222,6 +266,6 @@ export async function runView(place, [run], signal, page) {
       await shown.happened();
       return !(over || !shown.goesOn);
     });
-    await shown.lookAgain();
+    await sure(() => shown.lookAgain());
   }
 }

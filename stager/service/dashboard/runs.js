@@ -1,13 +1,16 @@
 // All runs, the newest first: how far each is, what it moved, and what of it would be lost now.
 
+import { remember, words } from "./address.js";
 import { get, name, query } from "./api.js";
 import { badge, el, say, setBadge, show, table } from "./dom.js";
+import { finder } from "./find.js";
 import { count, duration, roughly, size, when } from "./format.js";
 import { keepLooking } from "./keeping.js";
 
 const PAGE = 25;
 const AT_ONCE = 4;
 const EVERY_MS = 2000;
+const STANDINGS = ["active", "succeeded", "failed", "not_durable", "refused", "interrupted", "cancelled"];
 export const GOES_ON = ["active", "draining", "stopping", "cancelling"];
 
 const COLUMNS = [["Run", "name"], ["State", "badged"], ["Jobs", "wide"], ["Time", ""], ["Fetched", "number"], ["Uploaded", "number"], ["At risk now", "number"], ["Begun", "number"]];
@@ -16,7 +19,7 @@ function make(item) {
   const meter = el("progress", { max: "1", value: "0", "aria-label": `jobs done of ${item.info.run}` });
   return [
     [el("a", { href: `#/runs/${name(item.info.run)}` }, item.info.run), el("span", { class: "under" })],
-    badge(item.info.state), [meter, el("span", { class: "under" })], "", "", "", "", "",
+    [badge(item.info.state), el("span", { class: "under wrong" })], [meter, el("span", { class: "under" }), el("span", { class: "under wrong" })], "", "", "", "", "",
   ];
 }
 
@@ -24,10 +27,13 @@ function update(cells, { info, status }) {
   const goesOn = GOES_ON.includes(info.state);
   say(cells[0].querySelector(".under"), info.workflow === info.run.replace(/-\d+$/, "") ? "" : info.workflow);
   setBadge(cells[1].firstChild, info.state);
+  const waiting = status?.waiting ?? [];
+  say(cells[1].querySelector(".wrong"), waiting.length ? `waits for ${waiting.map((each) => each.origin).join(", ")}` : "");
   cells[2].querySelector("progress").value = info.jobs_total ? info.jobs_done / info.jobs_total : 1;
   say(cells[2].querySelector(".under"), `${info.jobs_done.toLocaleString("en")} of ${count(info.jobs_total, "job")}`);
+  say(cells[2].querySelector(".wrong"), status?.jobs.failed ? `${status.jobs.failed.toLocaleString("en")} failed` : "");
   const took = (info.finished_at ?? Date.now() / 1000) - info.submitted_at;
-  say(cells[3], goesOn ? (status && status.eta_s !== null ? `${roughly(status.eta_s)} left` : `for ${duration(Math.max(1, took))}`) : duration(took));
+  say(cells[3], goesOn ? (status && status.eta_s !== null && waiting.length === 0 ? `${roughly(status.eta_s)} left` : `for ${duration(Math.max(1, took))}`) : duration(took));
   say(cells[4], status ? size(status.fetched_bytes) : "…");
   say(cells[5], status ? size(status.uploaded_bytes) : "…");
   const risk = status?.ledger.at_risk;
@@ -39,17 +45,32 @@ function update(cells, { info, status }) {
 export async function runsView(place, _, signal, page) {
   const list = table("Runs", COLUMNS, (item) => item.info.run, make, update);
   const none = el("p", { class: "empty", hidden: true }, "There are no runs yet. ", el("code", {}, "stager submit workflow.yml --server URL"), " begins one.");
+  const noSuch = el("p", { class: "empty", role: "status", hidden: true }, "No such runs.");
+  const asked = words();
+  const search = finder("runs", "Find runs", STANDINGS, () => changed(), signal);
+  search.text.value = asked.find ?? "";
+  search.state.value = STANDINGS.includes(asked.state) ? asked.state : "";
+  const line = el("p", { class: "line find" }, ...search.parts);
   const more = el("button", { type: "button", hidden: true }, "Show older runs");
-  place.replaceChildren(el("h1", {}, "Runs"), none, list.element, more);
+  place.replaceChildren(el("h1", {}, "Runs"), line, none, noSuch, list.element, more);
   let wanted = PAGE;
   // Of a run that is over nothing changes but by a resume, which changes its state.
   const settled = new Map();
   const latest = new Map();
+  let turn = 0;
   let again = () => {};
   more.addEventListener("click", () => {
     wanted += PAGE;
     again();
   });
+
+  const choice = () => ({ contains: search.text.value.trim(), state: search.state.value });
+
+  function changed() {
+    wanted = PAGE;
+    remember({ find: search.text.value.trim(), state: search.state.value });
+    again();
+  }
 
   async function statusOf(info) {
     const key = `${info.run} ${info.state} ${info.finished_at}`;
@@ -61,14 +82,22 @@ export async function runsView(place, _, signal, page) {
   }
 
   async function look() {
+    turn += 1;
+    const mine = turn;
+    const chosen = choice();
     const infos = [];
     let cursor = null;
     do {
-      const found = await get(`/runs${query({ limit: Math.min(PAGE * 4, wanted - infos.length), cursor })}`, signal);
+      const found = await get(`/runs${query({ ...chosen, limit: Math.min(PAGE * 4, wanted - infos.length), cursor })}`, signal);
       infos.push(...found.runs);
       cursor = found.next_cursor;
     } while (cursor !== null && infos.length < wanted);
-    show(none, infos.length === 0);
+    // An answer to what was asked before comes too late.
+    if (mine !== turn) return;
+    const isChosen = chosen.contains !== "" || chosen.state !== "";
+    show(line, isChosen || infos.length > 0);
+    show(none, !isChosen && infos.length === 0);
+    show(noSuch, isChosen && infos.length === 0);
     show(list.element, infos.length > 0);
     show(more, cursor !== null);
     const items = infos.map((info) => ({ info, status: latest.get(info.run) ?? null }));
@@ -77,7 +106,7 @@ export async function runsView(place, _, signal, page) {
     await Promise.all(Array.from({ length: AT_ONCE }, async () => {
       for (let item = open.shift(); item !== undefined; item = open.shift()) item.status = await statusOf(item.info);
     }));
-    list.set(items);
+    if (mine === turn) list.set(items);
   }
 
   await keepLooking(page, signal, EVERY_MS, async () => {

@@ -78,7 +78,7 @@ function longest(spans) {
 export function timelinePicture() {
   const keys = el("p", { class: "keys" });
   const note = el("p", { class: "note" });
-  const room = el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "timeline" });
+  const room = el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Timeline, wide: it moves sideways" });
   const element = el("div", {}, keys, note, room);
   const paints = new Map();
   let width = WIDTH_MIN;

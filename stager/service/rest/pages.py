@@ -19,6 +19,7 @@ LIMIT, LIMIT_MAX = 100, 1000
 T = TypeVar("T")
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="entries of a page")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before")]
+Contains = Annotated[str, Query(max_length=500, description="this text, in small letters or capitals")]
 # What FastAPI declares beside 200 for what `tagged` answers.
 TAGGED = {304: {"description": "Nothing has changed since the answer with that ETag"}}
 

@@ -12,7 +12,7 @@ from stager.scheduler.states import JobState
 from stager.service import questions
 from stager.service.app import Scheduler
 from stager.service.rest.callers import Reader, run_of
-from stager.service.rest.pages import TAGGED, Cursor, Limit, offset_of, page_of, tagged
+from stager.service.rest.pages import TAGGED, Contains, Cursor, Limit, offset_of, page_of, tagged
 
 TAIL_BYTES = 65_536
 Name = Annotated[str | None, Query(max_length=4000)]
@@ -36,15 +36,17 @@ def add_jobs(router: APIRouter, scheduler: Scheduler) -> None:
         state: JobState | None = None,
         job_type: Name = None,
         job: Name = None,
+        contains: Contains = "",
         cursor: Cursor = None,
         limit: Limit = 100,
     ) -> Response:
-        """In the order of the workflow: all, or those in that state, of that type, of that name."""
+        """In the order of the workflow: all, or those in that state, of that type, of that name, with that text in their name or type."""
         await own(run, caller)
         start = offset_of(cursor)
-        found = await questions.job_views(scheduler, run, state.value if state else None, start, limit + 1, job_type=job_type, job=job)
+        chosen = questions.JobChoice(state.value if state else None, job_type, job, contains)
+        found, total = await questions.job_views(scheduler, run, start, limit + 1, chosen)
         page, more = page_of(found, start, limit)
-        return tagged(request, rest.JobPage(run=run, jobs=page, next_cursor=more))
+        return tagged(request, rest.JobPage(run=run, jobs=page, total=total, next_cursor=more))
 
     @router.get("/runs/{run}/jobs/{job:path}/logs")
     async def logs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -20,7 +20,7 @@ from stager.service.desk import Sender
 from stager.service.rest.callers import Caller, Reader, Submitter, run_of
 from stager.service.rest.intake import Intake
 from stager.service.rest.openapi import body_of
-from stager.service.rest.pages import TAGGED, Cursor, Limit, cursor_of, parts_of, tagged
+from stager.service.rest.pages import TAGGED, Contains, Cursor, Limit, cursor_of, parts_of, tagged
 from stager.service.rest.turns import Turns, Waits
 from stager.service.views import run_info
 
@@ -60,12 +60,23 @@ def add_looks(router: APIRouter, scheduler: Scheduler, waits: Waits) -> None:
     own = run_of(scheduler)
 
     @router.get("/runs", response_model=rest.RunPage, responses=TAGGED)
-    async def runs(request: Request, caller: Reader, cursor: Cursor = None, limit: Limit = 100, key: Made = None) -> Response:
-        """Your runs, the newest first; with `key` the one that your submit with that Idempotency-Key made, if it made one."""
+    async def runs(
+        request: Request,
+        caller: Reader,
+        cursor: Cursor = None,
+        limit: Limit = 100,
+        key: Made = None,
+        contains: Contains = "",
+        state: rest.RunStanding | None = None,
+    ) -> Response:
+        """Your runs, the newest first; with `key` the one that your submit with that Idempotency-Key made, if it made one. `contains`: in
+        the name of the run or of its workflow. `state`: `active` are all that go on, also those that are just ending.
+        """
+        before = parts_of(cursor, float, str) if cursor is not None else None
         if key is not None:
             return tagged(request, await scheduler.ask(lambda: run_of_key(scheduler, caller, key)))
-        before = parts_of(cursor, float, str) if cursor is not None else None
-        return tagged(request, await scheduler.ask(lambda: run_page(scheduler, caller, before, limit)))
+        chosen = {"text": contains, "state": state or ""}
+        return tagged(request, await scheduler.ask(lambda: run_page(scheduler, caller, before, limit, chosen)))
 
     @router.get("/runs/{run}", response_model=wire.RunStatus, responses=TAGGED)
     async def status(request: Request, run: str, caller: Reader) -> Response:
@@ -172,10 +183,10 @@ def run_of_key(scheduler: Scheduler, caller: Caller, key: str) -> rest.RunPage:
     return rest.RunPage(runs=[] if made is None or made.removed else [run_info(made, known.get(made.run))])
 
 
-def run_page(scheduler: Scheduler, caller: Caller, before: list[str | float] | None, limit: int) -> rest.RunPage:
+def run_page(scheduler: Scheduler, caller: Caller, before: list[str | float] | None, limit: int, chosen: Mapping[str, str]) -> rest.RunPage:
     known = scheduler.machine.state.runs
     start = (float(before[0]), str(before[1])) if before is not None else None
-    records = scheduler.records.page(caller.only, start, limit + 1)
+    records = scheduler.records.page(caller.only, start, limit + 1, **chosen)
     shown = records[:limit]
     more = cursor_of(float(shown[-1].submitted_at), shown[-1].run) if len(records) > limit else None
     return rest.RunPage(runs=[run_info(record, known.get(record.run)) for record in shown], next_cursor=more)

@@ -1,0 +1,161 @@
+"""How a person finds one job of thousands and one run of many, and sees what is wrong, also with the service: in a real Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.e2e.browser import PHONE, Browser, browser
+from tests.e2e.dashboard_bed import Bed, chain, figure, flow, served, signed_in
+
+MANY = 90
+
+
+@pytest.fixture(scope="module")
+def bed(session_dir: Path) -> Iterator[Bed]:
+    with served(session_dir / "dash-find") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def window(bed: Bed, session_dir: Path) -> Iterator[Browser]:
+    with browser(bed.service.url, session_dir / "profile-find") as found:
+        yield found
+
+
+@pytest.fixture
+def seen(bed: Bed, window: Browser) -> Iterator[Browser]:
+    with signed_in(bed, window) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def failing(bed: Bed) -> str:
+    """A run of many jobs, each of a type of its own, of which seven fail."""
+    lines = [f"  fit_{n:03}: {{run: '{'exit 3' if n % 15 == 1 else 'true'}', outputs: []}}" for n in range(MANY)]
+    lines += ["  sum: {type: last, run: 'true', outputs: []}"]
+    return bed.ended(f"{flow(bed, 'failing', chr(10).join(lines))}\ndefaults: {{retries: 0}}\n")
+
+
+def listed(seen: Browser, place: str) -> list[str]:
+    return [each.text for each in seen.find(f"{place} tbody a")]
+
+
+def address(seen: Browser) -> str:
+    return str(seen.run("return location.hash"))
+
+
+def test_a_job_is_found_by_a_part_of_its_name_and_the_address_says_so(bed: Bed, seen: Browser, failing: str) -> None:
+    seen.go(f"#/runs/{failing}")
+    seen.until(lambda: len(listed(seen, "#jobs")) == 6, "those that failed")
+    assert address(seen) == f"#/runs/{failing}"
+    seen.press("/")
+    assert seen.focused() == "jobs-find", "/ goes to where one looks for something"
+    seen.press("FIT_08")
+    seen.until(lambda: listed(seen, "#jobs") == [f"fit_08{n}" for n in range(10)], "those of that name, failed or not")
+    seen.shows("10 jobs", "#jobs [role=status]")
+    assert address(seen) == f"#/runs/{failing}?find=FIT_08"
+    seen.press("/")
+    seen.shows("No such jobs.", "#jobs [role=status]")
+    assert seen.one("#jobs-find").get_attribute("value") == "FIT_08/", "typed there it is a letter"
+    seen.press(Keys.BACKSPACE)
+    seen.one("#jobs-state").send_keys("failed")
+    seen.until(lambda: address(seen).endswith("?find=FIT_08&state=failed"), "the state to stand in the address, too")
+    # Who is given the address sees the same, and is led there.
+    shared = address(seen)
+    seen.go("#/runs")
+    seen.shows("Runs", "h1")
+    seen.go(shared)
+    seen.until(lambda: seen.find("#jobs-find") and seen.one("#jobs-find").get_attribute("value") == "FIT_08", "what was looked for")
+    seen.shows("No such jobs.", "#jobs [role=status]")
+    top = "return document.getElementById('jobs-title').getBoundingClientRect().top"
+    seen.until(lambda: 0 <= seen.run(top) < 200, f"the list to be in sight, not at {seen.run(top)}")
+    seen.one("#jobs-state").send_keys("all states")
+    seen.until(lambda: len(listed(seen, "#jobs")) == 10, "all of that name")
+    seen.one("#jobs tbody a").click()
+    seen.shows("fit_080", "h1")
+    seen.driver.back()
+    seen.until(lambda: len(listed(seen, "#jobs")) == 10, "a step back to lead to what was looked for")
+
+
+def test_types_that_differ_by_a_number_only_are_one_box_which_finds_them(bed: Bed, seen: Browser, failing: str) -> None:
+    seen.go(f"#/runs/{failing}")
+    seen.until(lambda: len(seen.find(".box")) == MANY + 1, "each job")
+    shape = """const answer = arguments[arguments.length - 1];
+      import('/dashboard/graph.js').then(({ byType }) => {
+        const types = Array.from({ length: 300 }, (_, at) => (at < 299 ? `a1_fit_${at}` : 'last'));
+        const shown = types => byType(types.map((job_type, at) => ({ job: `j${at}`, job_type, depth: 0, parents: [] })));
+        const said = shown(types).map(node => [node.label, node.type, node.named, node.jobs.length]);
+        answer([said, shown(types.map((_, at) => 'x'.repeat(at))).map(node => node.jobs.length)]);
+      })"""
+    groups, unlike = seen.settle(shape)
+    assert groups == [["a#_fit_#", "", "_fit_", 299], ["last", "last", "", 1]]
+    assert len(unlike) == 80 and sum(unlike) == 300, "what cannot be told apart by a number is drawn as far as there is room"
+    seen.resize(PHONE)
+    seen.driver.refresh()
+    seen.until(lambda: len(seen.find(".box")) == 2, "the types that differ by a number, and the other")
+    seen.one('.box[data-name="fit_#"]').click()
+    seen.until(lambda: seen.text("#jobs [role=status]") == f"50 of {MANY} jobs", "all of that name")
+    assert address(seen) == f"#/runs/{failing}?find=fit_"
+    seen.one('.box[data-name="last"]').click()
+    seen.until(lambda: listed(seen, "#jobs") == ["sum"], "those of that type")
+    assert address(seen) == f"#/runs/{failing}?type=last" and seen.overflow() == 0
+
+
+def test_runs_are_found_by_name_and_state_and_say_what_is_wrong_with_them(bed: Bed, seen: Browser, failing: str) -> None:
+    others = [bed.ended(chain(bed, f"night {number}")) for number in (1, 2)]
+
+    def row(run: str) -> Any:
+        return next((each.text for each in seen.find("tbody tr") if each.text.startswith(run)), "")
+
+    seen.until(lambda: "6 failed" in row(failing), "how many of its jobs failed")
+    assert "failed" not in row(others[0])
+    seen.press("/")
+    seen.press("NIGHT")
+    seen.until(lambda: listed(seen, "main") == others[::-1], "the runs of that name")
+    assert address(seen) == "#/runs?find=NIGHT"
+    seen.one("#runs-state").send_keys("failed")
+    seen.shows("No such runs.")
+    seen.go("#/runs?state=failed")
+    seen.until(lambda: listed(seen, "main") == [failing], "the runs that failed")
+    assert seen.one("#runs-state").get_attribute("value") == "failed" and seen.find('#views [aria-current="page"]')[0].text == "Runs"
+
+
+def test_a_run_of_many_failures_names_the_first_with_the_way_to_what_they_wrote(bed: Bed, seen: Browser, failing: str) -> None:
+    seen.go(f"#/runs/{failing}")
+    seen.until(lambda: len(seen.find(".alerts li")) == 6, "five of six, and how many more")
+    assert "1 more" in seen.find(".alerts li")[-1].text and "6 failed" in seen.text('[data-figure="jobs"]')
+    seen.one(".alerts a").click()
+    seen.shows("fit_", "h1")
+    seen.until(lambda: figure(seen, "exit") == "3", "its exit code")
+
+
+def test_long_names_leave_neither_their_boxes_nor_the_page(bed: Bed, seen: Browser) -> None:
+    job, kind = "W" * 90, "m" * 120
+    run = bed.ended(flow(bed, "שלום " + "w" * 90, f"  {job}: {{type: {kind}, run: 'true', outputs: []}}\n"))
+    seen.resize(PHONE)
+    for path in ("#/runs", f"#/runs/{run}", f"#/runs/{run}/jobs/{job}", f"#/runs/{run}?find={job}&type={kind}"):
+        seen.go(path)
+        seen.shows("W" * 20 if path != "#/runs" else run)
+        seen.until(lambda path=path: path.count("/") != 2 or seen.find("svg.timeline rect"), "the timeline and its key")
+        assert seen.overflow() == 0, path
+    seen.go(f"#/runs/{run}")
+    clipped = "const box = document.querySelector('.box'); return getComputedStyle(box.querySelector('text').ownerSVGElement).overflow"
+    assert seen.until(lambda: seen.find(".box") and seen.run(clipped), "its box") == "hidden"
+
+
+def test_a_run_that_is_opened_while_the_service_is_away_is_shown_when_it_is_back(bed: Bed, seen: Browser) -> None:
+    run = bed.ended(chain(bed, "opened"))
+    seen.shows(run)
+    port = bed.service.url.rpartition(":")[2]
+    bed.service.kill()
+    seen.go(f"#/runs/{run}")
+    seen.shows("does not answer", "#trouble")
+    bed.service.words = ("--listen", f"127.0.0.1:{port}")
+    bed.service.start()
+    seen.until(lambda: figure(seen, "jobs") == "3 of 3" and len(seen.find(".box.done")) == 3, "the run", 60)
+    seen.until(lambda: seen.find("svg.timeline rect") and not seen.find("#trouble")[0].is_displayed(), "the trouble to be over")
