@@ -56,14 +56,14 @@ def command(
     started again.
     """
     # The web framework is heavy, and help should be quick.
-    from stager.service.process import hold
+    from stager.service.process import hold_as_service
 
     settings = replace(settings_of(state_dir, capacity, cores), tenants_file=tenants.absolute() if tenants is not None else None)
     objects = storage_settings(settings.capacity_bytes, storage, storage_listen, storage_url, trust_network=trust_network)
     settings = replace(settings, storage=objects)
     rest = rest_settings(listen, trust_network=trust_network, allow_hosts=allow_hosts, metrics_open=metrics_open)
     try:
-        return hold(settings, rest)
+        return hold_as_service(settings, rest)
     except LockHeld as problem:
         text = f"{problem.message}; end it with `stager shutdown`, or serve another --state-dir"
         raise Refused(text, code=problem.code, subject=problem.subject) from None

@@ -5,6 +5,7 @@ May know: rest.py, wire, the model. One rule: a call is sent again only if that 
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -102,6 +103,11 @@ def of_run(run: str) -> str:
 
 def status(run: str) -> Call[wire.RunStatus]:
     return Call("GET", of_run(run), wire.RunStatus)
+
+
+def events(run: str) -> Call[wire.ProgressEvent]:
+    """A stream of them. A service that is started again is waited for."""
+    return Call("GET", f"{of_run(run)}/events", wire.ProgressEvent, patience_s=PATIENCE_S)
 
 
 def summary(run: str) -> Call[wire.RunSummary]:
@@ -208,16 +214,38 @@ def unreachable(server: str, problem: Exception) -> Transient:
     return Transient(text, code="connection_lost", subject=server)
 
 
-def pause_before(call: Call[Any], tries: int, status_code: int | None, retry_after: str | None, asked_s: float = 0.0) -> float | None:
-    """Seconds until it is sent again, or None: it is not. `status_code` None: no answer came. 429 and 503 did nothing, so they are always
-    sent again. `asked_s`: since it was sent first.
+class Tries:
+    """Of one call: after each that failed, the seconds until it is sent again, or its error. 429 and 503 did nothing, so they are sent
+    again; what was not answered, where that cannot do it twice.
     """
-    enough = tries >= TRIES and asked_s >= call.patience_s
-    if enough or (status_code is None and not call.safe) or status_code not in (None, 429, 503):
-        return None
-    said = float(retry_after) if retry_after is not None and retry_after.isdecimal() else 0.0
-    most = PATIENT_PAUSE_MAX_S if call.patience_s else PAUSE_MAX_S
-    return min(most, max(said, PAUSE_S * 2 ** min(tries - 1, 10)))
+
+    def __init__(self, call: Call[Any], server: str) -> None:
+        self.call, self.server = call, server
+        self.begin()
+
+    def begin(self) -> None:
+        """Also where something came of it and it is to go on."""
+        self.count, self.began = 0, time.monotonic()
+
+    def unanswered(self, problem: Exception) -> float:
+        pause_s = self._pause() if self.call.safe else None
+        if pause_s is None:
+            raise unreachable(self.server, problem) from problem
+        return pause_s
+
+    def refused(self, status_code: int, body: bytes, retry_after: str | None) -> float:
+        said = float(retry_after) if retry_after is not None and retry_after.isdecimal() else 0.0
+        pause_s = self._pause(said) if status_code in (429, 503) else None
+        if pause_s is None:
+            raise error_from_answer(status_code, body)
+        return pause_s
+
+    def _pause(self, said_s: float = 0.0) -> float | None:
+        self.count += 1
+        if self.count >= TRIES and time.monotonic() - self.began >= self.call.patience_s:
+            return None
+        most = PATIENT_PAUSE_MAX_S if self.call.patience_s else PAUSE_MAX_S
+        return min(most, max(said_s, PAUSE_S * 2 ** min(self.count - 1, 10)))
 
 
 class EventLines:

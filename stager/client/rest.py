@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from stager import rest, wire
 from stager.client import calls
-from stager.client.calls import Call, EventLines
+from stager.client.calls import Call, EventLines, Tries
 from stager.client.engines import EngineRun
 from stager.client.steps import POLL_S, all_pages, play, until_finished
 
@@ -41,22 +41,16 @@ class RestClient:
 
     def send(self, call: Call[B]) -> B:
         """Raises StagerError. What was not answered is sent again where that cannot do it twice."""
-        tries, began = 0, time.monotonic()
+        tries = Tries(call, self.server)
         while True:
-            tries += 1
             try:
                 answer = self.http.request(**call.request())
             except httpx.TransportError as problem:
-                error: Exception = calls.unreachable(self.server, problem)
-                pause_s = calls.pause_before(call, tries, None, None, time.monotonic() - began)
+                pause_s = tries.unanswered(problem)
             else:
                 if answer.is_success:
                     return call.answer.model_validate_json(answer.content)
-                error = calls.error_from_answer(answer.status_code, answer.content)
-                said = answer.headers.get("Retry-After")
-                pause_s = calls.pause_before(call, tries, answer.status_code, said, time.monotonic() - began)
-            if pause_s is None:
-                raise error
+                pause_s = tries.refused(answer.status_code, answer.content, answer.headers.get("Retry-After"))
             time.sleep(pause_s)
 
     def submit(self, submission: rest.Submission, *, key: str = "") -> str:
@@ -162,23 +156,22 @@ class RestRun:
 
     def follow(self, after: int = 0) -> Iterator[wire.ProgressEvent]:
         """All events until the run finishes; a line that breaks is taken up where it broke. A `gap`: some are no longer kept."""
-        lines, tries = EventLines(after), 0
-        call = Call("GET", f"{calls.of_run(self.name)}/events", wire.ProgressEvent)
+        call = calls.events(self.name)
+        lines, tries = EventLines(after), Tries(call, self.client.server)
         while not lines.ended:
-            request = call.request() | {"headers": lines.headers()}
-            before = lines.after
+            opened = False
             try:
-                with self.client.http.stream(**request) as answer:
+                with self.client.http.stream(**call.request() | {"headers": lines.headers()}) as answer:
                     if answer.is_error:
-                        raise calls.error_from_answer(answer.status_code, answer.read())
-                    for line in answer.iter_lines():
-                        yield from lines.feed(line)
-                # Closed before the end: the service ends, or something between here and there did.
-                if not lines.ended:
-                    time.sleep(calls.PAUSE_S)
+                        pause_s = tries.refused(answer.status_code, answer.read(), answer.headers.get("Retry-After"))
+                    else:
+                        # Where it is closed before the end, the service ends, or something between here and there did.
+                        opened, pause_s = True, calls.PAUSE_S
+                        for line in answer.iter_lines():
+                            yield from lines.feed(line)
             except httpx.TransportError as problem:
-                tries = 1 if lines.after != before else tries + 1
-                pause_s = calls.pause_before(call, tries, None, None)
-                if pause_s is None:
-                    raise calls.unreachable(self.client.server, problem) from problem
+                pause_s = calls.PAUSE_S if opened else tries.unanswered(problem)
+            if opened:
+                tries.begin()
+            if not lines.ended:
                 time.sleep(pause_s)

@@ -6,7 +6,6 @@ May know: the calls, httpx. One rule: it decides nothing; what is asked and what
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import TypeVar
@@ -16,7 +15,7 @@ from pydantic import BaseModel
 
 from stager import rest, wire
 from stager.client import calls
-from stager.client.calls import Call, EventLines
+from stager.client.calls import Call, EventLines, Tries
 from stager.client.engines_async import AsyncEngineRun
 from stager.client.steps import POLL_S, all_pages, play_async, until_finished
 
@@ -42,22 +41,16 @@ class AsyncRestClient:
 
     async def send(self, call: Call[B]) -> B:
         """Raises StagerError. What was not answered is sent again where that cannot do it twice."""
-        tries, began = 0, time.monotonic()
+        tries = Tries(call, self.server)
         while True:
-            tries += 1
             try:
                 answer = await self.http.request(**call.request())
             except httpx.TransportError as problem:
-                error: Exception = calls.unreachable(self.server, problem)
-                pause_s = calls.pause_before(call, tries, None, None, time.monotonic() - began)
+                pause_s = tries.unanswered(problem)
             else:
                 if answer.is_success:
                     return call.answer.model_validate_json(answer.content)
-                error = calls.error_from_answer(answer.status_code, answer.content)
-                said = answer.headers.get("Retry-After")
-                pause_s = calls.pause_before(call, tries, answer.status_code, said, time.monotonic() - began)
-            if pause_s is None:
-                raise error
+                pause_s = tries.refused(answer.status_code, answer.content, answer.headers.get("Retry-After"))
             await asyncio.sleep(pause_s)
 
     async def submit(self, submission: rest.Submission, *, key: str = "") -> str:
@@ -162,24 +155,23 @@ class AsyncRestRun:
 
     async def follow(self, after: int = 0) -> AsyncIterator[wire.ProgressEvent]:
         """All events until the run finishes; a line that breaks is taken up where it broke. A `gap`: some are no longer kept."""
-        lines, tries = EventLines(after), 0
-        call = Call("GET", f"{calls.of_run(self.name)}/events", wire.ProgressEvent)
+        call = calls.events(self.name)
+        lines, tries = EventLines(after), Tries(call, self.client.server)
         while not lines.ended:
-            request = call.request() | {"headers": lines.headers()}
-            before = lines.after
+            opened = False
             try:
-                async with self.client.http.stream(**request) as answer:
+                async with self.client.http.stream(**call.request() | {"headers": lines.headers()}) as answer:
                     if answer.is_error:
-                        raise calls.error_from_answer(answer.status_code, await answer.aread())
-                    async for line in answer.aiter_lines():
-                        for event in lines.feed(line):
-                            yield event
-                # Closed before the end: the service ends, or something between here and there did.
-                if not lines.ended:
-                    await asyncio.sleep(calls.PAUSE_S)
+                        pause_s = tries.refused(answer.status_code, await answer.aread(), answer.headers.get("Retry-After"))
+                    else:
+                        # Where it is closed before the end, the service ends, or something between here and there did.
+                        opened, pause_s = True, calls.PAUSE_S
+                        async for line in answer.aiter_lines():
+                            for event in lines.feed(line):
+                                yield event
             except httpx.TransportError as problem:
-                tries = 1 if lines.after != before else tries + 1
-                pause_s = calls.pause_before(call, tries, None, None)
-                if pause_s is None:
-                    raise calls.unreachable(self.client.server, problem) from problem
+                pause_s = calls.PAUSE_S if opened else tries.unanswered(problem)
+            if opened:
+                tries.begin()
+            if not lines.ended:
                 await asyncio.sleep(pause_s)

@@ -132,6 +132,10 @@ class Client:
         """Interrupts all runs (drains; `now` stops them at once) and ends the scheduler and its node."""
         self.call("POST", "/v1/shutdown", b"{}", {"now": int(now)})
 
+    def give_way(self) -> None:
+        """Asked by a service that is to live here. Refused by another service, and where runs of the owner's are active."""
+        self.post("/v1/give-way")
+
 
 class RunClient:
     """One run of a scheduler."""

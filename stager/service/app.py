@@ -109,7 +109,7 @@ class Scheduler:
         self.ended = asyncio.Event()
         # Of those who read the journal whole.
         self.reading = asyncio.Lock()
-        self.ending = False
+        self.ending = self.is_service = False
         self.background: asyncio.Task[None] | None = None
         self.issuer: KeyIssuer | None = None
         self.totals = Totals(time.monotonic)

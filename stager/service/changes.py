@@ -6,10 +6,13 @@ May know: the scheduler. One rule: an answer that something was taken comes afte
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from stager.model.errors import Refused
 from stager.service.app import Scheduler
+
+log = logging.getLogger(__name__)
 
 
 async def taken(scheduler: Scheduler, ask: Callable[[Callable[[], None]], str]) -> str:
@@ -34,3 +37,16 @@ async def done(scheduler: Scheduler, ask: Callable[[Callable[[], None]], None]) 
         return ""
 
     await taken(scheduler, asked)
+
+
+async def give_way(scheduler: Scheduler) -> None:
+    """To a service. All that is active are runs of its tenants, which are left as by a crash, and go on there. Raises Refused."""
+    if scheduler.is_service:
+        raise Refused("it is a service itself", code="is_service", subject=str(scheduler.state_dir.root))
+    state, tenancy = scheduler.machine.state, scheduler.tenancy
+    mine = await scheduler.ask(lambda: sorted(run for run in state.active if not tenancy.of_run(run)))
+    if mine:
+        raise Refused(f"it has runs of its owner's ({', '.join(mine)}); wait for them", code="run_active", subject=mine[0])
+    log.info("it gives way to a service")
+    scheduler.ending = True
+    scheduler.ended.set()

@@ -24,17 +24,19 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stager.adapters.tokens import TokenStore
-from stager.model.errors import Refused
+from stager.client import connect
+from stager.model.errors import Refused, Transient
 from stager.service.api import make_api
 from stager.service.api.activity import Activity
 from stager.service.app import Scheduler
 from stager.service.settings import RestSettings, Settings
-from stager.service.state_dir import StateDir
+from stager.service.state_dir import LockHeld, StateDir
 
 log = logging.getLogger("stager.service")
 IDLE_LOOK_S = 0.25
 SERVER_END_S = 3.0
 THREADS_END_S = 3.0
+GIVE_WAY_S, GIVE_WAY_LOOK_S = 60.0, 0.2
 HEADERS_DEADLINE_S = 15.0
 KEEP_ALIVE_S = 75
 CONNECTIONS_MAX = 1000
@@ -103,11 +105,40 @@ def hold(settings: Settings, rest: RestSettings | None = None) -> int:
         return asyncio.run(serve(settings, state_dir, rest, tcp))
 
 
+def hold_as_service(settings: Settings, rest: RestSettings) -> int:
+    """As `hold`. A command that asks while a service is started again may have found nobody and started a scheduler: that one gives way."""
+    end = time.monotonic() + GIVE_WAY_S
+    while True:
+        try:
+            return hold(settings, rest)
+        except LockHeld as problem:
+            why = refusal_to_give_way(settings.state_dir)
+            if why or time.monotonic() >= end:
+                raise LockHeld(f"{problem.message}{why}", code=problem.code, subject=problem.subject) from None
+        time.sleep(GIVE_WAY_LOOK_S)
+
+
+def refusal_to_give_way(state_dir: Path) -> str:
+    """Empty: it does, or it is only just starting or ending."""
+    client = connect(state_dir)
+    if client is None:
+        return ""
+    with client:
+        try:
+            client.give_way()
+        except Refused as problem:
+            return f", and {problem.message}"
+        except Transient:
+            log.info("the scheduler that lives here did not answer")
+    return ""
+
+
 async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | None, tcp: socket.socket | None) -> int:
     threads = Threads()
     asyncio.get_running_loop().set_default_executor(threads)
     scheduler = Scheduler(settings, asyncio.get_running_loop())
     await asyncio.to_thread(scheduler.replay)
+    scheduler.is_service = rest is not None
     if rest is not None:
         # Workflows of tenants are read on threads beside the scheduler's own, which has to wait for each of them that long.
         sys.setswitchinterval(SWITCH_S)

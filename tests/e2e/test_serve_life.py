@@ -65,6 +65,33 @@ def test_a_service_says_why_it_cannot_begin(service: Service) -> None:
     assert "--trust-network" in stager.run("serve", "--listen", "0.0.0.0:7433", code=3).stderr
 
 
+def test_a_scheduler_that_a_command_started_meanwhile_gives_way_to_the_service(service: Service) -> None:
+    """The owner asks while the service is started again. Neither what runs for tenants nor what runs for the owner is cut off."""
+    alice, mine = service.client(service.token("alice", "submit")), service.place / "data" / "alice"
+    gates = {name: service.place / name for name in ("alices", "owners")}
+    shells = {name: f"'echo begun >> {gate}.log; until test -e {gate}; do sleep 0.05; done; cat a > b'" for name, gate in gates.items()}
+    run = alice.post("/runs", json={"workflow": small(mine, "alices", shells["alices"])}).raise_for_status().json()["run"]
+    begun = Path(f"{gates['alices']}.log")
+    wait_until(begun.exists, "the job to run")
+    service.kill()
+    assert [each["run"] for each in service.stager.json("runs")] == [run]
+    service.start()
+    assert service.stager.json("status", run)["info"]["state"] == "active"
+    gates["alices"].touch()
+    alice = service.client(service.token("alice", "submit"))
+    assert alice.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["state"] == "succeeded"
+    assert begun.read_text() == "begun\n", "its job was adopted twice, and begun once"
+    service.stop()
+    file = service.place / "owners.yml"
+    file.write_text(small(service.place / "data" / "owner", "owners", shells["owners"]))
+    owners = service.stager.submit(file)
+    said = service.stager.run("serve", "--listen", "127.0.0.1:0", code=3).stderr
+    assert owners in said and "wait for them" in said
+    gates["owners"].touch()
+    assert service.stager.json("wait", owners)["state"] == "succeeded"
+    service.start()
+
+
 def test_sigterm_ends_a_service_in_order_also_while_answers_are_open(service: Service) -> None:
     token = service.token("alice", "submit")
     alice = service.client(token)
