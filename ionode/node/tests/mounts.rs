@@ -53,7 +53,7 @@ fn cat_in_place(root: &Path, sandbox: &Path, mounts: &Value, path: &str) -> Vec<
     let at = |name: &str| root.join(name);
     let spec = json!({
         "attempt_id": "a-1", "epoch": 1, "argv": ["/bin/cat", sandbox.join(path)], "env": {}, "cwd": sandbox, "sandbox_dir": sandbox,
-        "stdin": null, "stdout": at("stdout"), "stderr": at("stderr"), "mounts": mounts, "timeout_s": 20.0, "grace_s": 1.0,
+        "stdin": null, "stdout": at("stdout"), "stderr": at("stderr"), "mounts": mounts, "timeout_s": 120.0, "grace_s": 1.0,
         "result_path": at("result.json"), "lock_path": at("run.lock"),
     });
     std::fs::write(at("spec.json"), spec.to_string()).unwrap();

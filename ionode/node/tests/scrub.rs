@@ -103,18 +103,22 @@ fn the_rate_is_kept_and_nothing_is_in_the_way() {
     let bytes_per_s = 4 * MIB;
     let rate = bytes_per_s.to_string();
     let node = holding(root.path(), &[40 * MIB], &["--scrub-every-s", "0", "--scrub-bytes-per-s", &rate], &[]);
-    let started = until("it reads", || node.metric(READ).filter(|read| *read > 0.0).map(|read| (read, Instant::now())));
+    let started = until("it reads", || {
+        // Not later than what it had read by then: a busy machine may take its time to tell.
+        let now = Instant::now();
+        node.metric(READ).filter(|read| *read > 0.0).map(|read| (read, now))
+    });
     until("it has read for a while", || node.metric(READ).filter(|read| *read > started.0 + (6 * MIB) as f64));
     let (read, time) = (node.metric(READ).unwrap() - started.0, started.1.elapsed().as_secs_f64());
     assert!(read / time < 1.3 * bytes_per_s as f64, "{read} bytes in {time} s");
     let sandbox = root.path().join("sandboxes/a");
     let inputs = json!([{"file_id": "f1", "generation": "t1", "path": "in", "access": "copy"}]);
-    let asked = Instant::now();
     node.ok("POST", "attempts/a/stage-in", json!({"sandbox_dir": sandbox, "inputs": inputs}));
     node.ok("POST", "attempts/a/release", json!({"sandbox_dir": sandbox, "remove_sandbox": true}));
     node.ok("DELETE", "replicas/f1/t1", Value::Null);
     node.event("it is gone", |event| event["kind"] == "replica_deleted");
-    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    let read = node.metric(READ).unwrap();
+    assert!(read < (40 * MIB) as f64, "they waited until it was read to its end: {read} bytes");
     rounds_more(&node, 2.0);
     let events = node.ok("GET", "events?after=0", Value::Null);
     assert!(!events.to_string().contains("replica_corrupt"), "what was deleted under its hands is not damaged: {events}");
@@ -137,7 +141,8 @@ fn it_ends_with_the_node_and_remembers_what_it_has_read() {
     rounds_more(&node, 0.0);
     let asked = Instant::now();
     assert!(node.terminate().success());
-    assert!(asked.elapsed() < Duration::from_secs(5));
+    // Sooner than the next look would have been due.
+    assert!(asked.elapsed() < Duration::from_secs(60));
     let text = std::fs::read_to_string(root.path().join("store/verified")).unwrap();
     assert_eq!(text.lines().count(), 3, "{text}");
 }
@@ -165,23 +170,31 @@ fn the_page_cache_is_left_as_it_was() {
     let root = tempfile::tempdir().unwrap();
     let node = holding(root.path(), &[4 * MIB], &["--scrub-bytes-per-s", "0"], &[]);
     assert!(node.terminate().success());
-    let file = std::fs::File::open(data_file(root.path(), "f1@t1")).unwrap();
-    let evict = || nix::fcntl::posix_fadvise(&file, 0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED).unwrap();
-    let there = || cache::resident(&file, 0, 4 * MIB).iter().filter(|page| **page).count();
-    evict();
-    if there() > 0 {
-        eprintln!("NOT RUN: this file system keeps its pages ({})", file.as_raw_fd());
-        return;
-    }
-    cache::no_read_ahead(&file);
-    std::os::unix::fs::FileExt::read_exact_at(&file, &mut vec![0; MIB], MIB as u64).unwrap();
-    let before = there();
-    assert_eq!(before, MIB / 4096);
+    let there = |file: &std::fs::File| cache::resident(file, 0, 4 * MIB).iter().filter(|page| **page).count();
+    let one_of_four_in_the_cache = |path: &Path| {
+        let file = std::fs::File::open(path).unwrap();
+        nix::fcntl::posix_fadvise(&file, 0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED).unwrap();
+        if there(&file) > 0 {
+            eprintln!("NOT RUN: this file system keeps its pages ({})", file.as_raw_fd());
+            return None;
+        }
+        cache::no_read_ahead(&file);
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut vec![0; MIB], MIB as u64).unwrap();
+        assert_eq!(there(&file), MIB / 4096);
+        Some(file)
+    };
+    // One that nobody looks at: what it loses, a machine short of memory let go of.
+    let beside = root.path().join("beside");
+    std::fs::write(&beside, noise(9, 4 * MIB)).unwrap();
+    std::fs::File::open(&beside).unwrap().sync_all().unwrap();
+    let Some(beside) = one_of_four_in_the_cache(&beside) else { return };
+    let Some(file) = one_of_four_in_the_cache(&data_file(root.path(), "f1@t1")) else { return };
+    let before = there(&file);
     assert!(!root.path().join("store/verified").exists());
     let node = Host::start_with(root.path(), 1 << 30, &["--scrub-bytes-per-s", "100000000"]);
     until("it is read", || node.metric(SOUND));
-    // A machine that is short of memory lets go of a page now and then; the scrubber would of all.
-    assert!(there() <= before && there() > before * 9 / 10, "{} of {before} pages", there());
+    let (now, let_go) = (there(&file), MIB / 4096 - there(&beside));
+    assert!(now <= before && now + let_go > before * 9 / 10, "{now} of {before} pages, and {let_go} of others that nobody read");
 }
 
 #[test]

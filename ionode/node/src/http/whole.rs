@@ -53,7 +53,7 @@ mod tests {
 
     use tokio::sync::oneshot;
 
-    const SOON: Duration = Duration::from_secs(10);
+    const SOON: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn what_was_begun_is_ended_when_nobody_waits_any_more() {

@@ -392,7 +392,7 @@ mod tests {
         let packs = Packs::default();
         let mut held = Vec::new();
         for goes_on in (1..=chain::NODES_MAX).rev() {
-            let room = tokio::time::timeout(Duration::from_secs(5), packs.room(PACK_BYTES_MAX, goes_on)).await;
+            let room = tokio::time::timeout(Duration::from_secs(60), packs.room(PACK_BYTES_MAX, goes_on)).await;
             held.push(room.expect("there is room"));
             let rest = packs.rooms[goes_on].available_permits() as u32;
             held.push(packs.rooms[goes_on].clone().try_acquire_many_owned(rest).expect("so much is left"));

@@ -13,7 +13,7 @@ use serde_json::{json, Value};
 
 /// Every replica becomes a file, however small.
 pub const IN_FILES: [&str; 2] = ["--inline-bytes-max", "0"];
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 pub struct Host {
     pub root: PathBuf,
@@ -28,6 +28,27 @@ pub struct Reply {
     pub status: u16,
     pub head: String,
     pub body: Vec<u8>,
+}
+
+/// A call whose answer was not read yet.
+pub struct Begun {
+    stream: UnixStream,
+    sent: bool,
+}
+
+impl Begun {
+    pub fn reply(mut self) -> Option<Reply> {
+        let mut answer = Vec::new();
+        let read = self.stream.read_to_end(&mut answer);
+        let split = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+        // Who is refused by the head of its request may be hung up on before its body is taken.
+        if self.sent {
+            read.unwrap();
+        }
+        let head = String::from_utf8(answer[..split].to_vec()).unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Some(Reply { status, head: head.to_lowercase(), body: answer[split + 4..].to_vec() })
+    }
 }
 
 impl Reply {
@@ -104,23 +125,19 @@ impl Host {
     }
 
     pub fn send_raw(&self, method: &str, path: &str, body: &[u8], headers: &[(String, String)]) -> Option<Reply> {
+        self.begin(method, path, body, headers).reply()
+    }
+
+    /// For several calls at once: what is sent now, the answer is asked for later.
+    pub fn begin(&self, method: &str, path: &str, body: &[u8], headers: &[(String, String)]) -> Begun {
         let mut stream = UnixStream::connect(self.root.join("sock")).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let mut request = format!("{method} {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
         for (name, value) in headers {
             request.push_str(&format!("{name}: {value}\r\n"));
         }
-        let sent = stream.write_all(&[request.as_bytes(), b"\r\n", body].concat());
-        let mut answer = Vec::new();
-        let read = stream.read_to_end(&mut answer);
-        let split = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
-        // Who is refused by the head of its request may be hung up on before its body is taken.
-        if sent.is_ok() {
-            read.unwrap();
-        }
-        let head = String::from_utf8(answer[..split].to_vec()).unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Some(Reply { status, head: head.to_lowercase(), body: answer[split + 4..].to_vec() })
+        let sent = stream.write_all(&[request.as_bytes(), b"\r\n", body].concat()).is_ok();
+        Begun { stream, sent }
     }
 
     pub fn call(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
@@ -229,10 +246,11 @@ impl Host {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.child.id() as i32), nix::sys::signal::Signal::SIGTERM).unwrap();
     }
 
-    /// What it wrote to stderr, line by line.
+    /// What it wrote to stderr, line by line; the last one may be under way.
     pub fn log_lines(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.root.join("log")).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+        let read = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(read).collect()
     }
 
     pub fn wait(&mut self) -> ExitStatus {
