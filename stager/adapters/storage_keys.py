@@ -1,7 +1,8 @@
 """Keys of the I/O node's S3 endpoint, issued to tenants: which bucket is whose, what a key may do and until when stands in its id.
 
 May know: the issuer's secret, a file that the node reads too (ionode/s3/src/issued.rs). One rule: the node is told of no key; a secret
-follows from its id, so that a key holds over every restart, and no longer than its id says.
+follows from its id, so that a key holds over every restart, and no longer than its id says, or than there is a file of its token in the
+directory beside the secret.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hmac
 import json
 import os
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +22,6 @@ from stager.model.errors import Refused
 
 SECRET_BYTES = 32
 PURPOSE = "stager-s3-key-1"
-# A tenant that is removed, or a token that is revoked, has lost what is stored after so long at the latest.
 LIFETIME_S = 3600
 
 
@@ -60,10 +61,31 @@ class KeyIssuer:
         finally:
             fresh.unlink()
 
-    def issue(self, tenant: str, *, may_write: bool, now: float) -> StorageKey:
-        expires_at = int(now) + LIFETIME_S
-        key = f"{tenant}.{'w' if may_write else 'r'}.{expires_at}"
+    def issue(self, tenant: str, token: str, *, may_write: bool, now: float, until: float | None = None) -> StorageKey:
+        """For who came with that token, which is good `until` then."""
+        expires_at = int(now) + LIFETIME_S if until is None else int(min(now + LIFETIME_S, until))
+        tokens = tokens_beside(self.path)
+        tokens.mkdir(mode=0o700, exist_ok=True)
+        (tokens / token).touch(mode=0o600)
+        key = f"{tenant}.{'w' if may_write else 'r'}.{expires_at}.{token}"
         return StorageKey(key, secret_of(self._secret, key), expires_at)
+
+    def sweep(self, is_good: Callable[[str], bool], now: float) -> None:
+        """Takes back the keys of tokens that are not good any more; forgets those whose keys have all ended."""
+        tokens = tokens_beside(self.path)
+        for path in tokens.iterdir() if tokens.is_dir() else ():
+            with suppress(FileNotFoundError):
+                if not is_good(path.name) or now - path.stat().st_mtime > LIFETIME_S:
+                    path.unlink()
+
+
+def tokens_beside(issuer: Path) -> Path:
+    return issuer.with_suffix(".tokens")
+
+
+def take_back(issuer: Path, token: str) -> None:
+    """All keys that were given for a token: they are refused from now on."""
+    (tokens_beside(issuer) / token).unlink(missing_ok=True)
 
 
 def secret_of(issuer_secret: str, key: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from stager.adapters.storage_keys import take_back
 from stager.adapters.tokens import Token, TokenStore
 from stager.cli.options import Duration, json_option, print_json, settings_of, state_dir_option
 from stager.cli.tables import print_table
@@ -104,9 +105,11 @@ Example:
 @state_dir_option
 def revoke(token_id: str, state_dir: Path | None) -> None:
     """Make the token TOKEN_ID useless, at once and for good."""
-    with opened(place_of(state_dir)) as store:
+    place = place_of(state_dir)
+    with opened(place) as store:
         if not store.revoke(token_id, time.time()):
             raise InvalidInput(f"there is no token {token_id!r}; `stager token list` lists them", code="not_found", subject=token_id)
+    take_back(place.storage_key, token_id)
     click.echo(f"token {token_id} is revoked")
 
 

@@ -146,6 +146,8 @@ class Access:
                 if time.monotonic() >= end:
                     raise
             else:
+                if answer.status_code == 403:
+                    self.forget()
                 if answer.status_code != 503 or time.monotonic() >= end:
                     return answer
             time.sleep(0.2)

@@ -22,6 +22,7 @@ from obstore.exceptions import (
 
 # Codes of the S3 endpoint (docs/formats/s3-endpoint.md).
 FULL, DAMAGED, NO_BUCKET = "InsufficientStorage", "ObjectCorrupt", "<Code>NoSuchBucket</Code>"
+NO_KEY = "<Code>InvalidAccessKeyId</Code>"
 NO_RANGE = "<Code>InvalidRange</Code>"
 # Of obstore, in what it says of the cause.
 UNREACHED, BROKEN = "kind: Connect", "error sending request"
@@ -35,6 +36,10 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 class Unreachable(OSError):
     """Nobody answered."""
+
+
+class KeyGone(PermissionError):
+    """The key was taken back; the service may give another one."""
 
 
 class BehindTheEnd(OSError):
@@ -58,6 +63,8 @@ def as_of_files(path: str) -> Iterator[None]:
     except AlreadyExistsError as problem:
         raise FileExistsError(errno.EEXIST, "the object is there already", shown) from problem
     except (PermissionDeniedError, UnauthenticatedError) as problem:
+        if NO_KEY in str(problem):
+            raise KeyGone(errno.EACCES, "the token is revoked, or the service does not know its tenant", shown) from problem
         text = "the service's token allows no such thing; one with the scope submit may write"
         raise PermissionError(errno.EACCES, text, shown) from problem
     except PreconditionError as problem:

@@ -19,7 +19,7 @@ from fsspec.asyn import AsyncFileSystem
 from obstore.store import S3Store
 
 from stager.fs.access import Access
-from stager.fs.failures import Unreachable, as_of_files, refuse_name
+from stager.fs.failures import KeyGone, Unreachable, as_of_files, refuse_name
 
 PAGE = 1000
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -62,11 +62,11 @@ class Looking(AsyncFileSystem):
         return await asyncio.get_running_loop().run_in_executor(self.access.threads, what, *words)
 
     async def _did(self, path: str, what: Callable[[], T]) -> T:
-        """Raises errors as those of files. After one that found nobody, the next call asks the service where the node is."""
+        """Raises errors as those of files. After one that found nobody, or that was not known, the next call asks the service anew."""
         try:
             with as_of_files(path):
                 return await self._beside(what)
-        except Unreachable:
+        except (Unreachable, KeyGone):
             self.access.forget()
             raise
 

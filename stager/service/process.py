@@ -148,8 +148,12 @@ async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | No
     servers = [(Server(local), listen(state_dir.socket))]
     with contextlib.ExitStack() as stack:
         if rest is not None and tcp is not None:
+            from stager.service.rest.storage import look_after_keys
+
             tokens = stack.enter_context(contextlib.closing(TokenStore(state_dir.tokens, TOKENS_BUSY_S)))
             servers.append((rest_server(scheduler, rest, tokens), tcp))
+            looking = asyncio.create_task(look_after_keys(scheduler, tokens))
+            stack.callback(looking.cancel)
         code = await answer(scheduler, servers, None if rest is not None else activity)
     await leave(threads, code)
     return code

@@ -131,24 +131,83 @@ def test_a_key_that_may_read_changes_nothing(service: Service) -> None:
 
 def test_only_what_was_issued_is_a_key_and_only_until_its_end(service: Service) -> None:
     said = storage_of(service, "bob")
-    tenant, right, end = said["access_key_id"].split(".")
+    tenant, right, end, token = said["access_key_id"].split(".")
     assert (tenant, right) == ("bob", "w") and 0 < int(end) - time.time() <= 3600 == said["expires_in_s"]
-    for access in (f"alice.w.{end}", f"bob.w.{int(end) + 1}", "bob.w.9999999999"):
+    for access in (f"alice.w.{end}.{token}", f"bob.w.{int(end) + 1}.{token}", f"bob.w.9999999999.{token}"):
         assert refused(s3(said, access).list_buckets) == ("SignatureDoesNotMatch", 403), access
     reading = storage_of(service, "bob", "read")
     assert refused(s3(reading, reading["access_key_id"].replace(".r.", ".w.")).list_buckets)[0] == "SignatureDoesNotMatch"
-    for access in ("bob", "root", f"bob.x.{end}", f".w.{end}", f"bob/x.w.{end}"):
+    for access in (
+        "bob",
+        "root",
+        f"bob.w.{end}",
+        f"bob.x.{end}.{token}",
+        f".w.{end}.{token}",
+        f"bob/x.w.{end}.{token}",
+        f"bob.w.{end}.00000000",
+    ):
         assert refused(s3(said, access).list_buckets)[1] in (400, 403), access
     # What only the service can make: a key of yesterday.
     issuer = KeyIssuer(service.stager.state_dir / "storage-key.json")
-    old = issuer.issue("bob", may_write=True, now=time.time() - 86_400)
+    old = issuer.issue("bob", token, may_write=True, now=time.time() - 86_400)
     assert refused(s3(said, old.access_key_id, old.secret_access_key).list_buckets) == ("ExpiredToken", 400)
     assert httpx.get(said["endpoint"]).status_code == 403
 
 
+def test_a_key_ends_with_its_token_and_with_its_tenant(service: Service) -> None:
+    made = service.stager.json("token", "create", "--tenant", "bob", "--scope", "submit", "--expires", "600s")
+    other = storage_of(service, "bob")
+    said = service.client(made["token"]).get("/storage").json()
+    assert 0 < said["expires_in_s"] <= 600, "no longer than the token"
+    mine, theirs = s3(said), s3(other)
+    mine.list_buckets()
+    service.stager.run("token", "revoke", made["id"])
+    assert refused(mine.list_buckets) == ("InvalidAccessKeyId", 403)
+    theirs.list_buckets()
+    # Given in the same moment in which the token was revoked.
+    late = KeyIssuer(service.stager.state_dir / "storage-key.json").issue("bob", made["id"], may_write=True, now=time.time())
+    wait_until(lambda: not lists(s3(said, late.access_key_id, late.secret_access_key)), "the service to take that key back", 20)
+    try:
+        service.write_tenants("[tenants.alice]\n")
+        wait_until(lambda: not lists(theirs), "the service to see that the tenant is gone", 20)
+    finally:
+        service.write_tenants(TENANTS)
+    s3(storage_of(service, "bob")).list_buckets()
+
+
+def test_a_file_system_is_told_that_its_token_is_revoked_and_goes_on_when_its_tenant_is_back(service: Service) -> None:
+    made = service.stager.json("token", "create", "--tenant", "bob", "--scope", "submit")
+    files = StagerFileSystem(service.url, made["token"])
+    files.pipe_file("kept-by-bob/x", b"x")
+    key = service.stager.state_dir / "storage-key.tokens" / made["id"]
+    try:
+        service.write_tenants("[tenants.alice]\n")
+        wait_until(lambda: not key.exists(), "the key to be taken back", 20)
+        with pytest.raises(PermissionError, match="does not know its tenant"):
+            files.cat_file("kept-by-bob/x")
+    finally:
+        service.write_tenants(TENANTS)
+    assert files.cat_file("kept-by-bob/x") == b"x"
+    service.stager.run("token", "revoke", made["id"])
+    with pytest.raises(PermissionError, match="revoked"):
+        files.cat_file("kept-by-bob/x")
+    for look in (lambda: files.cat_file("kept-by-bob/x"), lambda: files.ls("")):
+        with pytest.raises(PermissionError, match="token is not good"):
+            look()
+
+
+def lists(client: Any) -> bool:
+    try:
+        client.list_buckets()
+    except ClientError as problem:
+        assert problem.response["Error"]["Code"] == "InvalidAccessKeyId"
+        return False
+    return True
+
+
 def test_the_secret_of_a_key_follows_from_its_id_on_both_sides() -> None:
     """The other side has the same one: ionode/s3/src/issued.rs."""
-    assert secret_of("0123456789abcdef", "alice.w.4000000000") == "9i9W3MIawSP2ro-0sE0ppfe3uSo-Wn2KGqSWAqh82UE"
+    assert secret_of("0123456789abcdef", "alice.w.4000000000.0123abcd") == "fDaVkgPbKERuDNKFCiXm3sxuNT6vycwsVJUTd_9iPgc"
 
 
 def test_a_key_is_in_no_log_and_its_issuers_file_is_closed(service: Service) -> None:

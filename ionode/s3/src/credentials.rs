@@ -35,7 +35,11 @@ const READING: [&str; 11] = [
 
 /// Cheap to clone.
 #[derive(Clone)]
-pub struct Credentials(Arc<Kept>);
+pub struct Credentials {
+    kept: Arc<Kept>,
+    /// Of an issuer: a file for each token whose keys hold.
+    tokens: Arc<Path>,
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, untagged)]
@@ -68,19 +72,19 @@ impl Credentials {
         if id.is_empty() || secret.len() < SECRET_CHARACTERS_MIN {
             return Err(wrong(format!("has an empty key or a secret of less than {SECRET_CHARACTERS_MIN} characters; make a longer one")));
         }
-        Ok(Self(Arc::new(read)))
+        Ok(Self { kept: Arc::new(read), tokens: path.with_extension("tokens").into() })
     }
 
     /// Whose a key is; of a key that signed.
     pub fn owner(&self, access_key: &str) -> S3Result<Owner> {
-        match &*self.0 {
+        match &*self.kept {
             Kept::One { .. } => Ok(Owner::default()),
             Kept::Issuer { .. } => Issued::parse(access_key).map(|issued| issued.owner).ok_or_else(unknown),
         }
     }
 
     fn may(&self, access_key: &str, operation: &str) -> bool {
-        match &*self.0 {
+        match &*self.kept {
             Kept::One { .. } => true,
             Kept::Issuer { .. } => Issued::parse(access_key).is_some_and(|issued| issued.may_write || READING.contains(&operation)),
         }
@@ -94,14 +98,15 @@ fn unknown() -> s3s::S3Error {
 #[async_trait::async_trait]
 impl S3Auth for Credentials {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        match &*self.0 {
+        match &*self.kept {
             Kept::One { access_key_id, secret_access_key } if access_key == access_key_id => {
                 Ok(SecretKey::from(secret_access_key.as_str()))
             }
             Kept::One { .. } => Err(unknown()),
             Kept::Issuer { issuer_secret } => match Issued::parse(access_key) {
                 Some(issued) if issued.is_over() => Err(s3_error!(ExpiredToken, "the key has expired; ask the service for a new one")),
-                Some(_) => Ok(SecretKey::from(secret_of(issuer_secret, access_key))),
+                Some(issued) if issued.is_held_by(&self.tokens) => Ok(SecretKey::from(secret_of(issuer_secret, access_key))),
+                Some(_) => Err(s3_error!(InvalidAccessKeyId, "the token that the key was given for is revoked, or its tenant is gone")),
                 None => Err(unknown()),
             },
         }
@@ -169,8 +174,8 @@ mod tests {
         for (operation, reads) in
             [("GetObject", true), ("ListBuckets", true), ("PutObject", false), ("DeleteObjects", false), ("New", false)]
         {
-            assert_eq!(issuer.may("a.r.4000000000", operation), reads, "{operation}");
-            assert!(issuer.may("a.w.4000000000", operation) && read(GOOD, 0o600).unwrap().may("a", operation));
+            assert_eq!(issuer.may("a.r.4000000000.0123abcd", operation), reads, "{operation}");
+            assert!(issuer.may("a.w.4000000000.0123abcd", operation) && read(GOOD, 0o600).unwrap().may("a", operation));
             assert!(!issuer.may("a", operation));
         }
     }

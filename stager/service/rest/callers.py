@@ -23,6 +23,8 @@ class Caller:
     tenant: str
     scope: Scope
     token: str
+    # When the token ends, if it does.
+    until: float | None = None
 
     @property
     def only(self) -> str | None:

@@ -123,7 +123,7 @@ class Guard:
         wait_s = self.callers.wait_s(token.id, now)
         if wait_s:
             return too_many(wait_s)
-        scope.setdefault("state", {})["caller"] = Caller(token.tenant, token.scope, token.id)
+        scope.setdefault("state", {})["caller"] = Caller(token.tenant, token.scope, token.id, token.expires_at)
         return None
 
     def look_at_tenant(self, tenant: str) -> Response | None:

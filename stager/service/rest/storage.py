@@ -4,18 +4,23 @@ no byte of an object passes here.
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import sqlite3
 import time
 
 from fastapi import APIRouter
 
 from stager import rest
-from stager.adapters.storage_keys import LIFETIME_S
-from stager.model.errors import Refused, Transient
+from stager.adapters.tokens import TokenStore
+from stager.model.errors import Refused, StagerError, Transient
 from stager.model.tenants import Scope
 from stager.service.app import Scheduler
 from stager.service.rest.callers import Reader
 
+log = logging.getLogger(__name__)
 REGION = "us-east-1"
+LOOK_S = 2.0
 
 
 def storage_router(scheduler: Scheduler) -> APIRouter:
@@ -31,15 +36,37 @@ def storage_router(scheduler: Scheduler) -> APIRouter:
         if not address:
             raise Transient("the I/O node is not up yet; ask again in a moment", code="busy", subject="storage")
         may_write = caller.scope.includes(Scope.SUBMIT)
-        key = scheduler.issuer.issue(caller.tenant, may_write=may_write, now=time.time())
+        now = time.time()
+        key = scheduler.issuer.issue(caller.tenant, caller.token, may_write=may_write, now=now, until=caller.until)
         return rest.Storage(
             endpoint=settings.url or f"http://{address}",
             region=REGION,
             access_key_id=key.access_key_id,
             secret_access_key=key.secret_access_key,
             expires_at=key.expires_at,
-            expires_in_s=LIFETIME_S,
+            expires_in_s=max(0, key.expires_at - int(now)),
             may_write=may_write,
         )
 
     return router
+
+
+async def look_after_keys(scheduler: Scheduler, tokens: TokenStore) -> None:
+    """For ever. `stager token revoke` takes keys back by itself; here is seen that a tenant is gone, or that a key was given just then."""
+    issuer = scheduler.issuer
+    while issuer is not None:
+        try:
+            await asyncio.to_thread(issuer.sweep, good_tokens(scheduler, tokens).__contains__, time.time())
+        except (OSError, sqlite3.Error) as problem:
+            log.warning("keys to objects cannot be taken back just now: %s", problem)
+        await asyncio.sleep(LOOK_S)
+
+
+def good_tokens(scheduler: Scheduler, tokens: TokenStore) -> set[str]:
+    """None, while nobody can tell who the tenants are."""
+    now = time.time()
+    try:
+        known = scheduler.tenancy.now()
+    except StagerError:
+        return set()
+    return {token.id for token in tokens.all() if token.is_good(now) and known.get(token.tenant) is not None}
