@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.testbed import leftovers, network
 from tests.testbed.ionode import IoNode
@@ -27,7 +27,7 @@ from tests.testbed.tiny_disk import tiny_disk as mounted_tiny_disk
 from tests.testbed.web import Web, running_web
 
 # Machines of continuous integration are slow at times: time limits are pytest's business, not hypothesis's.
-settings.register_profile("stager", deadline=None, print_blob=True)
+settings.register_profile("stager", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("stager")
 
 # They import Airflow: tests/e2e/test_airflow.py runs them where it is.

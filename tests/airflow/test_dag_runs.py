@@ -206,7 +206,7 @@ StagerOperator.partial(task_id="shrink", python_callable=shrink, inlets=[header]
     )
     assert result.state == "success"
     runs = [each.run for each in client.runs() if each.workflow.startswith("tiles ")]
-    assert [client.run(run).wait_finished(30).state for run in runs] == ["succeeded", "succeeded", "succeeded"]
+    assert [client.run(run).wait_finished(60).state for run in runs] == ["succeeded", "succeeded", "succeeded"]
     assert (lab.data / "out/tiles").read_text() == "one\nheader\ntwo\nheader\n", "exchanged as objects of the service"
     assert "shelf" not in caplog.text
     assert [(lab.data / f"out/tile{n}").read_text() for n in (1, 2)] == ["one\nheader\n", "two\nheader\n"]
@@ -243,7 +243,7 @@ first() >> arrives >> join()
     assert (lab.data / "out/partly").read_text() == "late\nelse\nheader\n"
     assert sorted(job.job for job in client.run(info.run).jobs(state="done")) == ["first", "join"]
     (own,) = [each for each in client.runs() if each.workflow.startswith(f"{info.workflow} of try-1.join.")]
-    assert client.run(own.run).wait_finished(30).state == "succeeded", "by then the service could fetch the one that came late"
+    assert client.run(own.run).wait_finished(60).state == "succeeded", "by then the service could fetch the one that came late"
 
 
 @pytest.mark.usefixtures("by_airflow")

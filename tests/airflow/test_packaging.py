@@ -18,7 +18,7 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 
 def pip(*words: str | Path, more_paths: tuple[Path, ...] = ()) -> str:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([*map(str, more_paths), os.environ["PYTHONPATH"]])}
-    done = subprocess.run([*PIP, *map(str, words)], capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run([*PIP, *map(str, words)], capture_output=True, text=True, env=environment, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

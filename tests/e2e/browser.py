@@ -42,6 +42,15 @@ class Browser:
         """As soon as it can be seen."""
         return self.until(lambda: next((each for each in self.find(selector) if each.is_displayed()), None), f"{selector} to be seen")
 
+    def click(self, selector: str) -> None:
+        """Again where it was drawn anew between the look and the click."""
+
+        def clicked() -> bool:
+            self.one(selector).click()
+            return True
+
+        self.until(clicked, f"{selector} to be clicked")
+
     def text(self, selector: str) -> str:
         return self.one(selector).text
 

@@ -119,7 +119,7 @@ class Rig:
     def ran(self) -> Counter[str]:
         return Counter(self.trace.read_text().split()) if self.trace.exists() else Counter()
 
-    def finished(self, client: Client, run: str, deadline_s: float = 60.0) -> str:
+    def finished(self, client: Client, run: str, deadline_s: float = 120.0) -> str:
         answer = client.run(run).wait_finished(deadline_s)
         assert answer.finished, f"{answer.state}\n{self.stager.log_tail()}"
         return answer.state

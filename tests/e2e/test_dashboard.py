@@ -106,7 +106,7 @@ def test_a_token_is_asked_for_kept_for_the_tab_only_and_forgotten(bed: Bed, wind
 
 def test_a_token_that_is_revoked_is_asked_for_again(bed: Bed, seen: Browser) -> None:
     made = bed.service.stager.json("token", "create", "--tenant", "alice")
-    seen.one("#forget").click()
+    seen.click("#forget")
     seen.one("#token").send_keys(made["token"], Keys.ENTER)
     seen.one("#views")
     bed.service.stager.run("token", "revoke", made["id"])
@@ -162,13 +162,13 @@ def test_the_ledger_tells_what_is_safe_and_what_is_durable(bed: Bed, seen: Brows
     standings = [each.get_attribute("data-standing") for each in seen.until(lambda: seen.find(".standing"), "the ledger")]
     assert standings == ["at_risk", "safe", "written", "durable", "not_made"]
     seen.shows("1 file, 600 kB", '[data-standing="safe"] summary')
-    seen.one('[data-standing="safe"] summary').click()
+    seen.click('[data-standing="safe"] summary')
     seen.shows("mid", '[data-standing="safe"] tbody')
     bed.gate("ledger").touch()
     seen.shows("1 file, 600 kB", '[data-standing="durable"] summary')
     # The list above, which is open, becomes shorter after the sums have changed: a click in between would miss.
     seen.until(lambda: not seen.find('[data-standing="safe"] tbody tr'), "what was safe to have left its list")
-    seen.one('[data-standing="durable"] summary').click()
+    seen.click('[data-standing="durable"] summary')
     seen.shows("data:out/ledger", '[data-standing="durable"] tbody')
 
 
@@ -179,7 +179,7 @@ def test_a_failed_job_is_shown_with_its_fault_and_what_it_wrote(bed: Bed, seen: 
     assert "failed" in box(seen, "second") and "skipped" in box(seen, "third")
     seen.shows("exit code 3", "#jobs tbody")
     seen.until(lambda: len(seen.find("#jobs tbody tr")) == 1, "those that failed only")
-    seen.one("#jobs tbody a").click()
+    seen.click("#jobs tbody a")
     seen.shows("no such star", ".logs pre")
     assert "failed" in seen.text(".line .badge") and figure(seen, "exit") == "3"
 
@@ -189,15 +189,15 @@ def test_a_run_is_cancelled_only_after_its_losses_were_named(bed: Bed, seen: Bro
     seen.go(f"#/runs/{run}")
     seen.until(lambda: "running" in box(seen, "second"), "the second job to run")
     assert not seen.find("#sure:not([hidden])")
-    seen.one("#cancel").click()
+    seen.click("#cancel")
     seen.until(lambda: seen.focused() == "Keep it", "the harmless answer to be the first one")
     assert "600 kB in 1 file would be lost" in seen.text("#losses") and "mid" in seen.text("#losses li")
     assert "1 running job would be killed" in seen.text("#losses")
     seen.press(Keys.ENTER)
     seen.until(lambda: not seen.find("#sure:not([hidden])"), "the question to go")
     assert bed.client.get(f"/runs/{run}").json()["info"]["state"] == "active"
-    seen.one("#cancel").click()
-    seen.one("#cancel-yes").click()
+    seen.click("#cancel")
+    seen.click("#cancel-yes")
     seen.shows("cancelled", ".line .badge")
     assert bed.client.get(f"/runs/{run}/wait", params={"timeout_s": 30}).json()["state"] == "cancelled"
     seen.until(lambda: not seen.find("#cancel:not([hidden])"), "nothing to be left to cancel")
@@ -212,17 +212,17 @@ def test_a_run_that_was_interrupted_is_resumed_and_who_may_only_read_is_told_so(
     # A token that may only look gets no further than being told.
     reader, writer = bed.service.token("alice", "read"), "sessionStorage.setItem('stager-token', arguments[0])"
     seen.run(writer, reader)
-    seen.one("#resume").click()
+    seen.click("#resume")
     seen.shows("scope", ".steering [role=alert]")
     seen.run(writer, bed.token)
     bed.gate("gone-on").touch()
-    seen.one("#resume").click()
+    seen.click("#resume")
     seen.shows("succeeded", ".line .badge")
 
 
 def test_a_run_of_somebody_else_is_not_there(bed: Bed, seen: Browser) -> None:
     run = bed.ended(chain(bed, "mine"))
-    seen.one("#forget").click()
+    seen.click("#forget")
     seen.one("#token").send_keys(bed.service.token("bob", "read"), Keys.ENTER)
     seen.shows("There are no runs yet")
     seen.go(f"#/runs/{run}")
@@ -298,7 +298,7 @@ def test_no_page_is_wider_than_the_screen(bed: Bed, seen: Browser, size: tuple[i
     seen.go(f"#/runs/{run}")
     seen.until(lambda: len(seen.find(".box")) == 12, "the graph")
     assert seen.overflow() == 0
-    seen.one("#forget").click()
+    seen.click("#forget")
     seen.one("#token")
     assert seen.overflow() == 0
 
@@ -378,7 +378,7 @@ def test_a_run_with_many_jobs_is_drawn_by_type_and_a_type_lists_its_jobs(bed: Be
     seen.go(f"#/runs/{run}")
     seen.until(lambda: len(seen.find(".box")) == 2, "two types")
     seen.until(lambda: "3 of 3 jobs" in (seen.one('.box[data-name="second"]').get_attribute("aria-label") or ""), "all to be done", 90)
-    seen.one('.box[data-name="second"]').click()
+    seen.click('.box[data-name="second"]')
     seen.until(lambda: [each.text for each in seen.find("#jobs tbody a")] == ["b0", "b1", "b2"], "the jobs of that type")
 
 

@@ -158,7 +158,7 @@ def test_stager_makes_the_same_bytes(stager: Stager, workflow_file: Path, finals
     mosaic = workflow_file.parent / "survey" / "mosaic"
     shutil.rmtree(mosaic, ignore_errors=True)
     smallest = stager.json("plan", workflow_file)["smallest_capacity_bytes"]
-    done = stager.run("submit", workflow_file, "--capacity", str(int(smallest * share_of_smallest)), deadline_s=250)
+    done = stager.run("submit", workflow_file, "--capacity", str(int(smallest * share_of_smallest)), deadline_s=500)
     assert "76 of 76 done, 0 failed, 76 attempts" in done.stdout
     assert "4 of 4 finals" in done.stdout
     assert {path.name: path.read_bytes() for path in mosaic.iterdir()} == {path.name: path.read_bytes() for path in finals.iterdir()}

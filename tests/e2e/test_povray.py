@@ -53,10 +53,11 @@ def in_one_piece(studio: Path, scene: str, clock: float, picture: Path) -> None:
 
 @needs_povray
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_tiles_join_to_what_povray_makes_in_one_piece(stager: Stager, scenes: ModuleType, tmp_path: Path) -> None:
     workflow, studio = copied_workflow("povray", tmp_path), tmp_path / "demo-out" / "studio"
     scenes.write_scenes(studio, ["reflection", "woodbox"], scenes.Shooting(columns=2, rows=3, width_pixels=96, frames=2))
-    done = stager.run("submit", workflow, deadline_s=280)
+    done = stager.run("submit", workflow, deadline_s=500)
     assert "28 of 28 done, 0 failed" in done.stdout
     assert "4 of 4 finals" in done.stdout
     shown = {}

@@ -66,7 +66,7 @@ def test_what_was_acked_survives_a_cut_of_power_and_nothing_is_half(short_dir: P
                     name = f"p{number}-{size}"
                     replicas[name] = pushed(face, short_dir / "pushed", noise(size, number), name)
                 enough = chance.randrange(20, 40)
-                wait_until(lambda writing=writing, enough=enough: len(writing.acked) >= enough, "writes that were acked", 60)
+                wait_until(lambda writing=writing, enough=enough: len(writing.acked) >= enough, "writes that were acked", 120)
                 disk.cut(face.node.pid, face.kill)
                 writing.join()
                 broken_off += len(writing.begun) - len(writing.acked) - len(writing.deleted)

@@ -296,7 +296,7 @@ def test_copies(s3: Any, bucket: str) -> None:
 
 def fetched(url: str, method: str = "GET", body: bytes | None = None, headers: Mapping[str, str] | None = None) -> tuple[int, bytes]:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, body, headers or {}, method=method), timeout=20) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers or {}, method=method), timeout=60) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()

@@ -130,7 +130,7 @@ def test_a_full_share_says_so_at_once_and_sdks_do_not_try_again(face: S3Face) ->
     assert len(content_files(face)) == 1
     # Who sends it all before looking for an answer finds one, not a broken line, and the line can be used again.
     url = face.client(signature_version="s3v4").generate_presigned_url("put_object", Params={"Bucket": "bucket", "Key": "two"})
-    with socket.create_connection(("127.0.0.1", face.port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", face.port), timeout=60) as line:
         reader = line.makefile("rb")
         for _ in range(2):
             line.sendall(f"PUT {url.split(face.endpoint)[1]} HTTP/1.1\r\nHost: 127.0.0.1:{face.port}\r\n".encode())
@@ -159,7 +159,7 @@ def test_clients_that_go_away_leave_nothing(face: S3Face) -> None:
 def test_a_refused_body_that_was_not_sent_is_not_read_from_the_next_request(face: S3Face) -> None:
     """botocore keeps its body when it is refused before 100 Continue, and the connection for what it asks next."""
     head = f"PUT /bucket/k HTTP/1.1\r\nHost: 127.0.0.1:{face.port}\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", face.port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", face.port), timeout=60) as line:
         line.sendall(head.encode())
         answer = b"".join(iter(line.makefile("rb").readline, b""))
     assert answer.startswith(b"HTTP/1.1 403 ") and b"connection: close" in answer
@@ -170,7 +170,7 @@ def test_an_empty_body_that_expected_to_continue_ends_its_connection(face: S3Fac
     for size, closes in ((0, True), (5, False)):
         url = face.client(signature_version="s3v4").generate_presigned_url("put_object", Params={"Bucket": "bucket", "Key": "k"})
         head = f"PUT {url.split(face.endpoint)[1]} HTTP/1.1\r\nHost: 127.0.0.1:{face.port}\r\nExpect: 100-continue\r\n"
-        with socket.create_connection(("127.0.0.1", face.port), timeout=20) as line:
+        with socket.create_connection(("127.0.0.1", face.port), timeout=60) as line:
             line.sendall(f"{head}Content-Length: {size}\r\n\r\n".encode())
             reader = line.makefile("rb")
             if size:
@@ -219,7 +219,7 @@ def test_a_node_that_is_used_over_s3_alone_is_not_idle(short_dir: Path) -> None:
 def started_with(directory: Path, *options: str) -> str:
     """What it says when it refuses to start."""
     argv = [str(ionode_binary()), "serve", "--store", str(directory / "s"), "--node-id", "n", "--capacity", "1"]
-    ended = subprocess.run([*argv, "--socket", str(directory / "n.sock"), *options], capture_output=True, text=True, timeout=20)
+    ended = subprocess.run([*argv, "--socket", str(directory / "n.sock"), *options], capture_output=True, text=True, timeout=60)
     assert ended.returncode not in (0, None)
     return ended.stderr
 

@@ -396,7 +396,7 @@ def test_events_are_streamed_to_the_end_and_go_on_where_the_line_broke(bed: Bed)
     run = alice.post("/runs", json={"workflow": small(bed.data / "alice", "streamed", "sleep 1; cat a > b")}).json()["run"]
     begun = time.monotonic()
     live = events_of(alice, run)
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 60
     kinds = [kind for _, kind, _ in live]
     assert kinds[0] == "run_submitted" and kinds[-2:] == ["finish_run", "end"] and live[-1][2]["state"] == "succeeded"
     numbers = [number for number, _, _ in live if number is not None]

@@ -164,6 +164,7 @@ def test_what_a_call_imports(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_first_command_of_the_readme(tmp_path: Path) -> None:
     """What it installs works at once, alone, and in the time that is promised."""
     text = (PLUGIN / "README.md").read_text()

@@ -99,7 +99,7 @@ def searched(search: SimpleNamespace, place: Path) -> Path:
 @pytest.mark.slow
 def test_stager_finds_what_was_injected_in_the_same_bytes_as_a_serial_run(stager: Stager, workflow_file: Path, finals: Path) -> None:
     field = workflow_file.parents[2] / "demo-out" / "field"
-    done = stager.run("submit", workflow_file, deadline_s=280)
+    done = stager.run("submit", workflow_file, deadline_s=500)
     assert "17 of 17 done, 0 failed, 17 attempts" in done.stdout
     assert "4 of 4 finals" in done.stdout
     truth = truth_of(field)

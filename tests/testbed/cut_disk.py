@@ -33,11 +33,19 @@ def standing_still(pid: int) -> Iterator[None]:
     os.kill(pid, signal.SIGSTOP)
     try:
         states = [task / "stat" for task in Path(f"/proc/{pid}/task").iterdir()]
-        wait_until(lambda: all(path.read_text().rpartition(")")[2].split()[0] == "T" for path in states), f"process {pid} to stand still")
+        wait_until(lambda: all(map(stands, states)), f"process {pid} to stand still")
         yield
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
+
+
+def stands(stat: Path) -> bool:
+    """Also a thread that has ended since it was seen."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] == "T"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 class CutDisk:

@@ -48,7 +48,7 @@ class Writers:
             thread.join()
 
     def _until_it_dies(self, number: int) -> None:
-        s3 = self.face.client(connect_timeout=2, read_timeout=10)
+        s3 = self.face.client(connect_timeout=20, read_timeout=60)
         with contextlib.suppress(BotoCoreError, ClientError):
             for turn in range(100_000):
                 key, size = f"{self.prefix}{number}/{turn}", SIZES[turn % len(SIZES)]

@@ -59,7 +59,7 @@ class Stager:
         return subprocess.Popen(command, env=self.environment(), cwd=cwd or self.home, text=True, preexec_fn=hear_ctrl_c, **streams)
 
     def run(
-        self, *words: str | Path, code: int | None = 0, deadline_s: float = 120.0, cwd: Path | None = None
+        self, *words: str | Path, code: int | None = 0, deadline_s: float = 240.0, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Fails with all that was printed unless it exits with `code` (None: any)."""
         process = self.start(*words, cwd=cwd)
