@@ -25,7 +25,8 @@ SEEDS = range(int(os.environ.get("STAGER_PEGASUS_SEEDS", "6")))
 ONCE = ("-m", "1", "-n", "1")
 # Fills a directory; says the list and the options.
 Maker = Callable[[Path], tuple[str | bytes, list[str]]]
-pytestmark = pytest.mark.xdist_group("pegasus")
+# Calls of pegasus-transfer sleep, and are many: a busy machine takes minutes for one test.
+pytestmark = [pytest.mark.xdist_group("pegasus"), pytest.mark.timeout(900)]
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,8 @@ from tests.testbed.places import ionode_binary, needed_program
 from tests.testbed.sshd import Sshd
 from tests.testbed.web import Web
 
-pytestmark = pytest.mark.xdist_group("pegasus")
+# Calls of pegasus-transfer sleep, and are many: a busy machine takes minutes for one test.
+pytestmark = [pytest.mark.xdist_group("pegasus"), pytest.mark.timeout(900)]
 ONCE = ("-m", "1", "-n", "1")
 
 
