@@ -75,6 +75,8 @@ class Sshd:
             "KbdInteractiveAuthentication no",
             "StrictModes no",
             f"UsePAM {'yes' if is_locked(self.user) else 'no'}",
+            # A shell reads what lies in its home: what is killed there in the middle may leave a lock on which all later sessions wait.
+            f"SetEnv HOME={self.directory}",
             "LogLevel VERBOSE",
             f"MaxStartups {self.max_startups}",
             f"Subsystem sftp {subsystem}",
