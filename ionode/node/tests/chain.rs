@@ -203,6 +203,45 @@ fn a_source_that_fails_fails_the_chain_and_leaves_nothing_reserved() {
     }
 }
 
+/// A small file whose bytes take their time: all behind the first node wait for it with their space reserved.
+fn held_in_a_chain(root: &Path) -> (Vec<Host>, Vec<u8>) {
+    let bytes = noise(11, 60 << 10);
+    let nodes = with_source(root, &bytes, Some(256));
+    nodes[0].ok("PUT", "transfers/t0", chained("f1", "g", bytes.len(), &["b", "c"], "sync"));
+    until("the last node holds its copy", || {
+        let transfers = nodes[2].ok("GET", "transfers", Value::Null);
+        transfers["transfers"].as_array().unwrap().iter().any(|transfer| transfer["state"] == "queued").then_some(())
+    });
+    (nodes, bytes)
+}
+
+#[test]
+fn what_is_held_for_a_node_that_was_killed_is_in_the_way_of_no_new_try() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut nodes, bytes) = held_in_a_chain(root.path());
+    nodes.remove(0).kill();
+    nodes.insert(0, member(root.path(), "a", 1 << 30));
+    introduce(&nodes, &NAMES);
+    nodes[0].put_file_origin(&root.path().join("lab"));
+    let mut tries = 1..;
+    let event = until("a new try is done", || {
+        let id = format!("t{}", tries.next().unwrap());
+        nodes[0].ok("PUT", &format!("transfers/{id}"), chained("f1", "g", bytes.len(), &["b", "c"], "sync"));
+        Some(nodes[0].ended(&id)).filter(|event| event["kind"] == "transfer_done")
+    });
+    assert_eq!(held(&event), NAMES.to_vec(), "{event}");
+    assert!(nodes.iter().all(|node| node.content("f1", "g") == bytes));
+}
+
+#[test]
+fn a_node_that_stays_away_leaves_nothing_reserved_behind_it() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut nodes, bytes) = held_in_a_chain(root.path());
+    assert_eq!([nodes[1].space(), nodes[2].space()], [(0, bytes.len() as u64); 2]);
+    nodes.remove(0).kill();
+    until("nothing stays reserved", || nodes.iter().all(|node| node.space() == (0, 0)).then_some(()));
+}
+
 #[test]
 fn outputs_of_a_job_go_to_the_chain_too() {
     let root = tempfile::tempdir().unwrap();

@@ -96,7 +96,7 @@ pub(super) async fn file(link: &Link, path: &Path, key: &ReplicaKey, replicas: O
 
 async fn ended(link: &Link, transfer_id: &str) -> Result<(u64, Option<Replication>), ApiError> {
     loop {
-        match link.transfer(Term::Its, transfer_id).await?.event.map(|event| event.fact) {
+        match link.transfer(Term::Its, transfer_id, true).await?.event.map(|event| event.fact) {
             None => {}
             Some(Fact::TransferDone(done)) => return Ok((done.bytes_moved, done.replication)),
             Some(Fact::TransferFailed { error, .. }) => return Err(error),

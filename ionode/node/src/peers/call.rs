@@ -64,9 +64,10 @@ impl Link {
         self.json("DELETE", &format!("/v1/transfers/{transfer_id}"), term, None::<&Empty>, ANSWER_WITHIN).await
     }
 
-    /// How a transfer stands when it has ended, or after a while.
-    pub async fn transfer(&self, term: Term, transfer_id: &str) -> Result<TransferAnswer, ApiError> {
-        let path = format!("/v1/transfers/{transfer_id}?wait_s={WAIT_S}");
-        self.json("GET", &path, term, None::<&Empty>, ANSWER_WITHIN + Duration::from_secs(WAIT_S)).await
+    /// How a transfer stands; with `wait` when it has ended, or after a while.
+    pub async fn transfer(&self, term: Term, transfer_id: &str, wait: bool) -> Result<TransferAnswer, ApiError> {
+        let wait_s = if wait { WAIT_S } else { 0 };
+        let path = format!("/v1/transfers/{transfer_id}?wait_s={wait_s}");
+        self.json("GET", &path, term, None::<&Empty>, ANSWER_WITHIN + Duration::from_secs(wait_s)).await
     }
 }

@@ -92,6 +92,7 @@ impl Chain {
             expected,
             priority: 0,
             hold,
+            held_for: hold.then(|| self.made_by.clone()),
             replicas,
         };
         let transfer_id = self.copy_id();
@@ -153,7 +154,7 @@ impl Chain {
     async fn wait(&self, told: &Told, replica: &Replica) -> Result<Replication, ApiError> {
         let mut lost_since: Option<Instant> = None;
         loop {
-            let answered = match told.link.transfer(self.term(), &told.transfer_id).await {
+            let answered = match told.link.transfer(self.term(), &told.transfer_id, true).await {
                 Err(error) if error.code == "not_found" => self.ask_again(told, replica).await,
                 answered => answered,
             };
@@ -171,7 +172,7 @@ impl Chain {
 
     /// A peer that was started again, or whose scheduler has taken note of the end, does not know the transfer any more.
     async fn ask_again(&self, told: &Told, replica: &Replica) -> Result<TransferAnswer, ApiError> {
-        let mut request = CopyRequest { hold: false, ..told.request.clone() };
+        let mut request = CopyRequest { hold: false, held_for: None, ..told.request.clone() };
         request.expected.blake3 = Some(replica.blake3.clone());
         told.link.ask_copy(self.term(), &told.transfer_id, &request).await
     }

@@ -9,6 +9,7 @@ mod copy_tree;
 mod feed;
 pub mod arrival;
 mod fetch;
+mod held;
 mod intake;
 mod partial;
 pub mod push;
@@ -42,9 +43,6 @@ use crate::node::{Cause, Node};
 use crate::wire::{
     Event, Fact, TransferAnswer, TransferKind, TransferRequest, TransferState, TransferStatus, UploadRequest,
 };
-
-/// For how long a node may make those behind it in a chain wait.
-const HELD_MAX: Duration = Duration::from_secs(3600);
 
 pub struct Transfers {
     desk: Mutex<Desk>,
@@ -263,7 +261,7 @@ pub async fn put(node: &Arc<Node>, cause: Cause, transfer_id: &str, request: Tra
         }
     }
     match hold {
-        true if fresh => run::end_if_held(node, transfer_id, HELD_MAX),
+        true if fresh => held::watch(node, transfer_id),
         true => {}
         false => let_go(node, transfer_id),
     }
@@ -331,6 +329,7 @@ fn check_nodes(node: &Node, request: &TransferRequest) -> Result<(), ApiError> {
             return Err(bad_request(&copy.file_id, "a copy names its sources, and the BLAKE3 or the identity of the content; name them"));
         }
         copy.sources.iter().try_for_each(|source| check_id("generation", &source.generation))?;
+        copy.held_for.iter().try_for_each(|transfer_id| check_id("transfer id", transfer_id))?;
         copy.sources.iter().try_for_each(|source| node.peers.get(&source.node_id).map(drop))?;
     }
     chain::check(node, request.replicas().map_or(&[], |replicas| replicas.chain.as_slice()))

@@ -243,22 +243,6 @@ pub fn take_back(node: &Arc<Node>, transfer_id: &str) {
     give_back(node, transfer_id, &transfer.request);
 }
 
-/// Who held it may be gone: its space is not reserved for ever.
-pub fn end_if_held(node: &Arc<Node>, transfer_id: &str, within: Duration) {
-    let (node, transfer_id) = (node.clone(), transfer_id.to_string());
-    tokio::spawn(async move {
-        tokio::select! {
-            () = tokio::time::sleep(within) => {}
-            () = node.ending.cancelled() => return,
-        }
-        let held = node.transfers.desk().table.get_mut(&transfer_id).is_some_and(|transfer| std::mem::take(&mut transfer.held));
-        if held {
-            tracing::warn!(transfer_id, "a copy was held for too long by the node before it in its chain; it is given up");
-            end_unstarted(&node, &transfer_id, None);
-        }
-    });
-}
-
 fn call_off_chain(node: &Arc<Node>, transfer_id: &str, cause: &Cause, request: &TransferRequest) {
     Chain::for_maker(node, cause, transfer_id, &request.key(), request.replicas()).call_off();
 }

@@ -21,6 +21,9 @@ pub struct CopyRequest {
     /// Space is reserved and nothing begins before the same is asked without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hold: bool,
+    /// The transfer of its first source that lets it go: what is held for one that is over, or gone, is given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_for: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<ReplicasWanted>,
 }
