@@ -1,6 +1,7 @@
 """DAGs as files in Airflow's own folder, run by `dag.test()` in this process.
 
-May know: Airflow's core, its database. One rule: each DAG has a name of its own, so that tests share the database and nothing else.
+May know: Airflow's core, its database. One rule: each DAG has a name of its own, so that tests share the database and nothing else. A
+name of an Asset, too, is one URI's for all DAGs that there ever were: where the lab is another one, so is the name.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def test_the_link_of_a_task_that_stages(served: Service, client: RestClient, lab
     run = run_dag(
         "staged_link",
         f"""
-raw = Asset("raw", uri="sftp://127.0.0.1:{lab.port}{lab.data}/region.hdr")
+raw = Asset("paged-header", uri="sftp://127.0.0.1:{lab.port}{lab.data}/region.hdr")
 
 @task.stager(inlets=[raw])
 def look(files):

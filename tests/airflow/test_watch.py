@@ -13,7 +13,8 @@ from airflow.providers.stager import watch
 
 from stager import rest
 from stager.client import RestClient
-from tests.airflow.test_dag_runs import staged, url
+from tests.airflow.dag_rig import run_dag
+from tests.airflow.test_dag_runs import url
 from tests.testbed.places import PROJECT
 from tests.testbed.processes import descendants, is_alive
 from tests.testbed.sshd import Sshd
@@ -70,14 +71,14 @@ def test_what_a_try_was_given_is_given_back_when_it_dies_and_not_when_it_leaves(
 
 
 def test_each_try_of_ours_has_its_watch_which_ends_with_it(lab: Sshd, url: str, client: RestClient) -> None:
-    result = staged(
-        lab,
-        url,
+    # Names that no other DAG gives to files of another lab.
+    result = run_dag(
         "watched",
-        """
+        f"""
 import os
-from pathlib import Path
 from tests.testbed.processes import command_line, descendants
+
+raw, product = Asset("watched-raw", uri="{url}/raw/t1.fits"), Asset("watched-pids", uri="{url}/out/watched")
 
 @task.stager(inlets=[raw], outlets=[product])
 def look(files):
