@@ -26,6 +26,9 @@ use crate::replicas::blocking;
 use crate::store::digest;
 use crate::wire::{ExpectedPush, Fact, PushRequest, ReplicasWanted, Replication};
 
+/// So often is content sent that is not taken.
+const TRIES: u32 = 3;
+
 #[derive(Serialize)]
 pub struct Pushed {
     file_id: String,
@@ -75,14 +78,8 @@ pub(super) async fn file(link: &Link, path: &Path, key: &ReplicaKey, replicas: O
     let started = Instant::now();
     let transfer_id = format!("push-{}", rand::random::<[u8; 8]>().iter().map(|byte| format!("{byte:02x}")).collect::<String>());
     link.ask_push(&transfer_id, &request).await?;
-    if let Some(from_bytes) = link.push_from(&transfer_id).await?.from_bytes {
-        let sent = link.send_content(&transfer_id, content(file, given, from_bytes, digests.size_bytes)).await;
-        if let Err(error) = sent {
-            // What the node says of the end is nearer to the cause than a connection that broke.
-            return Err(ended(link, &transfer_id).await.err().unwrap_or(error));
-        }
-    }
-    let (bytes_moved, replication) = ended(link, &transfer_id).await?;
+    let content = |from_bytes| content(file.clone(), given.clone(), from_bytes, digests.size_bytes);
+    let (bytes_moved, replication) = delivered(link, &transfer_id, content).await?;
     Ok(Pushed {
         file_id: key.file_id.clone(),
         generation: key.generation.clone(),
@@ -94,16 +91,40 @@ pub(super) async fn file(link: &Link, path: &Path, key: &ReplicaKey, replicas: O
     })
 }
 
+/// A node that still waits for the content is sent it again: it would wait for a minute, in vain, and then call the line silent.
+async fn delivered(link: &Link, transfer_id: &str, content: impl Fn(u64) -> Body) -> Result<(u64, Option<Replication>), ApiError> {
+    let mut tries = 0;
+    loop {
+        let Some(from_bytes) = link.push_from(transfer_id).await?.from_bytes else {
+            // It has ended, or is not so far yet.
+            match link.transfer(Term::Its, transfer_id, false).await?.event {
+                Some(event) => return outcome(transfer_id, event.fact),
+                None => continue,
+            }
+        };
+        let Err(error) = link.send_content(transfer_id, content(from_bytes)).await else { return ended(link, transfer_id).await };
+        tries += 1;
+        tracing::warn!(transfer_id, error = %error.message, "the content was not taken");
+        if tries == TRIES {
+            // What the node says of the end is nearer to the cause than a connection that broke.
+            return Err(ended(link, transfer_id).await.err().unwrap_or(error));
+        }
+    }
+}
+
 async fn ended(link: &Link, transfer_id: &str) -> Result<(u64, Option<Replication>), ApiError> {
     loop {
-        match link.transfer(Term::Its, transfer_id, true).await?.event.map(|event| event.fact) {
-            None => {}
-            Some(Fact::TransferDone(done)) => return Ok((done.bytes_moved, done.replication)),
-            Some(Fact::TransferFailed { error, .. }) => return Err(error),
-            Some(_) => {
-                return Err(ApiError::refused("cancelled", transfer_id, format!("the push {transfer_id} was cancelled at the node")))
-            }
+        if let Some(event) = link.transfer(Term::Its, transfer_id, true).await?.event {
+            return outcome(transfer_id, event.fact);
         }
+    }
+}
+
+fn outcome(transfer_id: &str, fact: Fact) -> Result<(u64, Option<Replication>), ApiError> {
+    match fact {
+        Fact::TransferDone(done) => Ok((done.bytes_moved, done.replication)),
+        Fact::TransferFailed { error, .. } => Err(error),
+        _ => Err(ApiError::refused("cancelled", transfer_id, format!("the push {transfer_id} was cancelled at the node"))),
     }
 }
 
