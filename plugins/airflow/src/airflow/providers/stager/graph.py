@@ -113,10 +113,10 @@ def exchanged(dag: DagFact) -> frozenset[str]:
 
 def shape_of(dag: DagFact, title: str, loose: Iterable[str] = ()) -> Shape:
     """`title`: what the runs are called. `loose`: URIs that are to be in no part, for the service has refused them."""
-    ancestors = ancestors_of(dag)
+    ancestors, left_out = ancestors_of(dag), frozenset(loose)
     first, later, notes = Sketch(), {}, []
     for uri, uses in uses_of(dag).items():
-        if uri not in set(loose):
+        if uri not in left_out:
             notes += placed(uri, uses, ancestors, first, later)
     parts = [part_of(dag, title, "", first)] if first.reads or first.makes else []
     for maker in (task.task_id for task in dag.tasks if task.task_id in later):
