@@ -159,3 +159,36 @@ def test_a_run_that_is_opened_while_the_service_is_away_is_shown_when_it_is_back
     bed.service.start()
     seen.until(lambda: figure(seen, "jobs") == "3 of 3" and len(seen.find(".box.done")) == 3, "the run", 60)
     seen.until(lambda: seen.find("svg.timeline rect") and not seen.find("#trouble")[0].is_displayed(), "the trouble to be over")
+
+
+def test_a_list_that_cannot_be_had_says_why_and_what_to_do_until_it_is_there(bed: Bed, seen: Browser) -> None:
+    run = bed.ended(chain(bed, "withheld"))
+    seen.go(f"#/runs/{run}")
+    seen.until(lambda: figure(seen, "cost").endswith("USD") and seen.find("#jobs tbody tr"), "all that is asked for without being opened")
+    seen.run("""const real = fetch; window.answered = null; window.fetch = async (path, options) => {
+      if (window.answered === null || !/\\/(files|jobs|cost)/.test(path)) return real(path, options);
+      if (window.answered === 0) throw new TypeError('no line');
+      const headers = { 'Content-Type': 'application/problem+json' };
+      return new Response(window.body, { status: window.answered, headers }); }""")
+    defect = '{"detail": "GET /files failed by a defect of the service", "fix": "tell the administrator of the service"}'
+    for status, body, said in (
+        (500, defect, "GET /files failed by a defect of the service; tell the administrator of the service"),
+        (503, '{"detail": "the scheduler starts; ask again in a moment", "fix": "ask again in a moment"}', "starts; ask again in a moment"),
+        (502, "<h1>of a proxy</h1>", "the service answered 502; if it goes on doing so, tell its administrator"),
+        (0, "", "the service does not answer; it is asked again"),
+    ):
+        seen.run("window.answered = arguments[0]; window.body = arguments[1]", status, body)
+        seen.click('[data-standing="durable"] summary')
+        seen.until(lambda said=said: seen.text('[data-standing="durable"] [role=alert]').endswith(said), f"{status} to be told")
+        seen.one("#jobs-state").send_keys("done")
+        seen.until(lambda said=said: seen.text("#jobs [role=alert]").endswith(said), f"{status} to be told of the jobs")
+        seen.run("window.answered = null")
+        seen.shows("data:out/withheld", '[data-standing="durable"] tbody')
+        seen.until(lambda: not [each for each in seen.find("main [role=alert]") if each.is_displayed()], "nothing to be wrong any more")
+        seen.click('[data-standing="durable"] summary')
+        seen.one("#jobs-state").send_keys("all states")
+    seen.run("window.answered = 401; window.body = '{}'")
+    seen.click('[data-standing="durable"] summary')
+    seen.shows("This token is not good", "#token-wrong")
+    seen.run("window.answered = null")
+    seen.driver.refresh()

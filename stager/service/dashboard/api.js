@@ -19,9 +19,15 @@ export function forget() {
   answers.clear();
 }
 
+// What happened, and what to do where that is not a part of it.
+function saidBy(status, { detail, fix }) {
+  if (!detail) return `the service answered ${status}; if it goes on doing so, tell its administrator`;
+  return fix && !detail.endsWith(fix) ? `${detail}; ${fix}` : detail;
+}
+
 export class Problem extends Error {
   constructor(status, body, retryAfterS = 0) {
-    super(body.detail ?? `the service answered ${status}`);
+    super(saidBy(status, body));
     this.status = status;
     this.code = body.code ?? "";
     this.retryAfterS = retryAfterS;

@@ -7,6 +7,7 @@ import { badge, el, say, setBadge, show, table } from "./dom.js";
 import { finder } from "./find.js";
 import { count } from "./format.js";
 import { STATES } from "./graph.js";
+import { asked } from "./keeping.js";
 
 const PAGE = 50;
 const PAGE_MAX = 1000;
@@ -24,27 +25,28 @@ function rows(run) {
 }
 
 class Jobs {
-  constructor(run, signal) {
-    const asked = words();
-    Object.assign(this, { run, signal, wanted: PAGE, turn: 0, type: asked.type ?? "" });
+  constructor(run, signal, page) {
+    const given = words();
+    Object.assign(this, { run, signal, wanted: PAGE, turn: 0, type: given.type ?? "" });
     // Those that failed, if any, until the person asks for others.
-    this.touched = ["find", "state", "type"].some((word) => word in asked);
+    this.touched = ["find", "state", "type"].some((word) => word in given);
     this.list = rows(run);
     this.finder = finder("jobs", "Find jobs", STATES, (what) => this.changed(what), signal);
-    this.finder.text.value = asked.find ?? "";
-    this.finder.state.value = STATES.includes(asked.state) ? asked.state : "";
+    this.finder.text.value = given.find ?? "";
+    this.finder.state.value = STATES.includes(given.state) ? given.state : "";
     this.typeButton = el("button", { type: "button", hidden: true, onclick: () => this.ofType("") });
     this.sum = el("p", { class: "note", role: "status" });
     this.more = el("button", { type: "button", hidden: true, onclick: () => this.showMore() }, "Show more");
+    this.changing = asked(page, signal, () => this.refresh());
     this.sayType();
-    this.element = el("div", {}, el("p", { class: "line find" }, ...this.finder.parts, this.typeButton), this.sum, this.list.element, this.more);
+    this.element = el("div", {}, el("p", { class: "line find" }, ...this.finder.parts, this.typeButton), this.changing.element, this.sum, this.list.element, this.more);
   }
 
   async refresh() {
     this.turn += 1;
     const { turn, wanted, finder: { text, state } } = this;
-    const asked = { contains: text.value.trim(), state: state.value, job_type: this.type, limit: wanted };
-    const found = await get(`/runs/${name(this.run)}/jobs${query(asked)}`, this.signal);
+    const choice = { contains: text.value.trim(), state: state.value, job_type: this.type, limit: wanted };
+    const found = await get(`/runs/${name(this.run)}/jobs${query(choice)}`, this.signal);
     // An answer to what was asked before comes too late.
     if (turn !== this.turn) return;
     this.list.set(found.jobs);
@@ -54,22 +56,18 @@ class Jobs {
     show(this.more, shown < found.total && wanted < PAGE_MAX);
   }
 
-  again() {
-    void this.refresh().catch(() => {});
-  }
-
   changed(what) {
     // Who looks for a name means any of that name, not only those that failed.
     if (what === "text" && !this.touched) this.finder.state.value = "";
     this.touched = true;
     this.wanted = PAGE;
     remember({ find: this.finder.text.value.trim(), type: this.type, state: this.finder.state.value || (this.finder.text.value || this.type ? "" : "all") });
-    this.again();
+    void this.changing.ask();
   }
 
   showMore() {
     this.wanted = Math.min(PAGE_MAX, this.wanted * 4);
-    this.again();
+    void this.changing.ask();
   }
 
   sayType() {
@@ -100,4 +98,4 @@ class Jobs {
   }
 }
 
-export const jobsPart = (run, signal) => new Jobs(run, signal);
+export const jobsPart = (run, signal, page) => new Jobs(run, signal, page);

@@ -1,6 +1,9 @@
 // Looking again: as often as is worth it, not while nobody sees the page, and no more than the service can stand.
 
 import { pause, Problem } from "./api.js";
+import { el, say, show } from "./dom.js";
+
+const RETRY_MS = 3000;
 
 // Until `signal`; what fails for a while is told and tried again. A look that took long waits longer.
 export async function keepLooking(page, signal, everyMs, look) {
@@ -33,6 +36,35 @@ function seen(signal) {
     document.addEventListener("visibilitychange", look);
     signal.addEventListener("abort", look, { once: true });
   });
+}
+
+// A part of a page that is asked for when a person opens or changes it, until it is there. What stands against it is told in its place: the
+// line at the top is of what the page looks at by itself, which may go well meanwhile.
+export function asked(page, signal, look) {
+  const element = el("p", { class: "alert", role: "alert", hidden: true });
+  let turn = 0;
+  function tell(text) {
+    say(element, text);
+    show(element, text !== "");
+  }
+  async function ask() {
+    turn += 1;
+    const mine = turn;
+    while (!signal.aborted && mine === turn) {
+      try {
+        await look();
+        return mine === turn ? tell("") : undefined;
+      } catch (problem) {
+        if (signal.aborted || mine !== turn) return undefined;
+        if (!(problem instanceof Problem) || [401, 404].includes(problem.status)) return page.failed(problem);
+        tell(problem.message);
+        await pause(Math.max(RETRY_MS, problem.retryAfterS * 1000), signal);
+        await seen(signal);
+      }
+    }
+    return undefined;
+  }
+  return { element, ask };
 }
 
 // Asked for often, done at most so often and never twice at once. Who asks waits for the next time that it is done.

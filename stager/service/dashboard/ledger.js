@@ -3,6 +3,7 @@
 import { get, name, query } from "./api.js";
 import { el, say, show, table } from "./dom.js";
 import { count, size } from "./format.js";
+import { asked } from "./keeping.js";
 
 const PAGE = 50;
 const GROUPS = [
@@ -25,13 +26,15 @@ function update(cells, file) {
   say(cells[3], file.verified || "—");
 }
 
-function group(run, state, title, about, signal) {
+function group(run, state, title, about, signal, page) {
   const list = table(title, COLUMNS, (file) => file.lfn, make, update);
   const sum = el("span", { class: "sum" });
   const more = el("button", { type: "button", hidden: true }, "Show more");
+  const opened = asked(page, signal, () => refresh());
   const element = el("details", { class: `standing ${state}`, "data-standing": state, open: state === "at_risk" },
-    el("summary", {}, el("i", { class: `key ${state}` }), title, " ", sum, el("span", { class: "under" }, about)), list.element, more);
+    el("summary", {}, el("i", { class: `key ${state}` }), title, " ", sum, el("span", { class: "under" }, about)), opened.element, list.element, more);
   let wanted = PAGE;
+  show(list.element, false);
 
   async function refresh() {
     if (!element.open) return;
@@ -41,12 +44,11 @@ function group(run, state, title, about, signal) {
     show(more, found.next_cursor !== null && wanted < 1000);
   }
 
-  const again = () => void refresh().catch(() => {});
   more.addEventListener("click", () => {
     wanted = Math.min(1000, wanted * 4);
-    again();
+    void opened.ask();
   });
-  element.addEventListener("toggle", again);
+  element.addEventListener("toggle", opened.ask);
   return { element, refresh, sum };
 }
 
@@ -56,8 +58,8 @@ function toCome(status) {
   return left > 0 ? `up to ${count(left, "file")}` : "none";
 }
 
-export function ledgerPart(run, signal) {
-  const groups = new Map(GROUPS.map(([state, title, about]) => [state, group(run, state, title, about, signal)]));
+export function ledgerPart(run, signal, page) {
+  const groups = new Map(GROUPS.map(([state, title, about]) => [state, group(run, state, title, about, signal, page)]));
   return {
     element: el("div", { class: "ledger" }, [...groups.values()].map((each) => each.element)),
     totals(status) {

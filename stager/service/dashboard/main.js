@@ -46,6 +46,8 @@ export const page = {
     say(trouble, text);
     show(trouble, text !== "");
   },
+  // What a part of the view met that no asking again mends: the token is not good, the run is gone.
+  failed,
   // For those who cannot see that something has changed.
   tell(text) {
     say(document.getElementById("told"), text);

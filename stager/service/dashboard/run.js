@@ -7,7 +7,7 @@ import { badge, el, figures, say, section, setBadge, show } from "./dom.js";
 import { count, duration, money, percent, rate, roughly, size, when, words } from "./format.js";
 import { graphPicture } from "./graph.js";
 import { jobsPart } from "./jobs.js";
-import { keepLooking, sparingly } from "./keeping.js";
+import { asked, keepLooking, sparingly } from "./keeping.js";
 import { atRisk, ledgerPart, unsafeFiles } from "./ledger.js";
 import { GOES_ON } from "./runs.js";
 import { Spans, timelinePicture } from "./timeline.js";
@@ -94,8 +94,8 @@ class RunPage {
     this.controls = controlsPart(run, signal, () => this.lookAtStatus());
     this.graphRoom = el("div", {}, el("p", { class: "note" }, "…"));
     this.timeline = timelinePicture();
-    this.ledger = ledgerPart(run, signal);
-    this.jobs = jobsPart(run, signal);
+    this.ledger = ledgerPart(run, signal, page);
+    this.jobs = jobsPart(run, signal, page);
     this.bill = bill();
     place.replaceChildren(
       el("p", { class: "back" }, el("a", { href: "#/runs" }, "All runs")),
@@ -109,6 +109,8 @@ class RunPage {
     this.path = `/runs/${name(run)}`;
     this.happened = sparingly(SELDOM_MS, signal, () => this.lookAgain());
     this.costs = sparingly(COST_MS, signal, () => this.lookAtCost());
+    this.costing = asked(page, signal, this.costs);
+    document.getElementById("cost").append(this.costing.element);
   }
 
   get goesOn() {
@@ -245,7 +247,7 @@ export async function runView(place, [run], signal, page) {
       shown.line.className = "live";
       say(shown.line, "");
       await sure(() => shown.lookAtHistory());
-      void shown.costs().catch(() => {});
+      void shown.costing.ask();
       // It may be resumed.
       await keepLooking(page, signal, EVERY_MS, async () => {
         await shown.lookAtStatus();
@@ -262,7 +264,7 @@ export async function runView(place, [run], signal, page) {
     void told.then(() => (over = true), (problem) => (wrong = problem));
     await keepLooking(page, signal, EVERY_MS, async () => {
       if (wrong !== null) throw wrong;
-      void shown.costs().catch(() => {});
+      void shown.costing.ask();
       await shown.happened();
       return !(over || !shown.goesOn);
     });
