@@ -44,7 +44,8 @@ def look_up(host: str) -> list[str]:
     try:
         return sorted({str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
     except (OSError, UnicodeError) as problem:
-        raise Transient(f"the host {host!r} is not known here ({problem})", code="origin_unreachable", subject=host) from None
+        text = f"the host {host!r} is not known here ({getattr(problem, 'strerror', None) or problem})"
+        raise Transient(f"{text}; check its name, and ask again later if it is right", code="origin_unreachable", subject=host) from None
 
 
 def check_public(host: str, lookup: Lookup = look_up) -> None:

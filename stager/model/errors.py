@@ -55,6 +55,8 @@ UNREACHABLE_CODES = frozenset({"origin_unreachable", "connection_lost", "timeout
 """Of a transfer that failed because its origin could not be asked: nobody said no, and it mostly comes back by itself, but no number of
 tries says when. So time is what is counted.
 """
+ORIGIN_CODES = frozenset({"origin_unreachable", "auth_failed", "host_key_unknown", "host_key_changed"})
+"""Of an origin as a whole: whatever is asked of it fails so."""
 AWAY_CODE = "origin_away"
 """Of the fault that ends such waiting."""
 SANDBOX_FULL_CODE = "sandbox_full"

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from stager.model.errors import ErrorClass, Fault, InvalidInput, StagerError, error_from
+from stager.model.errors import ORIGIN_CODES, ErrorClass, Fault, InvalidInput, StagerError, error_from
 from stager.model.files import File, Source
 from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.ports import Entry, OriginAccess
-from stager.readers.lines import Findings, Place
+from stager.readers.lines import Finding, Findings, Place
 
 STAT_CHUNK = 10_000
 LIST_WORTH = 64
@@ -24,16 +24,18 @@ SIZE_ONLY = re.compile(r"s=[0-9]+")
 LIST_SLACK = 16
 
 Answers = dict[tuple[str, str], Entry | Fault]
+# What was asked of an origin and not answered, with the inputs that it was asked for.
+Trouble = dict[Fault, list[Finding]]
 Where = Mapping[str, tuple[Place, str]]
 
 
 def resolve(workflow: Workflow, access: OriginAccess, *, findings: Findings | None = None, where: Where | None = None) -> Workflow:
     """Sources in the order they will be tried (priority, site, order of writing), each with size and token; those that are gone are left
     out while another is there. A source that has a token (a listing saw it) is not asked again. Raises InvalidInput on all that is missing
-    or differs (and on `findings` there were before), else the class of what an origin said."""
+    or differs (and on `findings` there were before), else the class of what an origin said, by the first input that it was said of."""
     answers = ask(workflow, access)
     findings = Findings(workflow.source_path or workflow.name) if findings is None else findings
-    trouble: dict[Fault, int] = {}
+    trouble: Trouble = {}
     files: dict[str, File] = {}
     for lfn, each in workflow.files.items():
         if not each.is_external:
@@ -49,11 +51,19 @@ def resolve(workflow: Workflow, access: OriginAccess, *, findings: Findings | No
         else:
             files[lfn] = replace(each, sources=found, size_bytes=found[0].size_bytes)
     findings.raise_if_any()
-    for fault, count in trouble.items():
-        more = f" ({count - 1} more files there likewise)" if count > 1 else ""
-        raise error_from(replace(fault, message=fault.message + more))
+    for fault, inputs in trouble.items():
+        raise error_from(named(fault, inputs))
     resolved = replace(workflow, files=files)
     return replace(resolved, notes=tuple(dict.fromkeys((*workflow.notes, *doubts(resolved)))))
+
+
+def named(fault: Fault, inputs: list[Finding]) -> Fault:
+    """With the first of the inputs that it is about, where it is of the whole origin and names none itself."""
+    if fault.subject:
+        return fault
+    first = inputs[0]
+    more = f" (and {len(inputs) - 1} more likewise)" if len(inputs) > 1 else ""
+    return replace(fault, message=str(replace(first, message=f"{first.message}{more}: {fault.message}")), subject=first.key)
 
 
 def doubts(workflow: Workflow) -> Iterator[str]:
@@ -81,6 +91,10 @@ def shown(source: Source) -> str:
     return f"{source.location.origin}:{source.location.path}"
 
 
+def address(source: Source, workflow: Workflow) -> str:
+    return f"{workflow.origins[source.location.origin].url.rstrip('/')}/{source.location.path}"
+
+
 def note_absent(
     file: File,
     faults: list[tuple[Source, Fault]],
@@ -88,22 +102,18 @@ def note_absent(
     findings: Findings,
     place: Place,
     key: str,
-    trouble: dict[Fault, int],
+    trouble: Trouble,
 ) -> None:
     """Not there is for the author of the workflow to mend; not to be asked is another's."""
     for source, fault in faults:
         if fault.code == "not_found":
-            url = workflow.origins[source.location.origin].url.rstrip("/")
-            findings.note(place, key, f"input {file.lfn!r} is missing: there is no {shown(source)} (at {url}/{source.location.path})")
+            findings.note(place, key, f"input {file.lfn!r} is missing: there is no {shown(source)} (at {address(source, workflow)})")
         elif fault.error_class is ErrorClass.INVALID_INPUT:
             findings.note(place, key, f"input {file.lfn!r}: {fault.message}")
         else:
-            same = (
-                replace(fault, subject="")
-                if fault.code in ("origin_unreachable", "auth_failed", "host_key_unknown", "host_key_changed")
-                else fault
-            )
-            trouble[same] = trouble.get(same, 0) + 1
+            same = replace(fault, subject="") if fault.code in ORIGIN_CODES else fault
+            told = Finding(findings.file, place, key or file.lfn, f"input {file.lfn!r} at {address(source, workflow)}")
+            trouble.setdefault(same, []).append(told)
 
 
 def settle(file: File, answers: Answers) -> tuple[tuple[Source, ...], list[tuple[Source, Fault]]]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from airflow.providers.stager.graph import Part
+from airflow.providers.stager.runs import refused_files
 
 from stager.client import RestClient
+from stager.model.errors import InvalidInput, Transient
 from tests.airflow.dag_rig import run_dag, state_of, told
 from tests.testbed.sshd import Sshd
 
@@ -58,3 +61,11 @@ def test_an_inlet_whose_scheme_is_none_of_ours_is_called_that(lab: Sshd, client:
     body = f"{TELLING}\ndef take(files):\n    return str(files['raw'])\n"
     run = run_dag("scheme", f"{body}\nTelling(task_id='t', python_callable=take, inlets=[Asset('raw', uri={uri!r})])\n")
     assert uri in told(run, "t", "said") and told_of in told(run, "t", "said")
+
+
+def test_an_origin_that_cannot_be_asked_just_now_refuses_no_file() -> None:
+    uri = "https://archive.example.org/x.fits"
+    part = Part("", "{}", frozenset(), {uri: "x.fits"}, {})
+    key = "files.x.fits.from"
+    assert refused_files(part, Transient("the host is not known here", code="origin_unreachable", subject=key)) == {}
+    assert refused_files(part, InvalidInput("it is too old", subject=key)) == {uri: "it is too old"}

@@ -251,6 +251,17 @@ def test_the_service_asks_nothing_inside_for_a_submitted_file(bed: Bed, url: str
         assert problem(bed.client("alice").post(path, json={"workflow": workflow}), 403, "host_not_public")["key"]
 
 
+def test_an_input_at_a_host_that_nobody_knows_is_named_with_what_to_do(bed: Bed) -> None:
+    web = 'origins: {web: "https://nowhere.invalid/x", '
+    workflow = small(bed.data / "alice").replace("origins: {", web).replace("data:in/a", "web:in/a")
+    engine = workflow.replace("name: small", "name: small\nengine: tests").replace("    run: tr a-z A-Z < a > b\n", "")
+    for path, text in (("/runs", workflow), ("/validate", workflow), ("/engine-runs", engine)):
+        told = problem(bed.client("alice").post(path, json={"workflow": text}), 503, "origin_unreachable")
+        assert told["key"] == "jobs.up.inputs.a" and "input 'in/a' at https://nowhere.invalid/x/in/a" in told["detail"], told
+        assert "'nowhere.invalid' is not known here" in told["detail"]
+        assert told["fix"] == "check its name, and ask again later if it is right"
+
+
 @pytest.mark.parametrize(
     "origin",
     [

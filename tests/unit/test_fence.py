@@ -219,7 +219,7 @@ def test_a_host_of_the_internet_passes_and_the_node_looks_again_at_each_connecti
 
 
 def test_a_host_that_is_not_known_may_be_known_later() -> None:
-    with pytest.raises(Transient):
+    with pytest.raises(Transient, match=r"the host 'nowhere.invalid' is not known here \(.+\); check its name, and ask again later"):
         check_public("nowhere.invalid")
 
 

@@ -134,8 +134,20 @@ def test_an_origin_that_is_down_is_no_trouble_where_another_has_the_file(tmp_pat
     assert [source.location.origin for source in resolved.files["x"].sources] == ["b"]
     assert unsettled(resolved) == ["x"] and "1 inputs were written less than 2 s before" in resolved.notes[0]
     assert resolve(resolved, Scripted({})).notes == resolved.notes
-    with pytest.raises(Transient, match=r"origin a does not answer \(1 more files there likewise\)"):
-        resolve(workflow_of(tmp_path, File("x", sources=at("a:x")), File("y", sources=at("a:y"))), Scripted({"a": down}))
+
+
+def test_an_origin_that_is_down_is_told_by_its_first_input(tmp_path):
+    down = Transient("origin a does not answer; ask again later", code="origin_unreachable", subject="the host")
+    workflow = workflow_of(tmp_path, File("x", sources=at("a:x")), File("y", sources=at("a:d/y")))
+    base = workflow.origins["a"].url
+    with pytest.raises(Transient) as caught:
+        resolve(workflow, Scripted({"a": down}), where={"x": (Place(7, 9), "jobs.j.inputs.x"), "y": (Place(8, 9), "jobs.j.inputs.y")})
+    told = f"w:7:9: jobs.j.inputs.x: input 'x' at {base}/x (and 1 more likewise): origin a does not answer; ask again later"
+    assert (caught.value.message, caught.value.subject) == (told, "jobs.j.inputs.x")
+    with pytest.raises(Transient) as caught:
+        resolve(workflow_of(tmp_path, File("y", sources=at("a:d/y"))), Scripted({"a": down}))
+    told = f"w: y: input 'y' at {base}/d/y: origin a does not answer; ask again later"
+    assert (caught.value.message, caught.value.subject) == (told, "y")
 
 
 def test_a_directory_of_many_inputs_is_listed_and_the_rest_asked_in_one_call(tmp_path):

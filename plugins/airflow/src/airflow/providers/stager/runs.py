@@ -159,8 +159,13 @@ def finals_of(part: Part) -> list[str]:
 
 def refused_files(part: Part, problem: StagerError) -> dict[str, str]:
     """Why, by the URIs that the service named when it refused the part: they are not there, or not for this tenant. Another active run may
-    write to where this one would, as the DagRun before it does: the rest is staged all the same.
+    write to where this one would, as the DagRun before it does: the rest is staged all the same. An origin that cannot be asked just now
+    refuses nothing.
     """
+    from stager.model.errors import ORIGIN_CODES
+
+    if problem.code in ORIGIN_CODES:
+        return {}
     by_name = {name: uri for uri, name in part.files.items()}
     if problem.code == "destination_shared":
         return dict.fromkeys((by_name[name] for name in finals_of(part)), problem.message)
