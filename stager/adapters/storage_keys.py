@@ -70,12 +70,15 @@ class KeyIssuer:
         key = f"{tenant}.{'w' if may_write else 'r'}.{expires_at}.{token}"
         return StorageKey(key, secret_of(self._secret, key), expires_at)
 
-    def sweep(self, is_good: Callable[[str], bool], now: float) -> None:
-        """Takes back the keys of tokens that are not good any more; forgets those whose keys have all ended."""
+    def sweep(self, good: Callable[[], set[str]], now: float) -> None:
+        """Takes back the keys of tokens that are not good any more; forgets those whose keys have all ended. Who is good is asked when it
+        is known who has keys: a token may become good at any time, and has none before that."""
         tokens = tokens_beside(self.path)
-        for path in tokens.iterdir() if tokens.is_dir() else ():
+        held = list(tokens.iterdir()) if tokens.is_dir() else []
+        known = good()
+        for path in held:
             with suppress(FileNotFoundError):
-                if not is_good(path.name) or now - path.stat().st_mtime > LIFETIME_S:
+                if path.name not in known or now - path.stat().st_mtime > LIFETIME_S:
                     path.unlink()
 
 

@@ -52,11 +52,14 @@ def storage_router(scheduler: Scheduler) -> APIRouter:
 
 
 async def look_after_keys(scheduler: Scheduler, tokens: TokenStore) -> None:
-    """For ever. `stager token revoke` takes keys back by itself; here is seen that a tenant is gone, or that a key was given just then."""
+    """For ever. `stager token revoke` takes keys back by itself; here is seen that a tenant is gone, or that a key was given just then.
+
+    On the loop, as keys are issued: on a thread it would take back what is issued to who has just become good.
+    """
     issuer = scheduler.issuer
     while issuer is not None:
         try:
-            await asyncio.to_thread(issuer.sweep, good_tokens(scheduler, tokens).__contains__, time.time())
+            issuer.sweep(lambda: good_tokens(scheduler, tokens), time.time())
         except (OSError, sqlite3.Error) as problem:
             log.warning("keys to objects cannot be taken back just now: %s", problem)
         await asyncio.sleep(LOOK_S)
