@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.testbed.link import Link
-from tests.testbed.pegasus import Done, listed, ours, ours_started, transfer, url
+from tests.testbed.pegasus import PLUGIN, Done, listed, ours, ours_started, transfer, url
 from tests.testbed.places import ionode_binary
 from tests.testbed.processes import is_alive
 from tests.testbed.s3 import S3
@@ -221,6 +221,40 @@ def test_a_courier_that_dies_is_no_success(tmp_path: Path) -> None:
     entries = [transfer([url(f"http://127.0.0.1:1/{name}")], url(tmp_path / "d" / name)) for name in "abc"]
     done = ours(listed(*entries), tmp_path, "-m", "1", STAGER_IONODE=str(program))
     assert done.code == 1 and "exit code 7" in done.said and not list((tmp_path / "d").iterdir())
+
+
+# A program has begun to run before whoever starts it knows its number, and on a busy machine long before.
+SLOW_STARTS = """
+import os, subprocess, time
+begin = subprocess.Popen._execute_child
+def slow(*words):
+    begin(*words)
+    while not os.path.exists(os.environ["KNOWN"]):
+        time.sleep(0.05)
+subprocess.Popen._execute_child = slow
+"""
+
+
+@pytest.mark.parametrize(("variable", "source"), [("STAGER_IONODE", "http://127.0.0.1:1/f"), ("PEGASUS_TRANSFER_FALLBACK", "gsiftp://h/f")])
+def test_ended_while_it_starts_a_program_it_leaves_none_behind(tmp_path: Path, variable: str, source: str) -> None:
+    program, told, known = tmp_path / "program", tmp_path / "pid", tmp_path / "known"
+    program.write_text(f"#!/bin/sh\necho $$ > {told}.new; mv {told}.new {told}\nexec sleep 600 > /dev/null 2>&1\n")
+    program.chmod(0o755)
+    (tmp_path / "sitecustomize.py").write_text(SLOW_STARTS)
+    given = listed(transfer([url(source)], url(tmp_path / "d")))
+    environ = {variable: str(program), "PYTHONPATH": f"{PLUGIN}:{tmp_path}", "KNOWN": str(known)}
+    running = ours_started(given, tmp_path, **environ)
+    wait_until(told.exists, "the program to begin")
+    pid = int(told.read_text())
+    try:
+        running.send_signal(signal.SIGTERM)
+        known.touch()
+        running.communicate()
+        assert running.returncode == -signal.SIGTERM
+        wait_until(lambda: not is_alive(pid), "the program to be gone", 20)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_ended_it_leaves_no_courier_behind_that_does_not_hear_the_end(tmp_path: Path) -> None:

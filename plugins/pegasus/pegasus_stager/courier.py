@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Mapping
 
+from pegasus_stager.ending import Ending
 from pegasus_stager.failures import Failed
 
 NAME = "stager-ionode"
@@ -46,8 +47,8 @@ class Waiting:
 class Courier:
     """For all threads; started by the first order."""
 
-    def __init__(self, program: str) -> None:
-        self.program = program
+    def __init__(self, program: str, ending: Ending) -> None:
+        self.program, self.ending = program, ending
         self.lock = threading.Lock()
         self.process: subprocess.Popen[bytes] | None = None
         self.orders: dict[int, Waiting] = {}
@@ -82,7 +83,8 @@ class Courier:
             raise Failed(f"{self.program} has ended before its time")
         if self.process is None:
             try:
-                self.process = subprocess.Popen([self.program, "transfer"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                with self.ending:
+                    self.process = subprocess.Popen([self.program, "transfer"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             except OSError as problem:
                 raise Failed(f"{self.program} cannot be started: {problem.strerror or problem}", lasting=True) from problem
             threading.Thread(target=self.read, args=(self.process,), daemon=True).start()

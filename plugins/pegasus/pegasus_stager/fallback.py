@@ -49,10 +49,13 @@ def is_this(path: str) -> bool:
         return False
 
 
-def start(program: str, entries: Sequence[Entry], options: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start(program: str, options: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([program, *options], stdin=subprocess.PIPE, env={**environ, CALLED: "1"})
+
+
+def give(process: subprocess.Popen[bytes], entries: Sequence[Entry]) -> None:
     """It reads all of its list before it does anything, so the list can be written at once."""
     given = json.dumps([entry.raw for entry in entries]).encode()
-    process = subprocess.Popen([program, *options], stdin=subprocess.PIPE, env={**environ, CALLED: "1"})
     try:
         if process.stdin is not None:
             process.stdin.write(given)
@@ -60,4 +63,3 @@ def start(program: str, entries: Sequence[Entry], options: Sequence[str], enviro
     except BrokenPipeError:
         # It ended before it read its list; its exit code says so.
         pass
-    return process

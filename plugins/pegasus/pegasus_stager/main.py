@@ -174,12 +174,13 @@ def run(options: argparse.Namespace, worker: Worker, ours: list[Entry], theirs: 
     """pegasus-transfer works at the same time: it sleeps for most of it."""
     children: list[Child] = []
     surroundings, ways, report, log = worker.settings, worker.ways, worker.report, worker.log
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: ended_by(number, children, ways))
+    ways.ending.hear(lambda number: ended_by(number, children, ways))
     if theirs:
         from pegasus_stager import fallback
 
-        children.append(fallback.start(program, theirs, options_for_fallback(options), surroundings.environ))
+        with ways.ending:
+            children.append(fallback.start(program, options_for_fallback(options), surroundings.environ))
+        fallback.give(children[0], theirs)
     failed = run_rounds(ours, worker.do, surroundings.threads, options.max_attempts, log)
     ways.stop()
     codes = [child.wait() for child in children]

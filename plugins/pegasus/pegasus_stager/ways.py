@@ -5,6 +5,7 @@ May know: protocols, and what must be there for each. One rule: what is not serv
 
 from __future__ import annotations
 
+from pegasus_stager.ending import Ending
 from pegasus_stager.lists import Directory, Entry, Removal, Transfer
 from pegasus_stager.settings import Settings
 from pegasus_stager.urls import Url
@@ -23,6 +24,7 @@ class Ways:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.ending = Ending()
         self.origins: Origins | None = None
         self.courier: Courier | None = None
         self.looked = False
@@ -69,7 +71,7 @@ class Ways:
         self.looked = True
         program = courier.found(self.settings.environ)
         if program is not None:
-            self.courier, self.origins = courier.Courier(program), remote.Origins(self.settings)
+            self.courier, self.origins = courier.Courier(program, self.ending), remote.Origins(self.settings)
 
     def ask(self, url: Url, errand: str, **more: str) -> dict[str, object]:
         """`stager-ionode transfer` does it. Raises Failed."""
