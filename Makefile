@@ -17,7 +17,7 @@ WORKERS ?= 2
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run setup-bench unit test rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak lint clean
+.PHONY: help setup setup-run setup-bench unit test draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -72,6 +72,11 @@ node-kills: setup ## kill -9 of an I/O node that is being written to (ROUNDS=)
 
 pegasus-lists: setup ## stager-transfer against pegasus-transfer on many made-up lists (SEEDS=)
 	STAGER_PEGASUS_SEEDS=$(or $(SEEDS),100) $(PYTHON) -m pytest --timeout=3600 tests/conformance/test_pegasus_transfer.py
+
+draw: setup ## the tests that draw their cases, with others each time (ROUNDS=)
+	@for round in $$(seq $(or $(ROUNDS),10)); do \
+	  STAGER_DRAW=$$round $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup $$(grep -rlE "hypothesis|schemathesis" tests --include="test_*.py"); \
+	done
 
 bench: setup-bench ## the benchmarks, one after the other; bench-NAME (ARGS=) for one, see benchmarks/README.md
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(PYTHON) "$$file"; done

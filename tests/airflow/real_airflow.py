@@ -48,7 +48,7 @@ class RealAirflow:
         self.dags.mkdir()
         self.env["AIRFLOW__CORE__DAGS_FOLDER"] = str(self.dags)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.http = httpx.Client(base_url=self.url, timeout=30.0)
+        self.http = httpx.Client(base_url=self.url, timeout=120.0)
 
     def start(self) -> None:
         for name in COMPONENTS:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
@@ -23,7 +22,7 @@ from stager.client import RestClient
 from tests.airflow import real_submit
 from tests.airflow.real_airflow import RealAirflow
 from tests.e2e.serve_rig import Service
-from tests.testbed.processes import descendants
+from tests.testbed.processes import descendants, end
 from tests.testbed.sshd import Sshd
 from tests.testbed.waiting import wait_until
 
@@ -85,14 +84,13 @@ def prefetched_once_and_home(airflow: RealAirflow, served: Service, client: Rest
 
 def lost_events_are_made_up_for(airflow: RealAirflow, client: RestClient, lab: Sshd, capsys: pytest.CaptureFixture[str]) -> None:
     dag_run = airflow.trigger("lost")
-    wait_until(lambda: (lab.data / "victim").exists(), "the victim to run", 60)
+    wait_until(lambda: (lab.data / "victim").exists() and (lab.data / "victim").read_text(), "the victim to run", 60)
     wait_until(lambda: (lab.data / "ended_by_hand").exists(), "the other to run", 60)
     run = followed(client, f"lost {dag_run}").run
     airflow.mark_task("lost", dag_run, "ended_by_hand", "failed")
     victim = int((lab.data / "victim").read_text())
     # With what watches over it, so that nobody is left to say a word.
-    for pid in (*descendants(victim), victim):
-        os.kill(pid, signal.SIGKILL)
+    end((*descendants(victim), victim))
     wait_until(lambda: airflow.tries("lost", dag_run)["victim"]["state"] == "failed", "Airflow to see that it is gone", 60)
     wait_until(lambda: [job.job for job in client.run(run).status().running] == ["victim"], "the other to give back what it was given", 90)
     assert reconcile.main(["--once"]) == 0
@@ -114,7 +112,7 @@ def jobs(service: Service, token: str) -> Iterator[RestClient]:
         yield made
 
 
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(900)
 def test_with_a_real_scheduler(
     lab: Sshd,
     served: Service,

@@ -60,8 +60,8 @@ def test_what_a_try_was_given_is_given_back_when_it_dies_and_not_when_it_leaves(
     if leaves:
         assert all(client.engine(run).open_calls() for run in (first, own))
     else:
-        wait_until(lambda: not client.engine(first).open_calls(), "its call to be given back", 30)
-        assert client.run(own).wait_finished(30).state == "failed"
+        wait_until(lambda: not client.engine(first).open_calls(), "its call to be given back")
+        assert client.run(own).wait_finished(60).state == "failed"
         (job,) = client.run(first).jobs()
         assert job.fault is not None and "gone without a word" in job.fault.message
     assert client.run(first).status().info.state == "active", "its DagRun may go on"

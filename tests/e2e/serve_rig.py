@@ -24,6 +24,8 @@ from tests.testbed.waiting import wait_until
 # Objects of tenants have tests of their own; words of a test's own are all that is said.
 NO_STORAGE = ("--storage", "0")
 END_S = 60.0
+# Of one answer: httpx gives up after five seconds by itself, which a busy machine takes at times.
+ANSWER_S = 90.0
 ADDRESS = re.compile(r"the REST API is at (http://\S+)/api/v1")
 
 
@@ -86,13 +88,13 @@ class Service:
 
     def _ready(self) -> bool:
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"{self.url}/readyz").status_code == 200
+            return call("GET", f"{self.url}/readyz").status_code == 200
         return False
 
     def client(self, token: str) -> httpx.Client:
         """Of /api/v1."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.clients.append(httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=90.0))
+        self.clients.append(httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=ANSWER_S))
         return self.clients[-1]
 
     def kill(self) -> None:
@@ -119,6 +121,11 @@ class Service:
                 late = f"{self.log.read_text()[-5000:]}\n{self.stager.log_tail()}"
         self.stager.end()
         assert not late, f"the service did not end in {END_S:g} s; what it and its node said last:\n{late}"
+
+
+def call(method: str, url: str, **more: Any) -> httpx.Response:
+    """On a line of its own, with no more than is said."""
+    return httpx.request(method, url, timeout=ANSWER_S, **more)
 
 
 def small(data: Path, name: str = "small", shell: str = "tr a-z A-Z < a > b", more: str = "") -> str:

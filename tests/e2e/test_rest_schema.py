@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 
 from stager.service.questions import WAIT_S_MAX
 from stager.service.rest.openapi import EVERYWHERE
-from tests.e2e.serve_rig import Service, small
+from tests.e2e.serve_rig import Service, call, small
 from tests.testbed.places import PROJECT
 
 TENANTS = '[tenants.alice]\nnative_jobs = true\nfile_roots = ["{data}"]\n'
@@ -72,14 +71,14 @@ def test_every_answer_is_one_that_the_document_foretells(case: Any, service: Ser
 
 def test_the_document_that_is_served_is_the_one_that_is_checked_in(service: Service) -> None:
     """STAGER_REWRITE=1 writes it down anew."""
-    served = json.dumps(httpx.get(f"{service.url}/api/v1/openapi.json").json(), indent=1, sort_keys=True) + "\n"
+    served = json.dumps(call("GET", f"{service.url}/api/v1/openapi.json").json(), indent=1, sort_keys=True) + "\n"
     if os.environ.get("STAGER_REWRITE"):
         PAGE.write_text(served)
     assert PAGE.read_text() == served
 
 
 def test_every_operation_needs_a_token_but_health_and_says_its_errors(service: Service) -> None:
-    found = httpx.get(f"{service.url}/api/v1/openapi.json").json()
+    found = call("GET", f"{service.url}/api/v1/openapi.json").json()
     assert found["components"]["securitySchemes"]["token"] == {
         "type": "http",
         "scheme": "bearer",
@@ -95,7 +94,7 @@ def test_every_operation_needs_a_token_but_health_and_says_its_errors(service: S
         for status in wanted:
             assert list(operation["responses"][status]["content"]) == ["application/problem+json"]
         assert operation["description"] and operation["tags"], (path, verb)
-        bare = httpx.request(verb, service.url + path.replace("{", "").replace("}", ""))
+        bare = call(verb, service.url + path.replace("{", "").replace("}", ""))
         assert bare.status_code in ({200} if is_open else {401, 429}), (path, verb)
         if verb == "post" and path.rpartition("/")[2] in ("runs", "plan", "validate", "estimate"):
             assert operation["requestBody"]["required"], path

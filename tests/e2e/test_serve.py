@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.serve_rig import Service, problem, small
+from tests.e2e.serve_rig import ANSWER_S, Service, call, problem, small
 from tests.testbed.waiting import wait_until
 
 TENANTS = """
@@ -64,17 +64,17 @@ def bed(session_dir: Path) -> Iterator[Bed]:
 def test_without_a_good_token_nothing_is_told_on_loopback_either(bed: Bed, header: str | None) -> None:
     headers = {} if header is None else {"Authorization": header}
     for method, path in (("GET", "/api/v1/runs"), ("POST", "/api/v1/runs"), ("GET", "/api/v1/runs/x/events"), ("GET", "/nothing")):
-        answer = httpx.request(method, bed.service.url + path, headers=headers)
+        answer = call(method, bed.service.url + path, headers=headers)
         if answer.status_code != 429:
             problem(answer, 401, "token")
             assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
 def test_only_health_needs_no_token_and_metrics_need_an_administrators(bed: Bed) -> None:
-    assert httpx.get(f"{bed.service.url}/healthz").json() == {"status": "ok"}
-    assert httpx.get(f"{bed.service.url}/readyz").json()["status"] == "ready"
+    assert call("GET", f"{bed.service.url}/healthz").json() == {"status": "ok"}
+    assert call("GET", f"{bed.service.url}/readyz").json()["status"] == "ready"
     for name, status in (("alice", 403), ("admin", 200)):
-        answer = httpx.get(f"{bed.service.url}/metrics", headers={"Authorization": f"Bearer {bed.tokens[name]}"})
+        answer = call("GET", f"{bed.service.url}/metrics", headers={"Authorization": f"Bearer {bed.tokens[name]}"})
         assert answer.status_code == status
     assert 'stager_node_connected{node="node0"} 1.0' in answer.text
     assert 'stager_rest_requests_total{method="GET",route="/metrics",status="403"}' in answer.text
@@ -425,7 +425,7 @@ def test_open_answers_are_bounded_for_each_tenant(bed: Bed) -> None:
     streams = []
     try:
         for _ in range(32):
-            opened = httpx.Client(base_url=alice.base_url, headers=alice.headers, timeout=30)
+            opened = httpx.Client(base_url=alice.base_url, headers=alice.headers, timeout=ANSWER_S)
             streams.append((opened, opened.send(opened.build_request("GET", f"runs/{run}/events"), stream=True)))
         assert {answer.status_code for _, answer in streams} == {200}
         problem(alice.get(f"/runs/{run}/events"), 429, "too_many_open")

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.serve_rig import Service, problem, small
+from tests.e2e.serve_rig import Service, call, problem, small
 from tests.testbed.waiting import wait_until
 
 TENANTS = """
@@ -112,7 +112,7 @@ def bed(session_dir: Path) -> Iterator[Bed]:
 
 
 def test_each_operation_of_the_document_has_a_row_here(bed: Bed) -> None:
-    paths = httpx.get(f"{bed.service.url}/api/v1/openapi.json").json()["paths"]
+    paths = call("GET", f"{bed.service.url}/api/v1/openapi.json").json()["paths"]
     assert {(verb, path) for path, verbs in paths.items() for verb in verbs} == set(OPERATIONS)
 
 
@@ -199,8 +199,8 @@ def test_what_is_open_when_a_token_is_revoked_tells_nothing_more(bed: Bed) -> No
         begun = time.monotonic()
         gate.touch()
         rest = list(lines)
-    assert "attempt_ended" not in "".join(rest) and time.monotonic() - begun < 20
-    polling.join(40)
+    assert "attempt_ended" not in "".join(rest) and time.monotonic() - begun < 60
+    polling.join(100)
     problem(told["wait"], 401, "token")
     assert alice.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["state"] == "succeeded"
 
@@ -210,12 +210,12 @@ def test_other_methods_and_other_pages_get_nothing(bed: Bed, method: str) -> Non
     """No page of another site is told that it may read: a browser asks first, and has no token."""
     bearer = {"Authorization": f"Bearer {bed.tokens['alice-admin']}"}
     for headers in ({}, bearer):
-        answer = httpx.request(method, f"{bed.service.url}/api/v1/runs", headers=headers | {"Origin": "https://evil.example.org"})
+        answer = call(method, f"{bed.service.url}/api/v1/runs", headers=headers | {"Origin": "https://evil.example.org"})
         assert answer.status_code == (405 if headers else 401) or answer.status_code == 429
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 def test_a_token_in_a_url_is_no_token(bed: Bed) -> None:
     for name in ("token", "access_token", "authorization"):
-        answer = httpx.get(f"{bed.service.url}/api/v1/runs", params={name: bed.tokens["alice-admin"]})
+        answer = call("GET", f"{bed.service.url}/api/v1/runs", params={name: bed.tokens["alice-admin"]})
         assert answer.status_code in (401, 429)

@@ -9,7 +9,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from stager import rest
@@ -17,7 +16,7 @@ from stager.client import RestClient
 from stager.model.errors import Denied, StagerError
 from tests.e2e.kill_phases import Phase
 from tests.e2e.origin_rig import known_hosts_of, methods
-from tests.e2e.serve_rig import Service
+from tests.e2e.serve_rig import Service, call
 from tests.testbed.letters import Letters
 from tests.testbed.link import Link
 from tests.testbed.sshd import Sshd
@@ -77,7 +76,7 @@ def test_killed_at_any_instant_a_run_over_rest_goes_on_and_its_finals_are_durabl
         assert client.run(run).status().info.tenant == "alice"
     letters.check(data)
     assert all(count <= 2 for count in letters.ended().values()), letters.ended()
-    problem = httpx.get(f"{service.url}/api/v1/runs/{run}", headers={"Authorization": "Bearer stg_other"})
+    problem = call("GET", f"{service.url}/api/v1/runs/{run}", headers={"Authorization": "Bearer stg_other"})
     assert problem.status_code == 401
 
 

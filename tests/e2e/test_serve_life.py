@@ -93,15 +93,17 @@ def test_a_scheduler_that_a_command_started_meanwhile_gives_way_to_the_service(s
 
 
 def test_sigterm_ends_a_service_in_order_also_while_answers_are_open(service: Service) -> None:
-    token = service.token("alice", "submit")
+    token, gate = service.token("alice", "submit"), service.place / "gate"
     alice = service.client(token)
     later = "  later: {run: cat b > c, inputs: [b], outputs: [c]}\n"
-    workflow = small(service.place / "data" / "alice", "slow", "sleep 3; cat a > b", later)
+    workflow = small(service.place / "data" / "alice", "slow", f"'until test -e {gate}; do sleep 0.05; done; cat a > b'", later)
     run = alice.post("/runs", json={"workflow": workflow}).raise_for_status().json()["run"]
     wait_until(lambda: alice.get(f"/runs/{run}").json()["running"], "the job to run")
     with alice.stream("GET", f"/runs/{run}/events") as answer:
         assert answer.status_code == 200 and service.process is not None
         service.process.terminate()
+        wait_until(lambda: alice.get(f"/runs/{run}").json()["info"]["state"] == "draining", "the service to have heard it")
+        gate.touch()
         kinds = [line for line in answer.iter_lines() if line.startswith("event: ")]
     assert service.process.wait(60) == 0
     assert "event: attempt_ended" in kinds, "what ran was let to its end"

@@ -273,7 +273,7 @@ def test_a_restart_does_not_guess_secrets(rig: Rig) -> None:
 
 
 def test_it_ends_by_itself_when_nobody_needs_it(rig: Rig) -> None:
-    rig.stager.idle_exit_s = 0.5
+    rig.stager.idle_exit_s = 3.0  # longer than it takes on a busy machine to ask who is there
     client = rig.client()
     pid, node = client.health().pid, client.health().nodes[0].pid
     assert node is not None
@@ -402,7 +402,8 @@ def test_profiles_are_measured_and_used_for_the_next_plan(rig: Rig) -> None:
     assert set(found) == {"first", "second", "join"} and found["join"].samples == 1
     join = found["join"]
     assert join.output_bytes is not None and join.wall_s is not None and join.cpu_s is not None and join.read_bytes is not None
-    assert join.output_bytes.median == 8 and join.wall_s.median >= 0.2 and join.cpu_s.median < 0.2 and join.read_bytes.median >= 8
+    assert join.output_bytes.median == 8 and join.wall_s.median >= 0.2 and join.read_bytes.median >= 8
+    assert join.cpu_s.median < join.wall_s.median - 0.1, "it slept"
     counted = [join.written_bytes, join.memory_peak_bytes, join.input_bytes, join.input_files, join.output_files]
     medians = [quantity.median for quantity in counted if quantity is not None]
     assert medians[0] >= 8 and medians[1] > 100_000 and medians[2:] == [8, 2, 1]

@@ -36,7 +36,7 @@ from stager.service.state_dir import StateDir
 from tests.e2e.service_rig import CAPACITY_BYTES, Rig
 from tests.testbed.ionode import IoNode
 from tests.testbed.places import ionode_binary
-from tests.testbed.processes import is_alive
+from tests.testbed.processes import end, is_alive
 
 
 @pytest.fixture
@@ -148,8 +148,7 @@ def test_attempt_that_is_gone_is_lost_and_run_again_only_if_it_may(rig: Rig, ide
     running(rig, client, run, 1)
     rig.until(lambda: rig.ran()["make"] == 1, "the job to begin")
     kill_scheduler(rig)
-    for pid in rig.stager.reaper_pids():
-        os.kill(pid, signal.SIGKILL)
+    end(rig.stager.reaper_pids())
     rig.until(lambda: not rig.stager.reaper_pids(), "the reaper to be gone")
     client = rig.client()
     assert rig.finished(client, run) == ("succeeded" if idempotent else "failed")
@@ -195,7 +194,7 @@ def test_transfer_that_ended_meanwhile_is_told_by_its_event(rig: Rig) -> None:
 def transfers_of(node: IoNode) -> list[dict[str, Any]]:
     token = Path(node.rendezvous["token_file"]).read_text().strip()
     headers = {"Authorization": f"Bearer {token}", "X-Stager-Api": "1", "X-Stager-Epoch": "1", "X-Stager-Incarnation": node.incarnation}
-    with httpx.Client(transport=httpx.HTTPTransport(uds=node.rendezvous["socket"]), base_url="http://node") as client:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=node.rendezvous["socket"]), base_url="http://node", timeout=60) as client:
         return list(client.get("/v1/transfers", headers=headers).json()["transfers"])
 
 
@@ -275,8 +274,7 @@ def test_replicas_that_are_gone_are_fetched_or_made_again(rig: Rig) -> None:
     run = rig.submit(client, rig.workflow("w", [rig.source("a", b"a\n"), File("m", size_bytes=10), rig.final("f")], jobs))
     rig.until(lambda: rig.ran()["slow"] == 1, "the second job to run")
     kill_scheduler(rig)
-    for pid in rig.stager.reaper_pids():
-        os.kill(pid, signal.SIGKILL)
+    end(rig.stager.reaper_pids())
     kill_node(rig)
     shutil.rmtree(rig.stager.state_dir / "node")
     client = rig.client()

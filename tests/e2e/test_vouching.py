@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.origin_rig import known_hosts_of
 from tests.testbed.ionode import IoNode
 from tests.testbed.link import Link
 from tests.testbed.s3 import S3
@@ -174,12 +175,16 @@ def test_a_second_look_over_ssh_reads_again_where_there_is_no_shell(sftp_only: S
 
 
 @pytest.mark.parametrize("shell", [True, False])
-def test_a_source_that_changes_behind_its_token_is_found_by_a_second_look(sshd: Sshd, ionode: Callable[..., IoNode], shell: bool) -> None:
+def test_a_source_that_changes_behind_its_token_is_found_by_a_second_look(
+    sshd: Sshd, link: Callable[..., Link], ionode: Callable[..., IoNode], short_dir: Path, shell: bool
+) -> None:
     """Same size, same second of mtime: to its token it is the same content."""
     content = os.urandom(SIZE_BYTES)
     path = source(sshd, content)
-    options = {"verify_source": True, "shell_checksum": shell, "bandwidth_bytes_per_s_max": 2_000_000}
-    fetching = Fetching(ionode(), sshd.origin(**options))
+    # All of it takes twelve seconds, until the line is let go.
+    line = link(sshd.port, bytes_per_s=500_000)
+    known_hosts = [str(known_hosts_of(sshd, line.port, short_dir / "known_hosts"))]
+    fetching = Fetching(ionode(), sshd.origin(verify_source=True, shell_checksum=shell, port=line.port, known_hosts=known_hosts))
     name = fetching.begin("in.bin")
     done = lambda: fetching.node.get("/v1/transfers")["transfers"][0]["bytes_done"]  # noqa: E731
     wait_until(lambda: done() > SIZE_BYTES // 3, "the fetch to be under way")
@@ -188,4 +193,5 @@ def test_a_source_that_changes_behind_its_token_is_found_by_a_second_look(sshd: 
         file.write(bytes([content[0] ^ 1]))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert done() < SIZE_BYTES, "too late: this proves nothing"
+    line.bytes_per_s = None
     assert is_damage(fetching.node.event_of(name), "in.bin")

@@ -209,7 +209,8 @@ def test_a_line_that_goes_dead_without_a_word_is_given_up_and_taken_anew(
     stager: Stager, letters: Letters, web: WEBS, link: Callable[..., Link], short_dir: Path
 ) -> None:
     server, results = web(), short_dir / "results"
-    line = link(server.port, bytes_per_s=100_000)
+    # All of it takes fifteen seconds: it is under way when it is seen to be.
+    line = link(server.port, bytes_per_s=20_000)
     read_from_the_web(letters, server.data, server.url(line.port), results)
     run = stager.submit(letters.workflow)
     wait_for_bytes(stager, run)

@@ -181,7 +181,7 @@ def test_a_retry_helps_and_comes_soon(tmp_path: Path) -> None:
         if b"attempt 2 of 3 in" in line:
             (tmp_path / "late").write_bytes(b"late")
     assert running.wait() == 0 and (tmp_path / "d").read_bytes() == b"late"
-    assert rounds.WAITS_S[0] <= time.monotonic() - began < 30
+    assert rounds.WAITS_S[0] <= time.monotonic() - began < 90
 
 
 @pytest.mark.parametrize("what", ["a directory", "many", "checkpoint"])
