@@ -5,6 +5,7 @@ One rule: what it logged as an error, a refused script included, is told; what i
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,16 +14,22 @@ from typing import Any
 
 import pytest
 from selenium import webdriver
-from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+    NoSuchElementException,
+    StaleElementReferenceException,
+)
 from selenium.webdriver.chrome.service import Service as Driver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
+from tests.testbed.processes import free_port
 from tests.testbed.waiting import wait_until
 
 PROGRAMS = ("chromium", "chromedriver")
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 PHONE, DESK = (360, 740), (1280, 900)
 
 
@@ -43,16 +50,18 @@ class Browser:
         return self.until(lambda: next((each for each in self.find(selector) if each.is_displayed()), None), f"{selector} to be seen")
 
     def click(self, selector: str) -> None:
-        """Again where it was drawn anew between the look and the click."""
+        """Again where it was drawn anew, or moved below something else, between the look and the click."""
 
         def clicked() -> bool:
-            self.one(selector).click()
-            return True
+            with contextlib.suppress(ElementClickInterceptedException, ElementNotInteractableException):
+                self.one(selector).click()
+                return True
+            return False
 
         self.until(clicked, f"{selector} to be clicked")
 
     def text(self, selector: str) -> str:
-        return self.one(selector).text
+        return str(self.until(lambda: (self.one(selector).text,), f"the text of {selector}")[0])
 
     def until(self, condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
         """A page that is just being drawn anew is asked again."""
@@ -128,7 +137,7 @@ def browser(url: str, profile: Path) -> Iterator[Browser]:
     for word in (*words, "--disable-background-networking", "--disable-component-update", "--window-size=1280,900"):
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = webdriver.Chrome(options=options, service=Driver(executable_path=driver))
+    started = webdriver.Chrome(options=options, service=Driver(executable_path=driver, port=free_port()))
     started.set_script_timeout(DEADLINE_S)
     try:
         yield Browser(started, url)

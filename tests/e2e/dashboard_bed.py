@@ -14,6 +14,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.e2e.browser import DESK, Browser
 from tests.e2e.serve_rig import Service
+from tests.testbed.waiting import wait_until
 
 TENANTS = '[tenants.alice]\nnative_jobs = true\nfile_roots = ["{data}/alice"]\n[tenants.bob]\n'
 
@@ -32,8 +33,12 @@ class Bed:
 
     def ended(self, text: str) -> str:
         run = self.submit(text)
-        assert self.client.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["finished"]
+        wait_until(lambda: self.client.get(f"/runs/{run}/wait", params={"timeout_s": 20}).json()["finished"], f"{run} to end", 240)
         return run
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        """Of what anybody is given."""
+        return httpx.get(self.service.url + path, headers=headers, timeout=90)
 
     def gate(self, name: str) -> Path:
         """What jobs wait for that are written so."""

@@ -6,9 +6,7 @@ import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from selenium.webdriver.common.keys import Keys
 
@@ -43,24 +41,24 @@ def seen(bed: Bed, window: Browser) -> Iterator[Browser]:
 
 def test_the_files_need_no_token_and_what_a_tenant_has_does(bed: Bed) -> None:
     for path in sorted(PATHS):
-        answer = httpx.get(bed.service.url + path)
+        answer = bed.get(path)
         assert answer.status_code == 200, path
         policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
         assert policy["default-src"] == "'none'" and policy["script-src"] == policy["connect-src"] == "'self'"
         assert policy["require-trusted-types-for"] == "'script'" and policy["frame-ancestors"] == "'none'"
         assert answer.headers["x-content-type-options"] == "nosniff" and answer.headers["cache-control"] == "no-cache"
-        again = httpx.get(bed.service.url + path, headers={"If-None-Match": answer.headers["etag"]})
+        again = bed.get(path, **{"If-None-Match": answer.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
         assert "://" not in answer.text.replace("http://www.w3.org/2000/svg", ""), f"{path} names another place"
-    assert httpx.get(f"{bed.service.url}/dashboard/../rest.py").status_code in (401, 404, 429)
-    assert httpx.get(f"{bed.service.url}/", headers={"Host": "evil.example.org"}).status_code == 421
+    assert bed.get("/dashboard/../rest.py").status_code in (401, 404, 429)
+    assert bed.get("/", Host="evil.example.org").status_code == 421
     told = bed.client.get("/runs")
     assert told.headers["cache-control"] == "private, no-cache" and told.headers["x-content-type-options"] == "nosniff"
     assert bed.client.get("/openapi.json").json()["paths"].keys().isdisjoint(PATHS)
 
 
 def test_a_page_holds_no_script_and_no_style_of_its_own(bed: Bed) -> None:
-    text = httpx.get(bed.service.url).text
+    text = bed.get("/").text
     for part in text.split("<script")[1:]:
         assert " src=" in part.split(">")[0] and part.split(">", 1)[1].startswith("</script>")
     assert "<style" not in text and " style=" not in text and " on" not in text.replace(" one", "").replace(" only", "")
@@ -76,7 +74,7 @@ def test_the_colours_of_two_pages_are_one_file(bed: Bed) -> None:
     run = bed.ended(chain(bed, "coloured"))
     page = bed.data / "report.html"
     bed.service.stager.run("report", run, "--html", page)
-    assert httpx.get(f"{bed.service.url}/dashboard/palette.css").text in page.read_text()
+    assert bed.get("/dashboard/palette.css").text in page.read_text()
 
 
 # The token.
@@ -119,16 +117,14 @@ def test_a_token_that_is_revoked_is_asked_for_again(bed: Bed, seen: Browser) -> 
 def test_runs_are_listed_with_how_far_they_are_and_what_is_at_risk(bed: Bed, seen: Browser) -> None:
     run = bed.submit(chain(bed, "listed", gate="listed"))
 
-    def row() -> Any:
-        return next((each for each in seen.find("tbody tr") if each.text.startswith(run)), None)
+    def row() -> str:
+        return next((each.text for each in seen.find("tbody tr") if each.text.startswith(run)), "")
 
-    seen.until(lambda: row() and "1 of 3 jobs" in row().text, "the run to be listed with one job done")
-    assert "active" in row().text
+    seen.until(lambda: "1 of 3 jobs" in row() and "active" in row(), "the run to be listed with one job done")
     bed.gate("listed").touch()
-    seen.until(lambda: "succeeded" in row().text and "3 of 3 jobs" in row().text, "its end to be told")
-    seen.until(lambda: "600 kB" in row().text, "what it uploaded")
-    assert "nothing" in row().text
-    row().find_element("css selector", "a").click()
+    seen.until(lambda: "succeeded" in row() and "3 of 3 jobs" in row(), "its end to be told")
+    seen.until(lambda: "600 kB" in row() and "nothing" in row(), "what it uploaded, and that nothing is at risk")
+    seen.click(f'tbody a[href="#/runs/{run}"]')
     seen.shows(run, "h1")
     assert seen.focused() == run, "who goes on by keyboard or hears the page begins at its title"
 
@@ -139,27 +135,29 @@ def test_one_run_is_told_live_until_it_has_ended(bed: Bed, seen: Browser) -> Non
     seen.until(lambda: "running" in box(seen, "second"), "the second job to run")
     assert "done" in box(seen, "first") and "waiting" in box(seen, "third")
     seen.shows("live", ".live")
-    assert figure(seen, "jobs") == "1 of 3"
+    seen.until(lambda: figure(seen, "jobs") == "1 of 3", "its sums to say so, too")
     seen.until(lambda: seen.find("svg.timeline rect.running"), "the running job to stand in the timeline")
     asked = "return performance.getEntriesByType('resource').filter(each => each.name.endsWith('/events')).length"
     bed.gate("live").touch()
     seen.shows("succeeded", ".line .badge")
     seen.until(lambda: "done" in box(seen, "third"), "the last job to be done")
     seen.until(lambda: figure(seen, "finals") == "1 of 1" and figure(seen, "uploaded") == "600 kB", "the final to be durable")
-    assert seen.run(asked) == 1, "one line, which nothing broke"
+    # It is told of when it has ended.
+    assert seen.until(lambda: seen.run(asked), "its events to have ended") == 1, "one line, which nothing broke"
     seen.until(lambda: not seen.find("svg.timeline rect.running"), "the timeline to be the history's")
-    assert {each.text for each in seen.find("svg.timeline text")} >= {"jobs", "fetches", "uploads"}
+    lanes = {"jobs", "fetches", "uploads"}
+    seen.until(lambda: {each.text for each in seen.find("svg.timeline text")} >= lanes, "what the timeline shows to be named")
     seen.until(lambda: figure(seen, "cost").endswith("USD"), "what it cost")
     cost = bed.client.get(f"/runs/{run}/cost").json()
     seen.until(lambda: len(seen.find("#cost tbody tr")) == len(cost["lines"]) + 1, "a line for each part of the cost, and the sum")
     seen.shows("at best", '[data-figure="hits"]')
-    assert seen.text("#told") == f"run {run}: succeeded"
+    seen.shows(f"run {run}: succeeded", "#told")
 
 
 def test_the_ledger_tells_what_is_safe_and_what_is_durable(bed: Bed, seen: Browser) -> None:
     run = bed.submit(chain(bed, "ledger", gate="ledger"))
     seen.go(f"#/runs/{run}")
-    standings = [each.get_attribute("data-standing") for each in seen.until(lambda: seen.find(".standing"), "the ledger")]
+    standings = seen.until(lambda: [each.get_attribute("data-standing") for each in seen.find(".standing")], "the ledger")
     assert standings == ["at_risk", "safe", "written", "durable", "not_made"]
     seen.shows("1 file, 600 kB", '[data-standing="safe"] summary')
     seen.click('[data-standing="safe"] summary')
@@ -181,7 +179,7 @@ def test_a_failed_job_is_shown_with_its_fault_and_what_it_wrote(bed: Bed, seen: 
     seen.until(lambda: len(seen.find("#jobs tbody tr")) == 1, "those that failed only")
     seen.click("#jobs tbody a")
     seen.shows("no such star", ".logs pre")
-    assert "failed" in seen.text(".line .badge") and figure(seen, "exit") == "3"
+    seen.until(lambda: "failed" in seen.text(".line .badge") and figure(seen, "exit") == "3", "its state and its exit code")
 
 
 def test_a_run_is_cancelled_only_after_its_losses_were_named(bed: Bed, seen: Browser) -> None:
@@ -199,7 +197,7 @@ def test_a_run_is_cancelled_only_after_its_losses_were_named(bed: Bed, seen: Bro
     seen.click("#cancel")
     seen.click("#cancel-yes")
     seen.shows("cancelled", ".line .badge")
-    assert bed.client.get(f"/runs/{run}/wait", params={"timeout_s": 30}).json()["state"] == "cancelled"
+    assert bed.client.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["state"] == "cancelled"
     seen.until(lambda: not seen.find("#cancel:not([hidden])"), "nothing to be left to cancel")
 
 
@@ -359,7 +357,8 @@ def test_ten_thousand_jobs_are_drawn_by_type_in_well_under_a_second(bed: Bed, se
         answer([drawn - begun, performance.now() - drawn, texts]);
       });"""
     # The quickest of a few: how busy the machine is besides is not asked.
-    (drawn_ms, updated_ms, texts), *_ = sorted(seen.settle(draw) for _ in range(5))
+    tries = [seen.settle(draw) for _ in range(5)]
+    drawn_ms, updated_ms, texts = min(each[0] for each in tries), min(each[1] for each in tries), tries[0][2]
     assert texts == [
         "type 0 2,000 of 2,000 jobs",
         "type 1 2,000 of 2,000 jobs",
@@ -377,7 +376,7 @@ def test_a_run_with_many_jobs_is_drawn_by_type_and_a_type_lists_its_jobs(bed: Be
     run = bed.submit(flow(bed, "many", "\n".join(lines) + "\n"))
     seen.go(f"#/runs/{run}")
     seen.until(lambda: len(seen.find(".box")) == 2, "two types")
-    seen.until(lambda: "3 of 3 jobs" in (seen.one('.box[data-name="second"]').get_attribute("aria-label") or ""), "all to be done", 90)
+    seen.until(lambda: "3 of 3 jobs" in (seen.one('.box[data-name="second"]').get_attribute("aria-label") or ""), "all to be done")
     seen.click('.box[data-name="second"]')
     seen.until(lambda: [each.text for each in seen.find("#jobs tbody a")] == ["b0", "b1", "b2"], "the jobs of that type")
 
@@ -399,7 +398,7 @@ def test_a_page_goes_on_when_the_service_is_back(bed: Bed, seen: Browser) -> Non
     bed.service.words = ("--listen", f"127.0.0.1:{port}")
     bed.service.start()
     bed.gate("away").touch()
-    seen.shows("succeeded", ".line .badge", 60)
+    seen.shows("succeeded", ".line .badge")
     again = seen.until(lambda: seen.run("return window.asked"), "the stream to be asked for again")
     assert all(number.isdecimal() for number in again), "the stream goes on where it broke"
     assert seen.text("h1") == run

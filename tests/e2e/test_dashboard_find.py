@@ -76,7 +76,7 @@ def test_a_job_is_found_by_a_part_of_its_name_and_the_address_says_so(bed: Bed, 
     seen.until(lambda: 0 <= seen.run(top) < 200, f"the list to be in sight, not at {seen.run(top)}")
     seen.one("#jobs-state").send_keys("all states")
     seen.until(lambda: len(listed(seen, "#jobs")) == 10, "all of that name")
-    seen.one("#jobs tbody a").click()
+    seen.click("#jobs tbody a")
     seen.shows("fit_080", "h1")
     seen.driver.back()
     seen.until(lambda: len(listed(seen, "#jobs")) == 10, "a step back to lead to what was looked for")
@@ -98,10 +98,10 @@ def test_types_that_differ_by_a_number_only_are_one_box_which_finds_them(bed: Be
     seen.resize(PHONE)
     seen.driver.refresh()
     seen.until(lambda: len(seen.find(".box")) == 2, "the types that differ by a number, and the other")
-    seen.one('.box[data-name="fit_#"]').click()
+    seen.click('.box[data-name="fit_#"]')
     seen.until(lambda: seen.text("#jobs [role=status]") == f"50 of {MANY} jobs", "all of that name")
     assert address(seen) == f"#/runs/{failing}?find=fit_"
-    seen.one('.box[data-name="last"]').click()
+    seen.click('.box[data-name="last"]')
     seen.until(lambda: listed(seen, "#jobs") == ["sum"], "those of that type")
     assert address(seen) == f"#/runs/{failing}?type=last" and seen.overflow() == 0
 
@@ -113,7 +113,7 @@ def test_runs_are_found_by_name_and_state_and_say_what_is_wrong_with_them(bed: B
         return next((each.text for each in seen.find("tbody tr") if each.text.startswith(run)), "")
 
     seen.until(lambda: "6 failed" in row(failing), "how many of its jobs failed")
-    assert "failed" not in row(others[0])
+    seen.until(lambda: row(others[0]) and "failed" not in row(others[0]), "nothing to be wrong with another")
     seen.press("/")
     seen.press("NIGHT")
     seen.until(lambda: listed(seen, "main") == others[::-1], "the runs of that name")
@@ -128,8 +128,9 @@ def test_runs_are_found_by_name_and_state_and_say_what_is_wrong_with_them(bed: B
 def test_a_run_of_many_failures_names_the_first_with_the_way_to_what_they_wrote(bed: Bed, seen: Browser, failing: str) -> None:
     seen.go(f"#/runs/{failing}")
     seen.until(lambda: len(seen.find(".alerts li")) == 6, "five of six, and how many more")
-    assert "1 more" in seen.find(".alerts li")[-1].text and "6 failed" in seen.text('[data-figure="jobs"]')
-    seen.one(".alerts a").click()
+    seen.until(lambda: "1 more" in seen.find(".alerts li")[-1].text, "how many more")
+    assert "6 failed" in seen.text('[data-figure="jobs"]')
+    seen.click(".alerts a")
     seen.shows("fit_", "h1")
     seen.until(lambda: figure(seen, "exit") == "3", "its exit code")
 
@@ -157,7 +158,7 @@ def test_a_run_that_is_opened_while_the_service_is_away_is_shown_when_it_is_back
     seen.shows("does not answer", "#trouble")
     bed.service.words = ("--listen", f"127.0.0.1:{port}")
     bed.service.start()
-    seen.until(lambda: figure(seen, "jobs") == "3 of 3" and len(seen.find(".box.done")) == 3, "the run", 60)
+    seen.until(lambda: figure(seen, "jobs") == "3 of 3" and len(seen.find(".box.done")) == 3, "the run")
     seen.until(lambda: seen.find("svg.timeline rect") and not seen.find("#trouble")[0].is_displayed(), "the trouble to be over")
 
 
