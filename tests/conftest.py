@@ -21,6 +21,7 @@ from tests.testbed import leftovers, network
 from tests.testbed.ionode import IoNode
 from tests.testbed.link import Link, running_link
 from tests.testbed.places import ionode_binary, shared_data
+from tests.testbed.processes import share_ports
 from tests.testbed.s3 import S3, running_s3
 from tests.testbed.sshd import Sshd, running_sshd
 from tests.testbed.tiny_disk import tiny_disk as mounted_tiny_disk
@@ -66,6 +67,7 @@ def session_dir() -> Iterator[Path]:
 def nothing_left_behind(session_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     roots = [session_dir, tmp_path_factory.getbasetemp()]
     os.environ[leftovers.MARK] = str(session_dir)
+    share_ports()
     yield
     processes, mounts = leftovers.settle(str(session_dir), roots), leftovers.left_mounts(roots)
     leftovers.clean(processes, mounts)

@@ -69,8 +69,8 @@ class CutDisk:
         left = self.image.with_suffix(".left")
         # A new name each time: ext4 writes a file that was cut to nothing and filled again when it is closed.
         canary = self.mount / f"canary-{time.monotonic_ns()}"
-        canary.write_bytes(b"never synced")
         with standing_still(pid):
+            canary.write_bytes(b"never synced")
             done("cp", "--sparse=always", self.image, left)
             kill()
         self.detach()

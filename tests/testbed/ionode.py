@@ -39,7 +39,7 @@ class IoNode:
         self._commands = itertools.count(1)
         self._http: httpx.Client | None = None
 
-    def start(self, deadline_s: float = 20.0) -> None:
+    def start(self, deadline_s: float = 120.0) -> None:
         self.store.parent.mkdir(parents=True, exist_ok=True)
         argv = [str(self.binary), "serve", "--store", str(self.store), "--node-id", self.node_id, "--capacity", str(self.capacity_bytes)]
         argv += ["--socket", str(self.store.parent / f"{self.store.name}.sock"), *self.options]

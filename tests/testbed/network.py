@@ -28,12 +28,18 @@ from typing import Any
 import pytest
 
 from tests.testbed.delay_line import enter, enter_opened
-from tests.testbed.processes import Where, all_pids, end, is_alive
+from tests.testbed.processes import Where, all_pids, end, is_alive, started_at
 from tests.testbed.waiting import wait_until
 
 NAMESPACES = Path("/run/netns")
 PREFIX = "st-net"
-OWNED = re.compile(rf"{PREFIX}-(\d+)-(\d+)-\d+-.*")
+
+
+def owned_by_name(prefix: str) -> re.Pattern[str]:
+    return re.compile(rf"{prefix}-(\d+)-(\d+)-\d+-.*")
+
+
+OWNED = owned_by_name(PREFIX)
 MTU_BYTES = 9000
 # What a TCP segment of the largest size needs to pass the shaper in one piece.
 BURST_BYTES = 128 * 1024
@@ -78,13 +84,6 @@ def call(*argv: str) -> str:
     done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, f"{' '.join(argv)}: {done.stderr.strip()}"
     return done.stdout
-
-
-def started_at(pid: int) -> int:
-    """In ticks since the boot: with the pid it names a process for good. 0: there is none."""
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
-    return 0
 
 
 def namespaces_of(pid: int) -> list[str]:

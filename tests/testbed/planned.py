@@ -87,7 +87,7 @@ class DagMan:
         """A compute job."""
         self.begins(job)
         done = subprocess.run(
-            ["bash", "-ec", script], env=self.environment(job) | environ, cwd=self.directory, capture_output=True, timeout=120, check=False
+            ["bash", "-ec", script], env=self.environment(job) | environ, cwd=self.directory, capture_output=True, timeout=240, check=False
         )
         self.ends(job, done.returncode)
         return Done(done.returncode, (done.stdout + done.stderr).decode(errors="replace"))

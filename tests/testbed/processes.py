@@ -12,7 +12,8 @@ import resource
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from tests.testbed.waiting import wait_until
@@ -20,6 +21,22 @@ from tests.testbed.waiting import wait_until
 # Above the one that browsers refuse (10080).
 FIRST_PORT, LAST_PORT = 11_000, 32_768
 LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+# "1/3": every third port, from the second on. A server that is started again finds its port free though others look for one meanwhile.
+PORTS_SHARE = "STAGER_TEST_PORTS"
+_given: set[int] = set()
+WRITTEN_LATE_S = 2.0
+
+
+def own_ports(below: int, environ: Mapping[str, str] = os.environ) -> list[int]:
+    number, _, shares = environ.get(PORTS_SHARE, "0/1").partition("/")
+    return list(range(FIRST_PORT + int(number), below, int(shares)))
+
+
+def share_ports(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Among the workers of a session of tests; what they start has the share of its worker."""
+    worker, count = environ.get("PYTEST_XDIST_WORKER", ""), environ.get("PYTEST_XDIST_WORKER_COUNT", "")
+    if worker.startswith("gw") and count:
+        environ[PORTS_SHARE] = f"{int(worker[2:]) % int(count)}/{count}"
 
 
 class Where:
@@ -32,13 +49,15 @@ class Where:
         return [str(word) for word in argv]
 
     def free_port(self) -> int:
-        """One that no connection and no server that takes any gets by itself: it stays free until its server is there, also while that
-        is started again. Whoever loses the race for it all the same tries again."""
-        below = min(LAST_PORT, int(LOCAL_PORTS.read_text().split()[0]))
-        for port in random.sample(range(FIRST_PORT, below), below - FIRST_PORT) if below > FIRST_PORT else ():
+        """One that no connection and no server that takes any gets by itself, and that was not given to another here: it stays free
+        until its server is there, also while that is started again. Whoever loses the race for it all the same tries again."""
+        ports = own_ports(min(LAST_PORT, int(LOCAL_PORTS.read_text().split()[0])))
+        random.shuffle(ports)
+        for port in sorted(ports, key=_given.__contains__):
             with contextlib.suppress(OSError), socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind((self.address, port))
+                _given.add(port)
                 return port
         with socket.socket() as probe:
             probe.bind((self.address, 0))
@@ -70,6 +89,20 @@ def is_zombie(pid: int) -> bool:
 def is_alive(pid: int) -> bool:
     """Runs, or could: a zombie is dead."""
     return Path(f"/proc/{pid}").exists() and not is_zombie(pid)
+
+
+def started_at(pid: int) -> int:
+    """In ticks since the boot: with the pid it names a process for good. 0: there is none."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
+    return 0
+
+
+def pid_in(file: Path, pid: int) -> int | None:
+    """The pid that a process has written there, while it lives: numbers come round, and another one that has it now began later."""
+    ago_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started_at(pid) / os.sysconf("SC_CLK_TCK")
+    is_its_own = time.time() - ago_s < file.stat().st_mtime + WRITTEN_LATE_S
+    return pid if is_alive(pid) and is_its_own else None
 
 
 def all_pids() -> Iterator[int]:
@@ -126,7 +159,7 @@ class Server:
                 cwd=self.cwd,
             )
 
-    def start_on(self, port: int, deadline_s: float = 60.0) -> None:
+    def start_on(self, port: int, deadline_s: float = 120.0) -> None:
         self.start()
         try:
             wait_until(lambda: self.gone() or self.where.answers(port), f"{self.argv[0]} on port {port}", deadline_s)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.testbed.places import needed_program, program
-from tests.testbed.processes import HERE, Server, Where, descendants, end
+from tests.testbed.processes import HERE, Server, Where, descendants, end, is_alive
 from tests.testbed.waiting import wait_until
 
 SFTP_SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
@@ -120,9 +120,9 @@ class Sshd:
     def drop_sessions(self) -> None:
         """Ends every connection; new ones are welcome."""
         assert self.server is not None, "not started"
-        listener = self.server.pid
-        end(descendants(listener))
-        wait_until(lambda: not descendants(listener), "sshd's sessions to end")
+        sessions = descendants(self.server.pid)
+        end(sessions)
+        wait_until(lambda: not any(map(is_alive, sessions)), "sshd's sessions to end")
 
     def change_host_key(self) -> None:
         """Another key on the same port; known_hosts still names the old one, as after an attack or a reinstallation."""
@@ -166,7 +166,7 @@ class Sshd:
         options = [f"-oUserKnownHostsFile={self.known_hosts}", "-oIdentitiesOnly=yes", "-oBatchMode=yes", "-F", "none"]
         there = ["-i", str(self.identity_file), "-P", str(self.port), "-b", "-", f"{self.user}@{self.where.address}"]
         argv = [str(client), "-q", *options, *there]
-        return subprocess.run(argv, input="\n".join(commands), check=True, text=True, capture_output=True, timeout=60).stdout
+        return subprocess.run(argv, input="\n".join(commands), check=True, text=True, capture_output=True, timeout=240).stdout
 
 
 @contextlib.contextmanager

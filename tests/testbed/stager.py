@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.testbed.places import PROJECT, ionode_binary
-from tests.testbed.processes import HERE, Where, command_line, is_alive
+from tests.testbed.processes import HERE, Where, command_line, pid_in
 from tests.testbed.waiting import wait_until
 
-END_S = 60.0
+END_S = 120.0
 
 
 def hear_ctrl_c() -> None:
@@ -87,14 +87,12 @@ class Stager:
 
     def scheduler_pid(self) -> int | None:
         with contextlib.suppress(OSError, ValueError):
-            pid = int((self.state_dir / "lock").read_text())
-            return pid if is_alive(pid) else None
+            return pid_in(lock := self.state_dir / "lock", int(lock.read_text()))
         return None
 
     def node_pid(self) -> int | None:
         with contextlib.suppress(OSError, ValueError, KeyError):
-            pid = int(json.loads((self.state_dir / "node" / "rendezvous.json").read_text())["pid"])
-            return pid if is_alive(pid) else None
+            return pid_in(place := self.state_dir / "node" / "rendezvous.json", int(json.loads(place.read_text())["pid"]))
         return None
 
     def reaper_pids(self) -> list[int]:
@@ -102,9 +100,8 @@ class Stager:
         found = []
         for lock in (self.state_dir / "attempts").glob("*/lock"):
             with contextlib.suppress(OSError, ValueError):
-                pid = int(lock.read_text())
-                found += [pid] if is_alive(pid) else []
-        return found
+                found.append(pid_in(lock, int(lock.read_text())))
+        return [pid for pid in found if pid]
 
     def log_tail(self) -> str:
         parts = []

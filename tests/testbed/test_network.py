@@ -160,7 +160,9 @@ def test_nothing_stays_of_a_bed_in_which_something_failed(short_dir: Path) -> No
 
 KILLED = """
 import os, signal, sys
+from tests.testbed import network
 from tests.testbed.network import Network, Wan
+network.PREFIX = sys.argv[1]
 with Network() as bed:
     far = bed.host("far", wan=Wan(rtt_s=0.01))
     import subprocess
@@ -170,18 +172,24 @@ with Network() as bed:
 """
 
 
-def test_what_a_killed_run_left_is_swept_and_what_lives_is_not(net: Network) -> None:
-    host = net.host("mine")
-    killed = subprocess.run([sys.executable, "-c", KILLED], cwd=PROJECT, capture_output=True, text=True, timeout=60)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    prefix, line = killed.stdout.split()
-    wait_until(lambda: not is_alive(int(line)), "the delay line to end with its owner")
-    left = [f"{prefix}-far", f"{prefix}-hub"]
-    assert len(network.pids_in(left)) == 1
-    assert set(left) <= set(network.sweep())
-    assert network.pids_in(left) == []
-    assert not set(left) & set(os.listdir(network.NAMESPACES))
-    assert host.run(["true"]).returncode == 0
+def test_what_a_killed_run_left_is_swept_and_what_lives_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By names of its own: whoever makes a bed beside this test sweeps, too."""
+    network.needs_network()
+    name = f"{network.PREFIX}{os.getpid()}"
+    monkeypatch.setattr(network, "OWNED", network.owned_by_name(name))
+    monkeypatch.setattr(network, "PREFIX", name)
+    with Network() as net:
+        host = net.host("mine")
+        killed = subprocess.run([sys.executable, "-c", KILLED, name], cwd=PROJECT, capture_output=True, text=True, timeout=240)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        prefix, line = killed.stdout.split()
+        wait_until(lambda: not is_alive(int(line)), "the delay line to end with its owner")
+        left = [f"{prefix}-far", f"{prefix}-hub"]
+        assert len(network.pids_in(left)) == 1
+        assert network.sweep() == left
+        assert network.pids_in(left) == []
+        assert not set(left) & set(os.listdir(network.NAMESPACES))
+        assert host.run(["true"]).returncode == 0
 
 
 def test_the_servers_of_the_testbed_run_on_hosts(net: Network, short_dir: Path, ionode: Callable[..., IoNode]) -> None:

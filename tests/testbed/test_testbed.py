@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError
@@ -17,7 +19,7 @@ from botocore.exceptions import ClientError
 from tests.testbed import leftovers
 from tests.testbed.ionode import IoNode
 from tests.testbed.link import Link
-from tests.testbed.processes import Server, answers, descendants, free_port, is_alive
+from tests.testbed.processes import LAST_PORT, Server, answers, descendants, free_port, is_alive, own_ports, pid_in, share_ports
 from tests.testbed.s3 import S3
 from tests.testbed.sshd import Sshd, is_locked, make_key, running_agent
 from tests.testbed.waiting import wait_until
@@ -85,7 +87,7 @@ def shell_answer(server: Sshd, command: str) -> subprocess.CompletedProcess[str]
     config = server.directory / "ssh_config"
     config.write_text(server.ssh_config_text("lab"))
     return subprocess.run(
-        ["ssh", "-F", config, "-oBatchMode=yes", "lab", command], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
+        ["ssh", "-F", config, "-oBatchMode=yes", "lab", command], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
     )
 
 
@@ -340,3 +342,51 @@ def test_an_ionode_fetches_and_comes_back_after_a_kill(ionode: Callable[..., IoN
     node.start()
     assert node.incarnation != before
     assert [replica["file_id"] for replica in node.get("/v1/state")["replicas"]] == ["f"]
+
+
+def test_workers_of_a_session_look_for_ports_apart_and_none_is_given_twice() -> None:
+    shares = []
+    for number in range(3):
+        environ = {"PYTEST_XDIST_WORKER": f"gw{number}", "PYTEST_XDIST_WORKER_COUNT": "3"}
+        share_ports(environ)
+        shares.append(set(own_ports(LAST_PORT, environ)))
+    assert not shares[0] & shares[1] | shares[1] & shares[2] | shares[0] & shares[2]
+    assert set.union(*shares) == set(own_ports(LAST_PORT, {}))
+    given = [free_port() for _ in range(300)]
+    assert len(set(given)) == len(given) and set(given) <= set(own_ports(LAST_PORT))
+
+
+def test_a_throttled_link_makes_up_for_what_others_took_of_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Being late for each chunk would be a rate of its own; having been idle gives nothing."""
+    line, now_s = Link(0, bytes_per_s=1_000_000), [1000.0]
+    line._loop = SimpleNamespace(time=lambda: now_s[0])
+
+    async def late(delay_s: float) -> None:
+        now_s[0] += max(0.0, delay_s) + 0.03
+
+    async def carry(chunks: int) -> float:
+        begin_s = now_s[0]
+        for _ in range(chunks):
+            await line._take_turn(100_000)
+        return now_s[0] - begin_s
+
+    monkeypatch.setattr(asyncio, "sleep", late)
+    assert asyncio.run(carry(20)) == pytest.approx(2.03)
+    now_s[0] += 5
+    assert asyncio.run(carry(20)) == pytest.approx(2.03)
+
+
+def test_a_pid_in_a_file_is_that_of_the_process_which_wrote_it(short_dir: Path) -> None:
+    file = short_dir / "pid"
+    file.write_text("")
+    assert pid_in(file, os.getpid()) == os.getpid()
+    os.utime(file, (time.time() - 3600,) * 2)
+    sleeping = subprocess.Popen(["sleep", "600"])
+    try:
+        assert pid_in(file, sleeping.pid) is None, "it began long after the file was written"
+        file.touch()
+        assert pid_in(file, sleeping.pid) == sleeping.pid
+    finally:
+        sleeping.kill()
+        sleeping.wait()
+    assert pid_in(file, sleeping.pid) is None

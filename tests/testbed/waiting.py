@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], what: str, deadline_s: float = 60.0, pause_s: float = 0.02) -> T:
+def wait_until(condition: Callable[[], T], what: str, deadline_s: float = 120.0, pause_s: float = 0.02) -> T:
     """The first true answer of `condition`. Raises AssertionError that names what was waited for."""
     end = time.monotonic() + deadline_s
     while True:

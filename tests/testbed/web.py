@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.testbed.places import needed_program
 from tests.testbed.processes import HERE, Server, Where
+from tests.testbed.waiting import wait_until
 
 CONFIG = """\
 {user} daemon off; pid {place}/pid; error_log stderr; worker_processes {workers}; events {{ worker_connections 256; }}
@@ -56,6 +57,8 @@ class Web:
             self.server = Server(self.command(), self.directory / "web.log", where=self.where)
             try:
                 self.server.start_on(self.port)
+                if not self.plain:
+                    wait_until(lambda: self.where.answers(self.tls_port), f"nginx on port {self.tls_port}")
                 return
             except AssertionError:
                 if last_try:
