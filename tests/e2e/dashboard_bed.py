@@ -13,7 +13,7 @@ import httpx
 from selenium.webdriver.common.keys import Keys
 
 from tests.e2e.browser import DESK, Browser
-from tests.e2e.serve_rig import Service
+from tests.e2e.serve_rig import Service, call
 from tests.testbed.waiting import wait_until
 
 TENANTS = '[tenants.alice]\nnative_jobs = true\nfile_roots = ["{data}/alice"]\n[tenants.bob]\n'
@@ -38,7 +38,7 @@ class Bed:
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         """Of what anybody is given."""
-        return httpx.get(self.service.url + path, headers=headers, timeout=90)
+        return call("GET", self.service.url + path, headers=headers)
 
     def gate(self, name: str) -> Path:
         """What jobs wait for that are written so."""

@@ -23,8 +23,9 @@ class Phase:
 
     def begin(self) -> None:
         """After it was submitted."""
-        if self.name == "uploading" and self.gate is not None:
+        if self.gate is not None:
             wait_until(lambda: len(self.letters.ended()) == self.letters.count, "the first jobs to end")
+        if self.name == "uploading" and self.gate is not None:
             self.line.bytes_per_s = SLOW_BYTES_PER_S
             self.gate.touch()
 

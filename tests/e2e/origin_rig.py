@@ -131,7 +131,7 @@ def wait_for_waiting(stager: Stager, run: str, since_s: float, deadline_s: float
         return wait_until(waited, f"the run to wait {since_s} s for an origin", deadline_s, pause_s=0.2)
 
 
-def wait_for_line(stager: Stager, run: str, lfns: list[str], words: str, deadline_s: float = 60.0) -> None:
+def wait_for_line(stager: Stager, run: str, lfns: list[str], words: str, deadline_s: float = 120.0) -> None:
     """Until the story of one of these files says so."""
     with wait_until(lambda: connect(stager.state_dir), "the scheduler to answer") as client:
         found = client.run(run)

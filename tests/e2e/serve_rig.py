@@ -23,7 +23,7 @@ from tests.testbed.waiting import wait_until
 
 # Objects of tenants have tests of their own; words of a test's own are all that is said.
 NO_STORAGE = ("--storage", "0")
-END_S = 60.0
+START_S = END_S = 120.0
 # Of one answer: httpx gives up after five seconds by itself, which a busy machine takes at times.
 ANSWER_S = 90.0
 ADDRESS = re.compile(r"the REST API is at (http://\S+)/api/v1")
@@ -77,8 +77,8 @@ class Service:
         with self.log.open("wb") as log:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             self.process = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
-        self.url = wait_until(self._address, "the service to say where it is", 60.0)
-        wait_until(self._ready, "the service to be ready", 60.0)
+        self.url = wait_until(self._address, "the service to say where it is", START_S)
+        wait_until(self._ready, "the service to be ready", START_S)
         return self
 
     def _address(self) -> str:

@@ -125,7 +125,7 @@ class Rig:
         return answer.state
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
-        return wait_until(condition, f"{what}\n{self.stager.log_tail()}", 60)
+        return wait_until(condition, f"{what}\n{self.stager.log_tail()}")
 
     def end(self) -> None:
         for client in self.clients:

@@ -12,7 +12,7 @@ import pytest
 from tests.testbed import airflow
 from tests.testbed.places import PROJECT
 
-DEADLINE_S = 1200
+DEADLINE_S = 2400
 
 
 @pytest.mark.slow

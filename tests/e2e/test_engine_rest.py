@@ -39,6 +39,8 @@ credentials = "key:{key}"
 known_hosts = "{known_hosts}"
 """
 RESTARTS = 4
+# All restarts together, on a busy machine: an engine that is answered between two of them by chance begins anew.
+PATIENCE_S = 250.0
 STAGED, DONE, REFUSED = wire.CallState.STAGED, wire.CallState.DONE, wire.CallState.REFUSED
 
 
@@ -207,6 +209,7 @@ def test_ended_in_order_and_started_again_the_service_goes_on_with_what_no_perso
     lab.client.run(stopped).cancel()
 
 
+@pytest.mark.timeout(900)
 def test_an_engine_that_only_waits_sees_nothing_of_restarts_at_any_instant(lab: Lab) -> None:
     """It speaks to one address, and is answered late. Ends in order and kills take turns, each a little later in what the engine does."""
     lab.service.words = ("--listen", f"127.0.0.1:{free_port()}")
@@ -216,7 +219,7 @@ def test_an_engine_that_only_waits_sees_nothing_of_restarts_at_any_instant(lab: 
 
     def play() -> None:
         with RestClient(lab.service.url, lab.token) as client:
-            engine = client.engine(run)
+            engine = client.engine(run, patience_s=PATIENCE_S)
             for job in ("dag.left", "dag.right", "dag.join"):
                 done.append(do(engine, job, "one").state)
             engine.end(True)
@@ -226,7 +229,7 @@ def test_an_engine_that_only_waits_sees_nothing_of_restarts_at_any_instant(lab: 
     for number in range(RESTARTS):
         time.sleep(0.15 * number)
         lab.restart(kill=number % 2 == 0)
-    thread.join(180)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive() and done == [DONE] * 3
     assert lab.client.run(run).wait_finished(60).state == "succeeded"
     assert (lab.home / "out" / "patient").read_bytes() == b"".join(INPUTS.values()).upper()

@@ -216,7 +216,7 @@ def test_a_process_that_was_forked_off_is_told_so_and_does_not_wait_for_ever(
     process = context.Process(target=read_there, args=(said, answers))
     process.start()
     try:
-        answer = answers.get(timeout=60)
+        answer = answers.get(timeout=240)
         assert answer == b"x" if method == "spawn" else "spawn or forkserver" in answer
     finally:
         process.kill()

@@ -14,6 +14,7 @@ from stager.model.errors import SANDBOX_FULL_CODE
 from stager.worker import AttemptResult, Outcome
 from tests.e2e.worker_rig import Rig, attempt, ended, output
 from tests.testbed.ionode import IoNode
+from tests.testbed.waiting import wait_until
 
 DISK_BYTES = 40 << 20
 
@@ -31,7 +32,8 @@ def rig(ionode: Callable[..., IoNode], short_dir: Path) -> Iterator[Rig]:
     try:
         yield Rig(ionode(), state, short_dir / "home")
     finally:
-        subprocess.run(["umount", state], check=True)
+        # The reaper of an attempt may be there for a moment after it has told of its end.
+        wait_until(lambda: subprocess.run(["umount", state], check=False).returncode == 0, "the file system to be left by all")
 
 
 def run(rig: Rig, script: str) -> AttemptResult:

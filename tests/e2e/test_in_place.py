@@ -131,7 +131,7 @@ def test_an_origin_that_dies_while_it_is_read_fails_the_job_which_is_tried_again
     def waits() -> bool:
         return "is away" in stager.run("explain", run, "--job", "look").stdout
 
-    wait_until(waits, "the job to wait for its origin", 60)
+    wait_until(waits, "the job to wait for its origin")
     sshd.start()
     stager.run("wait", run)
     assert survey.is_right() and survey.told() == ["began", "held", *first, "began", "held", "done"]

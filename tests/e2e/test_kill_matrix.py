@@ -85,7 +85,7 @@ def test_killed_at_any_instant_the_run_ends_right(
     client = wait_until(lambda: connect(stager.state_dir), "the scheduler to answer")
     run = wait_until(lambda: client.runs(), "the run to be submitted")[0].run
     held.begin()
-    wait_until(lambda: phase_is(client, run, phase, stager), f"the phase {phase}", deadline_s=60)
+    wait_until(lambda: phase_is(client, run, phase, stager), f"the phase {phase}")
     done = {job.job for job in client.run(run).jobs(state="done")}
     ended = letters.ended()
     pid = victim_pid(victim, command, stager)

@@ -359,8 +359,8 @@ def test_directories_as_finals_over_file_sftp_and_s3(stager: Stager, sshd: Sshd,
 
 @pytest.fixture
 def line(sshd: Sshd, link: Callable[..., Link]) -> Link:
-    """So slow that a fetch can be met on its way."""
-    return link(sshd.port, bytes_per_s=400_000)
+    """So slow that a fetch can be met on its way, on a busy machine too."""
+    return link(sshd.port, bytes_per_s=150_000)
 
 
 @pytest.fixture
@@ -393,8 +393,8 @@ def test_an_origin_that_is_away_longer_than_its_tries_is_waited_for_and_the_stat
 ) -> None:
     """A fetch and an upload are under way when it goes."""
     (sshd.data / "d").mkdir()
-    # Half a minute on that line: under way for long after the first job has ended, on a busy machine too.
-    content = bytes(range(256)) * 50_000
+    # Under way for long after the first job has ended.
+    content = bytes(range(256)) * 20_000
     (sshd.data / "d" / "in").write_bytes(content)
     workflow = short_dir / "w.yml"
     jobs = "  make: {run: head -c 4000000 /dev/urandom > made, outputs: {made: 'far:made'}}\n"

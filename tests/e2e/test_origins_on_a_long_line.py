@@ -50,8 +50,10 @@ def stat(node: IoNode, names: Sequence[str], origin: str = "o") -> list[dict[str
     return entries
 
 
-def moved_bytes(node: IoNode) -> int:
-    return sum(transfer["bytes_done"] for transfer in node.get("/v1/transfers")["transfers"])
+def moved_bytes(node: IoNode, transfers: Sequence[str]) -> int:
+    """Of large files. A transfer that was heard of as ended is not told of any more."""
+    told = {transfer["transfer_id"]: transfer["bytes_done"] for transfer in node.get("/v1/transfers")["transfers"]}
+    return sum(told.get(each, LARGE_BYTES) for each in transfers)
 
 
 def ends(node: IoNode, count: int, wait_s: float = 60) -> list[dict[str, Any]]:
@@ -76,19 +78,28 @@ def most_of_the_line_is_had(node: IoNode) -> None:
     alone_s = seconds_until_here(node, alone)
     for entry in large:
         fetch(node, entry, PREFETCH)
-    wait_until(lambda: moved_bytes(node) > 30_000_000, "prefetch to fill the line")
-    taken_s = quicker(alone_s, lambda: seconds_until_here(node, first), lambda: seconds_until_here(node, second))
+    crowd = [f"t-{entry['path']}" for entry in large]
+    wait_until(lambda: moved_bytes(node, crowd) > 30_000_000, "prefetch to fill the line")
+    assert_most_is_had(node, crowd, alone_s, lambda: seconds_until_here(node, first), lambda: seconds_until_here(node, second))
     assert {event["kind"] for event in ends(node, len(large) + 2)} == {"transfer_done"}
-    assert taken_s < 3 * alone_s, f"{taken_s:.2f} s, alone {alone_s:.2f} s"
 
 
-def quicker(alone_s: float, first: Callable[[], float], second: Callable[[], float]) -> float:
-    """A second one where the first was slow: others may have had the processors meanwhile. The line is full for both."""
-    taken_s = first()
-    return taken_s if taken_s < 3 * alone_s else min(taken_s, second())
+def assert_most_is_had(node: IoNode, crowd: Sequence[str], alone_s: float, *moves: Callable[[], float]) -> None:
+    """By the clock, or by what the crowd moved meanwhile: where others have the processors, all on the line are slow. The line is full for
+    each of `moves`, and one is enough.
+    """
+    found = []
+    for move in moves:
+        before_bytes = moved_bytes(node, crowd)
+        taken_s, crowd_bytes = move(), moved_bytes(node, crowd) - before_bytes
+        if taken_s < 3 * alone_s or crowd_bytes < 2 * WANTED_BYTES:
+            return
+        found.append(f"{taken_s:.2f} s, alone {alone_s:.2f} s; the others moved {crowd_bytes:,} bytes")
+    raise AssertionError("; ".join(found))
 
 
-SIZES = {f"large{number}": 20_000_000 for number in range(6)} | dict.fromkeys(("alone", "first", "second"), 10_000_000)
+LARGE_BYTES, WANTED_BYTES = 20_000_000, 10_000_000
+SIZES = {f"large{number}": LARGE_BYTES for number in range(6)} | dict.fromkeys(("alone", "first", "second"), WANTED_BYTES)
 
 
 def test_a_file_that_a_job_waits_for_gets_most_of_a_full_line_from_sftp(net: Network, lab: Sshd, ionode: Callable[..., IoNode]) -> None:
@@ -148,10 +159,9 @@ def test_an_upload_that_is_waited_for_gets_most_of_a_full_line_to_sftp(
     alone_s = seconds_until_there(node, alone)
     for name in large:
         upload(node, name, WRITE_BACK)
-    moved_before = moved_bytes(node)
-    wait_until(lambda: moved_bytes(node) > moved_before + 30_000_000, "write-back to fill the line")
-    taken_s = quicker(alone_s, lambda: seconds_until_there(node, first), lambda: seconds_until_there(node, second))
-    assert taken_s < 3 * alone_s, f"{taken_s:.2f} s, alone {alone_s:.2f} s"
+    crowd = [f"u-{name}" for name in large]
+    wait_until(lambda: moved_bytes(node, crowd) > 30_000_000, "write-back to fill the line")
+    assert_most_is_had(node, crowd, alone_s, lambda: seconds_until_there(node, first), lambda: seconds_until_there(node, second))
 
 
 def test_a_stock_sshd_refuses_nothing_and_small_files_fill_the_line(net: Network, lab: Sshd, ionode: Callable[..., IoNode]) -> None:
@@ -194,7 +204,7 @@ def test_nodes_at_one_crowded_sshd_get_all_files_and_do_not_hammer(net: Network,
         node.do("PUT", "/v1/origins/o", crowded.origin())
     with crowded.where.inside():
         strangers = [socket.create_connection((crowded.where.address, crowded.port)) for _ in range(40)]
-    wait_until(lambda: turned_away(crowded) >= 30, "six strangers in the door")
+    wait_until(lambda: turned_away(crowded) >= 34, "all but six strangers to be turned away")
     before = turned_away(crowded)
     for number, node in enumerate(nodes):
         for name in list(sizes)[number::4]:

@@ -22,7 +22,7 @@ from stager.readers.pegasus_planned import read_planned
 from stager.service import pegasus_attach
 from stager.service.pegasus_attach import Follower
 from stager.service.state_dir import StateDir
-from tests.e2e.pegasus_rig import CLEANUPS, CONTENT, PREPARE, STAGE_IN, STAGE_OUT, Bed, bed_with_staging_away, lite, shared_bed
+from tests.e2e.pegasus_rig import CLEANUPS, CONTENT, FOLLOWED_S, PREPARE, STAGE_IN, STAGE_OUT, Bed, bed_with_staging_away, lite, shared_bed
 from tests.e2e.serve_rig import Service
 from tests.testbed.sshd import Sshd
 from tests.testbed.waiting import wait_until
@@ -62,7 +62,7 @@ def test_a_planned_workflow_is_staged_from_first_to_last(bed: Bed) -> None:
     for job in (*CLEANUPS, END):
         assert bed.dagman.transfer(job).code == 0
     bed.dagman.end()
-    out, err = follower.communicate(timeout=60)
+    out, err = follower.communicate(timeout=FOLLOWED_S)
     assert follower.returncode == 0, f"{out}\n{err}\n{bed.stager.log_tail()}"
     with bed.client() as client:
         (run,) = client.runs()
@@ -105,7 +105,7 @@ def test_with_staging_elsewhere_jobs_exchange_their_files_here(staging_bed: Bed,
     made = (lab / "out" / "f.d").read_bytes()
     assert made.endswith(b"f.d\n") and made.startswith(CONTENT.upper()) and b"F.B2\n" in made
     bed.dagman.end()
-    _, err = follower.communicate(timeout=60)
+    _, err = follower.communicate(timeout=FOLLOWED_S)
     assert follower.returncode == 0, f"{err}\n{bed.stager.log_tail()}"
     with bed.client() as client:
         (run_info,) = client.runs()
@@ -137,7 +137,7 @@ def test_killed_anywhere_the_workflow_goes_on_and_the_input_crosses_the_line_onc
     sent = bed.dagman.transfer(STAGE_OUT)
     assert sent.code == 0 and "(by stager)" in sent.said, sent.said
     bed.dagman.end()
-    follower.communicate(timeout=60)
+    follower.communicate(timeout=FOLLOWED_S)
     assert follower.returncode == 0
     with bed.client() as client:
         (run,) = client.runs()
@@ -181,7 +181,7 @@ def test_a_service_that_is_restarted_is_waited_for_and_not_replaced(bed: Bed, sh
         sent = bed.dagman.transfer(STAGE_OUT)
         assert sent.code == 0 and "(by stager)" in sent.said, sent.said
         bed.dagman.end()
-        _, err = follower.communicate(timeout=60)
+        _, err = follower.communicate(timeout=FOLLOWED_S)
         assert follower.returncode == 0, f"{err}\n{service.log.read_text()}"
         with bed.client() as client:
             assert [(run.state, run.jobs_done) for run in client.runs()] == [("succeeded", 6)]
@@ -218,7 +218,7 @@ def test_a_job_that_fails_and_a_rescue(bed: Bed) -> None:
     assert bed.dagman.transfer(STAGE_IN).code == 0
     assert bed.dagman.task("preprocess_pre", "exit 3").code == 3
     bed.dagman.end(1)
-    _, err = follower.communicate(timeout=60)
+    _, err = follower.communicate(timeout=FOLLOWED_S)
     assert follower.returncode == 1, err
     log = bed.dagman.directory / "jobstate.log"
     log.rename(log.with_name("jobstate.log.000"))
@@ -227,7 +227,7 @@ def test_a_job_that_fails_and_a_rescue(bed: Bed) -> None:
     bed.compute()
     assert bed.dagman.transfer(STAGE_OUT).code == 0
     bed.dagman.end()
-    _, err = follower.communicate(timeout=60)
+    _, err = follower.communicate(timeout=FOLLOWED_S)
     assert follower.returncode == 0, f"{err}\n{bed.stager.log_tail()}"
     assert (bed.sshd.data / "new" / "out" / "f.d").is_file()
     with bed.client() as client:

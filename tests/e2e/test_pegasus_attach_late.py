@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from stager.readers.pegasus_planned import read_planned
-from tests.e2e.pegasus_rig import CONTENT, PREPARE, STAGE_IN, STAGE_OUT, Bed, bed_with_staging_away, lite, shared_bed
+from tests.e2e.pegasus_rig import CONTENT, FOLLOWED_S, PREPARE, STAGE_IN, STAGE_OUT, Bed, bed_with_staging_away, lite, shared_bed
 from tests.testbed.sshd import Sshd
 from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
@@ -48,7 +48,7 @@ def test_inputs_that_were_staged_in_before_are_not_fetched(bed: Bed) -> None:
     sent = bed.dagman.transfer(STAGE_OUT)
     assert sent.code == 0 and "(by stager)" in sent.said, sent.said
     bed.dagman.end()
-    _, err = follower.communicate(timeout=60)
+    _, err = follower.communicate(timeout=FOLLOWED_S)
     assert follower.returncode == 0, err
     assert "0 inputs to fetch" in err and fetched_bytes(bed) == 0
     with bed.client() as client:
@@ -80,7 +80,7 @@ def test_what_jobs_made_before_is_read_where_it_is(staging_bed: Bed, tmp_path: P
     sent = bed.dagman.transfer("stage_out_local_staging_2_0")
     assert sent.code == 0 and "(by stager)" in sent.said, sent.said
     bed.dagman.end()
-    _, err = follower.communicate(timeout=60)
+    _, err = follower.communicate(timeout=FOLLOWED_S)
     assert follower.returncode == 0, err
     assert fetched_bytes(bed) == 0
 

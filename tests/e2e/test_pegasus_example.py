@@ -26,7 +26,7 @@ def test_the_split_workflow(sshd: Sshd, short_dir: Path, tmp_path: Path) -> None
     config = short_dir / "ssh_config"
     config.write_text(sshd.ssh_config_text("lab"))
     argv = [pegasus_api_python(), EXAMPLE, "--lab", f"sftp://lab{sshd.data}", "--stager-transfer", TRANSFER, "--into", tmp_path]
-    subprocess.run(list(map(str, argv)), check=True, cwd=tmp_path, timeout=60)
+    subprocess.run(list(map(str, argv)), check=True, cwd=tmp_path, timeout=240)
     written = {path.name for path in tmp_path.iterdir()}
     assert written == {"workflow.yml", "replicas.yml", "transformations.yml", "sites.yml", "pegasus.properties"}
     stager = Stager(short_dir / "s", short_dir / "home", {"STAGER_SSH_CONFIG": str(config)})
