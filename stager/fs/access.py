@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,7 +20,8 @@ from obstore.store import S3Store
 
 from stager import rest
 from stager.client import RestClient
-from stager.fs.failures import NAME_WRONG, Unreachable
+from stager.fs.failures import NAME_WRONG, NO_KEY, Unreachable, key_gone, unreached
+from stager.fs.listing import Page, page_of, question, signed
 from stager.model.errors import Denied, StagerError, Transient
 
 # With so much left of it at the latest a key is replaced, a short-lived one at half its time.
@@ -76,6 +78,8 @@ class Access:
         self.threads = ThreadPoolExecutor(THREADS_MAX, "stager-fs")
         self._stores: dict[str, S3Store] = {}
         self._there: set[str] = set()
+        # Buckets with something in them that has no name here: it is said once.
+        self.strange: set[str] = set()
 
     def _now(self) -> rest.Storage:
         """Raises what Python has for files."""
@@ -133,18 +137,22 @@ class Access:
             **said,
         )
 
-    def _ask(self, method: Any, bucket: str) -> httpx.Response:
-        """Of a bucket, or of all: what obstore does not speak of, by URLs that it signs."""
+    def _url(self, method: Any, bucket: str) -> str:
+        """Of a bucket, or of all."""
         # With the bucket's name in the host, as it is taken to be, the address without a path is that of all buckets.
         store = self.store(bucket) if bucket else self._made("all", self._now(), virtual_hosted_style_request=True)
+        return obstore.sign(store, method, "", SIGNED_FOR)
+
+    def _ask(self, method: Any, bucket: str, url: Callable[[], str] | None = None) -> httpx.Response:
+        """What obstore does not speak of, by URLs that are signed for each try."""
         end = time.monotonic() + CALL_DEADLINE_S
         while True:
             try:
-                answer = self._http.request(method, obstore.sign(store, method, "", SIGNED_FOR))
-            except httpx.TransportError:
+                answer = self._http.request(method, url() if url is not None else self._url(method, bucket))
+            except httpx.TransportError as problem:
                 self.forget()
                 if time.monotonic() >= end:
-                    raise
+                    raise unreached(f"stager://{bucket}") from problem
             else:
                 if answer.status_code == 403:
                     self.forget()
@@ -162,6 +170,18 @@ class Access:
         return [
             (each.findtext(f"{space}Name") or "", datetime.fromisoformat(each.findtext(f"{space}CreationDate") or "")) for each in found
         ]
+
+    def page(self, bucket: str, prefix: str, **more: Any) -> Page:
+        """A part of what is in a bucket, by the words of listing.question."""
+        FORKS.use()
+
+        def url() -> str:
+            given = self._now()
+            return signed(f"{given.endpoint}/{bucket}/", question(prefix, **more), given)
+
+        answer = self._ask("GET", bucket, url)
+        refuse(answer, bucket)
+        return page_of(answer.content)
 
     def has(self, bucket: str) -> bool:
         answer = self._ask("HEAD", bucket)
@@ -215,6 +235,8 @@ def refuse(answer: httpx.Response, bucket: str) -> None:
         raise FileNotFoundError(f"stager://{bucket}: {said}")
     if NAME_WRONG in text:
         raise ValueError(f"{bucket!r} is no name of a bucket; take 3 to 63 lower-case letters, digits, dots and hyphens")
+    if NO_KEY in text:
+        raise key_gone(f"stager://{bucket}")
     if answer.status_code == 403:
         raise PermissionError(f"stager://{bucket}: {said}")
     raise OSError(f"stager://{bucket}: {said}")

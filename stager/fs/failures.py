@@ -46,11 +46,23 @@ class BehindTheEnd(OSError):
     """No byte of the range is there."""
 
 
+def is_name(key: str) -> bool:
+    return not CONTROL.search(key) and {"", ".", ".."}.isdisjoint(key.split("/"))
+
+
 def refuse_name(path: str, key: str) -> None:
-    if CONTROL.search(key) or not {"", ".", ".."}.isdisjoint(key.split("/")):
+    if not is_name(key):
         raise ValueError(f"stager://{path}: {NO_NAME}")
     if len(key.encode()) > NAME_BYTES_MAX:
         raise OSError(errno.ENAMETOOLONG, f"the name has more than {NAME_BYTES_MAX} bytes", f"stager://{path}")
+
+
+def key_gone(shown: str) -> KeyGone:
+    return KeyGone(errno.EACCES, "the token is revoked, or the service does not know its tenant", shown)
+
+
+def unreached(shown: str) -> Unreachable:
+    return Unreachable(errno.EHOSTUNREACH, "the I/O node of the service does not answer; is `stager serve` running there?", shown)
 
 
 @contextmanager
@@ -64,7 +76,7 @@ def as_of_files(path: str) -> Iterator[None]:
         raise FileExistsError(errno.EEXIST, "the object is there already", shown) from problem
     except (PermissionDeniedError, UnauthenticatedError) as problem:
         if NO_KEY in str(problem):
-            raise KeyGone(errno.EACCES, "the token is revoked, or the service does not know its tenant", shown) from problem
+            raise key_gone(shown) from problem
         text = "the service's token allows no such thing; one with the scope submit may write"
         raise PermissionError(errno.EACCES, text, shown) from problem
     except PreconditionError as problem:
@@ -90,7 +102,7 @@ def found(said: str, shown: str) -> OSError:
     if NO_RANGE in said:
         return BehindTheEnd(errno.EINVAL, "the range is behind the end of the object", shown)
     if UNREACHED in said:
-        return Unreachable(errno.EHOSTUNREACH, "the I/O node of the service does not answer; is `stager serve` running there?", shown)
+        return unreached(shown)
     if BROKEN in said:
         # It answers a body that it cannot take before it has read it, and who still sends may not see the answer.
         return OSError(errno.EIO, "the connection broke; where it does so again, the I/O node has no room for what is sent", shown)

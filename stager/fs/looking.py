@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -19,9 +20,10 @@ from fsspec.asyn import AsyncFileSystem
 from obstore.store import S3Store
 
 from stager.fs.access import Access
-from stager.fs.failures import KeyGone, Unreachable, as_of_files, refuse_name
+from stager.fs.failures import NO_NAME, KeyGone, Unreachable, as_of_files, is_name, refuse_name
+from stager.fs.listing import Page
 
-PAGE = 1000
+LOG = logging.getLogger(__name__)
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 T = TypeVar("T")
 
@@ -84,23 +86,49 @@ class Looking(AsyncFileSystem):
         try:
             return entry(bucket, await self._did(path, lambda: obstore.head(store, key)))
         except FileNotFoundError:
-            async for _object in self._below(bucket, key, chunk=1):
-                return directory(path)
+            async for page in self._pages(bucket, key, limit=1):
+                if page.objects:
+                    return directory(path)
             raise
 
-    async def _below(self, bucket: str, key: str, chunk: int = PAGE) -> AsyncIterator[dict[str, Any]]:
-        """Every object below a directory, a page at a time; nothing of a bucket that is not there."""
-        store = await self._store(bucket)
-        pages = iter(obstore.list(store, prefix=key or None, chunk_size=chunk))
-        while True:
+    async def _pages(self, bucket: str, key: str, **more: Any) -> AsyncIterator[Page]:
+        """What is below a directory; nothing of a bucket that is not there."""
+        after = ""
+        while BUCKET.fullmatch(bucket):
+            prefix = f"{key}/" if key else ""
             try:
-                page = await self._did(f"{bucket}/{key}", lambda: next(pages, None))
+                page = await self._beside(lambda: self.access.page(bucket, prefix, after=after, **more))  # noqa: B023
             except FileNotFoundError:
                 return
-            if page is None:
+            yield page
+            after = page.after
+            if not after:
                 return
-            for found in page:
-                yield entry(bucket, found)
+
+    async def _below(self, bucket: str, key: str) -> AsyncIterator[dict[str, Any]]:
+        """Every object below a directory that has a name here."""
+        async for page in self._pages(bucket, key):
+            for found in self._files(bucket, page):
+                yield found
+
+    def _files(self, bucket: str, page: Page) -> list[dict[str, Any]]:
+        """A name with a slash at its end stands for a directory, which needs none."""
+        return [entry(bucket, each) for each in page.objects if self._can_name(bucket, each["path"]) and not each["path"].endswith("/")]
+
+    def _can_name(self, bucket: str, key: str) -> bool:
+        """Other clients may put what is no name of a file: said once for each bucket, and no reason to hide the others."""
+        if is_name(key.removesuffix("/")):
+            return True
+        if bucket not in self.access.strange:
+            self.access.strange.add(bucket)
+            LOG.warning(
+                "stager://%s holds %r, which cannot be named here: it is left out, and so is whatever else has such a name; %s. "
+                "An S3 client can rename it (docs/operating/s3.md)",
+                bucket,
+                key,
+                NO_NAME.partition("; ")[2],
+            )
+        return False
 
     async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         path = self._strip_protocol(path)
@@ -113,11 +141,11 @@ class Looking(AsyncFileSystem):
         return sorted(found, key=lambda each: each["name"]) if detail else sorted(each["name"] for each in found)
 
     async def _entries(self, path: str, bucket: str, key: str) -> list[dict[str, Any]]:
-        store = await self._store(bucket)
-        listed = await self._did(path, lambda: obstore.list_with_delimiter(store, prefix=key or None))
-        found = [directory(f"{bucket}/{prefix.rstrip('/')}") for prefix in listed["common_prefixes"]]
-        found += [entry(bucket, each) for each in listed["objects"]]
-        if found or not key:
+        found = []
+        async for page in self._pages(bucket, key, flat=False):
+            found += [directory(f"{bucket}/{each[:-1]}") for each in page.prefixes if self._can_name(bucket, each)]
+            found += self._files(bucket, page)
+        if found:
             return found
         itself = await self._info(path)
         return [itself] if itself["type"] == "file" else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import multiprocessing
 import os
 import random
@@ -12,11 +13,14 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
+import boto3
 import obstore
 import pytest
+from botocore.config import Config
 from fsspec.tests import abstract
 
-from stager.fs import StagerFileSystem
+from stager.client import RestClient
+from stager.fs import StagerFileSystem, listing
 from stager.fs.filesystem import GAP_BYTES, joined
 from tests.e2e import test_fs
 from tests.e2e.serve_rig import Service
@@ -173,6 +177,43 @@ def test_names_are_taken_as_they_are(alice: StagerFileSystem) -> None:
     with pytest.raises(OSError, match="1024 bytes") as long:
         alice.pipe_file("names2/" + "ü" * 513, b"")
     assert long.value.errno == errno.ENAMETOOLONG
+
+
+def of_another_client(said: dict[str, str]) -> Any:
+    with RestClient(said["server"], said["token"]) as client:
+        given = client.storage()
+    config = Config(s3={"addressing_style": "path"}, retries={"max_attempts": 10})
+    keys = {"aws_access_key_id": given.access_key_id, "aws_secret_access_key": given.secret_access_key}
+    return boto3.client("s3", endpoint_url=given.endpoint, region_name=given.region, config=config, **keys)
+
+
+@pytest.mark.parametrize("odd", ["/a", "a//b", "d/../x", "new\nline", "d/tab\t", "//"])
+def test_a_name_of_another_client_that_cannot_be_hides_no_others(said: dict[str, str], odd: str, caplog: pytest.LogCaptureFixture) -> None:
+    there, client = StagerFileSystem(**said, skip_instance_cache=True), of_another_client(said)
+    bucket = f"odd-{odd.encode().hex()}"
+    there.pipe({f"{bucket}/a/x": b"1", f"{bucket}/d/e/y": b"22", f"{bucket}/z": b"333"})
+    for key in (odd, "made/"):
+        client.put_object(Bucket=bucket, Key=key, Body=b"")
+    plain = [f"{bucket}/a/x", f"{bucket}/d/e/y", f"{bucket}/z"]
+    assert there.find(bucket) == plain and there.glob(f"{bucket}/**/[xyz]") == plain and there.du(bucket) == 6
+    assert there.find(bucket, maxdepth=1) == [f"{bucket}/z"] and there.find(f"{bucket}/d", withdirs=True)[-1] == f"{bucket}/d/e/y"
+    assert there.ls(bucket, detail=False) == [f"{bucket}/{name}" for name in ("a", "d", "made", "z")]
+    assert there.ls(f"{bucket}/a", detail=False) == plain[:1] and there.ls(f"{bucket}/made") == [] and there.isdir(f"{bucket}/made")
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING and record.name.startswith("stager.fs")]
+    assert len(told) == 1 and repr(odd) in told[0] and f"stager://{bucket}" in told[0], told
+    with pytest.raises(OSError, match="still holds objects"):
+        there.rm(bucket, recursive=True)
+    client.delete_object(Bucket=bucket, Key=odd)
+    client.delete_object(Bucket=bucket, Key="made/")
+    there.rmdir(bucket)
+
+
+def test_a_list_of_many_pages_is_whole(alice: StagerFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = sorted(f"paged/{number % 3}/{number:03}" for number in range(40))
+    alice.pipe(dict.fromkeys(names, b"x"))
+    monkeypatch.setattr(listing, "PAGE", 7)
+    assert alice.find("paged") == names and alice.ls("paged", detail=False) == ["paged/0", "paged/1", "paged/2"]
+    assert alice.ls("paged/1", detail=False) == [name for name in names if name.startswith("paged/1/")]
 
 
 def test_a_bucket_that_cannot_be_is_not_there(alice: StagerFileSystem) -> None:
