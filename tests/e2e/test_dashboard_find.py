@@ -162,6 +162,37 @@ def test_a_run_that_is_opened_while_the_service_is_away_is_shown_when_it_is_back
     seen.until(lambda: seen.find("svg.timeline rect") and not seen.find("#trouble")[0].is_displayed(), "the trouble to be over")
 
 
+def test_a_timeline_of_ten_thousand_jobs_has_few_rows_and_says_what_it_leaves_out(bed: Bed, seen: Browser) -> None:
+    draw = """const answer = arguments[arguments.length - 1];
+      import('/dashboard/timeline.js').then(({ timelinePicture, placed }) => {
+        const outcome = at => (at < 10 ? 'running' : at < 20 ? 'failed' : 'ok');
+        // The longest are those that begin last; what runs and what failed is shorter than any of them.
+        const span = (group, at) => ({ group, label: `${group} ${at}`, type: 'fit', begin: at / 1000,
+          end: (at < 20 ? 15 : 20) + at, outcome: outcome(at) });
+        const spans = count => ['jobs', 'fetches', 'uploads'].flatMap(group => Array.from({ length: count }, (_, at) => span(group, at)));
+        const drawn = count => {
+          const picture = timelinePicture();
+          document.getElementById('main').replaceChildren(picture.element);
+          picture.draw(spans(count), 10100);
+          const rects = [...picture.element.querySelectorAll('rect')];
+          const rows = new Set(rects.map(each => each.getAttribute('y'))).size;
+          const jobs = rects.map(each => each.textContent).filter(each => each.startsWith('jobs'));
+          return [rects.length, rows, jobs, picture.element.querySelector('.note').textContent];
+        };
+        const disjoint = Array.from({ length: 10000 }, (_, at) => ({ begin: at, end: at + 1, outcome: at === 3 ? 'failed' : 'ok' }));
+        const [some, rows] = placed(disjoint);
+        answer([drawn(10000), drawn(50), some.length, Math.max(...rows), some.some(each => each.outcome === 'failed')]);
+      });"""
+    (bars, rows, labels, said), few, some, last_row, failed_is_there = seen.settle(draw)
+    assert bars == rows == 3 * 80
+    wanted = {*range(20), *range(9940, 10_000)}
+    assert {int(each.split(",")[0].split(" ")[1]) for each in labels} == wanted, "what runs, what failed, what took longest"
+    assert said.startswith("Not drawn: 9,920 of 10,000 attempts of jobs, 9,920 of 10,000 fetches, 9,920 of 10,000 uploads; ")
+    assert "in the list below" in said
+    assert few[:2] == [150, 150] and few[3] == "", "of a small run all is drawn"
+    assert (some, last_row, failed_is_there) == (1500, 0, True)
+
+
 def test_a_list_that_cannot_be_had_says_why_and_what_to_do_until_it_is_there(bed: Bed, seen: Browser) -> None:
     run = bed.ended(chain(bed, "withheld"))
     seen.go(f"#/runs/{run}")

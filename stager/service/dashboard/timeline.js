@@ -1,13 +1,15 @@
 // What went on when: jobs by type, fetches, uploads, a bar each, as many rows as went on at once. Of a run that goes on it is made of the
 // events as they come, of one that is over of its history.
 
-import { el, svg } from "./dom.js";
+import { el, say, svg } from "./dom.js";
 import { duration, size } from "./format.js";
 
 const WIDTH_MIN = 560;
 const MARGIN = 64;
 const LANE = 10;
-const SPANS_MAX = 4000;
+// Of a group: drawn anew each second while a run goes on, and looked through by a person.
+const SPANS_MAX = 1500;
+const ROWS_MAX = 80;
 const COLOURS = 7;
 const BEGIN_MOVE = { fetch: "fetches", upload: "uploads" };
 const END_MOVE = ["transfer_done", "transfer_failed", "transfer_cancelled"];
@@ -70,9 +72,38 @@ export function lanes(spans) {
   });
 }
 
-function longest(spans) {
-  const kept = spans.length > SPANS_MAX ? spans.toSorted((a, b) => b.end - b.begin - (a.end - a.begin)).slice(0, SPANS_MAX) : spans;
-  return kept.toSorted((a, b) => a.begin - b.begin || a.end - b.end);
+// What runs and what failed comes first, then what took longest.
+const weight = (span) => (span.outcome === "running" ? 2 : span.outcome === "ok" ? 0 : 1);
+
+// As many of the first as there is room for, so that each moment has no more of them than rows.
+function chosen(spans) {
+  const rows = [];
+  const kept = [];
+  for (const span of spans.toSorted((a, b) => weight(b) - weight(a) || b.end - b.begin - (a.end - a.begin))) {
+    let row = rows.find((others) => others.every((other) => other.end <= span.begin || span.end <= other.begin));
+    if (row === undefined) {
+      if (rows.length === ROWS_MAX) continue;
+      row = [];
+      rows.push(row);
+    }
+    row.push(span);
+    kept.push(span);
+    if (kept.length === SPANS_MAX) break;
+  }
+  return kept;
+}
+
+const ascending = (spans) => spans.toSorted((a, b) => a.begin - b.begin || a.end - b.end);
+
+// Those that are drawn, each with its row, in the order in which they begin.
+export function placed(spans) {
+  if (spans.length <= SPANS_MAX) {
+    const all = ascending(spans);
+    const rows = lanes(all);
+    if (rows.every((row) => row < ROWS_MAX)) return [all, rows];
+  }
+  const some = ascending(chosen(spans));
+  return [some, lanes(some)];
 }
 
 export function timelinePicture() {
@@ -92,8 +123,7 @@ export function timelinePicture() {
   const across = (share) => MARGIN + (width - MARGIN) * Math.min(1, Math.max(0, share));
 
   function bars(group, spans, wallS, top) {
-    const shown = longest(spans.filter((span) => span.group === group));
-    const rows = lanes(shown);
+    const [shown, rows] = placed(spans);
     const parts = [svg("text", { x: 0, y: top + 10 }, group)];
     shown.forEach((span, at) => {
       const [left, right] = [across(span.begin / wallS), across(span.end / wallS)];
@@ -102,7 +132,7 @@ export function timelinePicture() {
       parts.push(svg("rect", { x: left.toFixed(1), y: top + rows[at] * LANE, width: Math.max(0.8, right - left).toFixed(1), height: LANE - 2, class: `${paint} ${span.outcome === "ok" ? "" : span.outcome}` },
         svg("title", {}, `${span.label}${span.text ? `: ${text}` : text.slice(span.label.length)}, ${duration(span.begin)} to ${duration(span.end)}`)));
     });
-    return [parts, top + (Math.max(-1, ...rows) + 1) * LANE + (shown.length ? 10 : 20)];
+    return [parts, top + (Math.max(-1, ...rows) + 1) * LANE + (shown.length ? 10 : 20), spans.length - shown.length];
   }
 
   return {
@@ -110,12 +140,15 @@ export function timelinePicture() {
     draw(spans, wallS, said = "") {
       const parts = [];
       let top = 4;
+      const left = [];
       // Its text is as large as all text, however wide the screen is.
       width = Math.max(WIDTH_MIN, room.clientWidth);
       for (const group of GROUPS) {
-        const [made, next] = bars(group, spans, Math.max(wallS, 0.001), top);
+        const all = spans.filter((span) => span.group === group);
+        const [made, next, leftOut] = bars(group, all, Math.max(wallS, 0.001), top);
         parts.push(...made);
         top = next;
+        if (leftOut) left.push(`${leftOut.toLocaleString("en")} of ${all.length.toLocaleString("en")} ${group === "jobs" ? "attempts of jobs" : group}`);
       }
       for (const [share, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
         parts.push(svg("text", { x: across(share), y: top + 12, "text-anchor": anchor }, duration(wallS * share)));
@@ -126,8 +159,8 @@ export function timelinePicture() {
       const named = [...paints].filter(([, paint]) => paint !== "others");
       const others = paints.size > named.length ? [["other job types", "others"]] : [];
       keys.replaceChildren(...[...named, ...others].map(([type, paint]) => el("span", {}, el("i", { class: paint }), type)));
-      const left = GROUPS.reduce((sum, group) => sum + Math.max(0, spans.filter((span) => span.group === group).length - SPANS_MAX), 0);
-      note.textContent = [said, left ? `${left} of the shortest are not drawn.` : ""].filter(Boolean).join(" ");
+      const rest = left.length ? `Not drawn: ${left.join(", ")}; what runs comes first, then what failed, then what took longest. Every job is in the list below (/ goes to where it is found by name).` : "";
+      say(note, [said, rest].filter(Boolean).join(" "));
     },
   };
 }
