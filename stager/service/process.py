@@ -40,6 +40,8 @@ GIVE_WAY_S, GIVE_WAY_LOOK_S = 60.0, 0.2
 HEADERS_DEADLINE_S = 15.0
 KEEP_ALIVE_S = 75
 CONNECTIONS_MAX = 1000
+# Of them, those that nobody has shown a good token on.
+STRANGERS_MAX = 500
 SWITCH_S = 0.0005
 # The loop stands still meanwhile.
 TOKENS_BUSY_S = 0.2
@@ -54,15 +56,38 @@ class Server(uvicorn.Server):
 
 
 class Impatient(H11Protocol):
-    """Who connects and does not ask is not waited for, nor who begins to ask and does not go on, first or later."""
+    """Who connects and does not ask is not waited for, nor who begins to ask and does not go on, first or later. Where there are too many
+    whom nobody knows, the one that came first makes room for the next: a tenant is one of them until its first request is there.
+    """
 
     deadline: asyncio.TimerHandle | None = None
+    is_tenants = is_let_go = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.came_at = self.loop.time()
         self.expect()
+        if len(self.connections) > STRANGERS_MAX:
+            self.make_room()
+
+    def is_known(self) -> bool:
+        """Whether a good token was seen on it so far: the guard notes on a request whose it is (rest/guard.py)."""
+        self.is_tenants = self.is_tenants or bool(self.scope and "caller" in self.scope["state"])
+        return self.is_tenants
+
+    def make_room(self) -> None:
+        """Of many that come at once none has left yet when the next one does."""
+        here = (each for each in self.connections if isinstance(each, Impatient) and not each.is_let_go)
+        strangers = [each for each in here if not each.is_known()]
+        if len(strangers) > STRANGERS_MAX:
+            oldest = min(strangers, key=lambda each: each.came_at)
+            oldest.is_let_go = True
+            # Whether or not it takes what it is sent.
+            oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        # The next request has another scope, of which the guard has said nothing yet.
+        self.is_known()
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
             self.expect()

@@ -298,6 +298,68 @@ def test_who_connects_and_asks_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch
     assert asyncio.run(play()) == [b"", b"", good, b"", good, good, good]
 
 
+def test_strangers_leave_room_for_who_has_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that came first make room for the next, whatever they said; who has shown a token once stays."""
+    monkeypatch.setattr("stager.service.process.STRANGERS_MAX", 4)
+    monkeypatch.setattr("stager.service.process.HEADERS_DEADLINE_S", 600)
+    guard, tokens = guarded(tmp_path)
+    token = tokens.create("alice", Scope.READ, "", 0.0)[1]
+    asking = b"GET /api/v1/runs HTTP/1.1\r\nHost: localhost\r\n"
+    with_token = asking + f"Authorization: Bearer {token}\r\n\r\n".encode()
+
+    async def play() -> list[bytes]:
+        go = asyncio.Event()
+
+        async def held(scope: Any, receive: Any, send: Any) -> None:
+            await go.wait()
+            await inner(scope, receive, send)
+
+        limits = {"limit_concurrency": 8, "timeout_keep_alive": 600}
+        server = Server(uvicorn.Config(guard, http=Impatient, lifespan="off", log_config=None, **limits))
+        listening = socket.create_server(("127.0.0.1", 0))
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+
+        async def connected(said: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            writer.write(said)
+            return reader, writer
+
+        async def answered(reader: asyncio.StreamReader, end: bytes = b"alice\r\n0\r\n\r\n") -> asyncio.StreamReader:
+            heads.append(await asyncio.wait_for(reader.readuntil(end), 30))
+            return reader
+
+        heads: list[bytes] = []
+        first, idle = await connected(with_token)
+        await answered(first)
+        guard.app = held
+        waiting, waits = await connected(with_token)
+        while server.server_state.tasks == set():
+            await asyncio.sleep(0.01)
+        strangers = []
+        for said in (b"", asking, asking + b"\r\n") * 5:
+            strangers.append(await connected(said))
+            if said.endswith(b"\r\n\r\n"):
+                await answered(strangers[-1][0], b"\r\n\r\n")
+        gone = [asyncio.create_task(reader.read()) for reader, _ in strangers[:11]]
+        done, late = await asyncio.wait(gone, timeout=30)
+        assert not late and len(server.server_state.connections) == 6
+        go.set()
+        await answered(waiting)
+        idle.write(with_token)
+        await answered(first)
+        last, new = await connected(with_token)
+        await answered(last)
+        for writer in (idle, waits, new, *(writer for _, writer in strangers)):
+            writer.close()
+        for each in done:
+            each.exception()
+        server.should_exit = True
+        await serving
+        return [head[:12] for head in heads if not head.startswith((b"HTTP/1.1 401", b"HTTP/1.1 429"))]
+
+    assert asyncio.run(play()) == [b"HTTP/1.1 200"] * 4
+
+
 def test_storage_is_a_tenth_of_the_capacity_on_loopback_unless_it_is_told_otherwise() -> None:
     assert storage_settings(1_000_000) == StorageSettings(100_000, "127.0.0.1:7434")
     assert storage_settings(1_000_000, 0) is None
