@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from stager import rest
 from stager.client import RestClient
 from tests.airflow.conftest import at_the_lab
 from tests.airflow.dag_rig import load_dag, run_dag, state_of
+from tests.e2e.origin_rig import known_hosts_of
 from tests.e2e.serve_rig import NO_STORAGE, Service
+from tests.testbed.link import Link
 from tests.testbed.processes import free_port
 from tests.testbed.sshd import Sshd
 from tests.testbed.waiting import wait_until
@@ -138,10 +141,34 @@ BashOperator(task_id="by_command", bash_command="wc {{ macros.stager.input('%s')
     ended(client, "forgets")
 
 
-def test_a_deferred_task_is_called_once(lab: Sshd, url: str, client: RestClient, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def line(lab: Sshd, served: Service, link: Callable[..., Link], short_dir: Path) -> Iterator[Link]:
+    """Another way to the lab, on which something large is long under way."""
+    made = link(lab.port, bytes_per_s=LARGE_BYTES / 60)
+    url, known_hosts = lab.url().replace(f":{lab.port}/", f":{made.port}/"), known_hosts_of(lab, made.port, short_dir / "known_hosts")
+    origin = f'[[tenants.t.origins]]\nurl = "{url}"\ncredentials = "key:{lab.identity_file}"\nknown_hosts = "{known_hosts}"\n'
+    served.write_tenants(at_the_lab(lab) + origin)
+    yield made
+    served.write_tenants(at_the_lab(lab))
+
+
+def let_go(line: Link, client: RestClient, dag_id: str, job: str) -> None:
+    """When the job was called, and so was told that its input is not there."""
+
+    def called() -> bool:
+        runs = [each.run for each in client.runs() if each.workflow.startswith(f"{dag_id} ")]
+        return any(call.job == job for run in runs for call in client.engine(run).open_calls())
+
+    wait_until(called, f"{job} to be called", 120)
+    line.bytes_per_s = None
+
+
+def test_a_deferred_task_is_called_once(lab: Sshd, url: str, client: RestClient, line: Link, capsys: pytest.CaptureFixture[str]) -> None:
     """One that waits for a large input so, and one that defers by itself after its templates were rendered."""
     (lab.data / "large").write_bytes(bytes(LARGE_BYTES))
     os.utime(lab.data / "large", (1_700_000_000, 1_700_000_000))
+    letting = threading.Thread(target=let_go, args=(line, client, "waits", "look"))
+    letting.start()
     result = staged(
         lab,
         url,
@@ -166,15 +193,16 @@ class Later(BaseOperator):
 later = Later(task_id="later", source="{{ macros.stager.input('raw1') }}", sink="{{ macros.stager.output('product-waits') }}",
     inlets=[raw], outlets=[product])
 
-large = Asset("large", uri=f"{LAB}/large")
+large = Asset("large", uri="FAR/large")
 
 @task.stager(inlets=[large], deferrable=True)
 def look(files):
     assert files[large].stat().st_size == 40_000_000
 
 look() >> later
-""",
+""".replace("FAR", url.replace(f":{lab.port}/", f":{line.port}/")),
     )
+    letting.join()
     assert result.state == "success"
     run = client.run(ended(client, "waits").run)
     assert {job.job: job.attempts for job in run.jobs()} == {"later": 1, "look": 1}

@@ -315,6 +315,7 @@ def test_the_same_key_is_the_same_run_and_another_tenants_is_its_own(bed: Bed) -
     other = {"workflow": small(bed.data / "alice", "once", "cat a > b")}
     problem(alice.post("/runs", json=other, headers={"Idempotency-Key": "k"}), 409, "key_used")
     problem(bed.client("bob").post("/runs", json=body, headers={"Idempotency-Key": "k"}), 403, "native_jobs")
+    assert alice.get(f"/runs/{first.json()['run']}/wait", params={"timeout_s": 60}).json()["finished"], "others look at what stands still"
 
 
 def test_what_is_wrong_with_a_workflow_is_told_with_file_line_and_key(bed: Bed) -> None:
