@@ -61,10 +61,10 @@ class Wishes:
             raise KeyboardInterrupt
 
 
-def follow(run: RunClient, *, quiet: bool = False) -> wire.WaitResponse:
-    """Until the run has finished. Ctrl-C drains it, a second one stops it."""
+def follow(run: RunClient, *, quiet: bool = False, wishes: Wishes | None = None) -> wire.WaitResponse:
+    """Until the run has finished. Ctrl-C drains it, a second one stops it; so do those that `wishes` has heard before."""
     begun, passed_on = time.monotonic(), 0
-    wishes = Wishes()
+    wishes = wishes or Wishes()
     with wishes.heard():
         while True:
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from stager.cli.options import print_json
-from stager.cli.progress import follow
+from stager.cli.progress import Wishes, follow
 from stager.cli.summary import print_summary
 from stager.client import Client, connect_or_start
 from stager.model.units import format_size
@@ -28,16 +28,19 @@ def run_to_end(
     """Starts the scheduler of the state directory where none runs. Returns the exit code."""
     with connect_or_start(settings.state_dir, settings.scheduler_arguments()) as client:
         tell_capacity(client, settings)
-        name = client.submit(workflow, plan, credentials)
         if detach:
+            name = client.submit(workflow, plan, credentials)
             if as_json:
                 print_json({"run": name, "state": client.run(name).wait(timeout_s=0).state})
             else:
                 click.echo(name)
             return 0
-        click.echo(f"run {name}: {workflow.name}, {len(workflow.jobs)} jobs", err=True)
-        run = client.run(name)
-        follow(run, quiet=quiet or as_json)
+        wishes = Wishes()
+        # From here on the run may be there already, and Ctrl-C is for it.
+        with wishes.heard():
+            run = client.run(client.submit(workflow, plan, credentials))
+            click.echo(f"run {run.name}: {workflow.name}, {len(workflow.jobs)} jobs", err=True)
+            follow(run, quiet=quiet or as_json, wishes=wishes)
         return int(print_summary(run, as_json=as_json))
 
 

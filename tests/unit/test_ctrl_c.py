@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
 
-from stager import wire
+from stager import rest, wire
+from stager.cli import remote, running
 from stager.cli.progress import follow
 from stager.model.errors import Refused
 
@@ -80,3 +84,44 @@ def test_a_third_gives_up_waiting_whatever_hangs() -> None:
 def test_without_one_all_is_as_before() -> None:
     follow(FakeRun(), quiet=True)  # type: ignore[arg-type]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+class FakeClient:
+    """Ctrl-C is pressed when the run is there, and nobody here knows its name yet."""
+
+    def __init__(self, run: FakeRun) -> None:
+        self.found = run
+
+    def __enter__(self) -> FakeClient:
+        return self
+
+    def __exit__(self, *problem: object) -> None: ...
+
+    def submit(self, *what: object) -> str:
+        press()
+        return self.found.name
+
+    def send(self, what: object) -> rest.Submitted:
+        press()
+        return rest.Submitted(run=self.found.name, workflow="w", jobs=1)
+
+    def run(self, name: str) -> FakeRun:
+        return self.found
+
+
+@pytest.mark.parametrize("where", [running, remote])
+def test_one_that_comes_while_the_run_is_submitted_reaches_it(where: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It died of it, and the run went on alone."""
+    run = FakeRun()
+    monkeypatch.setattr(where, "print_summary", lambda *what, **how: 6)
+    settings: Any = SimpleNamespace(state_dir=tmp_path, scheduler_arguments=list, capacity_given=False, environ={})
+    if where is running:
+        monkeypatch.setattr(running, "connect_or_start", lambda *what: FakeClient(run))
+        monkeypatch.setattr(running, "tell_capacity", lambda *what: None)
+        workflow: Any = SimpleNamespace(name="w", jobs=())
+        code = running.run_to_end(settings, workflow, None, None, quiet=True)  # type: ignore[arg-type]
+    else:
+        monkeypatch.setattr(remote, "reach_service", lambda where: FakeClient(run))
+        (tmp_path / "w.yml").write_text("stager: 1\nname: w\njobs: {a: {run: x}}\n")
+        code = remote.submit_to(None, settings, tmp_path / "w.yml", rest.Options(), quiet=True)  # type: ignore[arg-type]
+    assert code == 6 and run.told == ["drain", "watch"]
