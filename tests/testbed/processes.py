@@ -73,6 +73,16 @@ HERE = Where()
 free_port, answers = HERE.free_port, HERE.answers
 
 
+def is_listening(path: Path) -> bool:
+    """A Unix socket has its name before anybody is let in."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True
+
+
 def parent_of(pid: int) -> int | None:
     with contextlib.suppress(OSError):
         # The name of the program, in brackets, may hold anything: read on behind its last bracket.

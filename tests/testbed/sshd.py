@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.testbed.places import needed_program, program
-from tests.testbed.processes import HERE, Server, Where, descendants, end, is_alive
+from tests.testbed.processes import HERE, Server, Where, descendants, end, is_alive, is_listening
 from tests.testbed.waiting import wait_until
 
 SFTP_SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
@@ -189,7 +189,7 @@ def running_agent(directory: Path, *keys: Path) -> Iterator[Path]:
     server = Server([str(agent), "-D", "-a", str(socket)], directory / "agent.log")
     server.start()
     try:
-        wait_until(socket.exists, "the socket of ssh-agent")
+        wait_until(lambda: is_listening(socket), "ssh-agent to listen")
         subprocess.run([str(add), "-q", *map(str, keys)], check=True, env=os.environ | {"SSH_AUTH_SOCK": str(socket)}, capture_output=True)
         yield socket
     finally:

@@ -19,7 +19,18 @@ from botocore.exceptions import ClientError
 from tests.testbed import leftovers
 from tests.testbed.ionode import IoNode
 from tests.testbed.link import Link
-from tests.testbed.processes import LAST_PORT, Server, answers, descendants, free_port, is_alive, own_ports, pid_in, share_ports
+from tests.testbed.processes import (
+    LAST_PORT,
+    Server,
+    answers,
+    descendants,
+    free_port,
+    is_alive,
+    is_listening,
+    own_ports,
+    pid_in,
+    share_ports,
+)
 from tests.testbed.s3 import S3
 from tests.testbed.sshd import Sshd, is_locked, make_key, running_agent
 from tests.testbed.waiting import wait_until
@@ -137,15 +148,6 @@ def test_an_agent_holds_the_key(sshd: Sshd, short_dir: Path) -> None:
         ).stdout
     assert "user_key" in listed
     assert not is_listening(agent)
-
-
-def is_listening(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-        return True
 
 
 def test_s3_keeps_objects_and_checks_credentials(s3: S3, bucket: str) -> None:
@@ -295,11 +297,12 @@ def test_a_process_that_detached_and_cleared_its_environment_is_found(short_dir:
 
 
 def test_a_process_elsewhere_is_found_by_the_mark_it_inherited(short_dir: Path) -> None:
-    server = Server(["sleep", "600"], short_dir / "log", env={leftovers.MARK: "me", "PYTEST_CURRENT_TEST": "tests/a.py::b"}, cwd=Path("/"))
+    mine = f"of {short_dir}"
+    server = Server(["sleep", "600"], short_dir / "log", env={leftovers.MARK: mine, "PYTEST_CURRENT_TEST": "tests/a.py::b"}, cwd=Path("/"))
     server.start()
     try:
         found = wait_until(
-            lambda: [item for item in leftovers.left_processes("me", []) if item.command == "sleep 600"], "the process to show"
+            lambda: [item for item in leftovers.left_processes(mine, []) if item.command == "sleep 600"], "the process to show"
         )
         assert (found[0].pid, found[0].test) == (server.pid, "tests/a.py::b")
         assert leftovers.left_processes("another", []) == []
