@@ -3,9 +3,12 @@
 mod cluster;
 mod host;
 
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 
 use cluster::*;
 use host::*;
@@ -262,7 +265,7 @@ fn stripes_survive_a_kill_and_resume() {
     let bytes = noise(18, 60 * MIB);
     source(&root.path().join("lab"), "f1", &bytes);
     let node = member(root.path(), "a", 1 << 30);
-    node.put_slow_origin(&root.path().join("lab"), 4 << 20);
+    node.put_slow_origin(&root.path().join("lab"), 2 << 20);
     ask_share(&node, "t1", 1, 2, bytes.len());
     let log = node.root.join("store/segments/0000000001.seg");
     until("a checkpoint", || String::from_utf8_lossy(&std::fs::read(&log).unwrap()).contains("prefix_blake3").then_some(()));
@@ -336,6 +339,85 @@ fn a_push_whose_end_is_acknowledged_by_others_succeeds() {
     });
     pushed.iter().for_each(|output| drop(told(output)));
     (0..120).for_each(|n| assert!(node.content(&format!("f{n}"), "g") == noise(n, 1000)));
+}
+
+/// Passes all on to a node; before the first request of a kind another scheduler takes over there.
+struct Takeover {
+    socket: PathBuf,
+    real: PathBuf,
+    call: String,
+    /// How the first line of such a request begins and ends.
+    kind: (&'static str, &'static str),
+    /// So many of them came.
+    seen: AtomicUsize,
+}
+
+impl Takeover {
+    fn before(node: &mut Host, kind: (&'static str, &'static str)) -> Arc<Self> {
+        node.epoch += 1;
+        let (socket, real) = (node.root.join(format!("takeover{}", node.epoch)), node.root.join("sock"));
+        let headers: String = node.headers().iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let call = format!("GET /v1/node HTTP/1.1\r\nHost: node\r\nConnection: close\r\n{headers}\r\n");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let takeover = Arc::new(Self { socket, real, call, kind, seen: AtomicUsize::new(0) });
+        let listening = takeover.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, server) = (client.unwrap(), UnixStream::connect(&listening.real).unwrap());
+                let (mut back, mut answers, takeover) = (client.try_clone().unwrap(), server.try_clone().unwrap(), listening.clone());
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut answers, &mut back);
+                    let _ = back.shutdown(std::net::Shutdown::Both);
+                });
+                std::thread::spawn(move || takeover.pass(client, server));
+            }
+        });
+        takeover
+    }
+
+    fn pass(&self, mut client: UnixStream, mut server: UnixStream) {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = client.read(&mut buffer) {
+            let line = buffer[..count].split(|byte| *byte == b'\r').next().unwrap();
+            let is_one = line.starts_with(self.kind.0.as_bytes()) && line.ends_with(self.kind.1.as_bytes());
+            if is_one && self.seen.fetch_add(1, Ordering::Relaxed) == 0 {
+                let mut stream = UnixStream::connect(&self.real).unwrap();
+                stream.write_all(self.call.as_bytes()).unwrap();
+                stream.read_to_end(&mut Vec::new()).unwrap();
+            }
+            if server.write_all(&buffer[..count]).is_err() {
+                return;
+            }
+        }
+        let _ = server.shutdown(std::net::Shutdown::Both);
+    }
+
+    fn client(&self, verb: &str, args: &[&str]) -> Value {
+        let address = format!("{}@{}", self.socket.display(), self.real.with_file_name("store/token").display());
+        let said = told(&client(verb, &[args, &["--node", &address, "--generation", "g"]].concat()));
+        assert_eq!(self.seen.load(Ordering::Relaxed), 2, "what was refused was not asked for again");
+        said
+    }
+}
+
+/// Whoever has no term of his own began under the one before, and is refused in the middle: he asks again under the new one.
+#[test]
+fn clients_go_on_when_another_scheduler_takes_over_meanwhile() {
+    let root = tempfile::tempdir().unwrap();
+    let mut node = member(root.path(), "a", 1 << 30);
+    let (path, bytes, tree) = (root.path().join("f1"), noise(23, 3 * MIB), root.path().join("tree"));
+    std::fs::write(&path, &bytes).unwrap();
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("small"), b"small").unwrap();
+    assert_eq!(node.ok("GET", "node", Value::Null)["epoch"], 1);
+    let content = Takeover::before(&mut node, ("PUT /v1/transfers/", "/content HTTP/1.1"));
+    assert_eq!(content.client("push", &[path.to_str().unwrap(), "--file", "f1"])["bytes_moved"], bytes.len());
+    let range = Takeover::before(&mut node, ("GET /v1/replicas/", "/content HTTP/1.1"));
+    let to = root.path().join("out");
+    assert_eq!(range.client("fetch", &["--file", "f1", "--to", to.to_str().unwrap()])["bytes_moved"], bytes.len());
+    assert!(std::fs::read(&to).unwrap() == bytes);
+    let pack = Takeover::before(&mut node, ("POST ", "/v1/packs HTTP/1.1"));
+    assert_eq!(pack.client("push", &[tree.to_str().unwrap(), "--file", "tree"])["in_packs"], 1);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use stager_core::error::ApiError;
 use super::chain::REPLICAS;
 use super::format::{self, Ask, Reader, Said, Writer, ENTRIES_MAX, ENTRY_HEAD_BYTES_MAX, MEDIA_TYPE, PACK_BYTES_MAX};
 use crate::blocks;
-use crate::peers::link::{bytes_body, Call, Link, Reply, Term};
+use crate::peers::link::{bytes_body, is_outdated, Call, Link, Reply, Term};
 use crate::wire::ReplicasWanted;
 
 pub const WITHIN: Duration = Duration::from_secs(300);
@@ -59,7 +59,7 @@ impl Link {
         let mut again = true;
         loop {
             match self.within(WITHIN, self.packed(term, headers.clone(), body.clone(), asks, bytes_max)).await {
-                Err(error) if again && matches!(error.code.as_str(), "stale_incarnation" | "connection_lost") => again = false,
+                Err(error) if again && (is_outdated(&error, term) || error.code == "connection_lost") => again = false,
                 outcome => return outcome,
             }
         }

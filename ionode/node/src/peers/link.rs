@@ -159,7 +159,7 @@ impl Reply<'_> {
 }
 
 /// The node is another than when it was asked who it is: restarted, or, for who has no term of his own, under another scheduler.
-fn is_outdated(error: &ApiError, term: Term) -> bool {
+pub fn is_outdated(error: &ApiError, term: Term) -> bool {
     error.code == "stale_incarnation" || (error.code == "stale_epoch" && matches!(term, Term::Its))
 }
 

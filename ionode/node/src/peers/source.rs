@@ -11,7 +11,7 @@ use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
 use stager_origins::Sink;
 
-use super::link::{bytes_body, Call, Link, Reply, Term};
+use super::link::{bytes_body, is_outdated, Call, Link, Reply, Term};
 use crate::blocks::{Broken, Decoder, Piece, MEDIA_TYPE};
 
 const RANGE_BYTES: u64 = 8 << 20;
@@ -39,11 +39,12 @@ impl Source<'_> {
         self.piece(range, sink).await
     }
 
-    /// What broke on its way is asked for once more from where it broke: nothing of the bad block was kept.
+    /// What broke on its way is asked for once more from where it broke: nothing of the bad block was kept. So is what was asked of the node
+    /// that was there before.
     async fn piece(&self, mut piece: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
         let first = self.blocks(&mut piece, sink).await;
         match first {
-            Err(error) if matches!(error.code.as_str(), "checksum_mismatch" | "connection_lost" | "stale_incarnation") => {
+            Err(error) if is_outdated(&error, self.term) || matches!(error.code.as_str(), "checksum_mismatch" | "connection_lost") => {
                 tracing::warn!(peer = self.link.name(), %error, "a range is asked for once more");
                 self.blocks(&mut piece, sink).await
             }
