@@ -11,6 +11,8 @@ const WORK_OF_A_FILE_BYTES: u64 = 32 << 10;
 /// A round that is judged is not shorter than this.
 const ROUND_TRANSFERS_MIN: usize = 8;
 const ROUND_MIN: Duration = Duration::from_millis(200);
+/// Those that began together end together: a round of one such wave may hold all of it, or the ends of two.
+const ROUND_WAVES_MIN: usize = 2;
 /// Twice as many must bring this much more to be worth doubling again; a small step, a part of what it would bring if nothing was full.
 const WORTH_DOUBLING: f64 = 1.2;
 const STEP_PART: usize = 8;
@@ -111,7 +113,7 @@ impl Learner {
         self.round.transfers += 1;
         self.round.work_bytes += end.bytes + WORK_OF_A_FILE_BYTES;
         let took = end.at.saturating_sub(began);
-        if self.round.transfers >= self.limit.max(ROUND_TRANSFERS_MIN) && took >= ROUND_MIN {
+        if self.round.transfers >= (ROUND_WAVES_MIN * self.limit).max(ROUND_TRANSFERS_MIN) && took >= ROUND_MIN {
             let rate = self.round.work_bytes as f64 / took.as_secs_f64();
             self.judge(rate, running);
         }

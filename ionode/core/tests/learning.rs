@@ -29,6 +29,10 @@ impl Site {
     fn knee(&self) -> f64 {
         (self.latency_ns as f64 / self.on_the_line_ns().max(1) as f64 + 1.0).min(self.refuses_above as f64)
     }
+    /// As many as forty of the learner's shortest rounds take at the best rate: it has found its number long before the second half.
+    fn files(&self) -> usize {
+        20_000.max((self.best_files_per_s() * 8.0) as usize)
+    }
     fn best_files_per_s(&self) -> f64 {
         self.knee().min(256.0) * 1e9 / (self.latency_ns + self.on_the_line_ns()) as f64
     }
@@ -41,7 +45,8 @@ struct Run {
 }
 
 /// Always enough waits. What is told is of the second half.
-fn simulate(site: Site, files: usize) -> Run {
+fn simulate(site: Site) -> Run {
+    let files = site.files();
     let mut learner = Learner::default();
     let mut under_way: BinaryHeap<Reverse<(u64, bool)>> = BinaryHeap::new();
     let (mut now, mut line_free, mut seed) = (0_u64, 0_u64, 1_u64);
@@ -92,7 +97,7 @@ fn site() -> impl Strategy<Value = Site> {
 proptest! {
     #[test]
     fn a_line_is_filled_without_many_more_than_it_takes(site in site()) {
-        let run = simulate(site, 20_000);
+        let run = simulate(site);
         prop_assert!(run.files_per_s >= 0.75 * site.best_files_per_s(), "{} of {} files/s", run.files_per_s, site.best_files_per_s());
         prop_assert!(run.limit_mean <= 3.0 * site.knee() + 24.0, "{} at once, {} fill the line", run.limit_mean, site.knee());
         prop_assert_eq!(run.failed_part, 0.0);
@@ -101,9 +106,26 @@ proptest! {
     #[test]
     fn a_server_that_refuses_too_many_is_used_as_far_as_it_goes(site in site(), refuses_above in 1_usize..100) {
         let site = Site { refuses_above, ..site };
-        let run = simulate(site, 20_000);
+        let run = simulate(site);
         prop_assert!(run.failed_part <= 0.1, "{} of all failed", run.failed_part);
         prop_assert!(run.files_per_s >= 0.4 * site.best_files_per_s(), "{} of {} files/s", run.files_per_s, site.best_files_per_s());
+    }
+}
+
+/// They end in waves, one for each round trip, and a wave comes as often as the shortest round.
+#[test]
+fn tiny_files_over_a_long_way_fill_their_line_too() {
+    for latency_ns in (130_000_000..200_000_000).step_by(1_000_003) {
+        for noise in [4, 13, 21] {
+            let site = Site { latency_ns, line_bytes_per_s: 60_000_000, file_bytes: 1_000, refuses_above: usize::MAX, noise };
+            let run = simulate(site);
+            assert!(
+                run.files_per_s >= 0.75 * site.best_files_per_s(),
+                "{} of {} files/s: {site:?}",
+                run.files_per_s,
+                site.best_files_per_s()
+            );
+        }
     }
 }
 
