@@ -76,6 +76,7 @@ pegasus-lists: setup ## stager-transfer against pegasus-transfer on many made-up
 draw: setup ## the tests that draw their cases, with others each time (ROUNDS=)
 	@for round in $$(seq $(or $(ROUNDS),10)); do \
 	  STAGER_DRAW=$$round $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup $$(grep -rlE "hypothesis|schemathesis" tests --include="test_*.py"); \
+	  STAGER_DRAW=$$round $(PYTHON) scripts/cargo_tests.py -- --workspace --lib --test against_a_model --test learning --test objects --test pack_wire; \
 	done
 
 bench: setup-bench ## the benchmarks, one after the other; bench-NAME (ARGS=) for one, see benchmarks/README.md
