@@ -49,11 +49,15 @@ fn a_thousand_small_copies_from_one_peer_come_in_a_few_packs() {
     let (segment, bad) = (nodes[0].root.join("store/segments/0000000001.seg"), content(600));
     let at = std::fs::read(&segment).unwrap().windows(100).position(|window| window == &bad[..100]).unwrap();
     rot(&segment, at as u64 + 50);
-    // What is asked for while the peer does not answer waits.
+    // What is asked for while the peer does not answer waits: fifteen seconds at most, so a hundred are asked for at once.
     signal(&nodes[0], Signal::SIGSTOP);
-    for n in 0..1000 {
-        let request = copy(&format!("f{n}"), "g1", &["a"], content(n).len(), &hash(&content(n)));
-        nodes[1].ok("PUT", &format!("transfers/t{n}"), request);
+    let ask = |n: &usize| {
+        let request = copy(&format!("f{n}"), "g1", &["a"], content(*n).len(), &hash(&content(*n)));
+        nodes[1].begin("PUT", &format!("/v1/transfers/t{n}"), request.to_string().as_bytes(), &nodes[1].headers())
+    };
+    for some in (0..1000).collect::<Vec<usize>>().chunks(100) {
+        let asked: Vec<Begun> = some.iter().map(ask).collect();
+        asked.into_iter().for_each(|begun| assert_eq!(begun.reply().expect("the node answers").status, 202));
     }
     nodes[1].ok("DELETE", "transfers/t700", Value::Null);
     signal(&nodes[0], Signal::SIGCONT);

@@ -100,7 +100,7 @@ fn members_manifests_and_what_is_gone_are_found() {
 #[test]
 fn the_rate_is_kept_and_nothing_is_in_the_way() {
     let root = tempfile::tempdir().unwrap();
-    let bytes_per_s = 4 * MIB;
+    let bytes_per_s = 2 * MIB;
     let rate = bytes_per_s.to_string();
     let node = holding(root.path(), &[40 * MIB], &["--scrub-every-s", "0", "--scrub-bytes-per-s", &rate], &[]);
     let started = until("it reads", || {

@@ -122,7 +122,7 @@ fn what_does_not_fit_is_refused_at_once() {
 fn half_fetched(root: &std::path::Path, bytes: &[u8]) -> Host {
     source(&root.join("lab"), "big", bytes);
     let node = Host::start(root, 1 << 30);
-    node.put_slow_origin(&root.join("lab"), 4 * MIB as u64);
+    node.put_slow_origin(&root.join("lab"), 2 * MIB as u64);
     assert_eq!(node.ask_fetch("t1", "f1", "big").0, 202);
     let log = root.join("store/segments/0000000001.seg");
     until("a checkpoint is logged", || {

@@ -24,11 +24,13 @@ pub struct Gather<'a> {
     end: u64,
     held: BytesMut,
     held_since: Instant,
+    held_max: Duration,
 }
 
 impl<'a> Gather<'a> {
     pub fn new(sink: &'a dyn Sink, span: Range<u64>, path: &'a str, place: &'a str) -> Self {
-        Self { sink, path, place, handed_on: span.start, end: span.end, held: BytesMut::new(), held_since: Instant::now() }
+        let (held, held_since) = (BytesMut::new(), Instant::now());
+        Self { sink, path, place, handed_on: span.start, end: span.end, held, held_since, held_max: HELD_MAX }
     }
 
     /// What lies before it has come.
@@ -51,7 +53,7 @@ impl<'a> Gather<'a> {
             self.held_since = Instant::now();
         }
         self.held.extend_from_slice(chunk);
-        match self.is_full() || self.held.len() >= PIECE_BYTES || self.held_since.elapsed() >= HELD_MAX {
+        match self.is_full() || self.held.len() >= PIECE_BYTES || self.held_since.elapsed() >= self.held_max {
             true => self.hand_on().await,
             false => Ok(()),
         }
@@ -94,10 +96,15 @@ mod tests {
         }
     }
 
+    /// Slow is what the test calls slow, however long a busy machine takes between two chunks.
+    fn gather(seen: &Seen, span: Range<u64>, held_max: Duration) -> Gather<'_> {
+        Gather { held_max, ..Gather::new(seen, span, "f", "here") }
+    }
+
     #[tokio::test]
     async fn many_small_chunks_go_on_as_few_pieces_and_the_last_at_once() {
         let (seen, bytes) = (Seen::default(), crate::conformance::content(1, PIECE_BYTES + 5_000));
-        let mut gather = Gather::new(&seen, 100..100 + bytes.len() as u64, "f", "here");
+        let mut gather = gather(&seen, 100..100 + bytes.len() as u64, Duration::MAX);
         for chunk in bytes.chunks(4096) {
             gather.take(chunk).await.unwrap();
         }
@@ -111,7 +118,7 @@ mod tests {
     #[tokio::test]
     async fn what_came_before_an_answer_was_cut_off_goes_on_and_the_rest_after_it() {
         let seen = Seen::default();
-        let mut gather = Gather::new(&seen, 0..8, "f", "here");
+        let mut gather = gather(&seen, 0..8, Duration::MAX);
         gather.take(b"abc").await.unwrap();
         assert_eq!((gather.reached(), seen.spans().len()), (3, 0));
         gather.hand_on().await.unwrap();
@@ -124,10 +131,11 @@ mod tests {
     #[tokio::test]
     async fn what_comes_slowly_is_not_held_until_there_is_much_of_it() {
         let seen = Seen::default();
-        let mut gather = Gather::new(&seen, 0..1 << 20, "f", "here");
+        let mut gather = gather(&seen, 0..1 << 20, Duration::MAX);
         gather.take(b"abc").await.unwrap();
         assert!(seen.spans().is_empty());
-        tokio::time::sleep(HELD_MAX).await;
+        gather.held_max = Duration::from_millis(10);
+        tokio::time::sleep(gather.held_max).await;
         gather.take(b"de").await.unwrap();
         assert_eq!(seen.spans(), [(0, 5)]);
     }

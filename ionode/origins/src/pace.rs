@@ -297,7 +297,8 @@ mod tests {
         pace.desk().turns
     }
 
-    /// Not by the clock: a busy machine takes its time for each turn. Its own is one of these, and what may pass in a burst behind it.
+    /// Not by the clock: a busy machine takes its time for each turn. Its own is one of these, and what may pass in a burst behind it; none
+    /// that is given when its bytes are given back.
     fn overtook(pace: &Pace, before: usize) {
         let turns = turns_given(pace) - before;
         assert!((1..=3).contains(&turns), "it came after {turns} turns, and nineteen waited");
@@ -310,8 +311,9 @@ mod tests {
         let mut others: FuturesUnordered<_> = (0..20).map(|_| pace.fly(100_000, turn.clone())).collect();
         drop(others.next().await);
         let before = turns_given(&pace);
-        drop(pace.fly(100_000, urgent()).await);
+        let flight = pace.fly(100_000, urgent()).await;
         overtook(&pace, before);
+        drop(flight);
         // One that is asked for by a job only later, while it waits already.
         let later = Urgency::default();
         let waiting = pace.fly(100_000, later.clone());
@@ -319,8 +321,9 @@ mod tests {
         assert!(futures::poll!(&mut waiting).is_pending());
         later.set(true);
         let before = turns_given(&pace);
-        drop(waiting.await);
+        let flight = waiting.await;
         overtook(&pace, before);
+        drop(flight);
     }
 
     #[tokio::test]

@@ -1,8 +1,8 @@
 //! A TCP relay that misbehaves on demand: cuts, stalls or flips bytes between a client and a real server.
 #![allow(dead_code)]
 
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,6 +21,9 @@ pub enum Way {
     Down,
 }
 
+/// What is smaller may be the head of a message: in many a byte of it nothing would be wrong with the content.
+const FLIPPED_BYTES_MIN: usize = 4096;
+
 pub struct Relay {
     pub port: u16,
     state: Arc<State>,
@@ -29,13 +32,20 @@ pub struct Relay {
 
 struct State {
     target: u16,
-    /// Bytes that still pass before the mischief; negative: it is over, or was never asked for.
-    fuse_bytes: AtomicI64,
-    plan: std::sync::Mutex<(Mischief, Way)>,
+    /// None: it is over, or was never asked for.
+    plan: Mutex<Option<Plan>>,
     /// What each piece waits on its way: a long line.
     latency_ms: AtomicU64,
     connections: AtomicUsize,
     struck: AtomicUsize,
+}
+
+/// All connections burn one fuse, so whoever looks at it holds it: two that are at its end at once are struck once.
+struct Plan {
+    mischief: Mischief,
+    way: Way,
+    /// Bytes that still pass before the mischief.
+    fuse_bytes: usize,
 }
 
 impl Relay {
@@ -44,8 +54,7 @@ impl Relay {
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(State {
             target,
-            fuse_bytes: AtomicI64::new(-1),
-            plan: std::sync::Mutex::new((Mischief::Cut, Way::Down)),
+            plan: Mutex::new(None),
             latency_ms: AtomicU64::new(0),
             connections: AtomicUsize::new(0),
             struck: AtomicUsize::new(0),
@@ -61,9 +70,8 @@ impl Relay {
     }
 
     /// Once, after so many more bytes on that way.
-    pub fn arm(&self, mischief: Mischief, way: Way, after_bytes: i64) {
-        *self.state.plan.lock().unwrap() = (mischief, way);
-        self.state.fuse_bytes.store(after_bytes, Ordering::SeqCst);
+    pub fn arm(&self, mischief: Mischief, way: Way, after_bytes: usize) {
+        *self.state.plan.lock().unwrap() = Some(Plan { mischief, way, fuse_bytes: after_bytes });
     }
 
     pub fn lengthen(&self, latency_ms: u64) {
@@ -103,13 +111,11 @@ async fn pump(state: &State, way: Way, mut from: tokio::net::tcp::OwnedReadHalf,
             Ok(0) | Err(_) => return,
             Ok(count) => count,
         };
-        let (mischief, struck_way) = *state.plan.lock().unwrap();
-        if way == struck_way && strikes(state, count) {
-            match mischief {
-                Mischief::Cut => return,
-                Mischief::Stall => return std::future::pending().await,
-                Mischief::Flip => buffer[count / 2] ^= 0x40,
-            }
+        match strikes(state, way, count) {
+            None => {}
+            Some(Mischief::Cut) => return,
+            Some(Mischief::Stall) => return std::future::pending().await,
+            Some(Mischief::Flip) => buffer[count / 2] ^= 0x40,
         }
         match state.latency_ms.load(Ordering::SeqCst) {
             0 => {}
@@ -121,15 +127,14 @@ async fn pump(state: &State, way: Way, mut from: tokio::net::tcp::OwnedReadHalf,
     }
 }
 
-fn strikes(state: &State, count: usize) -> bool {
-    let left = state.fuse_bytes.load(Ordering::SeqCst);
-    if left < 0 {
-        return false;
+fn strikes(state: &State, way: Way, count: usize) -> Option<Mischief> {
+    let mut armed = state.plan.lock().unwrap();
+    let plan = armed.as_mut().filter(|plan| plan.way == way)?;
+    let struck = plan.fuse_bytes < count && (plan.mischief != Mischief::Flip || count >= FLIPPED_BYTES_MIN);
+    plan.fuse_bytes = plan.fuse_bytes.saturating_sub(count);
+    if !struck {
+        return None;
     }
-    let after = left - count as i64;
-    state.fuse_bytes.store(after.max(-1), Ordering::SeqCst);
-    if after < 0 {
-        state.struck.fetch_add(1, Ordering::SeqCst);
-    }
-    after < 0
+    state.struck.fetch_add(1, Ordering::SeqCst);
+    armed.take().map(|plan| plan.mischief)
 }

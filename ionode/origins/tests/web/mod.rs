@@ -166,7 +166,7 @@ pub fn origin(config: HttpConfig) -> Arc<dyn Origin> {
 
 /// For a server that falls silent: whoever does not wants to be waited for on a busy machine.
 pub fn impatient_origin(config: HttpConfig) -> Arc<dyn Origin> {
-    let patience = Patience { silence: Duration::from_secs(2), ..Patience::default() };
+    let patience = Patience { silence: Duration::from_secs(4), ..Patience::default() };
     Arc::new(HttpOrigin::with_patience(&config, patience).unwrap())
 }
 

@@ -36,12 +36,17 @@ pub fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// An ordinary user cannot reach into root's build directory. By `cp`: see `write_program`.
+/// An ordinary user cannot reach into root's build directory.
 fn place_binary(to: &Path) {
     let binary = env!("CARGO_BIN_EXE_stager-reaper");
     if fs::hard_link(binary, to).is_err() {
-        assert!(Command::new("cp").arg(binary).arg(to).status().unwrap().success());
+        copy_program(binary, to);
     }
+}
+
+/// By another process: see `write_program`.
+pub fn copy_program(from: &str, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
 }
 
 /// By another process: a file that this one wrote may still be open in another test's fork when it is to be run, which is then refused.
@@ -185,6 +190,13 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 pub fn is_running(token: &str) -> bool {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok()).any(|line| line.split(|byte| *byte == 0).any(|word| word == token.as_bytes()))
+}
+
+/// Whether a process that names the token anywhere in its arguments is stopped.
+pub fn is_stopped(token: &str) -> bool {
+    let entries = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let names_it = |path: &PathBuf| fs::read(path.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(token));
+    entries.filter(names_it).any(|path| fs::read_to_string(path.join("stat")).is_ok_and(|stat| stat.contains(") T ")))
 }
 
 pub fn signal(pid: u32, name: &str) {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{symlink, MetadataExt};
 
-use crate::case::{each, is_root, As, Case};
+use crate::case::{copy_program, each, is_root, As, Case};
 use serde_json::{json, Value};
 
 fn fingerprint(case: &Case, name: &str) -> (u64, u64, i64, i64, u32) {
@@ -83,7 +83,7 @@ fn linked_setuid_program_has_no_effect() {
         return;
     }
     let case = Case::new(As::Root);
-    fs::copy("/usr/bin/id", case.path("stored")).unwrap();
+    copy_program("/usr/bin/id", &case.path("stored"));
     fs::set_permissions(case.path("stored"), std::os::unix::fs::PermissionsExt::from_mode(0o4555)).unwrap();
     fs::set_permissions(case.root.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let case = case.link("stored", "id").shell("setpriv --reuid=65534 --regid=65534 --clear-groups ./id -u");

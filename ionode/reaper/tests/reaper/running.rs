@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use crate::case::{each, is_running, signal, wait_until, As, Case};
+use crate::case::{each, is_running, is_stopped, signal, wait_until, As, Case};
 use serde_json::{json, Value};
 
 fn mode(case: &Case, name: &str) -> u32 {
@@ -212,9 +212,11 @@ fn term_to_the_reaper_ends_the_job() {
 #[test]
 fn stopped_job_can_be_ended_too() {
     each(|case| {
-        let case = case.shell("trap 'exit 0' TERM; echo > ready; kill -STOP $$; :").set("grace_s", json!(100));
+        let token = case.token(1);
+        let case = case.shell(&format!("trap 'exit 0' TERM; kill -STOP $$; : {token}")).set("grace_s", json!(100));
         let mut reaper = case.start();
-        wait_until("the job", || case.path("sandbox/ready").exists());
+        // Not when it says that it will be: one that stops behind TERM stays so for the whole grace.
+        wait_until("the job to be stopped", || is_stopped(&token));
         let begun = Instant::now();
         signal(reaper.id(), "TERM");
         reaper.wait().unwrap();
