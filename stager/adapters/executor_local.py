@@ -298,6 +298,7 @@ def ended_event(command: cmd.StartAttempt, ended: AttemptResult, workflow: Workf
         ),
         undeclared=ended.undeclared,
         fitted_bytes=ended.fitted_bytes,
+        made_at=None if ended.started_at_s is None or measures.wall_s is None else ended.started_at_s + measures.wall_s,
     )
 
 

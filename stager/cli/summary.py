@@ -51,6 +51,8 @@ def tell_figures(summary: wire.RunSummary) -> None:
     click.echo(f"  durable  {summary.finals_durable} of {summary.finals_total} finals, {sent}")
     for method, count in sorted(summary.finals.items()):
         click.echo(f"           {count} {METHODS.get(method, method)}")
+    for told in summary.finals_overtaken[:MISSING_SHOWN]:
+        click.echo(f"stager: warning: {told}", err=True)
     for lfn in summary.finals_missing[:MISSING_SHOWN]:
         click.echo(f"  missing  {lfn}", err=True)
     if len(summary.finals_missing) > MISSING_SHOWN:

@@ -40,6 +40,7 @@ PERMANENT_CODES = frozenset(
         "no_space_origin",
         "source_changed",
         "destination_exists",
+        "destination_newer",
         "destination_is_directory",
         "link_leads_out",
         "link_not_followed",
@@ -61,6 +62,8 @@ AWAY_CODE = "origin_away"
 """Of the fault that ends such waiting."""
 SANDBOX_FULL_CODE = "sandbox_full"
 """Of an attempt whose outputs outgrew what was reserved for them until there was no space left where its sandbox is."""
+NEWER_CODE = "destination_newer"
+"""Of an upload that found at its destination what was changed after the content to be uploaded was made."""
 UNKNOWN_CODE = "replica_unknown"
 """Of a node that does not hold, or not soundly, what it was asked to read."""
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -22,6 +24,7 @@ from stager.scheduler import events as ev
 
 log = logging.getLogger(__name__)
 CALLS_MAX = 32
+S_AGO_MAX = 2**32 - 1
 Put = Callable[..., None]
 Lost = Callable[[StagerError], None]
 
@@ -96,6 +99,8 @@ class NodeCalls:
                 body = transfer_body(wanted, origin_id, command.priority)
                 if isinstance(wanted, cmd.Upload) and wanted.replaces and await self.is_ours(origin_id, wanted):
                     body["on_exists"] = "replace"
+                elif isinstance(wanted, cmd.Upload) and wanted.made_at is not None:
+                    body["made_s_ago"] = made_s_ago(wanted.made_at, time.time())
             answer = await self.client.put_transfer(command.transfer, body, command_id=command.id)
         except StagerError as problem:
             if not self._is_lost(problem):
@@ -169,6 +174,11 @@ CALLS: dict[type, tuple[Callable[[Any], str], Callable[..., Coroutine[Any, Any, 
 def no_gathering(node: str) -> Fault:
     """The API has no call for it yet (docs/decisions/2026-11-22-stripes-on-the-way.md), so that nodes never say that they can."""
     return Fault(ErrorClass.REFUSED, "unsupported", f"node {node!r} makes no file of parts on other nodes", node)
+
+
+def made_s_ago(made_at: float, now: float) -> int:
+    """In whole seconds, rather too many: in doubt what is at the destination stays."""
+    return min(S_AGO_MAX, max(0, math.ceil(now - made_at)))
 
 
 def copy_body(command: cmd.CopyReplica, priority: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from heapq import heappush
 
-from stager.model.errors import ErrorClass
+from stager.model.errors import NEWER_CODE, ErrorClass
 from stager.scheduler import commands as cmd
 from stager.scheduler.apply_calls import end_call, skip_uncalled
 from stager.scheduler.apply_stripes import begin_part, cancel_part, disband
@@ -194,7 +194,7 @@ def give_up_transfer(state: State, command: cmd.GiveUpTransfer) -> None:
         file.upload = Tries(fault=command.fault)
         run.finals_open.pop(file.id, None)
         if file.destination is not None:
-            run.finals_given_up[file.id] = command.fault
+            (run.finals_overtaken if command.fault.code == NEWER_CODE else run.finals_given_up)[file.id] = command.fault
     else:
         take_over(state, file, run)
         file.fetch = Tries(fault=command.fault)

@@ -83,6 +83,8 @@ def capacity_changed(state: State, event: ev.CapacityChanged) -> None:
 def node_reported(state: State, event: ev.NodeReported) -> None:
     """The node's word on copies and transfers is taken; what is gone is noted in `lost` for the reactions."""
     node = state.nodes.setdefault(event.node, NodeEntry(event.node))
+    if not node.reachable:
+        node.back_at = state.now
     node.reachable, node.incarnation, node.stirred = True, event.incarnation, True
     node.capacity_bytes, node.can_link, node.can_gather = event.capacity_bytes, event.can_link, event.can_gather
     state.capacities_bytes = None
@@ -161,6 +163,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
         if run is not None:
             run.uploads_live -= 1
             run.finals_open.pop(file.id, None)
+            run.finals_overtaken.pop(file.id, None)
             if event.verified == ev.ADOPTED:
                 run.adopted_bytes += event.size_bytes
             else:
@@ -406,6 +409,9 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
         file = state.files[made.file]
         if run.is_engines:
             supersede(state, run, file, made)
+        if run.is_engines or not file.made_at:
+            # What our own jobs make again is what they made before.
+            file.made_at = min(state.now, event.made_at or state.now)
         if job.node in file.copies or (differs(file, made) and is_kept(file)):
             add_garbage(state.nodes[job.node], made.file, made.generation, made.size_bytes)
             state.useless.append((job.node, made.file, made.generation))

@@ -142,7 +142,7 @@ class Hasten(Record, kw_only=True):
 
 class Upload(Record, kw_only=True):
     """Node to origin: a final, or a spilled intermediate. `replaces`: the token of an earlier making that we left there; only that may be
-    written over where `replace` is not set.
+    written over where `replace` is not set. `made_at`: what is there and was changed since then is not replaced; None: it may be.
     """
 
     id: str
@@ -163,6 +163,7 @@ class Upload(Record, kw_only=True):
     executable: bool = False
     attempt_number: int = 1
     replaces: str = ""
+    made_at: float | None = None
 
 
 class CancelTransfer(Record, kw_only=True):

@@ -285,7 +285,9 @@ class AttemptWaits(Record, kw_only=True):
 
 
 class AttemptEnded(Record, kw_only=True):
-    """`fitted_bytes`: where the sandbox was full, what of its outputs had been written by then."""
+    """`fitted_bytes`: where the sandbox was full, what of its outputs had been written by then. `made_at`: when its process ended, or the
+    engine said that its task had, which may be before a restart; None: with this event.
+    """
 
     at: float
     cause: str = ""
@@ -299,6 +301,7 @@ class AttemptEnded(Record, kw_only=True):
     measures: Measures = Measures()
     undeclared: tuple[str, ...] = ()
     fitted_bytes: int | None = None
+    made_at: float | None = None
 
 
 class Woken(Record, kw_only=True):

@@ -81,7 +81,8 @@ class FileEntry:
 
     `uses` are (order key, run, job) of its readers, sorted; `use_at` skips those that are done. A produced file is remembered by content:
     `blake3` of its first making. `whole`: stripes were given up, so one node is to fetch it, until it was had.
-    `spares`: how many were begun. `left`: an earlier making of it that we wrote at its destination.
+    `spares`: how many were begun. `left`: an earlier making of it that we wrote at its destination. `made_at`: when the making that counts
+    was made; 0 of an external one.
     """
 
     id: str
@@ -109,6 +110,7 @@ class FileEntry:
     spares: int = 0
     moves_failed: int = 0
     left: HeldAt | None = None
+    made_at: float = 0.0
 
     @property
     def is_external(self) -> bool:
@@ -233,7 +235,8 @@ class RunEntry:
     are by job, and not in it: a job names others, it holds none.
     `footprints_bytes`: what each job needs at once, inputs and outputs, by order; empty until somebody asks. `fetched_instead`: its names
     of files that were to be read in place, and why they are not; `in_place_bytes`: what done jobs were foretold to read in place.
-    `adopted_bytes`: finals that were at their destination already.
+    `adopted_bytes`: finals that were at their destination already. `finals_overtaken`: those that do not go home, since what is there was
+    changed after they were made, while we were away.
 
     Of an engine's run: how it ended (`engine_outcome`), and when it was heard of last.
     """
@@ -263,6 +266,7 @@ class RunEntry:
     attempts_live: int = 0
     finals_open: dict[str, None] = field(default_factory=dict)
     finals_given_up: dict[str, Fault] = field(default_factory=dict)
+    finals_overtaken: dict[str, Fault] = field(default_factory=dict)
     live_bytes: int = 0
     promised_bytes: int = 0
     safety: SpaceProfile | None = None
@@ -309,6 +313,8 @@ class NodeEntry:
 
     `stirred`: something happened to it since it was found at rest (`admission.is_at_rest`), so it has to be worked. Whatever changes a node
     so that it might go on sets this; only working it takes it back.
+
+    `back_at`: when it, or the scheduler, had last come back.
     """
 
     id: str
@@ -340,6 +346,7 @@ class NodeEntry:
     can_gather: bool = False
     line_bytes: int = 0
     stirred: bool = True
+    back_at: float = 0.0
 
     @property
     def free_bytes(self) -> int:
@@ -447,8 +454,12 @@ class State:
         return run.id in self.active and not (run.failed and self.only_ended_jobs_want(file))
 
     def stays(self, file: FileEntry) -> bool:
-        """Made for an engine, which may call any job again until its run is over, and after that if it failed."""
+        """Made for an engine, which may call any job again until its run is over, and after that if it failed. Or it is to be had nowhere
+        else, since it was overtaken at its destination.
+        """
         run = None if file.is_external else self.runs.get(file.run)
+        if run is not None and file.id in run.finals_overtaken and run.outcome is not RunOutcome.CANCELLED:
+            return True
         return run is not None and run.is_engines and run.outcome not in OVER and run.engine_outcome is not EngineOutcome.SUCCEEDED
 
     def holders(self, file: FileEntry) -> int:
@@ -456,11 +467,11 @@ class State:
         return sum(copy.state is CopyState.PRESENT and self.nodes[node].reachable for node, copy in file.copies.items())
 
     def owes_upload(self, file: FileEntry) -> bool:
-        """A final that is not at its destination yet, of a run that was not called off."""
+        """A final that is not at its destination yet and is to get there, of a run that was not called off."""
         if file.destination is None or file.durable is not None:
             return False
         run = self.runs.get(file.run)
-        return run is not None and run.outcome not in OVER
+        return run is not None and run.outcome not in OVER and file.id not in run.finals_overtaken
 
     def only_ended_jobs_want(self, file: FileEntry) -> bool:
         return all(self.runs[run].jobs[job].state in ENDED for _, run, job in file.uses[file.use_at :] if run in self.active)

@@ -6,7 +6,7 @@ stands behind those who wait.
 
 from __future__ import annotations
 
-from stager.model.errors import AWAY_CODE, UNKNOWN_CODE, ErrorClass, Fault, is_permanent, is_unreachable
+from stager.model.errors import AWAY_CODE, NEWER_CODE, UNKNOWN_CODE, ErrorClass, Fault, is_permanent, is_unreachable
 from stager.model.units import format_duration
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -97,6 +97,9 @@ def step_aside(turn: Turn, file: FileEntry, node: str) -> None:
 def upload_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
     """A run that is to end soon does not wait for an origin that is away."""
     state, tries = turn.state, file.upload or Tries(failures=1)
+    if fault.code == NEWER_CODE:
+        turn.give(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=overtaken(transfer, fault), origin=transfer.origin)
+        return
     draining = state.runs[transfer.run].state is not RunState.ACTIVE and tries.outages >= state.policy.transfer_attempts_max
     spent = is_permanent(fault) or tries.failures >= state.policy.transfer_attempts_max
     if spent or is_overdue(state, tries) or draining:
@@ -110,6 +113,14 @@ def upload_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: F
         )
     else:
         turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=next_try(turn, file, tries))
+
+
+def overtaken(transfer: TransferEntry, fault: Fault) -> Fault:
+    message = (
+        f"{fault.message.rstrip(':. ')}. What run {transfer.run} made is older and was not written over it; it is kept on {transfer.node} "
+        "while there is room. To have it there all the same, run its job again"
+    )
+    return Fault(fault.error_class, fault.code, message, fault.subject)
 
 
 def spill_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from stager.model.files import OnExists
+from stager.model.files import Destination, FileKind, OnExists
 from stager.scheduler import commands as cmd
-from stager.scheduler.state import FileEntry, State
+from stager.scheduler.state import FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState, RunState
 from stager.scheduler.turn import Turn
 
@@ -67,8 +67,16 @@ def send_final(turn: Turn, file: FileEntry) -> bool:
         executable=file.executable,
         attempt_number=(file.upload.failures + file.upload.outages if file.upload else 0) + 1,
         replaces=file.left.token if file.left is not None else "",
+        made_at=file.made_at if may_be_overtaken(state.nodes[reachable[0]], file, destination) else None,
     )
     return True
+
+
+def may_be_overtaken(node: NodeEntry, file: FileEntry, destination: Destination) -> bool:
+    """Whether somebody may have written something newer where it goes: it was made, and then the node or the scheduler was away. Where
+    nothing may be replaced what is there stays anyway; of a directory one part would stay and another not.
+    """
+    return destination.on_exists is OnExists.REPLACE and file.kind is FileKind.FILE and 0 < file.made_at <= node.back_at
 
 
 def tidy_up(turn: Turn) -> None:

@@ -28,7 +28,9 @@ TRANSFERS_MAX = 200
 WAN_BYTES_PER_S = 50e6
 # And what a job costs beside its computing: many short jobs take their time too.
 JOB_S = 0.05
-COUNTED = {Standing.AT_RISK: "at_risk", Standing.SAFE: "safe", Standing.WRITTEN: "written", Standing.DURABLE: "durable"}
+COUNTED = {
+    standing: standing.value for standing in (Standing.AT_RISK, Standing.SAFE, Standing.WRITTEN, Standing.DURABLE, Standing.OVERTAKEN)
+}
 
 
 def state_of(run: RunEntry) -> str:
@@ -57,8 +59,9 @@ def run_info(record: RunRecord, run: RunEntry | None) -> wire.RunInfo:
 
 
 def finals_of(state: State, run: RunEntry) -> list[FileEntry]:
-    """Without those that never will be: optional outputs that their job did not make."""
+    """Without those that never will be there: optional outputs that their job did not make, and what was overtaken."""
     finals = [state.files[run.file_ids[lfn]] for lfn, file in run.workflow.files.items() if file.destination is not None]
+    finals = [file for file in finals if file.id not in run.finals_overtaken]
     return [file for file in finals if file.blake3 or run.jobs[file.producer].state is not JobState.DONE]
 
 
@@ -185,7 +188,7 @@ def running_of(state: State, run: RunEntry) -> list[wire.RunningJob]:
 def problems_of(state: State, run: RunEntry, others: list[Fault]) -> list[wire.ErrorBody]:
     """Each once: an origin's trouble not again for each job that met it, a job's not again as its run's."""
     identities = {origin.identity for origin in run.workflow.origins.values()}
-    faults = list(run.finals_given_up.values())
+    faults = [*run.finals_given_up.values(), *run.finals_overtaken.values()]
     faults += [fault for identity, fault in state.paused_origins.items() if identity in identities]
     jobs = {job.id: job.fault for job in run.jobs.values() if job.fault is not None and job.fault not in faults}
     faults += [naming(job_id, fault) for job_id, fault in jobs.items()]
@@ -239,7 +242,7 @@ def job_view(run: RunEntry, job_id: str, tally: Tally) -> wire.JobView:
 
 def losses(state: State, run: RunEntry) -> wire.Losses:
     """Made and neither durable nor released: a cancel drops it."""
-    lost = [entry for entry in ledger_of(state, run.id) if entry.standing in (Standing.AT_RISK, Standing.SAFE)]
+    lost = [entry for entry in ledger_of(state, run.id) if entry.standing in (Standing.AT_RISK, Standing.SAFE, Standing.OVERTAKEN)]
     running = sum(attempt.run == run.id for attempt in state.attempts.values())
     size_bytes = sum(entry.size_bytes for entry in lost)
     return wire.Losses(run=run.id, files=[entry.lfn for entry in lost], size_bytes=size_bytes, jobs_running=running)
@@ -270,6 +273,7 @@ def run_summary(state: State, run: RunEntry, tally: Tally) -> wire.RunSummary:
         finals_durable=sum(is_durable(file) for file in finals),
         finals=dict(Counter(file.durable.verified or "size" for file in finals if file.durable is not None)),
         finals_missing=[file.lfn for file in finals if file.durable is None],
+        finals_overtaken=[fault.message for fault in run.finals_overtaken.values()],
         predicted_wall_s=run.plan.makespan_s,
         read_in_place_bytes=run.in_place_bytes,
         adopted_bytes=run.adopted_bytes,

@@ -310,6 +310,7 @@ class Executor:
             outputs=outputs,
             measures=ev.Measures(wall_s=now - trying.begun_at),
             fitted_bytes=fitted_bytes,
+            made_at=now,
         )
         self._remember(event)
         self._tell(None, event)

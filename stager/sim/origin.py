@@ -15,6 +15,7 @@ class Stored:
     content: str
     size_bytes: int
     token: str
+    changed_at: float = 0.0
 
 
 class SimOrigin:
@@ -28,9 +29,9 @@ class SimOrigin:
         self.fault_code = ""
         self.writes = 0
 
-    def put(self, path: str, content: str, size_bytes: int) -> Stored:
+    def put(self, path: str, content: str, size_bytes: int, at: float = 0.0) -> Stored:
         self.writes += 1
-        stored = self.files[path] = Stored(content, size_bytes, f"w{self.writes};s={size_bytes}")
+        stored = self.files[path] = Stored(content, size_bytes, f"w{self.writes};s={size_bytes}", at)
         return stored
 
     def size_of(self, path: str) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from stager.model.errors import ErrorClass, Fault
+from stager.model.errors import NEWER_CODE, ErrorClass, Fault
 from stager.planning.transport import may_begin
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -339,7 +339,12 @@ class TransferDesk:
             message = f"{command.path} exists at the origin with other content"
             self._fail(moving, Fault(ErrorClass.REFUSED, "destination_exists", message, command.lfn))
             return
-        stored = there if there is not None and same else moving.origin.put(command.path, replica.content, replica.size_bytes)
+        if there is not None and not same and not ours and command.made_at is not None and there.changed_at >= command.made_at:
+            message = f"{command.path} was changed at the origin after {command.lfn} was made"
+            self._fail(moving, Fault(ErrorClass.REFUSED, NEWER_CODE, message, command.lfn))
+            return
+        now, content = self._clock.now, replica.content
+        stored = there if there is not None and same else moving.origin.put(command.path, content, replica.size_bytes, now)
         self._end(moving)
         self.uploaded_bytes += replica.size_bytes
         self._done(moving, replica.size_bytes, replica.content, stored.token, "adopted" if same else moving.verified)

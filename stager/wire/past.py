@@ -39,6 +39,7 @@ class RunSummary(Body):
     predicted_wall_s: float | None = None
     read_in_place_bytes: int = 0
     adopted_bytes: int = 0
+    finals_overtaken: list[str] = []
 
 
 class ProgressEvent(Body):

@@ -59,12 +59,14 @@ class LedgerTotals(Body):
     """Of produced files that are still needed or final.
 
     `at_risk`: on no verified disk yet. `safe`: on a node. `written`: at the origin, checked by size only. `durable`: verified there.
+    `overtaken`: it does not replace what is newer at its destination.
     """
 
     at_risk: FileCounts = FileCounts()
     safe: FileCounts = FileCounts()
     written: FileCounts = FileCounts()
     durable: FileCounts = FileCounts()
+    overtaken: FileCounts = FileCounts()
 
 
 class WaitingView(Body):
@@ -105,7 +107,7 @@ class RunStatus(Body):
 
 
 class LedgerEntry(Body):
-    """`state`: not_made | at_risk | safe | written | durable | released (an intermediate whose last reader is done)."""
+    """`state`: not_made | at_risk | safe | written | durable | overtaken | released (an intermediate whose last reader is done)."""
 
     lfn: str
     state: str
@@ -125,8 +127,9 @@ class Ledger(Body):
 
 
 class WaitResponse(Body):
-    """`finished` with the outcome, or after the timeout not; with an lfn asked for, `durable` tells of that file. `interrupted_by` of
-    one that is drained, stopped or interrupted: `service`, which ended, or as whom somebody asked for it.
+    """`finished` with the outcome, or after the timeout not; with an lfn asked for, `durable` tells of that file, and `overtaken` why it
+    never will be, where something newer is at its destination. `interrupted_by` of one that is drained, stopped or interrupted:
+    `service`, which ended, or as whom somebody asked for it.
     """
 
     run: str
@@ -134,6 +137,7 @@ class WaitResponse(Body):
     state: str
     fault: ErrorBody | None = None
     durable: bool | None = None
+    overtaken: str = ""
     interrupted_by: str = ""
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stager.adapters.ionode import error_of, is_lost
 from stager.adapters.origin_config import resolve
 from stager.model.errors import Corrupt, Fault, InvalidInput, Refused, Transient
 from stager.model.workflow import Origin, OriginKind
 from stager.planning.transport import part_bytes
-from stager.runtime.node_calls import copy_body, transfer_body
+from stager.runtime.node_calls import copy_body, made_s_ago, transfer_body
 from stager.runtime.wire_events import node_event, node_reported, replicas_seen
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -148,6 +149,8 @@ def test_the_bodies_of_transfers_are_the_golden_ones() -> None:
     assert copy_body(copy, 5) == said | {"sources": said["sources"][:1]}
     assert transfer_body(fetch, "lab", 10) == golden("transfer_fetch.request")
     assert transfer_body(upload, "lab", 12) == golden("transfer_upload.request")
+    late = transfer_body(replace(upload, replace=True), "lab", 12) | {"made_s_ago": made_s_ago(100.5, 1000.1)}
+    assert late == golden("transfer_upload.late.request")
 
 
 def test_the_body_of_a_part_is_the_golden_one_and_names_the_size_of_the_whole() -> None:

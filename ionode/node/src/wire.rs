@@ -158,6 +158,9 @@ pub struct UploadRequest {
     pub verify: VerifyMode,
     pub priority: i64,
     pub make_executable: bool,
+    /// Of a file: what is at its destination and was changed since is not replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_s_ago: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

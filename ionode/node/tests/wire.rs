@@ -93,6 +93,7 @@ const REQUESTS: &[(&str, Check)] = &[
     ("transfer_push.request.json", request::<TransferRequest>),
     ("transfer_fetch.request.json", request::<TransferRequest>),
     ("transfer_upload.request.json", request::<TransferRequest>),
+    ("transfer_upload.late.request.json", request::<TransferRequest>),
 ];
 
 const ANSWERS: &[(&str, Check)] = &[

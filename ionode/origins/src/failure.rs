@@ -2,6 +2,8 @@
 //!
 //! The one rule: a code that says "do not try again" is only given for what no retry can mend.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use nix::errno::Errno;
 use stager_core::error::ApiError;
 
@@ -73,6 +75,14 @@ pub fn destination_exists(path: &str, place: &str) -> ApiError {
         path,
         format!("{shown} is already at {place} with other content; remove it, choose another name, or write on_exists: replace."),
     )
+}
+
+/// Of what may be replaced unless it was changed after what would replace it was made.
+pub fn destination_newer(path: &str, place: &str, size_bytes: u64, mtime_s: i64) -> ApiError {
+    let changed = u64::try_from(mtime_s).map_or(UNIX_EPOCH, |since_s| UNIX_EPOCH + Duration::from_secs(since_s));
+    let (shown, when) = (shown(path), httpdate::fmt_http_date(changed));
+    let message = format!("{shown} at {place} ({size_bytes} bytes) was changed {when}, after what was to replace it was made: it stays.");
+    ApiError::refused("destination_newer", path, message)
 }
 
 pub fn is_directory(path: &str, place: &str) -> ApiError {

@@ -19,6 +19,7 @@ mod file;
 mod gather;
 mod http;
 mod local;
+mod newer;
 mod pace;
 mod path;
 mod ranges;
@@ -32,6 +33,7 @@ mod window;
 pub use cli::cli;
 pub use config::{open, Addressing, FileConfig, HttpConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
 pub use http::{HttpOrigin, Patience};
+pub use newer::Made;
 pub use pace::Urgency;
 pub use s3::S3Origin;
 pub use sftp::{SftpOrigin, Timing};
@@ -126,6 +128,8 @@ pub struct Upload<'a> {
     pub blake3: [u8; 32],
     pub crc64nvme: u64,
     pub replace: bool,
+    /// Where it may replace: what was changed there since then stays (`destination_newer`).
+    pub made: Option<Made>,
     pub executable: bool,
     /// Unique for this content's way to this path, the same for every transfer that tries it: part of the temporary name.
     pub transfer_id: &'a str,

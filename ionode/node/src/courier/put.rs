@@ -30,6 +30,7 @@ pub(super) async fn put(origin: &dyn Origin, from: PathBuf, path: &str) -> Resul
         blake3: *blake3::Hash::from_hex(&digests.blake3).expect("our own digest").as_bytes(),
         crc64nvme: u64::from_str_radix(&digests.crc64nvme, 16).expect("our own digest"),
         replace: true,
+        made: None,
         executable,
         // The next try of the same content takes over what this one left.
         transfer_id: &digests.blake3[..32],

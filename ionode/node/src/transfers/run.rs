@@ -35,6 +35,7 @@ pub(super) struct Job {
     pub progress: Arc<AtomicU64>,
     pub urgency: Urgency,
     pub cancel: CancellationToken,
+    pub asked: Instant,
     /// It has a place in its lane.
     in_lane: bool,
     arrived: Counter,
@@ -47,7 +48,17 @@ impl Job {
         let origin = place.and_then(|place| node.origin(&place.origin_id).ok()).map_or(OTHER.to_string(), |open| open.label);
         let moved = |direction| metrics::counts().moved.get_or_create_owned(&Bytes { origin: origin.clone(), direction });
         let (cause, progress, cancel) = (transfer.cause.clone(), transfer.progress.clone(), transfer.cancel.clone());
-        Self { id, cause, progress, urgency: transfer.urgency.clone(), cancel, in_lane, arrived: moved("in"), sent: moved("out") }
+        Self {
+            id,
+            cause,
+            progress,
+            urgency: transfer.urgency.clone(),
+            cancel,
+            asked: transfer.asked,
+            in_lane,
+            arrived: moved("in"),
+            sent: moved("out"),
+        }
     }
 
     /// What each line says that is written while it runs.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
-use stager_origins::{verify_content, Origin, Upload, Uploaded, Verified};
+use stager_origins::{verify_content, Made, Origin, Upload, Uploaded, Verified};
 
 use super::chain::Chain;
 use super::run::{watched, Job, Moved};
@@ -31,6 +31,7 @@ struct Piece<'a> {
     blake3: &'a str,
     crc64nvme: &'a str,
     executable: bool,
+    made: Option<Made>,
     /// Part of the temporary name at the origin: unique in its directory, the same when tried again.
     /// The file's own id: a later transfer of the same file takes over what a killed one left.
     id: String,
@@ -65,6 +66,7 @@ async fn file(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn
         blake3: &replica.blake3,
         crc64nvme: &replica.crc64nvme,
         executable: replica.executable || request.make_executable,
+        made: request.made_s_ago.map(|ago_s| Made { ago: Duration::from_secs(ago_s.into()), told: job.asked }),
         id: request.file_id.clone(),
     };
     send(origin, job, request, &piece).await
@@ -83,6 +85,7 @@ async fn send(
         blake3: digest(piece.blake3, &piece.path)?,
         crc64nvme: u64::from_str_radix(piece.crc64nvme, 16).map_err(|_| unreadable(&piece.path))?,
         replace: request.on_exists == OnExists::Replace,
+        made: piece.made,
         executable: piece.executable,
         transfer_id: &piece.id,
         urgency: job.urgency.clone(),
@@ -136,6 +139,8 @@ async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn
             blake3: &member.blake3,
             crc64nvme: &member.crc64nvme,
             executable: member.executable,
+            // One that stays would leave a tree of two versions.
+            made: None,
             id: format!("{}-{n}", request.file_id),
         };
         let summary = &summary;

@@ -66,6 +66,20 @@ pub async fn nothing_is_clobbered(place: &dyn Place) {
     assert!(get(&*origin, &entry).await.unwrap() == theirs);
 }
 
+/// By whoever says when the content was made.
+pub async fn what_is_newer_stays(place: &dyn Place) {
+    let origin = place.origin();
+    let (theirs, mine) = (content(22, 4000), local(place, &content(23, 5000)));
+    put(place, "newer/file", &theirs).await;
+    let late = How { replace: true, made: Some(3600), ..How::default() };
+    assert_eq!(code(upload(place, &mine, "newer/file", late).await), "destination_newer");
+    let entry = origin.stat("newer/file").await.unwrap();
+    assert!(get(&*origin, &entry).await.unwrap() == theirs, "the newer file was replaced");
+    let same = upload(place, &local(place, &theirs), "newer/file", late).await.unwrap();
+    assert_eq!(same.verified, Verified::Adopted);
+    upload(place, &mine, "newer/free", late).await.unwrap();
+}
+
 /// The name is free when the upload begins and taken when it ends.
 pub async fn a_late_rival_is_not_clobbered(place: &dyn Place) {
     let origin = place.origin();

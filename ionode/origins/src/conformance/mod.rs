@@ -13,12 +13,13 @@ pub use names::denied_is_said;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::ApiError;
 
-use crate::{Entry, Origin, Sink, Upload, Uploaded, Urgency};
+use crate::{Entry, Made, Origin, Sink, Upload, Uploaded, Urgency};
 
 /// An origin under test, and the far side of it.
 #[async_trait]
@@ -56,6 +57,7 @@ pub async fn all(place: &dyn Place) {
     content::ranges_are_exact(place).await;
     content::nothing_is_clobbered(place).await;
     content::replacing_is_allowed_when_asked(place).await;
+    content::what_is_newer_stays(place).await;
     content::equal_content_is_adopted(place).await;
     content::a_late_rival_is_not_clobbered(place).await;
     content::what_was_written_is_read_back(place).await;
@@ -132,6 +134,8 @@ pub fn transfer_id() -> String {
 #[derive(Clone, Copy, Default)]
 pub struct How {
     pub replace: bool,
+    /// Seconds ago.
+    pub made: Option<u64>,
     pub executable: bool,
 }
 
@@ -154,6 +158,7 @@ pub async fn upload_as(
         blake3: local.blake3,
         crc64nvme: local.crc64nvme,
         replace: how.replace,
+        made: how.made.map(|ago_s| Made { ago: Duration::from_secs(ago_s), told: Instant::now() }),
         executable: how.executable,
         transfer_id,
         urgency: Urgency::default(),

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use nix::errno::Errno;
 use nix::fcntl::{openat, posix_fadvise, renameat, renameat2, AtFlags, OFlag, PosixFadviseAdvice, RenameFlags};
@@ -17,10 +18,11 @@ use stager_core::error::ApiError;
 use super::{beneath, blocking, Site, READ_BYTES};
 use crate::failure;
 use crate::local::LocalFile;
+use crate::newer::seconds_of;
 use crate::path::{split, temporary_name};
 use crate::rights;
 use crate::turns::Turn;
-use crate::{Entry, EntryKind, Upload, Uploaded, Verified};
+use crate::{Entry, EntryKind, Made, Upload, Uploaded, Verified};
 
 const WRITE_BYTES: usize = 4 << 20;
 
@@ -33,6 +35,7 @@ struct Job {
     directory: OwnedFd,
     blake3: blake3::Hash,
     replace: bool,
+    made: Option<Made>,
     executable: bool,
     /// Held by each running step, so that the next try of this path waits for it.
     _turn: Turn,
@@ -111,18 +114,20 @@ fn hash_handle(site: &Site, handle: &OwnedFd, path: &str, size_bytes: u64) -> Re
 async fn prepare(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, path: String) -> Result<Job, ApiError> {
     let (site, blake3) = (site.clone(), blake3::Hash::from_bytes(upload.blake3));
     let (temporary, replace, executable) = (temporary_name(upload.transfer_id), upload.replace, upload.executable);
+    let made = upload.made;
     blocking(move || {
         let (parent, name) = split(&path);
         let directory = site.base(&path)?.directory_without_links(parent, true).map_err(|errno| site.parent_failure(errno, &path))?;
         let name = name.to_owned();
-        Ok(Job { site, path, name, temporary, directory, blake3, replace, executable, _turn: turn })
+        Ok(Job { site, path, name, temporary, directory, blake3, replace, made, executable, _turn: turn })
     })
     .await
 }
 
 async fn write_and_publish(job: &Arc<Job>, local: LocalFile, upload: &Upload<'_>) -> Result<Uploaded, ApiError> {
     let at = job.clone();
-    let file = Arc::new(blocking(move || at.create()).await?);
+    let (file, clock_ahead_s) = blocking(move || at.begin()).await?;
+    let file = Arc::new(file);
     let source = local.source(WRITE_BYTES, false, &job.site.pace);
     while let Some((offset, piece)) = source.next().await? {
         let (at, to, length) = (job.clone(), file.clone(), piece.len() as u64);
@@ -135,7 +140,7 @@ async fn write_and_publish(job: &Arc<Job>, local: LocalFile, upload: &Upload<'_>
     let (at, size_bytes) = (job.clone(), upload.size_bytes);
     blocking(move || at.finish(&file, size_bytes)).await?;
     let at = job.clone();
-    let token = blocking(move || at.publish(size_bytes)).await?;
+    let token = blocking(move || at.publish(size_bytes, clock_ahead_s)).await?;
     Ok(Uploaded { token, verified: Verified::Readback, bytes_moved: 2 * upload.size_bytes })
 }
 
@@ -155,6 +160,23 @@ impl Job {
         openat(&self.directory, self.temporary.as_str(), flags, mode).map(File::from).map_err(|errno| self.failure(errno))
     }
 
+    /// The new file, and by how much the clock of its file system, which may be another host's, is before ours.
+    fn begin(&self) -> Result<(File, i64), ApiError> {
+        let file = self.create()?;
+        let ahead_s = fstat(&file).map_err(|errno| self.failure(errno))?.st_mtime - seconds_of(SystemTime::now());
+        self.refuse_newer(ahead_s)?;
+        Ok((file, ahead_s))
+    }
+
+    fn refuse_newer(&self, clock_ahead_s: i64) -> Result<(), ApiError> {
+        let Some(made) = self.made else { return Ok(()) };
+        match self.site.stat(&self.path) {
+            Ok(found) => made.refuse_newer(&found, seconds_of(SystemTime::now()) + clock_ahead_s, &self.site.place),
+            Err(error) if error.code == "not_found" => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads back through a new handle, with the written pages dropped so that they come from the disk where the kernel lets them go.
     fn finish(&self, file: &File, size_bytes: u64) -> Result<(), ApiError> {
         fsync(file).map_err(|errno| self.failure(errno))?;
@@ -168,7 +190,8 @@ impl Job {
         fchmod(&fresh, rights::file_mode(self.executable)).map_err(|errno| self.failure(errno))
     }
 
-    fn publish(&self, size_bytes: u64) -> Result<String, ApiError> {
+    fn publish(&self, size_bytes: u64, clock_ahead_s: i64) -> Result<String, ApiError> {
+        self.refuse_newer(clock_ahead_s)?;
         self.rename().map_err(|errno| match errno {
             Errno::EEXIST => failure::destination_exists(&self.path, &self.site.place),
             other => self.failure(other),

@@ -11,6 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -92,7 +93,7 @@ impl S3Origin {
             Some(tag) => format!("etag:{};s={}", quoted(tag), meta.size),
             None => format!("m={mtime_ns};s={}", meta.size),
         };
-        let age_s = || std::time::SystemTime::now().duration_since(meta.last_modified.into()).map_or(0, |age| age.as_secs());
+        let age_s = || SystemTime::now().duration_since(meta.last_modified.into()).map_or(0, |age| age.as_secs());
         Entry {
             path: path.to_owned(),
             size_bytes: meta.size,
@@ -104,13 +105,18 @@ impl S3Origin {
     }
 
     async fn head(&self, path: &str) -> Result<Entry, ApiError> {
+        self.head_at(path).await.map(|(entry, _)| entry)
+    }
+
+    /// And the server's clock, where it tells.
+    async fn head_at(&self, path: &str) -> Result<(Entry, Option<SystemTime>), ApiError> {
         let key = self.key(path)?;
         let options = GetOptions { head: true, ..GetOptions::default() };
         match self.clients.plain.get_opts(&key, options).await {
             Ok(answer) => {
                 let entry = self.entry(path, &answer.meta);
                 self.hear(&entry, said::said(&answer.attributes));
-                Ok(entry)
+                Ok((entry, said::clock(&answer.attributes)))
             }
             Err(error @ object_store::Error::PermissionDenied { .. }) => Err(self.explained(&key, path, &error).await),
             Err(error) => Err(self.failure(&error, path)),

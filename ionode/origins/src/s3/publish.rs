@@ -4,6 +4,7 @@
 //! away again.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -17,6 +18,7 @@ use tokio::sync::RwLock;
 use super::{put_options, S3Origin};
 use crate::failure;
 use crate::local::{LocalFile, Source};
+use crate::newer::seconds_of;
 use crate::verify::content_blake3;
 use crate::{Entry, Origin, Upload, Uploaded, Verified};
 
@@ -33,6 +35,7 @@ pub async fn upload(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Resul
     if let Some(adopted) = existing(origin, upload, path).await? {
         return Ok(adopted);
     }
+    refuse_newer(origin, upload, path).await?;
     let sent = if upload.size_bytes < SINGLE_BYTES_MAX {
         single(origin, upload, path, local).await
     } else {
@@ -67,6 +70,16 @@ async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<
         Ok(None)
     } else {
         Err(failure::destination_exists(path, &origin.place))
+    }
+}
+
+/// Just before it would be replaced, too: parts may have taken long to send.
+async fn refuse_newer(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<(), ApiError> {
+    let Some(made) = upload.made else { return Ok(()) };
+    match origin.head_at(path).await {
+        Ok((found, clock)) => made.refuse_newer(&found, seconds_of(clock.unwrap_or_else(SystemTime::now)), &origin.place),
+        Err(error) if error.code == "not_found" => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -138,6 +151,7 @@ async fn multipart(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Lo
     if source.hashes().await.blake3 != upload.blake3 {
         return Err(source.damaged());
     }
+    refuse_newer(origin, upload, path).await?;
     begun.complete(parts, upload.replace).await?;
     begun.open = false;
     Ok(())

@@ -4,6 +4,7 @@
 //! The one rule: only a checksum of the whole content says something of it; one of parts, or one that cannot be read, is as if unsaid.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use base64::prelude::{Engine, BASE64_STANDARD};
@@ -20,6 +21,9 @@ const CHECKSUMS: [&str; 4] = ["x-amz-checksum-crc64nvme", "x-amz-checksum-sha256
 /// object_store hands on headers of metadata only: the checksum travels to `said` under this one.
 const CARRIER: &str = "x-amz-meta-stager-said";
 const CARRIED: &str = "stager-said";
+/// And so does the server's clock.
+const CLOCK_CARRIER: &str = "x-amz-meta-stager-date";
+const CLOCK_CARRIED: &str = "stager-date";
 
 /// How requests are signed; None: they are not.
 #[derive(Clone)]
@@ -66,6 +70,10 @@ impl HttpService for Asking {
         if asks {
             let headers = response.headers_mut();
             headers.remove(CARRIER);
+            headers.remove(CLOCK_CARRIER);
+            if let Some(date) = headers.get("date").cloned() {
+                headers.insert(CLOCK_CARRIER, date);
+            }
             let of_parts = headers.get(TYPE).is_some_and(|kind| kind.as_bytes().eq_ignore_ascii_case(b"COMPOSITE"));
             let named = CHECKSUMS.into_iter().find_map(|name| Some((name, headers.get(name)?.to_str().ok()?)));
             if let Some((name, value)) = named.filter(|_| !of_parts) {
@@ -97,6 +105,12 @@ impl Signing {
 pub fn said(attributes: &Attributes) -> Said {
     let carried = attributes.get(&Attribute::Metadata(CARRIED.into())).map(|value| value.as_ref());
     carried.and_then(|text| text.split_once(':')).map_or(Said::default(), |(name, value)| parsed(name, value))
+}
+
+/// The server's clock when it answered, where it tells.
+pub fn clock(attributes: &Attributes) -> Option<SystemTime> {
+    let carried = attributes.get(&Attribute::Metadata(CLOCK_CARRIED.into()))?;
+    httpdate::parse_http_date(carried.as_ref()).ok()
 }
 
 fn parsed(name: &str, value: &str) -> Said {

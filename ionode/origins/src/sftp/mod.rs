@@ -15,7 +15,7 @@ mod walk;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures::{stream, StreamExt};
@@ -25,6 +25,7 @@ use stager_core::error::ApiError;
 
 use crate::config::SftpConfig;
 use crate::failure;
+use crate::newer::seconds_of;
 use crate::pace::Pace;
 use crate::path::{checked, checked_file, split};
 use crate::turns::Turns;
@@ -147,7 +148,7 @@ impl Site {
         };
         let size_bytes = if kind == EntryKind::File { attributes.size.unwrap_or(0) } else { 0 };
         let mtime_s = i64::from(attributes.mtime.unwrap_or(0));
-        let now_s = local_now_s() + self.clock_ahead_s.load(Ordering::Relaxed);
+        let now_s = self.now_s();
         Some(Entry {
             path: path.to_owned(),
             size_bytes,
@@ -156,6 +157,11 @@ impl Site {
             kind,
             settled: now_s - mtime_s >= SETTLED_AFTER_S,
         })
+    }
+
+    /// By the server's clock, as far as it is known.
+    fn now_s(&self) -> i64 {
+        local_now_s() + self.clock_ahead_s.load(Ordering::Relaxed)
     }
 
     fn same_token(&self, expected: &Entry, found: &Entry) -> Result<(), ApiError> {
@@ -253,7 +259,7 @@ fn free_bytes(vfs: &Statvfs) -> u64 {
 }
 
 fn local_now_s() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+    seconds_of(SystemTime::now())
 }
 
 #[async_trait]

@@ -85,6 +85,7 @@ impl Job<'_> {
     async fn write_and_publish(&self, lease: Lease, turn: Turn) -> Result<Uploaded, ApiError> {
         let link = lease.link.clone();
         let first = self.create(&link).await?;
+        self.look_early(&first).await?;
         let extra = connections_worth(&link, self.upload.size_bytes, self.site.pool.connections_max()) - 1;
         futures::future::try_join(self.lane(&first), self.more_lanes(extra)).await?;
         let hashes = self.source.hashes().await;
@@ -93,6 +94,7 @@ impl Job<'_> {
         }
         self.settle(first).await?;
         let (verified, bytes_read) = self.verify(&link, &hashes).await?;
+        self.refuse_newer(&link).await?;
         let token = self.publish(link, turn).await?;
         Ok(Uploaded { token, verified, bytes_moved: self.upload.size_bytes + bytes_read })
     }
@@ -114,6 +116,26 @@ impl Job<'_> {
         match Opened::file(link, &remote, flags, mode).await {
             Ok(opened) => Ok(opened),
             Err(error) => Err(self.site.or_full(link, link.failure(error, &self.path), self.upload.size_bytes).await),
+        }
+    }
+
+    /// Before it is sent, if that may be in vain. The stamp of the new file tells the server's clock.
+    async fn look_early(&self, first: &Opened) -> Result<(), ApiError> {
+        if self.upload.made.is_none() {
+            return Ok(());
+        }
+        let link = &first.link;
+        let seen = link.sftp.fstat(first.handle.clone()).await.map_err(|error| link.failure(error, &self.path))?;
+        self.site.learn_clock(&seen.attrs);
+        self.refuse_newer(link).await
+    }
+
+    async fn refuse_newer(&self, link: &Link) -> Result<(), ApiError> {
+        let Some(made) = self.upload.made else { return Ok(()) };
+        match self.site.stat_on(link, &self.path).await {
+            Ok(found) => made.refuse_newer(&found, self.site.now_s(), &self.site.place),
+            Err(error) if error.code == "not_found" => Ok(()),
+            Err(error) => Err(error),
         }
     }
 

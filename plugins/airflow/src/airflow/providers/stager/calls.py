@@ -31,6 +31,8 @@ PAUSE_S = 2.0
 MESSAGE_MAX = 1000
 # What could be checked by size only is all that such an origin lets anybody know.
 AT_HOME = ("durable", "written")
+# Something newer is at its place.
+OVERTAKEN = "overtaken"
 A = TypeVar("A")
 
 
@@ -241,6 +243,9 @@ def at_home(run: RestRun, lfn: str, uri: str, end: float) -> None:
         answer = insisting(lambda wait_s=wait_s: run.wait(timeout_s=wait_s, lfn=lfn), end)
         (entry,) = insisting(lambda: run.ledger(lfn=lfn), end)
         if answer.durable or entry.state in AT_HOME:
+            return
+        if entry.state == OVERTAKEN:
+            log.warning("%s: %s", uri, entry.fault)
             return
         given_up = bool(entry.fault) and entry.fault in {each.message for each in insisting(run.status, end).problems}
         if answer.finished or given_up or time.monotonic() >= end:

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stager.model.errors import StagerError, Transient
+from stager.model.errors import NEWER_CODE, StagerError, Transient
 
 if TYPE_CHECKING:
     from airflow.providers.stager.hooks.stager import ServiceAddress
@@ -143,25 +143,36 @@ async def takes_runs(client: AsyncRestClient) -> None:
 
 
 async def durable(line: Line, run: str, lfns: Sequence[str], patience_s: float = PATIENCE_S) -> dict[str, Any]:
-    """Until these finals of the run are durable, or never will be; without a name: all of them."""
+    """Until these finals of the run are durable, or never will be; without a name: all of them. What was overtaken is told, and not waited
+    for.
+    """
+    overtaken: list[str] = []
     try:
         for lfn in lfns:
             while True:
                 answer = await patiently(lambda lfn=lfn: line.wait(run, lfn), patience_s)
-                if answer.durable or answer.finished:
+                if answer.durable or answer.overtaken or answer.finished:
                     break
-            if not answer.durable:
+            if answer.overtaken:
+                overtaken.append(answer.overtaken)
+            elif not answer.durable:
                 return {"run": run, "error": never(run, answer, lfn)}
         while not lfns:
             status = await patiently(line.client.run(run).status, patience_s)
             if status.finals_durable == status.finals_total:
+                overtaken = told_overtaken(status)
                 break
             if status.info.state in ENDED:
                 return {"run": run, "error": not_all(run, status)}
             await patiently(lambda: line.wait(run), patience_s)
     except StagerError as problem:
         return {"run": run, "error": problem.message}
-    return {"run": run, "durable": list(lfns)}
+    return {"run": run, "durable": list(lfns), "overtaken": overtaken}
+
+
+def told_overtaken(status: wire.RunStatus) -> list[str]:
+    """Of products that do not go home, since something newer is there."""
+    return [problem.message for problem in status.problems if problem.code == NEWER_CODE]
 
 
 def never(run: str, answer: wire.WaitResponse, lfn: str) -> str:

@@ -5,12 +5,13 @@ May know: Airflow's SDK, the hook, waiting.py. One rule: what can never come is 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.stager.hooks.stager import StagerHook
-from airflow.providers.stager.waiting import ENDED, PATIENCE_S, never, not_all
+from airflow.providers.stager.waiting import ENDED, PATIENCE_S, never, not_all, told_overtaken
 from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from stager.client import RestRun
+
+LOG = logging.getLogger("airflow.task")
 
 
 class StagerDurableSensor(BaseSensorOperator):
@@ -57,6 +60,7 @@ class StagerDurableSensor(BaseSensorOperator):
     def came(self, context: Context, event: dict[str, Any]) -> None:
         if event.get("error"):
             raise AirflowException(event["error"])
+        warn(event.get("overtaken", ()))
         self.log.info("durable: %s", ", ".join(event["durable"]) or f"all products of run {self.run}")
 
     def poke(self, context: Context) -> bool:
@@ -78,7 +82,9 @@ def all_durable(run: RestRun, lfns: Sequence[str]) -> bool:
     """Raises AirflowException if one never will be."""
     for lfn in lfns:
         answer = run.wait(timeout_s=0, lfn=lfn)
-        if not answer.durable:
+        if answer.overtaken:
+            warn([answer.overtaken])
+        elif not answer.durable:
             if answer.finished:
                 raise AirflowException(never(run.name, answer, lfn))
             return False
@@ -88,4 +94,11 @@ def all_durable(run: RestRun, lfns: Sequence[str]) -> bool:
     there = status.finals_durable == status.finals_total
     if not there and status.info.state in ENDED:
         raise AirflowException(not_all(run.name, status))
+    if there:
+        warn(told_overtaken(status))
     return there
+
+
+def warn(overtaken: Sequence[str]) -> None:
+    for told in overtaken:
+        LOG.warning("%s", told)
