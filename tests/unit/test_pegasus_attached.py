@@ -11,10 +11,13 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pegasus_stager.attached import Attached
 from pegasus_stager.failures import Failed
 from pegasus_stager.local_files import UMASK, take_file
+from pegasus_stager.log import Log
 
 from tests.testbed.pegasus import listed, ours, transfer, url
 
@@ -112,3 +115,12 @@ def test_a_copy_that_is_ours_is_taken_with_the_mode_of_a_new_file(tmp_path: Path
     with pytest.raises(Failed):
         take_file(str(tmp_path / "none"), str(target))
     assert target.read_bytes() == b"new" and [path for path in os.listdir(tmp_path) if path.startswith(".")] == []
+
+
+def test_what_was_overtaken_at_its_place_is_not_sent_there_by_other_means(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    attached_to = Attached("", {"PEGASUS_DAG_JOB_ID": "stage_out"}, Log())
+    ledger = {"files": [{"lfn": "f", "state": "overtaken", "fault": "f was changed there since"}]}
+    attached_to.scheduler = SimpleNamespace(get=lambda path, **query: ledger)  # type: ignore[assignment]
+    attached_to.at_home(SimpleNamespace(lfn="f", destination="sftp://lab/f"))  # type: ignore[arg-type]
+
+    assert "f was changed there since" in capfd.readouterr().err

@@ -25,6 +25,8 @@ POLL_S = 20.0
 # After that it is sure that waiting costs more than a second way over the line.
 PATIENCE_S = 3600.0
 AT_HOME = ("durable", "written")
+# Something newer is at its place.
+OVERTAKEN = "overtaken"
 STAND_S = (0.05, 1.0)
 Checksum = Callable[[Transfer, Url], None]
 
@@ -181,6 +183,10 @@ class Attached:
             files = self.scheduler.get("/ledger", lfn=entry.lfn).get("files")
             for file in files if isinstance(files, list) else ():
                 if file.get("state") in AT_HOME:
+                    return
+                if file.get("state") == OVERTAKEN:
+                    # To send it by other means would write the older over the newer.
+                    self.log.warning(str(file.get("fault")))
                     return
                 if file.get("fault"):
                     raise Left(f"{entry.destination} was not written: {file['fault']}")
