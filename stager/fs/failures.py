@@ -25,7 +25,7 @@ FULL, DAMAGED, NO_BUCKET = "InsufficientStorage", "ObjectCorrupt", "<Code>NoSuch
 NO_KEY = "<Code>InvalidAccessKeyId</Code>"
 NO_RANGE = "<Code>InvalidRange</Code>"
 # Of obstore, in what it says of the cause.
-UNREACHED, BROKEN = "kind: Connect", "error sending request"
+UNREACHED, BROKEN, UNSENT = "kind: Connect", "error sending request", "connection was not ready"
 
 
 NAME_WRONG = "<Code>InvalidBucketName</Code>"
@@ -36,6 +36,14 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 class Unreachable(OSError):
     """Nobody answered."""
+
+
+class Broken(OSError):
+    """The connection broke before there was an answer."""
+
+
+class Unsent(Broken):
+    """Before anything was asked: the node ended just after it had taken the connection."""
 
 
 class KeyGone(PermissionError):
@@ -105,5 +113,6 @@ def found(said: str, shown: str) -> OSError:
         return unreached(shown)
     if BROKEN in said:
         # It answers a body that it cannot take before it has read it, and who still sends may not see the answer.
-        return OSError(errno.EIO, "the connection broke; where it does so again, the I/O node has no room for what is sent", shown)
+        text = "the connection broke; where it does so again, the I/O node has no room for what is sent"
+        return (Unsent if UNSENT in said else Broken)(errno.EIO, text, shown)
     return OSError(errno.EIO, said.splitlines()[0][:500], shown)

@@ -22,7 +22,7 @@ from fsspec.callbacks import DEFAULT_CALLBACK
 from obstore.store import S3Store
 
 from stager.fs.access import Access
-from stager.fs.failures import BehindTheEnd
+from stager.fs.failures import BehindTheEnd, Broken, Unsent
 from stager.fs.files import Reading, Writing
 from stager.fs.looking import Looking
 
@@ -53,10 +53,10 @@ class StagerFileSystem(Looking):
     async def _wrote(self, path: str, what: Callable[[], Any]) -> None:
         """Where the bucket was removed since it was last looked at, it is made again."""
         try:
-            await self._did(path, what)
+            await self._did(path, what, Unsent)
         except FileNotFoundError:
             await self._beside(self.access.make, self.split(path)[0])
-            await self._did(path, what)
+            await self._did(path, what, Unsent)
 
     def place_to_write(self, path: str) -> tuple[S3Store, str]:
         """For writers, which are called outside the loop."""
@@ -82,7 +82,7 @@ class StagerFileSystem(Looking):
             return bytes(obstore.get(store, key, options=options or None).bytes())
 
         try:
-            return await self._did(path, get)
+            return await self._did(path, get, Broken)
         except BehindTheEnd:
             return b""
 
@@ -132,7 +132,7 @@ class StagerFileSystem(Looking):
             return answer.meta["e_tag"] or "", bytes(answer.bytes())
 
         async def all_of(tag: str) -> list[tuple[str, bytes]]:
-            return await asyncio.gather(*(self._did(path, lambda span=span: get(span, tag)) for span in spans))
+            return await asyncio.gather(*(self._did(path, lambda span=span: get(span, tag), Broken) for span in spans))
 
         read = await all_of("")
         if len({tag for tag, _ in read}) > 1:
@@ -170,7 +170,7 @@ class StagerFileSystem(Looking):
             return
         store, key = await self._place(rpath)
         try:
-            answer = await self._did(rpath, lambda: obstore.get(store, key))
+            answer = await self._did(rpath, lambda: obstore.get(store, key), Broken)
         except FileNotFoundError:
             if not await self._isdir(rpath):
                 raise
@@ -198,7 +198,7 @@ class StagerFileSystem(Looking):
             elif self.split(path1)[0] == self.split(path2)[0]:
                 await self._did(path1, lambda: obstore.copy(source, key1, key2))
             else:
-                answer = await self._did(path1, lambda: obstore.get(source, key1))
+                answer = await self._did(path1, lambda: obstore.get(source, key1), Broken)
                 await self._did(path2, lambda: pour_over(answer, target, key2))
         except FileNotFoundError:
             if await self._isdir(path1):

@@ -20,10 +20,11 @@ from fsspec.asyn import AsyncFileSystem
 from obstore.store import S3Store
 
 from stager.fs.access import Access
-from stager.fs.failures import NO_NAME, KeyGone, Unreachable, as_of_files, is_name, refuse_name
+from stager.fs.failures import NO_NAME, Broken, KeyGone, Unreachable, as_of_files, is_name, refuse_name
 from stager.fs.listing import Page
 
 LOG = logging.getLogger(__name__)
+PAUSES_S = (0.1, 0.5, 2.0)
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 T = TypeVar("T")
 
@@ -63,14 +64,23 @@ class Looking(AsyncFileSystem):
         """
         return await asyncio.get_running_loop().run_in_executor(self.access.threads, what, *words)
 
-    async def _did(self, path: str, what: Callable[[], T]) -> T:
-        """Raises errors as those of files. After one that found nobody, or that was not known, the next call asks the service anew."""
-        try:
-            with as_of_files(path):
-                return await self._beside(what)
-        except (Unreachable, KeyGone):
-            self.access.forget()
-            raise
+    async def _did(self, path: str, what: Callable[[], T], again: type[Broken] | None = None) -> T:
+        """Raises errors as those of files. After one that found nobody, or that was not known, the next call asks the service anew. After
+        one of the kind `again` it is done again: obstore does not where a new connection broke before it was used.
+        """
+        pauses_s = iter(PAUSES_S)
+        while True:
+            try:
+                with as_of_files(path):
+                    return await self._beside(what)
+            except (Unreachable, KeyGone):
+                self.access.forget()
+                raise
+            except Broken as problem:
+                pause_s = next(pauses_s, None)
+                if again is None or not isinstance(problem, again) or pause_s is None:
+                    raise
+            await asyncio.sleep(pause_s)
 
     async def _info(self, path: str, **_: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
@@ -84,7 +94,7 @@ class Looking(AsyncFileSystem):
             raise FileNotFoundError(errno.ENOENT, "there is no such bucket", f"stager://{path}")
         store, _key = await self._place(path)
         try:
-            return entry(bucket, await self._did(path, lambda: obstore.head(store, key)))
+            return entry(bucket, await self._did(path, lambda: obstore.head(store, key), Broken))
         except FileNotFoundError:
             async for page in self._pages(bucket, key, limit=1):
                 if page.objects:

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ import obstore
 import pytest
 from botocore.config import Config
 from fsspec.tests import abstract
+from obstore.exceptions import GenericError
 
 from stager.client import RestClient
-from stager.fs import StagerFileSystem, listing
+from stager.fs import StagerFileSystem, listing, looking
 from stager.fs.filesystem import GAP_BYTES, joined
 from tests.e2e import test_fs
 from tests.e2e.serve_rig import Service
@@ -280,3 +281,67 @@ def test_a_file_that_was_open_over_a_fork_is_told_so(alice: StagerFileSystem) ->
     writer.write(b"here")
     writer.close()
     assert alice.cat_file("forks/z") == b"here"
+
+
+# Nodes that end.
+
+UNSENT = """Generic S3 error: Error performing GET http://127.0.0.1:1/kept/x in 296.172µs - HTTP error: error sending request
+HttpError { kind: Unknown, source: reqwest::Error { kind: Request, source: hyper::Error(Canceled, "connection was not ready") } }"""
+CUT = UNSENT.replace("Canceled", "IncompleteMessage").replace("connection was not ready", "connection closed before message completed")
+
+
+class Breaking:
+    """Each of these calls of obstore ends so, the first `times` that it is made: what a node leaves that is killed just then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, said: str, times: int) -> None:
+        self.calls = 0
+        for name in ("get", "head", "put"):
+            monkeypatch.setattr(obstore, name, self.instead(getattr(obstore, name), GenericError(said), times))
+        monkeypatch.setattr(looking, "PAUSES_S", (0.0, 0.0))
+
+    def instead(self, real: Callable[..., Any], broken: Exception, times: int) -> Callable[..., Any]:
+        left = iter(range(times))
+
+        def call(*words: Any, **more: Any) -> Any:
+            self.calls += 1
+            if next(left, None) is not None:
+                raise broken
+            return real(*words, **more)
+
+        return call
+
+
+@pytest.mark.parametrize("broke", [UNSENT, CUT], ids=["unsent", "cut"])
+def test_what_is_read_is_asked_again_where_the_connection_broke(
+    alice: StagerFileSystem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broke: str
+) -> None:
+    alice.pipe({"broken/x": b"0123456789", "broken/y": b"y"})
+    Breaking(monkeypatch, broke, 2)
+    assert alice.info("broken/x")["size"] == 10
+    assert alice.cat_file("broken/x", 2, 4) == b"23"
+    monkeypatch.undo()
+    Breaking(monkeypatch, broke, 1)
+    assert alice.cat_ranges(["broken/x", "broken/x"], [0, 8], [2, 10]) == [b"01", b"89"]
+    monkeypatch.undo()
+    Breaking(monkeypatch, broke, 2)
+    alice.get_file("broken/x", str(tmp_path / "x"))
+    assert (tmp_path / "x").read_bytes() == b"0123456789"
+    monkeypatch.undo()
+    for_good = Breaking(monkeypatch, broke, 9)
+    with pytest.raises(OSError, match="the connection broke"):
+        alice.cat_file("broken/x")
+    assert for_good.calls == 3
+
+
+def test_what_is_written_is_sent_again_only_where_nothing_was_asked(alice: StagerFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice.pipe("broken/w", b"before")
+    Breaking(monkeypatch, UNSENT, 2)
+    alice.pipe("broken/w", b"after")
+    monkeypatch.undo()
+    assert alice.cat_file("broken/w") == b"after"
+    cut = Breaking(monkeypatch, CUT, 1)
+    with pytest.raises(OSError, match="the connection broke"):
+        alice.pipe("broken/w", b"once more")
+    assert cut.calls == 1
+    monkeypatch.undo()
+    assert alice.cat_file("broken/w") == b"after"
