@@ -16,12 +16,16 @@ from tests.testbed.waiting import wait_until
 DAG, CONNECTION = "submitting", "stager_jobs"
 # A triggerer that was killed is given up after 30 s otherwise.
 QUICK = {"AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1", "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "5"}
+# Airflow fails a try whose trigger fires before its scheduler has heard that the worker had put it off, and tries it again: still one run.
 BODY = """
+from datetime import timedelta
+
 from airflow.providers.stager.operators.submit import StagerSubmitOperator
 from airflow.providers.stager.sensors.stager import StagerDurableSensor
 
-sent = StagerSubmitOperator(task_id="sent", workflow={text!r}, stager_conn_id={connection!r})
-home = StagerDurableSensor(task_id="home", run='{{{{ ti.xcom_pull("sent", key="stager_run") }}}}', stager_conn_id={connection!r})
+again = dict(retries=3, retry_delay=timedelta(seconds=1))
+sent = StagerSubmitOperator(task_id="sent", workflow={text!r}, stager_conn_id={connection!r}, **again)
+home = StagerDurableSensor(task_id="home", run='{{{{ ti.xcom_pull("sent", key="stager_run") }}}}', stager_conn_id={connection!r}, **again)
 sent >> home
 """
 

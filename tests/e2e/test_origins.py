@@ -393,11 +393,12 @@ def test_an_origin_that_is_away_longer_than_its_tries_is_waited_for_and_the_stat
 ) -> None:
     """A fetch and an upload are under way when it goes."""
     (sshd.data / "d").mkdir()
-    # Under way for long after the first job has ended.
-    content = bytes(range(256)) * 20_000
+    # A minute for the fetch and half of one for the upload, whichever begins first, and however late on a busy machine.
+    line.bytes_per_s = 400_000
+    content = bytes(range(256)) * 100_000
     (sshd.data / "d" / "in").write_bytes(content)
     workflow = short_dir / "w.yml"
-    jobs = "  make: {run: head -c 4000000 /dev/urandom > made, outputs: {made: 'far:made'}}\n"
+    jobs = "  make: {run: head -c 12000000 /dev/urandom > made, outputs: {made: 'far:made'}}\n"
     jobs += "  use: {run: cat in > out, inputs: ['far:in'], outputs: {out: 'far:out'}}\n"
     workflow.write_text(f"stager: 1\nname: away\norigins:\n  far: {far}\njobs:\n{jobs}")
     run = stager.submit(workflow)
@@ -410,7 +411,7 @@ def test_an_origin_that_is_away_longer_than_its_tries_is_waited_for_and_the_stat
     line.come_up()
     line.bytes_per_s = None
     stager.run("wait", run)
-    assert (sshd.data / "d" / "out").read_bytes() == content and (sshd.data / "d" / "made").stat().st_size == 4_000_000
+    assert (sshd.data / "d" / "out").read_bytes() == content and (sshd.data / "d" / "made").stat().st_size == 12_000_000
     assert stager.json("status", run)["waiting"] == []
 
 
