@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Container, Coroutine, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -33,6 +34,7 @@ from stager.worker import (
     Sight,
     Worker,
 )
+from stager.worker.attempt import NOT_BEGUN_CODE
 from stager.worker.node_port import UNASKED_CODES
 from stager.worker.place import read_json
 
@@ -69,13 +71,17 @@ class LocalExecutor:
         self.parked: dict[str, cmd.StartAttempt] = {}
         # Attempts that wait for a mount; True: to be ended.
         self.mounting: dict[str, bool] = {}
+        # Attempts that were begun before a restart.
+        self.found: set[str] = set()
         self.over: list[str] = []
 
     def start(self, command: cmd.StartAttempt) -> None:
         """One that was begun before a restart is taken up. A new one whose submitter's variables a restart forgot waits for `unpark`."""
         self.started[command.attempt] = command
         wants_env = self.surroundings.workflow(command.run).jobs[command.job].env_pass
-        if wants_env and self.surroundings.env(command.run) is None and not self.was_begun(command.attempt):
+        if self.was_begun(command.attempt):
+            self.found.add(command.attempt)
+        elif wants_env and self.surroundings.env(command.run) is None:
             self.parked[command.attempt] = command
             return
         self._go_on(command, self._first(command))
@@ -153,6 +159,9 @@ class LocalExecutor:
             return
         self.started.pop(command.attempt, None)
         self.granted.pop(command.attempt, None)
+        if command.attempt in self.found:
+            self.found.discard(command.attempt)
+            ending = uncounted(ending)
         if ending.release_fault is not None:
             log.warning("attempt %s of job %s: %s", command.attempt, command.job, ending.release_fault.message)
         event = ended_event(command, ending, self.surroundings.workflow(command.run))
@@ -267,6 +276,12 @@ def outputs_of(command: cmd.StartAttempt, job: Job, workflow: Workflow) -> tuple
         )
         for output in job.outputs
     )
+
+
+def uncounted(ended: AttemptResult) -> AttemptResult:
+    """That the scheduler before this one ended while it was starting a job is no try of the job."""
+    not_begun = ended.fault is not None and ended.fault.code == NOT_BEGUN_CODE
+    return replace(ended, outcome=Outcome.KILLED) if not_begun else ended
 
 
 def not_startable(command: cmd.StartAttempt, fault: Fault) -> AttemptResult:

@@ -247,7 +247,9 @@ class SpillErased(Record, kw_only=True):
 
 
 class Outcome(StrEnum):
-    """How an attempt ended. LOST: it and its result are gone (the executor was asked and knows nothing). KILLED: we ended it."""
+    """How an attempt ended. LOST: it and its result are gone (the executor was asked and knows nothing). KILLED: we ended it, or
+    a scheduler that starts gave up what the one before it had not begun.
+    """
 
     OK = "ok"
     FAILED = "failed"

@@ -104,6 +104,7 @@ def measures_of(result: Mapping[str, Any], copied_bytes: int | None) -> Measures
     return Measures(**seen, copied_bytes=copied_bytes)
 
 
+NOT_BEGUN_CODE = "attempt_not_begun"
 NOT_STARTED_CLASS = {
     "program_not_found": ErrorClass.INVALID_INPUT,
     "program_not_executable": ErrorClass.INVALID_INPUT,
@@ -123,6 +124,9 @@ def fault_of(result: Mapping[str, Any], job_id: str, run_id: str) -> tuple[Outco
         code = result.get("code") or "start_failed"
         if code == "fenced":
             return Outcome.LOST, lost_fault(job_id)
+        if code == "not_begun":
+            text = f"job {job_id!r} had not begun when its start was broken off"
+            return Outcome.FAILED, Fault(ErrorClass.TRANSIENT, NOT_BEGUN_CODE, text, job_id)
         kind = NOT_STARTED_CLASS.get(code, ErrorClass.TRANSIENT)
         return Outcome.FAILED, Fault(kind, code, f"job {job_id!r} was not started: {message}", job_id)
     if how == "exited":

@@ -20,8 +20,9 @@ from stager.worker.place import Place, publish_json, read_json
 from stager.worker.spec import AttemptSpec
 
 EXIT_USAGE, EXIT_TAKEN, EXIT_NO_RESULT = 2, 3, 4
-# Stands for the result of a reaper that never came to write one.
-FENCED = {"outcome": "not_started", "code": "fenced", "message": "given up before it began"}
+# Stand for the result of a reaper that never came to write one: what its job did nobody knows; it never took its lock, so there was no job.
+FENCED = {"outcome": "not_started", "code": "fenced", "message": "its reaper is gone and left no result"}
+NOT_BEGUN = {"outcome": "not_started", "code": "not_begun", "message": "given up before it began"}
 # A reaper writes its pid right after it has taken its lock.
 PID_WAIT_S, PID_PAUSE_S = 2.0, 0.01
 
@@ -173,7 +174,7 @@ def fence(place: Place) -> dict[str, Any] | None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         found = read_json(place.result)
         if found is None:
-            found = FENCED
+            found = FENCED if os.fstat(descriptor).st_size else NOT_BEGUN
             publish_json(place.result, found)
         return found
     except BlockingIOError:

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from stager import wire
+from stager.adapters.executor_local import attempt_spec
 from stager.adapters.journal_sqlite import SqliteJournal
 from stager.adapters.run_records import RunRecord, RunRecords
 from stager.client import Client
@@ -33,6 +34,7 @@ from stager.scheduler.machine import Machine
 from stager.service import app
 from stager.service.settings import read_settings
 from stager.service.state_dir import StateDir
+from stager.worker.place import Place, write_json
 from tests.e2e.service_rig import CAPACITY_BYTES, Rig
 from tests.testbed.ionode import IoNode
 from tests.testbed.places import ionode_binary
@@ -104,6 +106,20 @@ def test_attempt_told_to_start_and_never_begun_is_started(rig: Rig) -> None:
     client = rig.client()
     assert rig.finished(client, "w-1") == "succeeded"
     assert rig.ran() == Counter(make=1) and client.run("w-1").jobs()[0].attempts == 1
+
+
+def test_attempt_that_was_being_started_counts_for_nothing(rig: Rig) -> None:
+    """The scheduler died before its reaper took the lock: what its job did is known, nothing."""
+    job = rig.job("make", "echo yes > f", (), ("f",), idempotent=False, retries=0)
+    workflow = rig.workflow("w", [rig.final("f")], [job])
+    write_journal(rig, "w-1", workflow, done=True)
+    (told,) = journaled(rig, cmd.StartAttempt)
+    place = Place.of(rig.stager.state_dir, told.attempt)
+    place.make()
+    write_json(place.attempt, attempt_spec(told, workflow, {}).to_json())
+    client = rig.client()
+    assert rig.finished(client, "w-1") == "succeeded"
+    assert rig.ran() == Counter(make=1) and client.run("w-1").jobs()[0].attempts == 2
 
 
 def test_transfers_told_and_unknown_to_the_node_are_asked_for_again(rig: Rig) -> None:

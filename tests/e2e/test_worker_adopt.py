@@ -230,7 +230,8 @@ def test_after_a_broken_line_the_attempt_is_done_once_or_given_up_whole(rig: Rig
 
     result = asyncio.run(story())
     if at == "stage_in":
-        assert result.outcome is Outcome.LOST and runs(rig) == 0 and not rig.is_stored(MADE)
+        assert result.fault is not None and (result.outcome, result.fault.code) == (Outcome.FAILED, "attempt_not_begun")
+        assert runs(rig) == 0 and not rig.is_stored(MADE)
         assert rig.leases() == [] and rig.node.get("/v1/state")["reservations"] == []
     else:
         assert_done_once(rig, result)

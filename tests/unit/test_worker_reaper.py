@@ -151,13 +151,18 @@ def test_a_living_reaper_is_waited_for_by_its_lock(place: Place) -> None:
 
 def test_a_fenced_attempt_never_starts(place: Place) -> None:
     """The scheduler died between the spawn and the reaper's first step; the one that came after it gave the attempt up."""
-    assert (reaper.fence(place) or {})["code"] == "fenced"
+    assert (reaper.fence(place) or {})["code"] == "not_begun"
 
     async def story() -> int:
         return await start(place, "echo > ready").wait()
 
     assert asyncio.run(story()) == reaper.EXIT_TAKEN
     assert not started(place)
+    assert (reaper.fence(place) or {})["code"] == "not_begun"
+
+
+def test_of_a_reaper_that_took_its_lock_and_is_gone_nobody_knows_what_its_job_did(place: Place) -> None:
+    Path(place.lock).write_text("4242\n")
     assert (reaper.fence(place) or {})["code"] == "fenced"
 
 

@@ -126,6 +126,7 @@ REAPED = {"outcome": "exited", "exit_code": 0, "signal": None, "message": None, 
         ({"outcome": "not_started", "code": "cannot_link", "message": "m"}, Outcome.FAILED, ErrorClass.REFUSED, None, "m"),
         ({"outcome": "not_started", "code": "link_failed", "message": "m"}, Outcome.FAILED, ErrorClass.TRANSIENT, None, "m"),
         ({"outcome": "not_started", "code": "fenced"}, Outcome.LOST, ErrorClass.TRANSIENT, "attempt_lost", "again"),
+        ({"outcome": "not_started", "code": "not_begun"}, Outcome.FAILED, ErrorClass.TRANSIENT, "attempt_not_begun", "had not begun"),
     ],
 )
 def test_what_a_result_means(said: dict[str, object], outcome: Outcome, kind: ErrorClass, code: str | None, words: str) -> None:
