@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stager.model.errors import Corrupt, Refused
 
-FORMAT = 2
+FORMAT = 3
 # Format 1 had no number: nothing but these tables.
 TABLES = (
     """CREATE TABLE runs (
@@ -30,6 +30,8 @@ FROM_FORMAT_1 = (
     "CREATE INDEX runs_by_time ON runs (submitted_at, run)",
     "CREATE INDEX runs_of_tenants ON runs (tenant, submitted_at, run)",
 )
+# A run has its first key in its own line.
+FROM_FORMAT_2 = ("CREATE TABLE keys (submit_id TEXT PRIMARY KEY, run TEXT NOT NULL) WITHOUT ROWID",)
 COLUMNS = (
     "run, submit_id, workflow, source_path, submitted_at, jobs_total, state, finished_at, jobs_done, summary, "
     "tenant, request_digest, removed"
@@ -98,8 +100,18 @@ class RunRecords:
             ),
         )
 
+    def add_key(self, submit_id: str, run: str) -> None:
+        """The run is found by this one too. Raises Refused if it is another run's."""
+        self.db.execute(
+            "INSERT OR IGNORE INTO keys SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM runs WHERE submit_id = ?1)", (submit_id, run)
+        )
+        found = self.by_submit_id(submit_id)
+        if found is not None and found.run != run:
+            raise Refused(f"that key is of the run {found.run}", code="key_used", subject=found.run)
+
     def by_submit_id(self, submit_id: str) -> RunRecord | None:
-        return self._one("submit_id", submit_id)
+        added = self.db.execute("SELECT run FROM keys WHERE submit_id = ?", (submit_id,)).fetchone()
+        return self.get(added[0]) if added else self._one("submit_id", submit_id)
 
     def get(self, run: str) -> RunRecord | None:
         return self._one("run", run)
@@ -161,6 +173,7 @@ class RunRecords:
     def forget(self, run: str) -> None:
         """A submit that never reached the journal."""
         self.db.execute("DELETE FROM runs WHERE run = ?", (run,))
+        self.db.execute("DELETE FROM keys WHERE run = ?", (run,))
 
     def close(self) -> None:
         self.db.close()
@@ -176,10 +189,11 @@ def bring_up(db: sqlite3.Connection, path: Path) -> None:
         return
     is_new = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     if not is_new:
-        back_up(db, path.with_suffix(".format1.backup"))
+        back_up(db, path.with_suffix(f".format{found or 1}.backup"))
+    steps = (TABLES if is_new else ()) + (FROM_FORMAT_1 if found < 2 else ()) + FROM_FORMAT_2
     db.execute("BEGIN IMMEDIATE")
     try:
-        for statement in (*(TABLES if is_new else ()), *FROM_FORMAT_1, f"PRAGMA user_version={FORMAT}"):
+        for statement in (*steps, f"PRAGMA user_version={FORMAT}"):
             db.execute(statement)
         db.execute("COMMIT")
     except BaseException:

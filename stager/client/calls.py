@@ -136,6 +136,10 @@ def resume(run: str, env: Mapping[str, str]) -> Call[wire.WaitResponse]:
     return Call("POST", f"{of_run(run)}/resume", wire.WaitResponse, body=rest.Resumption(env=dict(env)), safe=False)
 
 
+def add_key(run: str, key: str) -> Call[wire.WaitResponse]:
+    return Call("POST", f"{of_run(run)}/keys", wire.WaitResponse, headers={"Idempotency-Key": key})
+
+
 def jobs(run: str, state: str | None, cursor: str | None, limit: int = PAGE) -> Call[rest.JobPage]:
     return Call("GET", f"{of_run(run)}/jobs", rest.JobPage, {"state": state, "cursor": cursor, "limit": limit})
 

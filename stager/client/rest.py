@@ -129,6 +129,10 @@ class RestRun:
     def resume(self, env: Mapping[str, str] | None = None) -> None:
         self.client.send(calls.resume(self.name, env or {}))
 
+    def add_key(self, key: str) -> None:
+        """`run_of_key` finds it by this one too, and a submit with it makes no other. Refused if it is another run's."""
+        self.client.send(calls.add_key(self.name, key))
+
     def wait(self, *, timeout_s: float = POLL_S, lfn: str | None = None) -> wire.WaitResponse:
         """Until the run finishes, or `lfn` is durable, or the timeout: look at `finished` and `durable`."""
         return self.client.send(calls.wait(self.name, timeout_s, lfn))

@@ -128,6 +128,10 @@ class AsyncRestRun:
     async def resume(self, env: Mapping[str, str] | None = None) -> None:
         await self.client.send(calls.resume(self.name, env or {}))
 
+    async def add_key(self, key: str) -> None:
+        """`run_of_key` finds it by this one too, and a submit with it makes no other. Refused if it is another run's."""
+        await self.client.send(calls.add_key(self.name, key))
+
     async def wait(self, *, timeout_s: float = POLL_S, lfn: str | None = None) -> wire.WaitResponse:
         """Until the run finishes, or `lfn` is durable, or the timeout: look at `finished` and `durable`."""
         return await self.client.send(calls.wait(self.name, timeout_s, lfn))

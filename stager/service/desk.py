@@ -95,6 +95,10 @@ class RunDesk:
         found = self.earlier(submit_id, sender)
         return found if found is not None and self._is_taken(found) else None
 
+    def add_key(self, submit_id: str, run: str, tenant: str) -> None:
+        """`made_by` finds the run under this one too. Raises Refused if a submit has made another run with it."""
+        self.records.add_key(Sender(tenant).submit_id(submit_id), run)
+
     def made_by(self, submit_id: str, tenant: str) -> RunRecord | None:
         """The run that any submit of this tenant under this id has made."""
         found = self.records.by_submit_id(Sender(tenant).submit_id(submit_id))

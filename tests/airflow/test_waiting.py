@@ -66,6 +66,19 @@ def test_a_retry_resumes_what_failed(client: RestClient, data: Path) -> None:
     open_gate(data, "mended")
     assert tried(client, text, "mended", 1, 0) == Attempted(first.run, "resumed"), "a task that was cleared goes on with it too"
     assert client.run(first.run).wait_finished(60.0).state == "succeeded"
+    assert tried(client, text, "mended", 1, 0) == Attempted(first.run, "succeeded"), "its worker died after the run's end"
+
+
+def test_a_task_that_is_cleared_while_its_run_goes_on_has_that_run_from_then_on(client: RestClient, data: Path) -> None:
+    text = gated(data, "kept")
+    first = tried(client, text, "kept", 2, 2)
+    assert tried(client, text, "kept", 3, 2) == Attempted(first.run, "joined")
+    open_gate(data, "kept")
+    assert client.run(first.run).wait_finished(60.0).state == "succeeded"
+    assert tried(client, text, "kept", 3, 2) == Attempted(first.run, "succeeded"), "a retry of the task that was cleared"
+    again = tried(client, text, "kept", 4, 2)
+    assert again.taken == "submitted" and again.run != first.run, "cleared after success"
+    client.run(again.run).wait_finished(60.0)
 
 
 def test_a_task_that_is_cleared_after_success_runs_anew(client: RestClient, data: Path) -> None:

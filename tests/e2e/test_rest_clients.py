@@ -67,6 +67,8 @@ def test_a_run_is_submitted_followed_and_looked_at(service: Service, client: Res
     name = client.submit(wanted, key="one")
     assert client.submit(wanted, key="one") == name
     run = client.run(name)
+    run.add_key("another")
+    assert client.run_of_key("another") == name == client.submit(wanted, key="another")
     kinds = [event.kind for event in run.follow()]
     assert kinds[0] == "run_submitted" and kinds[-1] == "finish_run"
     assert run.wait_finished(60).state == "succeeded" and run.wait(lfn="b").durable
@@ -88,6 +90,8 @@ def test_the_same_async(service: Service, token: str) -> None:
             assert kinds[-1] == "finish_run" and (await run.wait_finished(60)).state == "succeeded"
             assert [entry.state for entry in await run.ledger()] == ["durable"]
             assert name in [info.run for info in await client.runs()]
+            await run.add_key("async/too")
+            assert await client.run_of_key("async/too") == name
             with pytest.raises(Refused):
                 await run.cancel()
 

@@ -318,6 +318,23 @@ def test_the_same_key_is_the_same_run_and_another_tenants_is_its_own(bed: Bed) -
     assert alice.get(f"/runs/{first.json()['run']}/wait", params={"timeout_s": 60}).json()["finished"], "others look at what stands still"
 
 
+def test_a_run_has_further_keys_and_none_of_another_run_or_tenant(bed: Bed) -> None:
+    alice, bodies = bed.client("alice"), [{"workflow": small(bed.data / "alice", name)} for name in ("first-keyed", "next-keyed")]
+    first, other = (alice.post("/runs", json=body, headers={"Idempotency-Key": f"is/{at}"}).json()["run"] for at, body in enumerate(bodies))
+    for _ in range(2):
+        assert alice.post(f"/runs/{first}/keys", headers={"Idempotency-Key": "is/too"}).status_code == 200
+    assert [each["run"] for each in alice.get("/runs", params={"key": "is/too"}).json()["runs"]] == [first]
+    again = alice.post("/runs", json=bodies[0], headers={"Idempotency-Key": "is/too"}).json()
+    assert again["run"] == first and again["repeated"]
+    problem(alice.post("/runs", json=bodies[1], headers={"Idempotency-Key": "is/too"}), 409, "key_used")
+    for key in ("is/too", "is/0"):
+        problem(alice.post(f"/runs/{other}/keys", headers={"Idempotency-Key": key}), 409, "key_used")
+    problem(bed.client("bob").post(f"/runs/{first}/keys", headers={"Idempotency-Key": "mine"}), 404, "not_found")
+    assert bed.client("bob").get("/runs", params={"key": "is/too"}).json()["runs"] == []
+    for run in (first, other):
+        assert alice.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["finished"], "others look at what stands still"
+
+
 def test_what_is_wrong_with_a_workflow_is_told_with_file_line_and_key(bed: Bed) -> None:
     workflow = small(bed.data / "alice", more="jobz: 1\n")
     for path in ("/validate", "/plan", "/estimate", "/runs"):

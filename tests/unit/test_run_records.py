@@ -38,6 +38,39 @@ def test_a_file_of_format_1_opens_and_a_copy_is_kept(tmp_path: Path) -> None:
     RunRecords(path).close()
 
 
+def test_a_file_of_format_2_opens_and_a_copy_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    RunRecords(path).close()
+    with sqlite3.connect(path) as db:
+        db.executescript("DROP TABLE keys; PRAGMA user_version=2; INSERT INTO counters VALUES ('w', 2)")
+    records = RunRecords(path)
+    records.add(RunRecord("w-3", "alice/k", "w", "", 1.0, 1))
+    records.add_key("alice/l", "w-3")
+    assert records.next_number("w") == 3
+    records.close()
+    assert (tmp_path / "runs.format2.backup").exists() and not (tmp_path / "runs.format1.backup").exists()
+
+
+def test_a_run_is_found_under_each_of_its_keys(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    records = RunRecords(path)
+    for number in (1, 2):
+        records.add(RunRecord(f"w-{number}", f"k{number}", "w", "", 1.0, 1))
+    for _ in range(2):
+        records.add_key("more", "w-1")
+    records.add_key("k2", "w-2")
+    for key in ("k2", "more"):
+        with pytest.raises(Refused, match="is of the run w-") as caught:
+            records.add_key(key, "w-2" if key == "more" else "w-1")
+        assert caught.value.code == "key_used"
+    records.close()
+    again = RunRecords(path)
+    assert [found.run for found in map(again.by_submit_id, ("k1", "k2", "more")) if found] == ["w-1", "w-2", "w-1"]
+    assert again.by_submit_id("none") is None
+    again.forget("w-1")
+    assert again.by_submit_id("more") is None
+
+
 def test_whose_a_run_is_outlives_the_process(tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
     records = RunRecords(path)

@@ -27,6 +27,7 @@ from stager.service.views import run_info
 READY_S = 60.0
 Read = Callable[[bytes, str], wire.SubmitRequest]
 Key = Annotated[str | None, Header(alias="Idempotency-Key", pattern=rest.KEY_PATTERN, description="the same again is the same run")]
+NewKey = Annotated[str, Header(alias="Idempotency-Key", pattern=rest.KEY_PATTERN, description="one that has made no other run")]
 Made = Annotated[str | None, Query(pattern=rest.KEY_PATTERN, description="an Idempotency-Key of yours")]
 By = Annotated[str, Query(pattern=rest.BY_PATTERN, description="who asks, as those are told who wait for the run (`interrupted_by`)")]
 Created = {200: {"model": rest.Submitted, "description": "This key has made the run before"}}
@@ -131,6 +132,13 @@ def add_controls(router: APIRouter, scheduler: Scheduler, intake: Intake, turns:
     async def stop(run: str, caller: Submitter, by: By = ev.BY_REQUEST) -> wire.WaitResponse:
         """Interrupted at once, and resumable."""
         return await end(run, caller, ev.RunStopped, by)
+
+    @router.post("/runs/{run}/keys")
+    async def add_key(run: str, caller: Submitter, idempotency_key: NewKey) -> wire.WaitResponse:
+        """From now on the run is found, and not made again, under this Idempotency-Key too."""
+        await own(run, caller)
+        await scheduler.ask(lambda: scheduler.desk.add_key(idempotency_key, run, caller.tenant))
+        return await questions.ended_or(scheduler, run, None, 0)
 
     @router.post("/runs/{run}/resume", openapi_extra=body_of(rest.Resumption, required=False))
     async def resume(request: Request, run: str, caller: Submitter) -> wire.WaitResponse:

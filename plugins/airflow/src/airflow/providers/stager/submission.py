@@ -5,7 +5,7 @@ task is cleared, or the workflow is another.
 
 Keys. A try is one of a series: a task that is cleared begins a new series, a retry goes on with the one there is. All tries of a series
 submit under one key, so a lost answer, a dead worker or a second worker make no second run. A series that finds the run of an earlier one
-unfinished goes on with it.
+unfinished goes on with it, and gives it its own key too: a retry finds it by that once it has succeeded.
 """
 
 from __future__ import annotations
@@ -84,13 +84,14 @@ def attempt(client: RestClient, instance: Any, retries: int, submission: rest.Su
         if answer.state == "cancelling":
             answer = client.run(found).wait_finished(CANCEL_S)
         state = answer.state
-        if not answer.finished:
-            # Also one that is being stopped: who waits for it sees that, and goes on with it.
-            return Attempted(found, "joined")
-        if before == series and is_stopped(state, answer.interrupted_by):
+        if before == series and answer.finished and is_stopped(state, answer.interrupted_by):
             raise Refused(stopped(found, answer.interrupted_by), code="stopped", subject=found)
-        if state in RESUMABLE:
-            return resumed(client, found, submission.env)
+        if not answer.finished or state in RESUMABLE:
+            # One that is just being stopped too: who waits for it sees that, and goes on with it.
+            gone_on = resumed(client, found, submission.env) if answer.finished else Attempted(found, "joined")
+            if before != series:
+                client.run(found).add_key(key_of(instance, submission, series))
+            return gone_on
         if before == series:
             if state == "succeeded":
                 return Attempted(found, "succeeded")
