@@ -53,6 +53,7 @@ OPERATIONS = {
     ("post", "/api/v1/runs/{run}/drain"): SUBMIT,
     ("post", "/api/v1/runs/{run}/stop"): SUBMIT,
     ("post", "/api/v1/runs/{run}/resume"): SUBMIT,
+    ("post", "/api/v1/runs/{run}/keys"): SUBMIT,
     ("post", "/api/v1/engine-runs"): SUBMIT,
     ("post", "/api/v1/runs/{run}/jobs/{job}/calls"): SUBMIT,
     ("get", "/api/v1/runs/{run}/jobs/{job}/calls/{call}"): SUBMIT,
@@ -66,6 +67,7 @@ OPERATIONS = {
     ("get", "/api/v1/profiles"): READ,
 }
 BODIES = {"calls": {"call": "one"}, "end": {"succeeded": True}}
+HEADERS = {"keys": {"Idempotency-Key": "further"}}
 # The one long answer.
 QUICK = {"wait": {"timeout_s": 0}, "explain": {"job": "up"}, "events": {"after": 1 << 52}}
 
@@ -82,7 +84,7 @@ class Bed:
         where = path.format(run=run, job="up", call="one", lfn="b")
         last = where.rpartition("/")[2]
         body = {"json": BODIES.get(last, {})} if method == "post" else {"params": QUICK.get(last, {})}
-        headers = {"Authorization": f"Bearer {self.tokens[who]}"} if who else {}
+        headers = ({"Authorization": f"Bearer {self.tokens[who]}"} if who else {}) | HEADERS.get(last, {})
         client = self.service.client("")
         request = client.build_request(method, self.service.url + where, headers=headers, **body)
         answer = client.send(request, stream=True)

@@ -61,7 +61,7 @@ class Figures:
             family.add_metric([state], count)
         yield family
         ledger = GaugeMetricFamily("stager_ledger_bytes", "Produced bytes of active runs by how safe they are.", labels=["state"])
-        for state in ("at_risk", "safe", "written", "durable"):
+        for state in wire.LedgerTotals.model_fields:
             ledger.add_metric([state], sum(getattr(totals, state).size_bytes for _, totals in sums))
         yield ledger
         yield GaugeMetricFamily("stager_rest_open_waits", "Long polls and streams that are open.", value=sum(self.waits.open.values()))
