@@ -36,6 +36,8 @@ from stager.sim.troubles import Troubles
 
 VERSION = "sim"
 ANSWER_S = 0.001
+# Of the attempts that read their inputs when the scheduler dies.
+NOT_BEGUN_SHARE = 0.5
 FOR_GOOD = (cmd.RunOutcome.SUCCEEDED, cmd.RunOutcome.CANCELLED)
 FROM_OUTSIDE = (
     ev.RunSubmitted,
@@ -277,6 +279,7 @@ class SimWorld:
         while min(self.clock.next_at(), self.links.next_at()) <= down_until and self._move_on():
             pass
         self.clock.now = max(self.clock.now, down_until)
+        self.executor.give_up_what_had_not_begun(lambda attempt: fraction(self.faults.seed, "not begun", attempt) < NOT_BEGUN_SHARE)
         held, self._out, self.held = self._out + self.held, [], []
         self._reports_due = 0
         self.crashed, self.crash_due = False, False
