@@ -261,12 +261,6 @@ class Executor:
         """Its host forgot it: no result, no outputs."""
         self._end(trying, ev.Outcome.LOST, None)
 
-    def give_up_what_had_not_begun(self, is_one: Callable[[str], bool]) -> None:
-        """Their scheduler died while it was starting them; an engine's call is only staged, and goes on."""
-        for attempt, trying in list(self.open.items()):
-            if trying.state == "reading" and is_one(attempt) and not self.runs[trying.command.run].workflow.engine:
-                self._end(trying, ev.Outcome.KILLED, None)
-
     def node_answers(self, node: SimNode) -> None:
         """Those that could not stage out go on."""
         for trying in [trying for trying in self.open.values() if trying.node is node and trying.state == "stranded"]:

@@ -279,7 +279,7 @@ class SimWorld:
         while min(self.clock.next_at(), self.links.next_at()) <= down_until and self._move_on():
             pass
         self.clock.now = max(self.clock.now, down_until)
-        self.executor.give_up_what_had_not_begun(lambda attempt: fraction(self.faults.seed, "not begun", attempt) < NOT_BEGUN_SHARE)
+        give_up_what_had_not_begun(self)
         held, self._out, self.held = self._out + self.held, [], []
         self._reports_due = 0
         self.crashed, self.crash_due = False, False
@@ -403,3 +403,11 @@ def node_links(topology: Topology) -> dict[str, float]:
         if node.network_bytes_per_s < max(node.disk_bytes_per_s, fastest):
             rates[f"in:{node.id}"] = rates[f"out:{node.id}"] = node.network_bytes_per_s
     return rates
+
+
+def give_up_what_had_not_begun(world: SimWorld) -> None:
+    """Their scheduler died while it was starting them. An engine's call is only staged, and goes on."""
+    for attempt, trying in list(world.executor.open.items()):
+        engines = world.runs[trying.command.run].workflow.engine
+        if trying.state == "reading" and not engines and fraction(world.faults.seed, "not begun", attempt) < NOT_BEGUN_SHARE:
+            world.executor.kill(attempt)
