@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import yaml
@@ -22,6 +24,11 @@ FINDINGS_SHOWN = 60
 FINDINGS_PER_PLACE = 5
 # Then the rest of the file is not looked at: what it says would take longer to tell than anybody would read.
 FINDINGS_MAX = 1000
+KEY_SHOWN_CHARS, MESSAGE_CHARS = 200, 20_000
+# A name that a person mistyped is short, and so is the list that it is one of.
+NAME_CHARS, NAMES_COMPARED = 64, 10_000
+# Of one reading, all hints together: about a second. A stranger chooses the names and how many of them are wrong.
+COMPARISONS_MAX = 50_000
 
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -82,10 +89,11 @@ class Findings:
         self.found: list[Finding] = []
         self.left_out = 0
         self.at_place: dict[Place, int] = {}
+        comparisons_left.set([COMPARISONS_MAX])
 
     def note(self, place: Place, key: str, message: str) -> None:
         """One entry of a workflow may stand for 100,000 jobs: a few findings at one place tell enough."""
-        finding = Finding(self.file, place, key, message)
+        finding = Finding(self.file, place, shortened(key, KEY_SHOWN_CHARS), shortened(message, MESSAGE_CHARS))
         count = self.at_place.get(place, 0)
         if place.line and count >= FINDINGS_PER_PLACE:
             self.left_out += 1
@@ -104,11 +112,30 @@ class Findings:
         return bool(self.found)
 
 
+comparisons_left: ContextVar[list[int] | None] = ContextVar("comparisons_left", default=None)
+
+
 def nearest(word: str, known: Collection[str]) -> str:
-    """`; did you mean X?` or nothing."""
-    pool = list(known)[:10_000]
-    close = difflib.get_close_matches(word, pool, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    """`; did you mean X?` or nothing. Nothing, too, once a reading has had its share of comparisons."""
+    left = comparisons_left.get()
+    if left is not None:
+        if left[0] <= 0:
+            return ""
+        left[0] -= min(len(known), NAMES_COMPARED)
+    close = closest(word, known)
+    return f"; did you mean {close!r}?" if close is not None else ""
+
+
+def closest(word: str, known: Collection[str]) -> str | None:
+    """The known name that the word looks like; none for a word that is longer than anybody's slip."""
+    if len(word) > NAME_CHARS:
+        return None
+    pool = [name for name in islice(known, NAMES_COMPARED) if len(name) <= NAME_CHARS]
+    return next(iter(difflib.get_close_matches(word, pool, n=1, cutoff=0.6)), None)
+
+
+def shortened(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"{text[:chars]}…"
 
 
 def read_text(path: Path, shown: str) -> str:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from stager.readers.native_template import HOLE, Hole, hole_of, left_alone, unescaped
+from stager.readers.native_template import HOLE, PARTS, Hole, hole_of, left_alone, unescaped
 
 HEREDOC = re.compile(r"<<-?[ \t]*(\\?)(['\"]?)([A-Za-z0-9_.-]+)\2")
-VARIABLE = re.compile(r"([a-z][a-z0-9_]*?)__(name|stem|suffix|dir)\b")
+WORD = re.compile(r"\w+")
+KEY_SIGNS, NOT_FIRST = "abcdefghijklmnopqrstuvwxyz0123456789_", "0123456789_"
 BACK = {"(": ")", "{": "}", "`": "`", '"': '"'}
 
 
 def compile_shell(text: str, keys: Collection[str]) -> tuple[str, tuple[Hole, ...]]:
     """The text to run and the holes whose variables it needs. Raises ValueError where a value cannot stand."""
-    named = [Hole(key, part) for key, part in VARIABLE.findall(text) if key in keys]
+    named = [hole for word in WORD.findall(text) if (hole := hole_named(word)) is not None and hole.key in keys]
     if not keys or "{" not in text:
         return text, tuple(dict.fromkeys(named))
     lexer = ShellLexer(text, keys)
@@ -26,15 +27,25 @@ def compile_shell(text: str, keys: Collection[str]) -> tuple[str, tuple[Hole, ..
     return "".join(lexer.out), tuple(dict.fromkeys(lexer.holes + named))
 
 
+def hole_named(word: str) -> Hole | None:
+    """The hole whose variable the word ends with: `tile__stem`. One pass, however long the word is."""
+    before, found, part = word.rpartition("__")
+    if not found or not part or part not in PARTS:
+        return None
+    return Hole(before[len(before.rstrip(KEY_SIGNS)) :].lstrip(NOT_FIRST), part)
+
+
 class ShellLexer:
     """`open` holds the closing signs of what we are in, innermost last: `)` `}` `` ` `` for code, `"` for double quotes, `))` for
-    arithmetic."""
+    arithmetic. `quoted` holds, for each of them, whether it lies in double quotes: no walk through all that is open at each sign."""
 
     def __init__(self, text: str, keys: Collection[str]) -> None:
         self.text, self.keys = text, keys
         self.out: list[str] = []
         self.holes: list[Hole] = []
         self.open: list[str] = []
+        self.quoted: list[bool] = []
+        self.arithmetic = 0
         self.heredocs: list[tuple[str, bool]] = []
         self.position = 0
 
@@ -48,9 +59,9 @@ class ShellLexer:
             elif sign == "$":
                 self.dollar()
             elif self.open and self.text.startswith(self.open[-1], self.position):
-                self.copy(len(self.open.pop()))
+                self.copy(len(self.leave()))
             elif sign in '"`':
-                self.open.append(sign)
+                self.enter(sign)
                 self.copy(1)
             elif self.in_quotes():
                 self.copy(1)
@@ -59,21 +70,30 @@ class ShellLexer:
 
     def in_quotes(self) -> bool:
         """Inside double quotes, where ' # ( < are plain text; a ${...} inside keeps the quoting of what it stands in."""
-        for sign in reversed(self.open):
-            if sign != "}":
-                return sign == '"'
-        return False
+        return bool(self.quoted) and self.quoted[-1]
+
+    def enter(self, closing: str) -> None:
+        self.quoted.append(self.in_quotes() if closing == "}" else closing == '"')
+        self.arithmetic += closing == "))"
+        self.open.append(closing)
+
+    def leave(self) -> str:
+        self.quoted.pop()
+        closing = self.open.pop()
+        self.arithmetic -= closing == "))"
+        return closing
 
     def code(self, sign: str) -> None:
-        if "))" in self.open:
-            self.open += ")" if sign == "(" else ""
+        if self.arithmetic:
+            if sign == "(":
+                self.enter(")")
             self.copy(1)
         elif sign == "'":
             self.single_quotes()
         elif sign == "#" and (self.position == 0 or self.text[self.position - 1] in " \t\n;&|()"):
             self.copy(len(re.compile(r"[^\n]*").match(self.text, self.position)[0]))
         elif sign == "(":
-            self.open.append(")")
+            self.enter(")")
             self.copy(1)
         elif sign == "<" and not self.text.startswith("<<<", self.position) and (match := HEREDOC.match(self.text, self.position)):
             self.heredocs.append((match[3], not (match[1] or match[2])))
@@ -88,16 +108,16 @@ class ShellLexer:
 
     def dollar(self) -> None:
         if self.text.startswith("$((", self.position):
-            self.open.append("))")
+            self.enter("))")
             self.copy(3)
         elif self.text[self.position + 1 : self.position + 2] in ("(", "{"):
-            self.open.append(BACK[self.text[self.position + 1]])
+            self.enter(BACK[self.text[self.position + 1]])
             self.copy(2)
         else:
             self.copy(1)
 
     def brace(self) -> None:
-        if "))" in self.open:
+        if self.arithmetic:
             self.substitute(None)
         else:
             self.substitute("${%s}" if self.in_quotes() else '"${%s}"')

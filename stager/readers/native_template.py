@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from stager.readers.lines import nearest
+from stager.readers.lines import closest, nearest
 
 KEY = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 WORD = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -109,12 +109,13 @@ def template_of(text: str, keys: Collection[str], *, strict: bool) -> Template:
 def unescaped(text: str, keys: Collection[str], strict: bool) -> str:
     """`{{tile}}` is the text `{tile}`; in programs only where tile is a key or nearly one, since they use double braces too."""
     word = text[2:-2].partition(".")[0]
-    return text[1:-1] if strict or word in keys or nearest(word, keys) else text
+    return text[1:-1] if strict or word in keys or closest(word, keys) is not None else text
 
 
 def left_alone(match: re.Match[str], keys: Collection[str], strict: bool) -> str:
-    slip = nearest(match["key"], keys)
-    if strict or slip:
+    near = closest(match["key"], keys)
+    if strict or near is not None:
+        slip = f"; did you mean {near!r}?" if near is not None else ""
         known = ", ".join(keys) if keys else "none, since the job has no foreach"
         raise ValueError(f"{match[0]} is no foreach key (known: {known}){slip}; write {{{match[0]}}} for the text itself")
     return match[0]
