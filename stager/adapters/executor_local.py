@@ -245,8 +245,7 @@ def attempt_spec(
         run_id=command.run,
         job_id=job.id,
         number=command.number,
-        argv=job.argv,
-        shell=job.shell,
+        argv=job.command,
         env=env,
         inputs=tuple(
             AttemptInput(entry.file, entry.generation, entry.path, Access(entry.access.value))

@@ -29,6 +29,7 @@ from stager.model.workflow import Job, Origin, Workflow
 from stager.planning.make_plan import check_capacity
 from stager.readers.resolve import ask_origin
 from stager.readers.shell_programs import programs_of
+from stager.readers.shells import quotes_like_sh, strict_shell
 from stager.readers.sniff import read_workflow
 from stager.service.prepare import destination_directories, plan_of
 from stager.service.profiles import load_profiles
@@ -83,6 +84,7 @@ def command(
         findings += check_programs(workflow, settings.environ)
         findings += check_variables(workflow, settings.environ)
         findings += check_plan(workflow, settings, spill)
+        findings += [Finding("workflow", True, note, note=True) for note in workflow.notes]
     report(findings, as_json)
     return Exit.OK if all(finding.good for finding in findings) else Exit.REFUSED
 
@@ -186,9 +188,11 @@ def check_programs(workflow: Workflow, environ: Mapping[str, str]) -> list[Findi
     read: dict[str, tuple[tuple[str, ...], int]] = {}
     for job in workflow.jobs.values():
         programs = job.argv[:1]
-        if job.shell:
+        if job.shell and quotes_like_sh(job.interpreter):
             # Jobs of one `foreach` share their text.
             programs, _ = read.setdefault(job.shell, read.get(job.shell) or programs_of(job.shell))
+        if job.interpreter not in ((), strict_shell()):
+            programs = (*job.interpreter[:1], *programs)
         for program in programs:
             wanted.setdefault((program, path_of(job, environ)), job.id)
     found = []
@@ -196,17 +200,20 @@ def check_programs(workflow: Workflow, environ: Mapping[str, str]) -> list[Findi
         inside = {entry.path for entry in workflow.jobs[job_id].inputs}
         local = program.removeprefix("./") in inside
         if not local and shutil.which(program, path=path) is None:
-            found.append(
-                Finding(
-                    "programs",
-                    False,
-                    f"job {job_id!r} calls {program!r}, which is not on its PATH ({path}): install it, or name it by its path",
-                )
-            )
+            found.append(Finding("programs", False, missing_program(job_id, program, path, environ)))
     left_alone = sum(count for _, count in read.values())
     what = "command of shell texts was" if left_alone == 1 else "commands of shell texts were"
     rest = f"; {left_alone} {what} not looked at: known only when they run" if left_alone else ""
     return [*found, Finding("programs", True, f"{len(wanted) - len(found)} found{rest}")]
+
+
+def missing_program(job_id: str, program: str, path: str, environ: Mapping[str, str]) -> str:
+    """Most often it is there, and only the submitter's PATH knows where."""
+    elsewhere = shutil.which(program, path=environ.get("PATH"))
+    if elsewhere is None:
+        return f"job {job_id!r} calls {program!r}, which is not on its PATH ({path}): install it, or name it by its path"
+    what = f"job {job_id!r} calls {program!r}, which is on your PATH ({elsewhere}) and not on the job's ({path})"
+    return f"{what}: write env_pass: [PATH] for the job or under defaults:, or name the program by its path"
 
 
 def path_of(job: Job, environ: Mapping[str, str]) -> str:

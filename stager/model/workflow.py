@@ -82,6 +82,9 @@ class Origin:
         return float(parse_size_bytes(text)) if text else None
 
 
+PLAIN_SH = ("/bin/sh", "-c")
+
+
 @dataclass(frozen=True, slots=True)
 class JobInput:
     lfn: str
@@ -97,7 +100,9 @@ class JobOutput:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Either `argv` or `shell`. Paths are relative to the sandbox. `env_pass` names variables taken from the submitter's environment."""
+    """Either `argv` or `shell`, a text for `interpreter` (a program and its options; empty in runs of before it could be said: plain sh).
+    Paths are relative to the sandbox. `env_pass` names variables taken from the submitter's environment.
+    """
 
     id: str
     job_type: str
@@ -118,6 +123,14 @@ class Job:
     idempotent: bool = True
     deterministic: bool = False
     compute_s: float | None = None
+    # Not shown, since plans that were written before it keep their digest (planning/make_plan.py).
+    interpreter: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        if self.argv or not self.shell:
+            return self.argv
+        return (*(self.interpreter or PLAIN_SH), self.shell)
 
 
 @dataclass(frozen=True, slots=True)

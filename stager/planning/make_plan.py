@@ -380,6 +380,9 @@ def workflow_digest(workflow: Workflow) -> str:
         for _, value in sorted(table.items(), key=itemgetter(0)):
             running = digest_of(running, repr(ageless(value)))
         running = digest_of(running, str(len(table)))
+    for job_id, job in sorted(workflow.jobs.items(), key=itemgetter(0)):
+        if job.interpreter:
+            running = digest_of(running, job_id, *job.interpreter)
     return running
 
 

@@ -17,12 +17,13 @@ from stager.readers.native_foreach import rows_of, unknown_set
 from stager.readers.native_references import rendered_path
 from stager.readers.native_spec import DestinationSpec, InputSpec, JobSpec, OutputSpec, WorkflowSpec
 from stager.readers.paths import clean_path, escape_wildcards, fixed_directory
+from stager.readers.shells import STRICT_SH, strict_shell
 
 LINKS_MAX = 5_000_000
 ID_LENGTH_MAX = 160
 ALONE = re.compile(
     r"(?:name|engine|origins|io_hints|on_failure|on_exists|spill|defaults|finals)\b"
-    r"|jobs\.[^.]+\.(?:run|inputs|after|env|env_pass|cores|memory|retries|timeout|type|stdin|idempotent|deterministic)\b"
+    r"|jobs\.[^.]+\.(?:run|shell|inputs|after|env|env_pass|cores|memory|retries|timeout|type|stdin|idempotent|deterministic)\b"
 )
 
 
@@ -50,6 +51,7 @@ class Expansion:
         self.destinations: dict[str, DestinationSpec] = {}
         self.shared_inputs: dict[tuple[str, str], JobInput] = {}
         self.links = 0
+        self.strict_shell = strict_shell()
 
     def workflow(self, source_path: str) -> Workflow:
         self.catalog.add_written()
@@ -88,6 +90,9 @@ class Expansion:
         for origin in self.spec.origins.values():
             if dict(origin.options).get("mount_point"):
                 yield f"origins.{origin.name}.mount_point is not used: bytes move over sftp, never through a mount"
+        strict = [spec.name for spec in self.spec.jobs.values() if spec.shell and not spec.settings.shell]
+        if strict and self.strict_shell == STRICT_SH:
+            yield f"there is no bash here, so the text of job {strict[0]!r} is run by sh -eu, which overlooks what fails inside a pipeline"
 
     def used_origins(self, used: set[str]) -> dict:
         """`here` is there without being written, and leaves unless something uses it."""
@@ -215,6 +220,7 @@ class Expansion:
             job_type=spec.job_type,
             argv=tuple([template.render(row) for template in spec.argv]),
             shell=spec.shell,
+            interpreter=(settings.shell or self.strict_shell) if spec.shell else (),
             inputs=inputs,
             outputs=entry.outputs[position],
             after=after,

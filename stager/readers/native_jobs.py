@@ -31,6 +31,7 @@ from stager.readers.native_spec import (
 )
 from stager.readers.native_template import Hole, Template
 from stager.readers.paths import clean_path, has_wildcard
+from stager.readers.shells import foreign_text, quotes_like_sh, read_shell
 
 JOB_NAME = re.compile(r"[^\W\d][\w.-]{0,99}")
 # As engines call theirs.
@@ -45,6 +46,7 @@ def read_settings(fields: Fields, names: Names, base: Settings) -> Settings:
     if timeout is not None and timeout <= 0:
         fields.form.findings.note(fields.place("timeout"), fields.at("timeout"), "a job needs a time above 0; leave it out for no limit")
     return Settings(
+        shell=read_shell(fields, base.shell),
         cores=fields.integer("cores", base.cores, least=1),
         memory_bytes=memory,
         retries=fields.integer("retries", base.retries),
@@ -127,7 +129,8 @@ def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: Se
         refuse_ours(fields, engine, ENGINES_JOB_KEYS)
     axes = read_foreach(fields.get("foreach"), fields.at("foreach"), names)
     names = names.within(tuple(key for axis in axes for key in axis.keys))
-    argv, shell, holes = read_run(fields, names) if not engine else ((), "", ())
+    settings = read_settings(fields, names, defaults)
+    argv, shell, holes = read_run(fields, names, settings.shell) if not engine else ((), "", ())
     stdin = read_stdin(fields, names)
     stdout, stderr = (read_stream(fields, names, stream) for stream in ("stdout", "stderr"))
     after = tuple(
@@ -148,12 +151,12 @@ def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: Se
         outputs=with_streams(read_outputs(fields, names), fields, (stdout, stderr)),
         after=after,
         streams=(stdin.path if stdin else None, stdout, stderr),
-        settings=read_settings(fields, names, defaults),
+        settings=settings,
     )
 
 
-def read_run(fields: Fields, names: Names) -> tuple[tuple[Template, ...], str, tuple[Hole, ...]]:
-    """(argv, shell, holes): a text goes to /bin/sh, a list is a program and its arguments."""
+def read_run(fields: Fields, names: Names, program: tuple[str, ...]) -> tuple[tuple[Template, ...], str, tuple[Hole, ...]]:
+    """(argv, shell, holes): a text goes to the job's shell, a list is a program and its arguments."""
     node, key = fields.get("run"), fields.at("run")
     if node is None:
         fields.form.findings.note(
@@ -161,6 +164,8 @@ def read_run(fields: Fields, names: Names) -> tuple[tuple[Template, ...], str, t
         )
         return (), "", ()
     if node.kind == "sequence":
+        if fields.get("shell"):
+            fields.form.findings.note(fields.place("shell"), fields.at("shell"), "a list under run is read by no shell; leave 'shell' out")
         argv = tuple(template for member, at in fields.form.members(node, key) if (template := names.value(member, at)))
         if not argv or argv[0] == Template(("",)):
             fields.form.findings.note(node.place, key, "the list is empty; its first member is the program")
@@ -171,7 +176,7 @@ def read_run(fields: Fields, names: Names) -> tuple[tuple[Template, ...], str, t
     if not text.strip() or "\0" in text:
         fields.form.findings.note(node.place, key, "the command is empty" if not text.strip() else "the command holds a NUL character")
     try:
-        return (), *compile_shell(text, names.keys)
+        return (), *(compile_shell(text, names.keys) if quotes_like_sh(program) else foreign_text(text, names.keys, program[0]))
     except ValueError as error:
         fields.form.findings.note(node.place, key, str(error))
         return (), text, ()

@@ -34,7 +34,7 @@ ORIGIN_KEYS = {
 }
 FILE_KEYS = ("from", "as", "size", "sha256", "executable", "literal")
 SOURCE_KEYS = ("at", "site", "priority")
-SHARED_KEYS = ("cores", "memory", "retries", "timeout", "env", "env_pass", "idempotent", "deterministic", "on_exists")
+SHARED_KEYS = ("shell", "cores", "memory", "retries", "timeout", "env", "env_pass", "idempotent", "deterministic", "on_exists")
 JOB_KEYS = ("foreach", "run", "inputs", "outputs", "after", "type", "stdin", "stdout", "stderr", *SHARED_KEYS)
 # Of a workflow whose jobs an engine runs: what there is to say of a job that we do not start.
 ENGINES_SHARED_KEYS = ("cores", "memory", "on_exists")
@@ -134,8 +134,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `defaults:` and a job may both say."""
+    """What `defaults:` and a job may both say. `shell` empty: nothing was said, the strict one is taken."""
 
+    shell: tuple[str, ...] = ()
     cores: int = 1
     memory_bytes: int | None = None
     retries: int = 2

@@ -113,6 +113,14 @@ NOT_STARTED_CLASS = {
 }
 
 
+# What shells mean by them; programs that use these numbers otherwise are rare.
+EXIT_MEANINGS = {
+    126: " (of a shell: a program could not be executed)",
+    127: " (of a shell: a program was not found)",
+    141: " (of a shell: a program wrote to one that had stopped reading, as into `| head`)",
+}
+
+
 def fault_of(result: Mapping[str, Any], job_id: str, run_id: str) -> tuple[Outcome, Fault | None]:
     """What the reaper's result means for the attempt. Its message names no path: tenants of a service read it too."""
     how, message = result["outcome"], result.get("message") or ""
@@ -130,7 +138,7 @@ def fault_of(result: Mapping[str, Any], job_id: str, run_id: str) -> tuple[Outco
         kind = NOT_STARTED_CLASS.get(code, ErrorClass.TRANSIENT)
         return Outcome.FAILED, Fault(kind, code, f"job {job_id!r} was not started: {message}", job_id)
     if how == "exited":
-        said = f"ended with exit code {result['exit_code']}"
+        said = f"ended with exit code {result['exit_code']}{EXIT_MEANINGS.get(result['exit_code'], '')}"
     elif how == "timeout":
         said = f"was ended: {message}"
     else:

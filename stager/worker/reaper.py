@@ -33,7 +33,7 @@ def reaper_spec(
     return {
         "attempt_id": spec.attempt_id,
         "epoch": epoch,
-        "argv": list(spec.command),
+        "argv": list(spec.argv),
         "env": dict(env),
         "cwd": f"{place.sandbox}/{spec.cwd}" if spec.cwd else place.sandbox,
         "sandbox_dir": place.sandbox,

@@ -66,7 +66,7 @@ class AttemptOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSpec:
-    """Either `argv` or `shell`. Paths are relative to the sandbox.
+    """`argv`: the job's program and its arguments. Paths are relative to the sandbox.
 
     `stdout`, `stderr`: the declared outputs that are to hold what the job wrote there.
 
@@ -79,7 +79,6 @@ class AttemptSpec:
     job_id: str
     number: int = 1
     argv: tuple[str, ...] = ()
-    shell: str = ""
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str = ""
     inputs: tuple[AttemptInput, ...] = ()
@@ -97,8 +96,8 @@ class AttemptSpec:
 
     def __post_init__(self) -> None:
         check_id(self.attempt_id)
-        if bool(self.argv) == bool(self.shell):
-            raise InvalidInput(f"job {self.job_id!r} must have either a command or a shell script", subject=self.job_id)
+        if not self.argv:
+            raise InvalidInput(f"job {self.job_id!r} has no command", subject=self.job_id)
         if self.cwd:
             check_path(self.job_id, self.cwd)
         named = [entry.path for entry in (*self.inputs, *self.direct, *self.outputs)]
@@ -114,10 +113,6 @@ class AttemptSpec:
     def reservation(self) -> str:
         return self.reservation_id or self.attempt_id
 
-    @property
-    def command(self) -> tuple[str, ...]:
-        return self.argv or ("/bin/sh", "-c", self.shell)
-
     def to_json(self) -> dict[str, Any]:
         """What is needed to finish the attempt after a crash: not the command, and never the environment, which may hold secrets."""
         return {
@@ -126,7 +121,7 @@ class AttemptSpec:
             "run_id": self.run_id,
             "job_id": self.job_id,
             "number": self.number,
-            "program": self.command[0],
+            "program": self.argv[0],
             "inputs": [entry.to_wire() for entry in self.inputs],
             "direct": [entry.to_wire() for entry in self.direct],
             "outputs": [entry.to_wire() for entry in self.outputs],

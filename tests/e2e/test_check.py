@@ -37,6 +37,20 @@ def test_programs_in_shell_texts_are_looked_for_and_the_rest_is_counted(stager: 
     assert "1 found" in said(found, "programs") and "1 command of shell texts was not looked at" in said(found, "programs")
 
 
+def test_a_program_that_only_the_submitters_path_knows_is_told_with_what_to_write(stager: Stager, short_dir: Path) -> None:
+    (short_dir / "bin").mkdir()
+    for name in ("mine", "myshell"):
+        (short_dir / "bin" / name).write_text("#!/bin/sh\n")
+        (short_dir / "bin" / name).chmod(0o755)
+    stager.env = {"PATH": f"{short_dir / 'bin'}:/usr/bin:/bin"}
+    jobs = "jobs:\n  a: {run: 'mine x'}\n  b: {run: [mine, x]}\n  c: {run: 'no words', shell: [myshell, -c]}\n"
+    told = said(checked(stager, short_dir, jobs, code=3), "programs")
+    assert told.count("write env_pass: [PATH]") == 2, "one for each program that is not found"
+    assert f"'mine', which is on your PATH ({short_dir / 'bin' / 'mine'})" in told and "'myshell'" in told
+    assert "'no'" not in told, "nobody knows how that shell reads its text"
+    checked(stager, short_dir, f"defaults: {{env_pass: [PATH]}}\n{jobs}")
+
+
 def test_a_shell_text_that_is_in_order_is_good(stager: Stager, short_dir: Path) -> None:
     found = checked(stager, short_dir, "jobs:\n  a: {run: 'set -e; sort x | uniq'}\n  b: {run: 'nosuch || true'}\n")
     assert said(found, "programs").startswith("2 found")

@@ -30,7 +30,8 @@ from pathlib import Path
 from stager.adapters.ionode import IoNode
 from stager.worker import AttemptInput, AttemptOutput, AttemptSpec, Worker
 state, socket, token, incarnation, binary, script, file_id, generation = sys.argv[1:]
-spec = AttemptSpec(attempt_id="a1", run_id="r1", job_id="job one", shell=script, reserve_bytes=1 << 20, env={"TOKEN": "hush-hush"},
+spec = AttemptSpec(attempt_id="a1", run_id="r1", job_id="job one", argv=("/bin/sh", "-c", script),
+                   reserve_bytes=1 << 20, env={"TOKEN": "hush-hush"},
                    inputs=(AttemptInput(file_id, generation, "in"),), outputs=(AttemptOutput("o-made", "a1", "made"),))
 node = IoNode(Path(socket), Path(token).read_text().strip(), epoch=1, incarnation=incarnation)
 asyncio.run(Worker(Path(state), node, binary=binary, inherited={}, epoch=1).run(spec))

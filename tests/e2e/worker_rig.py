@@ -81,7 +81,10 @@ def output(path: str, attempt_id: str = "a1", **fields: Any) -> AttemptOutput:
 
 def attempt(script: str, attempt_id: str = "a1", **fields: Any) -> AttemptSpec:
     return AttemptSpec(
-        **({"attempt_id": attempt_id, "run_id": "r1", "job_id": "job one", "shell": script, "reserve_bytes": 1 << 20} | fields)
+        **(
+            {"attempt_id": attempt_id, "run_id": "r1", "job_id": "job one", "argv": ("/bin/sh", "-c", script), "reserve_bytes": 1 << 20}
+            | fields
+        )
     )
 
 

@@ -109,6 +109,9 @@ def test_the_page_names_every_key(key):
         "stager: 1\njobs: {a: {outputs: [b]}}",
         "stager: 1\nengine: airflow\njobs: {a: {run: x, outputs: [b]}}",
         "stager: 1\nengine: airflow\ndefaults: {retries: 3}\njobs: {a: {outputs: [b]}}",
+        "stager: 1\nengine: airflow\ndefaults: {shell: sh}\njobs: {a: {outputs: [b]}}",
+        "stager: 1\njobs: {a: {run: x, shell: zsh}}",
+        "stager: 1\njobs: {a: {run: x, shell: []}}",
         "stager: 1\nengine: Air Flow\njobs: {a: {outputs: [b]}}",
     ],
 )
@@ -129,7 +132,7 @@ def test_the_quickstart_runs_as_it_is_written(tmp_path):
         for entry in job.inputs:
             (sandbox / entry.path).parent.mkdir(parents=True, exist_ok=True)
             (sandbox / entry.path).write_bytes(made[entry.lfn].read_bytes())
-        subprocess.run(["/bin/sh", "-c", job.shell], cwd=sandbox, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"} | dict(job.env), check=True)
+        subprocess.run(job.command, cwd=sandbox, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"} | dict(job.env), check=True)
         made |= {output.lfn: sandbox / output.path for output in job.outputs}
     lines = made["words.txt"].read_text().splitlines()
     assert lines[:2] == ["13 the", "6 in"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,9 @@ def test_a_shell_job_is_traced_with_its_shell() -> None:
     source = workflow()
     source.jobs["look"] = type(source.jobs["look"])("look", "looking", shell="cat mid | wc > end", inputs=source.jobs["look"].inputs)
     assert traced_workflow(source, "look", PREFIX, {}).jobs["look"].argv == (*PREFIX, "/bin/sh", "-c", "cat mid | wc > end")
+    source.jobs["look"] = replace(source.jobs["look"], interpreter=("ksh", "-e", "-c"))
+    traced = traced_workflow(source, "look", PREFIX, {}).jobs["look"]
+    assert traced.command == (*PREFIX, "ksh", "-e", "-c", "cat mid | wc > end")
 
 
 def test_what_makes_a_given_input_is_not_run(tmp_path: Path) -> None:

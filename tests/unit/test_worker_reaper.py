@@ -29,7 +29,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def orders(place: Place, script: str, **fields: object) -> dict[str, object]:
-    spec = AttemptSpec(attempt_id="a1", run_id="r", job_id="j", shell=script)
+    spec = AttemptSpec(attempt_id="a1", run_id="r", job_id="j", argv=("/bin/sh", "-c", script))
     env = {"PATH": "/usr/bin:/bin"}
     logs = (f"{place.directory}/out", f"{place.directory}/err")
     return reaper.reaper_spec(spec, place, env, [], logs, 1) | fields
