@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from stager.cli.main import main
+from stager.cli.start import main
 
 main()

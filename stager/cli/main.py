@@ -82,29 +82,67 @@ def stager() -> None:
 
 
 def main() -> None:
-    """Console script. Exit codes: docs/operating/exit-codes.md."""
+    """Exit codes: docs/operating/exit-codes.md."""
+    with CtrlC() as ctrl_c:
+        try:
+            code = stager.main(standalone_mode=False)
+            code = code if isinstance(code, int) else 0
+        except (Exception, KeyboardInterrupt) as error:
+            ctrl_c.ignore()
+            code = told(error, ctrl_c.pressed)
+    sys.exit(code)
+
+
+class CtrlC:
+    """Whether Ctrl-C broke into the program: whatever went wrong then, did so because of it. A part of a program that is broken into may
+    say something else (a module that cannot be imported, a child that died of the same Ctrl-C).
+    """
+
+    def __enter__(self) -> CtrlC:
+        self.pressed, self.heard_before = False, signal.getsignal(signal.SIGINT)
+        self.unraisable = sys.unraisablehook
+        if callable(self.heard_before):
+            signal.signal(signal.SIGINT, self.hear)
+            sys.unraisablehook = self.swallowed
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self.heard_before)
+        sys.unraisablehook = self.unraisable
+
+    def hear(self, *_: object) -> None:
+        self.pressed = True
+        raise KeyboardInterrupt
+
+    def ignore(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def swallowed(self, what: sys.UnraisableHookArgs) -> None:
+        """It came where Python can let no exception out (the end of an object): it is to come again."""
+        if isinstance(what.exc_value, KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        else:
+            self.unraisable(what)
+
+
+def told(error: BaseException, is_interrupted: bool) -> int:
+    """Says what went wrong; the exit code. A defect is raised, since its traceback is wanted."""
     from stager.cli.exits import BY_CLASS, Exit
 
-    try:
-        code = stager.main(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else Exit.OK)
-    except click.exceptions.Abort:
-        # Another one must not kill the program while it ends.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if is_interrupted or isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        sys.exit(Exit.INTERRUPTED)
-    except click.ClickException as error:
+        return Exit.INTERRUPTED
+    if isinstance(error, click.ClickException):
         error.show()
-        sys.exit(Exit.INVALID_INPUT)
-    except StagerError as error:
+        return Exit.INVALID_INPUT
+    if isinstance(error, StagerError):
         click.echo(f"stager: {error.message}", err=True)
-        sys.exit(BY_CLASS[error.error_class])
-    except BrokenPipeError:
+        return BY_CLASS[error.error_class]
+    if isinstance(error, BrokenPipeError):
         sys.stderr.close()
-        sys.exit(Exit.OK)
-    except OSError as error:
-        # Of a file that the caller named and that cannot be used; one without a name is a defect, and its traceback is wanted.
-        if error.filename is None:
-            raise
+        return Exit.OK
+    # Of a file that the caller named and that cannot be used; one without a name is a defect.
+    if isinstance(error, OSError) and error.filename is not None:
         click.echo(f"stager: {error.filename}: {error.strerror}", err=True)
-        sys.exit(Exit.INVALID_INPUT)
+        return Exit.INVALID_INPUT
+    raise error

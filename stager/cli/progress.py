@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 from rich.console import Group
@@ -39,11 +40,14 @@ class Wishes:
 
     def __init__(self) -> None:
         self.count, self.breaks = 0, False
+        self.before: signal.Handlers | int | Callable[..., Any] | None = signal.default_int_handler
 
     @contextmanager
     def heard(self) -> Iterator[None]:
         """Where Ctrl-C is heard at all. After the first the program is ending: another must not kill it while it says how it went."""
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        before = signal.getsignal(signal.SIGINT)
+        if callable(before) and before != self.hear:
+            self.before = before
             signal.signal(signal.SIGINT, self.hear)
         try:
             yield
@@ -52,7 +56,7 @@ class Wishes:
             if self.count:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
             elif signal.getsignal(signal.SIGINT) == self.hear:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
+                signal.signal(signal.SIGINT, self.before)
 
     def hear(self, *_: object) -> None:
         self.count += 1

@@ -167,6 +167,9 @@ async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | No
     if rest is not None:
         # Workflows of tenants are read on threads beside the scheduler's own, which has to wait for each of them that long.
         sys.setswitchinterval(SWITCH_S)
+    # Heard as soon as there is something to be ended; what the service imports takes a while.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, lambda: interrupt(scheduler))
     scheduler.open()
     activity = Activity()
     local = uvicorn.Config(make_api(scheduler, activity), log_config=None, access_log=False, lifespan="off", timeout_keep_alive=3600)
@@ -187,10 +190,8 @@ async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | No
 async def answer(scheduler: Scheduler, servers: list[tuple[Server, socket.socket]], activity: Activity | None) -> int:
     """Until the scheduler has ended. `activity`: it ends by itself when nobody needs it; a service does not."""
     serving = [asyncio.create_task(server.serve(sockets=[listening])) for server, listening in servers]
-    loop, state_dir = asyncio.get_running_loop(), scheduler.state_dir
+    state_dir = scheduler.state_dir
     idling = asyncio.create_task(end_when_idle(scheduler, activity, scheduler.settings.idle_exit_s)) if activity is not None else None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, lambda: interrupt(scheduler))
     log.info("the scheduler of %s is here (pid %d, epoch %d)", state_dir.root, os.getpid(), scheduler.epoch)
     for _, listening in servers[1:]:
         host, port = listening.getsockname()[:2]

@@ -1,0 +1,96 @@
+"""Ctrl-C at any instant of a command's start, in real processes: never a traceback, and nothing left that is half made.
+
+When a module has been imported is read from Python's own report (PYTHONPROFILEIMPORTTIME), so an instant is a place and no time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stager.cli.exits import Exit
+from stager.cli.main import COMMANDS
+from stager.worker.reaper import is_held
+from tests.testbed.stager import Stager, hear_ctrl_c
+
+CONSOLE_SCRIPT = str(Path(sys.executable).parent / "stager")
+FIRST = "stager.cli.start"
+IMPORTED = re.compile(r"import time: +\d+ \| +\d+ \| +(\S+)$")
+
+
+@pytest.fixture
+def stager(short_dir: Path) -> Iterator[Stager]:
+    made = Stager(short_dir / "s", short_dir / "home")
+    yield made
+    made.end()
+
+
+def pressed(stager: Stager, words: list[str], when: str, more: int = 0, after_s: float = 0.0) -> tuple[int, str, bool]:
+    """Exit code, what it said, and whether it came so far: Ctrl-C when the module `when` is imported and so many others after it."""
+    environment = stager.environment() | {"PYTHONPROFILEIMPORTTIME": "1"}
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, env=environment, preexec_fn=hear_ctrl_c, **streams) as process:
+        assert process.stderr is not None and process.stdout is not None
+        said, left, came = "", -1, False
+        for line in map(bytes.decode, process.stderr):
+            found = IMPORTED.match(line.rstrip())
+            if found is None:
+                said += line if not line.startswith("import time:") else ""
+            elif found[1] == when:
+                left = more
+            elif left >= 0 and not came:
+                left -= 1
+            if left == 0 and not came:
+                came = True
+                # So that instants are met in which nothing is imported.
+                time.sleep(after_s)
+                os.kill(process.pid, signal.SIGINT)
+        process.stdout.read()
+    return process.returncode, said, came
+
+
+@pytest.mark.parametrize("words", [[CONSOLE_SCRIPT], [sys.executable, "-m", "stager.cli"]], ids=["script", "module"])
+@pytest.mark.parametrize("more", [0, 1, 5, 20, 40])
+def test_while_the_program_is_imported(stager: Stager, words: list[str], more: int) -> None:
+    code, said, came = pressed(stager, [*words, "--version"], FIRST, more)
+    assert came and (code, said) == (Exit.INTERRUPTED, "interrupted\n")
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_while_a_command_is_imported(stager: Stager, name: str) -> None:
+    """What a command is made of stands in `stager.cli.options` or, of the two that need none, in click's own module."""
+    when = "click.shell_completion" if name in ("completion", "shutdown") else "stager.cli.options"
+    code, said, came = pressed(stager, [CONSOLE_SCRIPT, name, "--help"], when)
+    assert came and (code, said.split()) == (Exit.INTERRUPTED, ["interrupted"])
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.05, 0.2, 0.5, 1.2])
+def test_while_a_workflow_is_read_planned_and_submitted(stager: Stager, short_dir: Path, after_s: float) -> None:
+    """A run that is there by then is interrupted, and goes on when it is resumed; its scheduler ends by itself."""
+    (short_dir / "w.yml").write_text("stager: 1\nname: w\njobs:\n  a: {run: 'sleep 0.5; echo x > x', outputs: {x: 'here:out/x'}}\n")
+    words = [CONSOLE_SCRIPT, "submit", str(short_dir / "w.yml")]
+    code, said, came = pressed(stager, words, "stager.service.profiles", after_s=after_s)
+    assert came and "Traceback" not in said and "Exception" not in said
+    assert code in (Exit.INTERRUPTED, Exit.OK) if after_s > 0.5 else code == Exit.INTERRUPTED
+    runs = stager.json("runs") if stager.state_dir.is_dir() else []
+    for run in runs:
+        stager.run("resume", run["run"])
+        assert (short_dir / "out" / "x").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("when", ["stager.service.process", "stager.service.rest", "stager.service.rest.openapi"])
+def test_while_a_service_starts(stager: Stager, when: str) -> None:
+    """Also while it imports what it answers with, when its I/O node is there already: it ends with it."""
+    stager.state_dir.mkdir(mode=0o700)
+    (stager.state_dir / "tenants.toml").write_text("[tenants.a]\n")
+    code, said, came = pressed(stager, [CONSOLE_SCRIPT, "serve", "--listen", "127.0.0.1:0", "--storage", "0"], when)
+    assert came and "Traceback" not in said and code in (Exit.OK, Exit.INTERRUPTED)
+    assert not (stager.state_dir / "node" / "rendezvous.json").exists() or not is_held(str(stager.state_dir / "node" / "lock"))
