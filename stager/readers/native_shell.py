@@ -19,12 +19,17 @@ BACK = {"(": ")", "{": "}", "`": "`", '"': '"'}
 
 def compile_shell(text: str, keys: Collection[str]) -> tuple[str, tuple[Hole, ...]]:
     """The text to run and the holes whose variables it needs. Raises ValueError where a value cannot stand."""
-    named = [hole for word in WORD.findall(text) if (hole := hole_named(word)) is not None and hole.key in keys]
+    named = holes_named(text, keys)
     if not keys or "{" not in text:
         return text, tuple(dict.fromkeys(named))
     lexer = ShellLexer(text, keys)
     lexer.run()
     return "".join(lexer.out), tuple(dict.fromkeys(lexer.holes + named))
+
+
+def holes_named(text: str, keys: Collection[str]) -> list[Hole]:
+    """Those whose variables the text takes from the environment."""
+    return [hole for word in WORD.findall(text) if (hole := hole_named(word)) is not None and hole.key in keys]
 
 
 def hole_named(word: str) -> Hole | None:

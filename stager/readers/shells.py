@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection
 
 from stager.readers.native_form import Fields
-from stager.readers.native_shell import VARIABLE
+from stager.readers.native_shell import holes_named
 from stager.readers.native_template import HOLE, Hole
 
 BASH_PLACES = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
@@ -66,4 +66,4 @@ def foreign_text(text: str, keys: Collection[str], program: str) -> tuple[str, t
             hole = Hole(match["key"], match["part"] or "")
             where = f"{match[0]} cannot be quoted for {program}, which is no shell that is known here"
             raise ValueError(f"{where}; take the variable {hole.variable} from the environment")
-    return text, tuple(dict.fromkeys(Hole(key, part) for key, part in VARIABLE.findall(text) if key in keys))
+    return text, tuple(dict.fromkeys(holes_named(text, keys)))
