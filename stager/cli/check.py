@@ -31,7 +31,7 @@ from stager.readers.resolve import ask_origin
 from stager.readers.shell_programs import programs_of
 from stager.readers.shells import quotes_like_sh, strict_shell
 from stager.readers.sniff import read_workflow
-from stager.service.prepare import destination_directories, plan_of
+from stager.service.prepare import destination_directories, new_directories, plan_of
 from stager.service.profiles import load_profiles
 from stager.service.settings import Settings
 from stager.worker.environment import DEFAULT
@@ -108,6 +108,9 @@ def check_origin(workflow: Workflow, origin: Origin, access: IonodeOriginAccess)
     finals = [file for file in workflow.files.values() if file.destination is not None and file.destination.location.origin == origin.name]
     about = f"origin {origin.name}"
     try:
+        new = new_directories(workflow).get(origin.name)
+        if new is not None:
+            return [Finding(about, True, f"{new} is not there yet: `stager submit` makes it")]
         probes = [
             access.probe(origin, directory, write=bool(finals)) for directory in destination_directories(workflow).get(origin.name, [""])
         ]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from stager.cli.options import json_option, print_json, state_dir_option
-from stager.cli.reach import reach_here
+from stager.cli.options import RunName, json_option, print_json, state_dir_option
+from stager.cli.reach import find_run, reach_here
 from stager.model.units import format_size
 from stager.wire import GcRequest
 
@@ -17,21 +17,26 @@ from stager.wire import GcRequest
 Example:
   stager gc --dry-run
   stager gc --cache
+  stager gc --runs
   stager gc montage-3f2a"""
 )
-@click.argument("runs", nargs=-1)
+@click.argument("runs", nargs=-1, type=RunName())
 @click.option("--cache", is_flag=True, help="also drop cached inputs and finals that no unfinished run needs")
+@click.option("--runs", "records", is_flag=True, help="also forget all runs that are over for good: their ledgers, reports and stories")
 @click.option("--dry-run", is_flag=True, help="say what would go, remove nothing")
 @state_dir_option
 @json_option
-def command(runs: tuple[str, ...], cache: bool, dry_run: bool, state_dir: Path | None, as_json: bool) -> None:
-    """Remove logs, journal entries and left-over replicas of RUNS (default: all that finished for good). Never touches an origin, nor a
-    byte that is not durable.
+def command(runs: tuple[str, ...], cache: bool, records: bool, dry_run: bool, state_dir: Path | None, as_json: bool) -> None:
+    """Give space back: what jobs of runs that are over for good have printed. Ledgers and reports of runs stay, unless --runs is said or
+    RUNS are named: those go wholly. Never touches an origin, nor a byte that is not durable.
     """
     with reach_here(state_dir) as client:
-        report = client.gc(GcRequest(runs=list(runs), cache=cache, dry_run=dry_run))
+        names = [find_run(client, run).name for run in runs]
+        report = client.gc(GcRequest(runs=names, cache=cache, dry_run=dry_run, records=records))
     if as_json:
         print_json(report.model_dump(mode="json"))
         return
-    verb = "would remove" if dry_run else "removed"
-    click.echo(f"{verb} {len(report.runs)} runs, {report.replicas} replicas, {format_size(report.freed_bytes)}")
+    parts = [f"what the jobs of {report.logs} runs printed"]
+    parts += [f"{report.replicas} replicas"] if cache else []
+    parts += [f"{len(report.runs)} runs with their ledgers and reports"] if records or runs else []
+    click.echo(f"{'would remove' if dry_run else 'removed'} {', '.join(parts)}: {format_size(report.freed_bytes)}")

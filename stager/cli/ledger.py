@@ -21,7 +21,9 @@ Example:
 @where_option
 @json_option
 def command(run: str | None, finals: bool, where: Where, as_json: bool) -> None:
-    """Each file RUN made: at risk, safe on the node, written or durable at its origin, and how that was verified."""
+    """Each file RUN made: at risk, safe on the node, written or durable at its origin, and how that was verified; or released, an
+    intermediate that was made, that its last reader is done with and that nobody keeps.
+    """
     with reach(where) as client:
         entries = [entry for entry in find_run(client, run).ledger() if entry.final or not finals]
     if as_json:
@@ -40,3 +42,5 @@ def command(run: str | None, finals: bool, where: Where, as_json: bool) -> None:
         for entry in entries
     ]
     print_table(columns, rows)
+    if any(entry.state == "released" for entry in entries):
+        click.echo("released: nobody reads it any more, so its space may go to other files")

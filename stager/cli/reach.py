@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stager.cli.options import Where, settings_of
-from stager.client import Client, RunClient, connect_or_start
-from stager.model.errors import InvalidInput
-from stager.service.settings import server_token
+from stager.client import Client, RunClient, connect, connect_or_start
+from stager.model.errors import InvalidInput, Refused
+from stager.model.units import format_size
+from stager.service.settings import Settings, server_token
 from stager.wire import RunInfo
 
 if TYPE_CHECKING:
@@ -31,13 +32,37 @@ def reach_service(where: Where) -> RestClient:
 
 def reach_here(state_dir: Path | None) -> Client:
     """Raises InvalidInput where there is no state directory: nothing was ever submitted there."""
-    settings = settings_of(state_dir)
+    settings = submitted_with(settings_of(state_dir))
+    return connect_or_start(settings.state_dir, settings.scheduler_arguments())
+
+
+def reach_with_capacity(state_dir: Path | None, capacity_bytes: int) -> Client:
+    """A scheduler whose I/O node has that much room. Raises Refused where one lives that has other room and is needed."""
+    settings = submitted_with(settings_of(state_dir, capacity_bytes))
+    living = connect(settings.state_dir)
+    if living is not None:
+        with living:
+            has = [node.capacity_bytes for node in living.health().nodes if node.capacity_bytes not in (0, capacity_bytes)]
+            if has:
+                give_way(living, f"the scheduler that runs has {format_size(has[0])} of capacity, not {format_size(capacity_bytes)}")
+    return connect_or_start(settings.state_dir, settings.scheduler_arguments())
+
+
+def give_way(living: Client, what: str) -> None:
+    try:
+        living.give_way()
+    except Refused as problem:
+        text = f"{what}, and is needed: {problem.message}; try again when that is over, or end it with `stager shutdown`"
+        raise Refused(text, code=problem.code, subject=problem.subject) from None
+
+
+def submitted_with(settings: Settings) -> Settings:
     if not settings.state_dir.is_dir():
         raise InvalidInput(
             f"there is no state directory {settings.state_dir}: nothing was submitted with it yet "
             "(--state-dir or STAGER_STATE_DIR names another)"
         )
-    return connect_or_start(settings.state_dir, settings.scheduler_arguments())
+    return settings
 
 
 def find_run(client: Client | RestClient, name: str | None) -> RunClient | RestRun:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stager.cli.options import RunName, Where, settings_of, where_option
+from stager.cli.options import RunName, Where, capacity_option, settings_of, where_option
 from stager.cli.prepare import credentials_for
 from stager.cli.progress import follow
-from stager.cli.reach import find_run, reach
+from stager.cli.reach import find_run, reach, reach_with_capacity
 from stager.cli.summary import print_summary
 from stager.client import RunClient
 
@@ -21,20 +21,27 @@ if TYPE_CHECKING:
     epilog="""\b
 Example:
   stager resume montage-3f2a
-  stager resume            (the newest run)"""
+  stager resume            (the newest run)
+  stager resume montage-3f2a --capacity '20 GB'"""
 )
 @click.argument("run", required=False, type=RunName())
 @click.option("--detach", is_flag=True, help="return at once")
 @click.option("--env", "names", multiple=True, metavar="NAME", help="give this variable to jobs that name it in env_pass (with --server)")
 @click.option("--quiet", "-q", is_flag=True, help="no progress, only the summary")
+@capacity_option
 @where_option
-def command(run: str | None, names: tuple[str, ...], detach: bool, quiet: bool, where: Where) -> int:
+def command(run: str | None, names: tuple[str, ...], detach: bool, quiet: bool, capacity: int | None, where: Where) -> int:
     """Go on with RUN (default: the newest): after an interruption, a crash, or a failure whose cause was mended. Finished jobs do not run
     again; credentials are read anew.
 
+    With --capacity the I/O node has that much room from then on: a scheduler with other room that nobody needs is ended first, and one
+    with active runs keeps what it has, so that nothing is resumed.
+
     At a service (--server) they are those that its administrator registered; --env gives variables that its jobs take from you.
     """
-    with reach(where) as client:
+    if where.server and capacity is not None:
+        raise click.UsageError("a service has the room that its administrator gave it: leave out --capacity, or --server")
+    with reach(where) if capacity is None else reach_with_capacity(where.state_dir, capacity) as client:
         found = find_run(client, run)
         now = found.wait(timeout_s=0)
         if now.finished and now.state == "succeeded":

@@ -21,7 +21,7 @@ from stager.cli.options import (
 )
 from stager.cli.prepare import credentials_of, read_only, ready_to_run, require_ours, require_runnable
 from stager.cli.running import run_to_end
-from stager.service.prepare import policy_of, require_destinations
+from stager.service.prepare import make_destinations, new_directories, policy_of, require_destinations
 from stager.service.profiles import load_profiles
 
 
@@ -85,8 +85,10 @@ def command(
     access = IonodeOriginAccess(settings.environ)
     workflow = read_only(settings, file, output_origin, access)
     require_ours(workflow)
-    require_destinations(workflow, access)
+    new = new_directories(workflow)
+    require_destinations(workflow, access, new)
     plan = ready_to_run(
         workflow, settings, load_profiles(settings), spill, plan_file, ignore_profiles=ignore_profiles, policy=policy_of(no_direct)
     )
+    make_destinations(new)
     return run_to_end(settings, workflow, plan, credentials_of(settings, workflow), detach=detach, quiet=quiet, as_json=as_json)

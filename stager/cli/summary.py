@@ -82,7 +82,7 @@ def tell_trouble(run: RunClient, summary: wire.RunSummary) -> None:
     if summary.outcome in ("failed", "not_durable", "refused", "interrupted"):
         faults = [summary.fault, *(job.fault for job in failed)]
         if any(fault is not None and fault.code == NO_ROOM for fault in faults):
-            click.echo(f"go on with more capacity: stager shutdown, then STAGER_CAPACITY=SIZE stager resume {summary.run}", err=True)
+            click.echo(f"go on with more capacity: stager resume {summary.run} --capacity SIZE", err=True)
         else:
             click.echo(f"go on with: stager resume {summary.run}", err=True)
 

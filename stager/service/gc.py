@@ -21,23 +21,24 @@ Replica = tuple[str, str, int]
 
 
 async def collect(scheduler: Scheduler, wanted: wire.GcRequest) -> wire.GcReport:
-    runs = await scheduler.ask(lambda: chosen_runs(scheduler, wanted.runs))
+    over = await scheduler.ask(lambda: chosen_runs(scheduler, wanted.runs))
+    # Their ledgers and reports are what people come back for.
+    runs = over if wanted.runs or wanted.records else []
     replicas = await scheduler.ask(lambda: unwanted_replicas(scheduler)) if wanted.cache else []
-    directories = [scheduler.state_dir.logs / safe_name(run) for run in runs]
+    directories = [directory for run in over if (directory := scheduler.state_dir.logs / safe_name(run)).is_dir()]
     freed = await asyncio.to_thread(lambda: sum(tree_bytes(directory) for directory in directories))
     if wanted.dry_run:
-        return wire.GcReport(
-            runs=runs, freed_bytes=freed + sum(size for _, _, size in replicas), replicas=len(replicas), journal_compacted=False
-        )
+        freed += sum(size for _, _, size in replicas)
+        return wire.GcReport(runs=runs, freed_bytes=freed, replicas=len(replicas), journal_compacted=False, logs=len(directories))
     for directory in directories:
         await asyncio.to_thread(shutil.rmtree, directory, True)
     dropped = [replica for replica in replicas if await drop(scheduler, replica)]
     if dropped:
         # The Machine learns from the node's own word what is gone.
         await scheduler.link.report_again()
-    cleared = await scheduler.ask(lambda: remove_runs(scheduler, runs))
+    cleared = await scheduler.ask(lambda: remove_runs(scheduler, runs)) if runs else False
     freed += sum(size for _, _, size in dropped)
-    return wire.GcReport(runs=runs, freed_bytes=freed, replicas=len(dropped), journal_compacted=cleared)
+    return wire.GcReport(runs=runs, freed_bytes=freed, replicas=len(dropped), journal_compacted=cleared, logs=len(directories))
 
 
 def chosen_runs(scheduler: Scheduler, named: list[str]) -> list[str]:

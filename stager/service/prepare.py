@@ -6,11 +6,14 @@ before anything is.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from stager.model.cluster import Cluster, ComputeNodes, IoNodes, WanLink
-from stager.model.errors import Fault, InvalidInput, error_from, is_permanent
+from stager.model.errors import Denied, Fault, InvalidInput, Refused, error_from, is_permanent
 from stager.model.profile import Profiles
 from stager.model.topology import Topology, embedded
 from stager.model.workflow import Origin, OriginKind, Workflow
@@ -23,6 +26,8 @@ from stager.service.profiles import load_links, load_overhead
 from stager.service.settings import Settings
 
 DIRECTORIES_PROBED = 8
+# Where disks are mounted by hand.
+MOUNTS_BELOW = (Path("/mnt"), Path("/media"), Path("/run/media"))
 
 
 def origin_from_url(url: str, name: str, here: Path | None = None) -> Origin:
@@ -87,13 +92,49 @@ def destination_directories(workflow: Workflow) -> dict[str, list[str]]:
     return {origin: list(directories)[:DIRECTORIES_PROBED] for origin, directories in found.items()}
 
 
-def require_destinations(workflow: Workflow, access: OriginAccess) -> None:
+def new_directories(workflow: Workflow) -> dict[str, Path]:
+    """Of origins on this machine that finals go to: directories that are not there yet, and that `make_destinations` makes. Raises Denied
+    or Refused where that cannot be, or should not.
+    """
+    found = {}
+    for name in sorted(destination_directories(workflow)):
+        url = urlsplit(workflow.origins[name].url)
+        if url.scheme != "file" or os.path.lexists(unquote(url.path)):
+            continue
+        found[name] = directory = Path(unquote(url.path))
+        above = next(parent for parent in directory.parents if os.path.lexists(parent))
+        what = f"finals cannot go to the origin {name!r}: {directory} does not exist"
+        if above in MOUNTS_BELOW or any(point == directory or point in directory.parents for point in unmounted()):
+            raise Refused(f"{what}, and looks like a disk that is not mounted; mount it, or make the directory", subject=name)
+        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+            raise Denied(f"{what} and cannot be made below {above}; make it, or choose another", subject=name)
+    return found
+
+
+def unmounted() -> list[Path]:
+    """What this machine's table of disks names and nothing is mounted on."""
+    try:
+        lines = Path("/etc/fstab").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    rows = [line.split() for line in lines if not line.lstrip().startswith("#")]
+    points = [Path(row[1].replace("\\040", " ")) for row in rows if len(row) > 2 and row[1].startswith("/")]
+    return [point for point in points if not os.path.ismount(point)]
+
+
+def make_destinations(directories: dict[str, Path]) -> None:
+    """As directories below an origin are made by what is uploaded there. Last of all, when nothing else is in the run's way."""
+    for directory in directories.values():
+        directory.mkdir(parents=True, exist_ok=True)
+
+
+def require_destinations(workflow: Workflow, access: OriginAccess, new: Collection[str] = ()) -> None:
     """Raises what would keep finals from their origin for ever, before hours are spent on making them. What may pass is left to the run's
-    retries.
+    retries. `new`: origins that are yet to be made.
     """
     faults: list[Fault] = []
     for name, directories in sorted(destination_directories(workflow).items()):
-        for directory in directories:
+        for directory in directories if name not in new else ():
             probe = access.probe(workflow.origins[name], directory, write=True)
             faults += [
                 replace(fault, message=f"finals cannot go to the origin {name!r}: {fault.message}")

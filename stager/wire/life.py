@@ -54,15 +54,21 @@ class RunNeeds(Body):
 
 
 class GcRequest(Body):
-    """`runs` empty: all that finished for good. `cache`: also drop replicas that no unfinished run needs."""
+    """`runs`: those wholly, with ledger and report; none named: of all that are over for good what they left beside these, and with
+    `records` them too. `cache`: also replicas that no unfinished run needs.
+    """
 
     runs: list[str] = []
     cache: bool = False
     dry_run: bool = False
+    records: bool = False
 
 
 class GcReport(Body):
+    """`runs`: of which nothing is known any more. `logs`: of how many runs what their jobs printed went."""
+
     runs: list[str]
     freed_bytes: int
     replicas: int
     journal_compacted: bool
+    logs: int = 0

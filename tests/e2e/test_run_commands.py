@@ -74,4 +74,53 @@ def test_a_living_scheduler_keeps_its_capacity_and_the_client_says_so(stager: St
 def test_a_run_for_which_space_was_short_says_how_to_give_more(stager: Stager, short_dir: Path) -> None:
     workflow = quick(short_dir, "{run: 'head -c 5000000 /dev/zero > x.txt', outputs: {x.txt: {to: 'o:x.txt', size: 1 KB}}, retries: 0}")
     said = stager.run("submit", workflow, "--capacity", "2 MB", code=None).stderr
-    assert "stager shutdown" in said and "STAGER_CAPACITY" in said and "stager resume w-1" in said
+    assert "stager resume w-1 --capacity SIZE" in said
+    done = stager.run("resume", "w-1", "--capacity", "1 GB")
+    assert "succeeded" in done.stdout and (short_dir / "data" / "x.txt").stat().st_size == 5_000_000
+
+
+def test_capacity_is_not_changed_under_a_scheduler_that_is_needed(stager: Stager, short_dir: Path) -> None:
+    gate = short_dir / "gate"
+    stager.run("submit", quick(short_dir, held(gate)), "--capacity", "1 GB", "--detach")
+    refused = stager.run("resume", "w-1", "--capacity", "3 GB", code=3).stderr
+    assert "has 1 GB of capacity, not 3 GB" in refused and "w-1" in refused
+    stager.run("resume", "w-1", "--server", "http://127.0.0.1:1", "--capacity", "3 GB", code=2)
+    gate.touch()
+    stager.run("wait", "w-1")
+
+
+def held(gate: Path) -> str:
+    return f"{{run: 'until test -e {gate}; do sleep 0.05; done; echo x > x.txt', outputs: {{x.txt: 'o:x.txt'}}}}"
+
+
+def test_several_runs_are_cancelled_at_once_and_none_where_one_is_over(stager: Stager, short_dir: Path) -> None:
+    stager.run("submit", quick(short_dir))
+    names = ["w-1"]
+    for place in ("p", "q"):
+        (short_dir / place).mkdir()
+        names.append(stager.run("submit", quick(short_dir / place, held(short_dir / "gate")), "--detach").stdout.strip())
+    refused = stager.run("cancel", *names, "--yes", code=3)
+    assert "w-1 has ended already" in refused.stderr
+    assert {run["run"]: run["state"] for run in stager.json("runs")} == {"w-1": "succeeded", "w-2": "active", "w-3": "active"}
+    done = stager.run("cancel", "w-2", "w-3", "w-2", "--yes")
+    assert done.stdout.splitlines() == ["run w-2: cancelled", "run w-3: cancelled"]
+
+
+def test_a_directory_for_finals_is_made_and_a_disk_that_is_not_mounted_is_not(stager: Stager, short_dir: Path) -> None:
+    workflow = short_dir / "w.yml"
+    workflow.write_text(f"{HEAD.replace('file:data', 'file:new/deep')}  a: {{run: 'echo x > x', outputs: {{x: 'o:out/x'}}}}\n")
+    assert "submit` makes it" in stager.run("check", workflow).stdout and not (short_dir / "new").exists()
+    stager.run("submit", workflow)
+    assert (short_dir / "new" / "deep" / "out" / "x").read_text() == "x\n"
+    workflow.write_text(f"{HEAD.replace('file:data', 'file:/mnt/no-such-disk')}  a: {{run: 'echo x > x', outputs: {{x: 'o:x'}}}}\n")
+    refused = stager.run("submit", workflow, code=3)
+    assert "is not mounted" in refused.stderr and not Path("/mnt/no-such-disk").exists()
+
+
+def test_a_state_of_a_ledger_that_is_no_promise_is_explained(stager: Stager, short_dir: Path) -> None:
+    workflow = quick(
+        short_dir, "{run: 'echo x > mid', outputs: [mid]}\n  b: {run: 'cp mid x.txt', inputs: [mid], outputs: {x.txt: 'o:x.txt'}}"
+    )
+    stager.run("submit", workflow)
+    said = stager.run("ledger", "w-1").stdout
+    assert ("released: " in said) == any(entry["state"] == "released" for entry in stager.json("ledger", "w-1"))

@@ -382,11 +382,16 @@ def test_gc_removes_what_finished_runs_left_and_the_cache_when_asked(rig: Rig) -
     rig.finished(client, run)
     rig.until(lambda: client.health().nodes[0].used_bytes == 4 + 4 + 8, "only inputs and the final to be kept")
     planned = client.gc(wire.GcRequest(cache=True, dry_run=True))
-    assert (planned.runs, planned.replicas) == ([run], 3) and client.runs() != []
+    assert (planned.runs, planned.logs, planned.replicas) == ([], 1, 3) and (rig.stager.state_dir / "logs" / run).is_dir()
     report = client.gc(wire.GcRequest(cache=True))
-    assert (report.runs, report.replicas, report.journal_compacted) == ([run], 3, True)
+    assert (report.runs, report.logs, report.replicas, report.journal_compacted) == ([], 1, 3, False)
     rig.until(lambda: client.health().nodes[0].used_bytes == 0, "the cache to be empty")
-    assert client.runs() == [] and not (rig.stager.state_dir / "logs" / run).exists()
+    assert not (rig.stager.state_dir / "logs" / run).exists()
+    kept = client.run(run)
+    assert {entry.lfn: entry.state for entry in kept.ledger()}["all"] == "durable" and kept.history().attempts and kept.summary()
+    assert client.gc(wire.GcRequest(cache=True)).logs == 0
+    told = client.gc(wire.GcRequest(records=True))
+    assert (told.runs, told.journal_compacted) == ([run], True) and client.runs() == []
     assert (rig.data / "out" / "all").read_bytes() == b"ONE\nTWO\n"
     again = rig.submit(client, workflow)
     assert again != run and rig.finished(client, again) == "succeeded"

@@ -304,8 +304,10 @@ def test_the_scheduler_and_its_node_end_by_themselves(stager: Stager, letters: L
 def test_gc_removes_finished_runs_and_the_cache(stager: Stager, letters: Letters) -> None:
     stager.run("submit", letters.workflow)
     report = stager.json("gc", "--cache")
-    assert len(report["runs"]) == 1 and report["freed_bytes"] > 0
-    assert stager.json("runs") == [] or stager.json("runs")[0]["removed"]
+    assert report["runs"] == [] and report["logs"] == 1 and report["freed_bytes"] > 0
+    run = stager.json("runs")[0]["run"]
+    assert stager.json("ledger", run) and stager.json("report", run)
+    assert stager.json("gc", run[:-1])["runs"] == [run] and stager.json("runs") == []
     letters.check(data_of(letters))
 
 
