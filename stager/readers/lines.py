@@ -73,7 +73,7 @@ class WorkflowInvalid(InvalidInput):
     """All that must be mended before anything can start, in the order of the file."""
 
     def __init__(self, file: str, findings: Iterable[Finding], left_out: int = 0) -> None:
-        self.findings = tuple(findings)
+        self.findings, self.left_out = tuple(findings), left_out
         shown = [str(finding) for finding in self.findings[:FINDINGS_SHOWN]]
         left_out += len(self.findings) - len(shown)
         if left_out:

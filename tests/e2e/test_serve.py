@@ -6,6 +6,7 @@ import http.client
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -479,3 +480,20 @@ def test_a_run_is_drained_resumed_and_cancelled(bed: Bed) -> None:
     assert ended() == ("cancelled", "")
     problem(alice.post(f"/runs/{run}/resume"), 409, "run_over")
     problem(alice.post(f"/runs/{run}/cancel"), 409, "run_over")
+
+
+# What one tenant's texts cost.
+
+
+def test_large_texts_of_a_tenant_that_may_only_read_keep_nobody_else_waiting(bed: Bed) -> None:
+    """Three of them held every place there was, for minutes."""
+    names = "".join(f"  nobody_{number:05d}: {{run: [a], after: [nobedy_{number:05d}]}}\n" for number in range(9000))
+    large = {"workflow": f"stager: 1\nname: w\njobs:\n{names}"}
+    assert len(large["workflow"]) > 400 * 1024
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(bed.client("reader").post, "/validate", json=large) for _ in range(4)]
+        for _ in range(3):
+            answer = bed.client("bob").post("/validate", json={"workflow": "stager: 1\nname: w\njobs: {a: {run: [a]}}\n"})
+            assert answer.status_code == 200, answer.text
+        statuses = {each.result().status_code for each in asked}
+    assert statuses <= {422, 503} and 422 in statuses

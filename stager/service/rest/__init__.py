@@ -16,6 +16,7 @@ from stager.adapters.tokens import TokenStore
 from stager.model.errors import StagerError
 from stager.service.app import Scheduler
 from stager.service.dashboard import dashboard_router
+from stager.service.reading import Reading
 from stager.service.rest import problems
 from stager.service.rest.accounts import accounts_router
 from stager.service.rest.callers import known_query
@@ -24,7 +25,6 @@ from stager.service.rest.events import events_router
 from stager.service.rest.graph import graph_router
 from stager.service.rest.guard import BodyRefused, Guard, on_body_refused
 from stager.service.rest.health import health_router
-from stager.service.rest.intake import Intake
 from stager.service.rest.metrics import Counted, Figures
 from stager.service.rest.openapi import document
 from stager.service.rest.parts import parts_router
@@ -52,14 +52,14 @@ def make_app(scheduler: Scheduler, settings: RestSettings, waits: Waits, figures
         docs_url=None, redoc_url=None, openapi_url=f"{rest.API_PREFIX}/openapi.json", generate_unique_id_function=lambda route: route.name
     )
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
-    intake, turns = Intake(scheduler.settings, scheduler.tenancy), Turns()
+    reading, turns = Reading(scheduler.settings, scheduler.tenancy), Turns()
     app.include_router(dashboard_router())
     app.include_router(health_router(scheduler, figures, metrics_open=settings.metrics_open))
     for router in (
-        workflows_router(intake, turns),
-        runs_router(scheduler, intake, turns, waits),
+        workflows_router(reading, turns),
+        runs_router(scheduler, reading, turns, waits),
         # Before the parts: of a path that ends in a call's name, all before that is the job's.
-        engines_router(scheduler, intake, turns, Waits(settings.waits_max * CALLS_FOR_EACH_WAIT)),
+        engines_router(scheduler, reading, turns, Waits(settings.waits_max * CALLS_FOR_EACH_WAIT)),
         parts_router(scheduler),
         graph_router(scheduler),
         accounts_router(scheduler),

@@ -21,7 +21,7 @@ STATUS_OF_CLASS = {
     ErrorClass.CORRUPT: 500,
     ErrorClass.DENIED: 403,
 }
-STATUS_OF_CODE = {"not_found": 404, "bad_request": 400, "tenants_invalid": 503, "draining": 503, "busy": 503}
+STATUS_OF_CODE = {"not_found": 404, "bad_request": 400, "tenants_invalid": 503, "draining": 503, "busy": 503, "reading_limit": 413}
 TITLES = {
     400: "The request is not understood",
     401: "No good token",

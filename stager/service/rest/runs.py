@@ -17,8 +17,8 @@ from stager.scheduler import events as ev
 from stager.service import changes, questions
 from stager.service.app import Scheduler
 from stager.service.desk import Sender
+from stager.service.reading import Reading
 from stager.service.rest.callers import Caller, Reader, Submitter, run_of
-from stager.service.rest.intake import Intake
 from stager.service.rest.openapi import body_of
 from stager.service.rest.pages import TAGGED, Contains, Cursor, Limit, cursor_of, parts_of, tagged
 from stager.service.rest.turns import Turns, Waits
@@ -42,19 +42,19 @@ class Intended:
     read: Read
 
 
-def runs_router(scheduler: Scheduler, intake: Intake, turns: Turns, waits: Waits) -> APIRouter:
+def runs_router(scheduler: Scheduler, reading: Reading, turns: Turns, waits: Waits) -> APIRouter:
     router = APIRouter(tags=["runs"])
-    add_submit(router, scheduler, intake, turns)
+    add_submit(router, scheduler, reading, turns)
     add_looks(router, scheduler, waits)
-    add_controls(router, scheduler, intake, turns)
+    add_controls(router, scheduler, reading, turns)
     return router
 
 
-def add_submit(router: APIRouter, scheduler: Scheduler, intake: Intake, turns: Turns) -> None:
+def add_submit(router: APIRouter, scheduler: Scheduler, reading: Reading, turns: Turns) -> None:
     @router.post("/runs", status_code=201, responses=Created, openapi_extra=body_of(rest.Submission))
     async def submit(request: Request, response: Response, caller: Submitter, idempotency_key: Key = None) -> rest.Submitted:
         """Takes a workflow; its run begins. With an Idempotency-Key it is safe to ask again when the answer was lost."""
-        return await submitted(Intended(scheduler, turns, intake.submission), request, response, caller, idempotency_key or "")
+        return await submitted(Intended(scheduler, turns, reading.submission), request, response, caller, idempotency_key or "")
 
 
 def add_looks(router: APIRouter, scheduler: Scheduler, waits: Waits) -> None:
@@ -110,7 +110,7 @@ def add_looks(router: APIRouter, scheduler: Scheduler, waits: Waits) -> None:
             return await questions.ended_or(scheduler, run, lfn, timeout_s)
 
 
-def add_controls(router: APIRouter, scheduler: Scheduler, intake: Intake, turns: Turns) -> None:
+def add_controls(router: APIRouter, scheduler: Scheduler, reading: Reading, turns: Turns) -> None:
     own = run_of(scheduler)
 
     async def end(run: str, caller: Caller, event: type, by: str = "") -> wire.WaitResponse:
@@ -151,7 +151,7 @@ def add_controls(router: APIRouter, scheduler: Scheduler, intake: Intake, turns:
         workflow = await scheduler.ask(lambda: scheduler.desk.known(run).workflow)
         # Names of hosts are looked up, which may take long, and there are only so many threads for all.
         async with turns.turn(caller.tenant):
-            credentials = await asyncio.to_thread(intake.resumption, body, workflow, record.tenant)
+            credentials = await asyncio.to_thread(reading.resumption, body, workflow, record.tenant)
         await ready(scheduler)
         await changes.done(scheduler, lambda told: scheduler.desk.resume(run, credentials, told))
         return await questions.ended_or(scheduler, run, None, 0)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from stager.model.errors import Transient
 
-READING_MAX, READING_EACH_MAX = 3, 2
+READING_MAX, READING_EACH_MAX = 6, 2
 PATIENCE_S = 30.0
 
 

@@ -6,14 +6,14 @@ import asyncio
 
 from fastapi import APIRouter, Request, Response
 
-from stager import rest, wire
+from stager import rest
+from stager.service.reading import Reading
 from stager.service.rest.callers import Reader
-from stager.service.rest.intake import Intake
 from stager.service.rest.openapi import body_of
 from stager.service.rest.turns import Turns
 
 
-def workflows_router(intake: Intake, turns: Turns) -> APIRouter:
+def workflows_router(reading: Reading, turns: Turns) -> APIRouter:
     router = APIRouter(tags=["workflows"])
 
     @router.post("/validate", openapi_extra=body_of(rest.Upload))
@@ -21,14 +21,14 @@ def workflows_router(intake: Intake, turns: Turns) -> APIRouter:
         """Reads a workflow and says all that is wrong with it; its patterns are listed at their origins."""
         body = await request.body()
         async with turns.turn(caller.tenant):
-            return await asyncio.to_thread(intake.validate, body, caller.tenant)
+            return await asyncio.to_thread(reading.validate, body, caller.tenant)
 
     @router.post("/plan", response_model=rest.Planned, openapi_extra=body_of(rest.Upload))
     async def plan(request: Request, caller: Reader) -> Response:
         """What a run would do."""
         body = await request.body()
         async with turns.turn(caller.tenant):
-            found = await asyncio.to_thread(lambda: planned(*intake.plan(body, caller.tenant)))
+            found = await asyncio.to_thread(reading.plan, body, caller.tenant)
         return Response(found, media_type="application/json")
 
     @router.post("/estimate", openapi_extra=body_of(rest.EstimateQuestion))
@@ -36,12 +36,7 @@ def workflows_router(intake: Intake, turns: Turns) -> APIRouter:
         """What a run would take and cost, with so many I/O nodes or so many."""
         body = await request.body()
         async with turns.turn(caller.tenant):
-            return rest.Estimated.model_validate(await asyncio.to_thread(intake.estimate, body, caller.tenant))
+            return await asyncio.to_thread(reading.estimate, body, caller.tenant)
 
     return router
 
-
-def planned(plan: str, notes: list[str], fault: wire.ErrorBody | None) -> bytes:
-    """A `Planned` whose plan is JSON already: of 100,000 jobs it is large, and to read it only to write it would hold up all others."""
-    more = rest.Planned(plan={}, notes=notes, fault=fault).model_dump_json(by_alias=True, exclude={"plan"})
-    return f'{{"plan":{plan},{more[1:]}'.encode()

@@ -6,6 +6,7 @@ directory is told, and no reader looks outside it.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -47,13 +48,38 @@ class Read:
     access: FencedAccess
 
 
-class Intake:
-    """On worker threads."""
+class Rights:
+    """What a tenant may do now, as its administrator says. On worker threads: names of hosts are looked up."""
+
+    def __init__(self, tenancy: Tenancy) -> None:
+        self.tenancy = tenancy
+
+    def require_native_jobs(self, tenant: str) -> None:
+        if not self.tenancy.tenant(tenant).native_jobs:
+            text = "the programs of your workflows may not run on this service, where they would run as its own user"
+            raise Denied(f"{text}; ask its administrator for native_jobs", code="native_jobs", subject=tenant)
+
+    def resumption(self, body: bytes, workflow: Workflow, tenant: str) -> wire.Credentials:
+        """What the tenant may do is asked again: it may have been taken back meanwhile."""
+        wanted = understood(body or b"{}", rest.Resumption)
+        if not workflow.engine:
+            self.require_native_jobs(tenant)
+        return self.credentials(workflow, tenant, wanted.env)
+
+    def credentials(self, workflow: Workflow, tenant: str, env: dict[str, str]) -> wire.Credentials:
+        """`env` is the submitter's own; the service's is given to nobody."""
+        fence = self.tenancy.fence(tenant)
+        named = {name for job in workflow.jobs.values() for name in job.env_pass}
+        origins = {name: fence.config(origin) for name, origin in workflow.origins.items()}
+        return wire.Credentials(origins, {name: value for name, value in env.items() if name in named})
+
+
+class Intake(Rights):
+    """In a process of its own (reader_process.py), since a stranger chose the text."""
 
     def __init__(self, settings: Settings, tenancy: Tenancy) -> None:
-        self.settings, self.tenancy = settings, tenancy
-        for left in settings.state_dir.glob(f"{PLACE}*"):
-            shutil.rmtree(left, ignore_errors=True)
+        super().__init__(tenancy)
+        self.settings = settings
 
     def validate(self, body: bytes, tenant: str) -> rest.Validated:
         upload = understood(body, rest.Upload)
@@ -69,8 +95,8 @@ class Intake:
             notes=list(workflow.notes),
         )
 
-    def plan(self, body: bytes, tenant: str) -> tuple[str, list[str], wire.ErrorBody | None]:
-        """(the plan as JSON text, notes, why it could not run here)."""
+    def plan(self, body: bytes, tenant: str) -> bytes:
+        """A `rest.Planned` as JSON."""
         upload = understood(body, rest.Upload)
         with self.read(upload, tenant) as read:
             plan, fault = self._plan(read.workflow, upload.options), None
@@ -78,7 +104,7 @@ class Intake:
             check_capacity(plan)
         except StagerError as problem:
             fault = wire.ErrorBody.of(problem.fault())
-        return to_json(plan), list(read.workflow.notes), fault
+        return planned(to_json(plan), list(read.workflow.notes), fault)
 
     def estimate(self, body: bytes, tenant: str) -> dict[str, Any]:
         asked = understood(body, rest.EstimateQuestion)
@@ -125,25 +151,6 @@ class Intake:
             credentials = self.credentials(read.workflow, tenant, {})
         return wire.SubmitRequest(read.workflow, plan, credentials)
 
-    def require_native_jobs(self, tenant: str) -> None:
-        if not self.tenancy.tenant(tenant).native_jobs:
-            text = "the programs of your workflows may not run on this service, where they would run as its own user"
-            raise Denied(f"{text}; ask its administrator for native_jobs", code="native_jobs", subject=tenant)
-
-    def resumption(self, body: bytes, workflow: Workflow, tenant: str) -> wire.Credentials:
-        """What the tenant may do is asked again: it may have been taken back meanwhile."""
-        wanted = understood(body or b"{}", rest.Resumption)
-        if not workflow.engine:
-            self.require_native_jobs(tenant)
-        return self.credentials(workflow, tenant, wanted.env)
-
-    def credentials(self, workflow: Workflow, tenant: str, env: dict[str, str]) -> wire.Credentials:
-        """`env` is the submitter's own; the service's is given to nobody."""
-        fence = self.tenancy.fence(tenant)
-        named = {name for job in workflow.jobs.values() for name in job.env_pass}
-        origins = {name: fence.config(origin) for name, origin in workflow.origins.items()}
-        return wire.Credentials(origins, {name: value for name, value in env.items() if name in named})
-
     def _plan(self, workflow: Workflow, options: rest.Options) -> Plan:
         policy = policy_of(options.no_direct)
         profiles = load_profiles(self.settings)
@@ -169,6 +176,12 @@ class Intake:
             yield Read(replace(fenced, source_path="", notes=notes), found, access)
 
 
+def planned(plan: str, notes: list[str], fault: wire.ErrorBody | None) -> bytes:
+    """A `Planned` whose plan is JSON already: of 100,000 jobs it is large, and to read it only to write it takes long."""
+    more = rest.Planned(plan={}, notes=notes, fault=fault).model_dump_json(by_alias=True, exclude={"plan"})
+    return f'{{"plan":{plan},{more[1:]}'.encode()
+
+
 def spilling(workflow: Workflow, spill: str | None) -> Workflow:
     """So that the origin to spill to is one of those that are used."""
     return replace(workflow, spill_origin=spill) if spill is not None else workflow
@@ -185,19 +198,25 @@ def reader_options(upload: rest.Upload, found: WorkflowFormat) -> dict[str, Any]
 
 @contextmanager
 def laid(files: dict[str, str], state_dir: Path) -> Iterator[Path]:
-    place = Path(tempfile.mkdtemp(prefix=PLACE, dir=state_dir))
+    place = Path(tempfile.mkdtemp(prefix=f"{PLACE}{os.getpid()}-", dir=state_dir))
     try:
         for name, text in files.items():
             (place / name).write_bytes(text.encode("utf-8", "surrogatepass"))
         yield place
     except WorkflowInvalid as problem:
         found = [replace(each, file=without(place, each.file), message=without(place, each.message)) for each in problem.findings]
-        raise WorkflowInvalid(without(place, problem.subject), found) from None
+        raise WorkflowInvalid(without(place, problem.subject), found, problem.left_out) from None
     except StagerError as problem:
         problem.message, problem.subject = without(place, problem.message), without(place, problem.subject)
         raise
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def sweep(state_dir: Path, pid: int | None = None) -> None:
+    """Removes what a process that was ended while it read has left; without a number, what any has."""
+    for left in state_dir.glob(f"{PLACE}*" if pid is None else f"{PLACE}{pid}-*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def without(place: Path, text: str) -> str:
