@@ -140,8 +140,8 @@ def add_key(run: str, key: str) -> Call[wire.WaitResponse]:
     return Call("POST", f"{of_run(run)}/keys", wire.WaitResponse, headers={"Idempotency-Key": key})
 
 
-def jobs(run: str, state: str | None, cursor: str | None, limit: int = PAGE) -> Call[rest.JobPage]:
-    return Call("GET", f"{of_run(run)}/jobs", rest.JobPage, {"state": state, "cursor": cursor, "limit": limit})
+def jobs(run: str, state: str | None, job: str | None, cursor: str | None, limit: int = PAGE) -> Call[rest.JobPage]:
+    return Call("GET", f"{of_run(run)}/jobs", rest.JobPage, {"state": state, "job": job, "cursor": cursor, "limit": limit})
 
 
 def files(run: str, state: str | None, lfn: str | None, cursor: str | None, limit: int = PAGE) -> Call[rest.FilePage]:
@@ -152,8 +152,9 @@ def transfers(run: str, cursor: str | None, limit: int = PAGE) -> Call[rest.Tran
     return Call("GET", f"{of_run(run)}/transfers", rest.TransferPage, {"cursor": cursor, "limit": limit})
 
 
-def logs(run: str, job: str, tail_bytes: int) -> Call[wire.JobLogs]:
-    return Call("GET", f"{of_job(run, job)}/logs", wire.JobLogs, {"tail_bytes": tail_bytes})
+def logs(run: str, job: str, **chosen: Any) -> Call[wire.JobLogs]:
+    """`tail_bytes`, `attempt`, `stream`, `after`."""
+    return Call("GET", f"{of_job(run, job)}/logs", wire.JobLogs, chosen)
 
 
 def explain(run: str, lfn: str | None, job: str | None) -> Call[wire.Explanation]:

@@ -140,8 +140,8 @@ class RestRun:
     def wait_finished(self, deadline_s: float | None = None) -> wire.WaitResponse:
         return play(until_finished(deadline_s), lambda left_s: self.wait(timeout_s=left_s))
 
-    def jobs(self, *, state: str | None = None, limit: int = 1000) -> list[wire.JobView]:
-        call_of = partial(calls.jobs, self.name, state)
+    def jobs(self, *, state: str | None = None, job: str | None = None, limit: int = 1000) -> list[wire.JobView]:
+        call_of = partial(calls.jobs, self.name, state, job)
         return play(all_pages(call_of, lambda page: page.jobs, calls.PAGE, limit), self.client.send)
 
     def ledger(self, *, lfn: str | None = None, state: str | None = None) -> list[wire.LedgerEntry]:
@@ -151,8 +151,12 @@ class RestRun:
     def transfers(self) -> list[wire.TransferView]:
         return self.client.send(calls.transfers(self.name, None)).transfers
 
-    def logs(self, job: str, *, tail_bytes: int = 65_536) -> wire.JobLogs:
-        return self.client.send(calls.logs(self.name, job, tail_bytes))
+    def logs(
+        self, job: str, *, tail_bytes: int = 65_536, attempt: str | None = None, stream: str | None = None, after: int | None = None
+    ) -> wire.JobLogs:
+        """`after`: instead of the end what comes behind so many bytes."""
+        asked = calls.logs(self.name, job, tail_bytes=tail_bytes, attempt=attempt, stream=stream, after=after)
+        return self.client.send(asked)
 
     def explain(self, *, lfn: str | None = None, job: str | None = None) -> wire.Explanation:
         """What happened to a file or a job, in order."""

@@ -191,11 +191,15 @@ class RunClient:
     def ledger(self, *, lfn: str | None = None) -> list[wire.LedgerEntry]:
         return self.client.get(wire.Ledger, f"{self.path}/ledger", lfn=lfn).files
 
-    def jobs(self, *, state: str | None = None, limit: int = 1000) -> list[wire.JobView]:
-        return self.client.get(wire.JobList, f"{self.path}/jobs", state=state, limit=limit).jobs
+    def jobs(self, *, state: str | None = None, job: str | None = None, limit: int = 1000) -> list[wire.JobView]:
+        return self.client.get(wire.JobList, f"{self.path}/jobs", state=state, job=job, limit=limit).jobs
 
-    def logs(self, job: str, *, tail_bytes: int = 65_536) -> wire.JobLogs:
-        return self.client.get(wire.JobLogs, f"{self.path}/logs", job=job, tail_bytes=tail_bytes)
+    def logs(
+        self, job: str, *, tail_bytes: int = 65_536, attempt: str | None = None, stream: str | None = None, after: int | None = None
+    ) -> wire.JobLogs:
+        """`after`: instead of the end what comes behind so many bytes."""
+        chosen = {"tail_bytes": tail_bytes, "attempt": attempt, "stream": stream, "after": after}
+        return self.client.get(wire.JobLogs, f"{self.path}/logs", job=job, **chosen)
 
     def explain(self, *, lfn: str | None = None, job: str | None = None) -> wire.Explanation:
         return self.client.get(wire.Explanation, f"{self.path}/explain", lfn=lfn, job=job)

@@ -37,6 +37,7 @@ from stager.worker.place import safe_name
 
 EVENTS_A_PAGE = 1000
 TAIL_BYTES_MAX = 16 << 20
+STREAMS = {"out": "stdout", "err": "stderr"}
 # Between two looks of one waiter, however much happens.
 LOOK_AGAIN_S = 0.05
 WAIT_S_MAX = 60.0
@@ -117,33 +118,65 @@ async def job_views(scheduler: Scheduler, run: str, start: int, limit: int, choi
     return await scheduler.ask(look)
 
 
-async def logs_of(scheduler: Scheduler, run: str, job: str, tail_bytes: int) -> wire.JobLogs:
+@dataclass(frozen=True, slots=True)
+class LogChoice:
+    """Which of what a job printed. `attempt` and `stream` empty: each. `after`: the first so many bytes are known; None: the end."""
+
+    tail_bytes: int
+    attempt: str = ""
+    stream: str = ""
+    after: int | None = None
+
+
+async def logs_of(scheduler: Scheduler, run: str, job: str, choice: LogChoice) -> wire.JobLogs:
     folded = await scheduler.ask(lambda: scheduler.desk.is_folded(run))
     entry = None if folded else await scheduler.ask(lambda: scheduler.desk.known(run))
     if entry is not None and job not in entry.workflow.jobs:
         raise InvalidInput(f"run {run} has no job {job!r}; `stager jobs {run}` lists them", code="not_found", subject=job)
-    found = await asyncio.to_thread(read_logs, scheduler.state_dir.logs / safe_name(run), job, min(tail_bytes, TAIL_BYTES_MAX))
+    found = await asyncio.to_thread(read_logs, scheduler.state_dir.logs / safe_name(run), job, choice)
     return wire.JobLogs(run=run, job=job, logs=found)
 
 
-def read_logs(directory: Path, job: str, tail_bytes: int) -> list[wire.AttemptLog]:
+def read_logs(directory: Path, job: str, choice: LogChoice) -> list[wire.AttemptLog]:
     """In the order of the attempts, stdout before stderr."""
     name = safe_name(job)
     found = []
     for path in directory.glob("*"):
         stem, _, ending = path.name.rpartition(".")
         start, _, number = stem.rpartition(".")
-        if start == name and number.isdecimal() and ending in ("out", "err"):
-            found.append((int(number), ending == "err", path))
-    return [read_log(path, number, is_err, tail_bytes) for number, is_err, path in sorted(found)]
+        stream = STREAMS.get(ending, "")
+        if start == name and number.isdecimal() and stream and choice.attempt in ("", number) and choice.stream in ("", stream):
+            found.append((int(number), stream == "stderr", path))
+    return [read_log(path, number, is_err, choice) for number, is_err, path in sorted(found)]
 
 
-def read_log(path: Path, number: int, is_err: bool, tail_bytes: int) -> wire.AttemptLog:
-    size_bytes = path.stat().st_size
+def read_log(path: Path, number: int, is_err: bool, choice: LogChoice) -> wire.AttemptLog:
+    size_bytes, most = path.stat().st_size, min(max(0, choice.tail_bytes), TAIL_BYTES_MAX)
+    start = max(0, size_bytes - most) if choice.after is None else choice.after
     with path.open("rb") as stream:
-        stream.seek(max(0, size_bytes - max(0, tail_bytes)))
-        text = stream.read(max(0, tail_bytes)).decode(errors="replace")
-    return wire.AttemptLog(attempt=str(number), stream="stderr" if is_err else "stdout", path=str(path), size_bytes=size_bytes, text=text)
+        stream.seek(start)
+        read = stream.read(most)
+    if choice.after is not None:
+        read = whole_letters(read)
+    return wire.AttemptLog(
+        attempt=str(number),
+        stream="stderr" if is_err else "stdout",
+        path=str(path),
+        size_bytes=size_bytes,
+        text=read.decode(errors="replace"),
+        next_byte=start + len(read),
+    )
+
+
+def whole_letters(read: bytes) -> bytes:
+    """Without the beginning of a letter whose other bytes are yet to come."""
+    for back in range(1, min(4, len(read) + 1)):
+        last = read[-back]
+        if last >= 0xC0:
+            return read[:-back] if back < 2 + (last >= 0xE0) + (last >= 0xF0) else read
+        if last < 0x80:
+            break
+    return read
 
 
 async def explained(

@@ -18,6 +18,15 @@ STEPS_KEPT = 50_000
 
 
 @dataclass(slots=True)
+class Newest:
+    """Of a job's newest attempt. `duration_s` None: it is under way."""
+
+    started_at: float
+    duration_s: float | None = None
+    memory_peak_bytes: int | None = None
+
+
+@dataclass(slots=True)
 class RunTally:
     attempts: int = 0
     read_bytes: int | None = None
@@ -25,6 +34,7 @@ class RunTally:
     moved_upload_bytes: int = 0
     verified: dict[str, int] = field(default_factory=dict)
     exit_codes: dict[str, int] = field(default_factory=dict)
+    newest: dict[str, Newest] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,8 @@ class Tally:
         for command in commands:
             if type(command) in (cmd.Fetch, cmd.Upload):
                 self.transfers[command.transfer] = (command.run, type(command) is cmd.Fetch)
+            if type(command) is cmd.StartAttempt:
+                self.of(command.run).newest[command.job] = Newest(command.at)
             if type(command) in RUN_COMMANDS:
                 self._step(command.run, command)
 
@@ -108,6 +120,11 @@ class Tally:
             tally.read_bytes = (tally.read_bytes or 0) + event.measures.read_bytes
         if event.exit_code is not None:
             tally.exit_codes[event.job] = event.exit_code
+        newest = tally.newest.get(event.job)
+        if newest is not None:
+            measured, memory = event.measures.wall_s, event.measures.memory_peak_bytes
+            newest.duration_s = measured if measured is not None else max(0.0, event.at - newest.started_at)
+            newest.memory_peak_bytes = memory
         self._step(event.run, event)
 
 

@@ -229,7 +229,7 @@ def ledger_entry(workflow: Workflow, entry: Entry) -> wire.LedgerEntry:
 
 
 def job_view(run: RunEntry, job_id: str, tally: Tally) -> wire.JobView:
-    job = run.jobs[job_id]
+    job, newest = run.jobs[job_id], tally.of(run.id).newest.get(job_id)
     return wire.JobView(
         job=job_id,
         job_type=run.workflow.jobs[job_id].job_type,
@@ -237,6 +237,9 @@ def job_view(run: RunEntry, job_id: str, tally: Tally) -> wire.JobView:
         attempts=job.attempts,
         exit_code=tally.of(run.id).exit_codes.get(job_id),
         fault=wire.ErrorBody.of(job.fault) if job.fault is not None else None,
+        started_at=newest.started_at if newest is not None else None,
+        duration_s=newest.duration_s if newest is not None else None,
+        memory_peak_bytes=newest.memory_peak_bytes if newest is not None else None,
     )
 
 

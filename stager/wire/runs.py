@@ -142,12 +142,19 @@ class WaitResponse(Body):
 
 
 class JobView(Body):
+    """Of its newest attempt: when it began, for how long its program ran, and the largest resident set of any one of its processes; None:
+    it has not ended, or that was not measured.
+    """
+
     job: str
     job_type: str
     state: str
     attempts: int
     exit_code: int | None = None
     fault: ErrorBody | None = None
+    started_at: float | None = None
+    duration_s: float | None = None
+    memory_peak_bytes: int | None = None
 
 
 class JobList(Body):
@@ -156,13 +163,16 @@ class JobList(Body):
 
 
 class AttemptLog(Body):
-    """Paths on the scheduler's host; `text` is the last `tail_bytes` of it."""
+    """Paths on the scheduler's host; `text` is the last `tail_bytes` of it, or what comes first behind the bytes that were asked for;
+    `next_byte`: the one behind the text, where it is to be gone on.
+    """
 
     attempt: str
     stream: str
     path: str
     size_bytes: int
     text: str
+    next_byte: int = 0
 
 
 class JobLogs(Body):

@@ -78,6 +78,9 @@ def test_a_run_is_submitted_followed_and_looked_at(service: Service, client: Res
     with pytest.raises(InvalidInput, match="name a file"):
         run.explain()
     assert [job.job for job in run.jobs()] == ["up"] and run.logs("up").logs and run.transfers() == [] and run.losses().files == []
+    [measured] = run.jobs(job="up")
+    assert measured.started_at and measured.duration_s is not None and measured.memory_peak_bytes and run.jobs(job="nosuch") == []
+    assert [log.stream for log in run.logs("up", attempt="1", stream="stderr", after=0).logs] == ["stderr"]
     assert name in [info.run for info in client.runs()] and client.nodes()[0].connected and "up" in client.profiles().profiles
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,3 +126,31 @@ def test_a_state_of_a_ledger_that_is_no_promise_is_explained(stager: Stager, sho
     stager.run("submit", workflow)
     said = stager.run("ledger", "w-1").stdout
     assert ("released: " in said) == any(entry["state"] == "released" for entry in stager.json("ledger", "w-1"))
+
+
+def test_jobs_tell_when_their_newest_try_began_how_long_it_took_and_what_memory_it_had(stager: Stager, short_dir: Path) -> None:
+    big = f"{sys.executable} -c 'import time; x = bytearray(60_000_000); time.sleep(0.3)'"
+    before = time.time()
+    stager.run(
+        "submit", quick(short_dir, f'{{run: "{big} && echo x > x.txt", outputs: {{x.txt: "o:x.txt"}}}}\n  b: {{run: "exit 3"}}'), code=1
+    )
+    first, second = stager.json("jobs", "w-1")
+    assert before <= first["started_at"] <= time.time() and 0.3 <= first["duration_s"] < 60
+    assert 60_000_000 < first["memory_peak_bytes"] < 200_000_000
+    assert second["started_at"] >= before and second["exit_code"] == 3
+    head, *rows = stager.run("jobs", "w-1").stdout.splitlines()
+    assert {"started", "took", "memory"} <= set(head.split()) and " MB " in rows[0]
+
+
+def test_logs_are_followed_as_they_are_written_until_the_job_needs_no_more_tries(stager: Stager, short_dir: Path) -> None:
+    gate = short_dir / "gate"
+    shell = f"echo one; printf caf; until test -e {gate}; do sleep 0.05; done; echo é; echo told >&2; test $STAGER_JOB = b"
+    stager.run("submit", quick(short_dir, f"{{run: '{shell}', retries: 1}}"), "--detach")
+    following = stager.start("logs", "w-1", "a", "--follow")
+    assert following.stdout is not None
+    assert [following.stdout.readline() for _ in range(2)] == ["==> 1 stdout\n", "one\n"]
+    gate.touch()
+    out = following.stdout.read()
+    assert following.wait(60) == 0
+    assert out.splitlines() == ["café", "==> 1 stderr", "told", "==> 2 stdout", "one", "café", "==> 2 stderr", "told"]
+    stager.run("logs", "w-1", "a", "--follow", "--json", code=2)

@@ -54,15 +54,18 @@ def add_parts(router: APIRouter, scheduler: Scheduler) -> None:
         return wire.Ledger(run=run, files=await questions.ledger_entries(scheduler, run, lfn))
 
     @router.get("/runs/{run}/jobs")
-    async def jobs(run: str, state: str | None = None, limit: int = 1000) -> wire.JobList:
-        found, _total = await questions.job_views(scheduler, run, 0, limit, questions.JobChoice(state))
+    async def jobs(run: str, state: str | None = None, job: str | None = None, limit: int = 1000) -> wire.JobList:
+        found, _total = await questions.job_views(scheduler, run, 0, limit, questions.JobChoice(state, job=job))
         return wire.JobList(run=run, jobs=found)
 
 
 def add_stories(router: APIRouter, scheduler: Scheduler) -> None:
     @router.get("/runs/{run}/logs")
-    async def logs(run: str, job: str, tail_bytes: int = 65_536) -> wire.JobLogs:
-        return await questions.logs_of(scheduler, run, job, tail_bytes)
+    async def logs(
+        run: str, job: str, tail_bytes: int = 65_536, attempt: str = "", stream: str = "", after: int | None = None
+    ) -> wire.JobLogs:
+        chosen = questions.LogChoice(tail_bytes, attempt, stream, max(0, after) if after is not None else None)
+        return await questions.logs_of(scheduler, run, job, chosen)
 
     @router.get("/runs/{run}/explain")
     async def explain(run: str, lfn: str | None = None, job: str | None = None) -> wire.Explanation:

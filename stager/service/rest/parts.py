@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -15,6 +15,7 @@ from stager.service.rest.callers import Reader, run_of
 from stager.service.rest.pages import TAGGED, Contains, Cursor, Limit, offset_of, page_of, tagged
 
 TAIL_BYTES = 65_536
+After = Annotated[int | None, Query(ge=0, le=1 << 53, description="instead of the end: `tail_bytes` from there on, of each stream")]
 Name = Annotated[str | None, Query(max_length=4000)]
 
 
@@ -54,10 +55,13 @@ def add_jobs(router: APIRouter, scheduler: Scheduler) -> None:
         job: str,
         caller: Reader,
         tail_bytes: Annotated[int, Query(ge=0, le=questions.TAIL_BYTES_MAX, description="of the end of each stream")] = TAIL_BYTES,
+        attempt: Annotated[str, Query(pattern=r"^[0-9]{0,9}$", description="only of this one")] = "",
+        stream: Annotated[Literal["", "stdout", "stderr"], Query(description="only this one")] = "",
+        after: After = None,
     ) -> wire.JobLogs:
-        """What every attempt wrote to stdout and stderr."""
+        """What every attempt wrote to stdout and stderr: the end of it, or what comes behind the first `after` bytes."""
         await own(run, caller)
-        found = await questions.logs_of(scheduler, run, job, tail_bytes)
+        found = await questions.logs_of(scheduler, run, job, questions.LogChoice(tail_bytes, attempt, stream, after))
         return found.model_copy(update={"logs": [log.model_copy(update={"path": ""}) for log in found.logs]})
 
 
