@@ -17,7 +17,7 @@ WORKERS ?= 2
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run setup-bench unit test draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak lint clean
+.PHONY: help setup setup-run setup-bench unit unit-alone test draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -36,6 +36,9 @@ rust: setup-run ## tests of the data plane
 
 unit: setup-run ## quick tests of the control plane
 	$(PYTHON) -m pytest -n $(WORKERS) -m "not slow" --ignore=tests/conformance --ignore=tests/e2e tests
+
+unit-alone: setup ## unit tests in a clone with nothing beside it, of what is committed
+	@WORKERS=$(WORKERS) scripts/unit_alone.sh
 
 # Both suites run even if the first fails: one look at the log shows all that is broken. pytest's closing lines come last.
 test: setup ## every test
@@ -56,8 +59,9 @@ demo-povray: ## pictures rendered in tiles by POV-Ray (ARGS="--scene chess2 --wi
 demo-supernovae: setup-run ## a search for supernovae (ARGS="--exposures 12 --size 1024", see workflows/supernovae)
 	@scripts/demo.sh supernovae $(ARGS)
 
-replay-all: setup-run ## every WfCommons instance of a directory (INSTANCES=), at a hundredth
-	@scripts/replay_all.sh $(or $(INSTANCES),../shared/data/wfinstances) $(or $(BYTES_SCALE),0.01) $(or $(TIME_SCALE),0.01)
+replay-all: setup-run ## recorded workflows, or every WfCommons instance of a directory (INSTANCES=), at a hundredth
+	@$(if $(INSTANCES),,scripts/setup.sh recorded)
+	@scripts/replay_all.sh $(or $(INSTANCES),$(CACHE)/recorded) $(or $(BYTES_SCALE),0.01) $(or $(TIME_SCALE),0.01)
 
 kill-matrix: setup ## kill -9 of each process in each phase, again and again (ROUNDS=)
 	STAGER_KILL_ROUNDS=$(or $(ROUNDS),10) $(PYTHON) -m pytest -n $(WORKERS) tests/e2e/test_kill_matrix.py

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.measuring import verdict
 from tests.testbed.network import Host, Network, Wan, why_not
-from tests.testbed.places import PROJECT, shared_data
+from tests.testbed.places import PROJECT, record_like
 from tests.testbed.sshd import Sshd, running_sshd
 from tests.testbed.stager import Stager
 from tests.testbed.usage import machine
@@ -128,9 +128,7 @@ def files_in(directory: Path) -> list[Path]:
 
 
 def instance_of(case: Replay) -> Path:
-    data = shared_data()
-    assert data is not None, "no ../shared/data beside this clone"
-    return data / "wfinstances" / case.instance
+    return record_like(case.instance)
 
 
 def run_of(case: Application | Replay, bed: Bed, stager: Stager, workflow: Path | None) -> str:

@@ -21,8 +21,8 @@ from stager.model.workflow import Workflow
 from stager.planning.make_plan import make_plan
 from stager.planning.policy import Policy
 from stager.readers.wfcommons import RECORDED, read
+from tests.testbed.places import records_dir
 
-PROJECT = Path(__file__).resolve().parents[1]
 GOAL = 0.98
 HALF = 0.5
 COLUMNS = (
@@ -100,7 +100,7 @@ def line_of(row: Row) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--instances", type=Path, default=PROJECT.parent / "shared" / "data" / "wfinstances")
+    parser.add_argument("--instances", type=Path, default=records_dir())
     parser.add_argument("--only", default="", help="instances whose name holds this")
     parser.add_argument("--cores", type=int, default=8)
     parser.add_argument("--steps", type=int, default=5, help="capacities for each instance")

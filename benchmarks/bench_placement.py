@@ -39,8 +39,8 @@ from stager.planning.transport import AT_ONCE_MAX
 from stager.readers.wfcommons import RECORDED, read
 from stager.readers.wfcommons_profiles import STORE, read_samples
 from stager.sim.draws import Spread
+from tests.testbed.places import records_dir
 
-PROJECT = Path(__file__).resolve().parents[1]
 WAN_BYTES_PER_S = 50e6
 SLOWER_MAX = 1.02
 SANDBOX_SHARE = 0.1
@@ -169,7 +169,7 @@ def line_of(row: Row) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--instances", type=Path, default=PROJECT.parent / "shared" / "data" / "wfinstances")
+    parser.add_argument("--instances", type=Path, default=records_dir())
     parser.add_argument("--only", default="", help="instances whose name holds this")
     parser.add_argument("--nodes", default="1,2,4")
     parser.add_argument("--cores", type=int, default=8, help="of each node")

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from stager.model.units import format_duration, format_size
 from stager.readers import wfcommons
-from tests.testbed.places import shared_data
+from tests.testbed.places import record_like
 from tests.testbed.stager import Stager
 from tests.testbed.usage import Cpu, Peaks, cpu_of, machine
 
@@ -65,17 +65,13 @@ def measured(instance: Path, scale: str, capacity: str, parent: str | None) -> F
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--instance", type=Path, help=f"a WfCommons record; {INSTANCE} of the shared data if that is there")
+    parser.add_argument("--instance", type=Path, help=f"a WfCommons record (default: {record_like(INSTANCE)})")
     parser.add_argument("--gigabytes", type=float, default=10.0)
     parser.add_argument("--capacity", default="4 GB", help="space of the I/O node")
     parser.add_argument("--dir", help="where the state directory is made, which takes all the bytes")
     given = parser.parse_args()
     if given.instance is None:
-        data = shared_data()
-        if data is None:
-            print("skipped: no ../shared/data beside this clone; name a WfCommons record with --instance")
-            raise SystemExit(0)
-        given.instance = data / "wfinstances" / INSTANCE
+        given.instance = record_like(INSTANCE)
     return given
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prepares a machine: `setup.sh run` for what a user needs, `setup.sh test` for what the tests need besides, `setup.sh bench` for peers of the benchmarks,
-# `setup.sh povray` for what the workflow povray needs.
+# `setup.sh povray` for what the workflow povray needs, `setup.sh recorded` for the recorded workflows of the tests alone.
 # One rule: each step looks first whether its work is done, so that a second call costs a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -185,6 +185,31 @@ need_pegasus_transfer() {
     echo "$wanted" >"$place/.installed"
 }
 
+# Recorded workflows for tests, benchmarks and `make replay-all`. Only they are kept: wfcommons brings half a gigabyte that nothing of ours needs.
+need_recorded_workflows() {
+    local place="$cache/recorded" wanted
+    wanted="wfcommons==1.6 $(sha256sum <scripts/record_workflows.py)"
+    [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ] && return 0
+    say "making recorded workflows for the tests (wfcommons: 500 MB, removed afterwards)"
+    if record_workflows "${wanted%% *}" "$place"; then
+        echo "$wanted" >"$place/.installed"
+    else
+        say "they could not be made; the tests that need them say so when they skip"
+    fi
+}
+
+record_workflows() (
+    work="$(mktemp -d)"
+    trap 'rm -rf "$work"' EXIT
+    "$(find_python)" -m venv "$work/venv" && "$work/venv/bin/python" -m pip install -q --disable-pip-version-check "$1" || exit 1
+    "$work/venv/bin/python" scripts/record_workflows.py "$work/made" || exit 1
+    # What other clones read just now is replaced file by file, never missing.
+    mkdir -p "$2"
+    for file in "$work"/made/*.json; do
+        mv "$file" "$2/.new.$$" && mv "$2/.new.$$" "$2/${file##*/}" || exit 1
+    done
+)
+
 # Airflow for the tests of plugins/airflow, with what stager needs beside it but without stager, which each clone brings itself, and with a
 # database that is ready to be copied.
 need_airflow() {
@@ -231,11 +256,17 @@ bring_test_tools() {
     need_s3_server
     need_s3_clients
     need_pegasus_transfer
+    need_recorded_workflows
     need_airflow
 }
 
 # Before minutes of building.
 [ "$level" != povray ] || need_povray || exit 1
+if [ "$level" = recorded ]; then
+    need_recorded_workflows
+    [ -f "$cache/recorded/.installed" ] || exit 1
+    exit 0
+fi
 need_to_build
 make_venv
 start_building

@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, settings
 from tests.testbed import leftovers, network
 from tests.testbed.ionode import IoNode
 from tests.testbed.link import Link, running_link
-from tests.testbed.places import ionode_binary, shared_data
+from tests.testbed.pegasus import written_samples
+from tests.testbed.places import ionode_binary
 from tests.testbed.processes import share_ports
 from tests.testbed.s3 import S3, running_s3
 from tests.testbed.sshd import Sshd, running_sshd
@@ -186,9 +187,6 @@ def net() -> Iterator[network.Network]:
 
 
 @pytest.fixture(scope="session")
-def data_dir() -> Path:
-    """Workflow instances shared by all clones."""
-    place = shared_data()
-    if place is None:
-        pytest.skip("no ../shared/data beside this clone")
-    return place
+def pegasus_samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Workflows and catalogs that Pegasus.api wrote."""
+    return written_samples(tmp_path_factory.mktemp("pegasus"))

@@ -143,6 +143,14 @@ def test_names() -> None:
     assert_none(chain.from_iterable(rules.name_findings(path) for path in tracked()))
 
 
+def test_one_place_looks_for_data_beside_the_clone() -> None:
+    """Elsewhere it soon makes a test that every other clone skips or fails."""
+    knows, takes_away = "tests/testbed/places.py", "scripts/unit_alone.sh"
+    words = [f"STAGER_{'SHARED'}", f'/ "{"shared"}"', f"..{'/shared/'}"]
+    files = [path for path in tracked() if path.endswith((".py", ".sh", "Makefile", ".ci/run")) and path not in (knows, takes_away)]
+    assert_none(f"{path}: {word} is for {knows} alone" for path in files for word in words if word in text_of(path))
+
+
 def test_nothing_is_unfinished() -> None:
     endings = (".py", ".rs", ".sh", ".md", ".toml", ".yml", ".yaml", "Makefile", ".ci/run", ".js", ".html")
     assert_none(chain.from_iterable(rules.unfinished_findings(text_of(path), path) for path in tracked() if path.endswith(endings)))

@@ -16,6 +16,7 @@ import pytest
 
 from stager.readers.pegasus_planned import read_planned
 from tests.e2e.pegasus_rig import CONTENT, FOLLOWED_S, PREPARE, STAGE_IN, STAGE_OUT, Bed, bed_with_staging_away, lite, shared_bed
+from tests.testbed.planned import UUID
 from tests.testbed.sshd import Sshd
 from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
@@ -115,7 +116,7 @@ def test_a_run_of_that_name_in_another_state_is_not_this_workflow(bed: Bed, shor
     other = short_dir / "other"
     shutil.copytree(bed.dagman.directory, other)
     place = other / "braindump.yml"
-    place.write_text(place.read_text().replace("6d658c6f", "00000000"))
+    place.write_text(place.read_text().replace(UUID["sharedfs"][:8], "00000000"))
     out = other / "00" / "00" / f"{STAGE_OUT}.in"
     out.write_text(out.read_text().replace("/out/", "/elsewhere/"))
     bed.stager.run("pegasus", "attach", bed.dagman.directory, "--once")

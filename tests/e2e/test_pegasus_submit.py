@@ -95,20 +95,20 @@ def test_an_output_origin_is_asked_for_and_is_for_pegasus_only(stager: Stager, s
     [
         ("diamond.yml", ("hooks", "checkpoint", "sub-workflows")),
         ("diamond-allinone.yml", ("hooks", "checkpoint", "sub-workflows")),
-        ("sra-search-10.yml", ("hooks", "containers", "fasterq-dump")),
+        ("sra-search.yml", ("hooks", "containers", "fasterq-dump")),
     ],
 )
 def test_what_is_not_run_is_refused_by_name_all_at_once(
-    stager: Stager, data_dir: Path, short_dir: Path, sample: str, words: tuple[str, ...]
+    stager: Stager, pegasus_samples: Path, short_dir: Path, sample: str, words: tuple[str, ...]
 ) -> None:
-    done = stager.run("submit", data_dir / "pegasus" / sample, "--output-origin", str(short_dir / "out"), code=3)
+    done = stager.run("submit", pegasus_samples / sample, "--output-origin", str(short_dir / "out"), code=3)
     assert [word for word in words if word not in done.stderr] == []
     assert all(f"{sample}:" in line for line in done.stderr.strip().splitlines()), "each finding names its place"
     assert not stager.state_dir.exists() and not (short_dir / "out").exists()
 
 
-def test_every_missing_input_of_a_large_workflow_is_named(stager: Stager, data_dir: Path, short_dir: Path) -> None:
-    workflow = data_dir / "pegasus" / "1000genome-daxgen-320.yml"
+def test_every_missing_input_of_a_large_workflow_is_named(stager: Stager, pegasus_samples: Path, short_dir: Path) -> None:
+    workflow = pegasus_samples / "genome-320.yml"
     done = stager.run("submit", workflow, "--output-origin", str(short_dir / "out"), code=2)
     assert all(f"'{lfn}' is missing" in done.stderr for lfn in ("individuals", "columns.txt", "ALL.chr1.250000.vcf", "EAS"))
     assert not stager.state_dir.exists()

@@ -1,4 +1,4 @@
-"""Recorded workflows really run, by `stager replay`: every WfCommons instance beside the clone, and a small one of our own everywhere.
+"""Recorded workflows really run, by `stager replay`: of WfCommons' recipes, every instance beside the clone, and a small one of our own.
 
 The command itself compares every byte of every final with what the seed says; here it is seen to have done so for all that the record has.
 """
@@ -22,18 +22,17 @@ from stager.planning.make_plan import make_plan
 from stager.planning.policy import Limits
 from stager.readers import wfcommons
 from stager.readers.replay import make_replay
-from tests.testbed.places import shared_data
+from tests.testbed.places import case_id, shared_files, wfcommons_record
 from tests.testbed.s3 import S3
 from tests.testbed.sshd import Sshd
 from tests.testbed.stager import Stager
 
 SCALES = ("--bytes-scale", "0.001", "--time-scale", "0.0005")
-DATA = shared_data()
 # The largest first: they decide how long the whole takes.
-INSTANCES = sorted((DATA / "wfinstances").glob("*.json"), key=lambda path: (-path.stat().st_size, path.name)) if DATA else []
-SPILLED = "montage-chameleon-dss-10d-001"
-ABSENT = "no ../shared/data/wfinstances beside this clone"
-needs_data = pytest.mark.skipif(not INSTANCES, reason=ABSENT)
+INSTANCES = sorted(shared_files("wfinstances/*.json"), key=lambda path: (-path.stat().st_size, path.name))
+# Of different shapes; where instances of others are there, theirs cover more.
+CASES: list[str | Path] = [*INSTANCES, "montage", "srasearch"] if INSTANCES else ["montage", "cycles", "1000genome", "soykb", "srasearch"]
+SPILLED: list[str | Path] = [*shared_files("wfinstances/montage-chameleon-dss-10d-001.json")] or ["montage"]
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +110,9 @@ def replay(stager: Stager, instance: Path, *words: str, deadline_s: float = 200.
 
 
 @pytest.mark.slow
-@needs_data
-@pytest.mark.parametrize("instance", INSTANCES, ids=lambda path: path.stem)
-def test_every_instance_replays_to_the_end(stager: Stager, instance: Path) -> None:
-    replay(stager, instance)
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_recorded_workflows_replay_to_the_end(stager: Stager, case: str | Path) -> None:
+    replay(stager, wfcommons_record(case))
 
 
 def test_a_small_instance_replays_to_the_end(own_stager: Stager, small_instance: Path) -> None:
@@ -135,10 +133,9 @@ def test_inputs_are_made_once_and_made_again_when_they_are_wrong(own_stager: Sta
 
 
 @pytest.mark.slow
-@needs_data
-def test_a_tenth_of_the_space_is_enough_with_a_place_to_spill_to(own_stager: Stager) -> None:
-    instance = next(path for path in INSTANCES if path.stem == SPILLED)
-    check_in_little_space(own_stager, instance, *SCALES)
+@pytest.mark.parametrize("case", SPILLED, ids=case_id)
+def test_a_tenth_of_the_space_is_enough_with_a_place_to_spill_to(own_stager: Stager, case: str | Path) -> None:
+    check_in_little_space(own_stager, wfcommons_record(case), *SCALES)
 
 
 def test_a_small_instance_runs_in_little_space(own_stager: Stager, small_instance: Path) -> None:

@@ -1,6 +1,6 @@
-"""stager-transfer where a planned workflow calls it: the lists of recorded plans, and a script of the shape of PegasusLite around a task.
+"""stager-transfer where a planned workflow calls it: the lists of plans, and a script of the shape of PegasusLite around a task.
 
-One rule: the lists are those that the planner wrote; only the placeholder directory of the recording is replaced.
+One rule: the lists are those that the planner wrote; only their placeholder directory is replaced.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import pytest
 import yaml
 
 from tests.testbed.pegasus import PLUGIN, ours, snapshot, surroundings
+from tests.testbed.places import shared_files
+from tests.testbed.planned import submit_directory
 
 # The order in which DAGMan runs the jobs of the recorded diamond, with what each compute job writes.
 PREPARE, STAGE_IN, STAGE_OUT = "create_dir_diamond_0_local", "stage_in_remote_local_0_0", "stage_out_local_local_2_0"
@@ -23,17 +25,19 @@ CLEANUPS = ("clean_up_local_level_3_0", "clean_up_local_level_4_0", "clean_up_lo
 END = "cleanup_diamond_0_local"
 
 
-def test_a_planned_workflow(data_dir: Path, tmp_path: Path) -> None:
+PLANS = ["sharedfs", *(place.parent for place in shared_files("pegasus/planned/sharedfs/braindump.yml"))]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: "recorded" if isinstance(plan, Path) else plan)
+def test_a_planned_workflow(tmp_path: Path, plan: str | Path) -> None:
     """Its lists from first to last: in the end the final is at its place, and the directory of the run is gone."""
-    lists = data_dir / "pegasus" / "planned" / "sharedfs" / "00" / "00"
-    if not lists.is_dir():
-        pytest.skip("no recorded plan in ../shared/data/pegasus")
     place = tmp_path / "scratch"
     place.mkdir()
     (place / "f.a").write_bytes(b"input")
+    lists = submit_directory(plan, tmp_path / "r", {"file:///scratch/": f"file://{place}/"}) / "00" / "00"
 
     def call(job: str) -> None:
-        given = (lists / f"{job}.in").read_text().replace("file:///scratch/", f"file://{place}/")
+        given = (lists / f"{job}.in").read_text()
         done = ours(given, tmp_path, "--threads", "2")
         assert done.code == 0, f"{job}: {done.said}"
 

@@ -48,6 +48,13 @@ def pegasus_api_python() -> Path:
     return place
 
 
+def written_samples(place: Path) -> Path:
+    argv = [pegasus_api_python(), Path(__file__).with_name("pegasus_samples.py"), place]
+    # Pegasus.api writes what a job uses in the order of a set.
+    subprocess.run(list(map(str, argv)), check=True, capture_output=True, env=os.environ | {"PYTHONHASHSEED": "0"}, timeout=DEADLINE_S)
+    return place
+
+
 def surroundings(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     return kept | {"LC_ALL": "C.UTF-8"} | more

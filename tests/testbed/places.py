@@ -12,10 +12,53 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def shared_data() -> Path | None:
-    """Instances and catalogs in STAGER_SHARED/data or beside the clone (../shared/data), when they are there."""
+# What scripts/record_workflows.py makes.
+RECORDED = ("1000genome", "blast", "bwa", "cycles", "epigenomics", "montage", "seismology", "soykb", "srasearch")
+
+
+def shared_files(pattern: str) -> list[Path]:
+    """More data of others, in STAGER_SHARED/data or beside the clone (../shared/data). Where there is none, no test may miss it: what
+    takes such files is one more case of a test that has cases of its own.
+    """
     place = Path(os.environ.get("STAGER_SHARED") or PROJECT.parent / "shared") / "data"
-    return place if place.is_dir() else None
+    return sorted(place.glob(pattern))
+
+
+def recorded_dir() -> Path:
+    return tool_cache() / "recorded"
+
+
+def recorded(name: str) -> Path:
+    """A recorded workflow of that application, of those that setup makes."""
+    place = recorded_dir() / f"{name}.json"
+    if not place.is_file():
+        pytest.skip("the recorded workflows of the tests are not made: run `make setup`")
+    return place
+
+
+def wfcommons_cases() -> list[str | Path]:
+    """Of every test on recorded workflows: names for `wfcommons_record`."""
+    return [*RECORDED, *shared_files("wfinstances/*.json")]
+
+
+def wfcommons_record(case: str | Path) -> Path:
+    return case if isinstance(case, Path) else recorded(case)
+
+
+def record_like(name: str) -> Path:
+    """That record of others where it is beside the clone, else the one that setup makes of the same application."""
+    found = shared_files(f"wfinstances/{name}")
+    return found[0] if found else recorded_dir() / f"{name.partition('-')[0]}.json"
+
+
+def records_dir() -> Path:
+    """Of benchmarks that take all there are."""
+    found = shared_files("wfinstances")
+    return found[0] if found else recorded_dir()
+
+
+def case_id(case: str | Path) -> str:
+    return case.stem if isinstance(case, Path) else case
 
 
 def tool_cache() -> Path:

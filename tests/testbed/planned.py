@@ -1,6 +1,6 @@
-"""A recorded plan of Pegasus as its submit directory, its places moved to this test's, and the jobs of it run as DAGMan would.
+"""A planned workflow of Pegasus in its submit directory, its places moved to this test's, and the jobs of it run as DAGMan would.
 
-May know: the recordings of ../shared, jobstate.log. One rule: the planner's files are changed in nothing but places.
+May know: the planner's files, jobstate.log. One rule: the planner's files are changed in nothing but places.
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 from tests.testbed.pegasus import PLUGIN, Done, call, surroundings
-from tests.testbed.places import ionode_binary, shared_data
+from tests.testbed.places import ionode_binary
+from tests.testbed.planner import KINDS, write_plan
 
-UUID = {"sharedfs": "6d658c6f-bcc9-4c05-a4d3-f56cb4247cd0", "nonsharedfs": "45ed8fff-89ad-4587-bd5e-63b193a14f56"}
+UUID = {name: kind.uuid for name, kind in KINDS.items()}
 
 
-def submit_directory(kind: str, place: Path, moved: Mapping[str, str]) -> Path:
-    """The recording with each text of `moved` in its lists replaced by the other, in the order given."""
-    shared = shared_data()
-    recorded = shared / "pegasus" / "planned" / kind if shared is not None else None
-    if recorded is None or not recorded.is_dir():
-        pytest.skip("no recorded plan in ../shared/data/pegasus")
-    shutil.copytree(recorded, place)
+def submit_directory(kind: str | Path, place: Path, moved: Mapping[str, str]) -> Path:
+    """Of that kind, or a copy of a recorded one, with each text of `moved` in its lists replaced by the other, in the order given."""
+    if isinstance(kind, Path):
+        shutil.copytree(kind, place)
+    else:
+        write_plan(kind, place)
     (place / "jobstate.log").unlink(missing_ok=True)
     for path in place.rglob("*"):
         if path.is_file() and path.suffix in (".in", ".cache", ".store"):

@@ -1,4 +1,4 @@
-"""Records of kickstart as samples. One rule: the records are kickstart's own."""
+"""Records of kickstart as samples: those that the testbed writes in its form, and kickstart's own where they are beside the clone."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import pytest
 
 from stager.model.profiling import Sample
 from stager.readers.kickstart import read_samples, records_of
+from tests.testbed.kickstart import write_records
+from tests.testbed.places import case_id, shared_files
 
 
-@pytest.fixture
-def records(data_dir: Path) -> Path:
-    place = data_dir / "pegasus" / "kickstart"
-    if not place.is_dir():
-        pytest.skip("no records in ../shared/data/pegasus")
+@pytest.fixture(params=["written", *{place.parent for place in shared_files("pegasus/kickstart/*.000")}], ids=case_id)
+def records(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if isinstance(request.param, Path):
+        return request.param
+    place = tmp_path_factory.mktemp("kickstart")
+    write_records(place)
     return place
 
 

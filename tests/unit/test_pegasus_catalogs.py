@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,15 @@ from stager.cli.main import stager
 from stager.cli.pegasus import changed
 from stager.model.errors import InvalidInput, Refused, StagerError, Transient
 from stager.readers.pegasus_entries import NAMES, VARIABLES, transfer_sites
+from tests.testbed.places import case_id, shared_files
 
-SHARED = Path(os.environ.get("STAGER_SHARED") or Path(__file__).resolve().parents[2].parent / "shared")
-SAMPLES = SHARED / "data" / "pegasus"
 PLUGIN = Path(fallback.__file__).parent
 HERE, THERE = "/opt/stager/bin/stager-transfer", "/home/me/stager/bin/stager-transfer"
-CATALOGS = ("transformations.yml", "1000genome-daxgen-transformations.yml", "diamond-allinone.yml")
+CATALOGS = (
+    *("transformations.yml", "genome-transformations.yml", "diamond-allinone.yml"),
+    *(place for place in shared_files("pegasus/*.yml") if "transformations" in place.stem or "allinone" in place.stem),
+)
+Sample = Callable[[str | Path], Path]
 BOTH = ("--site", f"local={HERE}", "--site", f"condorpool={THERE}")
 FALLBACK = ("--env", "condorpool:PEGASUS_TRANSFER_FALLBACK=/opt/pegasus/bin/pegasus-transfer")
 
@@ -47,8 +51,10 @@ def error_of(*words: object) -> StagerError:
     return result.exception
 
 
-def sample(place: Path, name: str) -> Path:
-    return Path(shutil.copy(SAMPLES / name, place / name))
+@pytest.fixture
+def sample(tmp_path: Path, pegasus_samples: Path) -> Sample:
+    """A copy, alone in a directory, of a file that Pegasus.api wrote."""
+    return lambda case: Path(shutil.copy(pegasus_samples / case, tmp_path))
 
 
 def loaded(path: Path, inline: str) -> dict:
@@ -83,9 +89,9 @@ def test_prints_a_transformation_catalog() -> None:
     assert places_of(catalog) == {f"pegasus::{name}": wanted for name in ("transfer", "cleanup", "dirmanager")}
 
 
-def test_prints_entries_as_pegasus_itself_writes_them() -> None:
-    """The sample was written by Pegasus.api, and has one of them."""
-    written = loaded(SAMPLES / "transformations.yml", "")["transformations"][-1]
+def test_prints_entries_as_pegasus_itself_writes_them(sample: Sample) -> None:
+    """The sample has one of them."""
+    written = loaded(sample("transformations.yml"), "")["transformations"][-1]
     assert yaml.safe_load(done("--site", f"local={HERE}").stdout)["transformations"][0] == written
 
 
@@ -96,9 +102,9 @@ def test_prints_what_a_site_needs_as_a_second_document() -> None:
     assert sites == {"pegasus": "5.0", "sites": [{"name": "condorpool", "profiles": {"env": environ}}]}
 
 
-@pytest.mark.parametrize("name", CATALOGS)
-def test_adds_to_a_real_catalog_and_leaves_the_rest(tmp_path: Path, name: str) -> None:
-    path = sample(tmp_path, name)
+@pytest.mark.parametrize("case", CATALOGS, ids=case_id)
+def test_adds_to_a_real_catalog_and_leaves_the_rest(sample: Sample, case: str | Path) -> None:
+    path = sample(case)
     before, was = path.read_bytes(), places_of(loaded(path, "transformationCatalog"))
     assert done(*BOTH, "--into", path).stdout == ""
     now = places_of(loaded(path, "transformationCatalog"))
@@ -107,22 +113,22 @@ def test_adds_to_a_real_catalog_and_leaves_the_rest(tmp_path: Path, name: str) -
     was.pop("pegasus::transfer", None)
     assert now == was
     only_added(before.decode(), path.read_text())
-    assert (tmp_path / f"{name}.old").read_bytes() == before
+    assert path.with_name(f"{path.name}.old").read_bytes() == before
 
 
-@pytest.mark.parametrize("name", [*CATALOGS, "sites.yml"])
-def test_the_same_call_again_changes_nothing(tmp_path: Path, name: str) -> None:
-    path = sample(tmp_path, name)
-    words = (*BOTH, *FALLBACK, "--sites" if name == "sites.yml" else "--into", path)
+@pytest.mark.parametrize("case", [*CATALOGS, "sites.yml", *shared_files("pegasus/sites.yml")], ids=case_id)
+def test_the_same_call_again_changes_nothing(sample: Sample, case: str | Path) -> None:
+    path = sample(case)
+    words = (*BOTH, *FALLBACK, "--sites" if path.name == "sites.yml" else "--into", path)
     done(*words)
     once, stat = path.read_bytes(), path.stat()
     assert "all of it is there" in done(*words).stderr
     assert path.read_bytes() == once and path.stat().st_ino == stat.st_ino
-    assert sorted(os.listdir(tmp_path)) == [name, f"{name}.old"]
+    assert sorted(os.listdir(path.parent)) == [path.name, f"{path.name}.old"]
 
 
-def test_adds_environment_to_a_real_site_catalog(tmp_path: Path) -> None:
-    path = sample(tmp_path, "sites.yml")
+def test_adds_environment_to_a_real_site_catalog(tmp_path: Path, sample: Sample) -> None:
+    path = sample("sites.yml")
     before = path.read_text()
     wanted = yaml.safe_load(before)
     done(*BOTH, *FALLBACK, "--env", "local:PEGASUS_TRANSFER_THREADS=4", "--env", "local:STAGER_IONODE=", "--sites", path)
@@ -132,8 +138,8 @@ def test_adds_environment_to_a_real_site_catalog(tmp_path: Path) -> None:
     only_added(before, path.read_text())
 
 
-def test_both_catalogs_in_one_workflow(tmp_path: Path) -> None:
-    path = sample(tmp_path, "diamond-allinone.yml")
+def test_both_catalogs_in_one_workflow(tmp_path: Path, sample: Sample) -> None:
+    path = sample("diamond-allinone.yml")
     wanted = yaml.safe_load(path.read_text())
     (tmp_path / "again").mkdir()
     assert done(*BOTH, *FALLBACK, "--into", path, "--sites", tmp_path / "again" / ".." / path.name).stdout == ""
@@ -147,8 +153,8 @@ def test_both_catalogs_in_one_workflow(tmp_path: Path) -> None:
     assert now == wanted and sorted(os.listdir(tmp_path)) == ["diamond-allinone.yml", "diamond-allinone.yml.old"]
 
 
-def test_an_entry_that_says_something_else_is_refused_by_name(tmp_path: Path) -> None:
-    path = sample(tmp_path, "transformations.yml")
+def test_an_entry_that_says_something_else_is_refused_by_name(tmp_path: Path, sample: Sample) -> None:
+    path = sample("transformations.yml")
     before = path.read_bytes()
     error = error_of("--site", f"local={THERE}", "--into", path)
     assert (
@@ -161,8 +167,8 @@ def test_an_entry_that_says_something_else_is_refused_by_name(tmp_path: Path) ->
     assert gone == [f"-     pfn: {HERE}"]
 
 
-def test_a_variable_that_says_something_else_is_refused_before_any_file_is_written(tmp_path: Path) -> None:
-    sites, into = sample(tmp_path, "sites.yml"), sample(tmp_path, "transformations.yml")
+def test_a_variable_that_says_something_else_is_refused_before_any_file_is_written(tmp_path: Path, sample: Sample) -> None:
+    sites, into = sample("sites.yml"), sample("transformations.yml")
     done(*BOTH, *FALLBACK, "--sites", sites)
     before = into.read_bytes()
     words = (*BOTH, "--env", "condorpool:PEGASUS_TRANSFER_FALLBACK=", "--into", into, "--sites", sites)
@@ -266,8 +272,8 @@ def test_files_that_are_no_catalog_are_told(tmp_path: Path, text: str, told: str
     assert path.read_text() == text
 
 
-def test_a_site_that_the_site_catalog_does_not_have_is_told(tmp_path: Path) -> None:
-    path = sample(tmp_path, "sites.yml")
+def test_a_site_that_the_site_catalog_does_not_have_is_told(tmp_path: Path, sample: Sample) -> None:
+    path = sample("sites.yml")
     assert "has no site 'condorpol'; did you mean 'condorpool'" in error_of("--site", "condorpol=/x", "--sites", path).message
     path.write_text("pegasus: '5.0'\nsites: []\n")
     done("--site", "local=/x", "--sites", path)
@@ -290,8 +296,8 @@ def test_the_variables_are_those_that_stager_transfer_reads() -> None:
     assert {courier.VARIABLE, fallback.VARIABLE} <= set(VARIABLES)
 
 
-def test_a_file_that_changed_meanwhile_is_not_written_over(tmp_path: Path) -> None:
-    path = sample(tmp_path, "transformations.yml")
+def test_a_file_that_changed_meanwhile_is_not_written_over(tmp_path: Path, sample: Sample) -> None:
+    path = sample("transformations.yml")
     ((_, (old, new)),) = changed(path, None, transfer_sites(("local=" + HERE,), (), []), False).items()
     path.write_text(old + "# theirs\n")
     with pytest.raises(Transient, match="changed by somebody else"):
@@ -299,15 +305,16 @@ def test_a_file_that_changed_meanwhile_is_not_written_over(tmp_path: Path) -> No
     assert path.read_text() == old + "# theirs\n" and os.listdir(tmp_path) == [path.name]
 
 
-def test_a_link_mode_and_older_copies_stay(tmp_path: Path) -> None:
-    path = sample(tmp_path, "transformations.yml")
+def test_a_link_mode_and_older_copies_stay(tmp_path: Path, sample: Sample) -> None:
+    path = sample("transformations.yml")
+    original = path.read_bytes()
     path.chmod(0o640)
     link = tmp_path / "tc.yml"
     link.symlink_to(path.name)
     done("--site", f"local={HERE}", "--into", link)
     done(*BOTH, "--into", link)
     assert link.is_symlink() and path.stat().st_mode & 0o777 == 0o640
-    assert (tmp_path / "transformations.yml.old").read_bytes() == (SAMPLES / "transformations.yml").read_bytes()
+    assert (tmp_path / "transformations.yml.old").read_bytes() == original
     assert places_of(loaded(tmp_path / "transformations.yml.old2", ""))["pegasus::cleanup"] == {"local": (HERE, "installed")}
 
 

@@ -1,6 +1,6 @@
-"""Submit directories of Pegasus read: recorded plans, what becomes of their files, and the log of a workflow under way.
+"""Submit directories of Pegasus read: plans, what becomes of their files, and the log of a workflow under way.
 
-One rule: the recordings are the planner's own.
+One rule: recordings that are beside the clone are the planner's own, and read the same as what the testbed writes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from stager.model.errors import InvalidInput
 from stager.model.workflow import Workflow
 from stager.readers.pegasus_attached import attached_workflow
 from stager.readers.pegasus_jobstate import JobstateLog, Try, TryState
-from stager.readers.pegasus_planned import PlannedKind, read_planned
+from stager.readers.pegasus_planned import Planned, PlannedKind, read_planned
+from tests.testbed.places import case_id, shared_files
 from tests.testbed.planned import UUID, submit_directory
 
 AWAY = {"file:///scratch/": "sftp://me@lab.example.org/scratch/"}
@@ -24,11 +25,34 @@ def edges(workflow: Workflow) -> dict[str, set[str]]:
     return {job.id: set(job.after) for job in workflow.jobs.values()}
 
 
-@pytest.mark.parametrize("kind", ["sharedfs", "nonsharedfs"])
-def test_a_recorded_plan(tmp_path: Path, kind: str) -> None:
+RECORDED = [place.parent for place in shared_files("pegasus/planned/*/braindump.yml")]
+
+
+def told_by(planned: Planned) -> dict[str, object]:
+    """All that was read of a submit directory, which tells each apart by where it is and by its identity only."""
+    jobs = {
+        job.id: (job.path.relative_to(planned.directory), job.kind, job.transfers, job.transformation, set(job.inputs), set(job.outputs))
+        for job in planned.jobs.values()
+    }
+    parents = {job.id: set(job.parents) for job in planned.jobs.values()}
+    return {"jobs": jobs, "parents": parents, "staged": planned.staged, "replicas": planned.replicas, "label": planned.label}
+
+
+if RECORDED:
+
+    @pytest.mark.parametrize("recorded", RECORDED, ids=case_id)
+    def test_what_the_planner_wrote_reads_as_what_these_tests_write(tmp_path: Path, recorded: Path) -> None:
+        real, made = (read_planned(submit_directory(kind, tmp_path / str(n), {})) for n, kind in enumerate((recorded, recorded.name)))
+        assert told_by(real) == told_by(made)
+        for place in sorted((made.directory / "00" / "00").glob("*.in")):
+            assert place.read_text() == (real.directory / "00" / "00" / place.name).read_text()
+
+
+@pytest.mark.parametrize("kind", [*UUID, *RECORDED], ids=case_id)
+def test_a_plan(tmp_path: Path, kind: str | Path) -> None:
     """One has a DAG file, the other, for a shell script, only what monitord is told."""
     planned = read_planned(submit_directory(kind, tmp_path / "r", {}))
-    assert (planned.uuid, planned.label, len(planned.jobs)) == (UUID[kind], "diamond", 15)
+    assert (planned.label, len(planned.jobs)) == ("diamond", 15) and planned.uuid == UUID.get(str(kind), planned.uuid) != ""
     kinds = [job.kind for job in planned.jobs.values()]
     assert [kinds.count(each) for each in PlannedKind] == [1, 1, 4, 9]
     analyze = planned.jobs["analyze_an"]

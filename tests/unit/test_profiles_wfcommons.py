@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 from stager.model.errors import InvalidInput
 from stager.model.profiling import Kind, Side, profile_of
 from stager.readers.wfcommons_profiles import read_samples, seconds_of
+from tests.testbed.places import recorded, shared_files
+
+FOREIGN = shared_files("wfinstances/montage-chameleon-dss-10d-001.json")
 
 
 def instance(
@@ -96,11 +100,28 @@ def test_when_it_ran_in_each_way_of_writing_it(written: str, seconds: float) -> 
     assert seconds_of(written) == seconds
 
 
-def test_a_real_instance_gives_profiles_that_fit_what_is_known_of_montage(data_dir: Path) -> None:
-    samples, _ = read_samples(data_dir / "wfinstances" / "montage-chameleon-dss-10d-001.json")
+def test_a_recorded_workflow_gives_profiles_that_fit_its_record() -> None:
+    place = recorded("montage")
+    record = json.loads(place.read_text())["workflow"]
+    ran = {entry["id"]: entry["runtimeInSeconds"] for entry in record["execution"]["tasks"]}
+    made = {entry["id"]: entry["outputFiles"] for entry in record["specification"]["tasks"] if entry["name"] == "mProject"}
+    sizes = {entry["id"]: entry["sizeInBytes"] for entry in record["specification"]["files"]}
+    samples, _ = read_samples(place)
     project = profile_of("mProject", [sample for sample in samples if sample.job_type == "mProject"], "here")
-    assert project.samples == 48 and project.wall_s is not None and project.wall_s.imported
-    assert project.wall_s.median == pytest.approx(800, rel=0.05) and project.memory_peak_bytes is None
-    assert project.output_bytes is not None and project.output_bytes.median == pytest.approx(106_058_880, rel=0.01)
-    made = project.output("pposs2ukstu_blue_001_001.fits")
-    assert made is not None and made.size_bytes is not None and (made.size_bytes.spread or 9) < 1.1
+    assert project.samples == len(made) > 20 and project.wall_s is not None and project.wall_s.imported
+    assert project.wall_s.median == pytest.approx(statistics.median(ran[task] for task in made), rel=0.05)
+    assert project.output_bytes is not None and project.memory_peak_bytes is None
+    wanted = statistics.median(sum(sizes[name] for name in names) for names in made.values())
+    assert project.output_bytes.median == pytest.approx(wanted, rel=0.05)
+
+
+if FOREIGN:
+
+    def test_a_real_instance_gives_profiles_that_fit_what_is_known_of_montage() -> None:
+        samples, _ = read_samples(FOREIGN[0])
+        project = profile_of("mProject", [sample for sample in samples if sample.job_type == "mProject"], "here")
+        assert project.samples == 48 and project.wall_s is not None and project.wall_s.imported
+        assert project.wall_s.median == pytest.approx(800, rel=0.05) and project.memory_peak_bytes is None
+        assert project.output_bytes is not None and project.output_bytes.median == pytest.approx(106_058_880, rel=0.01)
+        made = project.output("pposs2ukstu_blue_001_001.fits")
+        assert made is not None and made.size_bytes is not None and (made.size_bytes.spread or 9) < 1.1

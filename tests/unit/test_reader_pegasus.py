@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from stager.model.errors import InvalidInput, Refused
 from stager.model.files import Destination, Location
 from stager.model.workflow import Origin, OriginKind, Workflow, graph_of
 from stager.readers import pegasus
+from tests.testbed.places import case_id, shared_files
 
-SHARED = Path(os.environ.get("STAGER_SHARED") or Path(__file__).resolve().parents[2].parent / "shared")
-SAMPLES = SHARED / "data" / "pegasus"
 OUT = Origin("out", OriginKind.FILE, "file:///products")
 
 HEAD = "x-pegasus: {apiLang: python}\npegasus: 5.0.4\nname: diamond\n"
@@ -349,36 +347,43 @@ def test_other_formats_of_pegasus_are_told(tmp_path: Path) -> None:
     assert "format 4.9 is not read; Pegasus 5 is" in complaint(tmp_path, small(job_text()).replace("5.0.4", "4.9"))
 
 
-@pytest.mark.parametrize("name", ["1000genome-daxgen-320", "planned/sharedfs/workflow", "planned/nonsharedfs/workflow"])
-def test_real_workflows_are_read(name: str) -> None:
-    workflow = pegasus.read(sample(f"{name}.yml"), output_origin=OUT)
+@pytest.mark.parametrize("case", ["genome-320.yml", *shared_files("pegasus/1000genome-daxgen-320.yml")], ids=case_id)
+def test_a_large_workflow_is_read(pegasus_samples: Path, case: str | Path) -> None:
+    workflow = pegasus.read(pegasus_samples / case, output_origin=OUT)
     graph = graph_of(workflow)
-    if name.startswith("1000"):
-        assert len(workflow.jobs) == 320 and len(workflow.files) == 353
-        assert (
-            sum(file.is_external for file in workflow.files.values()) == 33
-            and sum(file.is_final for file in workflow.files.values()) == 140
-        )
-        assert set(graph.parents["ID0000017"]) >= {f"ID{number:07d}" for number in range(1, 17)} and workflow.notes == ()
-        assert workflow.jobs["ID0000001"].argv == ("./individuals", "ALL.chr1.250000.vcf", "1", "1", "15626", "250000")
-    else:
-        assert list(workflow.jobs) == ["pre", "fr1", "fr2", "an"] and set(graph.parents["an"]) == {"fr1", "fr2"}
-        assert workflow.origins["local"].url == "file:///scratch"
+    assert len(workflow.jobs) == 320 and len(workflow.files) == 353
+    files = workflow.files.values()
+    assert sum(file.is_external for file in files) == 33 and sum(file.is_final for file in files) == 140
+    assert set(graph.parents["ID0000017"]) >= {f"ID{number:07d}" for number in range(1, 17)} and workflow.notes == ()
+    assert workflow.jobs["ID0000001"].argv == ("./individuals", "ALL.chr1.250000.vcf", "1", "1", "15626", "250000")
+
+
+PLANNED = ["diamond-planned.yml", *shared_files("pegasus/planned/*/workflow.yml")]
+
+
+@pytest.mark.parametrize("case", PLANNED, ids=lambda case: Path(case).parent.name or "written")
+def test_a_workflow_that_was_planned_is_read(pegasus_samples: Path, case: str | Path) -> None:
+    workflow = pegasus.read(pegasus_samples / case, output_origin=OUT)
+    assert list(workflow.jobs) == ["pre", "fr1", "fr2", "an"] and set(graph_of(workflow).parents["an"]) == {"fr1", "fr2"}
+    assert workflow.origins["local"].url == "file:///scratch"
+
+
+HOOKED = ["8:3: hooks", "'ck'", "pegasusWorkflow"]
+REFUSED = {
+    "diamond": HOOKED,
+    "diamond-allinone": HOOKED,
+    "sra-search": ["8:3: hooks", "'bowtie2-build' runs in 'sra-search'", "'merge' runs in"],
+}
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("diamond", ["8:3: hooks", "'ck'", "pegasusWorkflow"]),
-        ("diamond-allinone", ["8:3: hooks", "'ck'", "pegasusWorkflow"]),
-        ("sra-search-10", ["8:3: hooks", "'bowtie2-build' runs in 'sra-search'", "'merge' runs in"]),
-    ],
+    "case", [*(f"{name}.yml" for name in REFUSED), *shared_files("pegasus/diamond*.yml"), *shared_files("pegasus/sra-*.yml")], ids=case_id
 )
-def test_real_workflows_are_refused_by_name(name: str, words: list[str]) -> None:
+def test_what_is_not_served_is_refused_by_name(pegasus_samples: Path, case: str | Path) -> None:
     with pytest.raises(Refused) as caught:
-        pegasus.read(sample(f"{name}.yml"), output_origin=OUT)
-    for word in words:
-        assert word in caught.value.message
+        pegasus.read(pegasus_samples / case, output_origin=OUT)
+    words = REFUSED[Path(case).stem.removesuffix("-10")]
+    assert [word for word in words if word not in caught.value.message] == []
 
 
 @pytest.mark.slow
@@ -402,9 +407,3 @@ def test_fifteen_megabytes_are_read_in_fifteen_seconds(tmp_path: Path) -> None:
     workflow = read(tmp_path, text)
     assert time.process_time() - started < 40
     assert len(workflow.jobs) == count and len(workflow.files) == 2 * count + 1
-
-
-def sample(name: str) -> Path:
-    if not SAMPLES.is_dir():
-        pytest.skip(f"no real workflows at {SAMPLES}; set STAGER_SHARED to the directory that holds data/pegasus")
-    return SAMPLES / name

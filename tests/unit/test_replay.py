@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 import subprocess
 from fractions import Fraction
@@ -20,10 +19,8 @@ from stager.ports import Entry
 from stager.readers import wfcommons
 from stager.readers.replay import ReplayFile, finals_of, make_replay, scaled_bytes, total_bytes
 from stager.readers.replay_files import check_files, make_inputs, not_at_origin, require_right
-from tests.testbed.places import ionode_binary
+from tests.testbed.places import case_id, ionode_binary, shared_files, wfcommons_cases, wfcommons_record
 
-SHARED = Path(os.environ.get("STAGER_SHARED") or Path(__file__).resolve().parents[2].parent / "shared")
-INSTANCES = SHARED / "data" / "wfinstances"
 HERE = Origin("here", OriginKind.FILE, "file:///data/in")
 THERE = Origin("there", OriginKind.FILE, "file:///data/out")
 MASK = 2**64 - 1
@@ -189,25 +186,24 @@ def test_what_the_binary_cannot_do_is_told(tmp_path: Path) -> None:
         make_inputs("/bin/false", tmp_path, 1, [ReplayFile("inputs/a", 1)])
 
 
-@pytest.mark.parametrize("name", ["montage-chameleon-2mass-01d-001", "rnaseq-dirt02-001"])
-def test_real_instances_run_to_the_end(name: str, memory_dir: Path) -> None:
-    if not INSTANCES.is_dir():
-        pytest.skip(f"no real instances at {INSTANCES}; set STAGER_SHARED to the directory that holds data/wfinstances")
+RUN = ("bwa", *shared_files("wfinstances/montage-chameleon-2mass-01d-001.json"), *shared_files("wfinstances/rnaseq-dirt02-001.json"))
+
+
+@pytest.mark.parametrize("case", RUN, ids=case_id)
+def test_recorded_workflows_run_to_the_end(case: str | Path, memory_dir: Path) -> None:
     program = str(ionode_binary())
-    workflow, inputs = replayed(wfcommons.read(INSTANCES / f"{name}.json"), program, time_scale=0)
+    workflow, inputs = replayed(wfcommons.read(wfcommons_record(case)), program, time_scale=0)
     make_inputs(program, memory_dir, 7, inputs)
     run_all(workflow, memory_dir)
     finals = finals_of(workflow)
     assert finals and not check_files(program, memory_dir, 7, finals).wrong
 
 
-def test_all_real_instances_become_replays() -> None:
-    if not INSTANCES.is_dir():
-        pytest.skip(f"no real instances at {INSTANCES}; set STAGER_SHARED to the directory that holds data/wfinstances")
-    for path in sorted(INSTANCES.glob("*.json")):
-        record = wfcommons.read(path)
-        workflow, inputs = replayed(record)
-        assert graph_of(workflow) == graph_of(record)
-        assert len(inputs) + sum(len(job.outputs) for job in workflow.jobs.values()) == len(workflow.files)
-        names = {entry.lfn: entry.path for job in workflow.jobs.values() for entry in (*job.inputs, *job.outputs)}
-        assert len(set(names.values())) == len(names) == len(workflow.files)
+@pytest.mark.parametrize("case", wfcommons_cases(), ids=case_id)
+def test_recorded_workflows_become_replays(case: str | Path) -> None:
+    record = wfcommons.read(wfcommons_record(case))
+    workflow, inputs = replayed(record)
+    assert graph_of(workflow) == graph_of(record)
+    assert len(inputs) + sum(len(job.outputs) for job in workflow.jobs.values()) == len(workflow.files)
+    names = {entry.lfn: entry.path for job in workflow.jobs.values() for entry in (*job.inputs, *job.outputs)}
+    assert len(set(names.values())) == len(names) == len(workflow.files)
