@@ -123,9 +123,9 @@ def ssh_settings(origin: Origin, url: SplitResult, environ: Mapping[str, str]) -
         said = done.stderr.decode(errors="replace").strip()
         raise InvalidInput(f"origin {origin.name!r}: ssh does not take your configuration for {host}: {said}", subject=origin.name)
     settings: dict[str, list[str]] = {}
-    for line in done.stdout.decode(errors="replace").splitlines():
+    for line in done.stdout.decode(errors="replace").split("\n"):
         key, _, value = line.partition(" ")
-        settings.setdefault(key.lower(), []).append(value.strip())
+        settings.setdefault(key.lower(), []).append(value.strip(" "))
     return settings
 
 
@@ -157,8 +157,8 @@ def split_paths(said: Mapping[str, list[str]], *keys: str) -> list[str]:
     paths: list[str] = []
     for key in keys:
         for value in said.get(key, []):
-            paths += [value] if key == "identityfile" else value.split()
-    return [path for path in paths if path.lower() != "none"]
+            paths += [value] if key == "identityfile" else value.split(" ")
+    return [path for path in paths if path.lower() not in ("none", "")]
 
 
 def expanded(path: str, environ: Mapping[str, str]) -> str:

@@ -46,7 +46,7 @@ def read_samples(paths: Iterable[Path], name: str, run: str, store: str) -> Iter
 def read_records(text: str) -> Iterator[Mapping[str, Any]]:
     """A job of several tasks has one each; other text may stand between them."""
     lines: list[str] = []
-    for line in [*text.splitlines(), ""]:
+    for line in [*text.split("\n"), ""]:
         if lines and (not line.startswith(" ") or line.startswith(START)):
             yield from parsed(lines)
             lines = []

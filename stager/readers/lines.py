@@ -138,6 +138,11 @@ def shortened(text: str, chars: int) -> str:
     return text if len(text) <= chars else f"{text[:chars]}…"
 
 
+def read_lines(path: Path, shown: str) -> list[str]:
+    """Of a file of names: str.splitlines() would cut those that hold U+2028 or U+0085."""
+    return [line.removesuffix("\r") for line in read_text(path, shown).split("\n")]
+
+
 def read_text(path: Path, shown: str) -> str:
     """The whole file as UTF-8; bounded before it is read."""
     try:

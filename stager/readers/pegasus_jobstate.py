@@ -109,7 +109,7 @@ class JobstateLog:
             return []
         whole = text[: text.rfind(b"\n") + 1]
         self.read_to[seen.st_ino] = begin + len(whole)
-        return whole.decode(errors="replace").splitlines()
+        return whole.decode(errors="replace").split("\n")[:-1]
 
 
 def rotated(path: Path) -> list[Path]:

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from stager.model.errors import InvalidInput
-from stager.readers.lines import Loader, read_text
+from stager.readers.lines import Loader, read_lines, read_text
 
 BRAINDUMP = "braindump.yml"
 DAG_JOB = re.compile(r"^\s*JOB\s+(\S+)\s+(\S+)", re.IGNORECASE)
@@ -25,6 +25,7 @@ DAG_EDGE = re.compile(r"^\s*PARENT\s+(.+?)\s+CHILD\s+(.+?)\s*$", re.IGNORECASE)
 EVENT_WORD = re.compile(r'([\w.]+)=(?:"((?:[^"\\]|\\.)*)"|(\S+))')
 # What the planner calls jobs that have a list of transfers.
 LISTED = ("stage-in-tx", "stage-out-tx", "stage-inter-tx")
+BLANKS = re.compile(r"[ \t]+")
 REPLICA_WORD = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -136,7 +137,7 @@ def jobs_of_dag(dag: Path) -> tuple[dict[str, Path], list[tuple[str, str]]]:
     """Each job with the path of its files, and (parent, child)."""
     found: dict[str, Path] = {}
     edges: list[tuple[str, str]] = []
-    for line in read_text(dag, str(dag)).splitlines():
+    for line in read_lines(dag, str(dag)):
         job, edge = DAG_JOB.match(line) or DAG_NESTED.match(line), DAG_EDGE.match(line)
         if job is not None:
             found[job[1]] = (dag.parent / job[2]).with_suffix("")
@@ -146,7 +147,7 @@ def jobs_of_dag(dag: Path) -> tuple[dict[str, Path], list[tuple[str, str]]]:
 
 
 def nested_of_dag(dag: Path) -> dict[str, Path]:
-    lines = (DAG_NESTED.match(line) for line in read_text(dag, str(dag)).splitlines())
+    lines = (DAG_NESTED.match(line) for line in read_lines(dag, str(dag)))
     return {line[1]: dag.parent / (line[3] or Path(line[2]).parent) for line in lines if line is not None}
 
 
@@ -165,7 +166,7 @@ def jobs_of_events(directory: Path, events: Iterable[Mapping[str, str]]) -> tupl
 def read_events(place: Path) -> Iterator[dict[str, str]]:
     if not place.is_file():
         return
-    for line in read_text(place, str(place)).splitlines():
+    for line in read_lines(place, str(place)):
         yield {key: quoted or bare for key, quoted, bare in EVENT_WORD.findall(line)}
 
 
@@ -222,15 +223,14 @@ def read_names(place: Path) -> list[str]:
     """`lfn=name where the job runs`, one a line."""
     if not place.is_file():
         return []
-    lines = (line.strip() for line in read_text(place, str(place)).splitlines())
-    return [line.partition("=")[0] for line in lines if line]
+    return [line.partition("=")[0] for line in read_lines(place, str(place)) if line.strip()]
 
 
 def read_replicas(place: Path) -> dict[str, tuple[ListedUrl, ...]]:
     """`lfn url key="value" …`, the highest priority first."""
     found: dict[str, list[ListedUrl]] = {}
-    for line in read_text(place, str(place)).splitlines() if place.is_file() else ():
-        words = line.split(None, 2)
+    for line in read_lines(place, str(place)) if place.is_file() else ():
+        words = BLANKS.split(line.strip(" \t"), maxsplit=2)
         if len(words) < 2 or line.startswith("#"):
             continue
         more = dict(REPLICA_WORD.findall(words[2])) if len(words) > 2 else {}

@@ -114,7 +114,7 @@ def new_directories(workflow: Workflow) -> dict[str, Path]:
 def unmounted() -> list[Path]:
     """What this machine's table of disks names and nothing is mounted on."""
     try:
-        lines = Path("/etc/fstab").read_text(errors="replace").splitlines()
+        lines = Path("/etc/fstab").read_text(errors="replace").split("\n")
     except OSError:
         return []
     rows = [line.split() for line in lines if not line.lstrip().startswith("#")]

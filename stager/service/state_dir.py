@@ -116,7 +116,7 @@ class StateDir:
 def file_system_of(path: Path, mounts: str | None = None) -> str:
     """The type of the mount that holds the path; empty where it cannot be told."""
     try:
-        lines = (Path("/proc/self/mounts").read_text() if mounts is None else mounts).splitlines()
+        lines = (Path("/proc/self/mounts").read_text() if mounts is None else mounts).split("\n")
     except OSError:
         return ""
     best, kind = -1, ""

@@ -44,6 +44,7 @@ def lab(sshd: Sshd, tmp_path: Path) -> tuple[str, dict[str, str]]:
 def test_ssh_both_ways(sshd: Sshd, lab: tuple[str, dict[str, str]], tmp_path: Path, protocol: str) -> None:
     host, setup = lab
     contents = {"empty": b"", "with space": b"abc", "large": os.urandom(5_000_000), "50%": b"percent"}
+    contents |= {name: name.encode() for name in ("f\nx", "f\u00a0x", "f\u3000x", "f\u2028x\x85", "f\tx")} | {"f": b"another file"}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     far = f"{protocol}://{host}{sshd.data}"

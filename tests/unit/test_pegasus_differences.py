@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pegasus_stager import rounds
+from pegasus_stager.urls import Url
 
 from tests.testbed.pegasus import listed, ours, ours_started, snapshot, transfer, url
 
@@ -140,6 +141,29 @@ def test_special_files_are_no_source_and_no_destination(tmp_path: Path) -> None:
     assert ours(listed(transfer([url("/dev/zero")], url(tmp_path / "d"))), tmp_path).code == 1
     assert ours(listed(transfer([url(tmp_path / "s")], url(tmp_path / "pipe"))), tmp_path).code == 1
     assert set(snapshot(tmp_path)) == {"pipe", "s"} and (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("white", ["\n", "\u00a0", "\u3000", "\u2028", "\t", "\x85"])
+def test_a_url_is_never_cut(tmp_path: Path, white: str) -> None:
+    """pegasus-transfer moves `f` instead of `f\\nx`, and reports success; so it is not called for that."""
+    assert Url(f"sftp://lab/data/f{white}x", "lab", {}).path == f"/data/f{white}x"
+    called = tmp_path / "pegasus-transfer"
+    called.write_text(f"#!/bin/sh\ncat > {tmp_path}/called\n")
+    called.chmod(0o755)
+    for place in (f"gsiftp://lab/data/f{white}x", f"gsiftp://lab{white}/data/f"):
+        given = listed(transfer([url(place)], url(tmp_path / "d")), transfer([url("gsiftp://lab/whole name")], url(tmp_path / "e")))
+        done = ours(given, tmp_path, PEGASUS_TRANSFER_FALLBACK=str(called))
+        assert done.code == 1 and "nothing was done" in done.said and not (tmp_path / "called").exists()
+    given = listed(transfer([url("gsiftp://lab/whole name")], url(tmp_path / "e")))
+    assert ours(given, tmp_path, PEGASUS_TRANSFER_FALLBACK=str(called)).code == 0
+    assert "whole name" in (tmp_path / "called").read_text()
+
+
+@pytest.mark.parametrize("text", ["see sftp://lab/f", "sftp://me or you@lab/f", "http://lab?f=/g", "sftp://[::1]/f"])
+def test_a_text_that_holds_a_url_is_none(text: str) -> None:
+    """pegasus-transfer takes the first part that looks like one."""
+    with pytest.raises(ValueError, match="is not a URL"):
+        Url(text, "lab", {})
 
 
 def test_two_reports_of_one_second_are_both_kept(tmp_path: Path) -> None:

@@ -62,6 +62,17 @@ def test_a_plan(tmp_path: Path, kind: str | Path) -> None:
     assert [source.url for source in planned.replicas["f.a"]] == ["file:///scratch/f.a"]
 
 
+def test_names_with_other_separators_than_the_lists_have_are_read_whole(tmp_path: Path) -> None:
+    strange = "f\u2028a\x85\u00a0b\u3000"
+    directory = submit_directory("sharedfs", tmp_path / "r", {})
+    for place in directory.rglob("*"):
+        if place.is_file():
+            place.write_bytes(place.read_bytes().replace(b"f.b1", strange.encode()))
+    planned = read_planned(directory)
+    assert planned.jobs["preprocess_pre"].outputs == (strange, "f.b2") and strange in planned.staged
+    assert planned.jobs["findrange_fr1"].inputs == (strange,) and planned.staged[strange].endswith(strange)
+
+
 def test_with_a_shared_file_system_only_what_crosses_the_line_is_stagers(tmp_path: Path) -> None:
     moved = {"file:///scratch/f.a": "sftp://me@lab.example.org/data/f.a", "file:///scratch/w/out": "scp://me@lab.example.org/out"}
     workflow = attached_workflow(read_planned(submit_directory("sharedfs", tmp_path / "r", moved)))

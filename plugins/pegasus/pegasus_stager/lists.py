@@ -20,12 +20,12 @@ NO = frozenset(("no", "false", "f", "0", "none", ""))
 
 
 class Entry:
-    """`raw` is what the list says, for the program that is called for what is not done here."""
+    """`raw` is what the list says, for the program that is called for what is not done here, and `urls` all that it names."""
 
-    __slots__ = ("raw",)
+    __slots__ = ("raw", "urls")
 
-    def __init__(self, raw: dict[str, object]) -> None:
-        self.raw = raw
+    def __init__(self, raw: dict[str, object], urls: list[Url]) -> None:
+        self.raw, self.urls = raw, urls
 
 
 class Transfer(Entry):
@@ -34,7 +34,7 @@ class Transfer(Entry):
     __slots__ = ("destination", "generate_checksum", "lfn", "linkage", "sources", "verify_checksum", "verify_source")
 
     def __init__(self, raw: dict[str, object], sources: list[Url], destinations: list[Url]) -> None:
-        super().__init__(raw)
+        super().__init__(raw, sources + destinations)
         self.lfn = str(raw.get("lfn") or "")
         self.linkage = str(raw.get("linkage") or "unknown")
         self.verify_source = bool(raw.get("verify_symlink_source", True))
@@ -54,7 +54,7 @@ class Directory(Entry):
     __slots__ = ("url",)
 
     def __init__(self, raw: dict[str, object], url: Url) -> None:
-        super().__init__(raw)
+        super().__init__(raw, [url])
         self.url = url
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Removal(Entry):
     __slots__ = ("recursive", "url")
 
     def __init__(self, raw: dict[str, object], url: Url, recursive: bool) -> None:
-        super().__init__(raw)
+        super().__init__(raw, [url])
         self.url, self.recursive = url, recursive
 
     def __str__(self) -> str:

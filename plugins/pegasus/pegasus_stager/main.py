@@ -130,6 +130,10 @@ def shared_out(entries: list[Entry], ways: Ways, log: Log) -> tuple[list[Entry],
         raise ListRefused(f"{fallback.NAME} leads back to stager-transfer, which does not serve {shown(theirs)}; {fallback.ADVICE}")
     program = fallback.found(ways.settings)
     why = "; ".join(sorted({reason for reason in reasons if reason})[:SHOWN])
+    cut = [entry for entry in theirs if any(url.cut for url in entry.urls)]
+    if program is not None and cut:
+        text = f"nothing here does {shown(cut)} ({why}), and {fallback.NAME} would transfer another file: it cuts a URL at white space"
+        raise ListRefused(f"{text}; write that as %XX where the server understands it, or rename the file")
     if program is not None:
         log.info(f"{len(theirs)} entries are left to {program}: {why}")
         return ours, theirs, program

@@ -83,7 +83,7 @@ class Origins:
         files = [named] if named else [self.expanded(path) for path in said.get("identityfile", [])]
         agent = said.get("identityagent", ["SSH_AUTH_SOCK"])[0]
         agent = self.environ.get("SSH_AUTH_SOCK", "") if agent == "SSH_AUTH_SOCK" else self.expanded(agent)
-        known = [path for key in ("userknownhostsfile", "globalknownhostsfile") for value in said.get(key, []) for path in value.split()]
+        known = [path for key in ("userknownhostsfile", "globalknownhostsfile") for value in said.get(key, []) for path in value.split(" ")]
         alias = said.get("hostkeyalias", ["none"])[0]
         return {
             "kind": "sftp",
@@ -91,7 +91,7 @@ class Origins:
             "port": int(said.get("port", ["22"])[0]),
             "user": said.get("user", [user])[0],
             "base_path": "/",
-            "known_hosts": [self.expanded(path) for path in known if path.lower() != "none"],
+            "known_hosts": [self.expanded(path) for path in known if path.lower() not in ("none", "")],
             "host_key_alias": None if alias in ("none", "") else alias,
             "identity_files": [path for path in files if os.path.isfile(path)],
             "identities_only": bool(named) or said.get("identitiesonly", ["no"])[0] == "yes",
@@ -113,9 +113,9 @@ class Origins:
         except (OSError, subprocess.SubprocessError) as problem:
             raise Unserved(f"`ssh -G {host}` fails ({problem})") from problem
         said: dict[str, list[str]] = {}
-        for line in done.stdout.decode(errors="replace").splitlines():
+        for line in done.stdout.decode(errors="replace").split("\n"):
             key, _, value = line.partition(" ")
-            said.setdefault(key.lower(), []).append(value.strip())
+            said.setdefault(key.lower(), []).append(value.strip(" "))
         return said
 
     def expanded(self, path: str) -> str:
