@@ -162,8 +162,10 @@ class RunRecords:
         row = self.db.execute("SELECT body FROM ledgers WHERE run = ?", (run,)).fetchone()
         return zlib.decompress(row[0]) if row else b"[]"
 
-    def reopen(self, run: str) -> None:
-        self.db.execute("UPDATE runs SET state = 'active', finished_at = NULL WHERE run = ?", (run,))
+    def reopen(self, run: str, jobs_total: int | None = None) -> None:
+        """`jobs_total`: of one that goes on with another definition."""
+        what = "state = 'active', finished_at = NULL, jobs_total = coalesce(?, jobs_total)"
+        self.db.execute(f"UPDATE runs SET {what} WHERE run = ?", (jobs_total, run))
 
     def remove(self, run: str) -> None:
         """Keeps the line so that the name is not given again and `runs --all` can show it."""

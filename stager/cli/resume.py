@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stager.cli.mended import Again, go_on_with, read_again
 from stager.cli.options import RunName, Where, capacity_option, settings_of, where_option
-from stager.cli.prepare import credentials_for
+from stager.cli.prepare import credentials_for, credentials_of
 from stager.cli.progress import follow
 from stager.cli.reach import find_run, reach, reach_with_capacity
 from stager.cli.summary import print_summary
 from stager.client import RunClient
+from stager.model.workflow import Workflow
+from stager.service.settings import Settings
+from stager.wire import Credentials
 
 if TYPE_CHECKING:
     from stager.client import RestRun
@@ -25,14 +29,21 @@ Example:
   stager resume montage-3f2a --capacity '20 GB'"""
 )
 @click.argument("run", required=False, type=RunName())
+@click.option("--as-submitted", is_flag=True, help="do not look whether the workflow file or its inputs were mended")
 @click.option("--detach", is_flag=True, help="return at once")
 @click.option("--env", "names", multiple=True, metavar="NAME", help="give this variable to jobs that name it in env_pass (with --server)")
 @click.option("--quiet", "-q", is_flag=True, help="no progress, only the summary")
 @capacity_option
 @where_option
-def command(run: str | None, names: tuple[str, ...], detach: bool, quiet: bool, capacity: int | None, where: Where) -> int:
+def command(
+    run: str | None, names: tuple[str, ...], as_submitted: bool, detach: bool, quiet: bool, capacity: int | None, where: Where
+) -> int:
     """Go on with RUN (default: the newest): after an interruption, a crash, or a failure whose cause was mended. Finished jobs do not run
     again; credentials are read anew.
+
+    The workflow file is read again, and inputs are looked at: jobs that are not done take both as they are now, and what differs is
+    said. Where the definition of a job that is done has changed, the resume is refused, with the names of such jobs: submit the workflow
+    anew then, or add --as-submitted.
 
     With --capacity the I/O node has that much room from then on: a scheduler with other room that nobody needs is ended first, and one
     with active runs keeps what it has, so that nothing is resumed.
@@ -47,7 +58,9 @@ def command(run: str | None, names: tuple[str, ...], detach: bool, quiet: bool, 
         if now.finished and now.state == "succeeded":
             click.echo(f"run {found.name} has succeeded: there is nothing to do")
             return 0
-        go_on(found, where, names)
+        notes = go_on(found, settings_of(where.state_dir, capacity), names, as_submitted=as_submitted or not now.finished)
+        for note in notes:
+            click.echo(f"run {found.name}: {note}", err=True)
         if detach:
             click.echo(found.name)
             return 0
@@ -56,11 +69,18 @@ def command(run: str | None, names: tuple[str, ...], detach: bool, quiet: bool, 
         return int(print_summary(found))
 
 
-def go_on(found: RunClient | RestRun, where: Where, names: tuple[str, ...]) -> None:
-    """Over the socket with all that the run needs, as this environment has it; a service has its own word for origins."""
-    settings = settings_of(where.state_dir)
-    if isinstance(found, RunClient):
-        needs = found.needs()
-        found.resume(credentials_for(settings, needs.origin_values(), set(needs.env_pass)))
-    else:
+def go_on(found: RunClient | RestRun, settings: Settings, names: tuple[str, ...], *, as_submitted: bool) -> list[str]:
+    """Over the socket with all that the run needs, as this environment has it; a service has its own word for origins. What is to be
+    told of it.
+    """
+    if not isinstance(found, RunClient):
         found.resume({name: settings.environ[name] for name in names if name in settings.environ})
+        return []
+
+    def credentials(mended: Workflow | None) -> Credentials:
+        if mended is not None:
+            return credentials_of(settings, mended)
+        needs = found.needs()
+        return credentials_for(settings, needs.origin_values(), set(needs.env_pass))
+
+    return go_on_with(found, Again() if as_submitted else read_again(settings, found, found.status().info.submitted_at), credentials)

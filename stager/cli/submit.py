@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -83,7 +84,7 @@ def command(
         return submit_to(where, settings, file, options, detach=detach, quiet=quiet, as_json=as_json)
     require_runnable(file)
     access = IonodeOriginAccess(settings.environ)
-    workflow = read_only(settings, file, output_origin, access)
+    workflow = replace(read_only(settings, file, output_origin, access), source_path=str(file.absolute()))
     require_ours(workflow)
     new = new_directories(workflow)
     require_destinations(workflow, access, new)

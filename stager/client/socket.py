@@ -160,8 +160,10 @@ class RunClient:
     def plan(self) -> Plan:
         return wire.decode_plan(self.client.call("GET", f"{self.path}/plan"))
 
-    def resume(self, credentials: wire.Credentials) -> None:
-        self.client.post(f"{self.path}/resume", wire.encode(wire.ResumeRequest(credentials)))
+    def resume(self, credentials: wire.Credentials, workflow: Workflow | None = None, plan: Plan | None = None) -> wire.Resumed:
+        """`workflow` and `plan`: as they are now. Refused, with the jobs that differ, if what is done would not stand."""
+        body = wire.encode(wire.ResumeRequest(credentials, workflow, plan))
+        return wire.Resumed.model_validate_json(self.client.post(f"{self.path}/resume", body))
 
     def drain(self) -> None:
         """Start no more jobs; interrupted and resumable once running jobs and uploads ended."""

@@ -69,8 +69,8 @@ class Outstanding:
         other.workflows = dict(self.workflows)
         return other
 
-    def take_up(self, kept: KeptOutstanding, submitted: Mapping[str, ev.RunSubmitted]) -> None:
-        self.workflows = {run: event.workflow for run, event in submitted.items()}
+    def take_up(self, kept: KeptOutstanding, submitted: Mapping[str, ev.RunSubmitted | ev.RunResumed]) -> None:
+        self.workflows = {run: event.workflow for run, event in submitted.items() if event.workflow is not None}
         transfers = (kept.fetches, kept.copies, kept.gathers, kept.uploads)
         for commands in (*transfers, kept.cancels, kept.erases, kept.attempts, kept.grants, kept.kills):
             self.gave(commands)
@@ -97,6 +97,10 @@ class Outstanding:
         self.grants.pop(attempt, None)
         self.kills.pop(attempt, None)
 
+    def resumed(self, event: ev.RunResumed) -> None:
+        if event.workflow is not None:
+            self.workflows[event.run] = event.workflow
+
     def reported(self, event: ev.NodeReported) -> None:
         """What the node does not list has to be asked for again by the Machine, under a new id."""
         known = set(event.transfers)
@@ -115,6 +119,7 @@ class Outstanding:
 SEEN: dict[type, Any] = {
     ev.SchedulerStarted: lambda self, event: setattr(self, "epoch", event.epoch),
     ev.RunSubmitted: lambda self, event: self.workflows.__setitem__(event.run, event.workflow),
+    ev.RunResumed: Outstanding.resumed,
     ev.NodeReported: Outstanding.reported,
     ev.TransferDone: lambda self, event: self.end_transfer(event.transfer),
     ev.TransferFailed: lambda self, event: self.end_transfer(event.transfer),

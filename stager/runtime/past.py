@@ -38,7 +38,7 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The number of the batch that submitted each run: a snapshot does not repeat its workflow and plan."""
+    """The number of the batch that brought each run's definition: a snapshot does not repeat its workflow and plan."""
 
     submitted: dict[str, int]
 
@@ -59,7 +59,7 @@ class Past:
         self.watch.saw(batch.events, batch.commands)
         self.events_since += len(batch.events)
         for event in batch.events:
-            if type(event) is ev.RunSubmitted:
+            if brings_definition(event):
                 self.submitted[event.run] = batch.number
 
     def keep_if_due(self, journal: Journal) -> None:
@@ -98,5 +98,10 @@ def from_snapshot(journal: Journal, start_watch: Callable[[], Watch]) -> tuple[P
     return past, snapshot.number
 
 
-def submission(batch: Batch, run: str) -> ev.RunSubmitted:
-    return next(event for event in reversed(batch.events) if isinstance(event, ev.RunSubmitted) and event.run == run)
+def brings_definition(event: Any) -> bool:
+    """A run's workflow and plan: the ones that it begins with, or others that it goes on with."""
+    return type(event) is ev.RunSubmitted or (type(event) is ev.RunResumed and event.workflow is not None)
+
+
+def submission(batch: Batch, run: str) -> ev.RunSubmitted | ev.RunResumed:
+    return next(event for event in reversed(batch.events) if brings_definition(event) and event.run == run)

@@ -89,11 +89,18 @@ class RunSubmitted(Record, kw_only=True):
 
 
 class RunResumed(Record, kw_only=True):
-    """Asked for again: failed jobs and transfers get a new set of tries, paused origins are tried again (new credentials may be there)."""
+    """Asked for again: failed jobs and transfers get a new set of tries, paused origins are tried again (new credentials may be there).
+
+    `workflow` and `plan`: what it goes on with, where its file or an input of it was mended since it ended; None: with what it had.
+    `notes`: what differs, in words.
+    """
 
     at: float
     cause: str = ""
     run: str
+    workflow: Workflow | None = None
+    plan: Plan | None = None
+    notes: tuple[str, ...] = ()
 
 
 # `by` of a run that is interrupted because its scheduler ends, and of one whose interrupter said no more than that.

@@ -2,7 +2,8 @@
 
 May know: the state. One rule: a restored state answers all later events as the one it was taken of would have, command by command.
 
-What stands elsewhere is left out: a run's workflow and plan are in the event that submitted it, its graph and order follow from those.
+What stands elsewhere is left out: a run's workflow and plan are in the event that submitted it, or that resumed it with others, its graph
+and order follow from those.
 Where the state holds one object in two places, the value names it: a file by its id, a copy as its file's own or, once it was replaced
 there, by its number among the `detached`.
 """
@@ -15,8 +16,8 @@ from dataclasses import dataclass, replace
 from stager.model.workflow import Graph, Workflow, graph_of
 from stager.planning.plan import Plan
 from stager.planning.space import SpaceProfile
-from stager.scheduler.apply_runs import planned_files, read_in_place, serial_order
-from stager.scheduler.events import RunSubmitted
+from stager.scheduler.entering import planned_files, read_in_place, serial_order
+from stager.scheduler.events import RunResumed, RunSubmitted
 from stager.scheduler.state import Copy, FileEntry, RunEntry, State
 
 FILES_OWN = -1
@@ -88,8 +89,8 @@ def values_of(profile: SpaceProfile | None) -> list[int] | None:
     return None if profile is None else profile.values()
 
 
-def restored(kept: KeptState, submitted: Mapping[str, RunSubmitted]) -> State:
-    """Takes over what it is given. `submitted`: the event of each run."""
+def restored(kept: KeptState, submitted: Mapping[str, RunSubmitted | RunResumed]) -> State:
+    """Takes over what it is given. `submitted`: of each run, the event that brought its definition."""
     state = kept.state
     for kept_run in kept.runs:
         run = kept_run.entry
@@ -110,7 +111,8 @@ def restored(kept: KeptState, submitted: Mapping[str, RunSubmitted]) -> State:
     return state
 
 
-def fill(run: RunEntry, event: RunSubmitted) -> None:
+def fill(run: RunEntry, event: RunSubmitted | RunResumed) -> None:
+    assert event.workflow is not None and event.plan is not None
     run.workflow, run.plan, run.graph = event.workflow, event.plan, graph_of(event.workflow)
     run.by_order, run.planned, run.direct = serial_order(event.plan), planned_files(event.plan), read_in_place(event.plan)
 

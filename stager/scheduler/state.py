@@ -238,7 +238,8 @@ class RunEntry:
     `adopted_bytes`: finals that were at their destination already. `finals_overtaken`: those that do not go home, since what is there was
     changed after they were made, while we were away.
 
-    Of an engine's run: how it ended (`engine_outcome`), and when it was heard of last.
+    Of an engine's run: how it ended (`engine_outcome`), and when it was heard of last. `attempts_before`: of a run whose definition
+    changed, how often its jobs had been tried by then, also those that it does not have any more.
     """
 
     id: str
@@ -286,6 +287,7 @@ class RunEntry:
     in_place_bytes: int = 0
     engine_outcome: EngineOutcome | None = None
     heard_at: float = 0.0
+    attempts_before: dict[str, int] = field(default_factory=dict)
 
     def reads_in_place(self, lfn: str) -> bool:
         """Whether its jobs read this file at its origin, so that no node ever holds it for them."""

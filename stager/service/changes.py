@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from stager.model.errors import Refused
 from stager.service.app import Scheduler
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
-async def taken(scheduler: Scheduler, ask: Callable[[Callable[[], None]], str]) -> str:
+async def taken(scheduler: Scheduler, ask: Callable[[Callable[[], None]], T]) -> T:
     """Asks the desk, and answers once the journal holds what follows."""
     durable: asyncio.Future[None] = scheduler.loop.create_future()
 

@@ -19,6 +19,7 @@ from stager.model.workflow import CycleFound, Workflow, final_places, graph_of
 from stager.planning.plan import Plan
 from stager.runtime.credentials import CredentialBook
 from stager.scheduler import events as ev
+from stager.scheduler.amendment import changes_of, conflicts_of, with_known_shells
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.machine import Machine
 from stager.scheduler.state import RunEntry
@@ -26,6 +27,7 @@ from stager.scheduler.states import RunState
 from stager.service.archive import Archive
 
 NAME_LENGTH_MAX = 40
+CONFLICTS_SHOWN = 5
 OVER = (RunOutcome.SUCCEEDED, RunOutcome.CANCELLED)
 Put = Callable[..., None]
 
@@ -160,21 +162,43 @@ class RunDesk:
         origins = [wire.builtins_of(origin) for origin in workflow.origins.values()]
         return wire.RunNeeds(run=run, origins=origins, env_pass=names)
 
-    def resume(self, run: str, credentials: wire.Credentials, on_durable: Callable[[], None]) -> None:
+    def resume(self, run: str, request: wire.ResumeRequest, on_durable: Callable[[], None]) -> list[str]:
+        """What differs from now on, where the request brings another definition of a run that has ended."""
         entry = self.known(run)
         if entry.outcome is RunOutcome.SUCCEEDED:
             # After a crash a run goes on by itself, so it may have ended before anybody asked for it.
             on_durable()
-            return
+            return []
         if entry.outcome is RunOutcome.CANCELLED:
             raise Refused(f"run {run} was cancelled for good; submit the workflow again", code="run_over", subject=run)
         if entry.state in (RunState.STOPPING, RunState.CANCELLING):
             text = f"run {run} is {entry.state.value}; resume it when that has ended (stager wait {run})"
             raise Refused(text, code="run_ending", subject=run)
-        self._check_destinations(entry.workflow, run, self.tenants.get(run, ""))
-        self.book.bring(run, credentials.origins, credentials.env)
-        self.records.reopen(run)
-        self.put(ev.RunResumed(at=0.0, cause="resume", run=run), on_durable)
+        mended = self._mended(entry, request)
+        self._check_destinations(mended.workflow or entry.workflow, run, self.tenants.get(run, ""))
+        self.book.bring(run, request.credentials.origins, request.credentials.env)
+        self.records.reopen(run, len(mended.workflow.jobs) if mended.workflow else None)
+        self.put(mended, on_durable)
+        return list(mended.notes)
+
+    def _mended(self, entry: RunEntry, request: wire.ResumeRequest) -> ev.RunResumed:
+        """With the definition that the request brings, where that is another one. Raises Refused if what is done would not stand."""
+        plain = ev.RunResumed(at=0.0, cause="resume", run=entry.id)
+        if request.workflow is None or request.plan is None or entry.state is not RunState.FINISHED or entry.is_engines:
+            return plain
+        workflow = with_known_shells(entry.workflow, request.workflow)
+        notes = changes_of(self.machine.state, entry, workflow)
+        conflicts = conflicts_of(self.machine.state, entry, workflow)
+        if conflicts:
+            more = f"\n  and {len(conflicts) - CONFLICTS_SHOWN} more" if len(conflicts) > CONFLICTS_SHOWN else ""
+            listed = "\n  ".join(conflicts[:CONFLICTS_SHOWN]) + more
+            advice = f"submit the workflow anew, or go on as it was submitted (stager resume {entry.id} --as-submitted)"
+            text = f"run {entry.id} cannot go on with the workflow as it is now:\n  {listed}\n{advice}"
+            raise Refused(text, code="workflow_changed", subject=entry.id)
+        if not notes:
+            return plain
+        self._check_room(workflow, request.plan)
+        return ev.RunResumed(at=0.0, cause="resume", run=entry.id, workflow=workflow, plan=request.plan, notes=tuple(notes))
 
     def end(self, run: str, event: type, on_durable: Callable[[], None], by: str = ev.BY_REQUEST) -> None:
         """Drain, stop or cancel. Of a run that has ended only a cancel of a resumable one means anything."""

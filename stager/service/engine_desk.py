@@ -68,7 +68,7 @@ class EngineDesk:
             if goes_on(entry):
                 if credentials is None:
                     raise Transient(f"run {run} ended just now; call again", code="busy", subject=run)
-                self.scheduler.desk.resume(run, credentials, lambda: None)
+                self.scheduler.desk.resume(run, wire.ResumeRequest(credentials), lambda: None)
             elif entry.state is not RunState.ACTIVE:
                 raise Refused(f"run {run} is {state_of_run(entry)} and takes no calls; resume it first", code="run_ending", subject=run)
             self._put(ev.JobCalled(at=0.0, cause="engine", run=run, job=job, call=call, stage=stage), told)

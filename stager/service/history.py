@@ -89,6 +89,7 @@ class Past:
     def resumed(self, event: ev.RunResumed) -> None:
         if event.run == self.run:
             self.over = False
+            self.workflow = event.workflow or self.workflow
 
     def set_policy(self, event: ev.PolicySet) -> None:
         if not self.over:

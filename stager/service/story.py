@@ -85,7 +85,7 @@ def fetch_text(fetch: cmd.Fetch) -> str:
 
 TELL: dict[type, Callable[[Any], str]] = {
     ev.RunSubmitted: lambda e: f"submitted: {len(e.workflow.jobs)} jobs, {len(e.workflow.files)} files",
-    ev.RunResumed: lambda e: "resumed",
+    ev.RunResumed: lambda e: "; ".join(("resumed", *e.notes)),
     ev.RunDrained: lambda e: "draining was asked for",
     ev.RunStopped: lambda e: "stopping was asked for",
     ev.RunCancelled: lambda e: "cancelling was asked for",
@@ -166,7 +166,8 @@ def concerns(value: Any, run: str, file_id: str, job: str, ids: set[str]) -> boo
         made = any(made.file == file_id for made in getattr(value, "outputs", ()))
         mine = getattr(value, "file", "") == file_id or made
     else:
-        mine = getattr(value, "job", "") == job and getattr(value, "run", "") == run
+        mended = type(value) is ev.RunResumed and bool(value.notes)
+        mine = (mended or getattr(value, "job", "") == job) and getattr(value, "run", "") == run
     if mine and own and not (file_id and type(value) is ev.AttemptEnded):
         ids.add(own)
     return mine or own in ids

@@ -81,7 +81,7 @@ def traced_workflow(workflow: Workflow, job_id: str, prefix: Sequence[str], give
     hints = dict(workflow.hints)
     if job.job_type in hints:
         hints[traced_type(job.job_type)] = hints[job.job_type]
-    return replace(workflow, name="trace", files=files, jobs=jobs, origins=origins, hints=hints, spill_origin=None)
+    return replace(workflow, name="trace", files=files, jobs=jobs, origins=origins, hints=hints, spill_origin=None, source_path="")
 
 
 def jobs_needed(workflow: Workflow, job_id: str, given: Mapping[str, Path]) -> set[str]:

@@ -159,22 +159,8 @@ class SimWorld:
         `truth` expects of them, of which the Machine hears only as it happens; None: as the plan does. `habits`: of the engine that runs
         its jobs.
         """
-        truth = truth or plan
         self.runs[run] = Submitted(run, workflow, plan, at)
-        for file in workflow.files.values():
-            first = file.sources[0] if file.sources else None
-            for source in file.sources:
-                assert first is not None
-                url = workflow.origins[source.location.origin].url
-                content = external_content(workflow.origins[first.location.origin].url, first.location.path, first.token or "")
-                size = source.size_bytes if source.size_bytes is not None else file.size_bytes or 0
-                self.origin(url, source.location.origin).files.setdefault(source.location.path, Stored(content, size, source.token or ""))
-        for name, entry in workflow.origins.items():
-            self.origin(entry.url, name)
-        sizes = {entry.lfn: (entry.expected_bytes, entry.size_spread or 1.0) for entry in truth.files}
-        ids = {lfn: str(produced_file_id(run, lfn)) for lfn, file in workflow.files.items() if not file.is_external}
-        times = {entry.job: (entry.compute_s, entry.compute_spread or 1.0) for entry in truth.jobs}
-        self.executor.runs[run] = Expected(workflow, ids, sizes, times, reads_of(plan.files) | reads_of(truth.files))
+        enter(self, run, workflow, plan, truth or plan)
         if workflow.engine:
             slots = sum(node.cores for node in self.topology.nodes)
             self.engines[run] = SimEngine(self, run, self.runs[run].graph, habits or Habits(slots=slots))
@@ -411,3 +397,23 @@ def give_up_what_had_not_begun(world: SimWorld) -> None:
         engines = world.runs[trying.command.run].workflow.engine
         if trying.state == "reading" and not engines and fraction(world.faults.seed, "not begun", attempt) < NOT_BEGUN_SHARE:
             world.executor.kill(attempt)
+
+
+def enter(world: SimWorld, run: str, workflow: Workflow, plan: Plan, truth: Plan, mended: bool = False) -> None:
+    """What is at its origins (what was there before stays, unless it was `mended`), and what its jobs take and make."""
+    for file in workflow.files.values():
+        first = file.sources[0] if file.sources else None
+        for source in file.sources:
+            assert first is not None
+            url = workflow.origins[source.location.origin].url
+            content = external_content(workflow.origins[first.location.origin].url, first.location.path, first.token or "")
+            size = source.size_bytes if source.size_bytes is not None else file.size_bytes or 0
+            there, path = world.origin(url, source.location.origin).files, source.location.path
+            if mended or path not in there:
+                there[path] = Stored(content, size, source.token or "")
+    for name, entry in workflow.origins.items():
+        world.origin(entry.url, name)
+    sizes = {entry.lfn: (entry.expected_bytes, entry.size_spread or 1.0) for entry in truth.files}
+    ids = {lfn: str(produced_file_id(run, lfn)) for lfn, file in workflow.files.items() if not file.is_external}
+    times = {entry.job: (entry.compute_s, entry.compute_spread or 1.0) for entry in truth.jobs}
+    world.executor.runs[run] = Expected(workflow, ids, sizes, times, reads_of(plan.files) | reads_of(truth.files))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from stager.wire.body import Body, ErrorBody, ErrorResponse
 from stager.wire.engines import CalledFile, CallRequest, CallState, CallView, EndRequest, FileWhere, OpenCall, Place
-from stager.wire.life import GcReport, GcRequest, Health, NodeView, RunNeeds, SubmitResponse
+from stager.wire.life import GcReport, GcRequest, Health, NodeView, Resumed, RunNeeds, SubmitResponse
 from stager.wire.past import AttemptSpan, Explanation, MoveSpan, ProgressEvent, ProgressPage, RunHistory, RunSummary
 from stager.wire.runs import (
     AttemptLog,
@@ -77,6 +77,7 @@ __all__ = [
     "ProgressEvent",
     "ProgressPage",
     "ResumeRequest",
+    "Resumed",
     "RunHistory",
     "RunInfo",
     "RunList",

@@ -42,6 +42,12 @@ class SubmitResponse(Body):
     run: str
 
 
+class Resumed(Body):
+    """`notes`: what differs from what the run had, a line for each thing."""
+
+    notes: list[str] = []
+
+
 class RunNeeds(Body):
     """What a resume has to bring: the origins to resolve and the variables to pass."""
 

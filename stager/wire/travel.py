@@ -36,7 +36,11 @@ class SubmitRequest(msgspec.Struct, frozen=True):
 
 
 class ResumeRequest(msgspec.Struct, frozen=True):
+    """`workflow` and `plan`: as they are now, if they were read again; None: the run goes on with what it has."""
+
     credentials: Credentials = Credentials()
+    workflow: Workflow | None = None
+    plan: Plan | None = None
 
 
 def encode(value: Any) -> bytes:

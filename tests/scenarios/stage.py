@@ -9,12 +9,13 @@ One rule: the text file is the test; the log in it is what the Machine does toda
     policy fetches_ahead_max=1                 any field of Policy
     spill home
     workflow w                                 the lines below belong to it, until the next
-      external in 100                          at home
+      external in 100                          at home; `token=2`: with other content
       made mid 200                             declared size; `actual=500`: as it comes out
       made out 50 final                        `replace=true`: what is there already may be overwritten
       job a in -> mid  compute=2 cores=1       inputs -> outputs
     run r0 w at=0
     at 3 drain r0                              or stop, resume, cancel
+    at 3 resume r0 w2                          it has ended, and goes on as another workflow says
     at 3 corrupt mid
     at 3 origin home denied for=5              or origin_unreachable
     at 3 capacity 500
@@ -39,6 +40,7 @@ from stager.model.files import Destination, File, Location, OnExists, Source
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import IoHint, Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
+from stager.planning.plan import Plan
 from stager.planning.policy import Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -48,6 +50,7 @@ from stager.sim.faults import TRANSFER_FAULTS, Faults
 from stager.sim.simulate import simulate
 from stager.sim.troubles import DAMAGE
 from stager.sim.world import SimWorld
+from tests.sim.mending import resume_with
 
 WISHES = {"drain": ev.RunDrained, "stop": ev.RunStopped, "resume": ev.RunResumed, "cancel": ev.RunCancelled}
 HOME_URL = "sftp://lab/data"
@@ -167,7 +170,9 @@ def read_part(scenario: Scenario, words: list[str], options: dict[str, str]) -> 
     files, jobs = scenario.workflows[next(reversed(scenario.workflows))]
     match words:
         case ["external", lfn, size]:
-            files[lfn] = File(lfn, size_bytes=int(size), sources=(Source(Location("home", f"in/{lfn}"), int(size), f"token-{lfn}"),))
+            files[lfn] = File(
+                lfn, size_bytes=int(size), sources=(Source(Location("home", f"in/{lfn}"), int(size), f"token-{options.get('token', lfn)}"),)
+            )
         case ["made", lfn, size, *final]:
             exists = OnExists.REPLACE if options.get("replace") == "true" else OnExists.FAIL
             where = Destination(Location("home", f"out/{lfn}"), exists) if final else None
@@ -195,17 +200,24 @@ def play(scenario: Scenario) -> str:
     spread = ListedSizes(actual=scenario.actual)
     world = SimWorld(topology, scenario.policy, faults=faults, spread=spread, checkers=all_checkers())
     for run, name, at in scenario.runs:
-        files, jobs = scenario.workflows[name]
-        home = Origin("home", scenario.kind, HOME_URL, options=(("shell_checksum", "false"),))
-        workflow = Workflow(name, files, jobs, {"home": home}, hints=scenario.hints)
-        world.submit(run, workflow, make_plan(workflow, topology, policy=scenario.policy, spill_origin=scenario.spill), at)
+        world.submit(run, *defined(scenario, topology, name), at)
     for lfn in scenario.there:
         world.origin(HOME_URL).put(f"out/{lfn}", "something else", 7)
     for time, words, options in scenario.happenings:
-        happen(world, time, words, options)
+        if words[0] == "resume" and len(words) == 3:
+            resume_with(world, words[1], *defined(scenario, topology, words[2]), time)
+        else:
+            happen(world, time, words, options)
     log = Log(world)
     simulate(world, lambda machine, events, commands: log.add(events, commands))
     return "\n".join(log.lines) + "\n"
+
+
+def defined(scenario: Scenario, topology: Topology, name: str) -> tuple[Workflow, Plan]:
+    files, jobs = scenario.workflows[name]
+    home = Origin("home", scenario.kind, HOME_URL, options=(("shell_checksum", "false"),))
+    workflow = Workflow(name, files, jobs, {"home": home}, hints=scenario.hints)
+    return workflow, make_plan(workflow, topology, policy=scenario.policy, spill_origin=scenario.spill)
 
 
 def happen(world: SimWorld, time: float, words: list[str], options: dict[str, str]) -> None:
@@ -267,6 +279,8 @@ class Log:
             told += [self.names.get(known.get("file", ""), ""), self.transfers.get(known.get("transfer", ""), "")]
         if "attempt" in known and "job" not in known:
             told.append(self.attempts[known["attempt"]])
+        if isinstance(value, ev.RunResumed) and value.workflow is not None:
+            return f"{value.run} {value.workflow.name}"
         if isinstance(value, ev.RunSubmitted):
             return f"{value.run} {value.workflow.name} smallest={value.plan.smallest_capacity_bytes} peak={value.plan.peak_live_bytes}"
         told += [

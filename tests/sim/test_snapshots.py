@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from stager.driver import drive
+from stager.runtime.past import brings_definition
 from stager.scheduler import events as ev
 from stager.scheduler.invariants import broken_invariants
 from stager.scheduler.machine import Machine
@@ -51,7 +52,7 @@ class Pair:
     met: Counter[str] = field(default_factory=Counter)
 
     def step(self, event: Any) -> list[Any]:
-        if isinstance(event, ev.RunSubmitted):
+        if brings_definition(event):
             self.submitted[event.run] = event
         decided = self.lives.step(event)
         again = self.follows.step(event)

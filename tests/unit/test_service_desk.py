@@ -104,7 +104,7 @@ def test_a_place_is_free_again_when_its_run_is_over_and_taken_when_it_would_be_r
     assert desk.machine.state.runs[first].outcome == "interrupted"
     second = desk.submit(writing("sftp://lab/data/results", "x"))
     with pytest.raises(Refused, match=f"the active run {second} writes to"):
-        desk.desk.resume(first, wire.Credentials(), lambda: None)
+        desk.desk.resume(first, wire.ResumeRequest(), lambda: None)
 
 
 def test_what_somebody_stopped_stays_that_when_the_service_ends_as_well(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from fastapi import APIRouter, Request, Response
 
@@ -16,6 +17,8 @@ from stager.service.app import Scheduler
 from stager.service.changes import taken
 from stager.service.desk import check_whole
 from stager.service.views import run_info
+
+T = TypeVar("T")
 
 
 def runs_router(scheduler: Scheduler) -> APIRouter:
@@ -37,10 +40,11 @@ def runs_router(scheduler: Scheduler) -> APIRouter:
         return await scheduler.ask(lambda: scheduler.desk.needs(run))
 
     @router.post("/runs/{run}/resume")
-    async def resume(run: str, request: Request) -> Response:
-        wanted = wire.decode_resume(await request.body())
+    async def resume(run: str, request: Request) -> wire.Resumed:
+        body = await request.body()
+        wanted = await asyncio.to_thread(understood_resume, body)
         await scheduler.ready.wait()
-        return await done(scheduler, lambda told: scheduler.desk.resume(run, wanted.credentials, told))
+        return wire.Resumed(notes=await taken(scheduler, lambda told: scheduler.desk.resume(run, wanted, told)))
 
     @router.post("/runs/{run}/drain")
     async def drain(run: str) -> Response:
@@ -62,15 +66,28 @@ def runs_router(scheduler: Scheduler) -> APIRouter:
 
 
 def understood(body: bytes) -> wire.SubmitRequest:
-    """Raises InvalidInput; the message of a decoder may quote a value, and values may be secret, so only the place is told."""
-    try:
-        wanted = wire.decode_submit(body)
-    except ValueError as problem:
-        place = str(problem).partition(" - at ")[2] or "the body"
-        text = f"the submit request is not understood ({place}); use a client of the same version"
-        raise InvalidInput(text, code="bad_request") from None
+    """Raises InvalidInput."""
+    wanted = decoded(wire.decode_submit, body, "submit")
     check_whole(wanted.workflow, wanted.plan)
     return wanted
+
+
+def understood_resume(body: bytes) -> wire.ResumeRequest:
+    """Raises InvalidInput."""
+    wanted = decoded(wire.decode_resume, body, "resume")
+    if wanted.workflow is not None and wanted.plan is not None:
+        check_whole(wanted.workflow, wanted.plan)
+    return wanted
+
+
+def decoded(decode: Callable[[bytes], T], body: bytes, what: str) -> T:
+    """The message of a decoder may quote a value, and values may be secret, so only the place is told."""
+    try:
+        return decode(body)
+    except ValueError as problem:
+        place = str(problem).partition(" - at ")[2] or "the body"
+        text = f"the {what} request is not understood ({place}); use a client of the same version"
+        raise InvalidInput(text, code="bad_request") from None
 
 
 async def done(scheduler: Scheduler, ask: Callable[[Callable[[], None]], None]) -> Response:

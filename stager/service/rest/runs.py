@@ -153,7 +153,7 @@ def add_controls(router: APIRouter, scheduler: Scheduler, reading: Reading, turn
         async with turns.turn(caller.tenant):
             credentials = await asyncio.to_thread(reading.resumption, body, workflow, record.tenant)
         await ready(scheduler)
-        await changes.done(scheduler, lambda told: scheduler.desk.resume(run, credentials, told))
+        await changes.done(scheduler, lambda told: scheduler.desk.resume(run, wire.ResumeRequest(credentials), told))
         return await questions.ended_or(scheduler, run, None, 0)
 
 

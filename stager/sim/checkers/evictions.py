@@ -72,6 +72,8 @@ class EvictionChecker(QuietChecker):
                 self.failed = {key for key in self.failed if key[0] != event.run}
                 if self.ended.get(event.run) not in ENDED_FOR_GOOD:
                     self.ended.pop(event.run, None)
+                if event.workflow is not None:
+                    self._enter(world.runs[event.run])
             elif isinstance(event, ev.ReplicaCorrupt):
                 self._lose(event.node, event.file, event.generation)
             elif isinstance(event, ev.NodeReported):

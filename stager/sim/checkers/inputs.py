@@ -28,7 +28,9 @@ class InputChecker(QuietChecker):
     def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
         """Which replicas the scheduler has been told are there."""
         for event in events:
-            if isinstance(event, ev.TransferDone):
+            if isinstance(event, ev.RunResumed) and event.workflow is not None:
+                self.expected.pop(event.run, None)
+            elif isinstance(event, ev.TransferDone):
                 self.said_sound.add((event.transfer, ""))
             elif isinstance(event, ev.AttemptEnded):
                 self.said_sound.update((made.generation, made.file) for made in event.outputs)

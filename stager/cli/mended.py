@@ -1,0 +1,97 @@
+"""For a resume: the run's workflow file and inputs as they are now, read and planned as at a submit.
+
+One rule: nothing is started here. A file that was changed and cannot be read is an error; what was not changed and cannot be read again
+leaves the run as it was submitted, and that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stager.adapters.origin_access import IonodeOriginAccess
+from stager.client import RunClient
+from stager.model.errors import InvalidInput, Refused, StagerError
+from stager.model.workflow import Workflow
+from stager.planning.make_plan import check_capacity, workflow_digest
+from stager.planning.plan import Access, Plan
+from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
+from stager.scheduler.amendment import with_known_shells
+from stager.service.prepare import make_destinations, new_directories, plan_of, policy_of, require_destinations
+from stager.service.profiles import load_profiles
+from stager.service.settings import Settings
+from stager.wire import Credentials
+
+READ_AGAIN = (WorkflowFormat.NATIVE, WorkflowFormat.PEGASUS)
+# What `--output-origin` of a submit is called.
+OUTPUT_ORIGIN = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """None: the run goes on with what it has; `note` says why, where somebody may have expected otherwise. `edited`: the file itself was
+    changed since the submit, and not only what it names.
+    """
+
+    workflow: Workflow | None = None
+    plan: Plan | None = None
+    note: str = ""
+    edited: bool = False
+
+
+def read_again(settings: Settings, run: RunClient, submitted_at: float) -> Again:
+    """Raises InvalidInput for a file that was changed since the submit and is wrong now, Refused for one that does not fit the node."""
+    old = run.workflow()
+    path = Path(old.source_path)
+    if old.engine or not path.is_absolute():
+        return Again()
+    if not path.is_file():
+        return Again(note=f"{path} is not there any more: the run goes on as it was submitted")
+    if sniff(path) not in READ_AGAIN:
+        return Again()
+    edited = path.stat().st_mtime > submitted_at
+    access = IonodeOriginAccess(settings.environ)
+    try:
+        new = read_workflow(path, access=access, options=options_of(old, path))
+    except StagerError as error:
+        if isinstance(error, InvalidInput) and edited:
+            raise InvalidInput(f"{error.message}\n{path} was changed after the submit; mend it, or add --as-submitted") from None
+        return Again(note=f"the inputs could not be looked at again, so the run goes on with those it was submitted with: {error.message}")
+    new = with_known_shells(old, replace(new, source_path=old.source_path))
+    if workflow_digest(new) == workflow_digest(old):
+        return Again()
+    require_destinations(new, access, new_directories(new))
+    return Again(new, planned(settings, new, run.plan()), edited=edited)
+
+
+def go_on_with(run: RunClient, again: Again, credentials: Callable[[Workflow | None], Credentials]) -> list[str]:
+    """What is to be told. Raises Refused if what is done would not stand by the file as somebody wrote it since."""
+    if again.workflow is not None:
+        make_destinations(new_directories(again.workflow))
+        try:
+            return run.resume(credentials(again.workflow), again.workflow, again.plan).notes
+        except Refused as refused:
+            if refused.code != "workflow_changed" or again.edited:
+                raise
+            why = refused.message.partition("\n")[2].partition("\n")[0].strip()
+            again = Again(note=f"its patterns match other files now ({why}), so the run goes on as it was submitted")
+    run.resume(credentials(None))
+    return [again.note] if again.note else []
+
+
+def options_of(old: Workflow, path: Path) -> dict:
+    if sniff(path) is WorkflowFormat.PEGASUS and OUTPUT_ORIGIN in old.origins:
+        return {"output_origin": old.origins[OUTPUT_ORIGIN]}
+    return {}
+
+
+def planned(settings: Settings, workflow: Workflow, before: Plan) -> Plan:
+    """By the choices that the submit made: where to spill, and whether anything is read in place."""
+    spill = before.spill_origin if workflow.spill_origin is None and before.spill_origin in workflow.origins else None
+    direct = any(file.access is Access.DIRECT for file in before.files)
+    plan = plan_of(
+        workflow, settings, load_profiles(settings), spill, ignore_profiles=before.profiles_ignored, policy=policy_of(not direct)
+    )
+    check_capacity(plan)
+    return plan

@@ -1,0 +1,77 @@
+"""What a run brings into the state when its definition is entered: its order, its files, and who reads them.
+
+May know: the state, the books. One rule: the same definition gives the same entries, whatever was there before.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify
+
+from stager.model.files import FileKind
+from stager.model.ids import external_file_id, produced_file_id
+from stager.planning.plan import Access, FilePlan, Plan
+from stager.scheduler.books import inputs_of, settle, take_over
+from stager.scheduler.peers import next_use_on
+from stager.scheduler.state import FileEntry, RunEntry, State
+
+
+def serial_order(plan: Plan) -> list[str]:
+    return [entry.job for entry in sorted(plan.jobs, key=lambda entry: entry.order)]
+
+
+def planned_files(plan: Plan) -> dict[str, FilePlan]:
+    return {entry.lfn: entry for entry in plan.files}
+
+
+def read_in_place(plan: Plan) -> frozenset[str]:
+    return frozenset(entry.lfn for entry in plan.files if entry.access is Access.DIRECT)
+
+
+def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
+    file = run.workflow.files[lfn]
+    if not file.is_external:
+        file_id = produced_file_id(run.id, lfn)
+        producer = run.graph.producer[lfn]
+        state.files[file_id] = FileEntry(
+            file_id, lfn, run.id, size_bytes, file.kind, file.executable, producer=producer, destination=file.destination
+        )
+        return file_id
+    first = file.sources[0]
+    origin = run.workflow.origins[first.location.origin]
+    file_id = external_file_id(origin.url, first.location.path, first.token or "")
+    size_bytes = file.size_bytes if file.size_bytes is not None else size_bytes
+    entry = state.files.get(file_id)
+    if entry is None:
+        entry = state.files[file_id] = FileEntry(file_id, lfn, run.id, size_bytes, FileKind.FILE, file.executable, file.sha256 or "")
+    if not entry.sources:
+        entry.run, entry.lfn, entry.sources, entry.source_at, entry.fetch = run.id, lfn, file.sources, 0, None
+    if entry.run != run.id:
+        run.shared[file_id] = lfn
+    if entry.run not in state.active:
+        take_over(state, entry, run)
+    return file_id
+
+
+def enter_uses(state: State, run: RunEntry) -> None:
+    """Readers in serial order; a shared external file's uses by several runs are merged."""
+    touched: dict[str, None] = {}
+    for job_id in run.by_order:
+        use = (run.key(run.jobs[job_id].order), run.id, job_id)
+        for file in inputs_of(state, run, job_id):
+            file.uses.append(use)
+            touched[file.id] = None
+    for file_id in touched:
+        file = state.files[file_id]
+        file.uses.sort()
+        file.use_at = 0
+        for node_id in file.copies:
+            settle(state, file, node_id)
+        if not state.can_be_had(file):
+            continue
+        for node_id in dict.fromkeys(run.jobs[job].node for _, reader, job in file.uses if reader == run.id):
+            use = next_use_on(state, file, node_id) if node_id not in file.copies else None
+            if use is not None:
+                state.nodes[node_id].candidates.append((use[0], file.id))
+    for node in state.nodes.values():
+        heapify(node.candidates)
+        node.stirred = True

@@ -1,0 +1,101 @@
+"""`stager resume` after something was mended: a script, the workflow file, a destination; and where what is done would not stand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.testbed.stager import Stager
+
+WORKFLOW = """stager: 1
+name: count
+defaults: {retries: 0}
+jobs:
+  count:
+    foreach: {text: "here:texts/*.txt"}
+    run: echo x >> "$COUNT_LOG"; sh count.sh {text} > {text.stem}.count
+    inputs: ["{text}", here:count.sh]
+    outputs: ["{text.stem}.count"]
+    env_pass: [COUNT_LOG]
+  total:
+    run: cat *.count > total.txt
+    inputs: ["*.count"]
+    outputs: {total.txt: "here:out/"}
+"""
+BROKEN, WHOLE = 'test "$1" = texts/a.txt && wc -l < $1\n', "wc -c < $1\n"
+
+
+@pytest.fixture
+def stager(short_dir: Path) -> Iterator[Stager]:
+    program = Stager(short_dir / "s", short_dir / "home", env={"COUNT_LOG": str(short_dir / "log")})
+    yield program
+    program.end()
+
+
+@pytest.fixture
+def failed(stager: Stager, short_dir: Path) -> Path:
+    """A run of which one job is done and one has failed, since its script is broken."""
+    (short_dir / "texts").mkdir()
+    (short_dir / "texts" / "a.txt").write_text("aa\n")
+    (short_dir / "texts" / "b.txt").write_text("bbbb\n")
+    (short_dir / "count.sh").write_text(BROKEN)
+    (short_dir / "w.yml").write_text(WORKFLOW)
+    stager.run("submit", "w.yml", "--quiet", cwd=short_dir, code=1)
+    return short_dir
+
+
+def begun(place: Path) -> int:
+    return len((place / "log").read_text().splitlines())
+
+
+def test_an_unfinished_job_takes_the_mended_script_and_the_resume_says_so(stager: Stager, failed: Path) -> None:
+    (failed / "count.sh").write_text(WHOLE)
+    done = stager.run("resume", "--quiet", cwd=failed)
+    assert "the input 'count.sh' changed: job 'count[texts/b.txt]' takes it as it is now" in done.stderr
+    assert "job 'count[texts/a.txt]', done, had it as it was" in done.stderr
+    assert (failed / "out/total.txt").read_text().split() == ["1", "5"] and begun(failed) == 3
+    assert "the input 'count.sh' changed" in stager.run("explain", "count-1", "--job", "count[texts/b.txt]").stdout
+
+
+def test_a_mended_workflow_file_is_read_again_and_outlives_the_scheduler(stager: Stager, failed: Path) -> None:
+    mended = WORKFLOW.replace("retries: 0", "retries: 0, memory: 1 MB").replace("here:out/", "here:elsewhere/")
+    (failed / "w.yml").write_text(mended.replace("cat *.count >", "cat *.count | sort -r >"))
+    (failed / "count.sh").write_text(BROKEN + "false\n")
+    stager.run("resume", "--quiet", cwd=failed, code=1)
+    stager.run("shutdown")
+    (failed / "count.sh").write_text(WHOLE)
+    done = stager.run("resume", "--quiet", cwd=failed)
+    assert "'count.sh' changed" in done.stderr and "total" not in done.stderr, "that was taken by the resume before"
+    assert (failed / "elsewhere/total.txt").read_text().split() == ["5", "1"] and not (failed / "out").exists()
+    assert begun(failed) == 4
+    stager.run("report", "count-1")
+
+
+def test_what_would_change_what_is_done_is_refused_by_name(stager: Stager, failed: Path) -> None:
+    (failed / "count.sh").write_text(WHOLE)
+    (failed / "w.yml").write_text(WORKFLOW.replace("sh count.sh", "sh ./count.sh"))
+    refused = stager.run("resume", "--quiet", cwd=failed, code=3)
+    assert "'count[texts/a.txt]' is done, and its command changed" in refused.stderr
+    assert "submit the workflow anew" in refused.stderr and "b.txt" not in refused.stderr
+    (failed / "w.yml").write_text("stager: 1\njobs: {}\n")
+    wrong = stager.run("resume", "--quiet", cwd=failed, code=2)
+    assert "no jobs" in wrong.stderr and "changed after the submit" in wrong.stderr
+    states = {job["job"]: job["state"] for job in stager.json("jobs")}
+    assert states["count[texts/a.txt]"] == "done" and states["count[texts/b.txt]"] == "failed"
+    stager.run("resume", "--as-submitted", "--quiet", cwd=failed, code=1)
+
+
+def test_what_cannot_be_looked_at_again_leaves_the_run_as_it_was(stager: Stager, failed: Path) -> None:
+    (failed / "texts" / "a.txt").unlink()
+    missing = stager.run("resume", "--quiet", cwd=failed, code=1)
+    assert "its patterns match other files now ('count[texts/a.txt]' is done" in missing.stderr
+    (failed / "count.sh").unlink()
+    gone = stager.run("resume", "--quiet", cwd=failed, code=1)
+    assert "there is no here:count.sh" in gone.stderr and "goes on with those it was submitted with" in gone.stderr
+    (failed / "w.yml").unlink()
+    gone = stager.run("resume", "--quiet", cwd=failed, code=1)
+    assert "w.yml is not there any more: the run goes on as it was submitted" in gone.stderr
+    assert json.loads(stager.run("jobs", "--json").stdout)
