@@ -16,6 +16,7 @@ from stager.model.errors import InvalidInput, Refused
 from stager.model.files import OnExists
 from stager.model.profile import Profiles
 from stager.model.topology import Topology
+from stager.model.units import format_size
 from stager.model.workflow import Origin, Workflow
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Plan
@@ -49,22 +50,24 @@ def cluster_topology(path: Path, workflow: Workflow) -> Topology:
 
 
 def approved_plan(path: Path, fresh: Plan, plan_at: Callable[[int], Plan] | None) -> Plan:
-    """The plan in a file, if nothing it rests on has changed since. Raises Refused with what did. `plan_at` plans again for a capacity,
-    where
-    nobody asked for the one there is: free disk may have moved it.
+    """The plan in a file, if nothing it rests on has changed since, and never another one. Raises Refused with what did. `plan_at` plans
+    again for a capacity, where nobody asked for the one there is: free disk may have moved it.
     """
     approved = from_json(path.read_bytes(), str(path))
     moved = approved.capacity_bytes != fresh.capacity_bytes
     changes = diff(approved, plan_at(approved.capacity_bytes) if moved and plan_at is not None else fresh)
+    same_order = [job.job for job in approved.jobs] == [job.job for job in fresh.jobs]
+    if not changes and not same_order and fresh.capacity_bytes < approved.peak_live_bytes:
+        # An order that was chosen for more room may not fit in less.
+        need = f"the order of its jobs was chosen for {format_size(approved.capacity_bytes)} and may need {approved.peak_live_bytes} bytes"
+        changes = [*diff(approved, fresh), f"{need}: make room on the disk, or ask for as much with --capacity"]
     if changes:
         listed = "\n  ".join(changes)
         raise Refused(
             f"{path} is not the plan of what is there now:\n  {listed}\nlook at it and write it again with `stager plan --output {path}`",
             code="plan_changed",
         )
-    same_order = [job.job for job in approved.jobs] == [job.job for job in fresh.jobs]
-    # An order that was chosen for more room may not fit in less; the one for what there is does.
-    return approved if same_order or fresh.capacity_bytes >= approved.peak_live_bytes else fresh
+    return approved
 
 
 def require_runnable(file: Path) -> None:

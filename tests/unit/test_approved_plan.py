@@ -47,12 +47,16 @@ def test_a_default_capacity_that_moved_does_not_refuse_a_plan(tmp_path: Path) ->
     assert run == planned(600 * MB)
 
 
-def test_where_less_is_free_than_the_planned_order_needs_the_order_for_what_there_is_runs(tmp_path: Path) -> None:
+def test_where_less_is_free_than_the_planned_order_needs_no_other_plan_is_run_instead(tmp_path: Path) -> None:
     roomy, tight = planned(600 * MB), planned(70 * MB)
     assert [job.job for job in roomy.jobs] != [job.job for job in tight.jobs], "the case needs two orders"
     file = tmp_path / "plan.json"
     file.write_text(to_json(roomy))
-    assert ready_to_run(chains(), settings(70 * MB, given=False), NO_PROFILES, None, file) == tight
+    with pytest.raises(Refused) as refused:
+        ready_to_run(chains(), settings(70 * MB, given=False), NO_PROFILES, None, file)
+    said = refused.value.message
+    assert refused.value.code == "plan_changed" and "capacity was 600000000" in said and "another place in the order" in said, said
+    assert f"may need {roomy.peak_live_bytes} bytes" in said and "--capacity" in said, said
 
 
 def test_a_capacity_that_was_asked_for_is_part_of_what_was_approved(tmp_path: Path) -> None:
