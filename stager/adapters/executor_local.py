@@ -58,6 +58,9 @@ class Surroundings(Protocol):
     async def mounted(self, node: str, run: str, origin: str, path: str) -> str:
         """The id at the node of the run's origin, mounted there so that `path` can be read in place. Raises StagerError."""
 
+    def at(self, wall: float) -> float:
+        """The scheduler's time of a moment that the wall clock stamped."""
+
 
 class LocalExecutor:
     """On the event loop's thread."""
@@ -164,7 +167,7 @@ class LocalExecutor:
             ending = uncounted(ending)
         if ending.release_fault is not None:
             log.warning("attempt %s of job %s: %s", command.attempt, command.job, ending.release_fault.message)
-        event = ended_event(command, ending, self.surroundings.workflow(command.run))
+        event = ended_event(command, ending, self.surroundings.workflow(command.run), self.surroundings.at)
         self.put(event, lambda: self._forget(command.attempt))
 
     def _forget(self, attempt: str) -> None:
@@ -287,7 +290,7 @@ def not_startable(command: cmd.StartAttempt, fault: Fault) -> AttemptResult:
     return AttemptResult(attempt_id=command.attempt, outcome=Outcome.FAILED, fault=fault)
 
 
-def ended_event(command: cmd.StartAttempt, ended: AttemptResult, workflow: Workflow) -> ev.AttemptEnded:
+def ended_event(command: cmd.StartAttempt, ended: AttemptResult, workflow: Workflow, at: Callable[[float], float]) -> ev.AttemptEnded:
     """Outputs that turned out void are named too: the Machine has them deleted."""
     lfns = {produced_file_id(command.run, output.lfn): output.lfn for output in workflow.jobs[command.job].outputs}
     made = ended.outputs if ended.outcome is Outcome.OK else (*ended.outputs, *ended.void_outputs)
@@ -312,7 +315,7 @@ def ended_event(command: cmd.StartAttempt, ended: AttemptResult, workflow: Workf
         ),
         undeclared=ended.undeclared,
         fitted_bytes=ended.fitted_bytes,
-        made_at=None if ended.started_at_s is None or measures.wall_s is None else ended.started_at_s + measures.wall_s,
+        made_at=None if ended.started_at_s is None or measures.wall_s is None else at(ended.started_at_s + measures.wall_s),
     )
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from stager.adapters.ionode import IoNode
-from stager.model.errors import Refused, StagerError, Transient
+from stager.model.errors import STATE_DIR_GONE_CODE, Refused, StagerError, Transient
 from stager.model.ids import digest_of
 
 log = logging.getLogger(__name__)
@@ -178,7 +178,11 @@ class NodeProcess:
         await self._back_off()
         (self.settings.store_dir / RENDEZVOUS).unlink(missing_ok=True)
         settings = self.settings
-        settings.store_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            settings.store_dir.mkdir(mode=0o700, exist_ok=True)
+        except FileNotFoundError as problem:
+            text = f"the directory of the I/O node's store {settings.store_dir} is gone; what it held cannot be had again"
+            raise Refused(text, code=STATE_DIR_GONE_CODE, subject=str(settings.store_dir.parent)) from problem
         command = [settings.program, "serve", "--store", str(settings.store_dir), "--node-id", settings.node_id]
         command += ["--capacity", str(settings.capacity_bytes), "--socket", str(socket_path(settings.store_dir))]
         command += ["--idle-exit-s", str(ORPHAN_EXIT_S)]
@@ -249,6 +253,10 @@ class NodeProcess:
             self._reap()
             await asyncio.sleep(POLL_S)
         await self._end_unanswering()
+        if self.child is not None and self.child.poll() is None:
+            # The store is free all the same: it was removed under its node.
+            self.child.kill()
+            await asyncio.to_thread(self.child.wait)
         self._reap()
 
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from stager import wire
 from stager.client.steps import POLL_S, play, until_finished
-from stager.model.errors import Refused, StagerError, Transient, error_from
+from stager.model.errors import STATE_DIR_GONE_CODE, Refused, StagerError, Transient, error_from
 from stager.model.units import format_size
 from stager.model.workflow import Workflow
 from stager.planning.plan import Plan
@@ -63,6 +63,7 @@ class Client:
         self.socket_path = Path(state_dir) / SOCKET_NAME
         self.timeout_s = timeout_s
         self.connection: UnixConnection | None = None
+        self.met: tuple[int, int] | None = None
 
     def close(self) -> None:
         if self.connection is not None:
@@ -76,7 +77,19 @@ class Client:
         self.close()
 
     def call(self, method: str, path: str, body: bytes | None = None, query: Mapping[str, Any] | None = None) -> bytes:
-        """The answer's body. Raises the error the scheduler answered with, or Transient if it cannot be asked."""
+        """The answer's body. Raises the error the scheduler answered with, Transient if it cannot be asked, and Refused if its state
+        directory is gone since it answered last.
+        """
+        try:
+            data = self._call(method, path, body, query)
+        except Transient:
+            if self.met is not None and self.met != identity(self.socket_path.parent):
+                raise state_dir_gone(self.socket_path.parent) from None
+            raise
+        self.met = self.met or identity(self.socket_path.parent)
+        return data
+
+    def _call(self, method: str, path: str, body: bytes | None, query: Mapping[str, Any] | None) -> bytes:
         target = path + ("?" + urllib.parse.urlencode({k: v for k, v in query.items() if v is not None}) if query else "")
         headers = {"Host": wire.HOST, "X-Stager-Api": str(wire.API_VERSION), "Content-Type": "application/json"}
         reused = self.connection is not None
@@ -88,7 +101,7 @@ class Client:
             if not (reused and method == "GET"):
                 text = f"the scheduler at {self.socket_path} does not answer ({problem}); is it running?"
                 raise Transient(text, code="connection_lost") from problem
-            return self.call(method, path, body, query)
+            return self._call(method, path, body, query)
         except BaseException:
             # An answer may still be on its way (Ctrl-C in the middle of a wait): the next call must not read it.
             self.close()
@@ -222,6 +235,21 @@ class RunClient:
             after = page.next_seq - 1
             if any(event.kind == "finish_run" for event in page.events) or (not page.events and self.wait(timeout_s=0).finished):
                 return
+
+
+def identity(directory: Path) -> tuple[int, int] | None:
+    """Which directory is there; None: none."""
+    try:
+        found = directory.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def state_dir_gone(state_dir: Path) -> Refused:
+    text = f"the state directory {state_dir} was removed or replaced while its scheduler was running, and the scheduler has ended"
+    text += "; its runs cannot be resumed: submit the workflow again, with on_exists: replace if finals are at their destinations already"
+    return Refused(text, code=STATE_DIR_GONE_CODE, subject=str(state_dir))
 
 
 def error_of(status: int, data: bytes) -> StagerError:

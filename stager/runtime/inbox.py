@@ -1,6 +1,6 @@
 """Where everything that happens waits for the Machine: events from any thread, questions about its state, and the next time it asked for.
 
-May know: threads and the clock. One rule: one thread takes, any thread puts; time never goes back.
+May know: threads and a clock. One rule: one thread takes, any thread puts; time never goes back.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from stager.scheduler import events as ev
 
 BATCH_EVENTS_MAX = 1000
+# A wait in Python does not count the time that the machine sleeps; then it looks at its clock again.
+WAIT_S_MAX = 10.0
 T = TypeVar("T")
 Callback = Callable[[], None]
 
@@ -80,7 +82,7 @@ class Inbox:
         return bool(self.wakes) and self.wakes[0] <= self.clock()
 
     def _wait_s(self) -> float | None:
-        return max(0.0, self.wakes[0] - self.clock()) if self.wakes else None
+        return min(WAIT_S_MAX, max(0.0, self.wakes[0] - self.clock())) if self.wakes else None
 
     def _batch(self) -> tuple[list[Any], list[Callback]]:
         """A node's report opens a batch of its own: commands given before it was taken must not be mixed with those that answer it."""

@@ -16,6 +16,7 @@ from stager.ports import Journal
 from stager.runtime.inbox import Inbox
 from stager.runtime.node_link import NodeLink
 from stager.runtime.outstanding import Outstanding
+from stager.runtime.tasks import Tasks
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 
@@ -49,7 +50,7 @@ class LiveWorld:
         self.links: dict[str, NodeLink] = {}
         self.attempts: Attempts | None = None
         self.callbacks: list[Callable[[], None]] = []
-        self.tasks: list[asyncio.Task[None]] = []
+        self.tasks = Tasks()
         self.last_batch = 0
         self.failure: BaseException | None = None
 
@@ -71,15 +72,13 @@ class LiveWorld:
         self.attempts = attempts
         for link in links:
             self.links[link.node] = link
-            self.tasks.append(asyncio.create_task(link.run()))
+            self.tasks.start(f"the link to node {link.node}", link.run(), self.fatal)
 
     async def close(self) -> None:
         self.inbox.close()
         for link in self.links.values():
             await link.close()
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.tasks.close()
 
     def fatal(self, problem: BaseException | None) -> None:
         """The scheduler cannot go on: another one took over, or a defect. Ends the drive; whoever composed the world says so."""

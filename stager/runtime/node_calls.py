@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -27,13 +26,16 @@ CALLS_MAX = 32
 S_AGO_MAX = 2**32 - 1
 Put = Callable[..., None]
 Lost = Callable[[StagerError], None]
+Clock = Callable[[], float]
 
 
 class NodeCalls:
     """`lost` is told when the node, not the call, failed."""
 
-    def __init__(self, node: str, client: IoNode, put: Put, outstanding: Outstanding, book: CredentialBook, lost: Lost) -> None:
-        self.node, self.client, self.put = node, client, put
+    def __init__(
+        self, node: str, client: IoNode, put: Put, outstanding: Outstanding, book: CredentialBook, lost: Lost, clock: Clock
+    ) -> None:
+        self.node, self.client, self.put, self.clock = node, client, put, clock
         self.outstanding, self.book, self.lost = outstanding, book, lost
         self.origins: dict[str, asyncio.Task[None]] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -100,7 +102,7 @@ class NodeCalls:
                 if isinstance(wanted, cmd.Upload) and wanted.replaces and await self.is_ours(origin_id, wanted):
                     body["on_exists"] = "replace"
                 elif isinstance(wanted, cmd.Upload) and wanted.made_at is not None:
-                    body["made_s_ago"] = made_s_ago(wanted.made_at, time.time())
+                    body["made_s_ago"] = made_s_ago(wanted.made_at, self.clock())
             answer = await self.client.put_transfer(command.transfer, body, command_id=command.id)
         except StagerError as problem:
             if not self._is_lost(problem):

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 from stager.adapters.ionode import IoNode
 from stager.model.errors import Fault, Refused, StagerError, Transient
 from stager.runtime.credentials import CredentialBook
-from stager.runtime.node_calls import NodeCalls, Put
+from stager.runtime.node_calls import Clock, NodeCalls, Put
 from stager.runtime.outstanding import Outstanding
+from stager.runtime.tasks import Tasks
 from stager.runtime.wire_events import node_event, node_reported
 from stager.scheduler import events as ev
 
@@ -39,17 +40,24 @@ class NodeLink:
     """`up` is True from the moment the Machine has taken the node's report until it is lost."""
 
     def __init__(
-        self, source: NodeSource, put: Put, outstanding: Outstanding, book: CredentialBook, fatal: Callable[[StagerError], None]
+        self,
+        source: NodeSource,
+        put: Put,
+        outstanding: Outstanding,
+        book: CredentialBook,
+        fatal: Callable[[StagerError], None],
+        clock: Clock,
     ) -> None:
         self.source, self.put, self.outstanding, self.fatal = source, put, outstanding, fatal
         self.node, self.client = source.node_id, source.client
-        self.calls = NodeCalls(self.node, self.client, put, outstanding, book, self.call_lost)
+        self.calls = NodeCalls(self.node, self.client, put, outstanding, book, self.call_lost, clock)
         self.up = False
         self.about: dict[str, Any] = {}
         self.problem: Fault | None = None
         self.seen_seq = self.acked_seq = self.durable_seq = 0
         self.stream: asyncio.Task[None] | None = None
         self.acking: asyncio.Task[None] | None = None
+        self.tasks = Tasks()
         self.closing = self.asked_again = False
 
     async def run(self) -> None:
@@ -75,9 +83,9 @@ class NodeLink:
 
     async def close(self) -> None:
         self.closing = True
-        for task in (self.stream, self.acking):
-            if task is not None:
-                task.cancel()
+        if self.stream is not None:
+            self.stream.cancel()
+        await self.tasks.close()
         await self.calls.close()
 
     def _lost(self, fault: Fault) -> None:
@@ -140,7 +148,7 @@ class NodeLink:
         """The journal holds this event and all before it: the node may forget them."""
         self.durable_seq = max(self.durable_seq, seq)
         if self.acking is None or self.acking.done():
-            self.acking = asyncio.create_task(self._acknowledge())
+            self.acking = self.tasks.start(f"the acknowledging of events of node {self.node}", self._acknowledge())
 
     async def _acknowledge(self) -> None:
         while self.acked_seq < self.durable_seq:

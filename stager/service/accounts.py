@@ -80,7 +80,7 @@ class Accounts:
         over = entry.state is RunState.FINISHED
         summary = run_summary(state, entry, self.scheduler.tally)
         if not over:
-            summary = summary.model_copy(update={"wall_s": max(0.0, time.time() - entry.submitted_at)})
+            summary = summary.model_copy(update={"wall_s": max(0.0, self.scheduler.clock() - entry.submitted_at)})
         return Known(entry.workflow, entry.plan, summary, over, entry.finished_at if over else -1.0)
 
     async def _at_times(self, what: str, run: str, known: Known, make: Callable[[], Awaitable[Any]]) -> Any:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,12 +30,14 @@ from stager.model.errors import Transient
 from stager.model.workflow import Workflow
 from stager.planning.policy import Limits, Policy
 from stager.ports import Batch
+from stager.runtime.clock import SteadyClock
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.inbox import Inbox
 from stager.runtime.live_world import LiveWorld
 from stager.runtime.mounting import mounted
 from stager.runtime.node_link import NodeLink
 from stager.runtime.recovery import recover
+from stager.runtime.tasks import Tasks
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.ledger import ledger_of
@@ -87,6 +90,9 @@ class Surroundings:
     async def mounted(self, node: str, run: str, origin: str, path: str) -> str:
         return await mounted(self.scheduler.world.links[node].calls, run, origin, path)
 
+    def at(self, wall: float) -> float:
+        return self.scheduler.clock.of_wall(wall)
+
 
 class Scheduler:
     """One state directory's scheduler, from `open` to `close`; the caller holds the lock."""
@@ -94,7 +100,9 @@ class Scheduler:
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
         self.settings, self.loop = settings, loop
         self.state_dir = StateDir(settings.state_dir)
-        self.started_at = time.time()
+        self.held_lock = self.state_dir.lock_file()
+        self.clock = SteadyClock()
+        self.started_at = self.clock()
         self.records = RunRecords(self.state_dir.runs)
         self.profiles = ProfilesStore(self.state_dir.profiles)
         self.journal = SqliteJournal(self.state_dir.journal, __version__)
@@ -102,7 +110,7 @@ class Scheduler:
         self.tenancy = Tenancy(settings.tenants_file or self.state_dir.tenants, settings.state_dir, settings.environ)
         self.tenancy.of_runs = {record.run: record.tenant for record in self.records.all() if record.tenant}
         self.book = CredentialBook(self.tenancy.resolve, self.tenancy.needs_secrets)
-        self.inbox = Inbox(time.time)
+        self.inbox = Inbox(self.clock)
         self.limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
         self.changed = asyncio.Event()
         self.ready = asyncio.Event()
@@ -110,7 +118,7 @@ class Scheduler:
         # Of those who read the journal whole.
         self.reading = asyncio.Lock()
         self.ending = self.is_service = False
-        self.background: asyncio.Task[None] | None = None
+        self.tasks = Tasks()
         self.issuer: KeyIssuer | None = None
         self.totals = Totals(time.monotonic)
         self.failure: BaseException | None = None
@@ -127,6 +135,7 @@ class Scheduler:
         outstanding = self.outstanding
         self.world = LiveWorld(self.journal, self.inbox, outstanding, self.loop, self._carried_out)
         self.inbox.last_at = self.machine.state.now
+        self.clock.go_on_from(self.machine.state.now)
         self.desk = RunDesk(self.machine, self.records, self.book, self.inbox.put, self.tenancy.of_runs)
         self.measuring = Measuring(self.profiles, self.machine)
         self._settle_records()
@@ -136,7 +145,7 @@ class Scheduler:
         places = (state_dir.node_store, state_dir.node_log)
         settings = NodeSettings(program, NODE_ID, *places, capacity, self.settings.umask, scrub, self._storage())
         self.node = NodeProcess(settings, self.epoch)
-        self.link = NodeLink(self.node, self.inbox.put, outstanding, self.book, self.world.fatal)
+        self.link = NodeLink(self.node, self.inbox.put, outstanding, self.book, self.world.fatal, self.clock)
         worker = Worker(state_dir.root, self.node.client, binary=program, inherited={}, epoch=self.epoch)
         around = Surroundings(self)
         local, engine = LocalExecutor(worker, self.inbox.put, around), EngineExecutor(worker, self.inbox.put, around, self.pulse)
@@ -228,7 +237,7 @@ class Scheduler:
             self.executor.kill(kill)
         for wake_at in outstanding.wakes:
             self.inbox.wake_at(wake_at)
-        self.background = asyncio.create_task(self.executor.sweep(outstanding.attempts))
+        self.tasks.start("the sweep of old attempts", self.executor.sweep(outstanding.attempts))
         self.ready.set()
 
     def _write_summary(self, run: str) -> None:
@@ -285,17 +294,21 @@ class Scheduler:
         state = self.machine.state
         return not self.ended.is_set() and await self.ask(lambda: any(counts(state.runs[run]) for run in state.active))
 
-    async def close(self, *, stop_node: bool = True) -> None:
+    async def close(self, *, stop_node: bool = True, for_good: bool = False) -> None:
         """After `ended`. Attempts still under way live on and are adopted by the next scheduler, and so does the node then. Of an engine's
-        attempt nothing lives here but its directory.
+        attempt nothing lives here but its directory. `for_good`: there will be no next one, since the state directory is gone.
         """
+        await self.tasks.close()
+        if for_good:
+            self.executor.local.worker.end_all()
         await self.world.close()
         await self.executor.close()
         living = [each for each in self.outstanding.attempts.values() if not self.outstanding.workflows[each.run].engine]
-        if stop_node and not living:
+        if for_good or (stop_node and not living):
             await self.node.stop()
         else:
             self.node.client.close()
         for store in (self.journal, self.records, self.profiles):
-            store.close()
+            with contextlib.suppress(sqlite3.Error) if for_good else contextlib.nullcontext():
+                store.close()
         log.info("the scheduler of %s has ended (pid %d)", self.state_dir.root, os.getpid())

@@ -50,7 +50,7 @@ class Archive:
         durable = [entry for entry in self.ledger(run) if entry.state == "durable"]
         counts = wire.FileCounts(files=len(durable), size_bytes=sum(entry.size_bytes or 0 for entry in durable))
         return wire.RunStatus(
-            info=run_info(self.known(run), None),
+            info=run_info(self.known(run), None, self.known(run).finished_at or 0.0),
             jobs={"done": summary.jobs_done, "failed": summary.jobs_failed},
             finals_total=summary.finals_total,
             finals_durable=summary.finals_durable,

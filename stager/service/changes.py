@@ -52,3 +52,8 @@ async def give_way(scheduler: Scheduler) -> None:
     log.info("it gives way to a service")
     scheduler.ending = True
     scheduler.ended.set()
+
+
+def begin_to_end(scheduler: Scheduler, *, now: bool) -> None:
+    """Ends it in order, beside all else; what that fails by ends it all the same."""
+    scheduler.tasks.start("the end in order", scheduler.shut_down(now=now), scheduler.world.fatal)

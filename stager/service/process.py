@@ -29,8 +29,10 @@ from stager.model.errors import Refused, Transient
 from stager.service.api import make_api
 from stager.service.api.activity import Activity
 from stager.service.app import Scheduler
+from stager.service.changes import begin_to_end
 from stager.service.settings import RestSettings, Settings
 from stager.service.state_dir import LockHeld, StateDir
+from stager.service.watching import state_dir_gone, watch
 
 log = logging.getLogger("stager.service")
 IDLE_LOOK_S = 0.25
@@ -180,8 +182,7 @@ async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | No
 
             tokens = stack.enter_context(contextlib.closing(TokenStore(state_dir.tokens, TOKENS_BUSY_S)))
             servers.append((rest_server(scheduler, rest, tokens), tcp))
-            looking = asyncio.create_task(look_after_keys(scheduler, tokens))
-            stack.callback(looking.cancel)
+            scheduler.tasks.start("the looking after keys to objects", look_after_keys(scheduler, tokens), scheduler.world.fatal)
         code = await answer(scheduler, servers, None if rest is not None else activity)
     await leave(threads, code)
     return code
@@ -189,25 +190,27 @@ async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | No
 
 async def answer(scheduler: Scheduler, servers: list[tuple[Server, socket.socket]], activity: Activity | None) -> int:
     """Until the scheduler has ended. `activity`: it ends by itself when nobody needs it; a service does not."""
-    serving = [asyncio.create_task(server.serve(sockets=[listening])) for server, listening in servers]
-    state_dir = scheduler.state_dir
-    idling = asyncio.create_task(end_when_idle(scheduler, activity, scheduler.settings.idle_exit_s)) if activity is not None else None
+    fatal, state_dir = scheduler.world.fatal, scheduler.state_dir
+    scheduler.tasks.start("the scheduler", watch(scheduler), fatal)
+    serving = [scheduler.tasks.start("the API", server.serve(sockets=[listening]), fatal) for server, listening in servers]
+    if activity is not None:
+        scheduler.tasks.start("the look for idleness", end_when_idle(scheduler, activity, scheduler.settings.idle_exit_s), fatal)
     log.info("the scheduler of %s is here (pid %d, epoch %d)", state_dir.root, os.getpid(), scheduler.epoch)
     for _, listening in servers[1:]:
         host, port = listening.getsockname()[:2]
         log.info("the REST API is at http://%s:%d/api/v1", f"[{host}]" if ":" in host else host, port)
     await scheduler.ended.wait()
-    if idling is not None:
-        idling.cancel()
-    failure = scheduler.failure
+    gone = state_dir_gone(scheduler)
+    failure = gone or scheduler.failure
     # The socket goes first: whoever calls from now on finds nobody and starts the next scheduler, which waits for the lock.
-    state_dir.socket.unlink(missing_ok=True)
+    if gone is None:
+        state_dir.socket.unlink(missing_ok=True)
     for server, _ in servers:
         server.should_exit = True
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SERVER_END_S):
-            await asyncio.gather(*serving)
-    await scheduler.close(stop_node=failure is None)
+            await asyncio.wait(serving)
+    await scheduler.close(stop_node=failure is None, for_good=gone is not None)
     if failure is not None:
         log.error("the scheduler ended: %s", failure)
         return 1
@@ -277,7 +280,7 @@ def listen_tcp(settings: RestSettings) -> socket.socket:
 
 def interrupt(scheduler: Scheduler) -> None:
     log.info("asked to end: %s", "at once" if scheduler.ending else "running jobs and uploads end first")
-    scheduler.background = asyncio.create_task(scheduler.shut_down(now=scheduler.ending))
+    begin_to_end(scheduler, now=scheduler.ending)
 
 
 async def end_when_idle(scheduler: Scheduler, activity: Activity, idle_exit_s: float) -> None:

@@ -57,8 +57,9 @@ async def status_of(scheduler: Scheduler, run: str) -> wire.RunStatus:
         uploading = under_way(telemetry, (transfer.id for transfer in mine if not transfer.is_fetch))
         moved = scheduler.rates.look(run, entry.fetched_bytes + fetching, entry.uploaded_bytes + uploading)
         sums = run_sums(state, entry) if entry.state is RunState.FINISHED else scheduler.totals.of(run, lambda: run_sums(state, entry))
-        problems, waiting = problems_of(state, entry, troubles), waiting_of(state, entry, time.time())
-        return run_status(state, entry, run_info(record, entry), sums, moved, telemetry, problems, nodes, waiting)
+        now = scheduler.clock()
+        problems, waiting = problems_of(state, entry, troubles), waiting_of(state, entry, now)
+        return run_status(state, entry, run_info(record, entry, now), sums, moved, telemetry, problems, nodes, waiting)
 
     return await scheduler.ask(look)
 

@@ -79,6 +79,14 @@ class StateDir:
     def node_log(self) -> Path:
         return self.root / "node.log"
 
+    def lock_file(self) -> tuple[int, int] | None:
+        """Which file the lock is; None where there is none. One that was made anew in its place is another."""
+        try:
+            found = self.lock.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_dev, found.st_ino
+
     def make(self) -> None:
         """Raises Denied or Refused if it cannot be a state directory."""
         try:

@@ -37,7 +37,7 @@ def state_of(run: RunEntry) -> str:
     return run.outcome.value if run.state is RunState.FINISHED and run.outcome is not None else run.state.value
 
 
-def run_info(record: RunRecord, run: RunEntry | None) -> wire.RunInfo:
+def run_info(record: RunRecord, run: RunEntry | None, now: float) -> wire.RunInfo:
     """The Machine's word on a run it knows, else the record's."""
     done, state, finished_at = record.jobs_done, record.state, record.finished_at
     if run is not None:
@@ -50,6 +50,7 @@ def run_info(record: RunRecord, run: RunEntry | None) -> wire.RunInfo:
         state=state,
         submitted_at=record.submitted_at,
         finished_at=finished_at,
+        took_s=max(0.0, (now if finished_at is None else finished_at) - record.submitted_at),
         jobs_total=record.jobs_total,
         jobs_done=done,
         source_path=record.source_path,

@@ -8,7 +8,8 @@ from stager.wire.life import NodeView
 
 class RunInfo(Body):
     """One line of `stager runs`. `state`: active | draining | succeeded | failed | not_durable | refused | interrupted | cancelled.
-    `tenant` empty: submitted over the owner's socket.
+    `tenant` empty: submitted over the owner's socket. `took_s`: until it ended, or until now, by the scheduler's clock, which need not be
+    that of who reads this.
     """
 
     run: str
@@ -16,6 +17,7 @@ class RunInfo(Body):
     state: str
     submitted_at: float
     finished_at: float | None = None
+    took_s: float = 0.0
     jobs_total: int = 0
     jobs_done: int = 0
     source_path: str = ""

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from stager.model.errors import Refused, StagerError
 from stager.worker.attempt import AttemptResult, AttemptWaiting
 from stager.worker.place import Place, publish_json, read_json, write_json
 from stager.worker.spec import AttemptSpec
+from stager.worker.ticks import boot_id, since_boot_s
 from stager.worker.worker import Worker, failed, release_body, stage_in_body, unless_unasked
 
 FINISHED, KILLED = "exited", "killed"
@@ -67,7 +69,7 @@ class Called:
             return failed(spec, unless_unasked(problem))
         for directory in sorted({os.path.dirname(entry.path) for entry in spec.outputs} - {""}):
             os.makedirs(f"{place.sandbox}/{directory}", 0o700, exist_ok=True)
-        publish_json(place.staged, {"staged_at_s": time.time()})
+        publish_json(place.staged, {"staged_at_s": time.time(), "boot_id": boot_id(), "staged_since_boot_s": since_boot_s()})
         self.staged()
         return None
 
@@ -88,7 +90,14 @@ class Called:
             raise Refused("this call was not staged yet, so its task cannot have ended well", code="not_staged", subject=attempt_id)
         result = {"outcome": how, "exit_code": 0 if how == FINISHED else None}
         if staged is not None:
-            result |= {"started_at_s": staged["staged_at_s"], "wall_s": max(0.0, time.time() - staged["staged_at_s"])}
+            result |= {"started_at_s": staged["staged_at_s"], "wall_s": waited_s(staged)}
         publish_json(place.result, result)
         if attempt_id in self.waiting:
             self.waiting[attempt_id].set()
+
+
+def waited_s(staged: Mapping[str, Any]) -> float:
+    """Since it was staged. Of another boot, or of a version that did not tell, the wall clock has to do."""
+    if staged.get("boot_id") and staged["boot_id"] == boot_id():
+        return max(0.0, since_boot_s() - float(staged["staged_since_boot_s"]))
+    return max(0.0, time.time() - float(staged["staged_at_s"]))

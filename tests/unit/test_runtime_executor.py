@@ -112,6 +112,9 @@ class World:
             await self.mount.wait()
         return "o1"
 
+    def at(self, wall: float) -> float:
+        return wall
+
     def put(self, event: Any, on_durable: Callable[[], None] | None = None) -> None:
         self.events.append(event)
         if on_durable is not None:

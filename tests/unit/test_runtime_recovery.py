@@ -251,7 +251,7 @@ def test_a_spill_is_erased_at_the_origin_of_its_run_in_an_older_journal_too(run:
     outstanding.gave([erase(run)])
     [command] = outstanding.erases.values()
     book = CredentialBook(lambda run, origin: {"kind": "file", "url": origin.url}, lambda run, origin: False)
-    calls = NodeCalls("node0", asked, lambda event, *_: told.append(event), outstanding, book, lambda problem: None)  # type: ignore[arg-type]
+    calls = NodeCalls("node0", asked, lambda event, *_: told.append(event), outstanding, book, lambda problem: None, lambda: 0.0)  # type: ignore[arg-type]
     asyncio.run(calls.erase_spill(command))
     assert asked.erased == [("file:///b", ".stager-spill/b-1/p1")]
     outstanding.saw(told)
@@ -269,7 +269,7 @@ def test_what_no_node_can_do_is_answered_at_once_so_that_the_file_is_fetched_who
     outstanding.gave([gather])
     assert outstanding.twin().transfers == {"t1": gather}
     book = CredentialBook(lambda run, origin: {}, lambda run, origin: False)
-    calls = NodeCalls("node0", Asked(), lambda event, *_: told.append(event), outstanding, book, lambda problem: None)  # type: ignore[arg-type]
+    calls = NodeCalls("node0", Asked(), lambda event, *_: told.append(event), outstanding, book, lambda problem: None, lambda: 0.0)  # type: ignore[arg-type]
     asyncio.run(calls.put_transfer(gather))
     assert [(event.transfer, event.fault.code) for event in told] == [("t1", "unsupported")]
     outstanding.saw(told)

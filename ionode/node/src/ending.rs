@@ -2,6 +2,8 @@
 //!
 //! The one rule: whoever watches `/readyz` learns of the end before anything is turned away, and no end takes longer than was said.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +15,10 @@ use crate::transfers;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What a shell shows of a process that ended by a signal.
 const EXIT_BY_SIGNAL: i32 = 128;
+const STORE_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Of a node whose store is gone: what does not end by then waits for files that are not there.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+const EXIT_GONE: i32 = 1;
 
 /// The first asks for an orderly end; one more ends the process at once, as safely as a kill would.
 pub async fn watch_signals(node: Arc<Node>, drain: Duration) {
@@ -32,6 +38,23 @@ pub async fn watch_signals(node: Arc<Node>, drain: Duration) {
         tracing::info!(signal = number, drain_s = drain.as_secs_f64(), "a signal: the node drains and ends; a second one ends it at once");
         shut_down(node.clone(), drain);
     }
+}
+
+/// Whoever removes the store under its node leaves it nothing to keep anything in: it ends, whatever runs.
+pub async fn watch_store(node: Arc<Node>) {
+    let held = lock_file(node.store.root());
+    while lock_file(node.store.root()) == held {
+        tokio::time::sleep(STORE_LOOK_EVERY).await;
+    }
+    tracing::error!(store = %node.store.root().display(), "the store was removed or replaced while this node served it: the node ends");
+    shut_down(node, Duration::ZERO);
+    tokio::time::sleep(GONE_WITHIN).await;
+    std::process::exit(EXIT_GONE);
+}
+
+/// Which file the store's lock is; what was made anew in its place is another.
+fn lock_file(root: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(root.join("lock")).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Takes no new work from now on; ends when nothing runs any more or `drain` is over. What waits is handed back at once.

@@ -191,6 +191,7 @@ async fn serve(node: Arc<Node>, options: &ServeOptions, s3: Option<s3::Checked>)
     tracing::info!(node_id = node.node_id, incarnation = node.incarnation, socket = socket_path, tcp = tcp_address, "the node listens");
     tokio::spawn(logging::tell_left_out());
     tokio::spawn(ending::watch_signals(node.clone(), Duration::from_secs(options.drain_s)));
+    tokio::spawn(ending::watch_store(node.clone()));
     if let Some(idle_s) = options.idle_exit_s {
         tokio::spawn(watch_idleness(node.clone(), Duration::from_secs(idle_s)));
     }

@@ -141,3 +141,16 @@ fn a_line_that_repeats_is_counted_not_written() {
     });
     assert!((20..=most).contains(&said), "{said} lines of 100, {most} at most");
 }
+
+#[test]
+fn a_node_whose_store_is_removed_says_so_and_ends_whatever_runs() {
+    let root = tempfile::tempdir().unwrap();
+    let mut node = fetching(root.path(), 100_000, &["--drain-s", "3600"]);
+    let asked = Instant::now();
+    // The node may be writing to it.
+    until("the store is removed", || std::fs::remove_dir_all(root.path().join("store")).is_ok().then_some(()));
+    node.wait();
+    assert!(asked.elapsed() < Duration::from_secs(30), "{:?}", asked.elapsed());
+    let said = node.log_lines().iter().any(|line| line.to_string().contains("the store was removed or replaced"));
+    assert!(said, "{:?}", node.log_lines());
+}

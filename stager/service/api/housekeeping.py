@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 
 from fastapi import APIRouter, Request, Response
@@ -44,7 +43,7 @@ def housekeeping_router(scheduler: Scheduler) -> APIRouter:
 
     @router.post("/shutdown")
     async def shutdown(now: int = 0) -> Response:
-        scheduler.background = asyncio.create_task(scheduler.shut_down(now=bool(now)))
+        changes.begin_to_end(scheduler, now=bool(now))
         return Response(b"{}", media_type="application/json")
 
     @router.post("/give-way")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -29,7 +28,7 @@ def runs_router(scheduler: Scheduler) -> APIRouter:
         body = await request.body()
         wanted = await asyncio.to_thread(understood, body)
         await scheduler.ready.wait()
-        return wire.SubmitResponse(run=await taken(scheduler, lambda done: scheduler.desk.submit(wanted, time.time(), done)))
+        return wire.SubmitResponse(run=await taken(scheduler, lambda done: scheduler.desk.submit(wanted, scheduler.clock(), done)))
 
     @router.get("/runs")
     async def runs() -> wire.RunList:
@@ -96,5 +95,5 @@ async def done(scheduler: Scheduler, ask: Callable[[Callable[[], None]], None]) 
 
 
 def run_list(scheduler: Scheduler) -> wire.RunList:
-    known = scheduler.machine.state.runs
-    return wire.RunList(runs=[run_info(record, known.get(record.run)) for record in scheduler.records.all() if not record.removed])
+    known, now = scheduler.machine.state.runs, scheduler.clock()
+    return wire.RunList(runs=[run_info(record, known.get(record.run), now) for record in scheduler.records.all() if not record.removed])

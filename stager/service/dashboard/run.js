@@ -23,7 +23,7 @@ const FIGURES = [["jobs", "Jobs done"], ["time", "Time"], ["fetched", "Fetched"]
 function fillFigures(facts, status, best) {
   const { info } = status;
   const goesOn = GOES_ON.includes(info.state);
-  const took = (info.finished_at ?? Date.now() / 1000) - info.submitted_at;
+  const took = info.took_s;
   const failed = status.jobs.failed ? `${status.jobs.failed.toLocaleString("en")} failed` : "";
   // How long an origin will be away nobody can guess.
   const guessed = goesOn && status.eta_s !== null && status.waiting.length === 0;
@@ -185,7 +185,7 @@ class RunPage {
     const [found] = await Promise.all([get(`${this.path}/states`, this.signal), this.ledger.refresh(), this.jobs.refresh()]);
     this.graph.update(found.states);
     if (this.goesOn) {
-      const nowS = Math.max(0, Date.now() / 1000 - this.status.info.submitted_at);
+      const nowS = this.status.info.took_s;
       this.timeline.draw(this.spans.all(nowS), nowS, this.gap ? "What happened first is no longer kept; all of it is told when the run has ended." : "");
     }
   }

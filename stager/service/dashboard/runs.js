@@ -32,7 +32,7 @@ function update(cells, { info, status }) {
   cells[2].querySelector("progress").value = info.jobs_total ? info.jobs_done / info.jobs_total : 1;
   say(cells[2].querySelector(".under"), `${info.jobs_done.toLocaleString("en")} of ${count(info.jobs_total, "job")}`);
   say(cells[2].querySelector(".wrong"), status?.jobs.failed ? `${status.jobs.failed.toLocaleString("en")} failed` : "");
-  const took = (info.finished_at ?? Date.now() / 1000) - info.submitted_at;
+  const took = info.took_s;
   say(cells[3], goesOn ? (status && status.eta_s !== null && waiting.length === 0 ? `${roughly(status.eta_s)} left` : `for ${duration(Math.max(1, took))}`) : duration(took));
   say(cells[4], status ? size(status.fetched_bytes) : "…");
   say(cells[5], status ? size(status.uploaded_bytes) : "…");

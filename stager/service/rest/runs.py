@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -168,7 +167,7 @@ async def submitted(intended: Intended, request: Request, response: Response, ca
             wanted = await asyncio.to_thread(intended.read, body, caller.tenant)
         await ready(scheduler)
         known = wire.SubmitRequest(wanted.workflow, wanted.plan, wanted.credentials, key)
-        run = await changes.taken(scheduler, lambda told: scheduler.desk.submit(known, time.time(), told, sender))
+        run = await changes.taken(scheduler, lambda told: scheduler.desk.submit(known, scheduler.clock(), told, sender))
         answer = rest.Submitted(run=run, workflow=known.workflow.name, jobs=len(known.workflow.jobs), notes=list(known.workflow.notes))
     else:
         answer = rest.Submitted(run=made.run, workflow=made.workflow, jobs=made.jobs_total, repeated=True)
@@ -188,13 +187,13 @@ async def ready(scheduler: Scheduler) -> None:
 def run_of_key(scheduler: Scheduler, caller: Caller, key: str) -> rest.RunPage:
     made = scheduler.desk.made_by(key, caller.tenant)
     known = scheduler.machine.state.runs
-    return rest.RunPage(runs=[] if made is None or made.removed else [run_info(made, known.get(made.run))])
+    return rest.RunPage(runs=[] if made is None or made.removed else [run_info(made, known.get(made.run), scheduler.clock())])
 
 
 def run_page(scheduler: Scheduler, caller: Caller, before: list[str | float] | None, limit: int, chosen: Mapping[str, str]) -> rest.RunPage:
-    known = scheduler.machine.state.runs
+    known, now = scheduler.machine.state.runs, scheduler.clock()
     start = (float(before[0]), str(before[1])) if before is not None else None
     records = scheduler.records.page(caller.only, start, limit + 1, **chosen)
     shown = records[:limit]
     more = cursor_of(float(shown[-1].submitted_at), shown[-1].run) if len(records) > limit else None
-    return rest.RunPage(runs=[run_info(record, known.get(record.run)) for record in shown], next_cursor=more)
+    return rest.RunPage(runs=[run_info(record, known.get(record.run), now) for record in shown], next_cursor=more)

@@ -1,0 +1,48 @@
+"""What may be pulled from under a running scheduler: its state directory, and the wall clock of its machine.
+
+One rule: it looks and says; a state directory that is gone ends the scheduler, since nothing that it would still do could be kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from stager.model.errors import STATE_DIR_GONE_CODE, Refused
+from stager.model.units import format_duration
+from stager.service.app import Scheduler
+
+log = logging.getLogger(__name__)
+LOOK_S = 1.0
+# Less is how clocks are: it is set right by so much now and then.
+CLOCK_TOLD_S = 60.0
+
+
+async def watch(scheduler: Scheduler) -> None:
+    """For ever. Raises Refused when the state directory is not the one any more that this scheduler holds."""
+    told_s = 0.0
+    while True:
+        told_s = tell_clock(scheduler.clock.ahead_s(), told_s)
+        await asyncio.sleep(LOOK_S)
+        problem = state_dir_gone(scheduler)
+        if problem is not None:
+            raise problem
+
+
+def state_dir_gone(scheduler: Scheduler) -> Refused | None:
+    """None while it is the one that this scheduler holds."""
+    state_dir = scheduler.state_dir
+    if state_dir.lock_file() == scheduler.held_lock:
+        return None
+    text = f"the state directory {state_dir.root} was removed or replaced while its scheduler was running"
+    text += "; the scheduler, its I/O node and its jobs end, and what was not durable by then is lost"
+    return Refused(text, code=STATE_DIR_GONE_CODE, subject=str(state_dir.root))
+
+
+def tell_clock(ahead_s: float, told_s: float) -> float:
+    """Once for each time that somebody sets the wall clock. What was told last."""
+    if abs(ahead_s - told_s) < CLOCK_TOLD_S:
+        return told_s
+    how = f"{format_duration(abs(ahead_s))} {'behind' if ahead_s > 0 else 'ahead of'} the scheduler's time"
+    log.warning("the clock of this machine is %s: it was set. Timers keep to time that passes, and so do the times that are shown", how)
+    return ahead_s

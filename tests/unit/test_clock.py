@@ -1,0 +1,128 @@
+"""The scheduler's clock: whoever sets the wall clock moves no timer, in a running scheduler, over a restart and over a reboot."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stager.runtime.clock import SteadyClock
+from stager.runtime.inbox import Inbox
+from stager.scheduler import events as ev
+from stager.worker import called
+from stager.worker.ticks import boot_id, since_boot_s
+
+YEAR_S = 365 * 86_400.0
+STAGER = Path(__file__).parents[2] / "stager"
+# What is a date for others, or is compared with a date that others made.
+DATES = {
+    "cli/token.py": "a token ends on a date",
+    "service/rest/guard.py": "a token ends on a date",
+    "service/rest/storage.py": "a key to objects ends on a date, which the node holds it to",
+    "runtime/clock.py": "the start of the scheduler's clock",
+    "worker/called.py": "when a job began, and how long it took where only the wall clock can tell",
+}
+
+
+class Machine:
+    """Two clocks that a test moves."""
+
+    def __init__(self, wall: float = 1_800_000_000.0, up_s: float = 5_000.0) -> None:
+        self.wall, self.up_s = wall, up_s
+
+    def passes(self, seconds: float) -> None:
+        self.wall, self.up_s = self.wall + seconds, self.up_s + seconds
+
+    def clock(self) -> SteadyClock:
+        return SteadyClock(lambda: self.wall, lambda: self.up_s)
+
+
+def due(inbox: Inbox) -> list[Any]:
+    """What it would give now, without waiting."""
+    with inbox.changed:
+        return inbox._batch()[0]
+
+
+@pytest.mark.parametrize("set_by_s", [YEAR_S, -YEAR_S, 3600.0, -1.0])
+def test_a_wall_clock_that_is_set_moves_no_timer(set_by_s: float) -> None:
+    machine = Machine()
+    inbox = Inbox(machine.clock())
+    began = machine.wall
+    inbox.wake_at(began + 1.0)
+    machine.wall += set_by_s
+    machine.passes(0.9)
+    assert due(inbox) == []
+    machine.passes(0.2)
+    [woken] = due(inbox)
+    assert type(woken) is ev.Woken and woken.at == pytest.approx(began + 1.1)
+
+
+def test_a_year_ahead_and_back_leaves_a_second_a_second() -> None:
+    """As it was seen: an event stamped meanwhile kept `at` a year ahead, and all that was asked for later was due in a year."""
+    machine = Machine()
+    inbox = Inbox(machine.clock())
+    machine.wall += YEAR_S
+    inbox.put(ev.NodeLost(at=0.0, node="n"))
+    [lost] = due(inbox)
+    machine.wall -= YEAR_S
+    inbox.wake_at(lost.at + 1.0)
+    machine.passes(1.1)
+    assert [type(event) for event in due(inbox)] == [ev.Woken]
+
+
+@pytest.mark.parametrize("ahead_s", [YEAR_S, 10.0])
+def test_after_a_journal_that_ends_in_time_to_come_timers_keep_their_distance(ahead_s: float) -> None:
+    """The clock was set back while nothing ran, or a jump was journaled by a version that followed it. A reboot counts anew."""
+    machine = Machine(up_s=3.0)
+    last_at = machine.wall + ahead_s
+    clock = machine.clock()
+    clock.go_on_from(last_at)
+    inbox = Inbox(clock)
+    inbox.last_at = last_at
+    inbox.wake_at(last_at + 1.0)
+    assert due(inbox) == []
+    machine.passes(1.1)
+    [woken] = due(inbox)
+    assert woken.at == pytest.approx(last_at + 1.1)
+
+
+def test_after_an_older_journal_it_is_the_wall_clocks_time() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    clock.go_on_from(machine.wall - 3600)
+    assert clock() == machine.wall and clock.ahead_s() == 0
+
+
+def test_what_a_process_stamped_by_the_wall_clock_keeps_its_age() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    began = clock()
+    machine.wall -= YEAR_S
+    machine.passes(100)
+    assert clock.of_wall(machine.wall - 10) == pytest.approx(began + 90)
+
+
+def test_a_wait_is_looked_at_again_since_a_machine_may_sleep() -> None:
+    inbox = Inbox(Machine().clock())
+    inbox.wake_at(2_000_000_000.0)
+    assert inbox._wait_s() == 10.0
+
+
+def test_how_long_an_engines_task_took_is_time_that_passed() -> None:
+    now = since_boot_s()
+    here = {"staged_at_s": 1.0, "boot_id": boot_id(), "staged_since_boot_s": now - 5}
+    assert called.waited_s(here) == pytest.approx(5, abs=2)
+    assert called.waited_s(here | {"boot_id": "another"}) > YEAR_S
+    assert called.waited_s({"staged_at_s": 1.0}) > YEAR_S
+
+
+def test_nothing_waits_by_the_wall_clock() -> None:
+    """Each module that reads it is listed here with its reason."""
+    readers = set()
+    for path in STAGER.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in ("time.time", "time.time_ns", "datetime.utcnow"):
+                readers.add(path.relative_to(STAGER).as_posix())
+    assert readers == set(DATES)
