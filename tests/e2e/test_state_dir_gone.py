@@ -63,5 +63,6 @@ def test_a_client_of_a_scheduler_that_ended_in_order_is_not_told_of_a_directory(
     client = connect(stager.state_dir)
     assert client is not None
     stager.run("shutdown")
+    wait_until(lambda: stager.scheduler_pid() is None, "the scheduler to end", 30)
     with client, pytest.raises(Transient):
         client.runs()
