@@ -18,6 +18,7 @@ YEAR_S = 365 * 86_400.0
 STAGER = Path(__file__).parents[2] / "stager"
 # What is a date for others, or is compared with a date that others made.
 DATES = {
+    "cli/jobs.py": "whether a date is today's, and a figure to look at",
     "cli/token.py": "a token ends on a date",
     "service/rest/guard.py": "a token ends on a date",
     "service/rest/storage.py": "a key to objects ends on a date, which the node holds it to",
