@@ -17,6 +17,7 @@ from stager import rest, wire
 from stager.client import calls
 from stager.client.calls import Call, EventLines, Tries
 from stager.client.engines import EngineRun
+from stager.client.proxies import mounts_for
 from stager.client.steps import POLL_S, all_pages, play, until_finished
 
 B = TypeVar("B", bound=BaseModel)
@@ -28,7 +29,7 @@ class RestClient:
     def __init__(self, server: str, token: str, *, timeout_s: float = 120.0) -> None:
         self.server = server.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"}
-        self.http = httpx.Client(base_url=self.server + "/", headers=headers, timeout=timeout_s)
+        self.http = httpx.Client(base_url=self.server + "/", headers=headers, timeout=timeout_s, mounts=mounts_for(server))
 
     def close(self) -> None:
         self.http.close()

@@ -17,6 +17,7 @@ from stager import rest, wire
 from stager.client import calls
 from stager.client.calls import Call, EventLines, Tries
 from stager.client.engines_async import AsyncEngineRun
+from stager.client.proxies import mounts_for
 from stager.client.steps import POLL_S, all_pages, play_async, until_finished
 
 B = TypeVar("B", bound=BaseModel)
@@ -28,7 +29,7 @@ class AsyncRestClient:
     def __init__(self, server: str, token: str, *, timeout_s: float = 120.0) -> None:
         self.server = server.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"}
-        self.http = httpx.AsyncClient(base_url=self.server + "/", headers=headers, timeout=timeout_s)
+        self.http = httpx.AsyncClient(base_url=self.server + "/", headers=headers, timeout=timeout_s, mounts=mounts_for(server))
 
     async def close(self) -> None:
         await self.http.aclose()

@@ -20,6 +20,7 @@ from obstore.store import S3Store
 
 from stager import rest
 from stager.client import RestClient
+from stager.client.proxies import goes_direct, mounts_for
 from stager.fs.failures import NAME_WRONG, NO_KEY, Unreachable, key_gone, unreached
 from stager.fs.listing import Page, page_of, question, signed
 from stager.model.errors import Denied, StagerError, Transient
@@ -36,6 +37,8 @@ RETRIES: Any = {
     "retry_timeout": timedelta(seconds=30),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 3},
 }
+# The only way to keep obstore from the proxies of the environment: one of its own, for no host.
+NO_PROXY = {"proxy_url": "http://127.0.0.1:9", "proxy_excludes": "*,0.0.0.0/0,::/0"}
 GONE = (404,)
 # The node's only reason to call a HEAD of a bucket bad, which has no body, is its name.
 NONE_SUCH = (*GONE, 400)
@@ -74,7 +77,7 @@ class Access:
         self._lock = threading.RLock()
         self._given: rest.Storage | None = None
         self._until = self._end = 0.0
-        self._http = httpx.Client(timeout=CALL_DEADLINE_S)
+        self._http: httpx.Client
         self.threads = ThreadPoolExecutor(THREADS_MAX, "stager-fs")
         self._stores: dict[str, S3Store] = {}
         self._there: set[str] = set()
@@ -86,8 +89,9 @@ class Access:
         with self._lock:
             if self._given is None or time.monotonic() >= self._until:
                 given = asked(self.server, self._token)
-                if self._given is not None and given.endpoint != self._given.endpoint:
+                if self._given is None or given.endpoint != self._given.endpoint:
                     self._stores.clear()
+                    self._http = httpx.Client(timeout=CALL_DEADLINE_S, mounts=mounts_for(given.endpoint))
                 now = time.monotonic()
                 self._given, self._end = given, now + given.expires_in_s
                 self._until = now + max(given.expires_in_s / 2, given.expires_in_s - REFRESH_S)
@@ -126,6 +130,7 @@ class Access:
     def _made(self, bucket: str, given: rest.Storage, **more: Any) -> S3Store:
         """All that the AWS variables of the environment could say otherwise is said."""
         client: Any = {"allow_http": given.endpoint.startswith("http://"), "timeout": BODY_DEADLINE, "connect_timeout": CONNECT_DEADLINE}
+        client |= NO_PROXY if goes_direct(given.endpoint) else {}
         said: dict[str, Any] = {"virtual_hosted_style_request": False, "skip_signature": False} | more
         return S3Store(
             bucket,
@@ -148,7 +153,8 @@ class Access:
         end = time.monotonic() + CALL_DEADLINE_S
         while True:
             try:
-                answer = self._http.request(method, url() if url is not None else self._url(method, bucket))
+                address = url() if url is not None else self._url(method, bucket)
+                answer = self._http.request(method, address)
             except httpx.TransportError as problem:
                 self.forget()
                 if time.monotonic() >= end:

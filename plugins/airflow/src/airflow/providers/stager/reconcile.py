@@ -52,7 +52,9 @@ class Airflow:
     def __init__(self, url: str, user: str, password: str) -> None:
         import httpx
 
-        self.url, self.http = url, httpx.Client(base_url=url, timeout=TIMEOUT_S)
+        from stager.client.proxies import mounts_for
+
+        self.url, self.http = url, httpx.Client(base_url=url, timeout=TIMEOUT_S, mounts=mounts_for(url))
         try:
             token = self._token(user, password)
         except httpx.TransportError as problem:
