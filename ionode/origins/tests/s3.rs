@@ -171,6 +171,77 @@ async fn a_lie_on_the_way_is_noticed() {
     nothing_unfinished(&gateway).await;
 }
 
+/// Between our PUT and our look at what it made, and between that look and the DELETE of what was found to be damaged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_somebody_else_put_there_meanwhile_is_left_alone() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let relay = Relay::to(gateway.port).await;
+    let between = S3Config { endpoint: Some(format!("http://127.0.0.1:{}", relay.port)), ..gateway.config() };
+    let place = BucketPlace::new(&gateway, origin(between));
+    for (size_bytes, replace) in [(100_000usize, false), (17 << 20, false), (100_001, true)] {
+        let (path, theirs) = (format!("rival/{size_bytes}"), content(2, 5000));
+        let file = local(&place, &content(1, size_bytes));
+        let how = How { replace, ..How::default() };
+        // HEADs: is it there; of parts, again just before they become one; then the look at what was made.
+        let held = relay.hold("HEAD ", if size_bytes > 16 << 20 { 2 } else { 1 });
+        let (result, ()) = tokio::join!(upload(&place, &file, &path, how), held.then(place.write_behind(&path, &theirs)));
+        let error = result.unwrap_err();
+        let code = if replace { "source_changed" } else { "destination_exists" };
+        assert_eq!((error.code.as_str(), error.class), (code, Class::Refused), "{error:?}");
+        let entry = place.origin.stat(&path).await.unwrap();
+        assert!(get(&*place.origin, &entry).await.unwrap() == theirs, "{size_bytes}: theirs is gone");
+    }
+    // Equal content is as good as ours.
+    let (ours, path) = (content(1, 100_002), "rival/equal");
+    let held = relay.hold("HEAD ", 1);
+    let file = local(&place, &ours);
+    let (result, ()) = tokio::join!(upload(&place, &file, path, How::default()), held.then(place.write_behind(path, &ours)));
+    result.unwrap();
+    let (file, path, theirs) = (local(&place, &content(1, 1 << 20)), "rival/damaged", content(2, 5000));
+    relay.arm(Mischief::Flip, Way::Down, 500_000);
+    // The first DELETEs are those of the probe whether the server keeps to If-Match.
+    let held = relay.hold("DELETE /lab-data/runs/2026/rival/damaged", 0);
+    let (result, ()) = tokio::join!(upload(&place, &file, path, How::default()), held.then(place.write_behind(path, &theirs)));
+    assert_eq!(result.unwrap_err().code, "checksum_mismatch");
+    let entry = place.origin.stat(path).await.unwrap();
+    assert!(get(&*place.origin, &entry).await.unwrap() == theirs, "theirs is gone");
+    assert_eq!(place.origin.list("", true, 100).await.unwrap().entries.len(), 5, "something of ours is left");
+}
+
+/// It removes whatever is there: so what is there is left, and the next try finds out what it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_deletes_unconditionally_is_not_asked_to() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let relay = Relay::to(gateway.port).await;
+    relay.is_unknown("if-match");
+    let between = S3Config { endpoint: Some(format!("http://127.0.0.1:{}", relay.port)), ..gateway.config() };
+    let place = BucketPlace::new(&gateway, origin(between));
+    let file = local(&place, &content(1, 1 << 20));
+    relay.arm(Mischief::Flip, Way::Down, 500_000);
+    let error = upload(&place, &file, "left", How::default()).await.unwrap_err();
+    assert_eq!((error.code.as_str(), error.class), ("checksum_mismatch", Class::Corrupt), "{error:?}");
+    assert!(error.message.contains("left there"), "{}", error.message);
+    assert_eq!(place.raw_names(), ["left"], "the probe, too, is gone");
+    assert_eq!(upload(&place, &file, "left", How::default()).await.unwrap().verified, Verified::Adopted);
+}
+
+/// What is erased is what has the token, also where somebody writes between the look and the DELETE.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_erased_has_the_token_that_was_named() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let relay = Relay::to(gateway.port).await;
+    let between = S3Config { endpoint: Some(format!("http://127.0.0.1:{}", relay.port)), ..gateway.config() };
+    let place = BucketPlace::new(&gateway, origin(between));
+    let token = put(&place, "spilled", &content(1, 5000)).await.token;
+    let theirs = content(2, 6000);
+    let held = relay.hold("DELETE ", 0);
+    let (result, ()) = tokio::join!(place.origin.erase("spilled", Some(&token)), held.then(place.write_behind("spilled", &theirs)));
+    assert_eq!(result.unwrap_err().code, "source_changed");
+    let entry = place.origin.stat("spilled").await.unwrap();
+    assert!(get(&*place.origin, &entry).await.unwrap() == theirs, "theirs is gone");
+    assert_eq!(place.origin.erase("spilled", Some(&entry.token)).await, Ok(true));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_connection_is_transient() {
     let Some(gateway) = Gateway::start(free_port()) else { return };

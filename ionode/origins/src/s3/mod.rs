@@ -4,6 +4,7 @@
 
 mod answer;
 mod client;
+mod exact;
 mod publish;
 mod said;
 
@@ -19,6 +20,7 @@ use futures::{stream, StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use stager_core::error::ApiError;
+use tokio::sync::OnceCell;
 
 use crate::config::S3Config;
 use crate::failure;
@@ -50,6 +52,8 @@ pub struct S3Origin {
     tags_are_md5: AtomicBool,
     /// What answers about whole contents have said of them, by path: of its token, where it was something.
     heard: Mutex<HashMap<String, (String, Said)>>,
+    /// Whether a DELETE with If-Match leaves another content alone; unknown until it matters.
+    deletes_on_condition: OnceCell<bool>,
 }
 
 impl S3Origin {
@@ -67,6 +71,7 @@ impl S3Origin {
             turns: Turns::default(),
             tags_are_md5: AtomicBool::new(true),
             heard: Mutex::default(),
+            deletes_on_condition: OnceCell::new(),
         })
     }
 
@@ -337,6 +342,12 @@ impl Origin for S3Origin {
         };
         if let Some(token) = token.filter(|token| *token != found.token) {
             return Err(failure::source_changed(path, &self.place, token, &found.token));
+        }
+        if let Some((token, tag)) = token.and_then(|token| Some((token, tag_of(token)?))) {
+            return match exact::erase(self, &clean, tag).await? {
+                true => Ok(true),
+                false => Err(failure::source_changed(path, &self.place, token, "another content")),
+            };
         }
         self.clients.plain.delete(&self.key(&clean)?).await.map_err(|error| self.failure(&error, path))?;
         Ok(true)

@@ -1,7 +1,7 @@
 //! An upload to a bucket: one conditional PUT, or a multipart upload completed on the condition, then a read-back of the ETag it got.
 //!
 //! The one rule: nothing is sent under the final name before its local content was checked, and what does not read back equal is taken
-//! away again.
+//! away again where that removes nothing else.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,12 +15,13 @@ use object_store::{Error, ObjectStore, PutPayload};
 use stager_core::error::ApiError;
 use tokio::sync::RwLock;
 
-use super::{put_options, S3Origin};
+use super::exact::{take_back, Written};
+use super::{put_options, tag_of, S3Origin};
 use crate::failure;
 use crate::local::{LocalFile, Source};
 use crate::newer::seconds_of;
 use crate::verify::content_blake3;
-use crate::{Entry, Origin, Upload, Uploaded, Verified};
+use crate::{Entry, Upload, Uploaded, Verified};
 
 const SINGLE_BYTES_MAX: u64 = 16 << 20;
 const PART_BYTES_MIN: u64 = 8 << 20;
@@ -42,7 +43,7 @@ pub async fn upload(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Resul
         multipart(origin, upload, path, local).await
     };
     match sent {
-        Ok(()) => verified(origin, upload, path).await,
+        Ok(written) => verified(origin, upload, path, written).await,
         // Somebody else made it meanwhile, or our own request did and its answer was lost.
         Err(error) if error.code == "destination_exists" => match existing(origin, upload, path).await? {
             Some(adopted) => Ok(adopted),
@@ -83,7 +84,7 @@ async fn refuse_newer(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Res
     }
 }
 
-async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<(), ApiError> {
+async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<Written, ApiError> {
     let key = origin.key(path)?;
     let source = local.source((upload.size_bytes as usize).max(1), false, &origin.pace);
     let bytes = source.next().await?.map_or(Bytes::new(), |(_, bytes)| bytes);
@@ -91,16 +92,16 @@ async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Local
         return Err(source.damaged());
     }
     let payload = PutPayload::from_bytes(bytes);
-    match origin.clients.plain.put_opts(&key, payload.clone(), put_options(upload.replace)).await {
-        Ok(_) => {}
+    let written = match origin.clients.plain.put_opts(&key, payload.clone(), put_options(upload.replace)).await {
+        Ok(written) => written,
         // Looked for just before; such a server cannot do better.
         Err(error) if !upload.replace && origin.failure(&error, path).code == "unsupported" => {
-            origin.clients.plain.put_opts(&key, payload, put_options(true)).await.map_err(|error| origin.failure(&error, path))?;
+            origin.clients.plain.put_opts(&key, payload, put_options(true)).await.map_err(|error| origin.failure(&error, path))?
         }
         Err(error) => return Err(refused(origin, &error, path)),
-    }
+    };
     (upload.progress)(upload.size_bytes);
-    Ok(())
+    Ok(written.into())
 }
 
 fn refused(origin: &S3Origin, error: &Error, path: &str) -> ApiError {
@@ -141,7 +142,7 @@ impl Drop for Multipart<'_> {
     }
 }
 
-async fn multipart(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<(), ApiError> {
+async fn multipart(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<Written, ApiError> {
     let key = origin.key(path)?;
     let id = origin.clients.plain.create_multipart(&key).await.map_err(|error| origin.failure(&error, path))?;
     let mut begun = Multipart { origin, path, key, id, open: true, sending: Arc::default() };
@@ -152,9 +153,9 @@ async fn multipart(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Lo
         return Err(source.damaged());
     }
     refuse_newer(origin, upload, path).await?;
-    begun.complete(parts, upload.replace).await?;
+    let written = begun.complete(parts, upload.replace).await?;
     begun.open = false;
-    Ok(())
+    Ok(written)
 }
 
 impl Multipart<'_> {
@@ -187,14 +188,14 @@ impl Multipart<'_> {
         Ok((index, part))
     }
 
-    async fn complete(&self, parts: Vec<PartId>, replace: bool) -> Result<(), ApiError> {
+    async fn complete(&self, parts: Vec<PartId>, replace: bool) -> Result<Written, ApiError> {
         let (origin, clients) = (self.origin, &self.origin.clients);
         if replace {
             return clients
                 .plain
                 .complete_multipart(&self.key, &self.id, parts)
                 .await
-                .map(|_| ())
+                .map(Written::from)
                 .map_err(|error| origin.failure(&error, self.path));
         }
         match origin.head(self.path).await {
@@ -203,25 +204,64 @@ impl Multipart<'_> {
             Err(error) => return Err(error),
         }
         match clients.creating.complete_multipart(&self.key, &self.id, parts.clone()).await {
-            Ok(_) => Ok(()),
+            Ok(written) => Ok(written.into()),
             // Looked for just before; such a server cannot do better.
             Err(error) if origin.failure(&error, self.path).code == "unsupported" => {
                 let done = clients.plain.complete_multipart(&self.key, &self.id, parts).await;
-                done.map(|_| ()).map_err(|error| origin.failure(&error, self.path))
+                done.map(Written::from).map_err(|error| origin.failure(&error, self.path))
             }
             Err(error) => Err(refused(origin, &error, self.path)),
         }
     }
 }
 
-/// Reads the new object back by its ETag; what differs is taken away while it is still ours.
-async fn verified(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<Uploaded, ApiError> {
-    let entry: Entry = origin.head(path).await?;
-    if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry, &upload.urgency).await? == upload.blake3 {
-        return Ok(Uploaded { token: entry.token, verified: Verified::Readback, bytes_moved: 2 * upload.size_bytes });
+/// Reads the new object back by the ETag that it got; what differs is taken away where that is sure to remove nothing else.
+async fn verified(origin: &S3Origin, upload: &Upload<'_>, path: &str, written: Written) -> Result<Uploaded, ApiError> {
+    let entry: Entry = match origin.head(path).await {
+        Err(error) if error.code == "not_found" => return Err(gone_again(path, &origin.place)),
+        other => other?,
+    };
+    let is_another = written.tag.as_deref().zip(tag_of(&entry.token)).is_some_and(|(ours, found)| ours != found);
+    if is_another {
+        return of_somebody_else(origin, upload, path, &written).await;
     }
-    origin.erase(path, Some(&entry.token)).await?;
-    Err(failure::written_differs(path, &origin.place))
+    let content = match entry.size_bytes == upload.size_bytes {
+        true => content_blake3(origin, &entry, &upload.urgency).await.map(Some),
+        false => Ok(None),
+    };
+    match content {
+        Ok(Some(found)) if found == upload.blake3 => {
+            Ok(Uploaded { token: entry.token, verified: Verified::Readback, bytes_moved: 2 * upload.size_bytes })
+        }
+        Err(error) if error.code == "source_changed" => of_somebody_else(origin, upload, path, &written).await,
+        Err(error) => Err(error),
+        Ok(_) if take_back(origin, path, written).await? => Err(failure::written_differs(path, &origin.place)),
+        Ok(_) => Err(left_there(path, &origin.place)),
+    }
+}
+
+/// After ours was there: theirs stays, and is as good as ours where its content is the same.
+async fn of_somebody_else(origin: &S3Origin, upload: &Upload<'_>, path: &str, written: &Written) -> Result<Uploaded, ApiError> {
+    match existing(origin, upload, path).await? {
+        Some(adopted) => Ok(adopted),
+        None => {
+            let ours = written.tag.as_deref().unwrap_or("what was sent");
+            Err(failure::source_changed(path, &origin.place, ours, "what somebody else wrote there just after us"))
+        }
+    }
+}
+
+fn gone_again(path: &str, place: &str) -> ApiError {
+    let message = format!("{path:?} is not at {place} any more, though it was written there just now; it is tried again.");
+    ApiError::transient("io_error", path, message)
+}
+
+fn left_there(path: &str, place: &str) -> ApiError {
+    let message = format!(
+        "What {place} holds for {path:?} is not what was sent. It was left there: the server cannot be asked to delete exactly that, or \
+         somebody else wrote there meanwhile. Look at it, and remove it if it is of no use."
+    );
+    ApiError::corrupt("checksum_mismatch", path, message)
 }
 
 #[cfg(test)]

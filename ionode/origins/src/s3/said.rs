@@ -12,6 +12,7 @@ use object_store::aws::{AwsAuthorizer, AwsCredential};
 use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector};
 use object_store::{Attribute, Attributes, ClientOptions, HeaderValue};
 
+use super::exact;
 use crate::Said;
 
 const MODE: &str = "x-amz-checksum-mode";
@@ -66,6 +67,9 @@ impl HttpService for Asking {
                 *request.headers_mut() = plain;
             }
         }
+        if request.method().as_str() == "DELETE" {
+            exact::narrow(&mut request, self.signing.as_ref())?;
+        }
         let mut response = self.client.execute(request).await?;
         if asks {
             let headers = response.headers_mut();
@@ -96,7 +100,7 @@ fn is_about_a_whole_object(request: &HttpRequest) -> bool {
 }
 
 impl Signing {
-    fn sign(&self, request: &mut HttpRequest) -> bool {
+    pub fn sign(&self, request: &mut HttpRequest) -> bool {
         AwsAuthorizer::new(&self.credential, "s3", &self.region).try_authorize(request, None).is_ok()
     }
 }

@@ -1,11 +1,13 @@
 //! A TCP relay that misbehaves on demand: cuts, stalls or flips bytes between a client and a real server.
 #![allow(dead_code)]
 
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 
 /// What is done to the bytes the server sends, or the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,12 +34,39 @@ pub struct Relay {
 
 struct State {
     target: u16,
+    /// Requests that begin so wait until they are let go.
+    hold: Mutex<Option<Hold>>,
+    /// Removed from deletes on their way, as by a server that does not know it.
+    unknown_header: Mutex<Option<String>>,
     /// None: it is over, or was never asked for.
     plan: Mutex<Option<Plan>>,
     /// What each piece waits on its way: a long line.
     latency_ms: AtomicU64,
     connections: AtomicUsize,
     struck: AtomicUsize,
+}
+
+struct Hold {
+    prefix: String,
+    /// So many pass before.
+    passing: usize,
+    reached: oneshot::Sender<()>,
+    let_go: oneshot::Receiver<()>,
+}
+
+/// A request on its way that waits.
+pub struct Held {
+    reached: oneshot::Receiver<()>,
+    let_go: oneshot::Sender<()>,
+}
+
+impl Held {
+    /// Lets it go when `meanwhile` is over.
+    pub async fn then(self, meanwhile: impl Future<Output = ()>) {
+        self.reached.await.unwrap();
+        meanwhile.await;
+        self.let_go.send(()).ok();
+    }
 }
 
 /// All connections burn one fuse, so whoever looks at it holds it: two that are at its end at once are struck once.
@@ -54,6 +83,8 @@ impl Relay {
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(State {
             target,
+            hold: Mutex::new(None),
+            unknown_header: Mutex::new(None),
             plan: Mutex::new(None),
             latency_ms: AtomicU64::new(0),
             connections: AtomicUsize::new(0),
@@ -72,6 +103,18 @@ impl Relay {
     /// Once, after so many more bytes on that way.
     pub fn arm(&self, mischief: Mischief, way: Way, after_bytes: usize) {
         *self.state.plan.lock().unwrap() = Some(Plan { mischief, way, fuse_bytes: after_bytes });
+    }
+
+    /// The request after `passing` others that begins with `prefix`.
+    pub fn hold(&self, prefix: &str, passing: usize) -> Held {
+        let ((reached, is_reached), (let_go, is_let_go)) = (oneshot::channel(), oneshot::channel());
+        let hold = Hold { prefix: prefix.to_owned(), passing, reached, let_go: is_let_go };
+        *self.state.hold.lock().unwrap() = Some(hold);
+        Held { reached: is_reached, let_go }
+    }
+
+    pub fn is_unknown(&self, header: &str) {
+        *self.state.unknown_header.lock().unwrap() = Some(header.to_owned());
     }
 
     pub fn lengthen(&self, latency_ms: u64) {
@@ -111,6 +154,13 @@ async fn pump(state: &State, way: Way, mut from: tokio::net::tcp::OwnedReadHalf,
             Ok(0) | Err(_) => return,
             Ok(count) => count,
         };
+        if way == Way::Up {
+            if let Some(hold) = held(state, &buffer[..count]) {
+                hold.reached.send(()).ok();
+                hold.let_go.await.ok();
+            }
+            rename_unknown(state, &mut buffer[..count]);
+        }
         match strikes(state, way, count) {
             None => {}
             Some(Mischief::Cut) => return,
@@ -124,6 +174,26 @@ async fn pump(state: &State, way: Way, mut from: tokio::net::tcp::OwnedReadHalf,
         if to.write_all(&buffer[..count]).await.is_err() {
             return;
         }
+    }
+}
+
+fn held(state: &State, bytes: &[u8]) -> Option<Hold> {
+    let mut armed = state.hold.lock().unwrap();
+    let hold = armed.as_mut().filter(|hold| bytes.starts_with(hold.prefix.as_bytes()))?;
+    if hold.passing > 0 {
+        hold.passing -= 1;
+        return None;
+    }
+    armed.take()
+}
+
+/// In a DELETE, whose condition is not signed: to a name of the same length that no server knows.
+fn rename_unknown(state: &State, bytes: &mut [u8]) {
+    let armed = state.unknown_header.lock().unwrap();
+    let Some(header) = armed.as_ref().filter(|_| bytes.starts_with(b"DELETE ")) else { return };
+    let found = bytes.windows(header.len()).position(|window| window.eq_ignore_ascii_case(header.as_bytes()));
+    if let Some(at) = found {
+        bytes[at..at + header.len()].fill(b'z');
     }
 }
 
