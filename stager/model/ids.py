@@ -29,9 +29,11 @@ def digest_of(*parts: str) -> str:
     return hashlib.blake2b(b"".join(bordered), digest_size=16).hexdigest()
 
 
-def external_file_id(origin_url: str, path: str, token: str) -> FileId:
-    """One content at one place: runs that name the same origin, path and token share it."""
-    return FileId("x" + digest_of(origin_url, path, token))
+def external_file_id(origin_url: str, path: str, token: str, endpoint: str = "") -> FileId:
+    """One content at one place: runs that name the same origin, path and token share it. `endpoint`: the server of a bucket, where its
+    URL does not say it.
+    """
+    return FileId("x" + digest_of(origin_url, path, token, *([endpoint] if endpoint else [])))
 
 
 def produced_file_id(run: str, lfn: str) -> FileId:

@@ -55,6 +55,11 @@ class Origin:
         return place_of_url(self.url, options.get("endpoint", "")) + ("?" if options.get("queries") == "true" else "")
 
     @property
+    def endpoint(self) -> str:
+        """The server of a bucket, empty where its URL says all: two servers may have buckets of one name."""
+        return dict(self.options).get("endpoint", "").rstrip("/").lower()
+
+    @property
     def identity(self) -> tuple[str, ...]:
         """What a denial is about: the place, who asks, and how. A name means something only within its workflow."""
         access = (f"{name}={value}" for name, value in sorted(self.options) if name not in TUNING)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from stager.model.files import File
-from stager.model.ids import external_file_id
 from stager.model.workflow import Job, Workflow
+from stager.scheduler.entering import content_of
 from stager.scheduler.state import HeldAt, RunEntry, State
 from stager.scheduler.states import JobState
 
@@ -124,7 +124,9 @@ def changes_of(state: State, run: RunEntry, new: Workflow) -> list[str]:
 def changed_inputs(state: State, run: RunEntry, new: Workflow) -> Iterator[str]:
     for lfn, file in new.files.items():
         before = run.workflow.files.get(lfn)
-        if before is None or not (before.is_external and file.is_external) or content_of(run.workflow, before) == content_of(new, file):
+        if before is None or not (before.is_external and file.is_external):
+            continue
+        if content_of(run.workflow, before, run.ids) == content_of(new, file, run.ids):
             continue
         readers = run.graph.readers.get(lfn, ())
         made = [job_id for job_id in readers if is_made(state, run, job_id)]
@@ -132,11 +134,6 @@ def changed_inputs(state: State, run: RunEntry, new: Workflow) -> Iterator[str]:
         if to_run:
             which = f"the input {lfn!r} changed: {named(to_run, 'job')} {'takes' if len(to_run) == 1 else 'take'} it as it is now"
             yield which + (f"; {named(made, 'job')}, done, had it as it was (to have all of it anew, submit again)" if made else "")
-
-
-def content_of(workflow: Workflow, file: File) -> str:
-    first = file.sources[0]
-    return external_file_id(workflow.origins[first.location.origin].url, first.location.path, first.token or "")
 
 
 def named(names: Iterable[str], word: str) -> str:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from heapq import heapify
 
-from stager.model.files import FileKind
+from stager.model.files import File, FileKind
 from stager.model.ids import external_file_id, produced_file_id
+from stager.model.workflow import Workflow
 from stager.planning.plan import Access, FilePlan, Plan
+from stager.scheduler import events as ev
 from stager.scheduler.books import inputs_of, settle, take_over
 from stager.scheduler.peers import next_use_on
 from stager.scheduler.state import FileEntry, RunEntry, State
@@ -27,6 +29,13 @@ def read_in_place(plan: Plan) -> frozenset[str]:
     return frozenset(entry.lfn for entry in plan.files if entry.access is Access.DIRECT)
 
 
+def content_of(workflow: Workflow, file: File, ids: int) -> str:
+    """What an external file is known by; `ids` as in `RunSubmitted`."""
+    first = file.sources[0]
+    origin = workflow.origins[first.location.origin]
+    return external_file_id(origin.url, first.location.path, first.token or "", origin.endpoint if ids >= ev.IDS else "")
+
+
 def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
     file = run.workflow.files[lfn]
     if not file.is_external:
@@ -36,9 +45,7 @@ def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
             file_id, lfn, run.id, size_bytes, file.kind, file.executable, producer=producer, destination=file.destination
         )
         return file_id
-    first = file.sources[0]
-    origin = run.workflow.origins[first.location.origin]
-    file_id = external_file_id(origin.url, first.location.path, first.token or "")
+    file_id = content_of(run.workflow, file, run.ids)
     size_bytes = file.size_bytes if file.size_bytes is not None else size_bytes
     entry = state.files.get(file_id)
     if entry is None:

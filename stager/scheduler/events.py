@@ -78,14 +78,21 @@ class CapacityChanged(Record, kw_only=True):
     capacity_bytes: int
 
 
+# `ids` of a run that is submitted now.
+IDS = 2
+
+
 class RunSubmitted(Record, kw_only=True):
-    """The expanded, resolved workflow and its plan enter as values."""
+    """The expanded, resolved workflow and its plan enter as values. `ids`: how its external files are named. 1, as in journals of before:
+    two servers with a bucket of one name are one. 2: each is its own.
+    """
 
     at: float
     cause: str = ""
     run: str
     workflow: Workflow
     plan: Plan
+    ids: int = 1
 
 
 class RunResumed(Record, kw_only=True):

@@ -238,6 +238,8 @@ class RunEntry:
     `adopted_bytes`: finals that were at their destination already. `finals_overtaken`: those that do not go home, since what is there was
     changed after they were made, while we were away.
 
+    `ids`: how its external files are named (`RunSubmitted`).
+
     Of an engine's run: how it ended (`engine_outcome`), and when it was heard of last. `attempts_before`: of a run whose definition
     changed, how often its jobs had been tried by then, also those that it does not have any more.
     """
@@ -277,6 +279,7 @@ class RunEntry:
     uploads_live: int = 0
     interrupted_s: float = 0.0
     interrupted_by: str = ""
+    ids: int = 1
     fetched_bytes: int = 0
     fetches: int = 0
     copied_bytes: int = 0

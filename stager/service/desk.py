@@ -81,7 +81,7 @@ class RunDesk:
             self.tenants[run] = sender.tenant
         self.book.bring(run, request.credentials.origins, request.credentials.env)
         self.accepted[run] = workflow
-        self.put(ev.RunSubmitted(at=0.0, cause="submit", run=run, workflow=workflow, plan=plan), on_durable)
+        self.put(ev.RunSubmitted(at=0.0, cause="submit", run=run, workflow=workflow, plan=plan, ids=ev.IDS), on_durable)
         return run
 
     def earlier(self, submit_id: str, sender: Sender) -> RunRecord | None:

@@ -164,7 +164,7 @@ class SimWorld:
         if workflow.engine:
             slots = sum(node.cores for node in self.topology.nodes)
             self.engines[run] = SimEngine(self, run, self.runs[run].graph, habits or Habits(slots=slots))
-        self.tell_at(at, lambda now: ev.RunSubmitted(at=now, run=run, workflow=workflow, plan=plan))
+        self.tell_at(at, lambda now: ev.RunSubmitted(at=now, run=run, workflow=workflow, plan=plan, ids=ev.IDS))
 
     def tell_at(self, time: float, make: Callable[[float], Any]) -> None:
         """An event from outside, made when its time has come."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stager.model.files import Destination, File, Location, Source
+from stager.model.ids import external_file_id
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
-from stager.planning.policy import Policy
+from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
@@ -285,3 +286,33 @@ def test_a_spill_that_fails_is_tried_again_with_growing_pauses() -> None:
     asked = [each.at for each in stage.commands if isinstance(each, cmd.Upload)]
     pauses = [later - sooner for sooner, later in zip(asked, asked[1:], strict=False)]
     assert stage.outcome("r0") == "succeeded" and 3 <= len(pauses) <= 10 and max(pauses) > 4 * pauses[0]
+
+
+def bucket(name: str, endpoint: str) -> Origin:
+    return Origin(name, OriginKind.S3, "s3://data/in", options=(("endpoint", endpoint),) if endpoint else ())
+
+
+def test_buckets_of_one_name_on_two_servers_are_two_places() -> None:
+    """With equal paths and tokens, too: an ETag says nothing of the server."""
+    stage = Stage()
+    for run, endpoint in (("a", "https://one.example"), ("b", "https://two.example"), ("c", "https://ONE.example/")):
+        files = [external("in", "home", token="etag")]
+        stage.submit(run, workflow(run, [bucket("home", endpoint), origin("lab", LAB)], files, "lab", [["in"]]))
+    stage.play()
+    fetched = {command.file: command.run for command in stage.commands if isinstance(command, cmd.Fetch)}
+    assert sorted(fetched.values()) in (["a", "b"], ["b", "c"]), fetched
+
+
+def test_runs_of_journals_of_before_keep_the_names_of_their_files() -> None:
+    """Their commands name them: what was submitted without `ids` is named by its URL, whatever the endpoint."""
+    stage = Stage()
+    files = [external("in", "home", token="etag")]
+    what = workflow("a", [bucket("home", "https://one.example"), origin("lab", LAB)], files, "lab", [["in"]])
+    machine = Machine(Policy(), Limits())
+    plan = make_plan(what, stage.topology)
+    for ids, known in ((1, external_file_id("s3://data/in", "in/in", "etag")), (2, None)):
+        event = ev.RunSubmitted(at=0.0, run=f"r{ids}", workflow=what, plan=plan, ids=ids)
+        machine.step(event)
+        named = machine.state.runs[f"r{ids}"].file_ids["in"]
+        assert (named == known) is (known is not None), ids
+    assert ev.RunSubmitted(at=0.0, run="r", workflow=what, plan=plan).ids == 1

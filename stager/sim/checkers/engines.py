@@ -68,8 +68,9 @@ class EngineChecker(QuietChecker):
         for lfn, file in run.workflow.files.items():
             if file.is_external:
                 first = file.sources[0]
-                url, token = run.workflow.origins[first.location.origin].url, first.token or ""
-                known[str(external_file_id(url, first.location.path, token))] = external_content(url, first.location.path, token)
+                origin, token = run.workflow.origins[first.location.origin], first.token or ""
+                file_id = external_file_id(origin.url, first.location.path, token, origin.endpoint)
+                known[str(file_id)] = external_content(origin.url, first.location.path, token)
             else:
                 self.owner[str(produced_file_id(run.run, lfn))] = (run.run, lfn)
 

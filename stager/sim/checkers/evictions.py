@@ -121,8 +121,8 @@ class EvictionChecker(QuietChecker):
         for lfn, file in run.workflow.files.items():
             if file.is_external:
                 first = file.sources[0]
-                url = run.workflow.origins[first.location.origin].url
-                ids[lfn] = str(external_file_id(url, first.location.path, first.token or ""))
+                origin = run.workflow.origins[first.location.origin]
+                ids[lfn] = str(external_file_id(origin.url, first.location.path, first.token or "", origin.endpoint))
             else:
                 ids[lfn] = str(produced_file_id(run.run, lfn))
                 self.owner[ids[lfn]] = (run.run, lfn)

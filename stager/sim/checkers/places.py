@@ -35,7 +35,8 @@ def said_places(run: Submitted, command: cmd.Fetch | cmd.Gather | cmd.Upload | c
         return []
     if file.is_external:
         first = file.sources[0]
-        file_id = external_file_id(run.workflow.origins[first.location.origin].url, first.location.path, first.token or "")
+        origin = run.workflow.origins[first.location.origin]
+        file_id = external_file_id(origin.url, first.location.path, first.token or "", origin.endpoint)
     else:
         file_id = produced_file_id(run.run, file.lfn)
     places = [source.location for source in file.sources] if isinstance(command, cmd.Fetch | cmd.Gather) else []
