@@ -1,9 +1,11 @@
-//! Seals: how the files of a replica looked (inode, size, time of change) when their content was last hashed and right.
+//! Seals: how the files of a replica looked (inode, size, times of change) when their content was last hashed and right.
 //!
-//! The one rule: a seal is set by who has just hashed the content; without it the content is hashed before a job may read it. So what was
-//! changed on the disk, or could have been while no node watched, is found before a job sees it.
+//! The one rule: a seal is set by who has just hashed the content, with the look that the files had before that; without it the content is
+//! hashed before a job may read it. So what was changed on the disk, or could have been while no node watched, is found before a job sees
+//! it.
 
 use std::collections::HashMap;
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,9 +23,18 @@ use crate::store::{Place, Store};
 /// Read again before every job: costs less than the sandbox does.
 const READ_ALWAYS_BYTES_MAX: u64 = 256 << 10;
 
+/// How the files of a replica look without being read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Inode, size, and when the content was changed, which whoever may write can set back.
+    pub content: String,
+    /// When the file was changed in any way, by the kernel: a new name, a lost one and new rights count, too.
+    pub changed: String,
+}
+
 struct Seal {
     /// None: hashed before this incarnation, when nobody watched the files.
-    look: Option<String>,
+    look: Option<Look>,
     hashed_at_s: u64,
 }
 
@@ -40,14 +51,14 @@ impl Seals {
     }
 
     /// To be called by who has just hashed it, with the look it had before that.
-    pub fn set(&self, key: &ReplicaKey, look: String) {
+    pub fn set(&self, key: &ReplicaKey, look: Look) {
         self.known().insert(key.clone(), Seal { look: Some(look), hashed_at_s: now_s() });
     }
     pub fn drop(&self, key: &ReplicaKey) {
         self.known().remove(key);
     }
-    fn holds(&self, key: &ReplicaKey, look: &str) -> bool {
-        self.known().get(key).is_some_and(|known| known.look.as_deref() == Some(look))
+    fn holds(&self, key: &ReplicaKey, look: &Look) -> bool {
+        self.known().get(key).is_some_and(|known| known.look.as_ref() == Some(look))
     }
 
     /// Since the epoch; None: nobody knows.
@@ -67,25 +78,41 @@ impl Seals {
 }
 
 /// Of a replica's files; of one in the log, which write of it.
-pub fn look(store: &Store, replica: &Replica) -> Result<String, ApiError> {
+pub fn look(store: &Store, replica: &Replica) -> Result<Look, ApiError> {
     let key = replica.key();
     if let Some(version) = store.version_in_log(&key)? {
-        return Ok(format!("log:{version}"));
+        return Ok(Look { content: format!("log:{version}"), changed: String::new() });
     }
     let top = store.data_path(&key);
     if replica.kind == ReplicaKind::File {
         return one(&top);
     }
-    let mut hasher = blake3::Hasher::new();
-    for member in Manifest::read(&store.manifest_path(&key))?.members {
-        hasher.update(one(&top.join(&member.path))?.as_bytes());
-    }
-    Ok(hasher.finalize().to_hex().to_string())
+    let members = Manifest::read(&store.manifest_path(&key))?.members;
+    let looks = members.iter().map(|member| one(&top.join(&member.path)));
+    Ok(Look::of_tree(&looks.collect::<Result<Vec<Look>, _>>()?))
 }
 
-fn one(path: &Path) -> Result<String, ApiError> {
-    let found = path.symlink_metadata().map_err(at("stat of", path))?;
-    Ok(format!("{}:{}:{}.{:09};", found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+fn one(path: &Path) -> Result<Look, ApiError> {
+    Ok(Look::of_file(&path.symlink_metadata().map_err(at("stat of", path))?))
+}
+
+impl Look {
+    pub fn of_file(found: &Metadata) -> Self {
+        Self {
+            content: format!("{}:{}:{}.{:09};", found.ino(), found.size(), found.mtime(), found.mtime_nsec()),
+            changed: format!("{}.{:09};", found.ctime(), found.ctime_nsec()),
+        }
+    }
+
+    /// `members`: in the manifest's order.
+    pub fn of_tree(members: &[Look]) -> Self {
+        let together = |part: &dyn Fn(&Look) -> &str| {
+            let mut hasher = blake3::Hasher::new();
+            members.iter().for_each(|member| drop(hasher.update(part(member).as_bytes())));
+            hasher.finalize().to_hex().to_string()
+        };
+        Self { content: together(&|look| &look.content), changed: together(&|look| &look.changed) }
+    }
 }
 
 /// Each of these can be read by a job. What cannot is quarantined, and told.

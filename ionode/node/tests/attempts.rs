@@ -270,6 +270,67 @@ fn a_replica_changed_through_a_link_is_found_out() {
     node.refused("POST", "attempts/a2/stage-in", body, 500, "checksum_mismatch");
 }
 
+/// Whoever may write may also set the time back. New rights alone are no change.
+#[test]
+fn a_change_that_hides_its_time_is_found_out() {
+    let root = tempfile::tempdir().unwrap();
+    let node = with_input(root.path());
+    for (attempt, content, changed) in [("a1", None, json!([])), ("a2", Some(b"INPUT BYTES"), json!([{"file_id": "f1", "generation": "t1"}]))] {
+        let (_, answer) = staged_in(&node, attempt, json!([input("f1", "x", "link")]));
+        let path = PathBuf::from(answer["mounts"][0]["source"].as_str().unwrap());
+        let before = path.metadata().unwrap().modified().unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        content.iter().for_each(|content| std::os::unix::fs::FileExt::write_all_at(&file, *content, 0).unwrap());
+        file.set_modified(before).unwrap();
+        assert_eq!(release(&node, attempt), json!({"changed": changed}));
+    }
+}
+
+/// A process that the job left behind, or that of an engine's task, still writes while the output is taken: it is refused, or, where the
+/// write came later, no job reads what was written.
+#[test]
+fn an_output_that_is_still_written_is_not_taken_for_what_was_hashed() {
+    let root = tempfile::tempdir().unwrap();
+    let node = Host::start_with(root.path(), 1 << 30, &IN_FILES);
+    let bytes = noise(1, 48 << 20);
+    let mut refused = 0;
+    for round in 0..6 {
+        let (attempt, reservation, file_id) = (format!("w{round}"), format!("r{round}"), format!("o{round}"));
+        let (path, _) = staged_in(&node, &attempt, json!([]));
+        node.ok("PUT", &format!("reservations/{reservation}"), json!({"bytes": bytes.len()}));
+        let kind = if round % 2 == 0 { "file" } else { "directory" };
+        let name = if kind == "file" { "out" } else { "out/member" };
+        std::fs::create_dir_all(path.join(name).parent().unwrap()).unwrap();
+        std::fs::write(path.join(name), &bytes).unwrap();
+        let writer = std::fs::OpenOptions::new().write(true).open(path.join(name)).unwrap();
+        let taken = format!("{file_id}@a{}", name.strip_prefix("out").unwrap());
+        let shelves = node.root.join("store/data");
+        let outputs = json!([output(&file_id, "out", kind, false)]);
+        let answer = std::thread::scope(|scope| {
+            let writing = scope.spawn(|| {
+                let deadline = std::time::Instant::now() + DEADLINE;
+                let begun = || std::fs::read_dir(&shelves).unwrap().flatten().any(|shelf| shelf.path().join(&taken).symlink_metadata().is_ok());
+                while !begun() {
+                    assert!(std::time::Instant::now() < deadline, "it is never taken");
+                }
+                std::os::unix::fs::FileExt::write_all_at(&writer, b"later", 0).unwrap();
+            });
+            let answer = node.send("POST", &format!("attempts/{attempt}/stage-out"), &stage_out(&path, &reservation, outputs), &node.headers());
+            writing.join().unwrap();
+            answer
+        });
+        if answer.status == 200 {
+            let call = json!({"sandbox_dir": sandbox(root.path(), "reads"), "inputs": [{"file_id": file_id, "generation": "a", "path": "x", "access": "link"}]});
+            node.refused("POST", &format!("attempts/reads{round}/stage-in"), call, 500, "checksum_mismatch");
+        } else {
+            assert!(answer.json()["error"]["message"].as_str().unwrap().contains("changed while it was taken"), "{}", answer.json());
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "it was never written to while it was taken");
+}
+
 #[test]
 fn only_the_sandbox_of_the_attempt_is_removed_and_nothing_through_a_link() {
     let root = tempfile::tempdir().unwrap();

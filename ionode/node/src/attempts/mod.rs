@@ -61,6 +61,9 @@ struct Link {
     key: ReplicaKey,
     /// How it looked at stage-in: this changes when someone writes through the link.
     fingerprint: String,
+    /// And this also where the times were set back, or its rights changed. None: staged in by a version that did not note it.
+    #[serde(default)]
+    changed: Option<String>,
 }
 
 impl Attempt {

@@ -9,10 +9,10 @@ use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
 use stager_core::space::Holder;
 
-use super::{direct, Attempt};
+use super::{direct, Attempt, Link};
 use crate::failure::{at, bad_request};
 use crate::node::{checked_directory, Cause, Node};
-use crate::replicas::blocking;
+use crate::replicas::{blocking, matches_now};
 use crate::sandbox::folder;
 use crate::seals::look;
 use crate::wire::{ReleaseAnswer, ReleaseRequest};
@@ -81,11 +81,18 @@ fn foreign(attempt_id: &str, asked: &Path) -> ApiError {
 async fn changed_links(node: &Arc<Node>, attempt: Attempt) -> Result<Vec<ReplicaKey>, ApiError> {
     let worker = node.clone();
     blocking(move || {
-        let differs = |key: &ReplicaKey, before: &str| {
-            let replica = worker.books().index.replica(key).cloned();
-            replica.is_some_and(|replica| look(&worker.store, &replica).map(|now| now != before).unwrap_or(true))
-        };
-        Ok(attempt.links.iter().filter(|link| differs(&link.key, &link.fingerprint)).map(|link| link.key.clone()).collect())
+        Ok(attempt.links.iter().filter(|link| was_changed(&worker, link)).map(|link| link.key.clone()).collect())
     })
     .await
+}
+
+/// Rights and names may change without harm: what nothing else speaks against is read again.
+fn was_changed(node: &Node, link: &Link) -> bool {
+    let Some(replica) = node.books().index.replica(&link.key).cloned() else { return false };
+    let Ok(now) = look(&node.store, &replica) else { return true };
+    if now.content != link.fingerprint {
+        return true;
+    }
+    let stirred = link.changed.as_ref().is_some_and(|before| *before != now.changed);
+    stirred && !matches_now(node, &replica).unwrap_or(false)
 }

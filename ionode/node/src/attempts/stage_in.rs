@@ -137,7 +137,8 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
         }
         target.placeholder(replica.kind)?;
         if !links.iter().any(|link| link.key == key) {
-            links.push(Link { fingerprint: seals::look(&node.store, &replica)?, key: key.clone() });
+            let look = seals::look(&node.store, &replica)?;
+            links.push(Link { fingerprint: look.content, changed: Some(look.changed), key: key.clone() });
         }
         answer.mounts.push(MountOrder {
             source: node.store.data_path(&key).display().to_string(),

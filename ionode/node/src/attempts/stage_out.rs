@@ -17,7 +17,7 @@ use crate::node::{checked_directory, Node};
 use crate::replicas::blocking;
 use crate::sandbox::folder::{split, Folder};
 use crate::sandbox::survey::{self, Found, Look};
-use crate::seals::look;
+use crate::seals::{look, Look as SealLook};
 use crate::store::intake::{take_file, take_small, take_tree, INLINE_BYTES_TOGETHER, SYNC_TOGETHER_FROM};
 use crate::store::Store;
 use crate::wire::{Output, StageOutAnswer, StageOutRequest};
@@ -190,18 +190,20 @@ async fn take_all(
     node.store.commit(commits, &[], shelves).await?;
     let replicas: Vec<Replica> = taken.iter().map(|taken| taken.replica.clone()).collect();
     node.books().index.commit(holder, &replicas);
-    for taken in taken {
-        taken.look.into_iter().for_each(|look| node.seals.set(&taken.replica.key(), look));
-    }
-    let root = sandbox.to_owned();
-    blocking(move || clear_outputs(&root, &wanted)).await
+    let (worker, root) = (node.clone(), sandbox.to_owned());
+    blocking(move || {
+        clear_outputs(&root, &wanted)?;
+        taken.iter().for_each(|taken| seal(&worker, taken));
+        Ok(())
+    })
+    .await
 }
 
 /// An output as a replica: its content, where that goes into the log, or how its files look.
 struct Taken {
     replica: Replica,
     content: Option<Bytes>,
-    look: Option<String>,
+    look: Option<SealLook>,
 }
 
 /// Which of them go into the log: small ones, as far as one record may carry them.
@@ -222,12 +224,19 @@ fn take_one(store: &Store, root: &Path, wanted: &Wanted, want_sha256: bool, in_l
         let (replica, content) = take_small(root, &output.path, key, &found.files[0], want_sha256)?;
         return Ok(Taken { replica, content: Some(content), look: None });
     }
-    let replica = match output.kind {
+    let (replica, look) = match output.kind {
         ReplicaKind::File => take_file(store, root, &output.path, key, &found.files[0], want_sha256, synced)?,
         ReplicaKind::Directory => take_tree(store, root, &output.path, key, found, want_sha256)?,
     };
-    let look = look(store, &replica).ok();
-    Ok(Taken { replica, content: None, look })
+    Ok(Taken { replica, content: None, look: Some(look) })
+}
+
+/// The sandbox's name of it went just now, which the kernel counts as a change: only that may have happened since it was hashed.
+fn seal(node: &Node, taken: &Taken) {
+    let Some(before) = &taken.look else { return };
+    if let Some(now) = look(&node.store, &taken.replica).ok().filter(|now| now.content == before.content) {
+        node.seals.set(&taken.replica.key(), now);
+    }
 }
 
 /// The sandbox must not keep a writable name of what is a replica now.

@@ -14,7 +14,7 @@ use stager_core::replica::ReplicaKind;
 use super::folder::{kind_of, split, Folder, NodeKind};
 use crate::failure::disk;
 
-/// One regular file. `device`, `inode` say that what is opened later is what was looked at.
+/// One regular file. `device`, `inode` and `mtime` (seconds, nanoseconds) say that what is opened later is what was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Relative to the output; empty for an output that is a file.
@@ -24,6 +24,7 @@ pub struct Seen {
     pub device: u64,
     pub inode: u64,
     pub links: u64,
+    pub mtime: (i64, i64),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,6 +57,7 @@ fn seen(path: String, stat: &FileStat) -> Seen {
         device: stat.st_dev,
         inode: stat.st_ino,
         links: stat.st_nlink,
+        mtime: (stat.st_mtime, stat.st_mtime_nsec),
     }
 }
 

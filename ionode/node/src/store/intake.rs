@@ -1,7 +1,8 @@
 //! Files of a sandbox become files of the store: linked where that is safe, else copied, then hashed and synced.
 //!
-//! The one rule: what is taken is what was looked at, by inode; anything else is refused.
+//! The one rule: what is taken is what was looked at, by inode and by time, before it is hashed and after; anything else is refused.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Write};
@@ -14,9 +15,11 @@ use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 
 use super::digest::{self, Digests};
+use super::durability::Durability;
 use super::tree::{Manifest, Member};
 use super::Store;
 use crate::failure::at;
+use crate::seals::Look;
 use crate::sandbox::copy;
 use crate::sandbox::folder::{split, Folder};
 use crate::sandbox::survey::{Found, Seen};
@@ -43,7 +46,7 @@ fn replica(key: &ReplicaKey, kind: ReplicaKind, digests: Digests, executable: bo
     }
 }
 
-/// `synced`: whether it is to be on disk; else its caller syncs the file system.
+/// `synced`: whether it is to be on disk; else its caller syncs the file system. With how it looked before it was hashed.
 pub fn take_file(
     store: &Store,
     sandbox: &Path,
@@ -52,17 +55,15 @@ pub fn take_file(
     seen: &Seen,
     want_sha256: bool,
     synced: bool,
-) -> Result<Replica, ApiError> {
+) -> Result<(Replica, Look), ApiError> {
     let target = store.data_path(key);
     let (parents, name) = split(output_path);
     let source = Folder::open(sandbox).and_then(|top| top.descend(&parents)).map_err(at("opening", &sandbox.join(output_path)))?;
     let shelf = Folder::open(&store.shelf(key)).map_err(at("opening", &target))?;
     let target_name = target.file_name().expect("a data path has a name");
-    let (file, digests) = one(&source, name, seen, &shelf, target_name, &target, want_sha256)?;
-    if synced {
-        store.durability.file(&file, &target)?;
-    }
-    Ok(replica(key, ReplicaKind::File, digests, seen.executable, None))
+    let how = How { want_sha256, durability: if synced { store.durability } else { Durability(false) } };
+    let (digests, look) = one(&source, name, seen, &shelf, target_name, &target, how)?;
+    Ok((replica(key, ReplicaKind::File, digests, seen.executable, None), look))
 }
 
 /// A small output: its content goes into the log with its record, and no file is made.
@@ -77,11 +78,19 @@ pub fn take_small(sandbox: &Path, output_path: &str, key: &ReplicaKey, seen: &Se
     if content.len() as u64 != seen.size_bytes {
         return Err(changed(&path, seen));
     }
+    check_same(&file, seen, &path)?;
     let digests = digest::of_bytes(&content, want_sha256);
     Ok((replica(key, ReplicaKind::File, digests, seen.executable, None), Bytes::from(content)))
 }
 
-/// Links or copies one file, makes it read-only and hashes it.
+#[derive(Clone, Copy)]
+struct How {
+    want_sha256: bool,
+    durability: Durability,
+}
+
+/// Links or copies one file, makes it read-only, syncs it and hashes it: in this order, since only a sync makes each later write through
+/// an old mapping of it show in its times.
 fn one(
     source: &Folder,
     name: &OsStr,
@@ -89,8 +98,8 @@ fn one(
     shelf: &Folder,
     target_name: &OsStr,
     target: &Path,
-    want_sha256: bool,
-) -> Result<(File, Digests), ApiError> {
+    how: How,
+) -> Result<(Digests, Look), ApiError> {
     let linked = seen.links == 1
         && match source.link_to(name, shelf, target_name) {
             Ok(()) => true,
@@ -105,23 +114,31 @@ fn one(
         check_same(&file, seen, target)?;
     }
     file.set_permissions(Permissions::from_mode(if seen.executable { 0o500 } else { 0o400 })).map_err(at("making read-only", target))?;
-    let digests = digest::of_file(&file, target, want_sha256)?;
-    if digests.size_bytes != seen.size_bytes {
+    how.durability.file(&file, target)?;
+    let stat = || file.metadata().map(|found| Look::of_file(&found)).map_err(at("stat of", target));
+    let before = stat()?;
+    let digests = digest::of_file(&file, target, how.want_sha256)?;
+    if linked {
+        check_same(&file, seen, target)?;
+    }
+    if digests.size_bytes != seen.size_bytes || stat()? != before {
         return Err(changed(target, seen));
     }
-    Ok((file, digests))
+    Ok((digests, before))
 }
 
 fn copy_in(source: &Folder, name: &OsStr, seen: &Seen, shelf: &Folder, target_name: &OsStr, target: &Path) -> Result<(), ApiError> {
     let from = source.file(name).map_err(at("opening", target))?;
     check_same(&from, seen, target)?;
     let mut to = shelf.make_file(target_name, 0o600).map_err(at("making", target))?;
-    copy::content(&from, target, &mut to, seen.size_bytes)
+    copy::content(&from, target, &mut to, seen.size_bytes)?;
+    check_same(&from, seen, target)
 }
 
 fn check_same(file: &File, seen: &Seen, target: &Path) -> Result<(), ApiError> {
     let found = file.metadata().map_err(at("stat of", target))?;
-    if found.is_file() && (found.dev(), found.ino(), found.size()) == (seen.device, seen.inode, seen.size_bytes) {
+    let now = (found.dev(), found.ino(), found.size(), (found.mtime(), found.mtime_nsec()));
+    if found.is_file() && now == (seen.device, seen.inode, seen.size_bytes, seen.mtime) {
         return Ok(());
     }
     Err(changed(target, seen))
@@ -143,7 +160,7 @@ pub fn take_tree(
     key: &ReplicaKey,
     found: &Found,
     want_sha256: bool,
-) -> Result<Replica, ApiError> {
+) -> Result<(Replica, Look), ApiError> {
     let target = store.data_path(key);
     let shelf = Folder::open(&store.shelf(key)).map_err(at("opening", &target))?;
     let top_name = target.file_name().expect("a data path has a name");
@@ -154,6 +171,8 @@ pub fn take_tree(
         made.map_err(at("making", &target.join(below)))?;
     }
     let together = found.files.len() + found.folders.len() >= SYNC_TOGETHER_FROM;
+    let how = How { want_sha256: false, durability: if together { Durability(false) } else { store.durability } };
+    let mut looks = BTreeMap::new();
     let mut members = Vec::with_capacity(found.files.len());
     for seen in &found.files {
         let path = target.join(&seen.path);
@@ -161,10 +180,8 @@ pub fn take_tree(
         let source =
             Folder::open(sandbox).and_then(|top| top.descend(&output_path.split('/').chain(parents.iter().copied()).collect::<Vec<_>>()));
         let into = shelf.child(top_name).and_then(|top| top.descend(&parents)).map_err(at("opening", &path))?;
-        let (file, digests) = one(&source.map_err(at("opening", &path))?, name, seen, &into, name, &path, false)?;
-        if !together {
-            store.durability.file(&file, &path)?;
-        }
+        let (digests, look) = one(&source.map_err(at("opening", &path))?, name, seen, &into, name, &path, how)?;
+        looks.insert(seen.path.clone(), look);
         members.push(Member {
             path: seen.path.clone(),
             size_bytes: digests.size_bytes,
@@ -182,7 +199,8 @@ pub fn take_tree(
             store.durability.directory(&below)?;
         }
     }
-    Ok(replica(key, ReplicaKind::Directory, digests, false, Some(manifest.members.len() as u64)))
+    let look = Look::of_tree(&manifest.members.iter().map(|member| looks[&member.path].clone()).collect::<Vec<_>>());
+    Ok((replica(key, ReplicaKind::Directory, digests, false, Some(manifest.members.len() as u64)), look))
 }
 
 fn write_manifest(store: &Store, key: &ReplicaKey, manifest: &Manifest, want_sha256: bool) -> Result<Digests, ApiError> {
