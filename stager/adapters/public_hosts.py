@@ -17,7 +17,8 @@ GLOBAL_UNICAST = IPv6Network("2000::/3")
 SET_ASIDE = tuple(IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "3fff::/20"))
 NAT64 = IPv6Network("64:ff9b::/96")
 COMPATIBLE = IPv6Network("::/96")
-# By the IANA registry of special addresses: what `ipaddress` says of them differs from one version of Python to the next.
+# By the IANA registry of special addresses, since what `ipaddress` says of them differs from one version of Python to the next; and where
+# Azure answers to its machines.
 SPECIAL = tuple(
     IPv4Network(text)
     for text in (
@@ -26,6 +27,7 @@ SPECIAL = tuple(
         "100.64.0.0/10",
         "127.0.0.0/8",
         "169.254.0.0/16",
+        "168.63.129.16/32",
         "172.16.0.0/12",
         "192.0.0.0/24",
         "192.0.2.0/24",
@@ -52,7 +54,8 @@ def check_public(host: str, lookup: Lookup = look_up) -> None:
     """Raises Denied if one of its addresses is not public, Transient if it has none."""
     for text in lookup(host.strip("[]")):
         if not is_public(text):
-            message = f"{host!r} leads to {text}, which is not an address of the public internet"
+            # Which address is for those inside to know.
+            message = f"{host!r} leads to an address that is not of the public internet"
             raise Denied(f"{message}; ask your administrator to register that origin for you", code="host_not_public", subject=host)
 
 

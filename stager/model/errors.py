@@ -59,9 +59,9 @@ tries says when. So time is what is counted.
 ORIGIN_CODES = frozenset({"origin_unreachable", "auth_failed", "host_key_unknown", "host_key_changed"})
 """Of an origin as a whole: whatever is asked of it fails so."""
 AWAY_CODE = "origin_away"
-# The state directory was removed under its scheduler.
-STATE_DIR_GONE_CODE = "state_dir_gone"
 """Of the fault that ends such waiting."""
+STATE_DIR_GONE_CODE = "state_dir_gone"
+"""Of a scheduler whose state directory was removed while it ran."""
 SANDBOX_FULL_CODE = "sandbox_full"
 """Of an attempt whose outputs outgrew what was reserved for them until there was no space left where its sandbox is."""
 NEWER_CODE = "destination_newer"

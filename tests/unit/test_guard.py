@@ -103,6 +103,7 @@ def test_an_address_is_a_host_and_a_port(listen: str) -> None:
 
 def test_a_tenant_takes_its_share_of_reading_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stager.service.rest.turns.PATIENCE_S", 0.2)
+    monkeypatch.setattr("stager.service.rest.turns.READING_MAX", 3)
 
     async def play() -> list[str]:
         turns, told = Turns(), []

@@ -50,7 +50,7 @@ impl fmt::Display for Barred {
             Self::TooMany => "it redirects again and again",
             Self::Unencrypted => "it redirects from https to http, which anyone on the way can read and change",
             Self::OtherScheme => "it redirects to what is neither http nor https",
-            Self::LinkLocal => "it leads to a link-local address, where this machine's own services are",
+            Self::LinkLocal => "it leads to a link-local address, or another one at which this machine's own services or its cloud's answer",
             Self::NotPublic => "it leads to an address that is not of the public internet; an administrator can register that origin",
         })
     }
@@ -74,7 +74,7 @@ pub fn client(config: &HttpConfig, base: &Base, patience: Patience) -> Result<Cl
         authorization.set_sensitive(true);
         headers.insert(AUTHORIZATION, authorization);
     }
-    let builder = Client::builder()
+    let mut builder = Client::builder()
         .user_agent(AGENT)
         .default_headers(headers)
         .connect_timeout(patience.connect)
@@ -88,6 +88,10 @@ pub fn client(config: &HttpConfig, base: &Base, patience: Patience) -> Result<Cl
         .no_brotli()
         .no_zstd()
         .no_deflate();
+    // A proxy resolves names itself, where ours are not known, and goes wherever it can.
+    if fence == Fence::Public {
+        builder = builder.no_proxy();
+    }
     builder.build().map_err(|error| wrong(format!("cannot be used: {}", super::answer::chain(&error))))
 }
 

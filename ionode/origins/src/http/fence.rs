@@ -39,11 +39,22 @@ impl Fence {
     }
 }
 
+/// Where clouds answer to whoever runs on a machine, besides link-local addresses: of Azure, Alibaba and Oracle; of AWS and Google by IPv6.
+const METADATA_V4: [Ipv4Addr; 3] = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
+const METADATA_V6: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
+
+/// Link-local, or as good as that.
 fn is_link_local(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local() || address.to_ipv4_mapped().is_some_and(|inside| inside.is_link_local()),
+        IpAddr::V4(address) => is_link_local_v4(address),
+        IpAddr::V6(address) => inside(address)
+            .map_or_else(|| address.is_unicast_link_local() || METADATA_V6.contains(&address), is_link_local_v4),
     }
+}
+
+fn is_link_local_v4(address: Ipv4Addr) -> bool {
+    address.is_link_local() || METADATA_V4.contains(&address)
 }
 
 fn is_public(address: IpAddr) -> bool {
@@ -58,7 +69,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     let special = address.is_private()
         || address.is_loopback()
-        || address.is_link_local()
+        || is_link_local_v4(address)
         || address.is_documentation()
         || address.is_multicast()
         || a == 0
@@ -100,12 +111,26 @@ mod tests {
         {
             assert!(public(there), "{there}");
         }
+        assert!(!public("168.63.129.16") && !public("::ffff:168.63.129.16") && !public("fd20:ce::254"));
         let v4 = ["0.0.0.0", "0.1.2.3", "10.0.0.1", "100.100.100.200", "127.1.2.3", "169.254.169.254", "172.16.0.1", "192.0.0.192"];
         let more = ["192.168.1.1", "198.18.0.1", "203.0.113.5", "224.0.0.1", "239.1.1.1", "240.0.0.1", "255.255.255.255"];
         let v6 = ["::", "::1", "fe80::1", "fc00::1", "fd00:ec2::254", "ff02::1", "2001:db8::1", "2001::1", "3fff::1", "64:ff9b:1::1"];
         let inside = ["::ffff:127.0.0.1", "::127.0.0.1", "::ffff:169.254.169.254", "2002:7f00:1::", "64:ff9b::a9fe:a9fe"];
         for here in v4.iter().chain(&more).chain(&v6).chain(&inside) {
             assert!(!public(here), "{here}");
+        }
+    }
+
+    #[test]
+    fn nobody_goes_where_a_cloud_answers_to_its_machines() {
+        let near = |text: &str| is_link_local(text.parse().unwrap());
+        let metadata = ["169.254.169.254", "168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fe80::1"];
+        let inside = ["::ffff:169.254.169.254", "::169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::", "64:ff9b::a83f:8110"];
+        for here in metadata.iter().chain(&inside) {
+            assert!(near(here), "{here}");
+        }
+        for elsewhere in ["127.0.0.1", "10.0.0.1", "168.63.129.17", "100.100.100.201", "fd00:ec2::255", "2606:4700::1111", "::1"] {
+            assert!(!near(elsewhere), "{elsewhere}");
         }
     }
 }
