@@ -16,13 +16,16 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from stager.adapters import moves, overheads
+from stager.adapters.run_records import workflows_in
 from stager.model.errors import Corrupt, Refused
 from stager.model.ids import digest_of
 from stager.model.profile import Profile, Profiles
 from stager.model.profiling import FileGroup, Kind, Sample, Side, profile_of
 
 log = logging.getLogger(__name__)
-FORMAT = 2
+FORMAT = 3
+# The records of runs in the same state directory.
+RECORDS_NAME = "runs.sqlite"
 # Of each job type and kind of sample: a run older than this many weighs about a hundredth, and fifty attempts tell of one.
 KEPT_RUNS = 20
 KEPT_PER_RUN = 50
@@ -52,16 +55,20 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE samples (
     store TEXT NOT NULL, attempt TEXT NOT NULL, job_type TEXT NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL, at REAL NOT NULL,
     {", ".join(f"{name} REAL" for name in NUMBERS)},
-    files TEXT NOT NULL, draw TEXT NOT NULL, PRIMARY KEY (store, attempt)
+    files TEXT NOT NULL, draw TEXT NOT NULL, also TEXT NOT NULL DEFAULT '', PRIMARY KEY (store, attempt)
 ) WITHOUT ROWID;
 CREATE INDEX samples_by_type ON samples (job_type, kind, run);
 """
-INSERT = f"INSERT OR IGNORE INTO samples VALUES ({', '.join('?' * (len(COLUMNS) + 2))})"
+INSERT = f"INSERT OR IGNORE INTO samples ({', '.join(COLUMNS)}, files, draw, also) VALUES ({', '.join('?' * (len(COLUMNS) + 3))})"
 # Format 1 knew neither the run nor single files: what it holds counts as one run, the oldest.
 FROM_FORMAT_1 = """
 INSERT INTO samples SELECT ?1, attempt, job_type, '', 'run', at, wall_s, cpu_s, memory_peak_bytes, input_bytes, NULL, read_bytes, NULL,
-    NULL, written_bytes, output_bytes, NULL, '[]', attempt FROM measures;
+    NULL, written_bytes, output_bytes, NULL, '[]', attempt, '' FROM measures;
 """
+# In format 2 a type was a name, whoever's it was. Of a run that is known, its samples are its workflow's from now on; whether the type was
+# meant to be shared nobody knows any more, so they speak for that too.
+FROM_FORMAT_2 = "ALTER TABLE samples ADD COLUMN also TEXT NOT NULL DEFAULT ''"
+OWN_TYPE = "UPDATE samples SET also = job_type, job_type = ?1 || '/' || job_type WHERE store = ?2 AND run = ?3 AND kind = 'run'"
 
 
 class ProfilesStore:
@@ -76,10 +83,10 @@ class ProfilesStore:
             found = format_of(self.db, path)
             self.db.execute("PRAGMA journal_mode=WAL")
             self.db.execute("PRAGMA synchronous=OFF")
-            if found == 1:
-                back_up(self.db, path.with_suffix(".format1.backup"))
+            if 0 < found < FORMAT:
+                back_up(self.db, path.with_suffix(f".format{found}.backup"))
             if found < FORMAT:
-                bring_up(self.db)
+                bring_up(self.db, workflows_beside(path))
             overheads.make(self.db)
             moves.make(self.db)
         except BaseException:
@@ -195,7 +202,8 @@ class StoredProfiles(Mapping[str, Profile]):
         self.own_store = own_store
         self.by_type: dict[str, list[Sample]] = {}
         for sample in samples:
-            self.by_type.setdefault(sample.job_type, []).append(sample)
+            for job_type in (sample.job_type, sample.also) if sample.also else (sample.job_type,):
+                self.by_type.setdefault(job_type, []).append(sample)
         self.made: dict[str, Profile] = {}
 
     def __getitem__(self, job_type: str) -> Profile:
@@ -224,7 +232,7 @@ def read_samples(path: Path) -> tuple[list[Sample], str]:
             db.backup(memory)
             db.close()
             db = memory
-            bring_up(db)
+            bring_up(db, workflows_beside(path))
         return list(samples_in(db)), store_id(db)
     finally:
         db.close()
@@ -240,7 +248,7 @@ def needs_upgrade(path: Path) -> bool:
         return False
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
-        return format_of(db, path) == 1
+        return 0 < format_of(db, path) < FORMAT
     finally:
         db.close()
 
@@ -268,9 +276,21 @@ def back_up(db: sqlite3.Connection, backup: Path) -> None:
     target.close()
 
 
-def bring_up(db: sqlite3.Connection) -> None:
+def workflows_beside(path: Path) -> dict[str, str]:
+    """By run, as the records of runs in the same directory tell; those whose types a workflow's file names itself (`readers/native_jobs`)
+    and others alike.
+    """
+    return workflows_in(path.with_name(RECORDS_NAME))
+
+
+def bring_up(db: sqlite3.Connection, workflows: Mapping[str, str]) -> None:
     """To FORMAT, in one transaction; whoever comes second finds it done."""
     db.execute("BEGIN IMMEDIATE")
+    if db.execute("PRAGMA user_version").fetchone()[0] == 2:
+        db.execute(FROM_FORMAT_2)
+        own = store_id(db)
+        db.executemany(OWN_TYPE, [(workflow, own, run) for run, workflow in workflows.items()])
+        db.execute(f"PRAGMA user_version = {FORMAT}")
     if db.execute("PRAGMA user_version").fetchone()[0] == 0:
         for statement in SCHEMA.split(";\n"):
             db.execute(statement)
@@ -289,12 +309,12 @@ def store_id(db: sqlite3.Connection) -> str:
 def row_of(sample: Sample) -> tuple[object, ...]:
     values = [getattr(sample, name) for name in COLUMNS]
     files = json.dumps([list(asdict(group).values()) for group in sample.files]) if sample.files else "[]"
-    return (*values, files, digest_of(sample.store, sample.attempt))
+    return (*values, files, digest_of(sample.store, sample.attempt), sample.also)
 
 
 def samples_in(db: sqlite3.Connection) -> Iterator[Sample]:
-    for row in db.execute(f"SELECT {', '.join(COLUMNS)}, files FROM samples ORDER BY job_type, at, store, attempt"):
-        said = dict(zip(COLUMNS, row, strict=False))
+    for row in db.execute(f"SELECT {', '.join(COLUMNS)}, also, files FROM samples ORDER BY job_type, at, store, attempt"):
+        said = dict(zip((*COLUMNS, "also"), row, strict=False))
         numbers = {name: whole_bytes(name, said.pop(name)) for name in NUMBERS}
         said["kind"] = Kind(said["kind"])
         yield Sample(**said, **numbers, files=tuple(group_of(entry) for entry in json.loads(row[-1])))

@@ -214,10 +214,19 @@ def back_up(db: sqlite3.Connection, path: Path) -> None:
 
 def names_in(path: Path) -> list[str]:
     """The runs in a file of records, the newest first, without a scheduler and without changing anything; none where it cannot be read."""
+    return [row[0] for row in rows_in(path, "SELECT run FROM runs WHERE NOT removed ORDER BY submitted_at DESC, run")]
+
+
+def workflows_in(path: Path) -> dict[str, str]:
+    """The workflow of each run, those that were removed included; none where the file cannot be read."""
+    return dict(rows_in(path, "SELECT run, workflow FROM runs"))
+
+
+def rows_in(path: Path, question: str) -> list[tuple[str, ...]]:
     try:
-        db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         try:
-            return [row[0] for row in db.execute("SELECT run FROM runs WHERE NOT removed ORDER BY submitted_at DESC, run")]
+            return db.execute(question).fetchall()
         finally:
             db.close()
     except sqlite3.Error:

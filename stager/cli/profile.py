@@ -20,13 +20,16 @@ from stager.service.profiles import import_profiles, load_profiles, load_samples
     epilog="""\b
 Example:
   stager profile list
-  stager profile show mProject
+  stager profile show montage/project
   stager profile export --output profiles.json
   stager profile import profiles.json montage-instance.json
   stager profile trace workflow.yml 'project[3]'"""
 )
 def command() -> None:
     """What was measured of each job type: time, memory, bytes read and written, files. Plans and estimates use it.
+
+    A job type is called WORKFLOW/ENTRY, as in montage/project, and is that workflow's own. One that a workflow file names itself (type:),
+    and those of Pegasus and WfCommons, are called by that name and shared by all workflows that name them.
 
     Every job that ends well adds to its type. Newer runs weigh more; what was not seen is left empty.
     """
@@ -60,7 +63,8 @@ def list_command(state_dir: Path | None, as_json: bool) -> None:
     "show",
     epilog="""\b
 Example:
-  stager profile show mProject
+  stager profile show montage/project
+  stager profile show project          (where only one workflow has such a type)
   stager profile show mProject --json | jq .wall_s.median""",
 )
 @click.argument("job_type")
@@ -128,7 +132,13 @@ def import_command(files: tuple[Path, ...], state_dir: Path | None, as_json: boo
 
 
 def profile_named(profiles: Profiles, job_type: str) -> Profile:
+    """Raises InvalidInput. The workflow of a type may be left out where only one has such a type."""
     found = profiles.get(job_type)
-    if found is None:
-        raise InvalidInput(f"nothing was measured of job type {job_type!r}{nearest(job_type, profiles)}; `stager profile list` lists them")
-    return found
+    if found is not None:
+        return found
+    own = sorted(name for name in profiles if name.endswith(f"/{job_type}"))
+    if len(own) == 1:
+        return profiles[own[0]]
+    if own:
+        raise InvalidInput(f"several workflows have a job type {job_type!r}: name one of {', '.join(own)}")
+    raise InvalidInput(f"nothing was measured of job type {job_type!r}{nearest(job_type, profiles)}; `stager profile list` lists them")

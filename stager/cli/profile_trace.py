@@ -25,7 +25,7 @@ from stager.client import RunClient, connect_or_start
 from stager.model.errors import InvalidInput
 from stager.model.profile import Profiles
 from stager.model.units import format_size
-from stager.model.workflow import Origin, OriginKind, Workflow
+from stager.model.workflow import Job, Origin, OriginKind, Workflow
 from stager.planning.make_plan import check_capacity
 from stager.readers.resolve import resolve
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
@@ -95,18 +95,18 @@ def trace(
         lines = scratch / "trace"
         made = resolve(traced_workflow(workflow, job, command_prefix(strace, str(lines)), dict(given)), access)
         own = replace(settings, state_dir=scratch, idle_exit_s=1.0)
-        code, sizes = run_traced(own, made, job, aliased(load_profiles(settings), named.job_type), quiet=as_json)
+        code, sizes = run_traced(own, made, job, aliased(load_profiles(settings), named), quiet=as_json)
         if code != Exit.OK:
             return code
         seen = Trace()
         with lines.open(errors="surrogateescape") as stream:
             seen.feed(stream)
         files = traced_files(seen, named, scratch, sizes)
-        keep(settings, scratch, named.job_type, files)
+        keep(settings, scratch, named, files)
     if as_json:
-        print_json({"job": job, "job_type": named.job_type, "files": [asdict(entry) for entry in files]})
+        print_json({"job": job, "job_type": named.profile, "files": [asdict(entry) for entry in files]})
     else:
-        show_trace(job, named.job_type, files)
+        show_trace(job, named.profile, files)
     return Exit.OK
 
 
@@ -129,10 +129,10 @@ def wait_for_end(state_dir: Path) -> None:
             fcntl.flock(stream, fcntl.LOCK_SH)
 
 
-def aliased(profiles: Profiles, job_type: str) -> Profiles:
+def aliased(profiles: Profiles, job: Job) -> Profiles:
     """The traced job is planned with what is known of its type."""
-    known = profiles.get(job_type)
-    return profiles if known is None else {**profiles, traced_type(job_type): known}
+    known = profiles.get(job.profile)
+    return profiles if known is None else {**profiles, traced_type(job.job_type): known}
 
 
 def run_traced(
@@ -170,14 +170,14 @@ def tell_failure(run: RunClient, job: str) -> None:
             click.echo(log.text, err=True, nl=not log.text.endswith("\n"))
 
 
-def keep(settings: Settings, scratch: Path, job_type: str, files: Sequence[TracedFile]) -> None:
-    measured = [sample for sample in read_samples(StateDir(scratch).profiles)[0] if sample.job_type == traced_type(job_type)]
+def keep(settings: Settings, scratch: Path, job: Job, files: Sequence[TracedFile]) -> None:
+    measured = [sample for sample in read_samples(StateDir(scratch).profiles)[0] if sample.job_type == traced_type(job.job_type)]
     if len(measured) != 1:
-        raise InvalidInput(f"the traced job was measured {len(measured)} times; trace it again", subject=job_type)
+        raise InvalidInput(f"the traced job was measured {len(measured)} times; trace it again", subject=job.id)
     with OpenProfiles(settings.state_dir) as store:
         # The run has one name in all scratch directories, as have its attempts.
         named = replace(measured[0], run=scratch.name, attempt=f"{scratch.name}-{measured[0].attempt}")
-        store.take_in([trace_sample(named, store.id, job_type, files)])
+        store.take_in([trace_sample(named, store.id, job.profile, files)])
 
 
 def show_trace(job: str, job_type: str, files: Sequence[TracedFile]) -> None:

@@ -55,7 +55,9 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One attempt that ended well. `store` is the profiles store that measured it: with the attempt's id it names the sample everywhere."""
+    """One attempt that ended well. `store` is the profiles store that measured it: with the attempt's id it names the sample everywhere.
+    `also`: another type that it speaks for, of one from before types belonged to workflows.
+    """
 
     store: str
     attempt: str
@@ -75,6 +77,7 @@ class Sample:
     output_bytes: int | None = None
     output_files: int | None = None
     files: tuple[FileGroup, ...] = ()
+    also: str = ""
 
 
 # What is said of one quantity: its value, and the largest beside it where the value is a mean.

@@ -106,7 +106,8 @@ class JobOutput:
 @dataclass(frozen=True, slots=True)
 class Job:
     """Either `argv` or `shell`, a text for `interpreter` (a program and its options; empty in runs of before it could be said: plain sh).
-    Paths are relative to the sandbox. `env_pass` names variables taken from the submitter's environment.
+    Paths are relative to the sandbox. `env_pass` names variables taken from the submitter's environment. `kept_by`: what its measures are
+    kept by, where its type is its workflow's own.
     """
 
     id: str
@@ -128,8 +129,14 @@ class Job:
     idempotent: bool = True
     deterministic: bool = False
     compute_s: float | None = None
-    # Not shown, since plans that were written before it keep their digest (planning/make_plan.py).
+    # Not shown, since plans that were written before them keep their digest (planning/make_plan.py).
     interpreter: tuple[str, ...] = field(default=(), repr=False)
+    kept_by: str = field(default="", repr=False)
+
+    @property
+    def profile(self) -> str:
+        """The name of the profile that it adds to, and that is expected of it."""
+        return self.kept_by or self.job_type
 
     @property
     def command(self) -> tuple[str, ...]:

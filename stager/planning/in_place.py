@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from stager.model.files import FileKind
 from stager.model.profile import Profiles
 from stager.model.topology import OriginLink, Topology
-from stager.model.workflow import OriginKind, Workflow
+from stager.model.workflow import Job, OriginKind, Workflow
 from stager.planning.access import COPY_BYTES_MAX
 from stager.planning.iomodel import in_place_bytes, in_place_s
 from stager.planning.plan import InPlace, InPlaceRead
@@ -97,14 +97,14 @@ def candidates_of(workflow: Workflow, shape: Shape, topology: Topology) -> list[
 def reads_of(workflow: Workflow, shape: Shape, profiles: Profiles, file: int, link: OriginLink) -> dict[str, InPlaceRead]:
     """By job type of its readers."""
     return {
-        job_type: read_by(workflow, profiles, shape.files[file], shape.likely[file], job_type, link)
-        for job_type in dict.fromkeys(workflow.jobs[shape.jobs[job]].job_type for job in shape.readers[file])
+        job.job_type: read_by(workflow, profiles, shape.files[file], shape.likely[file], job, link)
+        for job in {job.job_type: job for job in (workflow.jobs[shape.jobs[reader]] for reader in shape.readers[file])}.values()
     }
 
 
-def read_by(workflow: Workflow, profiles: Profiles, lfn: str, size_bytes: int, job_type: str, link: OriginLink) -> InPlaceRead:
+def read_by(workflow: Workflow, profiles: Profiles, lfn: str, size_bytes: int, job: Job, link: OriginLink) -> InPlaceRead:
     """By what a trace saw of the type and files of this kind, else by what is declared of the type, else all of it, once, in order."""
-    profile, hint = profiles.get(job_type), workflow.hints.get(job_type)
+    profile, hint = profiles.get(job.profile), workflow.hints.get(job.job_type)
     seen = profile.input(lfn) if profile is not None else None
     touched = again = ordered = None
     if seen is not None and seen.touched_fraction is not None:
@@ -115,7 +115,7 @@ def read_by(workflow: Workflow, profiles: Profiles, lfn: str, size_bytes: int, j
         touched, ordered = hint.read_fraction, 0.0
     moved = in_place_bytes(size_bytes, 1.0 if touched is None else touched, 1.0 if again is None else again)
     read_s = in_place_s(moved, 1.0 if ordered is None else ordered, link.one_reader_bytes_per_s, link.latency_s)
-    return InPlaceRead(job_type, moved, read_s)
+    return InPlaceRead(job.job_type, moved, read_s)
 
 
 class Scales:

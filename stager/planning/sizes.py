@@ -58,7 +58,7 @@ def expected(workflow: Workflow, order: tuple[str, ...], profiles: Profiles, gue
             sized.size(lfn, *external_size(file))
     for job_id in order:
         job = workflow.jobs[job_id]
-        profile = profiles.get(job.job_type)
+        profile = profiles.get(job.profile)
         input_bytes = bytes_given(job, sized)
         size_compute(job, workflow, profile, input_bytes, sized)
         unknown = [output.lfn for output in job.outputs if not size_output(workflow.files[output.lfn], profile, input_bytes, sized)]

@@ -220,6 +220,7 @@ class Expansion:
             job_type=spec.job_type,
             argv=tuple([template.render(row) for template in spec.argv]),
             shell=spec.shell,
+            kept_by="" if spec.type_is_shared else f"{self.spec.name}/{spec.job_type}",
             interpreter=(settings.shell or self.strict_shell) if spec.shell else (),
             inputs=inputs,
             outputs=entry.outputs[position],

@@ -143,6 +143,8 @@ def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: Se
         place=name_node.place,
         key=key,
         job_type=fields.parsed("type", clean_path, name),
+        # What engines call their runs differs from run to run, and says nothing of what is measured.
+        type_is_shared="type" in fields or bool(engine),
         axes=axes,
         argv=argv,
         shell=shell,

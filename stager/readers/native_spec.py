@@ -154,6 +154,7 @@ class JobSpec:
     place: Place
     key: str
     job_type: str
+    type_is_shared: bool
     axes: tuple[Axis, ...]
     argv: tuple[Template, ...]
     shell: str

@@ -79,7 +79,7 @@ class Measuring:
         return Sample(
             store=self.store.id,
             attempt=event.attempt,
-            job_type=job.job_type,
+            job_type=job.profile,
             run=event.run,
             kind=Kind.RUN,
             at=event.at,

@@ -97,7 +97,7 @@ def test_a_traced_job_shows_what_it_touched_and_how_and_says_what_it_cannot_see(
     assert profile["inputs"]["twice.bin"]["reads_per_byte"]["median"] == 2.0
     assert profile["inputs"]["mapped.bin"]["touched_fraction"] is None
     assert profile["wall_s"] is None and profile["read_fraction"] is None and profile["output_bytes"]["median"] == 4
-    assert set(stager.json("profile", "list")) == {"look"}
+    assert set(stager.json("profile", "list")) == {"reading/look"}
     data = reading.parent / "data"
     assert not (data / "out").exists(), "a trace writes to no origin"
     left = {path.name.partition("-")[0] for path in stager.state_dir.iterdir()}

@@ -126,7 +126,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STAGER_STATE_DIR", str(tmp_path / "state"))
     sample = {"store": "s", "attempt": "1", "run": "r", "kind": "run", "at": 1.0, "wall_s": 40.0, "output_bytes": 3 * MB}
-    (tmp_path / "profiles.json").write_text(json.dumps({"format": "stager-profiles", "version": 1, "job_types": {"a": [sample]}}))
+    (tmp_path / "profiles.json").write_text(json.dumps({"format": "stager-profiles", "version": 1, "job_types": {"w/a": [sample]}}))
     assert called("profile", "import", "profiles.json").exit_code == 0
     return tmp_path
 

@@ -11,6 +11,7 @@ import pytest
 
 from stager.adapters import profiles_store
 from stager.adapters.profiles_store import KEPT_PER_RUN, KEPT_RUNS, ProfilesStore, read_profiles, read_samples
+from stager.adapters.run_records import RunRecord, RunRecords
 from stager.model.errors import Corrupt, Refused
 from stager.model.profiling import Kind, Sample, Side, group_files
 
@@ -107,6 +108,36 @@ def test_a_file_of_format_1_is_upgraded_with_a_backup_and_read_without(path: Pat
     again = ProfilesStore(path)
     assert again.id == store.id and again.count() == 2
     again.close()
+
+
+def test_what_format_2_measured_is_its_workflows_where_the_run_is_known_and_speaks_for_the_shared_type_too(path: Path) -> None:
+    """In format 2 `merge` of one workflow was `merge` of them all."""
+    store = ProfilesStore(path)
+    store.add([sample(store.id, "a1", "x-1", job_type="merge", wall_s=100.0), sample(store.id, "a2", "y-1", job_type="merge", wall_s=1.0)])
+    store.add([sample("far", "a1", "x-1", job_type="merge", wall_s=7.0), sample(store.id, "a3", "gone-1", job_type="merge", wall_s=8.0)])
+    store.close()
+    with sqlite3.connect(path) as old:
+        old.execute("ALTER TABLE samples DROP COLUMN also")
+        old.execute("PRAGMA user_version = 2")
+    old.close()
+    records = RunRecords(path.with_name(profiles_store.RECORDS_NAME))
+    for name in ("x", "y"):
+        records.add(RunRecord(f"{name}-1", name, f"work {name}", "", 1.0, 1))
+    records.close()
+    content = path.read_bytes()
+    for upgraded in (False, True):
+        found = read_profiles(path)
+        assert {name: found[name].wall_s.median for name in ("work x/merge", "work y/merge")} == {
+            "work x/merge": 100.0,
+            "work y/merge": 1.0,
+        }
+        assert found["merge"].samples == 4 and set(found) == {"merge", "work x/merge", "work y/merge"}
+        if not upgraded:
+            assert path.read_bytes() == content, "reading changes nothing"
+            ProfilesStore(path).close()
+    with sqlite3.connect(path.with_suffix(".format2.backup")) as kept:
+        assert kept.execute("SELECT count(*) FROM samples WHERE job_type = 'merge'").fetchone() == (4,)
+    kept.close()
 
 
 def test_a_newer_file_is_refused_by_name_and_left_alone(path: Path) -> None:

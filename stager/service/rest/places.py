@@ -45,5 +45,6 @@ def measured(path: Path, runs: set[str]) -> dict[str, dict[str, object]]:
     by_type: defaultdict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
         if sample.store == store and sample.run in runs:
-            by_type[sample.job_type].append(sample)
+            for job_type in (sample.job_type, sample.also) if sample.also else (sample.job_type,):
+                by_type[job_type].append(sample)
     return {job_type: profile_to_dict(profile_of(job_type, found, store)) for job_type, found in sorted(by_type.items())}

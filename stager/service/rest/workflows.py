@@ -39,4 +39,3 @@ def workflows_router(reading: Reading, turns: Turns) -> APIRouter:
             return await asyncio.to_thread(reading.estimate, body, caller.tenant)
 
     return router
-
