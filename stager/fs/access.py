@@ -22,7 +22,7 @@ from stager import rest
 from stager.client import RestClient
 from stager.client.proxies import goes_direct, mounts_for
 from stager.fs.failures import NAME_WRONG, NO_KEY, Unreachable, key_gone, unreached
-from stager.fs.listing import Page, page_of, question, signed
+from stager.fs.listing import Page, page_of, question, quoted, signed
 from stager.model.errors import Denied, StagerError, Transient
 
 # With so much left of it at the latest a key is replaced, a short-lived one at half its time.
@@ -188,6 +188,19 @@ class Access:
         answer = self._ask("GET", bucket, url)
         refuse(answer, bucket)
         return page_of(answer.content)
+
+    def link(self, bucket: str, key: str, method: str, seconds: int) -> str:
+        """A URL for who has no token. Raises ValueError where it would outlive the key that it is signed by, also a fresh one."""
+        FORKS.use()
+        with self._lock:
+            given = self._now()
+            if seconds > self._end - time.monotonic():
+                self.forget()
+                given = self._now()
+            left = int(self._end - time.monotonic())
+        if not 1 <= seconds <= left:
+            raise ValueError(f"a URL cannot be good for {seconds} s: the key that signs it ends in {left} s; ask for 1 to {left}")
+        return signed(f"{given.endpoint}/{bucket}/{quoted(key)}", {}, given, method, seconds)
 
     def has(self, bucket: str) -> bool:
         answer = self._ask("HEAD", bucket)

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 from xml.etree import ElementTree
 
 import httpx
 
 from stager import rest
 
-METHOD = "AWS4-HMAC-SHA256"
+ALGORITHM = "AWS4-HMAC-SHA256"
 SIGNED_FOR_S = 300
 PAGE = 1000
 PLAIN = "-_.~"
@@ -60,17 +60,21 @@ def page_of(body: bytes) -> Page:
     return Page(objects, prefixes, said(root, "NextContinuationToken") if said(root, "IsTruncated") == "true" else "")
 
 
-def signed(place: str, words: Mapping[str, str], given: rest.Storage) -> str:
-    """The URL of a GET, which is good for minutes."""
+def signed(place: str, words: Mapping[str, str], given: rest.Storage, method: str = "GET", seconds: int = SIGNED_FOR_S) -> str:
+    """A URL that is good for so long, and no longer than the key. `place`: with all that is odd in its path quoted, as `quoted` does it."""
     at = httpx.URL(place)
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     scope = f"{now[:8]}/{given.region}/s3/aws4_request"
-    own = {"Algorithm": METHOD, "Credential": f"{given.access_key_id}/{scope}", "Date": now, "Expires": str(SIGNED_FOR_S)}
+    own = {"Algorithm": ALGORITHM, "Credential": f"{given.access_key_id}/{scope}", "Date": now, "Expires": str(seconds)}
     all_words = {**words, **{f"X-Amz-{name}": value for name, value in own.items()}, "X-Amz-SignedHeaders": "host"}
     query = "&".join(f"{quote(name, safe=PLAIN)}={quote(value, safe=PLAIN)}" for name, value in sorted(all_words.items()))
-    request = "\n".join(("GET", at.path, query, f"host:{at.netloc.decode()}", "", "host", "UNSIGNED-PAYLOAD"))
-    text = "\n".join((METHOD, now, scope, hashlib.sha256(request.encode()).hexdigest()))
+    request = "\n".join((method, urlsplit(place).path, query, f"host:{at.netloc.decode()}", "", "host", "UNSIGNED-PAYLOAD"))
+    text = "\n".join((ALGORITHM, now, scope, hashlib.sha256(request.encode()).hexdigest()))
     key = f"AWS4{given.secret_access_key}".encode()
     for part in (now[:8], given.region, "s3", "aws4_request", text):
         key = hmac.digest(key, part.encode(), "sha256")
-    return f"{at}?{query}&X-Amz-Signature={key.hex()}"
+    return f"{place}?{query}&X-Amz-Signature={key.hex()}"
+
+
+def quoted(key: str) -> str:
+    return quote(key, safe=f"/{PLAIN}")

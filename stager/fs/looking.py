@@ -25,6 +25,8 @@ from stager.fs.listing import Page
 
 LOG = logging.getLogger(__name__)
 PAUSES_S = (0.1, 0.5, 2.0)
+# What a URL may be signed for.
+METHODS = ("GET", "HEAD", "PUT")
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 T = TypeVar("T")
 
@@ -189,6 +191,15 @@ class Looking(AsyncFileSystem):
             raise IsADirectoryError(errno.EISDIR, "a directory has no time; ask of an object in it", f"stager://{path}")
         when: datetime = found["LastModified"]
         return when
+
+    def sign(self, path: str, expiration: int = 100, method: str = "GET", **_: Any) -> str:
+        """A URL by which anybody reads this one object, or with `method="PUT"` writes it, for so many seconds."""
+        bucket, key = self.split(path)
+        if not key:
+            raise IsADirectoryError(f"stager://{bucket} is no object; a URL is of one object")
+        if method not in METHODS:
+            raise ValueError(f"method {method!r}: a URL is for one of {', '.join(METHODS)}")
+        return self.access.link(bucket, key, method, int(expiration))
 
 
 def directory(name: str) -> dict[str, Any]:

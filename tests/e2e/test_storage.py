@@ -15,11 +15,14 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from stager import rest
 from stager.adapters.storage_keys import KeyIssuer, secret_of
 from stager.client import RestClient
 from stager.fs import StagerFileSystem
+from stager.fs.listing import quoted, signed
 from stager.model.errors import Denied, Refused
 from tests.e2e.serve_rig import Service, call, problem
+from tests.e2e.test_s3_face import fetched
 from tests.testbed.processes import free_port
 from tests.testbed.waiting import wait_until
 
@@ -195,6 +198,36 @@ def test_a_file_system_is_told_that_its_token_is_revoked_and_goes_on_when_its_te
     for look in (lambda: files.cat_file("kept-by-bob/x"), lambda: files.ls("")):
         with pytest.raises(PermissionError, match="token is not good"):
             look()
+
+
+def test_a_url_of_an_object_does_what_was_signed_and_ends_with_its_key(service: Service) -> None:
+    made = service.stager.json("token", "create", "--tenant", "bob", "--scope", "submit", "--expires", "600s")
+    files = StagerFileSystem(service.url, made["token"])
+    name = "signed-by-bob/a b+c=%2F&ü(1)'~.csv"
+    files.pipe_file(name, b"x")
+    assert fetched(files.sign(name)) == (200, b"x") and fetched(files.sign(name), "PUT", b"y")[0] == 403
+    assert fetched(files.sign(f"stager://{name}", 300, method="PUT"), "PUT", b"new")[0] == 200
+    assert files.cat_file(name) == b"new" and fetched(files.sign(name, method="HEAD"), "HEAD")[0] == 200
+    assert fetched(files.sign(name).replace("signed-by-bob", "kept-by-bob"))[0] == 403
+    for seconds in (601, 3600, 8 * 86_400, 0, -1):
+        with pytest.raises(ValueError, match="the key that signs it ends in"):
+            files.sign(name, seconds)
+    for path, method in (("signed-by-bob", "GET"), (name, "DELETE")):
+        with pytest.raises((IsADirectoryError, ValueError)):
+            files.sign(path, method=method)
+    reading = StagerFileSystem(service.url, service.token("bob", "read"))
+    assert fetched(reading.sign(name)) == (200, b"new") and fetched(reading.sign(name, method="PUT"), "PUT", b"z")[0] == 403
+    # A URL that says it is good for longer than its key.
+    issuer = KeyIssuer(service.stager.state_dir / "storage-key.json")
+    old = issuer.issue("bob", made["id"], may_write=True, now=time.time(), until=time.time() + 1)
+    given = rest.Storage.model_validate(storage_of(service, "bob")).model_copy(
+        update={"access_key_id": old.access_key_id, "secret_access_key": old.secret_access_key}
+    )
+    url = signed(f"{given.endpoint}/{quoted(name)}", {}, given, seconds=600)
+    wait_until(lambda: b"ExpiredToken" in fetched(url)[1], "the key to end")
+    url = files.sign(name)
+    service.stager.run("token", "revoke", made["id"])
+    assert fetched(url)[0] == 403
 
 
 def lists(client: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -73,3 +74,12 @@ def test_a_file_whose_keys_have_all_ended_is_forgotten(tmp_path: Path) -> None:
     assert len(list(tokens_beside(issuer.path).iterdir())) == 2
     issuer.sweep(lambda: {"old", "new"}, time.time() + 3700)
     assert not list(tokens_beside(issuer.path).iterdir())
+
+
+def test_keys_that_are_issued_or_shown_in_the_documents_are_long_enough_for_every_client(tmp_path: Path) -> None:
+    """mc takes ids of 3 characters and secrets of 8 or more."""
+    key = KeyIssuer(tmp_path / "storage-key.json").issue("a", "0123abcd", may_write=True, now=time.time())
+    assert len(key.access_key_id) >= 3 and len(key.secret_access_key) >= 8
+    text = (Path(__file__).parents[2] / "docs/operating/s3.md").read_text()
+    shown = re.findall(r'"access_key_id": "([^"]+)"|AWS_ACCESS_KEY_ID=(\S+)', text)
+    assert len(shown) >= 2 and all(len(one or other) >= 3 for one, other in shown)
