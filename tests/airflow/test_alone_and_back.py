@@ -6,6 +6,7 @@ One rule: the service is real, dies by SIGKILL, and is started again with all th
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,7 @@ def test_what_a_mapped_task_made_is_home_when_it_has_succeeded(lab: Sshd, url: s
 def mortal(session_dir: Path, lab: Sshd, connect: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     monkeypatch.setattr("stager.client.calls.TRIES", 1)
     monkeypatch.setenv("AIRFLOW__STAGER__PATIENCE_S", "0")
+    monkeypatch.setenv("AIRFLOW__STAGER__AWAY_TIMEOUT_S", "0")
     made = mortal_service(session_dir, lab)
     try:
         connect("stager_default", made.start(), made.token("t", "submit"))
@@ -173,7 +175,7 @@ def test_who_reads_gets_what_was_made_last_whether_the_service_was_there_or_not(
     assert turns.read() == ["again by it", "again by it"]
     mortal.kill()
     assert turns.read((turns.product,)) == ["again by it"]
-    with pytest.raises(AirflowException, match="clear the task that makes it"):
+    with pytest.raises(AirflowException, match=f"{MID} .*is held by the service, which is away.*Nothing has to be made again"):
         turns.read((MID,))
     turns.make("alone at last", staged=False)
     loose = service.loose_of(turns.dag, "r1")
@@ -182,3 +184,68 @@ def test_who_reads_gets_what_was_made_last_whether_the_service_was_there_or_not(
     desk.tell(Ended(turns.dag, "r1", True, ""))
     desk.drain()
     assert not any(loose.is_newer(uri) for uri in turns.files), "gone with the DagRun"
+
+
+PARTS = [f"stager://parts/{number}" for number in range(4)]
+
+
+def tried(dag: DagFact, task: str, number: int) -> TaskFiles:
+    return TaskFiles(Calls(Try(dag.dag_id, "r1", task, -1, number, f"{dag.dag_id}{task}{number}"), dag))
+
+
+def makes(dag: DagFact, task: str, *, staged: bool, content: str = "") -> None:
+    files = tried(dag, task, 1)
+    fact = next(each for each in dag.tasks if each.task_id == task)
+    files.stage([each.uri for each in fact.inlets], [each.uri for each in fact.outlets])
+    assert bool(files.calls.staged) is staged, files.calls.refused
+    read = "".join(files[each.uri].read_text() for each in fact.inlets)
+    for each in fact.outlets:
+        files[each.uri].write_text(f"{read}{content or task} ")
+    files.finish()
+
+
+def of_parts(name: str, product: str) -> DagFact:
+    """`one` and `two` make a part each, `three` makes one of what `two` made, and `total` reads all of them."""
+    files = [FileFact(uri.replace("parts", name)) for uri in PARTS]
+    three = TaskFact("three", True, (files[1],), (files[2],), ("two",))
+    total = TaskFact("total", True, (files[0], files[1], files[2]), (FileFact(product),), ("one", "three"))
+    return DagFact(name, (TaskFact("one", True, outlets=(files[0],)), TaskFact("two", True, outlets=(files[1],)), three, total))
+
+
+def test_parts_made_with_the_service_and_without_it_come_together(lab: Sshd, url: str, mortal: Service) -> None:
+    dag = of_parts("together", f"{url}/out/together")
+    makes(dag, "one", staged=True)
+    mortal.kill()
+    makes(dag, "two", staged=False)
+    makes(dag, "three", staged=False)
+    mortal.start()
+    makes(dag, "total", staged=True)
+    assert (lab.data / "out/together").read_text() == "one two two three total "
+
+
+def test_a_service_that_alone_has_a_part_is_waited_for(
+    lab: Sshd, url: str, mortal: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dag = of_parts("waited", f"{url}/out/waited")
+    makes(dag, "one", staged=True)
+    mortal.kill()
+    for task in ("two", "three"):
+        makes(dag, task, staged=False)
+    monkeypatch.setenv("AIRFLOW__STAGER__AWAY_TIMEOUT_S", "120")
+    total = threading.Thread(target=lambda: makes(dag, "total", staged=True))
+    total.start()
+    wait_until(lambda: f"which alone has {dag.tasks[0].outlets[0].uri}, at most" in caplog.text, "the task to say what it waits for")
+    mortal.start()
+    total.join(120)
+    assert (lab.data / "out/waited").read_text() == "one two two three total "
+
+
+def test_a_task_that_cannot_hand_over_gives_its_slot_back_in_time(lab: Sshd, url: str, mortal: Service) -> None:
+    dag = of_parts("bounded", f"{url}/out/bounded")
+    files = tried(dag, "one", 1)
+    files.stage([], [dag.tasks[0].outlets[0].uri])
+    mortal.kill()
+    for called in files.calls.staged:
+        called.of.run.patience_s = 0.0
+    with pytest.raises(AirflowException, match="what one made could not be handed over.*does not answer.*the next try of this task"):
+        files.finish()

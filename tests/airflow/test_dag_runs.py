@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.stager.calls import Calls, Try
+from airflow.providers.stager.files import TaskFiles
+from airflow.providers.stager.graph import DagFact, FileFact, TaskFact
 
 from stager import rest
 from stager.client import RestClient
@@ -163,12 +166,15 @@ def let_go(line: Link, client: RestClient, dag_id: str, job: str) -> None:
     line.bytes_per_s = None
 
 
-def test_a_deferred_task_is_called_once(lab: Sshd, url: str, client: RestClient, line: Link, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_deferred_task_is_called_once(
+    lab: Sshd, url: str, client: RestClient, line: Link, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     """One that waits for a large input so, and one that defers by itself after its templates were rendered."""
     (lab.data / "large").write_bytes(bytes(LARGE_BYTES))
     os.utime(lab.data / "large", (1_700_000_000, 1_700_000_000))
     letting = threading.Thread(target=let_go, args=(line, client, "waits", "look"))
     letting.start()
+    caplog.set_level(logging.INFO)
     result = staged(
         lab,
         url,
@@ -208,6 +214,8 @@ look() >> later
     assert {job.job: job.attempts for job in run.jobs()} == {"later": 1, "look": 1}
     assert (lab.data / "out/waits").read_bytes() == INPUTS["raw/t1.fits"]
     assert capsys.readouterr().out.count("Pausing task as DEFERRED") == 2
+    assert f"on their way: sftp://127.0.0.1:{line.port}{lab.data}/large: " in caplog.text, "by the trigger, at once"
+    assert "stager staged 1 inlets (40.0 MB) of look in " in caplog.text
 
 
 def test_mapped_tasks_are_served_one_by_one(lab: Sshd, url: str, client: RestClient, caplog: pytest.LogCaptureFixture) -> None:
@@ -238,6 +246,51 @@ StagerOperator.partial(task_id="shrink", python_callable=shrink, inlets=[header]
     assert (lab.data / "out/tiles").read_text() == "one\nheader\ntwo\nheader\n", "exchanged as objects of the service"
     assert "shelf" not in caplog.text
     assert [(lab.data / f"out/tile{n}").read_text() for n in (1, 2)] == ["one\nheader\n", "two\nheader\n"]
+
+
+def test_a_task_that_waits_in_its_slot_tells_its_run_at_once_and_what_keeps_it(
+    lab: Sshd, url: str, client: RestClient, line: Link, caplog: pytest.LogCaptureFixture
+) -> None:
+    uri = f"{url}/slow".replace(f":{lab.port}/", f":{line.port}/")
+    (lab.data / "slow").write_bytes(bytes(LARGE_BYTES))
+    os.utime(lab.data / "slow", (1_700_000_000, 1_700_000_000))
+    caplog.set_level(logging.INFO)
+    told: list[tuple[str, str]] = []
+    dag = DagFact("slot", (TaskFact("look", True, (FileFact(uri),)),))
+    files = TaskFiles(Calls(Try("slot", "r1", "look", -1, 1, "slot1"), dag))
+    files.calls.tell = lambda run, job: told.append((run, job))
+    waiting = threading.Thread(target=lambda: files.stage([uri], []))
+    waiting.start()
+    wait_until(lambda: f"waiting for the 1 inlets of look to be staged by run {client.runs()[0].run}: " in caplog.text, "it to be said")
+    assert told == [(client.runs()[0].run, "look")] and uri not in files.inputs
+    line.bytes_per_s = None
+    waiting.join()
+    assert files[uri].stat().st_size == LARGE_BYTES
+    files.finish()
+    client.run(told[0][0]).cancel()
+
+
+def test_mapped_tasks_of_the_decorator_name_their_files_when_they_run(
+    lab: Sshd, url: str, client: RestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As docs/operating/airflow-files.md shows it."""
+    caplog.set_level(logging.WARNING)
+    result = staged(
+        lab,
+        url,
+        "mapped_files",
+        """
+@task.stager(inlets=[header])
+def shrink(files, tile):
+    raw = files.input(f"{LAB}/raw/{tile}.fits")
+    files.output(f"{LAB}/out/small-{tile}.fits").write_bytes(raw.read_bytes()[:4] + files[header].read_bytes())
+
+shrink.expand(tile=["t1", "t2"])
+""",
+    )
+    assert result.state == "success"
+    assert [(lab.data / f"out/small-t{n}.fits").read_text() for n in (1, 2)] == ["one\nheader\n", "two\nheader\n"]
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING and "stager" in each.name]
 
 
 @pytest.mark.usefixtures("by_airflow")

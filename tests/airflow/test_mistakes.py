@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from airflow.providers.stager.graph import Part
-from airflow.providers.stager.runs import refused_files
+from airflow.providers.stager.calls import Calls, Try
+from airflow.providers.stager.files import TaskFiles
+from airflow.providers.stager.graph import DagFact, FileFact, Part, TaskFact
+from airflow.providers.stager.links.stager import StagerRunLink, note_page
+from airflow.providers.stager.runs import in_words, refused_files
+from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.types import TaskInstanceKey
 
 from stager.client import RestClient
 from stager.model.errors import InvalidInput, Transient
 from tests.airflow.dag_rig import run_dag, state_of, told
+from tests.airflow.test_dag_runs import by_airflow, url
 from tests.testbed.sshd import Sshd
 
+__all__ = ["by_airflow", "url"]
 TELLING = """
 from airflow.providers.stager.operators.stage import StagerOperator
 
@@ -61,6 +70,34 @@ def test_an_inlet_whose_scheme_is_none_of_ours_is_called_that(lab: Sshd, client:
     body = f"{TELLING}\ndef take(files):\n    return str(files['raw'])\n"
     run = run_dag("scheme", f"{body}\nTelling(task_id='t', python_callable=take, inlets=[Asset('raw', uri={uri!r})])\n")
     assert uri in told(run, "t", "said") and told_of in told(run, "t", "said")
+
+
+@pytest.mark.usefixtures("by_airflow")
+def test_an_inlet_that_a_task_cannot_fetch_itself_is_named(url: str, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow's own hook says: no such file."""
+    monkeypatch.setattr("stager.client.calls.TRIES", 1)
+    monkeypatch.setenv("AIRFLOW__STAGER__PATIENCE_S", "0")
+    connect("stager_default", "http://127.0.0.1:9", "token")
+    uri = f"{url}/nowhere.fits"
+    files = TaskFiles(Calls(Try("d", "r", "t", -1, 1, "named"), DagFact("d", (TaskFact("t", True, (FileFact(uri),)),))))
+    with pytest.raises(AirflowException, match=f"{uri} is not to be had. The task itself: .*The service: .*does not answer"):
+        files.stage([uri], [])
+
+
+def test_refusals_are_in_the_words_of_a_dag() -> None:
+    mid = "stager://survey/clean.fits"
+    part = Part("", "{}", frozenset(), {mid: "survey/clean.fits", f"{mid}.idx": "survey/clean.fits.idx"}, {})
+    said = "'survey/clean.fits' is not there, for job 'clean' has not published it: clear that task, then this one"
+    assert in_words(said, part) == f"{mid} is not there, for task 'clean' has not published it: clear that task, then this one"
+    assert in_words("call 'try-2.add.0123' took the place of 'x'", part) == "try 2 took the place of 'x'"
+
+
+def test_the_link_of_a_task_without_a_run_asks_nobody() -> None:
+    """XCom answers a question for what it has not with an error in the task's log."""
+    key = TaskInstanceKey(dag_id="d", task_id="no-run", run_id="r", try_number=1, map_index=-1)
+    assert StagerRunLink().get_link(StagerRunLink(), ti_key=key) == ""
+    note_page(key, "http://lab/#/runs/r-1")
+    assert StagerRunLink().get_link(StagerRunLink(), ti_key=key) == "http://lab/#/runs/r-1"
 
 
 def test_an_origin_that_cannot_be_asked_just_now_refuses_no_file() -> None:

@@ -71,6 +71,7 @@ Telling(task_id="sent", workflow={small(data, "broken", "echo dear me >&2; exit 
     run = run_dag("broken", body)
     assert state_of(run, "sent") == "failed"
     said, made = told(run, "sent", "said"), told(run, "sent", "stager_run")
+    assert "the end of its stderr, attempt 3:\n    | dear me" in said, said
     assert f"run {made} is failed" in said and "job up: " in said and f"stager logs {made} up --server {connected.url}" in said
     assert told(run, "sent", "_link_StagerRunLink").endswith(made), "the link of a task that failed after it was resumed"
 
@@ -135,3 +136,25 @@ def test_a_dag_is_parsed_without_the_client() -> None:
     code = f"{imports}; import sys; print(sorted(name for name in sys.modules if name.startswith('stager.')))"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['stager.model', 'stager.model.errors']"
+
+
+def test_a_sensor_waits_for_a_run_that_another_task_only_submitted(connected: Service, data: Path) -> None:
+    """As docs/operating/airflow.md shows it."""
+    text = small(data, "submitted")
+    run = run_dag(
+        "submitted",
+        f"""
+from airflow.providers.stager.hooks.stager import StagerHook
+from airflow.providers.stager.sensors.stager import StagerDurableSensor
+from stager.rest import Submission
+
+@task
+def submitted(run_id=None):
+    with StagerHook().get_conn() as client:
+        return client.submit(Submission(workflow={text!r}), key=f"submitted-{{run_id}}")
+
+StagerDurableSensor(task_id="preview", run=submitted(), lfns=["b"])
+""",
+    )
+    assert state_of(run, "preview") == "success"
+    assert (data / "out" / "submitted").read_text() == "HELLO\n"

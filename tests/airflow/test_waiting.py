@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -14,14 +16,16 @@ import pytest
 from airflow.providers.stager.operators.submit import StagerSubmitOperator
 from airflow.providers.stager.sensors.stager import StagerDurableSensor
 from airflow.providers.stager.submission import Attempted, attempt, key_of, read_submission
-from airflow.providers.stager.triggers.stager import StagerDurableTrigger, StagerRunTrigger
+from airflow.providers.stager.triggers.stager import StagerDurableTrigger, StagerRunTrigger, StagerServiceTrigger
 from airflow.providers.stager.waiting import LINES, patiently, takes_runs
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout, TaskDeferred
 
 from stager.client import AsyncRestClient, RestClient
 from stager.model.errors import Refused, Transient
+from tests.airflow.conftest import TENANT
 from tests.e2e.serve_rig import NO_STORAGE, Service, small
+from tests.testbed.processes import free_port
 from tests.testbed.waiting import wait_until
 
 
@@ -187,6 +191,54 @@ def test_waiting_outlives_the_service(service: Service, client: RestClient, conn
         operator.dag = DAG(name, schedule=None)
         summary = operator.run_ended({"ti": instance(name)}, event)
         assert (summary["run"], summary["outcome"]) == (run, "succeeded")
+
+
+@pytest.fixture
+def away(session_dir: Path, data: Path, connect, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    """A service that is known and was ended, on a port that it has again when it is started again."""
+    monkeypatch.setattr("stager.client.calls.TRIES", 1)
+    words = (*NO_STORAGE, "--listen", f"127.0.0.1:{free_port()}")
+    made = Service(Path(tempfile.mkdtemp(dir=session_dir)), TENANT.format(data=data), words)
+    try:
+        connect("stager_default", made.start(), made.token("t", "submit"))
+        made.kill()
+        yield made
+    finally:
+        made.end()
+
+
+def submitting(data: Path, name: str, **more: Any) -> tuple[StagerSubmitOperator, dict[str, Any]]:
+    operator = StagerSubmitOperator(task_id="t", workflow=small(data, name), **more)
+    operator.dag = DAG(name, schedule=None)
+    return operator, {"ti": instance(name, xcom_push=lambda key, value: None)}
+
+
+def test_a_submit_waits_for_a_service_that_is_away_and_says_so(away: Service, data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    operator, context = submitting(data, "away", deferrable=False)
+    done: Future[Any] = Future()
+    with caplog.at_level(logging.INFO):
+        waiting = threading.Thread(target=lambda: done.set_result(operator.execute(context)), daemon=True)
+        waiting.start()
+        wait_until(lambda: "waiting for it for 0 s now, at most 21" in caplog.text, "the task to say that it waits")
+        away.start()
+        assert done.result(60)["outcome"] == "succeeded"
+    waiting.join()
+    assert "of 1 jobs done" in caplog.text, "what it waits for afterwards"
+
+
+def test_a_submit_without_a_service_gives_its_slot_back_and_its_patience_is_bounded(away: Service, data: Path) -> None:
+    operator, context = submitting(data, "away-deferred", patience_s=30.0)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(context)
+    trigger, began = deferred.value.trigger, deferred.value.kwargs["away_since"]
+    assert isinstance(trigger, StagerServiceTrigger) and 0 < trigger.patience_s <= 30
+    with pytest.raises(AirflowException, match="does not answer.*connection 'stager_default'"):
+        operator.service_back(context, {}, began - 30)
+    away.start()
+    assert asyncio.run(first_event(StagerServiceTrigger(**trigger.serialize()[1]))) == {}
+    with pytest.raises(TaskDeferred) as submitted:
+        operator.service_back(context, {}, began)
+    assert isinstance(submitted.value.trigger, StagerRunTrigger)
 
 
 def test_patience_ends_and_is_for_what_may_come_back_only() -> None:

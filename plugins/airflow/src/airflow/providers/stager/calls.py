@@ -10,13 +10,17 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow.providers.stager import service
-from airflow.providers.stager.graph import INTERMEDIATE, DagFact, FileFact, TaskFact, scheme_of
-from airflow.providers.stager.runs import PartRun, Runs, own_part, told_of
+from airflow.providers.stager import progress, service
+from airflow.providers.stager.graph import INTERMEDIATE, DagFact, FileFact, TaskFact, ancestors_of, exchanged, scheme_of
+from airflow.providers.stager.progress import Pulse
+from airflow.providers.stager.runs import PartRun, Runs, in_words, own_part, told_of
+from airflow.providers.stager.shelved import hand_in
 from airflow.providers.stager.watch import Watch
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
@@ -29,6 +33,8 @@ NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._:+@~-]")
 WAIT_S = 20.0
 PAUSE_S = 2.0
 MESSAGE_MAX = 1000
+# What a trigger keeps in Airflow's database.
+AWAITED_MAX = 20
 # What could be checked by size only is all that such an origin lets anybody know.
 AT_HOME = ("durable", "written")
 # Something newer is at its place.
@@ -72,8 +78,10 @@ class Called:
 
 @dataclass(slots=True)
 class Calls:
-    """`refused`: why the service did not stage something, the last time that it did not. `why`: of files that it refused, by URI.
-    `watch`: who gives it all back if this process dies; only where it is known not to leave before its end, as a task does that defers.
+    """`refused`: why the service did not stage something, the last time that it did not; `away`: for it did not answer. `why`: of files
+    that it refused, by URI. `watch`: who gives it all back if this process dies; only where it is known not to leave before its end, as a
+    task does that defers. `tell`: is told the run and the job as soon as the service has them. `awaited`: some of the inputs that `begin`
+    found not there, URIs by logical names.
     """
 
     attempt: Try
@@ -84,18 +92,25 @@ class Calls:
     refused: str = ""
     why: dict[str, str] = field(default_factory=dict)
     watch: Watch | None = None
+    away: bool = False
+    tell: Callable[[str, str], None] | None = None
+    awaited: dict[str, str] = field(default_factory=dict)
 
     def begin(self) -> list[tuple[str, str, str]]:
         """Calls what the DAG says of this task, and does not wait: (run, job, call) of what is not there yet."""
         from stager import wire
-        from stager.model.errors import StagerError
+        from stager.model.errors import StagerError, Transient
 
         waiting = []
         try:
             for part in self._parts():
                 view = part.run.call(self.attempt.task_id, self.attempt.call)
+                self._told(part, view.job)
                 if view.state is wire.CallState.WAITING:
+                    self.awaited |= dict(islice(part.part.reads(view.job).items(), AWAITED_MAX))
                     waiting.append((part.run.name, view.job, view.call))
+        except Transient as problem:
+            self._alone(problem)
         except (StagerError, AirflowNotFoundException, ValueError) as problem:  # told when the files are asked for
             log.info("%s: %s", self.attempt.task_id, problem)
         return waiting
@@ -106,7 +121,7 @@ class Calls:
 
         before = len(self.staged)
         try:
-            for part in self._parts():
+            for part in self._parts() if not self.away else ():
                 self._call(part)
         except (StagerError, AirflowNotFoundException, ValueError) as problem:
             self._alone(problem)
@@ -153,17 +168,36 @@ class Calls:
             except Exception as problem:  # whatever it is, the task's own error is what counts
                 log.warning("stager was not told that %s failed, and finds out when it reconciles: %s", called.call, problem)
 
+    def only_there(self) -> list[str]:
+        """Inputs that an earlier task of this DagRun handed over, as far as anybody can tell who does not ask the service."""
+        mine = next((task for task in self.dag.tasks if task.task_id == self.attempt.task_id), None)
+        if mine is None or mine.many:
+            return []
+        loose, before = service.loose_of(self.dag, self.attempt.run_id), ancestors_of(self.dag)[mine.task_id]
+        made = {fact.uri for task in self.dag.tasks if task.task_id in before and task.stages and not task.many for fact in task.outlets}
+        shared = exchanged(self.dag) & made
+        return [fact.uri for fact in mine.inlets if fact.uri in shared and not loose.is_newer(fact.uri)]
+
     def _parts(self) -> Iterator[PartRun]:
         self.runs = service.connected().runs(self.dag, self.attempt.run_id)
-        patiently(self.runs)
+        patiently(self.runs, self.only_there())
         afters = [part.after for part in self.runs.shape().of_task(self.attempt.task_id)]
         for after in afters if self.attempt.map_index < 0 else []:
             part = self.runs.open(after)
             if part is not None and self.attempt.task_id in part.part.jobs:
+                hand_in(part, self.attempt.task_id, service.loose_of(self.dag, self.attempt.run_id))
                 yield part
+
+    def _told(self, part: PartRun, job: str) -> None:
+        if self.tell is not None:
+            self.tell(part.run.name, job)
+            self.tell = None
 
     def _alone(self, problem: Exception) -> None:
         """Said once for a task: from then on it does without."""
+        from stager.model.errors import Transient
+
+        self.away = isinstance(problem, Transient)
         if not self.refused:
             log.warning("%s moves its files itself, which is slower: %s (connection %r)", self.attempt.task_id, problem, service.conn_id())
         self.refused, self.runs = str(problem), None
@@ -176,16 +210,20 @@ class Calls:
         try:
             view = part.run.call(job, name)
         except InvalidInput as problem:  # submitted by another version of this DAG, say
-            log.warning("%s has no place in run %s and moves its files itself: %s", job, part.run.name, problem)
+            log.warning("%s has no place in run %s and moves its files itself: %s", job, part.run.name, in_words(str(problem), part.part))
             return
+        self._told(part, job)
         if self.watch is not None:
             self.watch.note(part.run.client, part.run.name, job, name, own=own)
-        end = time.monotonic() + service.stage_timeout_s()
+        pulse, began = Pulse(), time.monotonic()
+        end = began + service.stage_timeout_s()
         while view.state is wire.CallState.WAITING and time.monotonic() < end:
+            say_what_is_missing(part, job, pulse)
             view = insisting(lambda: part.run.staged(job, name, wait_s=WAIT_S), end)
         called = Called(part, job, name, view, own)
         if view.state is wire.CallState.STAGED and reachable(view.directory):
             self.staged.append(called)
+            log.info("%s", staged_in(called, time.monotonic() - began))
         else:
             self._not_staged(called)
 
@@ -195,13 +233,13 @@ class Calls:
 
         view = called.view
         if view.fault is not None and view.fault.code == "call_replaced":
-            raise AirflowException(f"another try of {called.job} has begun, and this one is over: {view.fault.message}")
+            raise AirflowException(f"another try of task {called.job} has begun, and this one is over")
         if view.fault is not None:
-            self.refused = view.fault.message
+            self.refused = in_words(view.fault.message, called.of.part)
         elif view.state is wire.CallState.STAGED:
             self.refused = f"its files are in {view.directory}, which is not on this machine or not open to this user"
         else:
-            self.refused = f"its inputs were not there after {service.stage_timeout_s():.0f} s (it is {view.state.value})"
+            self.refused = f"its inlets were not staged after {service.stage_timeout_s():.0f} s (stage_timeout_s in [stager])"
         log.warning("%s moves its files itself, which is slower: %s", called.job, self.refused)
         if view.fault is None:
             called.of.run.fail(called.job, called.call, self.refused)
@@ -212,19 +250,23 @@ class Calls:
         from stager import wire
         from stager.model.errors import StagerError
 
+        pulse = Pulse()
         try:
             end = time.monotonic() + service.stage_timeout_s()
             view = insisting(lambda: called.of.run.finish(called.job, called.call, wait_s=WAIT_S), end)
             while view.state in (wire.CallState.PUBLISHING, wire.CallState.WAITING):
+                if pulse.is_due():
+                    log.info("waiting until the service has taken what %s made, from %s", called.job, view.directory)
                 view = insisting(lambda: called.of.run.finish(called.job, called.call, wait_s=WAIT_S), end)
             if called.own and view.state is wire.CallState.DONE:
                 called.of.run.end(True)
             if view.state is wire.CallState.DONE and (called.own or service.waits_for_home()):
                 self._bring_home(called, end)
         except StagerError as problem:
-            raise AirflowException(f"what {called.job} made could not be handed over: {problem}") from problem
+            text = f"what {called.job} made could not be handed over: {in_words(str(problem), called.of.part)}"
+            raise AirflowException(f"{text}; the next try of this task makes it again") from problem
         if view.state is not wire.CallState.DONE:
-            reason = view.fault.message if view.fault is not None else view.state.value
+            reason = in_words(view.fault.message, called.of.part) if view.fault is not None else view.state.value
             raise AirflowException(f"what {called.job} made was not taken: {reason}")
 
     def _bring_home(self, called: Called, end: float) -> None:
@@ -238,7 +280,7 @@ class Calls:
 
 def at_home(run: RestRun, lfn: str, uri: str, end: float) -> None:
     """Returns when it is there, and says on the way what keeps it. Raises AirflowException when it does not get there."""
-    said, wait_s = "", 1.0
+    said, wait_s, pulse = "", 1.0, Pulse()
     while True:
         answer = insisting(lambda wait_s=wait_s: run.wait(timeout_s=wait_s, lfn=lfn), end)
         (entry,) = insisting(lambda: run.ledger(lfn=lfn), end)
@@ -253,41 +295,73 @@ def at_home(run: RestRun, lfn: str, uri: str, end: float) -> None:
         if entry.fault not in ("", said):
             said = entry.fault
             log.warning("%s is not at its place yet: %s", uri, said)
+        elif pulse.is_due():
+            log.info("waiting until %s is at its place, verified (run %s)", uri, run.name)
         wait_s = min(2 * wait_s, WAIT_S)
 
 
-def patiently(runs: Runs) -> None:
-    """Until the service answers. Raises Transient if it does not, and what else it says."""
+def patiently(runs: Runs, only_there: Sequence[str] = ()) -> None:
+    """Until the service answers: long if inputs are nowhere else. Raises Transient if it does not, and what else it says."""
     from stager.model.errors import Transient
 
-    server = runs.client.server
-    if service.was_away_just_now(server):
+    server, pulse = runs.client.server, Pulse()
+    if service.was_away_just_now(server) and not only_there:
         runs.ask_once()
-    end = time.monotonic() + service.patience_s()
+    end = time.monotonic() + (max(service.away_timeout_s(), service.patience_s()) if only_there else service.patience_s())
     while True:
         try:
             runs.find("")
             service.note(server, away=False)
             return
-        except Transient:
-            if time.monotonic() >= end:
+        except Transient as problem:
+            left_s = end - time.monotonic()
+            if left_s <= 0:
                 service.note(server, away=True)
                 raise
-            time.sleep(min(PAUSE_S, max(0.0, end - time.monotonic())))
+            if pulse.is_due():
+                why = f", which alone has {progress.named(only_there)}" if only_there else ""
+                log.warning("%s; waiting for it%s, at most %.0f s more", problem, why, left_s)
+            time.sleep(min(PAUSE_S, left_s))
 
 
 def insisting(ask: Callable[[], A], end: float) -> A:
-    """Its answer, however long the service is away or has too many who wait: what a call has cost by then is worth more than time."""
+    """Its answer, also where the service is away for a while or has too many who wait: what a call has cost by then is worth some time.
+    Not the slot of a worker for hours: once it has been away for `away_timeout_s` this raises the last Transient.
+    """
     from stager.model.errors import Transient
 
+    pulse, away_end = Pulse(), min(end, time.monotonic() + service.away_timeout_s())
     while True:
         try:
             return ask()
         except Transient as problem:
-            if time.monotonic() >= end:
+            left_s = away_end - time.monotonic()
+            if left_s <= 0:
                 raise
-            log.warning("%s; it is asked again", problem)
-            time.sleep(PAUSE_S)
+            if pulse.is_due():
+                log.warning("%s; waiting for it, at most %.0f s more (away_timeout_s in [stager])", problem, left_s)
+            time.sleep(min(PAUSE_S, left_s))
+
+
+def say_what_is_missing(part: PartRun, job: str, pulse: Pulse) -> None:
+    """A service that cannot be asked is told of by who waits for it."""
+    from stager.model.errors import StagerError
+
+    if pulse.is_due():
+        names = part.part.reads(job)
+        with suppress(StagerError):
+            told = progress.of_inputs(part.run.client.run(part.run.name).status(), names)
+            what = f"the {len(names)} inlets of {job} to be staged" if names else f"room for what {job} makes"
+            log.info("waiting for %s by run %s: %s", what, part.run.name, told)
+
+
+def staged_in(called: Called, seconds: float) -> str:
+    from stager.model.units import format_size
+
+    held = [os.stat(each.path).st_size for each in called.view.inputs if each.path and os.path.isfile(each.path)]
+    inputs, outputs = f"{len(called.view.inputs)} inlets ({format_size(sum(held))})", f"{len(called.view.outputs)} outlets"
+    told = f"stager staged {inputs} of {called.job} in {seconds:.1f} s"
+    return f"{told}, and takes {outputs} when it has ended well (run {called.of.run.name})"
 
 
 def reachable(directory: str) -> bool:

@@ -59,7 +59,8 @@ class TaskFiles:
             return self.paths_in[uri]
         if not scheme_of(uri):
             raise KeyError(no_file(uri))
-        raise KeyError(f"{uri} is neither an inlet nor an outlet of {self.calls.attempt.task_id}")
+        text = f"{uri} is neither an inlet nor an outlet of {self.calls.attempt.task_id}"
+        raise KeyError(f"{text}; a file that is known only when the task runs is had by files.input(uri) or files.output(uri)")
 
     def input(self, file: Any) -> Path:
         """Where the content is; waits until it is there."""
@@ -137,12 +138,18 @@ class TaskFiles:
 
     def _fetched(self, uri: str) -> Path:
         why = self.calls.why.get(uri) or self.calls.refused
+        if self.calls.away and uri in self.calls.only_there():
+            text = f"{uri} was made earlier in this DagRun and is held by the service, which is away: {why}"
+            raise AirflowException(f"{text}. Nothing has to be made again: clear this task when the service is back")
         try:
             return self._loose().fetch(uri, self._beside("in", uri))
         except AirflowException as problem:
             if not why:
                 raise
             raise AirflowException(f"{uri} is not to be had. The service: {why}. The task itself: {problem}") from None
+        except Exception as problem:  # whatever Airflow's own hooks raise names no URI
+            text = f"{uri} is not to be had. The task itself: {type(problem).__name__}: {problem}"
+            raise AirflowException(f"{text}. The service: {why}" if why else text) from problem
 
     def _loose(self) -> Loose:
         return service.loose_of(self.calls.dag, self.calls.attempt.run_id, objects=self.calls.runs is not None)

@@ -73,6 +73,17 @@ class Part:
     files: Mapping[str, str]
     origins: Mapping[str, tuple[str, ...]]
 
+    def reads(self, job: str) -> dict[str, str]:
+        """URIs of its inputs, by their logical names."""
+        return self._named(json.loads(self.text)["jobs"][job].get("inputs", ()))
+
+    def makes(self, job: str) -> dict[str, str]:
+        return self._named(json.loads(self.text)["jobs"][job].get("outputs", ()))
+
+    def _named(self, names: Iterable[str]) -> dict[str, str]:
+        uris = {name: uri for uri, name in self.files.items()}
+        return {name: uris[name] for name in names}
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:

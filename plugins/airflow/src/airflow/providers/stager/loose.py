@@ -107,6 +107,13 @@ class Loose:
             log.warning("%s is taken from the service, though nobody can see whether a task made it anew without that: %s", uri, problem)
             return False
 
+    def on_shelf(self, uri: str) -> Path:
+        return self._on_shelf(uri, urlsplit(uri))
+
+    def is_shelved(self, uri: str) -> bool:
+        """A task of this DagRun made it for others of it, without the service. Raises OSError where nobody can see that."""
+        return uri in self.exchanged and self.on_shelf(uri).exists()
+
     def handed_over(self, uri: str) -> None:
         """The service has what was made last: what was put without it is old now."""
         place = self._sign(uri, urlsplit(uri))

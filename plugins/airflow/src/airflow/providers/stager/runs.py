@@ -26,6 +26,8 @@ ONCE_S = 5.0
 # A run that takes no call any more: a DagRun that goes on after this has another.
 OVER = frozenset(("succeeded", "cancelled", "refused"))
 OF_FILE = re.compile(r"files\.(.+)\.(?:from|at)\b.*")
+OF_CALL = re.compile(r"call 'try-([0-9]+)[^']*'")
+OF_JOB = re.compile(r"\bjob\b")
 OF_ORIGIN = re.compile(r"(?:origins\.)?([A-Za-z][A-Za-z0-9_-]*)(?:\..*)?")
 
 
@@ -142,6 +144,14 @@ class Runs:
             _, run = self.find(after_part(part.after))
             if run:
                 self.client.engine(run).end(succeeded, message)
+
+
+def in_words(text: str, part: Part) -> str:
+    """What the service says, as whoever looks at a DAG calls things: by URIs and tasks."""
+    for uri, name in sorted(part.files.items(), key=lambda each: -len(each[1])):
+        text = text.replace(repr(name), uri)
+    text = OF_CALL.sub(r"try \1", text)
+    return OF_JOB.sub("task", text)
 
 
 def told_of(loose: Mapping[str, str]) -> str:

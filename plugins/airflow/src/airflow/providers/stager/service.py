@@ -30,6 +30,8 @@ STAGE_TIMEOUT_S = 6 * 3600.0
 SHELF_DAYS = 30.0
 # And for a service that does not answer. One that is started again is back by then; a DAG whose tasks went on without it mixes two ways.
 PATIENCE_S = 30.0
+# For one that a task cannot do without: what it reads is only there, or what it made is to be handed over.
+AWAY_TIMEOUT_S = 1800.0
 # Tasks that begin so soon after one has waited in vain ask once: each of a large DAG would wait as long again.
 AWAY_S = 300.0
 
@@ -111,6 +113,10 @@ def loose_of(dag: DagFact, run_id: str, *, objects: bool = False) -> Loose:
 
 def stage_timeout_s() -> float:
     return float(option("stage_timeout_s", str(STAGE_TIMEOUT_S)))
+
+
+def away_timeout_s() -> float:
+    return float(option("away_timeout_s", str(AWAY_TIMEOUT_S)))
 
 
 def waits_for_home() -> bool:

@@ -13,9 +13,12 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow.providers.stager import progress
+from airflow.providers.stager.progress import Pulse
 
 from stager.model.errors import NEWER_CODE, StagerError, Transient
 
@@ -61,6 +64,14 @@ class Line:
         finally:
             self.waiting -= 1
 
+    async def say(self, run: str, pulse: Pulse, text_of: Callable[[wire.RunStatus], str]) -> None:
+        """Into the log of the task that waits, in its turn. Who cannot be asked is told of by those who wait."""
+        if pulse.is_due():
+            with suppress(StagerError):
+                async with self.slots:
+                    status = await self.client.run(run).status()
+                LOG.info("%s", text_of(status))
+
 
 LINES: dict[tuple[asyncio.AbstractEventLoop, str, str], Line] = {}
 
@@ -88,23 +99,27 @@ async def patiently(ask: Callable[[], Awaitable[T]], patience_s: float) -> T:
     """What it answers at last. Raises the last Transient once the service has been away for so long, and other StagerErrors at once."""
     away_since: float | None = None
     pause_s = PAUSE_S
+    pulse = Pulse()
     while True:
         try:
             return await ask()
         except Transient as problem:
-            if away_since is None:
-                away_since = time.monotonic()
-                LOG.warning("%s; it is waited for, up to %g s", problem.message, patience_s)
-            if time.monotonic() - away_since >= patience_s:
+            away_since = time.monotonic() if away_since is None else away_since
+            away_s = time.monotonic() - away_since
+            if away_s >= patience_s:
                 raise
+            if pulse.is_due():
+                LOG.warning("%s; waiting for it for %.0f s now, at most %.0f s", problem.message, away_s, patience_s)
         await asyncio.sleep(pause_s)
         pause_s = min(PAUSE_MAX_S, pause_s * 2)
 
 
 async def ended(line: Line, run: str, patience_s: float = PATIENCE_S) -> dict[str, Any]:
     """How the run ended, as the event of a trigger. Interrupted: told when the service is there to resume it."""
+    pulse = Pulse()
     try:
         while True:
+            await line.say(run, pulse, progress.of_run)
             answer = await patiently(lambda: line.wait(run), patience_s)
             if answer.finished:
                 break
@@ -130,6 +145,15 @@ def stopped(run: str, by: str) -> str:
     return f"run {run} was stopped{who}, not by its task; clear the task to go on with it"
 
 
+async def back(line: Line, patience_s: float) -> dict[str, Any]:
+    """When a service that was away takes runs again, or the patience with it is over."""
+    try:
+        await patiently(lambda: takes_runs(line.client), patience_s)
+    except StagerError as problem:
+        return {"error": problem.message}
+    return {}
+
+
 async def takes_runs(client: AsyncRestClient) -> None:
     """Raises Transient while it does not: it ends, or has just begun."""
     import httpx
@@ -147,9 +171,11 @@ async def durable(line: Line, run: str, lfns: Sequence[str], patience_s: float =
     for.
     """
     overtaken: list[str] = []
+    pulse = Pulse()
     try:
         for lfn in lfns:
             while True:
+                await line.say(run, pulse, lambda status, lfn=lfn: f"waiting until {lfn} is durable; {progress.of_run(status)}")
                 answer = await patiently(lambda lfn=lfn: line.wait(run, lfn), patience_s)
                 if answer.durable or answer.overtaken or answer.finished:
                     break
@@ -164,6 +190,8 @@ async def durable(line: Line, run: str, lfns: Sequence[str], patience_s: float =
                 break
             if status.info.state in ENDED:
                 return {"run": run, "error": not_all(run, status)}
+            if pulse.is_due():
+                LOG.info("waiting until all products are durable; %s", progress.of_run(status))
             await patiently(lambda: line.wait(run), patience_s)
     except StagerError as problem:
         return {"run": run, "error": problem.message}

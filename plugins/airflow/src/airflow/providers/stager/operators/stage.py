@@ -50,14 +50,18 @@ class StagerOperator(BaseOperator):
         self.more_inputs, self.more_outputs = more_inputs, more_outputs
 
     def execute(self, context: Any) -> Any:
-        """Gives the worker's slot back until the inputs are there."""
+        """Gives the worker's slot back until the inputs are there, but not while a service that is away is waited for to take its call."""
         if self.deferrable is None:
             self.deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
-        waiting = files_of(context).calls.begin() if self.deferrable else []
+        calls = files_of(context).calls
+        calls.tell = telling(context)
+        waiting = calls.begin() if self.deferrable else []
         if waiting:
             from airflow.providers.stager.triggers.staged import StagerStagedTrigger
 
-            trigger = StagerStagedTrigger(waiting, service.conn_id(), service.stage_timeout_s())
+            self.log.info("waiting for the inlets of this task in the triggerer, at most %.0f s", service.stage_timeout_s())
+            limits = service.stage_timeout_s(), service.away_timeout_s()
+            trigger = StagerStagedTrigger(waiting, service.conn_id(), *limits, calls.awaited)
             self.defer(trigger=trigger, method_name="execute_when_staged")
         return self.execute_when_staged(context)
 
@@ -65,9 +69,9 @@ class StagerOperator(BaseOperator):
         """The function between stage-in and hand-over. It is told of the files, and of what else of the context it names."""
         files = files_of(context)
         files.calls.watch = Watch()
+        files.calls.tell = files.calls.tell or telling(context)
         try:
             files.stage(uris(self.inlets, self.more_inputs), uris(self.outlets, self.more_outputs))
-            tell_page(context, files)
             given = {**context, **self.op_kwargs, FILES: files}
             result = self.python_callable(*self.op_args, **wanted(self.python_callable, len(self.op_args), given))
             files.finish()
@@ -82,11 +86,9 @@ class StagerOperator(BaseOperator):
             raise AirflowException("Airflow ended this task")
 
 
-def tell_page(context: Any, files: TaskFiles) -> None:
-    """Of the job in the dashboard of the service, if that staged something."""
-    if files.calls.staged:
-        of = files.calls.staged[0]
-        tell_run(context, of.of.run.name, service.address().job_page(of.of.run.name, of.job))
+def telling(context: Any) -> Callable[[str, str], None]:
+    """Of the job in the dashboard of the service, as soon as that has been called."""
+    return lambda run, job: tell_run(context, run, service.address().job_page(run, job))
 
 
 def uris(assets: Collection[Any], more: Sequence[str]) -> list[str]:

@@ -7,13 +7,14 @@ death of a worker, triggerer or service makes a second run of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from airflow.providers.stager.hooks.stager import StagerHook
-from airflow.providers.stager.links.stager import RUN_KEY, StagerRunLink, tell_run
-from airflow.providers.stager.waiting import BY_AIRFLOW, is_stopped, stopped
+from airflow.providers.stager.links.stager import RUN_KEY, StagerRunLink, note_page, tell_run
+from airflow.providers.stager.waiting import BY_AIRFLOW, Line, back, ended, is_stopped, line_to, stopped
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 RESUMES_MAX = 5
 JOBS_NAMED = 5
+LOG_BYTES, LOG_LINES = 4096, 30
 
 
 class StagerSubmitOperator(BaseOperator):
@@ -67,13 +69,25 @@ class StagerSubmitOperator(BaseOperator):
             raise ValueError(f"when_killed: {when_killed!r} is none of stop, cancel, leave")
 
     def execute(self, context: Context) -> dict[str, Any]:
+        return self._submit(context, time.time())
+
+    def service_back(self, context: Context, event: dict[str, Any], away_since: float) -> dict[str, Any]:
+        """It answers again, or was waited for long enough; then this says so by asking once more."""
+        return self._submit(context, away_since)
+
+    def _submit(self, context: Context, began: float) -> dict[str, Any]:
+        """`began`: from then on a service that is away is waited for, however often it comes and goes."""
         from airflow.providers.stager.submission import attempt
 
         hook = StagerHook(self.stager_conn_id)
         submission = self._submission(context)
+        name = "its workflow" if "\n" in self.workflow else self.workflow
+        self.log.info("submitting %s to the service at %s", name, hook.address().server)
         try:
             with hook.get_conn() as client:
                 made = attempt(client, context["ti"], self.retries or 0, submission)
+        except Transient as problem:
+            return self._wait_for_service(context, problem, began)
         except StagerError as problem:
             fail(problem, self.stager_conn_id)
         self.run = made.run
@@ -85,6 +99,20 @@ class StagerSubmitOperator(BaseOperator):
             self.on_kill()
             raise AirflowException(f"this task was ended while it submitted run {made.run}")
         return self._wait(context, made.run, 0)
+
+    def _wait_for_service(self, context: Context, problem: Transient, began: float) -> dict[str, Any]:
+        """Nothing was submitted, or nobody said that it was: asking again, under the same key, mends both."""
+        left_s = began + self.patience_s - time.time()
+        if left_s <= 0 or self.killed:
+            fail(problem, self.stager_conn_id)
+        self.log.warning("%s; this task submits when it is back, and waits for that at most %.0f s more", problem.message, left_s)
+        if self.deferrable:
+            from airflow.providers.stager.triggers.stager import StagerServiceTrigger
+
+            trigger = StagerServiceTrigger(self.stager_conn_id, left_s)
+            self.defer(trigger=trigger, method_name="service_back", kwargs={"away_since": began}, timeout=self.execution_timeout)
+        self._waited_here(lambda line: back(line, left_s))
+        return self._submit(context, began)
 
     def _submission(self, context: Context) -> Any:
         from airflow.providers.stager.submission import read_submission
@@ -103,22 +131,21 @@ class StagerSubmitOperator(BaseOperator):
 
             trigger = StagerRunTrigger(run, self.stager_conn_id, self.when_killed, self.patience_s)
             self.defer(trigger=trigger, method_name="run_ended", kwargs={"resumes": resumes}, timeout=self.execution_timeout)
-        return self.run_ended(context, self._ended_here(run), resumes)
+        return self.run_ended(context, self._waited_here(lambda line: ended(line, run, self.patience_s)), resumes)
 
-    def _ended_here(self, run: str) -> dict[str, Any]:
+    def _waited_here(self, waiting: Callable[[Line], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         """Without a triggerer: the same waiting, in the worker's slot."""
-        from airflow.providers.stager.waiting import ended, line_to
-
         address = StagerHook(self.stager_conn_id).address()
 
         async def wait() -> dict[str, Any]:
             async with line_to(address) as line:
-                return await ended(line, run, self.patience_s)
+                return await waiting(line)
 
         return asyncio.run(wait())
 
     def run_ended(self, context: Context, event: dict[str, Any], resumes: int = 0) -> dict[str, Any]:
         run = self.run = event["run"]
+        self._note_link(context, run)
         if event.get("error"):
             raise AirflowException(f"run {run} cannot be waited for: {event['error']}")
         state, again = event["state"], False
@@ -145,12 +172,19 @@ class StagerSubmitOperator(BaseOperator):
             fail(problem, self.stager_conn_id)
         return self._wait(context, run, resumes + 1)
 
+    def _note_link(self, context: Context, run: str) -> None:
+        """Airflow asks the process that ends the task, which may be another one than told of the run."""
+        if "ti" in context:
+            note_page(context["ti"], StagerHook(self.stager_conn_id).address().run_page(run))
+
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
             # Airflow tells nobody that a trigger ran out of time.
             self.run = context["ti"].xcom_pull(task_ids=self.task_id, key=RUN_KEY, map_indexes=context["ti"].map_index) or ""
+            if self.run:
+                self._note_link(context, self.run)
             self.on_kill()
             raise
 
@@ -174,9 +208,26 @@ def fail(problem: StagerError, conn_id: str) -> NoReturn:
 
 
 def story(client: RestClient, run: str, event: dict[str, Any]) -> str:
-    """The run, its failed jobs with what they said, and what shows more."""
+    """The run, its failed jobs with the last that they wrote, and what shows more."""
     failed = client.run(run).jobs(state="failed", limit=JOBS_NAMED)
     lines = [f"run {run} is {event['state']}" + (f": {event['message']}" if event["message"] else "")]
-    lines += [f"  job {each.job}: " + (each.fault.message if each.fault else f"exit code {each.exit_code}") for each in failed]
+    for each in failed:
+        lines.append(f"  job {each.job}: " + (each.fault.message if each.fault else f"exit code {each.exit_code}"))
+        lines += [f"    {line}" for line in last_words(client, run, each.job)]
     asked = f"stager logs {run} {failed[0].job}" if failed else f"stager status {run}"
     return "\n".join([*lines, f"more: {asked} --server {client.server}"])
+
+
+def last_words(client: RestClient, run: str, job: str) -> list[str]:
+    """The end of what the last try of this job wrote to stderr, else to stdout. Where that cannot be had, the rest is told all the same."""
+    try:
+        logs = client.run(run).logs(job, tail_bytes=LOG_BYTES).logs
+    except StagerError as problem:
+        return [f"what it wrote cannot be shown: {problem.message}"]
+    written = [log for log in logs if log.attempt == logs[-1].attempt and log.text.strip()]
+    if not written:
+        return ["it wrote nothing to stderr or stdout"]
+    # In the order of the service stdout comes before stderr.
+    last = written[-1]
+    lines = last.text.splitlines()[-LOG_LINES:]
+    return [f"the end of its {last.stream}, attempt {last.attempt}:", *(f"| {line}" for line in lines)]

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from airflow.providers.stager.hooks.stager import StagerHook
-from airflow.providers.stager.waiting import BY_AIRFLOW, PATIENCE_S, durable, ended, line_to
+from airflow.providers.stager.waiting import BY_AIRFLOW, PATIENCE_S, back, durable, ended, line_to
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 
@@ -53,3 +53,19 @@ class StagerDurableTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         async with line_to(await StagerHook(self.stager_conn_id).async_address()) as line:
             yield TriggerEvent(await durable(line, self.run_id, self.lfns, self.patience_s))
+
+
+class StagerServiceTrigger(BaseTrigger):
+    """Fires when the service takes runs, or has been away for `patience_s`."""
+
+    def __init__(self, stager_conn_id: str, patience_s: float = PATIENCE_S) -> None:
+        super().__init__()
+        self.stager_conn_id, self.patience_s = stager_conn_id, patience_s
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        known = {"stager_conn_id": self.stager_conn_id, "patience_s": self.patience_s}
+        return f"{type(self).__module__}.{type(self).__qualname__}", known
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        async with line_to(await StagerHook(self.stager_conn_id).async_address()) as line:
+            yield TriggerEvent(await back(line, self.patience_s))
