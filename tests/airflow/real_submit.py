@@ -62,4 +62,7 @@ class Submitting:
     def ends(self) -> None:
         assert self.airflow.ended(DAG, self.dag_run) == "success", self.airflow.task_log(DAG, self.dag_run, "sent", 2)
         assert len(self.client.runs()) == 1
+        logs = "".join(self.airflow.task_log(DAG, self.dag_run, "sent", number) for number in (1, 2))
+        assert "is active: 0 of 1 jobs done" in logs, "what it waited for, in its own log though the triggerer says it"
+        assert "XCom not found" not in logs
         assert (self.data / "out" / DAG).read_text() == "hello\n"

@@ -215,7 +215,7 @@ look() >> later
     assert (lab.data / "out/waits").read_bytes() == INPUTS["raw/t1.fits"]
     assert capsys.readouterr().out.count("Pausing task as DEFERRED") == 2
     assert f"on their way: sftp://127.0.0.1:{line.port}{lab.data}/large: " in caplog.text, "by the trigger, at once"
-    assert "stager staged 1 inlets (40.0 MB) of look in " in caplog.text
+    assert "stager staged 1 inlets (40 MB) of look in " in caplog.text
 
 
 def test_mapped_tasks_are_served_one_by_one(lab: Sshd, url: str, client: RestClient, caplog: pytest.LogCaptureFixture) -> None:

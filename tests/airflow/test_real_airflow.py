@@ -61,6 +61,8 @@ def prefetched_once_and_home(airflow: RealAirflow, served: Service, client: Rest
     assert airflow.ended("night", dag_run) == "success", airflow.task_log("night", dag_run, "extract", 2)
     run = client.run(first.run)
     wait_until(lambda: run.status().info.state == "succeeded", "the end to be told again")
+    log = airflow.task_log("night", dag_run, "reduce")
+    assert "stager staged 2 inlets" in log and "XCom not found" not in log, log[-5000:]
 
     told = history(served, client, first.run)
     fetched = {move["lfn"].rpartition("/")[2]: move for move in told["moves"] if move["direction"] == "fetch"}

@@ -22,6 +22,7 @@ from airflow.providers.stager import service
 from airflow.providers.stager.calls import call_name
 from airflow.providers.stager.graph import DagFact
 from airflow.providers.stager.runs import GENERATIONS_MAX, DagRunId
+from airflow.providers.stager.shelved import HAND_IN_S, SHELF
 
 if TYPE_CHECKING:
     import httpx
@@ -139,6 +140,9 @@ def reconciled(found: Service, airflow: Airflow, each: Followed, open_calls: lis
             done.append(f"{each.ident.title}: run {each.run} of {each.call} was open, though that is over: ended now")
         return done
     for job in open_calls:
+        if job.call.startswith(SHELF) and time.time() - job.since < HAND_IN_S:
+            # A task hands in just now what that one made without the service.
+            continue
         newest = {call_of(one): one["state"] for one in tries.get(job.job, ())}
         now = newest.get(job.call)
         if job.call in newest and now not in TASK_OVER:

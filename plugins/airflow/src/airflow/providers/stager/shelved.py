@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("airflow.task")
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._:+@~-]")
-WAIT_S, TIMEOUT_S = 20.0, 600.0
+WAIT_S, HAND_IN_S = 20.0, 600.0
 NOT_MADE = "not_made"
+# How its calls begin, unlike those of tries.
+SHELF = "shelf."
 
 
 def hand_in(part: PartRun, job: str, loose: Loose) -> None:
@@ -53,7 +55,7 @@ def hand_in_outputs(part: PartRun, maker: str, loose: Loose) -> None:
         log.warning("%s made some of its outlets while the service was away, and not all lie on the shelf: clear that task", maker)
         return
     held = {name: loose.on_shelf(uri) for name, uri in made.items()}
-    call, end = call_of(maker, held.values()), time.monotonic() + TIMEOUT_S
+    call, end = call_of(maker, held.values()), time.monotonic() + HAND_IN_S
     view = part.run.call(maker, call, pins=True)
     while view.state is wire.CallState.WAITING and time.monotonic() < end:
         view = part.run.staged(maker, call, wait_s=WAIT_S)
@@ -73,4 +75,4 @@ def hand_in_outputs(part: PartRun, maker: str, loose: Loose) -> None:
 def call_of(maker: str, held: Iterable[Path]) -> str:
     """The same for all who hand in the same files."""
     words = "\0".join(f"{path} {path.stat().st_mtime_ns}" for path in held)
-    return f"shelf.{NOT_IN_NAMES.sub('_', maker)[:120]}.{hashlib.sha256(words.encode()).hexdigest()[:12]}"
+    return f"{SHELF}{NOT_IN_NAMES.sub('_', maker)[:120]}.{hashlib.sha256(words.encode()).hexdigest()[:12]}"
