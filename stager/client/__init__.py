@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from stager.client.engines_async import AsyncEngineRun
     from stager.client.rest import RestClient, RestRun
     from stager.client.rest_async import AsyncRestClient, AsyncRestRun
+    from stager.model.units import format_size
 
 __all__ = [
     "ALREADY_HELD_EXIT",
@@ -39,6 +40,7 @@ __all__ = [
     "connect",
     "connect_or_start",
     "error_of",
+    "format_size",
 ]
 
 LATER = {
@@ -48,6 +50,7 @@ LATER = {
     "RestRun": "stager.client.rest",
     "AsyncRestClient": "stager.client.rest_async",
     "AsyncRestRun": "stager.client.rest_async",
+    "format_size": "stager.model.units",
 }
 
 

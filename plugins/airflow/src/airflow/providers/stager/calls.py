@@ -356,7 +356,7 @@ def say_what_is_missing(part: PartRun, job: str, pulse: Pulse) -> None:
 
 
 def staged_in(called: Called, seconds: float) -> str:
-    from stager.model.units import format_size
+    from stager.client import format_size
 
     held = [os.stat(each.path).st_size for each in called.view.inputs if each.path and os.path.isfile(each.path)]
     inputs, outputs = f"{len(called.view.inputs)} inlets ({format_size(sum(held))})", f"{len(called.view.outputs)} outlets"

@@ -32,7 +32,7 @@ class Pulse:
 
 def of_run(status: wire.RunStatus) -> str:
     """How far a run is, and what keeps it."""
-    from stager.model.units import format_size
+    from stager.client import format_size
 
     done, total = status.jobs.get("done", 0), sum(status.jobs.values())
     words = [f"run {status.info.run} is {status.info.state}: {done} of {total} jobs done, {len(status.running)} running"]
@@ -48,7 +48,7 @@ def of_run(status: wire.RunStatus) -> str:
 
 def of_inputs(status: wire.RunStatus, names: Mapping[str, str]) -> str:
     """What keeps a task whose inputs are being staged. `names`: their URIs by their names in the run."""
-    from stager.model.units import format_size
+    from stager.client import format_size
 
     moving = [
         f"{names[each.lfn]}: {format_size(each.bytes_done)} of {format_size(each.bytes_total)}"
