@@ -293,7 +293,7 @@ def test_a_task_that_a_user_ends_ends_its_run(client: RestClient, data: Path, wh
     if when_killed != "cancel":
         tried(client, gated(data, name), name)
         operator = StagerSubmitOperator(task_id="t", workflow="x", when_killed=when_killed)
-        pulled = SimpleNamespace(map_index=-1, xcom_pull=lambda **_: run)
+        pulled = instance(name, xcom_pull=lambda **_: run)
         with pytest.raises(TaskDeferralTimeout):
             operator.resume_execution("__fail__", {"error": "Trigger timeout"}, {"ti": pulled})
         wait_until(lambda: client.run(run).wait(timeout_s=0).state == state, f"the run to be {state} again")

@@ -183,9 +183,9 @@ class StagerSubmitOperator(BaseOperator):
         except TaskDeferralTimeout:
             # Airflow tells nobody that a trigger ran out of time.
             self.run = context["ti"].xcom_pull(task_ids=self.task_id, key=RUN_KEY, map_indexes=context["ti"].map_index) or ""
+            self.on_kill()
             if self.run:
                 self._note_link(context, self.run)
-            self.on_kill()
             raise
 
     def on_kill(self) -> None:
