@@ -93,7 +93,7 @@ def test_as_many_threads_as_the_system_gives(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(threading.Thread, "start", start)
     done: list[Entry] = []
-    entries = [Entry({}) for _ in range(20)]
+    entries = [Entry({}, []) for _ in range(20)]
     assert rounds.run_rounds(entries, done.append, 8, 1, Log()) == []
     assert len(done) == 20
 
