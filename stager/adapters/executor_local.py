@@ -15,6 +15,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from stager.adapters import executor_kept
+from stager.adapters.executor_kept import Keeper
 from stager.model.errors import Fault, StagerError
 from stager.model.ids import produced_file_id
 from stager.model.workflow import Job, Workflow
@@ -31,6 +33,7 @@ from stager.worker import (
     DirectInput,
     Outcome,
     Place,
+    Shelf,
     Sight,
     Worker,
 )
@@ -44,7 +47,7 @@ FORGET_AFTER_S = 0.2
 Ending = AttemptResult | AttemptWaiting
 
 
-class Surroundings(Protocol):
+class Surroundings(executor_kept.Surroundings, Protocol):
     """What the executor must know of the world it lives in."""
 
     def workflow(self, run: str) -> Workflow: ...
@@ -65,8 +68,10 @@ class Surroundings(Protocol):
 class LocalExecutor:
     """On the event loop's thread."""
 
-    def __init__(self, worker: Worker, put: Callable[..., None], surroundings: Surroundings) -> None:
+    def __init__(self, worker: Worker, put: Callable[..., None], surroundings: Surroundings, shelf: Shelf | None = None) -> None:
+        """`shelf`: where sandboxes of jobs that failed are kept; None: none is."""
         self.worker, self.put, self.surroundings = worker, put, surroundings
+        self.keeper = Keeper(shelf, surroundings, self._spawn) if shelf is not None else None
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.started: dict[str, cmd.StartAttempt] = {}
         self.waiting: dict[str, int] = {}
@@ -168,10 +173,15 @@ class LocalExecutor:
         if ending.release_fault is not None:
             log.warning("attempt %s of job %s: %s", command.attempt, command.job, ending.release_fault.message)
         event = ended_event(command, ending, self.surroundings.workflow(command.run), self.surroundings.at)
-        self.put(event, lambda: self._forget(command.attempt))
+        self.put(event, lambda: self._ended(command, ending))
+
+    def _ended(self, command: cmd.StartAttempt, ending: AttemptResult) -> None:
+        """Its end is in the journal. The sandbox of one that failed is kept before anybody is told."""
+        if self.keeper is None or not self.keeper.takes(command, ending):
+            self._forget(command.attempt)
 
     def _forget(self, attempt: str) -> None:
-        """Its end is in the journal. In a thread, together with the next: a directory takes longer to remove than an attempt to start."""
+        """In a thread, together with the next: a directory takes longer to remove than an attempt to start."""
         self.over.append(attempt)
         if len(self.over) == 1:
             asyncio.get_running_loop().call_later(FORGET_AFTER_S, self._forget_all)
@@ -193,8 +203,10 @@ class LocalExecutor:
                 continue
             if self.worker.look(attempt) is Sight.LIVING:
                 await self.worker.kill(attempt)
-            else:
+            elif self.keeper is None or not await self.keeper.found(attempt):
                 await asyncio.to_thread(self.worker.forget, attempt)
+        if self.keeper is not None:
+            await self.keeper.trim()
 
     async def _first(self, command: cmd.StartAttempt) -> Ending:
         origins: dict[str, str] = {}
@@ -205,7 +217,8 @@ class LocalExecutor:
                 return killed
         workflow = self.surroundings.workflow(command.run)
         env = self.surroundings.env(command.run) or {}
-        return await self.worker.run(attempt_spec(command, workflow, env, origins))
+        spec = attempt_spec(command, workflow, env, origins)
+        return await self.worker.run(replace(spec, keep_failed_sandbox=self.keeper is not None and self.surroundings.keeps(command.run)))
 
     async def _mount(self, command: cmd.StartAttempt, direct: Mapping[str, str], origins: dict[str, str]) -> AttemptResult | None:
         """What it reads in place has to be mounted before. An end: it was called off meanwhile, or cannot be had. Raises StagerError where

@@ -27,8 +27,9 @@ Example:
 @state_dir_option
 @json_option
 def command(runs: tuple[str, ...], cache: bool, records: bool, dry_run: bool, state_dir: Path | None, as_json: bool) -> None:
-    """Give space back: what jobs of runs that are over for good have printed. Ledgers and reports of runs stay, unless --runs is said or
-    RUNS are named: those go wholly. Never touches an origin, nor a byte that is not durable.
+    """Give space back: what jobs of runs that are over for good have printed, and kept sandboxes of failed jobs (`stager shell`). Ledgers
+    and reports of runs stay, unless --runs is said or RUNS are named: those go wholly. Never touches an origin, nor a byte that is not
+    durable.
     """
     with reach_here(state_dir) as client:
         names = [find_run(client, run).name for run in runs]
@@ -37,6 +38,7 @@ def command(runs: tuple[str, ...], cache: bool, records: bool, dry_run: bool, st
         print_json(report.model_dump(mode="json"))
         return
     parts = [f"what the jobs of {report.logs} runs printed"]
+    parts += [f"{report.sandboxes} sandboxes of failed jobs"] if report.sandboxes else []
     parts += [f"{report.replicas} replicas"] if cache else []
     parts += [f"{len(report.runs)} runs with their ledgers and reports"] if records or runs else []
     click.echo(f"{'would remove' if dry_run else 'removed'} {', '.join(parts)}: {format_size(report.freed_bytes)}")

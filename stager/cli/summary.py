@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from stager import wire
@@ -101,3 +103,5 @@ def tell_job(run: RunClient, job: wire.JobView) -> None:
         click.echo(f"  last words on stderr{f' ({log.path})' if log.path else ''}:", err=True)
         for line in log.text.strip().splitlines()[-10:]:
             click.echo(f"    {line}", err=True)
+    if job.sandbox_kept:
+        click.echo(f"  what it left: stager shell {shlex.quote(run.name)} {shlex.quote(job.job)}", err=True)

@@ -38,6 +38,7 @@ def settings_of(arguments: Sequence[str] | None) -> Settings:
     parser.add_argument("--idle-exit-s", type=float, help="end when no run is active and nobody called for so long")
     parser.add_argument("--scrub-bytes-per-s", type=int, help="how fast the I/O node verifies what it holds; 0: not at all")
     parser.add_argument("--scrub-every-s", type=float, help="the least time between two looks at one replica")
+    parser.add_argument("--keep-failed-bytes", type=int, help="how much of the sandboxes of jobs that failed is kept; 0: nothing")
     given = parser.parse_args(arguments)
     return read_settings(
         state_dir=given.state_dir,
@@ -47,6 +48,7 @@ def settings_of(arguments: Sequence[str] | None) -> Settings:
         idle_exit_s=given.idle_exit_s,
         scrub_bytes_per_s=given.scrub_bytes_per_s,
         scrub_every_s=given.scrub_every_s,
+        keep_failed_bytes=given.keep_failed_bytes,
     )
 
 

@@ -53,7 +53,7 @@ from stager.service.state_dir import StateDir
 from stager.service.tally import Tally
 from stager.service.tenancy import Tenancy
 from stager.service.views import ledger_entry, run_summary, state_of
-from stager.worker import Worker
+from stager.worker import Shelf, Worker
 
 log = logging.getLogger(__name__)
 NODE_ID = "node0"
@@ -86,6 +86,15 @@ class Surroundings:
     async def reachable(self, node: str) -> None:
         while not self.scheduler.world.links[node].up:
             await self.scheduler.happening(self.scheduler.changed)
+
+    def keeps(self, run: str) -> bool:
+        """No tenant may have a shell on the service's machine, so theirs are not kept."""
+        return not self.scheduler.tenancy.of_run(run)
+
+    async def owed_bytes(self) -> int:
+        nodes, storage = self.scheduler.machine.state.nodes, self.scheduler.settings.storage
+        cache = await self.scheduler.ask(lambda: sum(max(0, each.capacity_bytes - each.present_bytes) for each in nodes.values()))
+        return cache + (storage.size_bytes if storage is not None else 0)
 
     async def mounted(self, node: str, run: str, origin: str, path: str) -> str:
         return await mounted(self.scheduler.world.links[node].calls, run, origin, path)
@@ -148,7 +157,12 @@ class Scheduler:
         self.link = NodeLink(self.node, self.inbox.put, outstanding, self.book, self.world.fatal, self.clock)
         worker = Worker(state_dir.root, self.node.client, binary=program, inherited={}, epoch=self.epoch)
         around = Surroundings(self)
-        local, engine = LocalExecutor(worker, self.inbox.put, around), EngineExecutor(worker, self.inbox.put, around, self.pulse)
+        self.shelf = Shelf(state_dir.root, self.settings.keep_failed_bytes)
+        self.shelf.load()
+        local, engine = (
+            LocalExecutor(worker, self.inbox.put, around, self.shelf),
+            EngineExecutor(worker, self.inbox.put, around, self.pulse),
+        )
         self.executor = Executors(local, engine, around)
         self.outlook = Outlook(self.link, local, outstanding)
         self.inbox.put(ev.SchedulerStarted(at=0.0, cause="start", epoch=self.epoch, version=__version__))

@@ -16,6 +16,7 @@ from stager.scheduler.state import NEVER, OVER
 from stager.scheduler.states import CopyState, RunState
 from stager.service.app import Scheduler
 from stager.worker.place import safe_name
+from stager.worker.shelf import tree_bytes as sandbox_bytes
 
 Replica = tuple[str, str, int]
 
@@ -25,20 +26,25 @@ async def collect(scheduler: Scheduler, wanted: wire.GcRequest) -> wire.GcReport
     # Their ledgers and reports are what people come back for.
     runs = over if wanted.runs or wanted.records else []
     replicas = await scheduler.ask(lambda: unwanted_replicas(scheduler)) if wanted.cache else []
+    shelf, idle = scheduler.shelf, await scheduler.ask(lambda: idle_runs(scheduler, wanted.runs))
+    sandboxes = [entry for entry in list(shelf.kept.values()) if entry.run in idle]
     directories = [directory for run in over if (directory := scheduler.state_dir.logs / safe_name(run)).is_dir()]
-    freed = await asyncio.to_thread(lambda: sum(tree_bytes(directory) for directory in directories))
+    freed = await asyncio.to_thread(lambda: sum(map(tree_bytes, directories)) + sum(sandbox_bytes(each.place) for each in sandboxes))
     if wanted.dry_run:
         freed += sum(size for _, _, size in replicas)
-        return wire.GcReport(runs=runs, freed_bytes=freed, replicas=len(replicas), journal_compacted=False, logs=len(directories))
+        counts = {"replicas": len(replicas), "logs": len(directories), "sandboxes": len(sandboxes)}
+        return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=False, **counts)
     for directory in directories:
         await asyncio.to_thread(shutil.rmtree, directory, True)
+    cleared_sandboxes = await asyncio.to_thread(lambda: sum(shelf.drop(each.run, each.job) for each in sandboxes))
     dropped = [replica for replica in replicas if await drop(scheduler, replica)]
     if dropped:
         # The Machine learns from the node's own word what is gone.
         await scheduler.link.report_again()
     cleared = await scheduler.ask(lambda: remove_runs(scheduler, runs)) if runs else False
     freed += sum(size for _, _, size in dropped)
-    return wire.GcReport(runs=runs, freed_bytes=freed, replicas=len(dropped), journal_compacted=cleared, logs=len(directories))
+    counts = {"replicas": len(dropped), "logs": len(directories), "sandboxes": cleared_sandboxes}
+    return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=cleared, **counts)
 
 
 def chosen_runs(scheduler: Scheduler, named: list[str]) -> list[str]:
@@ -56,6 +62,12 @@ def chosen_runs(scheduler: Scheduler, named: list[str]) -> list[str]:
             text = f"run {run} is {entry.outcome.value if entry.outcome else 'over'} and could be resumed"
             raise Refused(f"{text}; cancel it first (stager cancel {run})", code="run_resumable", subject=run)
     return named
+
+
+def idle_runs(scheduler: Scheduler, named: list[str]) -> set[str]:
+    """Those whose jobs' sandboxes may go: all that nothing goes on in, or of them those named. A resume needs no sandbox."""
+    active = scheduler.machine.state.active
+    return {entry.run for entry in list(scheduler.shelf.kept.values()) if entry.run not in active and (not named or entry.run in named)}
 
 
 def unwanted_replicas(scheduler: Scheduler) -> list[Replica]:

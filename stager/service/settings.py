@@ -22,7 +22,8 @@ FREE_SHARE = 0.8
 IDLE_EXIT_S = 5.0
 SCRUB_BYTES_PER_S = 16 * 2**20
 SCRUB_EVERY_S = 7 * 86_400.0
-CONFIG_KEYS = frozenset({"state_dir", "capacity", "cores", "memory", "idle_exit", "scrub_rate", "scrub_every"})
+KEEP_FAILED_BYTES = 5_000_000_000
+CONFIG_KEYS = frozenset({"state_dir", "capacity", "cores", "memory", "idle_exit", "scrub_rate", "scrub_every", "keep_failed"})
 
 
 STORAGE_LISTEN = "127.0.0.1:7434"
@@ -43,7 +44,7 @@ class StorageSettings:
 class Settings:
     """Of one scheduler. `memory_bytes` None: jobs' memory is not watched. `capacity_given` False: it is what is free on the disk
     just now. `scrub_bytes_per_s` 0: the I/O node does not scrub. `tenants_file` None: tenants.toml of the state directory.
-    `storage` None: no objects are kept.
+    `storage` None: no objects are kept. `keep_failed_bytes` 0: no sandbox of a job that failed is.
     """
 
     state_dir: Path
@@ -58,11 +59,13 @@ class Settings:
     scrub_every_s: float = SCRUB_EVERY_S
     tenants_file: Path | None = None
     storage: StorageSettings | None = None
+    keep_failed_bytes: int = KEEP_FAILED_BYTES
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
         words = ["--capacity", str(self.capacity_bytes), "--cores", str(self.cores), "--idle-exit-s", f"{self.idle_exit_s:g}"]
         words += ["--scrub-bytes-per-s", str(self.scrub_bytes_per_s), "--scrub-every-s", f"{self.scrub_every_s:.0f}"]
+        words += ["--keep-failed-bytes", str(self.keep_failed_bytes)]
         return [*words, "--memory", str(self.memory_bytes)] if self.memory_bytes is not None else words
 
 
@@ -153,6 +156,7 @@ def read_settings(
     idle_exit_s: float | None = None,
     scrub_bytes_per_s: int | None = None,
     scrub_every_s: float | None = None,
+    keep_failed_bytes: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """What is given wins. Raises InvalidInput that names the variable or the key."""
@@ -177,6 +181,8 @@ def read_settings(
         scrub_bytes_per_s = size("scrub_rate", env.get("STAGER_SCRUB_RATE") or config.get("scrub_rate"))
     if scrub_every_s is None:
         scrub_every_s = duration("scrub_every", env.get("STAGER_SCRUB_EVERY") or config.get("scrub_every"))
+    if keep_failed_bytes is None:
+        keep_failed_bytes = size("keep_failed", env.get("STAGER_KEEP_FAILED") or config.get("keep_failed"))
     return Settings(
         place,
         capacity_bytes,
@@ -188,6 +194,7 @@ def read_settings(
         capacity_given=given,
         scrub_bytes_per_s=SCRUB_BYTES_PER_S if scrub_bytes_per_s is None else scrub_bytes_per_s,
         scrub_every_s=SCRUB_EVERY_S if scrub_every_s is None else scrub_every_s,
+        keep_failed_bytes=KEEP_FAILED_BYTES if keep_failed_bytes is None else keep_failed_bytes,
     )
 
 

@@ -229,7 +229,7 @@ def ledger_entry(workflow: Workflow, entry: Entry) -> wire.LedgerEntry:
     )
 
 
-def job_view(run: RunEntry, job_id: str, tally: Tally) -> wire.JobView:
+def job_view(run: RunEntry, job_id: str, tally: Tally, sandbox_kept: bool) -> wire.JobView:
     job, newest = run.jobs[job_id], tally.of(run.id).newest.get(job_id)
     return wire.JobView(
         job=job_id,
@@ -241,6 +241,7 @@ def job_view(run: RunEntry, job_id: str, tally: Tally) -> wire.JobView:
         started_at=newest.started_at if newest is not None else None,
         duration_s=newest.duration_s if newest is not None else None,
         memory_peak_bytes=newest.memory_peak_bytes if newest is not None else None,
+        sandbox_kept=sandbox_kept,
     )
 
 

@@ -71,10 +71,13 @@ class GcRequest(Body):
 
 
 class GcReport(Body):
-    """`runs`: of which nothing is known any more. `logs`: of how many runs what their jobs printed went."""
+    """`runs`: of which nothing is known any more. `logs`: of how many runs what their jobs printed went. `sandboxes`: how many of failed
+    jobs.
+    """
 
     runs: list[str]
     freed_bytes: int
     replicas: int
     journal_compacted: bool
     logs: int = 0
+    sandboxes: int = 0

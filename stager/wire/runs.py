@@ -145,7 +145,7 @@ class WaitResponse(Body):
 
 class JobView(Body):
     """Of its newest attempt: when it began, for how long its program ran, and the largest resident set of any one of its processes; None:
-    it has not ended, or that was not measured.
+    it has not ended, or that was not measured. `sandbox_kept`: `stager shell` looks into what it left.
     """
 
     job: str
@@ -157,6 +157,7 @@ class JobView(Body):
     started_at: float | None = None
     duration_s: float | None = None
     memory_peak_bytes: int | None = None
+    sandbox_kept: bool = False
 
 
 class JobList(Body):
@@ -181,6 +182,31 @@ class JobLogs(Body):
     run: str
     job: str
     logs: list[AttemptLog]
+
+
+class Mount(Body):
+    source: str
+    target: str
+    directory: bool
+
+
+class Sandbox(Body):
+    """What a failed job left, over the owner's socket only. `directory` is used while `lock` is held shared. `program` enters it with
+    `mounts`. `env_pass`: what the job takes from its submitter besides. `missing`: inputs that are not on the node now.
+    """
+
+    run: str
+    job: str
+    number: int
+    directory: str
+    lock: str
+    program: str
+    command: list[str]
+    env: dict[str, str]
+    env_pass: list[str]
+    mounts: list[Mount]
+    missing: list[str]
+    ended: str
 
 
 class Losses(Body):

@@ -8,6 +8,7 @@ from stager.worker.attempt import AttemptResult, AttemptWaiting, Measures, Outco
 from stager.worker.called import Called, Staged
 from stager.worker.node_port import NodePort
 from stager.worker.place import Place
+from stager.worker.shelf import Kept, Shelf
 from stager.worker.spec import Access, AttemptInput, AttemptOutput, AttemptSpec, DirectInput
 from stager.worker.worker import Sight, Worker
 
@@ -20,10 +21,12 @@ __all__ = [
     "AttemptWaiting",
     "Called",
     "DirectInput",
+    "Kept",
     "Measures",
     "NodePort",
     "Outcome",
     "Place",
+    "Shelf",
     "Sight",
     "Staged",
     "Worker",

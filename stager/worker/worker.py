@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from stager.model.errors import ErrorClass, Fault, InvalidInput, Refused, StagerError
+from stager.model.errors import SANDBOX_FULL_CODE, ErrorClass, Fault, InvalidInput, Refused, StagerError
 from stager.worker import in_place, reaper
 from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, changed_fault, fault_of, lost_fault, measures_of
 from stager.worker.captured import put_log
@@ -237,7 +237,7 @@ class Worker:
         self, spec: AttemptSpec, place: Place, ended: AttemptResult, released: Mapping[str, Any] | None = None
     ) -> AttemptResult:
         """Ends the leases, unless the stage-out did, and the sandbox if nobody wants to look at it; then the attempt is over."""
-        keep = spec.keep_failed_sandbox and ended.outcome is Outcome.FAILED
+        keep = spec.keep_failed_sandbox and ended.outcome is Outcome.FAILED and not is_full(ended)
         try:
             if released is None:
                 released = await self.node.release(spec.attempt_id, release_body(spec, place, keep_sandbox=keep))
@@ -309,6 +309,11 @@ def unless_unasked(problem: StagerError) -> Fault:
     if problem.code in UNASKED_CODES:
         raise problem
     return problem.fault()
+
+
+def is_full(ended: AttemptResult) -> bool:
+    """The next try needs the space of its sandbox."""
+    return ended.fault is not None and ended.fault.code == SANDBOX_FULL_CODE
 
 
 def last_line(path: str) -> str:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stager.adapters.executor_local import LocalExecutor, attempt_spec
-from stager.model.errors import Fault, InvalidInput, Refused, Transient
+from stager.model.errors import SANDBOX_FULL_CODE, ErrorClass, Fault, InvalidInput, Refused, Transient
 from stager.model.files import File
 from stager.model.ids import produced_file_id
 from stager.model.workflow import Job, JobInput, JobOutput, Workflow
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.worker import AttemptResult, AttemptSpec, AttemptWaiting, DirectInput, Outcome, Place
+from stager.worker import AttemptResult, AttemptSpec, AttemptWaiting, DirectInput, Outcome, Place, Shelf, Sight
+from stager.worker.place import write_json
 
 JOB = Job(
     "j",
@@ -102,6 +104,12 @@ class World:
         return self.variables
 
     async def reachable(self, node: str) -> None: ...
+
+    def keeps(self, run: str) -> bool:
+        return True
+
+    async def owed_bytes(self) -> int:
+        return 0
 
     async def mounted(self, node: str, run: str, origin: str, path: str) -> str:
         self.mounts.append(f"{origin}:{path}")
@@ -325,3 +333,78 @@ def test_an_attempt_that_is_killed_while_it_waits_for_a_mount_never_runs(tmp_pat
 
     world, worker = played(tmp_path, [ok()], play)
     assert [event.outcome for event in world.events] == ["killed"] and "run" not in worker.asked
+
+
+# Sandboxes of jobs that failed.
+
+BAD = AttemptResult(
+    attempt_id="a-1", outcome=Outcome.FAILED, exit_code=3, fault=Fault(ErrorClass.TRANSIENT, "job_failed", "it failed", "j")
+)
+
+
+def left(tmp_path: Path, attempt: str = "a-1", number: int = 1) -> None:
+    """As a worker leaves what failed."""
+    place = Place.of(tmp_path, attempt)
+    Path(place.sandbox).mkdir(parents=True)
+    spec = AttemptSpec(attempt_id=attempt, run_id="r", job_id="j", number=number, argv=("x",), keep_failed_sandbox=True)
+    write_json(place.attempt, spec.to_json())
+    write_json(place.outcome, BAD.to_json())
+
+
+async def ended_as(executor: LocalExecutor, world: World, ending: AttemptResult) -> None:
+    executor.worker.answers.append(ending)  # type: ignore[attr-defined]
+    executor.start(start())
+    await settled(executor)
+    world.told.pop()()
+    await settled(executor)
+
+
+def with_shelf(tmp_path: Path, play: Callable[[LocalExecutor, World, Shelf], Awaitable[None]]) -> ScriptedWorker:
+    worker, world, shelf = ScriptedWorker(tmp_path, []), World({}), Shelf(tmp_path, 1 << 40)
+
+    async def whole() -> None:
+        executor = LocalExecutor(worker, world.put, world, shelf)  # type: ignore[arg-type]
+        await play(executor, world, shelf)
+        await executor.close()
+
+    asyncio.run(whole())
+    return worker
+
+
+def test_what_a_job_left_is_on_the_shelf_once_its_end_is_recorded_and_goes_when_it_succeeds(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor, world: World, shelf: Shelf) -> None:
+        executor.worker.answers.append(BAD)  # type: ignore[attr-defined]
+        executor.start(start())
+        await settled(executor)
+        left(tmp_path)
+        assert not shelf.kept
+        world.told.pop()()
+        assert list(shelf.kept) == [("r", "j")], "before anybody is told"
+        await settled(executor)
+        await ended_as(executor, world, ok())
+        assert not shelf.kept and not list(tmp_path.glob("failed/*/*"))
+
+    assert all(spec.keep_failed_sandbox for spec in with_shelf(tmp_path, play).specs)
+
+
+def test_what_is_kept_is_the_first_to_go_where_a_disk_is_full(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor, world: World, shelf: Shelf) -> None:
+        left(tmp_path, "older")
+        assert shelf.take("older")
+        full = replace(BAD, fault=Fault(ErrorClass.TRANSIENT, SANDBOX_FULL_CODE, "full", "j"))
+        await ended_as(executor, world, full)
+        assert not shelf.kept and "full" in shelf.gone["r", "j"]
+
+    with_shelf(tmp_path, play)
+
+
+def test_what_a_scheduler_died_over_is_kept_by_the_next(tmp_path: Path) -> None:
+    async def play(executor: LocalExecutor, world: World, shelf: Shelf) -> None:
+        left(tmp_path)
+        executor.worker.look = lambda attempt: Sight.FINISHED  # type: ignore[method-assign]
+        await executor.sweep({"a-1"})
+        assert not shelf.kept, "its end is not recorded yet"
+        await executor.sweep(set())
+        assert list(shelf.kept) == [("r", "j")]
+
+    with_shelf(tmp_path, play)

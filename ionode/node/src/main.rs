@@ -35,7 +35,7 @@ enum Action {
     Fsck(FsckOptions),
     /// Measure the store on this disk: small files made, found, read, listed, deleted
     Bench(BenchOptions),
-    /// Run one job's process tree: run --spec FILE | run --probe
+    /// Run one job's process tree: run --spec FILE | run --enter FD | run --probe
     #[command(disable_help_flag = true)]
     Run {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -17,7 +17,7 @@ pub struct Mode {
 }
 
 impl Mode {
-    fn flags(self) -> c_int {
+    pub fn flags(self) -> c_int {
         libc::CLONE_NEWNS | if self.user { libc::CLONE_NEWUSER } else { 0 } | if self.pid { libc::CLONE_NEWPID } else { 0 }
     }
 

@@ -133,22 +133,36 @@ impl Start<'_> {
         Ok(())
     }
 
-    /// As execvp does: go on past places where it is not; a place where it may not be run is remembered.
     fn exec(&self) -> io::Error {
-        let arguments = pointers(self.arguments);
-        let environment = pointers(self.environment);
-        let mut worst = io::Error::from_raw_os_error(libc::ENOENT);
-        for program in &self.candidates {
-            // SAFETY: NUL-terminated strings in NULL-terminated arrays that outlive the call.
-            unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::ENOENT | libc::ENOTDIR) => {}
-                Some(libc::EACCES) => worst = error,
-                _ => return error,
-            }
+        exec(&self.candidates, self.arguments, self.environment)
+    }
+}
+
+/// As execvp does: go on past places where it is not; a place where it may not be run is remembered.
+fn exec(candidates: &[CString], arguments: &[CString], environment: &[CString]) -> io::Error {
+    let arguments = pointers(arguments);
+    let environment = pointers(environment);
+    let mut worst = io::Error::from_raw_os_error(libc::ENOENT);
+    for program in candidates {
+        // SAFETY: NUL-terminated strings in NULL-terminated arrays that outlive the call.
+        unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENOTDIR) => {}
+            Some(libc::EACCES) => worst = error,
+            _ => return error,
         }
-        worst
+    }
+    worst
+}
+
+/// This process becomes the spec's program; where it cannot, why not.
+pub fn exec_or_explain(spec: &Spec, candidates: &[CString]) -> String {
+    let words = spec.arguments().and_then(|arguments| Ok((arguments, spec.environment()?)));
+    let cwd = open(Path::new("."), libc::O_PATH | libc::O_DIRECTORY, 0).map_err(|error| error.to_string());
+    match (words, cwd) {
+        (Ok((arguments, environment)), Ok(cwd)) => explain(spec, &cwd, exec(candidates, &arguments, &environment)).message,
+        (Err(why), _) | (_, Err(why)) => why,
     }
 }
 

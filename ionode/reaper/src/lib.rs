@@ -4,6 +4,7 @@
 //! The one rule: when the lock is free again and the result is there, nothing of the job's tree is left.
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+mod enter;
 mod isolate;
 mod launch;
 mod links;
@@ -19,6 +20,8 @@ mod tree;
 pub use report::{Outcome, Report};
 pub use spec::{Link, Spec};
 
+/// `enter` failed before its program began.
+pub const EXIT_NOT_ENTERED: i32 = 126;
 /// A result was written, whatever became of the job.
 pub const EXIT_RESULT_WRITTEN: i32 = 0;
 /// The command line or the spec is wrong; nothing was started.
@@ -30,10 +33,11 @@ pub const EXIT_NO_RESULT: i32 = 4;
 
 const HELP: &str = "\
 stager-ionode run --spec FILE   start, measure and end one job's process tree; the result goes to the spec's result_path
+stager-ionode run --enter FD    become the program of the spec on this descriptor, in its sandbox with its inputs mounted: no log, no result
 stager-ionode run --probe       say as JSON whether inputs can be linked (read-only bind mounts) by this user on this host
 stager-ionode run --help        this text
 
-exit codes: 0 a result was written, 2 bad command line or spec, 3 the attempt is taken or finished already, 4 the result could not be written";
+exit codes: 0 a result was written, 2 bad command line or spec, 3 the attempt is taken or finished already, 4 the result could not be written, 126 nothing could be entered";
 
 /// The whole of `stager-ionode run ...`; `args` is what follows the program's name. Must be called before any thread is started: it forks without exec.
 pub fn cli(args: &[String]) -> i32 {
@@ -44,6 +48,14 @@ pub fn cli(args: &[String]) -> i32 {
             println!("{HELP}");
             0
         }
+        ["--enter", fd] => {
+            let why = match fd.parse() {
+                Ok(fd) if fd > 2 => enter::enter(fd),
+                _ => format!("{fd:?} is no descriptor above 2"),
+            };
+            eprintln!("stager-ionode run: {why}");
+            EXIT_NOT_ENTERED
+        }
         ["--probe"] => {
             println!("{}", probe::probe());
             0
@@ -53,7 +65,7 @@ pub fn cli(args: &[String]) -> i32 {
             stop.exit_code
         }),
         _ => {
-            eprintln!("stager-ionode run: expected --spec FILE, --probe or --help\n{HELP}");
+            eprintln!("stager-ionode run: expected --spec FILE, --enter FD, --probe or --help\n{HELP}");
             EXIT_USAGE
         }
     }

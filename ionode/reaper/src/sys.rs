@@ -18,6 +18,23 @@ pub fn fork_with(flags: c_int) -> io::Result<pid_t> {
     check(pid as c_int)
 }
 
+/// Safe only where there is no second thread.
+pub fn unshare(flags: c_int) -> io::Result<()> {
+    // SAFETY: plain integer arguments.
+    check(unsafe { libc::unshare(flags) }).map(|_| ())
+}
+
+pub fn change_directory(directory: RawFd) -> io::Result<()> {
+    // SAFETY: plain integer arguments.
+    check(unsafe { libc::fchdir(directory) }).map(|_| ())
+}
+
+/// Of a descriptor that this process was given.
+pub fn close(fd: RawFd) {
+    // SAFETY: nothing else here knows it.
+    unsafe { libc::close(fd) };
+}
+
 /// Ends a forked child without running the parent's exit handlers.
 pub fn exit_now(code: c_int) -> ! {
     // SAFETY: _exit never returns and touches no memory of ours.

@@ -12,6 +12,7 @@ from stager.scheduler.states import RunState
 from stager.service import questions
 from stager.service.app import Scheduler
 from stager.service.history import history_of
+from stager.service.sandboxes import sandbox_of
 from stager.service.story import progress_event
 
 
@@ -29,6 +30,7 @@ def inspect_router(scheduler: Scheduler) -> APIRouter:
     add_values(router, scheduler)
     add_parts(router, scheduler)
     add_stories(router, scheduler)
+    add_sandbox(router, scheduler)
     return router
 
 
@@ -57,6 +59,13 @@ def add_parts(router: APIRouter, scheduler: Scheduler) -> None:
     async def jobs(run: str, state: str | None = None, job: str | None = None, limit: int = 1000) -> wire.JobList:
         found, _total = await questions.job_views(scheduler, run, 0, limit, questions.JobChoice(state, job=job))
         return wire.JobList(run=run, jobs=found)
+
+
+def add_sandbox(router: APIRouter, scheduler: Scheduler) -> None:
+    @router.get("/runs/{run}/sandbox")
+    async def sandbox(run: str, job: str) -> wire.Sandbox:
+        await scheduler.ready.wait()
+        return await sandbox_of(scheduler, run, job)
 
 
 def add_stories(router: APIRouter, scheduler: Scheduler) -> None:

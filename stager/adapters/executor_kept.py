@@ -1,0 +1,63 @@
+"""What becomes of the sandboxes of jobs that ended: those of failed ones are kept, and go when their jobs succeed or room is wanted.
+
+May know: the shelf, the Machine's commands. One rule: nobody waits for what takes long; that is done in threads, beside the attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from stager.model.errors import SANDBOX_FULL_CODE
+from stager.scheduler import commands as cmd
+from stager.worker import AttemptResult, Outcome, Shelf
+
+log = logging.getLogger(__name__)
+
+
+class Surroundings(Protocol):
+    def keeps(self, run: str) -> bool:
+        """Whether somebody may look into the sandbox of a job of this run that failed."""
+
+    async def owed_bytes(self) -> int:
+        """What the I/O node may still take of the disk of the state directory."""
+
+
+class Keeper:
+    """On the event loop's thread. `spawn`: does something beside the rest, by that name."""
+
+    def __init__(self, shelf: Shelf, surroundings: Surroundings, spawn: Callable[[str, Coroutine[Any, Any, None]], None]) -> None:
+        self.shelf, self.surroundings, self.spawn = shelf, surroundings, spawn
+
+    def takes(self, command: cmd.StartAttempt, ending: AttemptResult) -> bool:
+        """The end of this attempt is in the journal. Whether its directory is on the shelf now."""
+        shelf = self.shelf
+        if ending.fault is not None and ending.fault.code == SANDBOX_FULL_CODE and shelf.kept:
+            self.spawn("clear the shelf", asyncio.to_thread(shelf.clear))
+        elif ending.outcome is Outcome.OK and (command.run, command.job) in shelf.kept:
+            self.spawn(f"drop {command.attempt}", self._drop(command))
+        elif ending.outcome is Outcome.FAILED and self._take(command.attempt):
+            self.spawn("trim the shelf", self.trim())
+            return True
+        return False
+
+    async def found(self, attempt: str) -> bool:
+        """A crash left the directory of this attempt, whose end was recorded. Whether it is on the shelf now."""
+        return await asyncio.to_thread(self._take, attempt)
+
+    async def trim(self) -> None:
+        if self.shelf.kept:
+            owed_bytes = await self.surroundings.owed_bytes()
+            await asyncio.to_thread(self.shelf.trim, owed_bytes)
+
+    def _take(self, attempt: str) -> bool:
+        try:
+            return self.shelf.take(attempt)
+        except OSError as problem:
+            log.warning("the sandbox of attempt %s cannot be kept: %s", attempt, problem)
+            return False
+
+    async def _drop(self, command: cmd.StartAttempt) -> None:
+        await asyncio.to_thread(self.shelf.drop, command.run, command.job)

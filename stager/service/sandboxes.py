@@ -1,0 +1,101 @@
+"""What somebody needs to look into the sandbox that a failed job left: where it is, its environment, its inputs as they were linked.
+
+May know: the scheduler, the node. One rule: it is a look; the inputs are those that are on the node now, and no lease keeps them there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import replace
+
+from stager import wire
+from stager.model.errors import InvalidInput, Refused, StagerError
+from stager.scheduler.state import State
+from stager.scheduler.states import CopyState, JobState
+from stager.service.app import NODE_ID, Scheduler
+from stager.worker import Access, AttemptSpec, Kept
+from stager.worker.environment import job_environment
+from stager.worker.place import read_json
+from stager.worker.spec import SCRATCH
+
+LOOKS = itertools.count(1)
+
+
+async def sandbox_of(scheduler: Scheduler, run: str, job: str) -> wire.Sandbox:
+    """Raises InvalidInput for what is not there, Refused where no sandbox is kept, with the reason."""
+    found = scheduler.shelf.kept.get((run, job))
+    if found is None:
+        raise await scheduler.ask(lambda: none_kept(scheduler, run, job))
+    spec = AttemptSpec.from_json(read_json(found.place.attempt) or {})
+    entry = await scheduler.ask(lambda: scheduler.desk.known(run).workflow.jobs[job])
+    spec = replace(spec, env=dict(entry.env))
+    links = {each.path: each.file_id for each in spec.inputs if each.access is Access.LINK}
+    held = await scheduler.ask(lambda: held_now(scheduler.machine.state, set(links.values())))
+    mounts = await linked(scheduler, found, {path: (file, held[file]) for path, file in links.items() if file in held})
+    missing = [path for path, file in links.items() if file not in held] + [each.path for each in spec.direct]
+    # A job that ended well has lost it before its outputs were looked for.
+    os.makedirs(f"{found.place.sandbox}/{SCRATCH}", mode=0o700, exist_ok=True)
+    said = (read_json(found.place.outcome) or {}).get("fault") or {}
+    declared = {name for name, _ in entry.env}
+    return wire.Sandbox(
+        run=run,
+        job=job,
+        number=found.number,
+        directory=found.place.sandbox,
+        lock=found.place.lock,
+        program=scheduler.node.settings.program,
+        command=[*entry.argv] or [entry.shell],
+        env=job_environment(spec, found.place.sandbox, {}),
+        env_pass=[name for name in entry.env_pass if name not in declared],
+        mounts=mounts,
+        missing=missing,
+        ended=str(said.get("message") or ""),
+    )
+
+
+def none_kept(scheduler: Scheduler, run: str, job: str) -> StagerError:
+    """On the driving thread."""
+    entry = scheduler.desk.known(run)
+    if job not in entry.jobs:
+        return InvalidInput(f"run {run} has no job {job!r}; `stager jobs {run}` lists them", code="not_found", subject=job)
+    state, why = entry.jobs[job].state, scheduler.shelf.gone.get((run, job), "")
+    if scheduler.tenancy.of_run(run):
+        why = "it is a tenant's, and nobody gets a shell on the machine of a service"
+    elif state is JobState.RUNNING:
+        why = "it runs; its sandbox is its own until it has failed"
+    elif state is JobState.DONE:
+        why = "it has succeeded, and what it made was taken"
+    elif scheduler.shelf.bytes_max == 0:
+        why = "STAGER_KEEP_FAILED is 0"
+    elif not why:
+        why = "it has not failed, or did before its program began, or `stager gc` took it"
+    text = f"no sandbox of job {job!r} of run {run} is kept: {why}; `stager logs {run} {job}` shows what it printed"
+    return Refused(text, code="no_sandbox", subject=job)
+
+
+def held_now(state: State, files: set[str]) -> dict[str, str]:
+    """The generation of each that is on the node; what it is was checked when it came there, as at its first."""
+    found = {}
+    for file_id in files:
+        copy = state.files[file_id].copies.get(NODE_ID) if file_id in state.files else None
+        if copy is not None and copy.state is CopyState.PRESENT:
+            found[file_id] = copy.generation
+    return found
+
+
+async def linked(scheduler: Scheduler, kept: Kept, files: dict[str, tuple[str, str]]) -> list[wire.Mount]:
+    """As the job had them: the node says where they are while it furnishes a sandbox that is dropped again."""
+    if not files:
+        return []
+    look, client = f"look-{scheduler.epoch}-{next(LOOKS)}", scheduler.node.client
+    directory = f"{kept.place.directory}/{look}"
+    inputs = [{"file_id": file, "generation": held, "path": path, "access": "link"} for path, (file, held) in files.items()]
+    try:
+        staged = await client.stage_in(look, {"sandbox_dir": directory, "inputs": inputs, "direct": [], "reservation": None})
+    finally:
+        await client.release(look, {"sandbox_dir": directory, "remove_sandbox": True, "reservation_id": None})
+    return [
+        wire.Mount(source=each["source"], target=kept.place.sandbox + each["target"].removeprefix(directory), directory=each["directory"])
+        for each in staged["mounts"]
+    ]
