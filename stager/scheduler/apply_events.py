@@ -139,6 +139,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
     if transfer.old:
         end_old(state, transfer, event)
         return
+    note_reached(state, transfer)
     file, run = state.files[transfer.file], state.runs.get(transfer.run)
     if transfer.is_fetch:
         let_go_of_source(state, transfer)
@@ -211,15 +212,30 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
         copy_gone(state, file, transfer.reads_on, transfer.copy)
 
 
+def note_reached(state: State, transfer: TransferEntry) -> None:
+    """Its origin is there. Asked for only while something waits for one."""
+    if not state.retrying or transfer.source or transfer.gathers:
+        return
+    identity = state.origin_identity(transfer.run, transfer.origin)
+    state.reached[identity] = state.now
+    if identity in state.away:
+        del state.away[identity]
+        state.back.append(identity)
+
+
 def note_failure(state: State, file: FileEntry, tries: Tries, transfer: TransferEntry, fault: Fault) -> None:
     """An answer, even a bad one, ends a row of tries that met nobody, unless it is another source that gave it."""
-    tries.last, tries.origin = fault, transfer.origin
+    tries.last, tries.origin, tries.last_at = fault, transfer.origin, state.now
     if transfer.source:
         tries.copies_failed += 1
         return
     if is_unreachable(fault):
         tries.outages, tries.outages_here = tries.outages + 1, tries.outages_here + 1
         tries.away_since = state.now if tries.away_since is None else tries.away_since
+        identity = state.origin_identity(transfer.run, transfer.origin)
+        if state.now - state.reached.get(identity, -state.policy.retry_delay_s_max) >= state.policy.retry_delay_s_max:
+            # Where others have just been answered, it is this file's own trouble, and its pauses grow.
+            state.away[identity] = None
         return
     tries.failures += 1
     if is_permanent(fault) or tries.failures >= state.policy.transfer_attempts_max:

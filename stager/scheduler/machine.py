@@ -101,6 +101,7 @@ class Machine:
 def settle_queues(state: State) -> None:
     """What deciding would have emptied: lists whose entries were answered by the recorded commands."""
     state.lost.clear()
+    state.back.clear()
     state.broken_stripes.clear()
     state.loose_parts.clear()
     state.finish_checks = dict.fromkeys(state.active)

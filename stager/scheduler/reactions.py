@@ -19,7 +19,7 @@ from stager.scheduler.remade import conflict_of
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState
 from stager.scheduler.stripes import give_up_broken
-from stager.scheduler.tries import transfer_failed
+from stager.scheduler.tries import go_on_at_once, transfer_failed
 from stager.scheduler.turn import Turn
 
 RESERVE_BYTES_MIN = 64 * 1024
@@ -41,6 +41,8 @@ def react(turn: Turn, event: ev.Event, subject: AttemptEntry | TransferEntry | N
         give_up_broken(turn)
     if turn.state.lost:
         remake_lost(turn)
+    if turn.state.back:
+        go_on_at_once(turn)
 
 
 def attempt_ended(turn: Turn, event: ev.AttemptEnded, attempt: AttemptEntry | None) -> None:

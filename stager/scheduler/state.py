@@ -47,7 +47,7 @@ class Tries:
     `copies_failed` are those of copies from other nodes, `failures` those of this source that answered; `outages` those in a row of
     sources that could not be reached, `outages_here` of this one, since `away_since`. `hopeless`: numbers of the sources not to be tried
     again, `rounds`: how often all others were. `had_by`: runs that waited for it before this one, in the same row. `last`: what `origin`
-    met.
+    met, at `last_at`.
     """
 
     failures: int = 0
@@ -63,6 +63,7 @@ class Tries:
     last: Fault | None = None
     origin: str = ""
     copies_failed: int = 0
+    last_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -386,6 +387,11 @@ class State:
     finish_checks: dict[str, None] = field(default_factory=dict)
     # (file, whether its upload) of transfers that failed and are tried again; an entry may be out of date.
     retrying: dict[tuple[str, bool], None] = field(default_factory=dict)
+    # By the identity of an origin: when it was last reached, as far as something was being tried again then. Those that were not reached
+    # since a transfer met nobody there; and of these, those that were reached by this very event.
+    reached: dict[tuple[str, ...], float] = field(default_factory=dict)
+    away: dict[tuple[str, ...], None] = field(default_factory=dict)
+    back: list[tuple[str, ...]] = field(default_factory=list)
     striped: dict[str, StripedFetch] = field(default_factory=dict)
     parts: dict[str, PartEntry] = field(default_factory=dict)
     # By what was to gather them, why: parts of which one was lost. Empty after each event, as is what nobody will gather.
@@ -414,6 +420,11 @@ class State:
     def paused(self, run: str, origin: str) -> Fault | None:
         """The denial for which an origin of this run is left alone, whichever run met it and whatever that calls the origin."""
         return self.paused_origins.get(self.runs[run].workflow.origins[origin].identity) if self.paused_origins else None
+
+    def origin_identity(self, run: str, origin: str) -> tuple[str, ...]:
+        """What an origin of this run is, whatever that calls it. Empty: it is none of its origins."""
+        found = self.runs[run].workflow.origins.get(origin) if run in self.runs else None
+        return found.identity if found is not None else ()
 
     def reopen_origins(self, run: RunEntry) -> None:
         """Those of this run, which may have brought new credentials."""

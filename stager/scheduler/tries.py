@@ -132,6 +132,32 @@ def spill_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fa
         turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=not_before)
 
 
+def go_on_at_once(turn: Turn) -> None:
+    """An origin that was away has given or taken something: what still pauses for it is tried now, and keeps no run from its end."""
+    state = turn.state
+    back, state.back = set(state.back), []
+    for file_id, upload in list(state.retrying):
+        file = state.files[file_id]
+        tries = file.upload if upload else file.fetch
+        if tries is None or tries.fault is not None or tries.not_before <= state.now or tries.transfer in state.transfers:
+            continue
+        if tries.away_since is None or state.origin_identity(file.run, tries.origin) not in back:
+            continue
+        paused_until = tries.not_before
+        turn.give(cmd.RetryTransferAt, file=file_id, run=file.run, upload=upload, not_before=state.now)
+        if not upload:
+            call_back(turn, file, paused_until, tries.origin)
+
+
+def call_back(turn: Turn, file: FileEntry, paused_until: float, origin: str) -> None:
+    """Jobs that stepped aside until it would be tried again."""
+    state = turn.state
+    for _, run_id, job_id in list(file.uses[file.use_at :]):
+        job = state.job(run_id, job_id) if run_id in state.active else None
+        if job is not None and job.state is JobState.BACKOFF and job.not_before == paused_until:
+            turn.give(cmd.RequeueJob, run=run_id, job=job_id, not_before=state.now, counts=False, why=f"origin {origin!r} is back")
+
+
 def next_try(turn: Turn, file: FileEntry, tries: Tries) -> float:
     return turn.retry_at(tries.failures + tries.outages, file.id)
 

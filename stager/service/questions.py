@@ -45,6 +45,8 @@ WAIT_S_MAX = 60.0
 
 async def status_of(scheduler: Scheduler, run: str) -> wire.RunStatus:
     telemetry, nodes, troubles = await scheduler.outlook.telemetry(), await scheduler.outlook.nodes(), scheduler.outlook.troubles(run)
+    # A node asks the origin before it counts what an earlier try left.
+    moving = {transfer for transfer, said in telemetry.items() if said.get("state") == "running" and said.get("bytes_done")}
 
     def look() -> wire.RunStatus:
         if scheduler.desk.is_folded(run):
@@ -58,7 +60,7 @@ async def status_of(scheduler: Scheduler, run: str) -> wire.RunStatus:
         moved = scheduler.rates.look(run, entry.fetched_bytes + fetching, entry.uploaded_bytes + uploading)
         sums = run_sums(state, entry) if entry.state is RunState.FINISHED else scheduler.totals.of(run, lambda: run_sums(state, entry))
         now = scheduler.clock()
-        problems, waiting = problems_of(state, entry, troubles), waiting_of(state, entry, now)
+        problems, waiting = problems_of(state, entry, troubles), waiting_of(state, entry, now, moving)
         return run_status(state, entry, run_info(record, entry, now), sums, moved, telemetry, problems, nodes, waiting)
 
     return await scheduler.ask(look)

@@ -5,7 +5,7 @@ May know: the Machine's state (read only), wire. One rule: it walks what is bein
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 from stager import wire
@@ -23,26 +23,40 @@ SILENT_AFTER_S = 600.0
 @dataclass(slots=True)
 class Group:
     fault: Fault
+    fault_at: float = 0.0
     fetches: int = 0
     uploads: int = 0
     since: list[float] = field(default_factory=list)
     next_at: list[float] = field(default_factory=list)
 
 
-def waiting_of(state: State, run: RunEntry, now: float) -> list[wire.WaitingView]:
-    """Of one origin the reason told is the newest of those that keep it from being reached."""
+def waiting_of(state: State, run: RunEntry, now: float, moving: Container[str] = ()) -> list[wire.WaitingView]:
+    """Of one origin the reason told is the newest of those that keep it from being reached. `moving`: transfers that bytes come of, which
+    wait for nothing.
+    """
     groups: dict[tuple[str, str], Group] = {}
+    through: dict[str, None] = {}
     for tries, upload in retried(state, run):
         if tries.last is None:
             continue
+        if tries.transfer in moving:
+            through[tries.origin] = None
+            continue
         key = (tries.origin, "" if tries.away_since is not None else tries.last.code)
         group = groups.setdefault(key, Group(tries.last))
-        group.fault = tries.last
+        if tries.last_at >= group.fault_at:
+            group.fault, group.fault_at = tries.last, tries.last_at
         group.fetches, group.uploads = group.fetches + (not upload), group.uploads + upload
         group.next_at.append(now if tries.transfer in state.transfers else tries.not_before)
         if tries.away_since is not None:
             group.since.append(tries.away_since)
-    return [*silence_of(run, now), *(view(origin, group, now) for (origin, _), group in groups.items())]
+    views = []
+    for (origin, _), group in groups.items():
+        reached_at = state.reached.get(state.origin_identity(run.id, origin), 0.0)
+        is_back = bool(group.since) and (reached_at > group.fault_at or origin in through)
+        group.since = [] if is_back else [max(reached_at, min(group.since))] if group.since else []
+        views.append(view(origin, group, now, is_back=is_back))
+    return [*silence_of(run, now), *views]
 
 
 def silence_of(run: RunEntry, now: float) -> Iterator[wire.WaitingView]:
@@ -70,12 +84,14 @@ def retried(state: State, run: RunEntry) -> Iterator[tuple[Tries, bool]]:
             yield tries, upload
 
 
-def view(origin: str, group: Group, now: float) -> wire.WaitingView:
+def view(origin: str, group: Group, now: float, *, is_back: bool) -> wire.WaitingView:
+    """`is_back`: others got through to it since."""
     since_s = max(0.0, now - min(group.since)) if group.since else None
     next_try_s = max(0.0, min(group.next_at) - now)
     count = group.fetches + group.uploads
     what = f"{count} transfer{'s wait' if count > 1 else ' waits'}"
     state = f"unreachable for {round_duration(since_s)}" if since_s is not None and is_unreachable(group.fault) else "trouble"
+    state = "it answers again" if is_back else state
     again = f"next try in {round_duration(next_try_s)}" if next_try_s >= 1 else "tried again now"
     message = f"origin {origin}: {state} ({reason(group.fault)}), {what}, {again}"
     facts = {"origin": origin, "code": group.fault.code, "reason": reason(group.fault), "fetches": group.fetches, "uploads": group.uploads}

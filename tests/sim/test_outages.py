@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import msgspec
 import pytest
 
-from stager.model.errors import AWAY_CODE
+from stager.model.errors import AWAY_CODE, ErrorClass, Fault
 from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -16,8 +17,9 @@ from stager.scheduler.machine import Machine
 from stager.scheduler.state import FileEntry, State, TransferEntry, Tries
 from stager.scheduler.turn import Turn
 from stager.service.waiting import waiting_of
-from stager.sim.faults import NO_FAULTS, TRANSFER_FAULTS
+from stager.sim.faults import NO_FAULTS, ORIGIN_FAULTS, TRANSFER_FAULTS
 from stager.sim.simulate import simulate
+from stager.sim.transfers import Moving, TransferDesk
 from tests.sim.test_several_runs import CLOUD, LAB, Stage, external, origin, workflow
 
 HOUR_S = 3600.0
@@ -195,6 +197,79 @@ def test_the_status_says_what_is_waited_for_and_for_how_long() -> None:
     assert all("(the origin does not answer), 2 transfers wait, " in said[0] for said in during)
     assert any("next try in " in said[0] for said in during) and any("tried again now" in said[0] for said in during)
     assert any("unreachable for 54 s" in said[0] for said in during) and told[-1][1] == []
+
+
+def waiting_for_two() -> tuple[State, list[Tries]]:
+    """A run whose two inputs are waited for."""
+    stage = Stage()
+    lab, here = origin("lab", LAB), origin("here", CLOUD)
+    stage.submit("r0", workflow("a", [lab, here], [external("in.0", "lab"), external("in.1", "lab")], "here", [["in.0"], ["in.1"]]))
+    away(stage, LAB, 0.0, HOUR_S)
+    found: list[State] = []
+
+    def watch(machine: Machine, events: object, commands: object) -> None:
+        if not found and len(machine.state.retrying) == 2 and not machine.state.transfers:
+            found.append(copy.deepcopy(machine.state))
+
+    simulate(stage.world, watch)
+    state = found[0]
+    tries = [state.files[file].fetch for file, _ in state.retrying]
+    assert all(each is not None for each in tries)
+    return state, [each for each in tries if each is not None]
+
+
+@pytest.mark.parametrize("final_at", ["here", "lab"])
+def test_once_an_origin_is_back_nobody_sleeps_on(final_at: str) -> None:
+    """The first transfer that gets through wakes the others, and the jobs that stepped aside; the last pause held up the end."""
+    stage = Stage(cores=8)
+    lab, here = origin("lab", LAB), origin("here", CLOUD)
+    inputs = [external(f"in.{number}", "lab") for number in range(8)]
+    what = workflow("a", [lab, here], inputs, final_at, [[f"in.{number}"] for number in range(8)])
+    stage.submit("r0", what)
+    away(stage, LAB, 0.1, HOUR_S)
+    stage.play()
+    assert stage.outcome("r0") == "succeeded"
+    begun = [at for _, _, at in stage.fetches("r0") if at >= HOUR_S]
+    assert max(begun) - min(begun) < 3, "of eight pauses of up to a minute the longest was not waited for"
+
+
+def test_a_file_that_alone_meets_nobody_is_not_tried_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others of its origin get through all the time."""
+    stage = Stage()
+    lab, here = origin("lab", LAB), origin("here", CLOUD)
+    many = [external(f"in.{number}", "lab") for number in range(90)]
+    stage.submit("r0", workflow("a", [lab, here], [external("odd", "lab"), *many], "here", [["odd"], *([each.lfn] for each in many)]))
+    of_origin = TransferDesk._source_fault
+
+    def source_fault(transfers: TransferDesk, moving: Moving) -> Fault | None:
+        odd = isinstance(moving.command, cmd.Fetch) and moving.command.lfn == "odd" and stage.world.clock.now < 120
+        return ORIGIN_FAULTS["timeout"] if odd else of_origin(transfers, moving)
+
+    monkeypatch.setattr(TransferDesk, "_source_fault", source_fault)
+    stage.play()
+    assert stage.outcome("r0") == "succeeded"
+    odd = [at for lfn, _, at in stage.fetches("r0") if lfn == "odd"]
+    assert 5 < len(odd) < 12, odd
+
+
+def test_the_status_does_not_call_an_origin_unreachable_that_others_get_through_to() -> None:
+    """As it was seen: for 17 minutes, while files moved. And the reason that is told is the newest."""
+    state, [slow, stuck] = waiting_for_two()
+    slow.away_since = stuck.away_since = 10.0
+    slow.last_at, slow.last = 900.0, Fault(ErrorClass.TRANSIENT, "timeout", "it took too long", "in.0")
+    stuck.last_at, stuck.last = 500.0, Fault(ErrorClass.TRANSIENT, "connection_lost", "the line broke", "in.1")
+    [told] = waiting_of(state, state.runs["r0"], 1030.0)
+    assert told.message.startswith("origin lab: unreachable for 17 min") and "(timeout), 2 transfers wait" in told.message
+    state.reached[state.origin_identity("r0", "lab")] = 1000.0
+    [told] = waiting_of(state, state.runs["r0"], 1030.0)
+    assert told.since_s is None and told.message.startswith("origin lab: it answers again (timeout), 2 transfers wait"), told.message
+    slow.last_at = 1010.0
+    [told] = waiting_of(state, state.runs["r0"], 1030.0)
+    assert told.message.startswith("origin lab: unreachable for 30 s (timeout)"), told.message
+    slow.transfer = "moves"
+    state.transfers["moves"] = None  # type: ignore[assignment]
+    [told] = waiting_of(state, state.runs["r0"], 1030.0, moving={"moves"})
+    assert told.message.startswith("origin lab: it answers again (connection lost), 1 transfer waits"), told.message
 
 
 def test_the_status_says_trouble_where_the_origin_answers() -> None:
