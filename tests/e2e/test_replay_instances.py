@@ -31,7 +31,7 @@ SCALES = ("--bytes-scale", "0.001", "--time-scale", "0.0005")
 # The largest first: they decide how long the whole takes.
 INSTANCES = sorted(shared_files("wfinstances/*.json"), key=lambda path: (-path.stat().st_size, path.name))
 # Of different shapes; where instances of others are there, theirs cover more.
-CASES: list[str | Path] = [*INSTANCES, "montage", "srasearch"] if INSTANCES else ["montage", "cycles", "1000genome", "soykb", "srasearch"]
+CASES: list[str | Path] = [*INSTANCES, "srasearch"] if INSTANCES else ["montage", "cycles", "1000genome", "soykb", "srasearch"]
 SPILLED: list[str | Path] = [*shared_files("wfinstances/montage-chameleon-dss-10d-001.json")] or ["montage"]
 
 
