@@ -48,9 +48,13 @@ class Keeper:
         return await asyncio.to_thread(self._take, attempt)
 
     async def trim(self) -> None:
-        if self.shelf.kept:
-            owed_bytes = await self.surroundings.owed_bytes()
+        if not self.shelf.kept:
+            return
+        owed_bytes = await self.surroundings.owed_bytes()
+        try:
             await asyncio.to_thread(self.shelf.trim, owed_bytes)
+        except OSError as problem:
+            log.warning("what is kept of failed jobs cannot be looked through: %s", problem)
 
     def _take(self, attempt: str) -> bool:
         try:

@@ -69,10 +69,11 @@ def test_the_scheduler_is_started_with_what_was_decided() -> None:
         idle_exit_s=1.5,
         scrub_bytes_per_s=0,
         scrub_every_s=60.0,
+        keep_failed_bytes=9,
         environ={},
     ).scheduler_arguments()
-    scrub = ["--scrub-bytes-per-s", "0", "--scrub-every-s", "60"]
-    assert words == ["--capacity", "5", "--cores", "2", "--idle-exit-s", "1.5", *scrub, "--memory", "7"]
+    kept = ["--scrub-bytes-per-s", "0", "--scrub-every-s", "60", "--keep-failed-bytes", "9"]
+    assert words == ["--capacity", "5", "--cores", "2", "--idle-exit-s", "1.5", *kept, "--memory", "7"]
 
 
 def hold(root: str, ready: object, go: object) -> None:
