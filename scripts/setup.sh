@@ -154,9 +154,9 @@ need_s3_server() {
 
 # Clients that the tests of the S3 endpoint call. Apart from our own environment: they pin another botocore than ours.
 need_s3_clients() {
-    local place="$cache/s3clients" wanted="awscli>=1.44 s3fs>=2026.1 pandas>=3"
+    local place="$cache/s3clients" wanted="awscli>=1.44 s3fs>=2026.1 pandas>=3 pyarrow>=22 s3cmd>=2.4"
     [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ] && return 0
-    say "installing the S3 clients of the tests (aws, s3fs, pandas: 400 MB)"
+    say "installing the S3 clients of the tests (aws, s3cmd, s3fs, pandas, pyarrow: 550 MB)"
     "$venv/bin/python" -m venv "$place"
     # shellcheck disable=SC2086
     if "$place/bin/python" -m pip install -q --disable-pip-version-check $wanted; then

@@ -120,7 +120,8 @@ def test_what_is_said_of_an_object_comes_back(s3: Any, bucket: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{"ACL": "public-read"}, {"ServerSideEncryption": "AES256"}, {"Tagging": "a=b"}, {"ObjectLockLegalHoldStatus": "ON"}]
+    "said",
+    [{"ACL": "public-read"}, {"ServerSideEncryption": "AES256"}, {"WebsiteRedirectLocation": "/k"}, {"ObjectLockLegalHoldStatus": "ON"}],
 )
 def test_what_is_not_offered_is_refused_by_name(s3: Any, bucket: str, said: dict[str, str]) -> None:
     assert refused(s3.put_object, Bucket=bucket, Key="k", Body=b"x", **said) == ("NotImplemented", 501)

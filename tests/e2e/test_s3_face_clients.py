@@ -1,4 +1,4 @@
-"""The S3 endpoint of a node as the tools that people use see it: aws, rclone, pandas over s3fs, boto3's own transfers."""
+"""The S3 endpoint of a node as the tools that people use see it: aws, rclone, s3cmd, mc, pyarrow, pandas over s3fs, boto3's transfers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.testbed.s3_face import S3Face, client_program, rclone
+from tests.testbed.s3_face import ACCESS_KEY, SECRET_KEY, S3Face, client_program, minio_client, rclone
 
 MIB = 1 << 20
 SIZES = {"a.txt": 5, "empty": 0, "dir/two words.bin": 70_000, "dir/größe+%.bin": 3 * MIB, "deep/er/large.bin": 20 * MIB + 3}
@@ -95,6 +95,61 @@ def test_rclone(face: S3Face, bucket: str, tree: Path, tmp_path: Path) -> None:
     assert sorted(face.done(program, "lsf", "-R", "--files-only", f"node:{bucket}/t").split()) == ["a.txt", "deep/er/large.bin", "empty"]
     face.done(program, "moveto", f"node:{bucket}/t/deep/er/large.bin", f"node:{bucket}/moved")
     face.done(program, "purge", f"node:{bucket}")
+
+
+def test_s3cmd(face: S3Face, bucket: str, tree: Path, tmp_path: Path) -> None:
+    # Its default region is US.
+    host = face.endpoint.removeprefix("http://")
+    said = ["--config=/dev/null", f"--host={host}", f"--host-bucket={host}", "--no-ssl", f"--access_key={ACCESS_KEY}"]
+    s3cmd = [client_program("s3cmd"), *said, f"--secret_key={SECRET_KEY}", "--multipart-chunk-size-mb=5"]
+    face.done(*s3cmd, "sync", f"{tree}/", f"s3://{bucket}/t/")
+    assert "upload" not in face.done(*s3cmd, "sync", f"{tree}/", f"s3://{bucket}/t/"), "a second sync has nothing to do"
+    assert len(face.done(*s3cmd, "ls", "--recursive", f"s3://{bucket}/t/").splitlines()) == len(SIZES)
+    face.done(*s3cmd, "mv", f"s3://{bucket}/t/a.txt", f"s3://{bucket}/t/b.txt")
+    face.done(*s3cmd, "cp", f"s3://{bucket}/t/b.txt", f"s3://{bucket}/t/a.txt")
+    face.done(*s3cmd, "del", f"s3://{bucket}/t/b.txt")
+    (tmp_path / "back").mkdir()
+    face.done(*s3cmd, "sync", f"s3://{bucket}/t/", f"{tmp_path / 'back'}/")
+    assert same(tree, tmp_path / "back")
+    face.done(*s3cmd, "rb", "--recursive", f"s3://{bucket}")
+
+
+def test_mc(face: S3Face, bucket: str, tree: Path, tmp_path: Path) -> None:
+    program = minio_client()
+    face.done(program, "alias", "set", "node", face.endpoint, ACCESS_KEY, SECRET_KEY)
+    face.done(program, "mirror", tree, f"node/{bucket}/t")
+    face.done(program, "mv", f"node/{bucket}/t/a.txt", f"node/{bucket}/t/b.txt")
+    face.done(program, "cp", f"node/{bucket}/t/b.txt", f"node/{bucket}/t/a.txt")
+    face.done(program, "tag", "set", f"node/{bucket}/t/b.txt", "kind=text")
+    assert "kind" in face.done(program, "tag", "list", f"node/{bucket}/t/b.txt")
+    face.done(program, "rm", f"node/{bucket}/t/b.txt")
+    face.done(program, "mirror", f"node/{bucket}/t", tmp_path / "back")
+    assert same(tree, tmp_path / "back")
+    face.done(program, "rb", "--force", f"node/{bucket}")
+
+
+ARROW = """
+import sys
+import pyarrow, pyarrow.parquet
+from pyarrow import fs
+bucket, endpoint, access, secret = sys.argv[1:]
+place = fs.S3FileSystem(access_key=access, secret_key=secret, endpoint_override=endpoint, scheme="http", region="us-east-1")
+table = pyarrow.table({"n": list(range(2_000_000)), "t": [f"row {n}" for n in range(2_000_000)]})
+pyarrow.parquet.write_table(table, f"{bucket}/dir/t.parquet", filesystem=place, compression="none")
+assert pyarrow.parquet.read_table(f"{bucket}/dir/t.parquet", filesystem=place).equals(table)
+with place.open_output_stream(f"{bucket}/empty"):
+    pass
+found = place.get_file_info(fs.FileSelector(bucket, recursive=True))
+assert sorted(one.path for one in found if one.is_file) == [f"{bucket}/dir/t.parquet", f"{bucket}/empty"]
+place.delete_dir_contents(bucket)
+assert not place.get_file_info(fs.FileSelector(bucket))
+"""
+
+
+def test_pyarrow(face: S3Face, bucket: str, tmp_path: Path) -> None:
+    script = tmp_path / "arrow.py"
+    script.write_text(ARROW)
+    face.done(client_program("python"), script, bucket, face.endpoint.removeprefix("http://"), ACCESS_KEY, SECRET_KEY)
 
 
 PANDAS = """

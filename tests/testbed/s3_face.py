@@ -5,14 +5,20 @@ May know: the node's options, where `make setup` put the clients. One rule: what
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 
 from tests.testbed.ionode import IoNode
 from tests.testbed.places import ionode_binary, needed_program, tool_cache
@@ -20,6 +26,20 @@ from tests.testbed.processes import free_port
 
 ACCESS_KEY, SECRET_KEY, REGION = "stager-face-access", "stager-face-secret-Jq72ms0x", "us-east-1"
 SHARE_BYTES = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What came back, as it came."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def code(self) -> str:
+        """Of an error."""
+        return ElementTree.fromstring(self.body).findtext("Code", "") if self.body else ""
 
 
 class S3Face:
@@ -72,6 +92,32 @@ class S3Face:
         keys = {"aws_access_key_id": access, "aws_secret_access_key": secret}
         return boto3.client("s3", endpoint_url=self.endpoint, region_name=REGION, config=Config(**said), **keys)
 
+    def asked(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        region: str = REGION,
+        chunked: bool = False,
+        auth: type[S3SigV4Auth] = S3SigV4Auth,
+        change: Callable[[AWSRequest], None] = lambda asked: None,
+    ) -> Answered:
+        """A request as no SDK of ours would send it. `chunked`: without Content-Length. `change`: after signing."""
+        asked = AWSRequest(method, self.endpoint + path, dict(headers or {}), data=body)
+        if "X-Amz-Trailer" in asked.headers:
+            asked.context["checksum"] = {"request_algorithm": {"in": "trailer"}}
+        auth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", region).add_auth(asked)
+        change(asked)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            said = dict(asked.headers.items())
+            connection.request(method, path, iter([body]) if chunked else body, said, encode_chunked=chunked)
+            answer = connection.getresponse()
+            return Answered(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
     def environment(self) -> dict[str, str]:
         """For the clients of others; nothing of the caller's own S3 settings reaches them."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "RCLONE_"))}
@@ -99,6 +145,14 @@ def client_program(name: str) -> Path:
     found = tool_cache() / "s3clients" / "bin" / name
     if not found.is_file():
         pytest.skip(f"{found} is not there: `make setup` installs the S3 clients of the tests")
+    return found
+
+
+def minio_client() -> Path:
+    """A program of another name than Debian's mc; too long to build for `make setup`."""
+    found = tool_cache() / "bin" / "mc"
+    if not found.is_file():
+        pytest.skip(f"{found} is not there: GOBIN={found.parent} go install github.com/minio/mc@latest")
     return found
 
 

@@ -19,6 +19,8 @@ struct Kept {
     created_ms: u64,
 }
 
+impl meta::Kept for Kept {}
+
 impl Objects {
     pub async fn create_bucket(&self, name: &BucketName) -> Result<(), ApiError> {
         let key = name.full().as_bytes().to_vec();

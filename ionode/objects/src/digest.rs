@@ -5,6 +5,7 @@
 use crc_fast::CrcAlgorithm;
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
+use xxhash_rust::{xxh3, xxh64};
 
 /// The checksums S3 knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +15,11 @@ pub enum Algorithm {
     Crc32c,
     Sha1,
     Sha256,
+    Sha512,
+    Md5,
+    Xxhash64,
+    Xxhash3,
+    Xxhash128,
 }
 
 impl Algorithm {
@@ -22,8 +28,13 @@ impl Algorithm {
             Self::Crc64Nvme => Some(CrcAlgorithm::Crc64Nvme),
             Self::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
             Self::Crc32c => Some(CrcAlgorithm::Crc32Iscsi),
-            Self::Sha1 | Self::Sha256 => None,
+            _ => None,
         }
+    }
+
+    /// Whether nodes of the first version of the metadata know it.
+    pub(crate) fn is_of_first_version(self) -> bool {
+        matches!(self, Self::Crc64Nvme | Self::Crc32 | Self::Crc32c | Self::Sha1 | Self::Sha256)
     }
 
     /// Whether the checksum of a whole follows from those of its parts.
@@ -56,14 +67,25 @@ enum Hashing {
     Crc(crc_fast::Digest),
     Sha1(sha1::Sha1),
     Sha256(sha2::Sha256),
+    Sha512(sha2::Sha512),
+    Md5(md5::Context),
+    Xxhash64(xxh64::Xxh64),
+    /// Of 64 and of 128 bits.
+    Xxhash3(Box<xxh3::Xxh3Default>),
 }
 
 impl Hashing {
     fn new(algorithm: Algorithm) -> Self {
-        match (algorithm.crc(), algorithm) {
-            (Some(crc), _) => Self::Crc(crc_fast::Digest::new(crc)),
-            (None, Algorithm::Sha1) => Self::Sha1(<sha1::Sha1 as sha1::Digest>::new()),
-            (None, _) => Self::Sha256(sha2::Sha256::new()),
+        match algorithm {
+            Algorithm::Crc64Nvme => Self::Crc(crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme)),
+            Algorithm::Crc32 => Self::Crc(crc_fast::Digest::new(CrcAlgorithm::Crc32IsoHdlc)),
+            Algorithm::Crc32c => Self::Crc(crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi)),
+            Algorithm::Sha1 => Self::Sha1(<sha1::Sha1 as sha1::Digest>::new()),
+            Algorithm::Sha256 => Self::Sha256(sha2::Sha256::new()),
+            Algorithm::Sha512 => Self::Sha512(sha2::Sha512::new()),
+            Algorithm::Md5 => Self::Md5(md5::Context::new()),
+            Algorithm::Xxhash64 => Self::Xxhash64(xxh64::Xxh64::new(0)),
+            Algorithm::Xxhash3 | Algorithm::Xxhash128 => Self::Xxhash3(Box::default()),
         }
     }
 
@@ -72,14 +94,24 @@ impl Hashing {
             Self::Crc(digest) => digest.update(bytes),
             Self::Sha1(digest) => sha1::Digest::update(digest, bytes),
             Self::Sha256(digest) => digest.update(bytes),
+            Self::Sha512(digest) => digest.update(bytes),
+            Self::Md5(digest) => digest.consume(bytes),
+            Self::Xxhash64(digest) => digest.update(bytes),
+            Self::Xxhash3(digest) => digest.update(bytes),
         }
     }
 
+    /// Numbers begin with their highest byte, as S3 has them.
     fn finish(self, algorithm: Algorithm) -> Vec<u8> {
         match self {
             Self::Crc(digest) => algorithm.crc_bytes(digest.finalize()),
             Self::Sha1(digest) => sha1::Digest::finalize(digest).to_vec(),
             Self::Sha256(digest) => digest.finalize().to_vec(),
+            Self::Sha512(digest) => digest.finalize().to_vec(),
+            Self::Md5(digest) => digest.finalize().0.to_vec(),
+            Self::Xxhash64(digest) => digest.digest().to_be_bytes().to_vec(),
+            Self::Xxhash3(digest) if algorithm == Algorithm::Xxhash128 => digest.digest128().to_be_bytes().to_vec(),
+            Self::Xxhash3(digest) => digest.digest().to_be_bytes().to_vec(),
         }
     }
 }
@@ -145,6 +177,10 @@ mod tests {
         assert_eq!(known[..3], ["ae8b14860a799888", "cbf43926", "e3069283"]);
         assert_eq!(known[3], "f7c3bc1d808e04732adf679965ccc34ca7ae3441");
         assert_eq!(known[4], "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225");
+        let newer = [Algorithm::Md5, Algorithm::Xxhash64, Algorithm::Xxhash3, Algorithm::Xxhash128];
+        let known: Vec<String> = newer.iter().map(|algorithm| hex(&algorithm.of(b""))).collect();
+        assert_eq!(known, ["d41d8cd98f00b204e9800998ecf8427e", "ef46db3751d8e999", "2d06800538d394c2", "99aa06d3014798d86001c324468d497f"]);
+        assert!(hex(&Algorithm::Sha512.of(b"abc")).starts_with("ddaf35a193617abacc417349ae204131"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod read;
 mod share;
 mod sweep;
 mod tables;
+mod tags;
 mod uploads;
 mod verify;
 
@@ -28,16 +29,16 @@ use stager_store::Log;
 use tokio::sync::RwLock;
 
 pub use buckets::Bucket;
-pub use digest::{Algorithm, Digests};
+pub use digest::{Algorithm, Digests, Hasher};
 pub use file::BLOCK_BYTES;
 pub use incoming::{Content, Incoming};
 pub use list::{Listing, Uploading};
-pub use meta::{Attributes, Checksum, ETag, Object};
+pub use meta::{Attributes, Checksum, Described, ETag, Object, Tags};
 pub use names::{BucketName, Name, Owner};
 pub use put::Condition;
 pub use read::{Found, Reader};
 pub use sweep::Swept;
-pub use uploads::{CompletedPart, Part, Upload, UploadId, PART_NUMBER_MAX};
+pub use uploads::{CompletedPart, Part, Upload, UploadId, Whole, PART_NUMBER_MAX};
 pub use verify::{look_through, quarantine, Care, Damaged, Verdict};
 
 /// An upload that nobody completed or aborted for so long is aborted.

@@ -11,7 +11,9 @@ use stager_core::error::ApiError;
 use crate::digest::Algorithm;
 use crate::file::FileId;
 
-const VERSION: u8 = 1;
+/// Of what nodes of the first version can read too; other metadata is written in version 2.
+const FIRST_VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// What an entry counts for beside its content, its name and its metadata.
 const ENTRY_BYTES: u64 = 128;
 
@@ -93,6 +95,23 @@ pub struct Object {
     /// The upload it came by: completing that again is no error.
     pub upload: Option<[u8; 16]>,
     pub(crate) stored: Stored,
+    pub tags: Tags,
+}
+
+/// Names and values that may be changed without touching the object.
+pub type Tags = Vec<(String, String)>;
+
+/// What a client says of an object beside its content.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Described {
+    pub attributes: Attributes,
+    pub tags: Tags,
+}
+
+impl From<Attributes> for Described {
+    fn from(attributes: Attributes) -> Self {
+        Self { attributes, tags: Tags::new() }
+    }
 }
 
 impl Object {
@@ -105,17 +124,44 @@ impl Object {
     }
 }
 
-pub fn to_bytes<T: Serialize>(what: &T) -> Vec<u8> {
-    let plain = postcard::to_extend(what, vec![VERSION]);
-    plain.expect("metadata is plain values, and memory grows")
+/// What lies in the log as metadata.
+pub trait Kept: Serialize + DeserializeOwned {
+    /// Whether nodes that know only that version would read it rightly.
+    fn is_of_first_version(&self) -> bool {
+        true
+    }
+    /// What metadata of the first version lacks at its end, as it would lie there.
+    const ADDED: &'static [u8] = &[];
 }
 
-pub fn parse<T: DeserializeOwned>(subject: &str, bytes: &[u8]) -> Result<T, ApiError> {
+/// No tags.
+pub const NO_TAGS: &[u8] = &[0];
+
+impl Kept for Object {
+    fn is_of_first_version(&self) -> bool {
+        self.checksum.algorithm.is_of_first_version() && self.tags.is_empty()
+    }
+    const ADDED: &'static [u8] = NO_TAGS;
+}
+
+pub fn to_bytes<T: Kept>(what: &T) -> Vec<u8> {
+    let is_first = what.is_of_first_version();
+    let plain = postcard::to_extend(what, vec![if is_first { FIRST_VERSION } else { VERSION }]);
+    let mut plain = plain.expect("metadata is plain values, and memory grows");
+    if is_first {
+        plain.truncate(plain.len() - T::ADDED.len());
+    }
+    plain
+}
+
+pub fn parse<T: Kept>(subject: &str, bytes: &[u8]) -> Result<T, ApiError> {
+    let unreadable = |error: postcard::Error| {
+        let message = format!("the metadata of {subject} cannot be read ({error}); put it again or delete it");
+        ApiError::corrupt("checksum_mismatch", subject, message)
+    };
     match bytes.split_first() {
-        Some((&VERSION, rest)) => postcard::from_bytes(rest).map_err(|error| {
-            let message = format!("the metadata of {subject} cannot be read ({error}); put it again or delete it");
-            ApiError::corrupt("checksum_mismatch", subject, message)
-        }),
+        Some((&FIRST_VERSION, rest)) => postcard::from_bytes(&[rest, T::ADDED].concat()).map_err(unreadable),
+        Some((&VERSION, rest)) => postcard::from_bytes(rest).map_err(unreadable),
         Some((version, _)) => {
             let message =
                 format!("the metadata of {subject} has version {version} and this stager-ionode knows {VERSION}; use a newer one");
@@ -130,4 +176,44 @@ pub fn parse<T: DeserializeOwned>(subject: &str, bytes: &[u8]) -> Result<T, ApiE
 /// What an entry counts for against the share.
 pub fn weight_bytes(key: &[u8], meta: &[u8], content_bytes: u64) -> u64 {
     content_bytes + (key.len() + meta.len()) as u64 + ENTRY_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(algorithm: Algorithm) -> Object {
+        Object {
+            size_bytes: 3,
+            modified_ms: 1,
+            etag: ETag { md5: [7; 16], parts: 0 },
+            checksum: Checksum { algorithm, value: vec![1, 2], of_parts: 0 },
+            crc64nvme: 9,
+            blake3: None,
+            attributes: Attributes::default(),
+            upload: None,
+            stored: Stored::Inline,
+            tags: Tags::new(),
+        }
+    }
+
+    #[test]
+    fn tags_are_of_the_second_version() {
+        let plain = object(Algorithm::Sha256);
+        let tagged = Object { tags: vec![("a".to_string(), "b".to_string())], ..plain.clone() };
+        let (first, second) = (to_bytes(&plain), to_bytes(&tagged));
+        assert_eq!((first[0], second[0]), (1, 2));
+        assert_eq!(first[1..], second[1..first.len()], "version 1 is as it always was");
+        assert_eq!((parse::<Object>("x", &first).unwrap(), parse::<Object>("x", &second).unwrap()), (plain, tagged));
+    }
+
+    #[test]
+    fn what_the_first_version_can_say_is_written_in_it() {
+        for (algorithm, version) in [(Algorithm::Sha256, 1), (Algorithm::Sha512, 2), (Algorithm::Xxhash128, 2)] {
+            let bytes = to_bytes(&object(algorithm));
+            assert_eq!(bytes[0], version);
+            assert_eq!(parse::<Object>("x", &bytes).unwrap(), object(algorithm));
+        }
+        assert!(parse::<Object>("x", &[3, 0]).unwrap_err().message.contains("version 3"));
+    }
 }

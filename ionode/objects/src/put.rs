@@ -9,7 +9,7 @@ use stager_store::{Done, Op, Stat, When};
 
 use crate::file;
 use crate::incoming::{Content, Held};
-use crate::meta::{self, Attributes, Checksum, ETag, Object, Stored};
+use crate::meta::{self, Checksum, Described, ETag, Object, Stored};
 use crate::{blocking, now_ms, tables, to_the_end, BucketName, Name, Objects};
 
 /// What must be true of the name for a write to be done.
@@ -23,12 +23,18 @@ pub enum Condition {
 }
 
 impl Objects {
-    pub async fn put(&self, name: &Name, content: Content, attributes: Attributes, condition: Condition) -> Result<Object, ApiError> {
-        let (objects, name) = (self.clone(), name.clone());
-        to_the_end(async move { objects.put_now(&name, content, attributes, condition).await }).await
+    pub async fn put(
+        &self,
+        name: &Name,
+        content: Content,
+        described: impl Into<Described>,
+        condition: Condition,
+    ) -> Result<Object, ApiError> {
+        let (objects, name, described) = (self.clone(), name.clone(), described.into());
+        to_the_end(async move { objects.put_now(&name, content, described, condition).await }).await
     }
 
-    async fn put_now(&self, name: &Name, content: Content, attributes: Attributes, condition: Condition) -> Result<Object, ApiError> {
+    async fn put_now(&self, name: &Name, content: Content, described: Described, condition: Condition) -> Result<Object, ApiError> {
         let (algorithm, value) = content.digests.named.clone();
         let object = Object {
             size_bytes: content.size_bytes,
@@ -37,9 +43,10 @@ impl Objects {
             checksum: Checksum { algorithm, value, of_parts: 0 },
             crc64nvme: content.digests.crc64nvme,
             blake3: Some(content.digests.blake3),
-            attributes,
+            attributes: described.attributes,
             upload: None,
             stored: content.stored(),
+            tags: described.tags,
         };
         let inline = content.inline();
         let outcome = self.commit(name, &object, inline, condition, Vec::new()).await;
@@ -72,10 +79,7 @@ impl Objects {
                 let ops = std::iter::once(put).chain(more.iter().cloned()).collect();
                 match self.log().write_all(ops).await?.swap_remove(0) {
                     Done::Put { before, .. } => break before,
-                    Done::NoRoom { free_bytes } => {
-                        let message = format!("the store has {free_bytes} bytes left for objects; delete some");
-                        return Err(ApiError::refused("share_full", name.to_string(), message));
-                    }
+                    Done::NoRoom { free_bytes } => return Err(no_room(name, free_bytes)),
                     // Somebody was faster: what the condition says is looked at again.
                     _ => {}
                 }
@@ -175,6 +179,11 @@ pub(crate) fn settle<T>(outcome: &Result<T, ApiError>, content: Content) {
     if !refused {
         content.keep();
     }
+}
+
+pub(crate) fn no_room(name: &Name, free_bytes: u64) -> ApiError {
+    let message = format!("the store has {free_bytes} bytes left for objects; delete some");
+    ApiError::refused("share_full", name.to_string(), message)
 }
 
 pub(crate) fn unknown(name: &Name) -> ApiError {

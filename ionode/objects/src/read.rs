@@ -15,7 +15,7 @@ use crate::meta::{self, FilePart, Object, Stored};
 use crate::put::unknown;
 use crate::{blocking, tables, Name, Objects};
 
-const TRIES_MAX: usize = 100;
+pub(crate) const TRIES_MAX: usize = 100;
 
 /// An object as it was at one moment; its content can be read whatever happens to its name.
 pub struct Found {
@@ -62,10 +62,10 @@ impl Objects {
             self.inner.counters.objects_read.fetch_add(1, Ordering::Relaxed);
             return Ok(Found { objects: self.clone(), name: name.clone(), object, version: stat.version, inline, _lease: lease });
         }
-        Err(ApiError::transient("busy", name.to_string(), format!("{name} changes all the time; try again")))
+        Err(restless(name))
     }
 
-    async fn inline(&self, name: &Name, version: u64) -> Result<Bytes, ApiError> {
+    pub(crate) async fn inline(&self, name: &Name, version: u64) -> Result<Bytes, ApiError> {
         let key = tables::object(name);
         let found = match self.log().get_at_hand(tables::OBJECTS, &key) {
             Ok(None) => {
@@ -97,7 +97,11 @@ impl Objects {
     }
 }
 
-fn quarantined(name: &Name) -> ApiError {
+pub(crate) fn restless(name: &Name) -> ApiError {
+    ApiError::transient("busy", name.to_string(), format!("{name} changes all the time; try again"))
+}
+
+pub(crate) fn quarantined(name: &Name) -> ApiError {
     let message = format!("the content of {name} is damaged on the node's disk and is not given out; put it again or delete it");
     ApiError::corrupt("object_corrupt", name.to_string(), message)
 }

@@ -12,7 +12,7 @@ use tokio::sync::RwLock;
 
 use crate::digest::Algorithm;
 use crate::incoming::{Content, Incoming};
-use crate::meta::{self, Attributes, Checksum, ETag, FilePart, Object, Stored};
+use crate::meta::{self, Attributes, Checksum, ETag, FilePart, Object, Stored, Tags};
 use crate::put::{settle, Condition};
 use crate::{now_ms, tables, to_the_end, BucketName, Name, Objects, UPLOAD_TURNS};
 
@@ -43,6 +43,7 @@ pub struct Upload {
     pub algorithm: Option<Algorithm>,
     /// Whether its checksum is of the content, not of the parts' checksums.
     pub full_checksum: bool,
+    pub tags: Tags,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,12 +55,34 @@ pub struct Part {
     pub(crate) file: FilePart,
 }
 
+impl meta::Kept for Upload {
+    fn is_of_first_version(&self) -> bool {
+        self.tags.is_empty()
+    }
+    const ADDED: &'static [u8] = meta::NO_TAGS;
+}
+
+impl meta::Kept for Part {
+    fn is_of_first_version(&self) -> bool {
+        self.checksum.0.is_of_first_version()
+    }
+}
+
 impl Part {
     pub fn size_bytes(&self) -> u64 {
         self.file.size_bytes
     }
     pub fn etag(&self) -> ETag {
         ETag { md5: self.md5, parts: 0 }
+    }
+    /// `None`: it was not computed when the part came.
+    fn checksum_by(&self, algorithm: Algorithm) -> Option<Vec<u8>> {
+        match algorithm {
+            _ if algorithm == self.checksum.0 => Some(self.checksum.1.clone()),
+            Algorithm::Crc64Nvme => Some(self.crc64nvme.to_be_bytes().to_vec()),
+            Algorithm::Md5 => Some(self.md5.to_vec()),
+            _ => None,
+        }
     }
 }
 
@@ -68,7 +91,18 @@ impl Part {
 pub struct CompletedPart {
     pub number: u16,
     pub etag: Option<String>,
-    pub checksum: Option<Vec<u8>>,
+    pub checksums: Vec<(Algorithm, Vec<u8>)>,
+}
+
+/// What the caller knows of the whole when it completes the upload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Whole {
+    pub checksum: Option<(Algorithm, Vec<u8>)>,
+    /// Of how many parts that checksum says it is; 0: it does not say.
+    pub of_parts: u32,
+    /// Whether the checksum is of the content, not of the parts' checksums.
+    pub full_checksum: Option<bool>,
+    pub size_bytes: Option<u64>,
 }
 
 impl Objects {
@@ -207,14 +241,13 @@ impl Objects {
         Ok(expired)
     }
 
-    /// `expected` is what the caller says the checksum of the whole content is.
     pub async fn complete_upload(
         &self,
         name: &Name,
         id: UploadId,
         listed: Vec<CompletedPart>,
         condition: Condition,
-        expected: Option<(Algorithm, Vec<u8>)>,
+        expected: Whole,
     ) -> Result<Object, ApiError> {
         let (objects, name) = (self.clone(), name.clone());
         to_the_end(async move {
@@ -226,7 +259,7 @@ impl Objects {
             };
             let there = objects.parts(id)?;
             let chosen = choose(&name, &there, listed)?;
-            let object = join(&name, id, upload, &chosen, expected)?;
+            let object = join(&name, id, upload, &chosen, &expected)?;
             objects.commit(&name, &object, Default::default(), condition, objects.ends(&name, id, &there)).await?;
             let named: std::collections::HashSet<_> = chosen.iter().map(|part| part.file.id).collect();
             objects.remove_parts(there.into_iter().map(|(_, part)| part).filter(|part| !named.contains(&part.file.id)).collect()).await?;
@@ -256,7 +289,7 @@ fn choose(name: &Name, there: &[(u16, Part)], listed: Vec<CompletedPart>) -> Res
         let found = there.binary_search_by_key(&listed.number, |(number, _)| *number).ok().map(|at| &there[at].1);
         let same = |part: &&Part| {
             listed.etag.as_ref().is_none_or(|etag| *etag == part.etag().to_string())
-                && listed.checksum.as_ref().is_none_or(|checksum| *checksum == part.checksum.1)
+                && listed.checksums.iter().all(|(algorithm, value)| part.checksum_by(*algorithm).as_ref() == Some(value))
         };
         let Some(part) = found.filter(same) else {
             let message = format!("part {} of {name} is not there, or not with this ETag and checksum; send it again", listed.number);
@@ -275,18 +308,13 @@ fn choose(name: &Name, there: &[(u16, Part)], listed: Vec<CompletedPart>) -> Res
     Ok(chosen)
 }
 
-fn join(name: &Name, id: UploadId, upload: Upload, parts: &[Part], expected: Option<(Algorithm, Vec<u8>)>) -> Result<Object, ApiError> {
+fn join(name: &Name, id: UploadId, upload: Upload, parts: &[Part], expected: &Whole) -> Result<Object, ApiError> {
     let md5s: Vec<u8> = parts.iter().flat_map(|part| part.md5).collect();
     let crc = parts.iter().fold(Algorithm::Crc64Nvme.of(b""), |crc, part| {
         Algorithm::Crc64Nvme.combine(&crc, &part.crc64nvme.to_be_bytes(), part.size_bytes()).expect("CRCs combine")
     });
     let checksum = whole_checksum(&upload, parts, &crc);
-    if let Some((algorithm, value)) = expected {
-        if (checksum.algorithm, &checksum.value) != (algorithm, &value) {
-            let message = format!("the parts of {name} together do not have the checksum the request says; send them again");
-            return Err(wrong("checksum_wrong", name, message));
-        }
-    }
+    check_whole(name, expected, &checksum, parts)?;
     Ok(Object {
         size_bytes: parts.iter().map(Part::size_bytes).sum(),
         modified_ms: now_ms(),
@@ -297,7 +325,27 @@ fn join(name: &Name, id: UploadId, upload: Upload, parts: &[Part], expected: Opt
         attributes: upload.attributes,
         upload: Some(id.0),
         stored: Stored::Files(parts.iter().map(|part| part.file.clone()).collect()),
+        tags: upload.tags,
     })
+}
+
+fn check_whole(name: &Name, expected: &Whole, checksum: &Checksum, parts: &[Part]) -> Result<(), ApiError> {
+    let size_bytes: u64 = parts.iter().map(Part::size_bytes).sum();
+    if let Some(said_bytes) = expected.size_bytes.filter(|said| *said != size_bytes) {
+        let message =
+            format!("the parts of {name} have {size_bytes} bytes together and the request says {said_bytes}; look which are listed");
+        return Err(wrong("size_wrong", name, message));
+    }
+    if expected.full_checksum.is_some_and(|full| full != (checksum.of_parts == 0)) {
+        let message = format!("the upload of {name} began with another type of checksum than the request says; use the one it began with");
+        return Err(wrong("checksum_type_wrong", name, message));
+    }
+    let Some((algorithm, value)) = &expected.checksum else { return Ok(()) };
+    if (checksum.algorithm, &checksum.value) != (*algorithm, value) || ![0, checksum.of_parts].contains(&expected.of_parts) {
+        let message = format!("the parts of {name} together do not have the checksum the request says; send them again");
+        return Err(wrong("checksum_wrong", name, message));
+    }
+    Ok(())
 }
 
 /// As the upload asked for; else crc64nvme of the content.

@@ -47,8 +47,8 @@ macro_rules! refuse_what_is_not_here {
         if input.object_lock_mode.is_some() || input.object_lock_legal_hold_status.is_some() {
             return Err(s3_error!(NotImplemented, "object locks are not offered here"));
         }
-        if input.tagging.as_ref().is_some_and(|tags| !tags.is_empty()) || input.website_redirect_location.is_some() {
-            return Err(s3_error!(NotImplemented, "tags and redirects are not offered here; use metadata (x-amz-meta-*)"));
+        if input.website_redirect_location.is_some() {
+            return Err(s3_error!(NotImplemented, "redirects are not offered here"));
         }
         if input.storage_class.as_ref().is_some_and(|class| class.as_str() != "STANDARD") {
             return Err(s3_error!(InvalidStorageClass, "the only storage class here is STANDARD"));
@@ -96,8 +96,12 @@ fn check_size(attributes: &Attributes) -> S3Result<()> {
 }
 
 fn without_chunked(encoding: &str) -> Option<String> {
-    let kept: Vec<&str> = encoding.split(',').map(str::trim).filter(|part| !part.is_empty() && *part != "aws-chunked").collect();
-    (!kept.is_empty()).then(|| kept.join(","))
+    let parts: Vec<&str> = encoding.split(',').map(str::trim).collect();
+    if !parts.contains(&"aws-chunked") {
+        return Some(encoding.to_string()).filter(|encoding| !encoding.is_empty());
+    }
+    let kept: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty() && *part != "aws-chunked").collect();
+    (!kept.is_empty()).then(|| kept.join(", "))
 }
 
 fn user(attributes: &Attributes) -> Option<Metadata> {
@@ -156,5 +160,7 @@ mod tests {
     fn how_it_travelled_is_not_kept() {
         assert_eq!(without_chunked("aws-chunked"), None);
         assert_eq!(without_chunked("aws-chunked, gzip").as_deref(), Some("gzip"));
+        assert_eq!(without_chunked("deflate, aws-chunked,gzip").as_deref(), Some("deflate, gzip"));
+        assert_eq!(without_chunked("deflate, gzip").as_deref(), Some("deflate, gzip"));
     }
 }

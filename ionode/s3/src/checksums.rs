@@ -4,18 +4,27 @@
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::HeaderMap;
 use s3s::dto::{ChecksumAlgorithm, ChecksumType};
 use s3s::{s3_error, S3Result, TrailingHeaders};
-use stager_objects::{Algorithm, Checksum, Content};
+use stager_objects::{Algorithm, Checksum, Digests, Whole};
 
-const NAMES: [(Algorithm, &str, &str); 5] = [
+const NAMES: [(Algorithm, &str, &str); 10] = [
     (Algorithm::Crc64Nvme, "CRC64NVME", "x-amz-checksum-crc64nvme"),
     (Algorithm::Crc32, "CRC32", "x-amz-checksum-crc32"),
     (Algorithm::Crc32c, "CRC32C", "x-amz-checksum-crc32c"),
     (Algorithm::Sha1, "SHA1", "x-amz-checksum-sha1"),
     (Algorithm::Sha256, "SHA256", "x-amz-checksum-sha256"),
+    (Algorithm::Sha512, "SHA512", "x-amz-checksum-sha512"),
+    (Algorithm::Md5, "MD5", "x-amz-checksum-md5"),
+    (Algorithm::Xxhash64, "XXHASH64", "x-amz-checksum-xxhash64"),
+    (Algorithm::Xxhash3, "XXHASH3", "x-amz-checksum-xxhash3"),
+    (Algorithm::Xxhash128, "XXHASH128", "x-amz-checksum-xxhash128"),
 ];
+const PREFIX: &str = "x-amz-checksum-";
+/// Headers that begin like those of checksums and hold none.
+const NO_VALUES: [&str; 3] = ["x-amz-checksum-algorithm", "x-amz-checksum-mode", "x-amz-checksum-type"];
 
 /// What a request says of its body.
 pub struct Given {
@@ -35,9 +44,10 @@ pub fn encoded(value: &[u8]) -> String {
 
 pub fn named(algorithm: &ChecksumAlgorithm) -> S3Result<Algorithm> {
     let found = NAMES.iter().find(|(_, name, _)| *name == algorithm.as_str());
-    found
-        .map(|(algorithm, ..)| *algorithm)
-        .ok_or_else(|| s3_error!(InvalidRequest, "no such checksum algorithm here; use CRC64NVME, CRC32, CRC32C, SHA1 or SHA256"))
+    found.map(|(algorithm, ..)| *algorithm).ok_or_else(|| {
+        let known = NAMES.map(|(_, name, _)| name).join(", ");
+        s3_error!(InvalidRequest, "there is no checksum algorithm {:?} here; use one of {known}", algorithm.as_str())
+    })
 }
 
 pub fn name(algorithm: Algorithm) -> ChecksumAlgorithm {
@@ -45,55 +55,131 @@ pub fn name(algorithm: Algorithm) -> ChecksumAlgorithm {
     ChecksumAlgorithm::from_static(name)
 }
 
-/// The one checksum among the headers.
-pub fn in_headers(headers: &HeaderMap) -> S3Result<Option<(Algorithm, Vec<u8>)>> {
+fn unknown(header: &str) -> s3s::S3Error {
+    s3_error!(InvalidRequest, "{header} cannot be compared here; nothing was done, use a checksum that is known")
+}
+
+/// Of headers and of trailers: what cannot be compared is refused.
+pub fn check_known(headers: &HeaderMap) -> S3Result<()> {
+    let is_known = |name: &str| NAMES.iter().any(|(.., known)| *known == name) || NO_VALUES.contains(&name);
+    match headers.keys().map(HeaderName::as_str).find(|name| name.starts_with(PREFIX) && !is_known(name)) {
+        Some(name) => Err(unknown(name)),
+        None => Ok(()),
+    }
+}
+
+/// The one checksum among the headers, as text.
+fn text_in(headers: &HeaderMap) -> S3Result<Option<(Algorithm, &[u8])>> {
+    check_known(headers)?;
     let mut found = None;
     for (algorithm, _, header) in NAMES {
-        let Some(value) = headers.get(header) else { continue };
-        if found.is_some() {
-            return Err(s3_error!(InvalidRequest, "a request has one checksum; this one has several"));
+        for value in headers.get_all(header) {
+            if found.is_some() {
+                return Err(s3_error!(InvalidRequest, "a request has one checksum; this one has several"));
+            }
+            found = Some((algorithm, value.as_bytes()));
         }
-        found = Some((algorithm, decoded(value.as_bytes())?));
     }
     Ok(found)
 }
 
+pub fn in_headers(headers: &HeaderMap) -> S3Result<Option<(Algorithm, Vec<u8>)>> {
+    text_in(headers)?.map(|(algorithm, text)| Ok((algorithm, decoded(text)?))).transpose()
+}
+
+/// What the headers say of an object that is made of parts. A checksum of parts may end in how many they are.
+pub fn of_whole(headers: &HeaderMap, checksum_type: Option<&ChecksumType>, size_bytes: Option<i64>) -> S3Result<Whole> {
+    let full_checksum = match checksum_type.map(ChecksumType::as_str) {
+        None => None,
+        Some(ChecksumType::FULL_OBJECT) => Some(true),
+        Some(ChecksumType::COMPOSITE) => Some(false),
+        Some(_) => return Err(s3_error!(InvalidRequest, "the type of a checksum is FULL_OBJECT or COMPOSITE")),
+    };
+    let size_bytes = size_bytes.map(u64::try_from).transpose().map_err(|_| s3_error!(InvalidArgument, "a size below zero"))?;
+    let Some((algorithm, text)) = text_in(headers)? else {
+        return Ok(Whole { full_checksum, size_bytes, ..Whole::default() });
+    };
+    let at = text.iter().position(|byte| *byte == b'-');
+    let (value, parts) = at.map_or((text, None), |at| (&text[..at], Some(&text[at + 1..])));
+    let parts = parts.map(|parts| std::str::from_utf8(parts).ok().and_then(|parts| parts.parse().ok()).filter(|parts| *parts > 0));
+    let of_parts = parts.map_or(Ok(0), |parts| parts.ok_or_else(|| s3_error!(InvalidDigest, "no number of parts behind the checksum")))?;
+    Ok(Whole { checksum: Some((algorithm, decoded(value)?)), of_parts, full_checksum, size_bytes })
+}
+
+/// Of the trailers that are announced: the algorithm of the one that is a checksum.
+fn promised(headers: &HeaderMap) -> S3Result<Option<Algorithm>> {
+    let mut found = None;
+    for said in headers.get_all("x-amz-trailer") {
+        for name in said.to_str().unwrap_or_default().split(',').map(|name| name.trim().to_ascii_lowercase()) {
+            if !name.starts_with(PREFIX) {
+                continue;
+            }
+            let Some((algorithm, ..)) = NAMES.iter().find(|(.., known)| *known == name) else { return Err(unknown(&name)) };
+            if found.replace(*algorithm).is_some() {
+                return Err(s3_error!(InvalidRequest, "a request has one checksum; this one announces several"));
+            }
+        }
+    }
+    Ok(found)
+}
+
+pub fn content_md5(headers: &HeaderMap) -> S3Result<Option<Vec<u8>>> {
+    let md5 = headers.get("content-md5").map(|value| decoded(value.as_bytes())).transpose()?;
+    if md5.as_ref().is_some_and(|md5| md5.len() != 16) {
+        return Err(s3_error!(InvalidDigest, "Content-MD5 is not an MD5"));
+    }
+    Ok(md5)
+}
+
+/// What an SDK says it computes.
+fn by_sdk(headers: &HeaderMap) -> S3Result<Option<Algorithm>> {
+    let text = headers.get("x-amz-sdk-checksum-algorithm").map(|value| String::from_utf8_lossy(value.as_bytes()).to_uppercase());
+    text.map(|text| named(&ChecksumAlgorithm::from(text))).transpose()
+}
+
 impl Given {
     pub fn new(headers: &HeaderMap, trailers: Option<TrailingHeaders>, asked: Option<&ChecksumAlgorithm>) -> S3Result<Self> {
-        let md5 = headers.get("content-md5").map(|value| decoded(value.as_bytes())).transpose()?;
-        if md5.as_ref().is_some_and(|md5| md5.len() != 16) {
-            return Err(s3_error!(InvalidDigest, "Content-MD5 is not an MD5"));
+        let md5 = content_md5(headers)?;
+        let asked = asked.map(named).transpose()?.into_iter().chain(by_sdk(headers)?).collect::<Vec<_>>();
+        let (in_header, promised) = (in_headers(headers)?, promised(headers)?);
+        if in_header.is_some() && promised.is_some() {
+            return Err(s3_error!(InvalidRequest, "a request has one checksum; this one has one as a header and one as a trailer"));
         }
-        if let Some((algorithm, value)) = in_headers(headers)? {
-            return Ok(Self { algorithm: Some(algorithm), value: Some(value), md5, trailers: None });
+        let said = in_header.as_ref().map(|(algorithm, _)| *algorithm).or(promised);
+        let algorithm = said.or(asked.first().copied());
+        if asked.iter().any(|asked| Some(*asked) != algorithm) {
+            return Err(s3_error!(BadDigest, "the checksum of the request is of another algorithm than the request names"));
         }
-        let promised = headers.get("x-amz-trailer").and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let in_trailer = NAMES.iter().find(|(.., header)| promised.split(',').any(|name| name.trim().eq_ignore_ascii_case(header)));
-        let algorithm = match (in_trailer, asked) {
-            (Some((algorithm, ..)), _) => Some(*algorithm),
-            (None, Some(asked)) => Some(named(asked)?),
-            (None, None) => None,
-        };
-        Ok(Self { algorithm, value: None, md5, trailers: trailers.filter(|_| in_trailer.is_some()) })
+        let value = in_header.map(|(_, value)| value);
+        Ok(Self { algorithm, value, md5, trailers: trailers.filter(|_| promised.is_some()) })
+    }
+
+    pub fn says_nothing(&self) -> bool {
+        self.value.is_none() && self.md5.is_none() && self.trailers.is_none()
     }
 
     /// After the last byte of the body.
-    pub fn compare(self, content: &Content) -> S3Result<()> {
-        let wrong = || s3_error!(BadDigest, "the body does not have the checksum the request says; nothing was stored, send it again");
-        if self.md5.is_some_and(|md5| md5 != content.digests.md5) {
+    pub fn compare(self, digests: &Digests) -> S3Result<()> {
+        let wrong = || s3_error!(BadDigest, "the body does not have the checksum the request says; nothing was done, send it again");
+        if self.md5.is_some_and(|md5| md5 != digests.md5) {
             return Err(wrong());
         }
         let value = match (self.value, self.trailers) {
             (Some(value), _) => Some(value),
             (None, Some(trailers)) => {
                 let in_trailer = trailers.take().map(|trailers| in_headers(&trailers)).transpose()?.flatten();
-                Some(in_trailer.ok_or_else(|| s3_error!(InvalidRequest, "the checksum that was announced as a trailer did not come"))?.1)
+                let (algorithm, value) =
+                    in_trailer.ok_or_else(|| s3_error!(InvalidRequest, "the checksum that was announced as a trailer did not come"))?;
+                if Some(algorithm) != self.algorithm {
+                    return Err(s3_error!(InvalidRequest, "another checksum came as a trailer than was announced"));
+                }
+                Some(value)
             }
             (None, None) => None,
         };
         // An upload may keep another one than the request gives: that one is checked by what it is.
         match (value, self.algorithm) {
-            (Some(value), Some(algorithm)) if content.digests.named.0 != algorithm || content.digests.named.1 != value => Err(wrong()),
+            (Some(value), Some(algorithm)) if digests.named.0 != algorithm || digests.named.1 != value => Err(wrong()),
             _ => Ok(()),
         }
     }
@@ -116,19 +202,31 @@ impl Fields {
             parts => format!("{}-{parts}", encoded(value)),
         };
         let mut fields = Self::default();
-        *match algorithm {
+        let field = match algorithm {
             Algorithm::Crc64Nvme => &mut fields.crc64nvme,
             Algorithm::Crc32 => &mut fields.crc32,
             Algorithm::Crc32c => &mut fields.crc32c,
             Algorithm::Sha1 => &mut fields.sha1,
             Algorithm::Sha256 => &mut fields.sha256,
-        } = Some(text);
+            // The library has no fields for these: `as_header`.
+            Algorithm::Sha512 | Algorithm::Md5 | Algorithm::Xxhash64 | Algorithm::Xxhash3 | Algorithm::Xxhash128 => return fields,
+        };
+        *field = Some(text);
         fields
     }
 
     pub fn of(checksum: &Checksum) -> Self {
         Self::new(checksum.algorithm, &checksum.value, checksum.of_parts)
     }
+}
+
+/// For answers, where the library has no field for the algorithm.
+pub fn as_header(algorithm: Algorithm, value: &[u8]) -> HeaderMap {
+    let (.., header) = NAMES.iter().find(|(known, ..)| *known == algorithm).expect("all are named");
+    let has_field =
+        !matches!(algorithm, Algorithm::Sha512 | Algorithm::Md5 | Algorithm::Xxhash64 | Algorithm::Xxhash3 | Algorithm::Xxhash128);
+    let text = HeaderValue::from_str(&encoded(value)).ok().filter(|_| !has_field);
+    text.into_iter().map(|text| (HeaderName::from_static(header), text)).collect()
 }
 
 pub fn kind(of_parts: u32) -> ChecksumType {
@@ -162,6 +260,39 @@ mod tests {
         assert_eq!(found(&[("x-amz-checksum-crc32", "AAAAAQ==")]).unwrap(), Some((Algorithm::Crc32, vec![0, 0, 0, 1])));
         assert!(found(&[("x-amz-checksum-crc32", "AAAAAQ=="), ("x-amz-checksum-crc32c", "AAAAAQ==")]).is_err());
         assert!(found(&[("x-amz-checksum-sha1", "no base64!")]).is_err());
+        assert!(found(&[("x-amz-checksum-crc32", "AAAAAQ=="), ("x-amz-checksum-crc32", "AAAAAQ==")]).is_err());
+        assert!(found(&[("x-amz-checksum-blake3", "AAAAAQ==")]).is_err());
+        assert_eq!(found(&[("x-amz-checksum-mode", "ENABLED"), ("x-amz-checksum-type", "COMPOSITE")]).unwrap(), None);
+    }
+
+    fn given(headers: &[(&'static str, &'static str)], asked: Option<&'static str>) -> S3Result<Given> {
+        let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        Given::new(&headers, None, asked.map(ChecksumAlgorithm::from_static).as_ref())
+    }
+
+    #[test]
+    fn what_is_announced_is_one_checksum_that_is_known() {
+        assert_eq!(given(&[("x-amz-trailer", "x-amz-checksum-crc32, x-other")], None).unwrap().algorithm, Some(Algorithm::Crc32));
+        assert_eq!(given(&[("x-amz-trailer", "x-amz-checksum-sha512")], None).unwrap().algorithm, Some(Algorithm::Sha512));
+        for wrong in ["x-amz-checksum-blake3", "x-amz-checksum-crc32,x-amz-checksum-crc32c"] {
+            assert!(given(&[("x-amz-trailer", wrong)], None).is_err(), "{wrong}");
+        }
+        assert!(given(&[("x-amz-trailer", "x-amz-checksum-crc32"), ("x-amz-checksum-crc32", "AAAAAQ==")], None).is_err());
+        assert!(given(&[("x-amz-checksum-crc32", "AAAAAQ==")], Some("CRC32")).is_ok());
+        assert!(given(&[("x-amz-checksum-crc32", "AAAAAQ==")], Some("SHA256")).is_err());
+        assert!(given(&[], Some("BLAKE3")).is_err());
+    }
+
+    #[test]
+    fn a_checksum_of_parts_may_say_of_how_many() {
+        let whole = |value: &'static str| {
+            of_whole(&HeaderMap::from_iter([("x-amz-checksum-crc32".parse().unwrap(), value.parse().unwrap())]), None, None)
+        };
+        assert_eq!(whole("AAAAAQ==").unwrap().of_parts, 0);
+        assert_eq!(whole("AAAAAQ==-12").unwrap(), Whole { of_parts: 12, ..whole("AAAAAQ==").unwrap() });
+        for wrong in ["AAAAAQ==-", "AAAAAQ==-0", "AAAAAQ==-x", "-3-3"] {
+            assert!(whole(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -2,11 +2,16 @@
 //!
 //! The one rule: a condition we do not know refuses the request.
 
+use hyper::header::IF_RANGE;
+use hyper::HeaderMap;
 use s3s::dto::{ETagCondition, Timestamp};
 use s3s::{s3_error, S3Result};
+use stager_core::error::ApiError;
 use stager_objects::{Condition, Object};
 
+use crate::answers::{with_condition, with_validators};
 use crate::attributes::seconds;
+use crate::errors::to_s3;
 
 pub struct Wanted {
     pub if_match: Option<ETagCondition>,
@@ -30,9 +35,10 @@ impl Wanted {
             (None, Some(since)) => modified_s > seconds(since),
             (None, None) => true,
         };
+        let named = |by_etag: bool, one, other| if by_etag { one } else { other };
         match (met, changed) {
-            (false, _) => Outcome::Failed,
-            (true, false) => Outcome::Unchanged,
+            (false, _) => Outcome::Failed(named(self.if_match.is_some(), Said::Match, Said::UnmodifiedSince)),
+            (true, false) => Outcome::Unchanged(named(self.if_none_match.is_some(), Said::NoneMatch, Said::ModifiedSince)),
             (true, true) => Outcome::Met,
         }
     }
@@ -40,8 +46,8 @@ impl Wanted {
     pub fn check_read(self, object: &Object) -> S3Result<()> {
         match self.check(object) {
             Outcome::Met => Ok(()),
-            Outcome::Unchanged => Err(s3_error!(NotModified, "the object is as the request says it was")),
-            Outcome::Failed => Err(failed()),
+            Outcome::Unchanged(_) => Err(with_validators(s3_error!(NotModified, "the object is as the request says it was"), object)),
+            Outcome::Failed(said) => Err(with_condition(failed(), said.of_reads())),
         }
     }
 
@@ -49,15 +55,61 @@ impl Wanted {
     pub fn check_source(self, object: &Object) -> S3Result<()> {
         match self.check(object) {
             Outcome::Met => Ok(()),
-            _ => Err(failed()),
+            Outcome::Unchanged(said) | Outcome::Failed(said) => Err(with_condition(failed(), said.of_sources())),
         }
     }
 }
 
+/// Whether a range is of the version the client has a part of. Only an ETag tells: another version may be of the same second as a date.
+pub fn range_holds(headers: &HeaderMap, object: &Object) -> bool {
+    headers.get_all(IF_RANGE).iter().all(|said| said.as_bytes() == format!("\"{}\"", object.etag).as_bytes())
+}
+
 enum Outcome {
     Met,
-    Unchanged,
-    Failed,
+    Unchanged(Said),
+    Failed(Said),
+}
+
+/// Which condition it was.
+#[derive(Clone, Copy)]
+enum Said {
+    Match,
+    NoneMatch,
+    ModifiedSince,
+    UnmodifiedSince,
+}
+
+impl Said {
+    fn of_reads(self) -> &'static str {
+        match self {
+            Self::Match => "If-Match",
+            Self::NoneMatch => "If-None-Match",
+            Self::ModifiedSince => "If-Modified-Since",
+            Self::UnmodifiedSince => "If-Unmodified-Since",
+        }
+    }
+    fn of_sources(self) -> &'static str {
+        match self {
+            Self::Match => "x-amz-copy-source-If-Match",
+            Self::NoneMatch => "x-amz-copy-source-If-None-Match",
+            Self::ModifiedSince => "x-amz-copy-source-If-Modified-Since",
+            Self::UnmodifiedSince => "x-amz-copy-source-If-Unmodified-Since",
+        }
+    }
+}
+
+/// What a write came to; where its condition did not hold, which one that was.
+pub fn outcome<T>(written: Result<T, ApiError>, condition: &Condition) -> S3Result<T> {
+    written.map_err(|error| {
+        let failed = error.code == "precondition_failed";
+        let error = to_s3(error);
+        match condition {
+            _ if !failed => error,
+            Condition::Absent => with_condition(error, "If-None-Match"),
+            _ => with_condition(error, "If-Match"),
+        }
+    })
 }
 
 fn failed() -> s3s::S3Error {

@@ -3,11 +3,11 @@
 //! The one rule: a copy is what a client would have got by reading and writing; where that is one file, it is a second name of it.
 
 use s3s::dto::{
-    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, CopySource, MetadataDirective, Range, UploadPartCopyInput,
-    UploadPartCopyOutput,
+    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, CopySource, MetadataDirective, Range, TaggingDirective,
+    UploadPartCopyInput, UploadPartCopyOutput,
 };
 use s3s::{s3_error, S3Result};
-use stager_objects::{Algorithm, Attributes, Condition, Content, Found, Incoming, Name};
+use stager_objects::{Algorithm, Condition, Content, Described, Found, Incoming, Name};
 
 use crate::attributes::timestamp;
 use crate::checksums::{kind, set_checksum, Fields};
@@ -15,7 +15,7 @@ use crate::conditions::Wanted;
 use crate::errors::to_s3;
 use crate::reads::{check_version, etag};
 use crate::uploads::{part_number, upload_id};
-use crate::{attributes, checksums, writes, Face};
+use crate::{attributes, checksums, tags, writes, Face};
 
 fn source_name(face: &Face, source: &CopySource) -> S3Result<Name> {
     match source {
@@ -43,7 +43,14 @@ impl Face {
         let (source, replaced) = (source_name(self, &input.copy_source)?, attributes::of_copy(&input)?);
         let target = self.name(&input.bucket, input.key)?;
         let replaces = input.metadata_directive.as_ref().is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
-        if source == target && !replaces {
+        let tags = match input.tagging_directive.as_ref().map(|directive| directive.as_str()) {
+            Some(TaggingDirective::REPLACE) => Some(tags::in_header(input.tagging.as_deref())?),
+            _ if input.tagging.as_ref().is_some_and(|tags| !tags.is_empty()) => {
+                return Err(s3_error!(InvalidArgument, "tags are given with x-amz-tagging-directive: REPLACE"));
+            }
+            _ => None,
+        };
+        if source == target && !replaces && tags.is_none() {
             return Err(s3_error!(InvalidRequest, "a copy of an object to itself changes nothing; give it new metadata (REPLACE)"));
         }
         let found = self.objects.find(&source).await.map_err(to_s3)?;
@@ -55,10 +62,11 @@ impl Face {
         };
         wanted.check_source(found.object())?;
         let algorithm = input.checksum_algorithm.as_ref().map(checksums::named).transpose()?;
-        let kept: Attributes = if replaces { replaced } else { found.object().attributes.clone() };
+        let attributes = if replaces { replaced } else { found.object().attributes.clone() };
+        let described = Described { attributes, tags: tags.unwrap_or_else(|| found.object().tags.clone()) };
         self.objects.bucket(&target.bucket).map_err(to_s3)?;
         let content = self.duplicate(found, &target, algorithm).await?;
-        let object = self.objects.put(&target, content, kept, Condition::Any).await.map_err(to_s3)?;
+        let object = self.objects.put(&target, content, described, Condition::Any).await.map_err(to_s3)?;
         let mut result =
             CopyObjectResult { e_tag: Some(etag(&object)), last_modified: Some(timestamp(object.modified_ms)), ..Default::default() };
         set_checksum!(result, Fields::of(&object.checksum));
@@ -90,8 +98,17 @@ impl Face {
         wanted.check_source(found.object())?;
         let range = match &input.copy_source_range {
             Some(text) => {
-                let range = Range::parse(text).map_err(|_| s3_error!(InvalidArgument, "x-amz-copy-source-range is bytes=FIRST-LAST"))?;
-                range.check(found.object().size_bytes)?
+                let size_bytes = found.object().size_bytes;
+                match Range::parse(text) {
+                    Ok(Range::Int { first, last: Some(last) }) if last < size_bytes => first..last + 1,
+                    Ok(Range::Int { last: Some(_), .. }) => {
+                        return Err(s3_error!(
+                            InvalidRange,
+                            "the source has {size_bytes} bytes, the range goes past its end; nothing was copied"
+                        ));
+                    }
+                    _ => return Err(s3_error!(InvalidArgument, "x-amz-copy-source-range is bytes=FIRST-LAST")),
+                }
             }
             None => 0..found.object().size_bytes,
         };

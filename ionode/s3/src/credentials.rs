@@ -16,18 +16,21 @@ use stager_core::error::ApiError;
 use stager_objects::Owner;
 
 use crate::issued::{secret_of, Issued};
+use crate::{checksums, lists};
 
 const SECRET_CHARACTERS_MIN: usize = 16;
 /// What a key that may only read may ask; whatever else there is or comes to be, it may not.
-const READING: [&str; 11] = [
+const READING: [&str; 13] = [
     "GetBucketLocation",
     "GetBucketVersioning",
     "GetObject",
+    "GetObjectAttributes",
     "GetObjectTagging",
     "HeadBucket",
     "HeadObject",
     "ListBuckets",
     "ListMultipartUploads",
+    "ListObjectVersions",
     "ListObjects",
     "ListObjectsV2",
     "ListParts",
@@ -120,7 +123,8 @@ impl S3Access for Credentials {
             return Err(s3_error!(AccessDenied, "every request here has to be signed; nothing is public"));
         };
         if self.may(&key, context.s3_op().name()) {
-            return Ok(());
+            checksums::check_known(context.headers())?;
+            return lists::check_expected_owner(context.headers());
         }
         Err(s3_error!(AccessDenied, "this key may only read; ask for one with a token that has the scope submit"))
     }

@@ -6,6 +6,8 @@ use hyper::StatusCode;
 use s3s::{S3Error, S3ErrorCode};
 use stager_core::error::{ApiError, Class};
 
+use crate::lists::writable;
+
 pub fn to_s3(error: ApiError) -> S3Error {
     let (code, status) = match error.code.as_str() {
         "bucket_unknown" => (S3ErrorCode::NoSuchBucket, None),
@@ -18,6 +20,7 @@ pub fn to_s3(error: ApiError) -> S3Error {
         "part_small" => (S3ErrorCode::EntityTooSmall, None),
         "precondition_failed" => (S3ErrorCode::PreconditionFailed, None),
         "checksum_wrong" => (S3ErrorCode::BadDigest, None),
+        "checksum_type_wrong" | "size_wrong" => (S3ErrorCode::InvalidRequest, None),
         "incomplete_body" => (S3ErrorCode::IncompleteBody, None),
         "share_full" | "no_space_node" => (custom("InsufficientStorage"), Some(StatusCode::INSUFFICIENT_STORAGE)),
         "object_corrupt" | "checksum_mismatch" => (custom("ObjectCorrupt"), Some(StatusCode::UNPROCESSABLE_ENTITY)),
@@ -28,7 +31,7 @@ pub fn to_s3(error: ApiError) -> S3Error {
             Class::Corrupt => (S3ErrorCode::InternalError, None),
         },
     };
-    let mut answer = S3Error::with_message(code, error.message);
+    let mut answer = S3Error::with_message(code, writable(&error.message));
     if let Some(status) = status {
         answer.set_status_code(status);
     }

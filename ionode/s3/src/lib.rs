@@ -3,18 +3,23 @@
 //! The one rule: every request is signed with SigV4 by a key of the node's, and reaches only what belongs to that key's owner; what S3
 //! knows and we do not is refused by name, never ignored.
 
+mod answers;
 mod attributes;
 mod checksums;
 mod conditions;
 mod copies;
 mod credentials;
+mod described;
+mod documents;
 mod errors;
 mod gate;
 mod issued;
 mod lists;
+mod readable;
 mod reads;
 mod serve;
 mod service;
+mod tags;
 mod uploads;
 mod writes;
 

@@ -4,6 +4,7 @@
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine;
+use hyper::HeaderMap;
 use s3s::dto::{
     Bucket, CommonPrefix, EncodingType, ListBucketsInput, ListBucketsOutput, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input,
     ListObjectsV2Output, Object, ObjectStorageClass, Owner,
@@ -18,10 +19,22 @@ use crate::reads::etag;
 use crate::Face;
 
 const PAGE_MAX: i32 = 1000;
-
+const BUCKETS_MAX: i32 = 10_000;
 /// Of everything a key sees: nothing here is shared.
+const OWNER: &str = "stager";
+
 pub fn owner() -> Owner {
-    Owner { display_name: Some("stager".to_string()), id: Some("stager".to_string()) }
+    Owner { display_name: Some(OWNER.to_string()), id: Some(OWNER.to_string()) }
+}
+
+/// Whom a client thinks the buckets belong to.
+pub fn check_expected_owner(headers: &HeaderMap) -> S3Result<()> {
+    let mut expected =
+        ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"].into_iter().flat_map(|name| headers.get_all(name));
+    match expected.all(|owner| owner.as_bytes() == OWNER.as_bytes()) {
+        true => Ok(()),
+        false => Err(s3_error!(AccessDenied, "the bucket is not of the owner that the request expects: all here are of {OWNER:?}")),
+    }
 }
 
 pub fn page(asked: Option<i32>) -> S3Result<i32> {
@@ -29,6 +42,21 @@ pub fn page(asked: Option<i32>) -> S3Result<i32> {
         Some(..=-1) => Err(s3_error!(InvalidArgument, "a page cannot have less than no entries")),
         asked => Ok(asked.unwrap_or(PAGE_MAX).min(PAGE_MAX)),
     }
+}
+
+fn is_in_xml(letter: char) -> bool {
+    // A carriage return is read back as a line feed.
+    !matches!(letter, '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}')
+}
+
+/// Whether XML can say it as it is.
+pub fn is_writable(name: &str) -> bool {
+    name.chars().all(is_in_xml)
+}
+
+/// For messages.
+pub fn writable(text: &str) -> String {
+    text.chars().map(|letter| if is_in_xml(letter) { letter } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
 /// How names go into an answer.
@@ -44,6 +72,15 @@ impl Names {
             Some(EncodingType::URL) => Ok(Self { encode: true }),
             Some(_) => Err(s3_error!(InvalidArgument, "the only encoding of names is url")),
         }
+    }
+
+    /// Encoded even unasked where XML cannot say one of them as it is; the answer tells.
+    pub fn for_all<'a>(self, mut names: impl Iterator<Item = &'a str>) -> Self {
+        Self { encode: self.encode || !names.all(is_writable) }
+    }
+
+    pub fn encoding(self) -> Option<EncodingType> {
+        self.encode.then(|| EncodingType::from_static(EncodingType::URL))
     }
 
     pub fn write(self, name: &str) -> String {
@@ -83,7 +120,7 @@ fn contents(names: Names, listing: &Listing, with_owner: bool) -> Vec<Object> {
     listing.objects.iter().map(|(key, found)| object(names, key, found, with_owner)).collect()
 }
 
-fn prefixes(names: Names, listing: &Listing) -> Vec<CommonPrefix> {
+pub fn prefixes(names: Names, listing: &Listing) -> Vec<CommonPrefix> {
     listing.prefixes.iter().map(|prefix| CommonPrefix { prefix: Some(names.write(prefix)) }).collect()
 }
 
@@ -97,8 +134,15 @@ fn from_token(token: &str) -> S3Result<String> {
     name.ok_or_else(|| s3_error!(InvalidArgument, "the continuation token is none of this node"))
 }
 
+/// All names in a list.
+pub fn names_of<'a>(listing: &'a Listing, asked: [Option<&'a str>; 3]) -> impl Iterator<Item = &'a str> {
+    let found = listing.objects.iter().map(|(key, _)| key.as_str()).chain(listing.prefixes.iter().map(String::as_str));
+    found.chain(listing.next.as_deref()).chain(asked.into_iter().flatten())
+}
+
 impl Face {
-    fn listed(&self, bucket: &str, prefix: &str, delimiter: Option<&str>, after: &str, limit: i32) -> S3Result<Listing> {
+    pub fn listed(&self, bucket: &str, prefix: &str, delimiter: Option<&str>, after: &str, limit: i32) -> S3Result<Listing> {
+        let delimiter = delimiter.filter(|delimiter| !delimiter.is_empty());
         self.objects.list(&self.bucket(bucket)?, prefix, delimiter, after, limit as usize).map_err(to_s3)
     }
 
@@ -110,6 +154,7 @@ impl Face {
         };
         let prefix = input.prefix.clone().unwrap_or_default();
         let listing = self.listed(&input.bucket, &prefix, input.delimiter.as_deref(), &after, limit)?;
+        let names = names.for_all(names_of(&listing, [Some(&prefix), input.delimiter.as_deref(), input.start_after.as_deref()]));
         Ok(ListObjectsV2Output {
             key_count: Some((listing.objects.len() + listing.prefixes.len()) as i32),
             contents: Some(contents(names, &listing, input.fetch_owner == Some(true))),
@@ -122,7 +167,7 @@ impl Face {
             continuation_token: input.continuation_token,
             delimiter: names.write_some(input.delimiter),
             start_after: names.write_some(input.start_after),
-            encoding_type: input.encoding_type,
+            encoding_type: names.encoding(),
             ..ListObjectsV2Output::default()
         })
     }
@@ -131,6 +176,7 @@ impl Face {
         let (names, limit) = (Names::new(input.encoding_type.as_ref())?, page(input.max_keys)?);
         let (prefix, after) = (input.prefix.clone().unwrap_or_default(), input.marker.clone().unwrap_or_default());
         let listing = self.listed(&input.bucket, &prefix, input.delimiter.as_deref(), &after, limit)?;
+        let names = names.for_all(names_of(&listing, [Some(&prefix), input.delimiter.as_deref(), Some(&after)]));
         Ok(ListObjectsOutput {
             contents: Some(contents(names, &listing, true)),
             common_prefixes: Some(prefixes(names, &listing)),
@@ -141,20 +187,38 @@ impl Face {
             max_keys: Some(limit),
             marker: names.write_some(Some(after)),
             delimiter: names.write_some(input.delimiter),
-            encoding_type: input.encoding_type,
+            encoding_type: names.encoding(),
             ..ListObjectsOutput::default()
         })
     }
 
     pub fn list_buckets(&self, input: ListBucketsInput) -> S3Result<ListBucketsOutput> {
+        if input.bucket_region.is_some() {
+            return Err(s3_error!(NotImplemented, "buckets have no region here; list them without one"));
+        }
+        let most = match input.max_buckets {
+            None => usize::MAX,
+            Some(most @ 1..=BUCKETS_MAX) => most as usize,
+            Some(_) => return Err(s3_error!(InvalidArgument, "max-buckets is 1 to {BUCKETS_MAX}")),
+        };
         let prefix = input.prefix.clone().unwrap_or_default();
-        let found = self.objects.buckets_of(&self.owner).map_err(to_s3)?;
-        let buckets = found.into_iter().filter(|bucket| bucket.name.own().starts_with(&prefix)).map(|bucket| Bucket {
+        let after = input.continuation_token.as_deref().map(from_token).transpose()?.unwrap_or_default();
+        let mut found = self.objects.buckets_of(&self.owner).map_err(to_s3)?;
+        found.retain(|bucket| bucket.name.own().starts_with(&prefix) && bucket.name.own() > after.as_str());
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        let more = found.len() > most;
+        found.truncate(most);
+        let buckets = found.iter().map(|bucket| Bucket {
             bucket_region: None,
             creation_date: Some(timestamp(bucket.created_ms)),
             name: Some(bucket.name.own().to_string()),
         });
-        Ok(ListBucketsOutput { buckets: Some(buckets.collect()), owner: Some(owner()), prefix: input.prefix, continuation_token: None })
+        Ok(ListBucketsOutput {
+            buckets: Some(buckets.collect()),
+            owner: Some(owner()),
+            prefix: input.prefix,
+            continuation_token: found.last().filter(|_| more).map(|last| token(last.name.own())),
+        })
     }
 }
 

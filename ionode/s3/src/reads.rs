@@ -8,18 +8,22 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::Stream;
+use hyper::header::HeaderName;
+use hyper::HeaderMap;
 use s3s::dto::{self, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob};
 use s3s::stream::{ByteStream, RemainingLength};
-use s3s::{s3_error, S3Result, StdError};
+use s3s::{s3_error, S3Error, S3Request, S3Response, S3Result, StdError};
 use stager_objects::{Object, Reader};
 use tokio::sync::mpsc;
 
+use crate::answers::with_size;
 use crate::attributes::{fill_get, fill_head, timestamp};
-use crate::checksums::{kind, set_checksum, Fields};
-use crate::conditions::Wanted;
+use crate::checksums::{self, kind, set_checksum, Fields};
+use crate::conditions::{range_holds, Wanted};
 use crate::errors::to_s3;
-use crate::Face;
+use crate::{tags, Face};
 
+const TAGGING_COUNT: HeaderName = HeaderName::from_static("x-amz-tagging-count");
 /// Read ahead of what the client has taken.
 const BLOCKS_AHEAD: usize = 2;
 
@@ -39,7 +43,10 @@ pub fn check_version(version: Option<&str>) -> S3Result<()> {
 fn chosen(object: &Object, range: Option<dto::Range>, part: Option<i32>) -> S3Result<(Range<u64>, bool)> {
     match (range, part) {
         (Some(_), Some(_)) => Err(s3_error!(InvalidRequest, "a request has a range or a part number, not both")),
-        (Some(range), None) => Ok((range.check(object.size_bytes)?, true)),
+        (Some(range), None) => {
+            let range = range.check(object.size_bytes);
+            range.map(|range| (range, true)).map_err(|error| with_size(S3Error::from(error), object.size_bytes))
+        }
         (None, Some(number)) => {
             let sizes = object.part_sizes_bytes();
             let at = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
@@ -80,7 +87,8 @@ macro_rules! describe {
 }
 
 impl Face {
-    pub async fn get(&self, input: GetObjectInput) -> S3Result<GetObjectOutput> {
+    pub async fn get(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        let S3Request { input, headers, .. } = request;
         check_version(input.version_id.as_deref())?;
         let found = self.objects.find(&self.name(&input.bucket, input.key)?).await.map_err(to_s3)?;
         let object = found.object().clone();
@@ -91,17 +99,20 @@ impl Face {
             if_unmodified_since: input.if_unmodified_since,
         };
         wanted.check_read(&object)?;
-        let (range, partial) = chosen(&object, input.range, input.part_number)?;
+        let asked = input.range.filter(|_| range_holds(&headers, &object));
+        let (range, partial) = chosen(&object, asked, input.part_number)?;
         let length = range.end - range.start;
         let mut reader = found.read(range.clone());
         let first = reader.next().await.map_err(to_s3)?;
         let mut output = GetObjectOutput { body: Some(body(first, reader, length)), ..GetObjectOutput::default() };
         fill_get(&mut output, &object.attributes);
+        output.tag_count = tags::count(&object.tags);
         describe!(output, &object, &range, partial, input.part_number.is_some(), asks(input.checksum_mode.as_ref()));
-        Ok(output)
+        let more = more_headers(&object, &range, asks(input.checksum_mode.as_ref()));
+        Ok(S3Response::with_headers(output, more))
     }
 
-    pub fn head(&self, input: HeadObjectInput) -> S3Result<HeadObjectOutput> {
+    pub fn head(&self, input: HeadObjectInput) -> S3Result<S3Response<HeadObjectOutput>> {
         check_version(input.version_id.as_deref())?;
         let object = self.objects.head(&self.name(&input.bucket, input.key)?).map_err(to_s3)?;
         let wanted = Wanted {
@@ -115,8 +126,19 @@ impl Face {
         let mut output = HeadObjectOutput::default();
         fill_head(&mut output, &object.attributes);
         describe!(output, &object, &range, partial, input.part_number.is_some(), asks(input.checksum_mode.as_ref()));
-        Ok(output)
+        let mut more = more_headers(&object, &range, asks(input.checksum_mode.as_ref()));
+        // The library has no field for it.
+        more.extend(tags::count(&object.tags).map(|count| (TAGGING_COUNT, count.into())));
+        Ok(S3Response::with_headers(output, more))
     }
+}
+
+fn more_headers(object: &Object, range: &Range<u64>, checksum_asked: bool) -> HeaderMap {
+    let whole = range.end - range.start == object.size_bytes;
+    if !(checksum_asked && whole) {
+        return HeaderMap::new();
+    }
+    checksums::as_header(object.checksum.algorithm, &object.checksum.value)
 }
 
 fn asks(mode: Option<&dto::ChecksumMode>) -> bool {

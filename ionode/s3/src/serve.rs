@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::credentials::Credentials;
-use crate::gate;
 use crate::service::Door;
+use crate::{answers, documents, gate, readable};
 
 const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// Between two requests of a connection, too.
@@ -49,8 +49,8 @@ pub async fn serve(settings: Settings, listener: TcpListener, ending: Cancellati
     let objects = settings.objects.clone();
     let mut builder = S3ServiceBuilder::new(Door { objects: settings.objects, credentials: settings.credentials.clone() });
     builder.set_access(settings.credentials.clone());
-    builder.set_auth(settings.credentials);
-    let service = builder.build();
+    builder.set_auth(settings.credentials.clone());
+    let service = Service { s3: builder.build(), credentials: settings.credentials };
     let connections = TaskTracker::new();
     let expiring = tokio::spawn(expire(objects));
     loop {
@@ -74,6 +74,26 @@ pub async fn serve(settings: Settings, listener: TcpListener, ending: Cancellati
     let _ = tokio::time::timeout(LAST_ANSWERS_WITHIN, connections.wait()).await;
 }
 
+/// The library's, and what goes before it.
+#[derive(Clone)]
+struct Service {
+    s3: S3Service,
+    credentials: Credentials,
+}
+
+impl Service {
+    async fn call(&self, request: hyper::Request<Sent>) -> Result<hyper::Response<Body>, S3Error> {
+        gate::check(&request)?;
+        let (mut head, body) = request.into_parts();
+        readable::make(&mut head, &self.credentials).await;
+        let request = documents::hashed(hyper::Request::from_parts(head, body));
+        self.s3.call(request.map(Body::http_body)).await.map_err(|error| {
+            tracing::error!(error = %StdError::from(error), "an S3 request could not be answered");
+            S3Error::new(s3s::S3ErrorCode::InternalError)
+        })
+    }
+}
+
 async fn expire(objects: Objects) {
     let mut looks = tokio::time::interval(EXPIRE_EVERY);
     loop {
@@ -84,7 +104,7 @@ async fn expire(objects: Objects) {
     }
 }
 
-async fn connection(service: S3Service, stream: TcpStream, guard: Arc<dyn Fn() -> Option<Guard> + Send + Sync>, ending: CancellationToken) {
+async fn connection(service: Service, stream: TcpStream, guard: Arc<dyn Fn() -> Option<Guard> + Send + Sync>, ending: CancellationToken) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "an S3 connection was gone before it began");
         return;
@@ -109,24 +129,22 @@ async fn connection(service: S3Service, stream: TcpStream, guard: Arc<dyn Fn() -
     }
 }
 
-async fn answer(service: S3Service, request: hyper::Request<Incoming>, guard: Option<Guard>) -> hyper::Response<Guarded> {
+async fn answer(service: Service, request: hyper::Request<Incoming>, guard: Option<Guard>) -> hyper::Response<Guarded> {
     let (expects, empty) = (request.headers().contains_key(EXPECT), request.body().is_end_stream());
     let (head, incoming) = request.into_parts();
+    let resource = head.uri.path().to_string();
     let sent = Sent(Arc::new(Mutex::new(incoming)));
     let request = hyper::Request::from_parts(head, sent.clone());
-    let answer = match gate::check(&request) {
-        Ok(()) if guard.is_none() => Err(s3_error!(ServiceUnavailable, "the node is ending and takes no new work; start it again")),
-        Ok(()) => service.call(request.map(Body::http_body)).await.map_err(|error| {
-            tracing::error!(error = %StdError::from(error), "an S3 request could not be answered");
-            S3Error::new(s3s::S3ErrorCode::InternalError)
-        }),
-        Err(error) => Err(error),
+    let answer = match guard {
+        None => Err(s3_error!(ServiceUnavailable, "the node is ending and takes no new work; start it again")),
+        Some(_) => service.call(request).await,
     };
-    let mut answer = answer.or_else(S3Error::to_http_response).unwrap_or_else(|_| {
+    let answer = answer.or_else(S3Error::to_http_response).unwrap_or_else(|_| {
         let mut plain = hyper::Response::new(Body::empty());
         *plain.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         plain
     });
+    let mut answer = answers::finished(answer, &resource, &answers::new_id());
     if expects && (empty || !answer.status().is_success()) {
         // Without 100 Continue a client may keep its body and send the next request, whose first bytes would be taken for that body;
         // and aws of version 1, which got the end at once for an empty body, misreads the next answer on the connection, for ever.

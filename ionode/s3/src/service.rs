@@ -7,10 +7,11 @@ use s3s::dto::*;
 use s3s::{s3_error, S3Request, S3Response, S3Result, S3};
 use stager_objects::{Condition, Objects};
 
+use crate::conditions::outcome;
 use crate::credentials::Credentials;
 use crate::errors::to_s3;
 use crate::reads::check_version;
-use crate::Face;
+use crate::{documents, lists, tags, Face};
 
 const DELETES_MAX: usize = 1000;
 
@@ -89,17 +90,17 @@ impl S3 for Door {
 
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
         let face = self.face(request.credentials.as_ref())?;
-        answer(face.put(request).await?)
+        face.put(request).await
     }
 
     async fn get_object(&self, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
         let face = self.face(request.credentials.as_ref())?;
-        answer(face.get(request.input).await?)
+        face.get(request).await
     }
 
     async fn head_object(&self, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
         let face = self.face(request.credentials.as_ref())?;
-        answer(face.head(request.input)?)
+        face.head(request.input)
     }
 
     async fn delete_object(&self, request: S3Request<DeleteObjectInput>) -> Answer<DeleteObjectOutput> {
@@ -112,8 +113,8 @@ impl S3 for Door {
         let condition = crate::conditions::of_write(input.if_match, None)?;
         match face.objects.delete(&face.name(&input.bucket, input.key)?, condition.clone()).await {
             Err(error) if error.code == "object_unknown" && condition == Condition::Any => answer(DeleteObjectOutput::default()),
-            outcome => {
-                outcome.map_err(to_s3)?;
+            deleted => {
+                outcome(deleted, &condition)?;
                 answer(DeleteObjectOutput::default())
             }
         }
@@ -121,6 +122,7 @@ impl S3 for Door {
 
     async fn delete_objects(&self, request: S3Request<DeleteObjectsInput>) -> Answer<DeleteObjectsOutput> {
         let face = self.face(request.credentials.as_ref())?;
+        documents::check(&request)?;
         let DeleteObjectsInput { bucket, delete, .. } = request.input;
         if delete.objects.len() > DELETES_MAX {
             return Err(s3_error!(MalformedXML, "at most {DELETES_MAX} objects are deleted at once"));
@@ -129,6 +131,10 @@ impl S3 for Door {
             return Err(s3_error!(NotImplemented, "deletes of many objects have no conditions here"));
         }
         delete.objects.iter().try_for_each(|object| check_version(object.version_id.as_deref()))?;
+        if delete.quiet != Some(true) && !delete.objects.iter().all(|object| lists::is_writable(&object.key)) {
+            let message = "XML cannot say all of these names in the answer; nothing was deleted, ask quietly or delete them one by one";
+            return Err(s3_error!(InvalidRequest, "{message}"));
+        }
         let keys: Vec<String> = delete.objects.into_iter().map(|object| object.key).collect();
         face.objects.delete_many(&face.bucket(&bucket)?, keys.clone()).await.map_err(to_s3)?;
         let gone = keys.into_iter().map(|key| DeletedObject { key: Some(key), ..DeletedObject::default() }).collect();
@@ -141,11 +147,39 @@ impl S3 for Door {
         answer(face.copy(request.input).await?)
     }
 
-    /// Clients ask before they copy in parts: there are none.
     async fn get_object_tagging(&self, request: S3Request<GetObjectTaggingInput>) -> Answer<GetObjectTaggingOutput> {
         let face = self.face(request.credentials.as_ref())?;
-        face.objects.head(&face.name(&request.input.bucket, request.input.key)?).map_err(to_s3)?;
-        answer(GetObjectTaggingOutput { tag_set: Vec::new(), version_id: None })
+        check_version(request.input.version_id.as_deref())?;
+        let object = face.objects.head(&face.name(&request.input.bucket, request.input.key)?).map_err(to_s3)?;
+        answer(GetObjectTaggingOutput { tag_set: tags::to_document(&object.tags), version_id: None })
+    }
+
+    async fn put_object_tagging(&self, request: S3Request<PutObjectTaggingInput>) -> Answer<PutObjectTaggingOutput> {
+        let face = self.face(request.credentials.as_ref())?;
+        documents::check(&request)?;
+        let input = request.input;
+        check_version(input.version_id.as_deref())?;
+        let tags = tags::in_document(input.tagging.tag_set)?;
+        face.objects.set_tags(&face.name(&input.bucket, input.key)?, tags).await.map_err(to_s3)?;
+        answer(PutObjectTaggingOutput::default())
+    }
+
+    async fn delete_object_tagging(&self, request: S3Request<DeleteObjectTaggingInput>) -> Answer<DeleteObjectTaggingOutput> {
+        let face = self.face(request.credentials.as_ref())?;
+        let input = request.input;
+        check_version(input.version_id.as_deref())?;
+        face.objects.set_tags(&face.name(&input.bucket, input.key)?, Vec::new()).await.map_err(to_s3)?;
+        answer(DeleteObjectTaggingOutput::default())
+    }
+
+    async fn get_object_attributes(&self, request: S3Request<GetObjectAttributesInput>) -> Answer<GetObjectAttributesOutput> {
+        let face = self.face(request.credentials.as_ref())?;
+        face.attributes(request.input)
+    }
+
+    async fn list_object_versions(&self, request: S3Request<ListObjectVersionsInput>) -> Answer<ListObjectVersionsOutput> {
+        let face = self.face(request.credentials.as_ref())?;
+        answer(face.list_versions(request.input)?)
     }
 
     async fn create_multipart_upload(&self, request: S3Request<CreateMultipartUploadInput>) -> Answer<CreateMultipartUploadOutput> {
@@ -155,7 +189,7 @@ impl S3 for Door {
 
     async fn upload_part(&self, request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
         let face = self.face(request.credentials.as_ref())?;
-        answer(face.put_part(request).await?)
+        face.put_part(request).await
     }
 
     async fn upload_part_copy(&self, request: S3Request<UploadPartCopyInput>) -> Answer<UploadPartCopyOutput> {

@@ -7,17 +7,17 @@ use s3s::dto::{
     CreateMultipartUploadOutput, ETag, Initiator, ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput,
     MultipartUpload, Part, UploadPartInput, UploadPartOutput,
 };
-use s3s::{s3_error, S3Request, S3Result};
+use s3s::{s3_error, S3Request, S3Response, S3Result};
 use stager_objects::{Algorithm, CompletedPart, Upload, UploadId, PART_NUMBER_MAX};
 
 use crate::attributes::timestamp;
 use crate::checksums::{self, kind, set_checksum, Fields, Given};
-use crate::conditions::of_write;
+use crate::conditions::{of_write, outcome};
 use crate::errors::to_s3;
-use crate::lists::{owner, page, Names};
+use crate::lists::{is_writable, owner, page, Names};
 use crate::reads::etag;
-use crate::writes::{announced_bytes, check_key, take_in};
-use crate::{attributes, Face};
+use crate::writes::{announced_bytes, check_key, decoded_bytes, take_in};
+use crate::{attributes, documents, tags, Face};
 
 pub fn upload_id(text: &str) -> S3Result<UploadId> {
     UploadId::parse(text).ok_or_else(|| s3_error!(NoSuchUpload, "there is no upload of this id"))
@@ -37,7 +37,10 @@ fn is_full(algorithm: Option<Algorithm>, asked: Option<&ChecksumType>) -> S3Resu
         (Some(Algorithm::Crc32 | Algorithm::Crc32c | Algorithm::Sha1 | Algorithm::Sha256), None | Some(ChecksumType::COMPOSITE)) => {
             Ok(false)
         }
-        _ => Err(s3_error!(InvalidRequest, "this checksum algorithm has no checksum of this type")),
+        _ => Err(s3_error!(
+            InvalidRequest,
+            "uploads in parts have CRC64NVME (FULL_OBJECT), CRC32 or CRC32C (of both types), SHA1 or SHA256 (COMPOSITE)"
+        )),
     }
 }
 
@@ -55,13 +58,14 @@ impl Face {
             attributes: attributes::of_upload(&input)?,
             algorithm,
             full_checksum: is_full(algorithm, input.checksum_type.as_ref())?,
+            tags: tags::in_header(input.tagging.as_deref())?,
         };
         let name = self.name(&input.bucket, input.key)?;
         let checksum_type = algorithm.is_some().then(|| type_of(&upload));
         let id = self.objects.create_upload(&name, upload).await.map_err(to_s3)?;
         Ok(CreateMultipartUploadOutput {
             bucket: Some(input.bucket),
-            key: Some(name.key),
+            key: Some(name.key).filter(|key| is_writable(key)),
             upload_id: Some(id.to_string()),
             checksum_algorithm: input.checksum_algorithm,
             checksum_type,
@@ -69,11 +73,12 @@ impl Face {
         })
     }
 
-    pub async fn put_part(&self, request: S3Request<UploadPartInput>) -> S3Result<UploadPartOutput> {
+    pub async fn put_part(&self, request: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
         let S3Request { input, headers, trailing_headers, .. } = request;
         let (id, number) = (upload_id(&input.upload_id)?, part_number(input.part_number)?);
         let given = Given::new(&headers, trailing_headers, input.checksum_algorithm.as_ref())?;
-        let (name, size_bytes) = (self.name(&input.bucket, input.key)?, announced_bytes(input.content_length)?);
+        let (name, size_bytes) =
+            (self.name(&input.bucket, input.key)?, announced_bytes(input.content_length.or_else(|| decoded_bytes(&headers)))?);
         let upload = self.objects.upload(&name, id).map_err(to_s3)?;
         if upload.algorithm.zip(given.algorithm).is_some_and(|(begun, now)| begun != now) {
             return Err(s3_error!(InvalidRequest, "the upload began with another checksum algorithm than this part has"));
@@ -83,34 +88,41 @@ impl Face {
         let part = self.objects.put_part(&name, id, number, content).await.map_err(to_s3)?;
         let mut output = UploadPartOutput { e_tag: Some(ETag::Strong(part.etag().to_string())), ..UploadPartOutput::default() };
         set_checksum!(output, Fields::new(part.checksum.0, &part.checksum.1, 0));
-        Ok(output)
+        Ok(S3Response::with_headers(output, checksums::as_header(part.checksum.0, &part.checksum.1)))
     }
 
     pub async fn complete(&self, request: S3Request<CompleteMultipartUploadInput>) -> S3Result<CompleteMultipartUploadOutput> {
+        documents::check_md5(&request)?;
         let S3Request { input, headers, .. } = request;
         let id = upload_id(&input.upload_id)?;
         let condition = of_write(input.if_match, input.if_none_match)?;
-        // One of parts says so with its number of parts: it is compared by comparing the parts.
-        let expected = match headers.get("x-amz-checksum-type").map(|kind| kind.as_bytes() == ChecksumType::FULL_OBJECT.as_bytes()) {
-            Some(true) => checksums::in_headers(&headers)?,
-            _ => None,
-        };
+        let expected = checksums::of_whole(&headers, input.checksum_type.as_ref(), input.mpu_object_size)?;
         let mut listed = Vec::new();
         for part in input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default() {
-            let texts = [part.checksum_crc64nvme, part.checksum_crc32, part.checksum_crc32c, part.checksum_sha1, part.checksum_sha256];
-            let text = texts.into_iter().flatten().next();
+            let texts = [
+                (Algorithm::Crc64Nvme, part.checksum_crc64nvme),
+                (Algorithm::Crc32, part.checksum_crc32),
+                (Algorithm::Crc32c, part.checksum_crc32c),
+                (Algorithm::Sha1, part.checksum_sha1),
+                (Algorithm::Sha256, part.checksum_sha256),
+            ];
+            let given = texts.into_iter().filter_map(|(algorithm, text)| Some((algorithm, text?)));
             listed.push(CompletedPart {
                 number: part_number(part.part_number.unwrap_or_default())?,
                 etag: part.e_tag.map(ETag::into_value),
-                checksum: text.map(|text| checksums::decoded(text.as_bytes())).transpose()?,
+                checksums: given.map(|(algorithm, text)| Ok((algorithm, checksums::decoded(text.as_bytes())?))).collect::<S3Result<_>>()?,
             });
         }
         let name = self.name(&input.bucket, input.key)?;
-        let object = self.objects.complete_upload(&name, id, listed, condition, expected).await.map_err(to_s3)?;
+        let object = outcome(self.objects.complete_upload(&name, id, listed, condition.clone(), expected).await, &condition)?;
         let mut output = CompleteMultipartUploadOutput {
-            location: Some(format!("/{}/{}", input.bucket, Names::new(Some(&s3s::dto::EncodingType::from_static("url")))?.write(&name.key))),
+            location: Some(format!(
+                "/{}/{}",
+                input.bucket,
+                Names::new(Some(&s3s::dto::EncodingType::from_static("url")))?.write(&name.key)
+            )),
             bucket: Some(input.bucket),
-            key: Some(name.key),
+            key: Some(name.key).filter(|key| is_writable(key)),
             e_tag: Some(etag(&object)),
             ..CompleteMultipartUploadOutput::default()
         };
@@ -146,7 +158,7 @@ impl Face {
         let truncated = shown.len() < behind.len();
         Ok(ListPartsOutput {
             bucket: Some(input.bucket),
-            key: Some(name.key),
+            key: Some(name.key).filter(|key| is_writable(key)),
             upload_id: Some(id.to_string()),
             checksum_algorithm: upload.algorithm.map(checksums::name),
             checksum_type: upload.algorithm.map(|_| type_of(&upload)),
@@ -175,6 +187,8 @@ impl Face {
         };
         let (found, more) = self.objects.uploads(&self.bucket(&input.bucket)?, &prefix, marker, limit as usize).map_err(to_s3)?;
         let last = found.last().filter(|_| more);
+        let said = found.iter().map(|found| found.key.as_str()).chain([prefix.as_str()]).chain(input.key_marker.as_deref());
+        let names = names.for_all(said);
         Ok(ListMultipartUploadsOutput {
             is_truncated: Some(more),
             next_key_marker: last.map(|last| names.write(&last.key)),
@@ -198,7 +212,7 @@ impl Face {
             max_uploads: Some(limit),
             key_marker: names.write_some(input.key_marker),
             upload_id_marker: input.upload_id_marker,
-            encoding_type: input.encoding_type,
+            encoding_type: names.encoding(),
             ..ListMultipartUploadsOutput::default()
         })
     }

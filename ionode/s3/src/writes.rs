@@ -5,15 +5,16 @@
 use std::time::Duration;
 
 use futures::StreamExt;
+use hyper::HeaderMap;
 use s3s::dto::{PutObjectInput, PutObjectOutput, StreamingBlob};
-use s3s::{s3_error, S3Request, S3Result};
-use stager_objects::{Content, Incoming};
+use s3s::{s3_error, S3Request, S3Response, S3Result};
+use stager_objects::{Content, Described, Incoming};
 
 use crate::checksums::{kind, set_checksum, Fields, Given};
-use crate::conditions::of_write;
+use crate::conditions::{of_write, outcome};
 use crate::errors::to_s3;
 use crate::reads::etag;
-use crate::{attributes, Face};
+use crate::{attributes, checksums, tags, Face};
 
 const PUT_BYTES_MAX: u64 = 5 << 30;
 /// A client that sends nothing for so long is gone; what it was granted is given back.
@@ -27,6 +28,11 @@ pub fn announced_bytes(length: Option<i64>) -> S3Result<u64> {
         Ok(_) => Err(s3_error!(EntityTooLarge, "a single body has at most 5 GiB; upload it in parts")),
         Err(_) => Err(s3_error!(InvalidArgument, "a length below zero")),
     }
+}
+
+/// Of a body that came in chunks, the library tells no length.
+pub fn decoded_bytes(headers: &HeaderMap) -> Option<i64> {
+    headers.get("x-amz-decoded-content-length")?.to_str().ok()?.parse().ok()
 }
 
 pub fn check_key(key: &str) -> S3Result<()> {
@@ -50,7 +56,7 @@ pub async fn take_in(mut incoming: Incoming, body: Option<StreamingBlob>, given:
         }
     }
     let content = incoming.finish().await.map_err(to_s3)?;
-    given.compare(&content)?;
+    given.compare(&content.digests)?;
     Ok(content)
 }
 
@@ -69,23 +75,23 @@ fn broken(error: &str) -> s3s::S3Error {
 }
 
 impl Face {
-    pub async fn put(&self, request: S3Request<PutObjectInput>) -> S3Result<PutObjectOutput> {
+    pub async fn put(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
         let S3Request { input, headers, trailing_headers, .. } = request;
         attributes::check_put(&input)?;
         check_key(&input.key)?;
-        let kept = attributes::of_put(&input)?;
+        let described = Described { attributes: attributes::of_put(&input)?, tags: tags::in_header(input.tagging.as_deref())? };
         let given = Given::new(&headers, trailing_headers, input.checksum_algorithm.as_ref())?;
-        let size_bytes = announced_bytes(input.content_length)?;
+        let size_bytes = announced_bytes(input.content_length.or_else(|| decoded_bytes(&headers)))?;
         let condition = of_write(input.if_match, input.if_none_match)?;
         let name = self.name(&input.bucket, input.key)?;
         self.objects.bucket(&name.bucket).map_err(to_s3)?;
         let incoming = self.objects.receive(&name, size_bytes, given.algorithm).await.map_err(to_s3)?;
         let content = take_in(incoming, input.body, given).await?;
-        let object = self.objects.put(&name, content, kept, condition).await.map_err(to_s3)?;
+        let object = outcome(self.objects.put(&name, content, described, condition.clone()).await, &condition)?;
         let mut output = PutObjectOutput { e_tag: Some(etag(&object)), ..PutObjectOutput::default() };
         set_checksum!(output, Fields::of(&object.checksum));
         output.checksum_type = Some(kind(object.checksum.of_parts));
-        Ok(output)
+        Ok(S3Response::with_headers(output, checksums::as_header(object.checksum.algorithm, &object.checksum.value)))
     }
 }
 

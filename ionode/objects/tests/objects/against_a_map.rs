@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use stager_objects::{Attributes, CompletedPart, Condition, Upload, UploadId};
+use stager_objects::{Attributes, CompletedPart, Condition, Upload, UploadId, Whole};
 
 use crate::shop::{content, name, put, whole, Shop, INLINE};
 
@@ -64,7 +64,7 @@ struct Model {
 
 async fn upload(shop: &Shop, model: &mut Model, key: &str, sizes: &[usize], end: u8, seed: u64) {
     let name = name(key);
-    let begun = Upload { started_ms: 0, attributes: Attributes::default(), algorithm: None, full_checksum: true };
+    let begun = Upload { started_ms: 0, attributes: Attributes::default(), algorithm: None, full_checksum: true, tags: Vec::new() };
     let id: UploadId = shop.objects.create_upload(&name, begun).await.unwrap();
     let mut bytes = Vec::new();
     let mut listed = Vec::new();
@@ -74,12 +74,12 @@ async fn upload(shop: &Shop, model: &mut Model, key: &str, sizes: &[usize], end:
         incoming.write(Bytes::from(part.clone())).await.unwrap();
         let number = at as u16 + 1;
         let done = shop.objects.put_part(&name, id, number, incoming.finish().await.unwrap()).await.unwrap();
-        listed.push(CompletedPart { number, etag: Some(done.etag().to_string()), checksum: None });
+        listed.push(CompletedPart { number, etag: Some(done.etag().to_string()), checksums: Vec::new() });
         bytes.extend(part);
     }
     match end {
         0 => {
-            let object = shop.objects.complete_upload(&name, id, listed, Condition::Any, None).await.unwrap();
+            let object = shop.objects.complete_upload(&name, id, listed, Condition::Any, Whole::default()).await.unwrap();
             assert_eq!(object.crc64nvme, crc_fast::crc64_nvme(&bytes));
             model.objects.insert(key.to_string(), bytes);
         }

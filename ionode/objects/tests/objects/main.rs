@@ -5,5 +5,6 @@ mod damage;
 mod racing;
 mod shop;
 mod space;
+mod tags;
 mod uploads;
 mod verify;

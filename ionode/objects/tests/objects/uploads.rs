@@ -4,14 +4,14 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stager_objects::{Algorithm, Attributes, CompletedPart, Condition, Name, Part, Upload, UploadId};
+use stager_objects::{Algorithm, Attributes, CompletedPart, Condition, Name, Part, Upload, UploadId, Whole};
 
 use crate::shop::{code, content, name, read, whole, Shop};
 
 const PART: usize = 5 << 20;
 
 fn begun(algorithm: Option<Algorithm>, full_checksum: bool) -> Upload {
-    Upload { started_ms: 1, attributes: Attributes::default(), algorithm, full_checksum }
+    Upload { started_ms: 1, attributes: Attributes::default(), algorithm, full_checksum, tags: Vec::new() }
 }
 
 async fn part(shop: &Shop, name: &Name, id: UploadId, number: u16, bytes: &[u8]) -> Part {
@@ -21,7 +21,7 @@ async fn part(shop: &Shop, name: &Name, id: UploadId, number: u16, bytes: &[u8])
 }
 
 fn listed(parts: &[(u16, &Part)]) -> Vec<CompletedPart> {
-    parts.iter().map(|(number, part)| CompletedPart { number: *number, etag: Some(part.etag().to_string()), checksum: None }).collect()
+    parts.iter().map(|(number, part)| CompletedPart { number: *number, etag: Some(part.etag().to_string()), checksums: Vec::new() }).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,11 +45,26 @@ async fn parts_become_an_object_without_being_copied() {
         (listed(&[(3, &third), (9, &never)]), "part_small"),
         (Vec::new(), "part_wrong"),
     ] {
-        assert_eq!(code(shop.objects.complete_upload(&one, id, wrong, Condition::Any, None).await), why);
+        assert_eq!(code(shop.objects.complete_upload(&one, id, wrong, Condition::Any, Whole::default()).await), why);
     }
-    let wrong = Some((Algorithm::Crc32, vec![0; 4]));
-    assert_eq!(code(shop.objects.complete_upload(&one, id, list.clone(), Condition::Any, wrong).await), "checksum_wrong");
-    let right = Some((Algorithm::Crc32, Algorithm::Crc32.of(&bytes)));
+    let right = Whole {
+        checksum: Some((Algorithm::Crc32, Algorithm::Crc32.of(&bytes))),
+        of_parts: 0,
+        full_checksum: Some(true),
+        size_bytes: Some(bytes.len() as u64),
+    };
+    for (wrong, why) in [
+        (Whole { checksum: Some((Algorithm::Crc32, vec![0; 4])), ..right.clone() }, "checksum_wrong"),
+        (Whole { checksum: Some((Algorithm::Crc32c, Algorithm::Crc32c.of(&bytes))), ..right.clone() }, "checksum_wrong"),
+        (Whole { of_parts: 3, ..right.clone() }, "checksum_wrong"),
+        (Whole { full_checksum: Some(false), ..right.clone() }, "checksum_type_wrong"),
+        (Whole { size_bytes: Some(bytes.len() as u64 - 1), ..right.clone() }, "size_wrong"),
+    ] {
+        assert_eq!(code(shop.objects.complete_upload(&one, id, list.clone(), Condition::Any, wrong).await), why);
+    }
+    let mut doubtful = list.clone();
+    doubtful[1].checksums = vec![(Algorithm::Crc32, second.checksum.1.clone()), (Algorithm::Md5, vec![0; 16])];
+    assert_eq!(code(shop.objects.complete_upload(&one, id, doubtful, Condition::Any, right.clone()).await), "part_wrong");
     let object = shop.objects.complete_upload(&one, id, list.clone(), Condition::Absent, right).await.unwrap();
     assert_eq!(object.crc64nvme, crc_fast::crc64_nvme(&bytes));
     assert_eq!(object.part_sizes_bytes(), [PART as u64, PART as u64, 77]);
@@ -60,8 +75,8 @@ async fn parts_become_an_object_without_being_copied() {
     assert!(read(&shop.objects, &one, over.clone()).await.unwrap() == bytes[over.start as usize..over.end as usize]);
     // The answer was lost: it is asked for again, and again after a restart.
     let shop = shop.killed();
-    assert_eq!(shop.objects.complete_upload(&one, id, list, Condition::Absent, None).await.unwrap(), object);
-    assert_eq!(code(shop.objects.complete_upload(&name("other"), id, Vec::new(), Condition::Any, None).await), "upload_unknown");
+    assert_eq!(shop.objects.complete_upload(&one, id, list, Condition::Absent, Whole::default()).await.unwrap(), object);
+    assert_eq!(code(shop.objects.complete_upload(&name("other"), id, Vec::new(), Condition::Any, Whole::default()).await), "upload_unknown");
     shop.objects.delete(&one, Condition::Any).await.unwrap();
     assert_eq!(shop.files().len(), 0);
 }
@@ -73,8 +88,19 @@ async fn a_checksum_of_checksums_is_as_s3_has_it() {
     let id = shop.objects.create_upload(&one, begun(Some(Algorithm::Sha256), false)).await.unwrap();
     let first = part(&shop, &one, id, 1, &bytes[..PART]).await;
     let second = part(&shop, &one, id, 2, &bytes[PART..]).await;
-    let object = shop.objects.complete_upload(&one, id, listed(&[(1, &first), (2, &second)]), Condition::Any, None).await.unwrap();
     let together = [Algorithm::Sha256.of(&bytes[..PART]), Algorithm::Sha256.of(&bytes[PART..])].concat();
+    let list = listed(&[(1, &first), (2, &second)]);
+    let right =
+        Whole { checksum: Some((Algorithm::Sha256, Algorithm::Sha256.of(&together))), of_parts: 2, full_checksum: None, size_bytes: None };
+    let wrong = [
+        Whole { of_parts: 3, ..right.clone() },
+        Whole { checksum: Some((Algorithm::Sha256, Algorithm::Sha256.of(&bytes))), of_parts: 2, ..right.clone() },
+        Whole { full_checksum: Some(true), ..right.clone() },
+    ];
+    for wrong in wrong {
+        assert!(shop.objects.complete_upload(&one, id, list.clone(), Condition::Any, wrong).await.is_err());
+    }
+    let object = shop.objects.complete_upload(&one, id, list, Condition::Any, right).await.unwrap();
     assert_eq!((object.checksum.value, object.checksum.of_parts), (Algorithm::Sha256.of(&together), 2));
 }
 
