@@ -128,7 +128,7 @@ def one_line(status: wire.RunStatus) -> str:
     if status.fetch_bytes_planned:
         parts.append("fetched " + moved(status.fetched_bytes, status.fetch_bytes_planned))
     if status.upload_bytes_planned:
-        parts.append("uploaded " + moved(status.uploaded_bytes, status.upload_bytes_planned))
+        parts.append("uploaded " + moved(status.uploaded_bytes, status.upload_bytes_planned, guessed=status.upload_bytes_guessed > 0))
     parts.append(f"finals durable {status.finals_durable}/{status.finals_total}")
     if status.problems:
         parts.append(f"! {status.problems[0].message}")
@@ -170,12 +170,14 @@ def rows_of(status: wire.RunStatus) -> list[tuple[str, int, int, str]]:
     """Name, done, of how much, and in words; bytes only where any are to move."""
     rows = [("jobs", status.jobs.get("done", 0), sum(status.jobs.values()), jobs_of(status) + named(status))]
     moving = {entry.direction for entry in status.transfers}
-    for name, direction, done, total, per_s in (
-        ("fetched", "fetch", status.fetched_bytes, status.fetch_bytes_planned, status.fetch_bytes_per_s),
-        ("uploaded", "upload", status.uploaded_bytes, status.upload_bytes_planned, status.upload_bytes_per_s),
+    guessed = status.upload_bytes_guessed > 0
+    for name, direction, done, total, per_s, guess in (
+        ("fetched", "fetch", status.fetched_bytes, status.fetch_bytes_planned, status.fetch_bytes_per_s, False),
+        ("uploaded", "upload", status.uploaded_bytes, status.upload_bytes_planned, status.upload_bytes_per_s, guessed),
     ):
         if total or done:
-            rows.append((name, done, total, moved(done, total) + (f", {format_size(per_s)}/s" if per_s and direction in moving else "")))
+            rate = f", {format_size(per_s)}/s" if per_s and direction in moving else ""
+            rows.append((name, done, total, moved(done, total, guessed=guess) + rate))
     if status.finals_total:
         rows.append(("durable", status.finals_durable, status.finals_total, f"{status.finals_durable}/{status.finals_total} finals"))
     for node in status.nodes:
@@ -212,7 +214,10 @@ def transfer_line(entry: wire.TransferView) -> str:
     return f"  {arrow} {entry.lfn}  {moved(entry.bytes_done, entry.bytes_total)}  {entry.origin}, {entry.purpose}"
 
 
-def moved(done: int, total: int) -> str:
+def moved(done: int, total: int, *, guessed: bool = False) -> str:
+    """A guess is no total."""
+    if guessed:
+        return f"{format_size(done)} so far"
     return f"{format_size(done)} of {format_size(total)}"
 
 

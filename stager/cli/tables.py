@@ -12,7 +12,7 @@ from stager.cli.links import link_lines
 from stager.estimate import Report
 from stager.model.units import format_duration, format_size
 from stager.model.workflow import Workflow
-from stager.planning.plan import Access, Plan
+from stager.planning.plan import Access, Basis, Plan
 
 JOBS_SHOWN = 40
 PIPE_WIDTH = 160
@@ -43,6 +43,11 @@ def in_place_text(plan: Plan) -> str:
     return f", {format_size(plan.read_in_place_bytes)} read in place of {count} file{'s' if count > 1 else ''}" if count else ""
 
 
+def guessed_text(workflow: Workflow, plan: Plan) -> str:
+    count = sum(workflow.files[file.lfn].is_final and file.size_basis is Basis.DEFAULT for file in plan.files)
+    return f" (a guess: nobody knows the size of {count} final{'s' if count > 1 else ''})" if count else ""
+
+
 def plan_table(workflow: Workflow, plan: Plan) -> None:
     spill = f"spilling to {plan.spill_origin!r}" if plan.spill_origin else "no spill origin"
     out, each = console(), f" on each of {plan.nodes} nodes" if plan.nodes > 1 else ""
@@ -51,7 +56,8 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
         f"capacity            {format_size(plan.capacity_bytes)} ({plan.capacity_bytes} bytes), {spill}",
         f"smallest capacity   {format_size(plan.smallest_node_bytes)} ({plan.smallest_node_bytes} bytes){each}",
         f"nothing given up at {format_size(plan.peak_live_bytes)} ({plan.peak_live_bytes} bytes)",
-        f"over the wide area  {format_size(plan.fetch_bytes)} fetched, {format_size(plan.upload_bytes)} uploaded, "
+        f"over the wide area  {format_size(plan.fetch_bytes)} fetched, {format_size(plan.upload_bytes)} uploaded"
+        f"{guessed_text(workflow, plan)}, "
         f"{format_size(plan.readback_bytes)} read back to verify{in_place_text(plan)}",
         f"predicted time      {format_duration(plan.makespan_s)}, "
         f"{plan.overhead_s * 1000:.0f} ms of each attempt beside its program ({plan.overhead_basis.value})",

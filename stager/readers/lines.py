@@ -7,6 +7,7 @@ no tags, no merge keys, no duplicate keys, no guessed types; a scalar is its tex
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -77,7 +78,7 @@ class WorkflowInvalid(InvalidInput):
         shown = [str(finding) for finding in self.findings[:FINDINGS_SHOWN]]
         left_out += len(self.findings) - len(shown)
         if left_out:
-            shown.append(f"… and {left_out} more like these")
+            shown.append(f"… and {left_out} more, not shown; mend these first")
         super().__init__("\n".join(shown), code="workflow_invalid", subject=file)
 
 
@@ -185,14 +186,33 @@ def compose(text: str, shown: str, findings: Findings | None = None) -> Node:
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         context = getattr(error, "context", None)
         place = Place(mark.line + 1, mark.column + 1) if mark else Place()
-        advice = "; text with any of : # { } [ ] , & * ! | > ' \" % @ ` in it may need quotes"
-        collected.note(place, "", f"this is not YAML: {problem}" + (f" ({context})" if context else "") + advice)
+        collected.note(place, "", f"this is not YAML: {yaml_advice(text, place, problem, context)}")
         collected.raise_if_any()
     if findings is None:
         collected.raise_if_any()
     if composer.root is None or composer.root.is_null:
         raise WorkflowInvalid(shown, [Finding(shown, Place(1, 1), "", "the file is empty; a workflow starts with 'stager: 1'")])
     return composer.root
+
+
+def yaml_advice(text: str, place: Place, problem: str, context: str | None) -> str:
+    """What libyaml found, in words of the line that it is in."""
+    lines = text.split("\n")
+    line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
+    blank = line[: len(line) - len(line.lstrip())]
+    if "\t" in blank:
+        return "a tab indents this line; indent with spaces"
+    if problem.startswith("mapping values are not allowed"):
+        above = next((each for each in reversed(lines[: place.line - 1]) if each.strip()), "")
+        if len(blank) > len(above) - len(above.lstrip()) and place.column == len(line.partition(":")[0]) + 1:
+            return "this line is indented further than the one above it, which has a value already; indent both alike"
+        return "a second ': ' in one line; put the value in quotes, or write key: | and the text below it"
+    if context and "flow" not in context and "block mapping" in context and not line.lstrip().startswith(("-", "}", "]")):
+        if re.match(r"[^\s\"'{\[]+\s*:\s+[{\[\"']", line.lstrip()):
+            return "text stands behind a closing } ] or quote; put the whole value in quotes"
+        return f"this line is indented by {len(blank)}, which fits none of the keys above it; indent it as the keys that it belongs to"
+    advice = "; text with any of : # { } [ ] , & * ! | > ' \" % @ ` in it may need quotes"
+    return problem + (f" ({context})" if context else "") + advice
 
 
 class Composer:

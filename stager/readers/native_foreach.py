@@ -46,8 +46,11 @@ def key_fits(name: str, node: Node, key: str, names: Names) -> bool:
     """Keys become environment variables, so they must not be one that programs look at."""
     if KEY.fullmatch(name) and name not in TAKEN:
         return True
+    lower = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", name).lower().strip("_")
+    better = lower if KEY.fullmatch(lower) and lower not in TAKEN and lower not in names.keys else ""
+    advice = f"write {better}, and {{{better}}} where it is used" if better else "choose another, as in tile or tile_2"
     names.form.findings.note(
-        node.place, key, f"{name!r} cannot be a foreach key; use lower-case letters, digits and single _, as in tile or tile_2"
+        node.place, key, f"{name!r} cannot be a foreach key, which has lower-case letters, digits and single _; {advice}"
     )
     return False
 
@@ -55,7 +58,8 @@ def key_fits(name: str, node: Node, key: str, names: Names) -> bool:
 def read_axis(name_node: Node, node: Node, key: str, group: int, names: Names) -> list[Axis]:
     name, at = name_node.text, f"{key}.{name_node.text}"
     if not key_fits(name, name_node, at, names):
-        return []
+        # So that its uses are no findings of their own.
+        return [Axis((name,), node.place, at, group, rows=(("x",),))]
     if node.kind == "sequence":
         values = [text for text, _, _ in names.form.texts(node, at)]
         if not values:

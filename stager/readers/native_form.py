@@ -23,6 +23,36 @@ INTEGER = re.compile(r"[0-9]{1,12}")
 BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 
 
+# What other workflow systems call it.
+ELSEWHERE = {
+    "cores": "cpus cpu ncpus n_cpus num_cpus threads nthreads cpus_per_task vcpus core",
+    "memory": "mem ram mem_mb memory_mb",
+    "run": "cmd command commands exec script shell_cmd",
+    "after": "depends_on depends needs requires dependencies upstream parents wait_for",
+    "timeout": "walltime time_limit max_time runtime",
+    "retries": "retry max_retries attempts tries errorStrategy",
+    "env": "environment envs variables vars",
+    "foreach": "for_each matrix scatter map with_items loop each",
+    "inputs": "in reads input_files",
+    "outputs": "out writes produces output_files",
+    "spill": "spill_origin spill_to spill_dir",
+    "on_exists": "overwrite if_exists",
+    "on_failure": "on_error fail_fast",
+    "origins": "sources remotes storage",
+    "finals": "results publish targets",
+    "jobs": "tasks steps rules processes",
+}
+CALLED_ELSEWHERE = {word: name for name, words in ELSEWHERE.items() for word in words.split()}
+
+
+def called_otherwise(name: str, known: Collection[str]) -> str:
+    """The key that means it here, in this place or another; nothing where no key does."""
+    own = CALLED_ELSEWHERE.get(name)
+    if own in known:
+        return f"; did you mean {own!r}?"
+    return ""
+
+
 class Fields:
     """The keys of one mapping, each known by name."""
 
@@ -34,7 +64,7 @@ class Fields:
             if name in known:
                 self.nodes[name] = value
             elif key or not name.startswith(SCRATCH_PREFIX):
-                close = nearest(name, known) or f"; known here: {', '.join(known)}"
+                close = called_otherwise(name, known) or nearest(name, known) or f"; known here: {', '.join(known)}"
                 form.findings.note(key_node.place, form.join(key, name), f"unknown key{close}")
 
     def __contains__(self, name: str) -> bool:

@@ -116,7 +116,10 @@ def read_jobs(form: Form, node: Node | None, names: Names, defaults: Settings, e
         name, key = name_node.text, f"jobs.{name_node.text}"
         if not allowed.fullmatch(name):
             form.findings.note(name_node.place, key, f"{name!r} cannot name a job; use letters, digits, _ . and -, a letter first")
-        if form.expect(value, key, "mapping"):
+        if value.kind != "mapping" and name in JOB_KEYS:
+            text = f"{name!r} is a key of a job, and stands where a job's name would: indent it further than the name above it"
+            form.findings.note(name_node.place, key, text)
+        elif form.expect(value, key, "mapping"):
             jobs[name] = read_job(form, name_node, value, names, defaults, engine)
     return jobs
 

@@ -18,6 +18,7 @@ from stager.readers.native_form import Fields, Form, boolean_of, integer_of
 from stager.readers.native_spec import ORIGIN_KEYS
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+VARIABLE = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|\{\w+\})")
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 REMOTE = re.compile(
     r"//(?:(?P<user>[^/]*)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>[0-9]{1,5}))?(?P<path>/.*)?", re.DOTALL
@@ -146,10 +147,14 @@ def check_query(query: str) -> None:
 
 def file_url(rest: str, base: Path) -> str:
     """`file:DIR`, a path as it is, relative to the workflow file; or the URL `file:///DIR`, where %20 is a space."""
+    as_written = rest
     if rest.startswith("//"):
         if not rest.startswith("///"):
             raise ValueError("a file URL has no host; write file:///DIR or file:DIR")
         rest = unquote(rest[2:])
+    if not rest.startswith("~") and (variable := VARIABLE.search(as_written)):
+        shown = variable[0]
+        raise ValueError(f"{shown} is not replaced in URLs; write the directory's full path (file:///…/%24… if a name has a $ in it)")
     if rest.startswith("~"):
         raise ValueError("'~' is not read in file URLs; write the directory's full path")
     return "file://" + quote(os.path.normpath(os.path.join(base, rest or ".")))

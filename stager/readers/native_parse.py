@@ -21,6 +21,8 @@ from stager.readers.native_spec import (
     FILE_KEYS,
     FORMAT_VERSION,
     HINT_KEYS,
+    JOB_KEYS,
+    SHARED_KEYS,
     SOURCE_KEYS,
     TOP_KEYS,
     FileSpec,
@@ -41,6 +43,7 @@ def parse(root: Node, findings: Findings, path: Path) -> WorkflowSpec:
     if not form.expect(root, "", "mapping"):
         findings.raise_if_any()
     check_version(root, findings)
+    note_misplaced(root, findings)
     fields = form.fields(root, "", TOP_KEYS)
     base = path.absolute().parent
     engine = fields.parsed("engine", engine_of, "")
@@ -59,6 +62,14 @@ def parse(root: Node, findings: Findings, path: Path) -> WorkflowSpec:
     spec.hints = read_hints(form, fields.get("io_hints"), spec)
     read_spill(fields, names, spec)
     return spec
+
+
+def note_misplaced(root: Node, findings: Findings) -> None:
+    """What is said of jobs stands in a job, or under `defaults:` for all of them. Left out of the tree, so that it is told once."""
+    for key, _ in [pair for pair in root.items if pair[0].text in JOB_KEYS and pair[0].text not in TOP_KEYS]:
+        shared = ", or under 'defaults:' for all jobs" if key.text in SHARED_KEYS else ""
+        findings.note(key.place, key.text, f"{key.text!r} stands in a job (jobs: {{NAME: {{{key.text}: …}}}}){shared}")
+    root.items = [pair for pair in root.items if pair[0].text not in JOB_KEYS or pair[0].text in TOP_KEYS]
 
 
 def check_version(root: Node, findings: Findings) -> None:

@@ -70,6 +70,9 @@ class Names:
         if parts is None:
             return None
         origin, path = parts
+        if not origin and path.startswith(("/", "~/")):
+            self.form.findings.note(node.place, key, no_input(text))
+            return None
         directory = path.endswith("/") or (bool(origin) and not path)
         bare = path.rstrip("/")
         whole = bool(origin) and bare in ("", ".")
@@ -127,10 +130,8 @@ class Names:
         if parts is None:
             return None
         origin, path = parts
-        if not origin:
-            self.form.findings.note(
-                node.place, key, f"{text!r} names no origin; a destination is written origin:path{self.some_origin(text)}"
-            )
+        if not origin or path.startswith(("/", "~")):
+            self.form.findings.note(node.place, key, self.no_destination(text, path))
             return None
         if self.origins[origin].kind is OriginKind.HTTP:
             self.form.findings.note(
@@ -141,8 +142,25 @@ class Names:
         template = Template(("",)) if bare in ("", ".") else self.path(bare, node, key)
         return None if template is None else DestinationSpec(origin, template, path.endswith("/") or not bare, on_exists, place, key)
 
+    def no_destination(self, text: str, path: str) -> str:
+        """Of a text without an origin, or with a path that no origin is asked for."""
+        if path.startswith("~"):
+            return f"{text!r}: '~' is not read here; name the directory under 'origins:' with its full path, as in out: file:/home/me/out"
+        if not path.startswith("/"):
+            return f"{text!r} names no origin; a destination is written origin:path{self.some_origin(text)}"
+        top, _, name = path.rpartition("/")
+        where = f'write origins: {{out: "file:{top or "/"}"}} at the top, and out:{name or "NAME"} here'
+        return f"{text!r} is an absolute path, and a destination is a path below an origin; {where}"
+
     def some_origin(self, text: str) -> str:
         return f", for instance {next(iter(self.origins))}:{text}" if self.origins else ""
+
+
+def no_input(text: str) -> str:
+    """Of a full path where a file is named."""
+    top, _, name = text.rpartition("/")
+    where = f'write origins: {{data: "file:{top or "/"}"}} at the top' if text[0] == "/" else "name its directory under 'origins:' in full"
+    return f"{text!r} is a full path, and files are named, or written origin:path; {where}, and data:{name or 'NAME'} here"
 
 
 def rendered_path(template: Template, row: Mapping[str, str], clean: Callable[[str], str] | None = None) -> str:

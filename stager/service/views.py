@@ -15,6 +15,7 @@ from stager import wire
 from stager.adapters.run_records import RunRecord
 from stager.model.errors import Fault
 from stager.model.workflow import Workflow
+from stager.planning.plan import Basis
 from stager.scheduler.ledger import Entry, Standing, ledger_of
 from stager.scheduler.state import FileEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState, RunState
@@ -81,6 +82,7 @@ class RunSums:
     missing_bytes: int
     work_s: float
     work_left_s: float
+    guessed_bytes: int
 
 
 def run_sums(state: State, run: RunEntry) -> RunSums:
@@ -95,7 +97,13 @@ def run_sums(state: State, run: RunEntry) -> RunSums:
         missing_bytes=missing_bytes(state, run),
         work_s=sum(planned.compute_s + JOB_S for planned in run.plan.jobs),
         work_left_s=sum(left),
+        guessed_bytes=sum(run.planned[file.lfn].expected_bytes for file in finals if is_guessed(run, file)),
     )
+
+
+def is_guessed(run: RunEntry, file: FileEntry) -> bool:
+    """Nobody knows yet how large it will be."""
+    return not file.blake3 and file.durable is None and file.lfn in run.planned and run.planned[file.lfn].size_basis is Basis.DEFAULT
 
 
 def run_status(
@@ -133,6 +141,7 @@ def run_status(
         nodes=nodes,
         waiting=waiting,
         hit_rate=hit_rate_of(run),
+        upload_bytes_guessed=sums.guessed_bytes,
     )
 
 

@@ -88,6 +88,8 @@ class WaitingView(Body):
 
 
 class RunStatus(Body):
+    """`upload_bytes_guessed`: of those planned, what nobody declared, measured or made yet."""
+
     info: RunInfo
     jobs: dict[str, int]
     finals_total: int
@@ -106,6 +108,7 @@ class RunStatus(Body):
     nodes: list[NodeView]
     waiting: list[WaitingView] = []
     hit_rate: float | None = None
+    upload_bytes_guessed: int = 0
 
 
 class LedgerEntry(Body):

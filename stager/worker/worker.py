@@ -24,6 +24,7 @@ from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, change
 from stager.worker.captured import put_log
 from stager.worker.environment import job_environment
 from stager.worker.fullness import NO_SPACE, if_full, with_full
+from stager.worker.leftover import with_found
 from stager.worker.node_port import UNASKED_CODES, NodePort
 from stager.worker.place import Place, log_paths, publish_json, read_json, write_json
 from stager.worker.reaper import Reaper
@@ -214,7 +215,10 @@ class Worker:
         except StagerError as problem:
             if problem.code == "exceeds_reservation":
                 return AttemptWaiting(spec.attempt_id, int(str(problem.details["needed_bytes"])), ended.measures)
-            return await self.release(spec, place, replace(ended, outcome=Outcome.FAILED, fault=unless_unasked(problem)))
+            fault = unless_unasked(problem)
+            if fault.code == "outputs_missing":
+                fault = await asyncio.to_thread(with_found, fault, spec, place)
+            return await self.release(spec, place, replace(ended, outcome=Outcome.FAILED, fault=fault))
         ended = replace(ended, outputs=tuple(taken["outputs"]), undeclared=tuple(taken["undeclared"]))
         return await self.release(spec, place, replace(ended, undeclared_count=taken["undeclared_count"]), taken["released"])
 

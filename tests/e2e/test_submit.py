@@ -117,7 +117,12 @@ def test_missing_outputs_fail_the_job_and_are_named(stager: Stager, short_dir: P
         f"  a: {{run: 'true', outputs: {{x.txt: 'o:x.txt', y.txt: 'o:y.txt'}}}}\n"
     )
     done = stager.run("submit", workflow, code=1)
-    assert "x.txt" in done.stderr and "y.txt" in done.stderr
+    assert "x.txt" in done.stderr and "y.txt" in done.stderr and "its sandbox held nothing" in done.stderr
+    (short_dir / "in.txt").write_text("in")
+    run = "run: 'echo a > x.text; mkdir -p d/e; echo b > d/y.txt; touch $TMPDIR/z', inputs: [o:in.txt], retries: 0"
+    workflow.write_text(f"stager: 1\nname: v\norigins:\n  o: file:{short_dir}\njobs:\n  a: {{{run}, outputs: {{x.txt: 'o:x.txt'}}}}\n")
+    told = stager.run("submit", workflow, code=1).stderr
+    assert "job 'a' did not write x.txt" in told and "beside its inputs its sandbox held 'x.text', 'd/y.txt', 'd/e/'" in told
 
 
 @pytest.mark.parametrize(
@@ -153,7 +158,7 @@ def test_an_optional_final_that_was_not_made_is_not_missing(stager: Stager, shor
 def test_a_failed_job_is_named_even_if_its_name_is_part_of_a_word(stager: Stager, short_dir: Path, name: str) -> None:
     workflow = short_dir / "w.yml"
     workflow.write_text(f"stager: 1\nname: w\njobs:\n  {name}: {{run: 'true', outputs: [x.txt]}}\n")
-    said = f"job {name!r}: the job did not write x.txt"
+    said = f"job {name!r} did not write x.txt"
     assert said in stager.run("submit", workflow, code=1).stderr and said in stager.run("status").stdout
 
 

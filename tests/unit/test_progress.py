@@ -57,6 +57,15 @@ def row(lines: list[str], name: str) -> str:
     return next(line for line in lines if line.startswith(name))
 
 
+def test_a_guess_is_shown_as_no_total() -> None:
+    """Of a final whose size nobody declared or measured."""
+    said = status(uploaded_bytes=3_000_000, upload_bytes_planned=561_000_000, upload_bytes_guessed=558_000_000)
+    assert "3 MB so far" in row(shown(said), "uploaded") and "uploaded 3 MB so far" in one_line(said)
+    assert not any("561" in line for line in (*shown(said), one_line(said)))
+    known = status(uploaded_bytes=3_000_000, upload_bytes_planned=561_000_000)
+    assert "3 MB of 561 MB" in row(shown(known), "uploaded")
+
+
 def test_the_panel_has_true_figures() -> None:
     lines = shown(status())
     assert lines[0] == "run survey-1 · survey · active · 1 min 05 s · about 8 s left"

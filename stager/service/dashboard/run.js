@@ -30,7 +30,7 @@ function fillFigures(facts, status, best) {
   facts.set("jobs", `${info.jobs_done.toLocaleString("en")} of ${info.jobs_total.toLocaleString("en")}`, failed || (status.jobs.running ? `${status.jobs.running} running` : ""));
   facts.set("time", guessed ? `${roughly(status.eta_s)} left` : duration(took), goesOn ? `begun ${when(info.submitted_at)}${status.waiting.length ? "; it waits" : ""}` : `ended ${when(info.finished_at)}`);
   facts.set("fetched", size(status.fetched_bytes), goesOn ? `of ${size(status.fetch_bytes_planned)}, ${rate(status.fetch_bytes_per_s)}` : "");
-  facts.set("uploaded", size(status.uploaded_bytes), goesOn ? `of ${size(status.upload_bytes_planned)}, ${rate(status.upload_bytes_per_s)}` : "");
+  facts.set("uploaded", size(status.uploaded_bytes), goesOn ? `${status.upload_bytes_guessed ? "so far" : `of ${size(status.upload_bytes_planned)}`}, ${rate(status.upload_bytes_per_s)}` : "");
   facts.set("risk", atRisk(status), unsafeFiles(status));
   facts.set("hits", percent(status.hit_rate), status.hit_rate === null ? "nothing was read" : best !== null ? `of the bytes handed to jobs; ${percent(best)} at best` : "of the bytes handed to jobs");
   facts.set("finals", `${status.finals_durable.toLocaleString("en")} of ${status.finals_total.toLocaleString("en")}`);
