@@ -21,21 +21,23 @@ Example:
 @where_option
 @json_option
 def command(run: str | None, finals: bool, where: Where, as_json: bool) -> None:
-    """Each file RUN made: at risk, safe on the node, written or durable at its origin, and how that was verified; or released, an
-    intermediate that was made, that its last reader is done with and that nobody keeps.
+    """Each file RUN made: at risk, safe on the node, written or durable at its origin, how that was verified, and what of it the origin
+    was told to put on its disk; or released, an intermediate that was made, that its last reader is done with and that nobody keeps.
     """
     with reach(where) as client:
         entries = [entry for entry in find_run(client, run).ledger() if entry.final or not finals]
     if as_json:
         print_json([entry.model_dump(mode="json") for entry in entries])
         return
-    columns = [("file", "left"), ("state", "left"), ("size", "right"), ("verified", "left"), ("at", "left"), ("blake3", "left")]
+    columns = [("file", "left"), ("state", "left"), ("size", "right"), ("verified", "left"), ("synced", "left"), ("at", "left")]
+    columns.append(("blake3", "left"))
     rows = [
         (
             entry.lfn,
             entry.state,
             format_size(entry.size_bytes) if entry.size_bytes is not None else "",
             entry.verified,
+            entry.synced.replace("_", " "),
             f"{entry.origin}:{entry.path}" if entry.path else "",
             entry.blake3[:16],
         )

@@ -31,6 +31,7 @@ def transfer_done(node: str, cause: str, said: Mapping[str, Any]) -> ev.Event:
         blake3=said["blake3"],
         token=said["token"] or "",
         verified=said["verified"] or "",
+        synced=said.get("synced") or "",
         bytes_moved=said["bytes_moved"],
         duration_s=said["duration_s"],
     )

@@ -185,7 +185,7 @@ def end_old(state: State, transfer: TransferEntry, done: ev.TransferDone | None 
         else:
             state.useless.append((node.id, file.id, transfer.id))
         return
-    held = HeldAt(transfer.origin, transfer.path, done.token, done.verified) if done is not None else None
+    held = HeldAt(transfer.origin, transfer.path, done.token, done.verified, done.synced) if done is not None else None
     state.uploads_live -= 1
     state.retrying.pop((file.id, True), None)
     file.upload = None

@@ -153,7 +153,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
         if run is not None and not transfer.source:
             run.fetches += 1
         return
-    held = HeldAt(transfer.origin, transfer.path, event.token, event.verified)
+    held = HeldAt(transfer.origin, transfer.path, event.token, event.verified, event.synced)
     state.uploads_live -= 1
     state.retrying.pop((file.id, True), None)
     if transfer.purpose is Purpose.SPILL:

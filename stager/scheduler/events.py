@@ -193,8 +193,8 @@ ADOPTED = "adopted"
 
 
 class TransferDone(Record, kw_only=True):
-    """A fetch is committed and verified on the node's disk; an upload is verified at the origin. `verified` says how
-    (docs/formats/ionode-api.md), `""` for a fetch.
+    """A fetch is committed and verified on the node's disk; an upload is verified at the origin. `verified` says how, and `synced` what
+    of it the origin put on its disk (docs/formats/ionode-api.md); `""` for a fetch, and in journals of before.
     """
 
     at: float
@@ -205,6 +205,7 @@ class TransferDone(Record, kw_only=True):
     blake3: str
     token: str = ""
     verified: str = ""
+    synced: str = ""
     bytes_moved: int = 0
     duration_s: float = 0.0
 

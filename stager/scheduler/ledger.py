@@ -41,6 +41,7 @@ class Entry:
     token: str = ""
     blake3: str = ""
     fault: str = ""
+    synced: str = ""
 
 
 def ledger_of(state: State, run_id: str, copies_for_safe: int = 1) -> list[Entry]:
@@ -56,9 +57,9 @@ def entry_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: int)
     held = file.durable
     holders = sorted(node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT)
     where = f"{held.origin}:{held.path}" if held is not None else ", ".join(holders)
-    verified, token = (held.verified, held.token) if held is not None else ("", "")
+    verified, token, synced = (held.verified, held.token, held.synced) if held is not None else ("", "", "")
     return Entry(
-        file.lfn, standing_of(state, run, file, copies_for_safe), file.size_bytes, final, where, verified, token, file.blake3, fault
+        file.lfn, standing_of(state, run, file, copies_for_safe), file.size_bytes, final, where, verified, token, file.blake3, fault, synced
     )
 
 

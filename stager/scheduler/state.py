@@ -74,6 +74,7 @@ class HeldAt:
     path: str
     token: str
     verified: str
+    synced: str = ""
 
 
 @dataclass(slots=True)

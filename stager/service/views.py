@@ -235,6 +235,7 @@ def ledger_entry(workflow: Workflow, entry: Entry) -> wire.LedgerEntry:
         verified=entry.verified,
         token=entry.token,
         fault=entry.fault,
+        synced=entry.synced,
     )
 
 

@@ -112,7 +112,11 @@ class RunStatus(Body):
 
 
 class LedgerEntry(Body):
-    """`state`: not_made | at_risk | safe | written | durable | overtaken | released (an intermediate whose last reader is done)."""
+    """`state`: not_made | at_risk | safe | written | durable | overtaken | released (an intermediate whose last reader is done).
+
+    `synced`: what the origin was told to put on its disk, and said it had: nothing (it cannot be told to) | content |
+    content_and_name | by_server (its answer means that); empty where it is not known.
+    """
 
     lfn: str
     state: str
@@ -124,6 +128,7 @@ class LedgerEntry(Body):
     verified: str = ""
     token: str = ""
     fault: str = ""
+    synced: str = ""
 
 
 class Ledger(Body):

@@ -41,7 +41,7 @@ def test_the_end_of_a_fetch() -> None:
 def test_the_end_of_an_upload_says_how_it_was_verified() -> None:
     event = node_event("node0", golden("event.transfer_done.upload"))
     assert isinstance(event, ev.TransferDone)
-    assert (event.verified, event.token) == ("readback", "m=1763629300;s=20")
+    assert (event.verified, event.synced, event.token) == ("readback", "content_and_name", "m=1763629300;s=20")
 
 
 def test_the_end_of_a_copy_and_of_a_chain_are_ends_of_transfers() -> None:

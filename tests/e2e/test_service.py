@@ -46,6 +46,7 @@ def test_a_run_ends_with_its_final_there_verified_and_accounted_for(rig: Rig) ->
     ledger = {entry.lfn: entry for entry in client.run(run).ledger()}
     assert (ledger["all"].state, ledger["all"].path, ledger["a.mid"].state) == ("durable", "out/all", "released")
     assert ledger["all"].verified in ("readback", "origin_checksum", "remote_checksum") and ledger["all"].token
+    assert ledger["all"].synced == "content_and_name"
     summary = client.run(run).summary()
     assert (summary.outcome, summary.jobs_done, summary.attempts, summary.finals_durable) == ("succeeded", 3, 3, 1)
     assert (summary.fetched_bytes, summary.uploaded_bytes) == (8, 8) and summary.finals == {ledger["all"].verified: 1}

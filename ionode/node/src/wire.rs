@@ -8,7 +8,7 @@ use serde_json::Value;
 use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use stager_core::stripes::Share;
-use stager_origins::{Entry, Verified};
+use stager_origins::{Entry, Synced, Verified};
 
 mod copies;
 
@@ -283,6 +283,9 @@ pub struct TransferDone {
     pub bytes_moved: u64,
     pub duration_s: f64,
     pub verified: Option<Verified>,
+    /// Of an upload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub synced: Option<Synced>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,
 }

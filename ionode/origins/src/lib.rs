@@ -143,6 +143,7 @@ pub struct Upload<'a> {
 pub struct Uploaded {
     pub token: String,
     pub verified: Verified,
+    pub synced: Synced,
     /// Over the link, both ways: what was sent and what was read back.
     pub bytes_moved: u64,
 }
@@ -155,6 +156,19 @@ pub enum Verified {
     OriginChecksum,
     Adopted,
     Size,
+}
+
+/// What of an upload its origin was told to put on its disk, and said it had: the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Synced {
+    /// It cannot be told to.
+    Nothing,
+    /// Not the directory that names it.
+    Content,
+    ContentAndName,
+    /// That it has it is what its answer means.
+    ByServer,
 }
 
 #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]

@@ -13,7 +13,7 @@ use place::DirectoryPlace;
 use relay::{Mischief, Relay, Way};
 use sshd::{keygen, keygen_of, Sshd};
 use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
-use stager_origins::{open, LeftOut, Listing, Origin, OriginConfig, SftpConfig, SftpOrigin, SshfsConfig, Timing, Verified, Why};
+use stager_origins::{open, LeftOut, Listing, Origin, OriginConfig, SftpConfig, SftpOrigin, SshfsConfig, Synced, Timing, Verified, Why};
 
 fn origin(config: SftpConfig) -> Arc<dyn Origin> {
     open(&OriginConfig::Sftp(config)).unwrap()
@@ -36,6 +36,18 @@ async fn keeps_every_promise_without_a_shell() {
     let place = DirectoryPlace::new(origin(config), &sshd.base());
     assert_eq!(put(&place, "first", b"no shell answers").await.verified, Verified::Readback);
     conformance::all(&place).await;
+}
+
+/// The server says what it can do; what it was not told to put on its disk is not said to be there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_puts_on_its_disk_is_told() {
+    for (extra, synced) in [("ForceCommand internal-sftp", Synced::ContentAndName), ("ForceCommand internal-sftp -P fsync", Synced::Nothing)] {
+        let sshd = Sshd::start(extra);
+        let place = place(&sshd);
+        assert_eq!(put(&place, "new/deep/file", b"content").await.synced, synced, "{extra}");
+        let adopted = put(&place, "new/deep/file", b"content").await;
+        assert_eq!((adopted.verified, adopted.synced), (Verified::Adopted, synced), "{extra}");
+    }
 }
 
 /// Root may do everything, so denial is seen by another user.

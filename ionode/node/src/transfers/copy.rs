@@ -51,7 +51,7 @@ pub(super) async fn copy(node: &Arc<Node>, job: &Job, request: &CopyRequest, cla
     if let Some(replica) = here {
         check_expected(request, "this node", &replica.blake3, replica.size_bytes)?;
         chain.tell_of(&replica, request.expected.identity.clone()).await?;
-        return Ok(Moved { replica, bytes_moved: 0, verified: None, chain });
+        return Ok(Moved { replica, bytes_moved: 0, verified: None, synced: None, chain });
     }
     let mut kept = claimed;
     let mut outcome = Err(no_source(&key));
@@ -68,7 +68,7 @@ pub(super) async fn copy(node: &Arc<Node>, job: &Job, request: &CopyRequest, cla
         }
     }
     match outcome {
-        Ok((replica, bytes_moved)) => Ok(Moved { replica, bytes_moved, verified: None, chain }),
+        Ok((replica, bytes_moved)) => Ok(Moved { replica, bytes_moved, verified: None, synced: None, chain }),
         Err(error) => {
             leave(node, job, &key, kept, &error).await;
             Err(error)

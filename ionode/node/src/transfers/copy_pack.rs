@@ -86,7 +86,7 @@ async fn settle(node: &Arc<Node>, begun: Begun, replica: Option<Replica>, starte
     let outcome = match (replica, &request) {
         (Some(replica), _) => {
             let chain = Chain::of(node, &job, &replica.key(), None);
-            Ok(Moved { bytes_moved: replica.size_bytes, replica, verified: None, chain })
+            Ok(Moved { bytes_moved: replica.size_bytes, replica, verified: None, synced: None, chain })
         }
         (None, TransferRequest::Copy(copy)) => copy::copy(node, &job, copy, partial).await,
         (None, _) => unreachable!("only copies come in packs"),

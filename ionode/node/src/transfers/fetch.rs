@@ -34,7 +34,7 @@ pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, c
         let origin = node.origin(&request.source.origin_id).ok();
         let source = replica.token.clone().zip(origin).map(|(token, open)| source(request, &open.identity, &token));
         chain.tell_of(&replica, source.as_ref().map(identity)).await?;
-        return Ok(Moved { replica, bytes_moved: 0, verified: None, chain });
+        return Ok(Moved { replica, bytes_moved: 0, verified: None, synced: None, chain });
     }
     let (entry, origin, source) = match before(node, job, request).await {
         Ok(found) => found,
@@ -54,7 +54,7 @@ pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, c
     let partial = adopt(node, &key, &source, held_bytes(request)?, claimed).await?;
     let outcome = bring(node, job, request, &entry, origin.clone(), partial.clone(), &mut chain).await;
     match outcome {
-        Ok((replica, bytes_moved, verified)) => Ok(Moved { replica, bytes_moved, verified, chain }),
+        Ok((replica, bytes_moved, verified)) => Ok(Moved { replica, bytes_moved, verified, synced: None, chain }),
         Err((error, reached)) => {
             let reached = reached.filter(|_| origin.resumes(&entry.path));
             leave(node, job, &key, reached, &error).await;

@@ -106,7 +106,7 @@ pub(super) async fn push(node: &Arc<Node>, job: &Job, request: &PushRequest, cla
             return Err(ApiError::refused("replica_busy", &key.file_id, message));
         }
         chain.tell_of(&replica, None).await?;
-        return Ok(Moved { replica, bytes_moved: 0, verified: None, chain });
+        return Ok(Moved { replica, bytes_moved: 0, verified: None, synced: None, chain });
     }
     let partial = adopt(node, &key, &place(request), request.expected.size_bytes, claimed).await?;
     let feed = PushFeed { node: node.clone(), transfer_id: job.id.clone(), file_id: request.file_id.clone() };
@@ -144,7 +144,7 @@ pub(super) async fn push(node: &Arc<Node>, job: &Job, request: &PushRequest, cla
         stripes: None,
     };
     match shelve(node, job, arrived.file, replica, arrived.grower).await {
-        Ok(replica) => Ok(Moved { replica, bytes_moved: arrived.bytes_moved, verified: None, chain }),
+        Ok(replica) => Ok(Moved { replica, bytes_moved: arrived.bytes_moved, verified: None, synced: None, chain }),
         Err(error) => {
             leave(node, job, &key, Some(arrived.reached), &error).await;
             Err(error)

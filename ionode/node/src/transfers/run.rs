@@ -13,7 +13,7 @@ use stager_core::learn::{End, Outcome};
 use stager_core::record::Partial;
 use stager_core::replica::Replica;
 use stager_core::space::Holder;
-use stager_origins::{Urgency, Verified};
+use stager_origins::{Synced, Urgency, Verified};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -92,6 +92,7 @@ pub(super) struct Moved {
     pub replica: Replica,
     pub bytes_moved: u64,
     pub verified: Option<Verified>,
+    pub synced: Option<Synced>,
     pub chain: Chain,
 }
 
@@ -173,7 +174,7 @@ pub(super) async fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, 
         Ok(moved) => {
             let took_s = started.elapsed().as_secs_f64();
             let done = fact_done(&job.id, request.kind(), &moved.replica, moved.bytes_moved, took_s, moved.verified);
-            (TransferStatus::Done, Fact::TransferDone(TransferDone { replication, ..done }))
+            (TransferStatus::Done, Fact::TransferDone(TransferDone { replication, synced: moved.synced, ..done }))
         }
         Err(_) if job.cancel.is_cancelled() && replication.is_none() => {
             (TransferStatus::Cancelled, Fact::TransferCancelled { transfer_id: job.id.clone() })
@@ -311,6 +312,7 @@ pub fn fact_done(
         bytes_moved,
         duration_s,
         verified,
+        synced: None,
         replication: None,
     }
 }

@@ -80,5 +80,5 @@ pub(super) async fn fetch(
     together::commit(node, &replica, Bytes::from(content)).await?;
     node.books().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     chain.tell_of(&replica, Some(identity)).await?;
-    Ok(Moved { replica, bytes_moved: size_bytes, verified, chain })
+    Ok(Moved { replica, bytes_moved: size_bytes, verified, synced: None, chain })
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
-use stager_origins::{verify_content, Made, Origin, Upload, Uploaded, Verified};
+use stager_origins::{verify_content, Made, Origin, Synced, Upload, Uploaded, Verified};
 
 use super::chain::Chain;
 use super::run::{watched, Job, Moved};
@@ -52,7 +52,8 @@ pub(super) async fn upload(node: &Arc<Node>, job: &Job, request: &UploadRequest)
     let uploaded = watched(node, job, &request.destination.path, stall, work).await?;
     let token = (replica.kind == ReplicaKind::File).then_some(uploaded.token);
     let chain = Chain::of(node, job, &key, None);
-    Ok(Moved { replica: Replica { token, ..replica }, bytes_moved: uploaded.bytes_moved, verified: Some(uploaded.verified), chain })
+    let (verified, synced) = (Some(uploaded.verified), Some(uploaded.synced));
+    Ok(Moved { replica: Replica { token, ..replica }, bytes_moved: uploaded.bytes_moved, verified, synced, chain })
 }
 
 async fn file(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn Origin, replica: &Replica) -> Result<Uploaded, ApiError> {
@@ -158,11 +159,13 @@ async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn
 struct Summary {
     bytes_moved: u64,
     weakest: Option<Verified>,
+    least: Option<Synced>,
 }
 
 impl Summary {
     fn add(&mut self, uploaded: &Uploaded) {
         self.bytes_moved += uploaded.bytes_moved;
+        self.least = Some(self.least.map_or(uploaded.synced, |least| least.min(uploaded.synced)));
         let known = self.weakest.get_or_insert(uploaded.verified);
         if strength(uploaded.verified) < strength(*known) {
             *known = uploaded.verified;
@@ -170,7 +173,8 @@ impl Summary {
     }
 
     fn total(self) -> Uploaded {
-        Uploaded { token: String::new(), verified: self.weakest.unwrap_or(Verified::Readback), bytes_moved: self.bytes_moved }
+        let (verified, synced) = (self.weakest.unwrap_or(Verified::Readback), self.least.unwrap_or(Synced::Nothing));
+        Uploaded { token: String::new(), verified, synced, bytes_moved: self.bytes_moved }
     }
 }
 

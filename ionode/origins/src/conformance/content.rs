@@ -128,6 +128,7 @@ pub async fn equal_content_is_adopted(place: &dyn Place) {
     for replace in [false, true] {
         let again = upload(place, &local(place, &bytes), "adopt/file", How { replace, ..How::default() }).await.unwrap();
         assert_eq!((again.verified, &again.token), (Verified::Adopted, &first.token));
+        assert_eq!(again.synced, first.synced, "what is adopted is put on the disk as what is written");
     }
 }
 

@@ -104,11 +104,11 @@ fn make_directory(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Some network file systems know no fsync of a directory; there the name is as durable as they make it.
-pub fn sync_directory(directory: impl AsFd) -> Result<(), Errno> {
+/// False: some network file systems know no fsync of a directory; there the name is as durable as they make it.
+pub fn sync_directory(directory: impl AsFd) -> Result<bool, Errno> {
     match nix::unistd::fsync(directory) {
-        Err(Errno::EINVAL | Errno::ENOTSUP) => Ok(()),
-        other => other,
+        Err(Errno::EINVAL | Errno::ENOTSUP) => Ok(false),
+        other => other.map(|()| true),
     }
 }
 

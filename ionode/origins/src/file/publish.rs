@@ -22,7 +22,7 @@ use crate::newer::seconds_of;
 use crate::path::{split, temporary_name};
 use crate::rights;
 use crate::turns::Turn;
-use crate::{Entry, EntryKind, Made, Upload, Uploaded, Verified};
+use crate::{Entry, EntryKind, Made, Synced, Upload, Uploaded, Verified};
 
 const WRITE_BYTES: usize = 4 << 20;
 
@@ -82,7 +82,8 @@ async fn existing(
             return Err(failure::is_directory(&path, &site.place));
         }
         if entry.size_bytes == size_bytes && hash_expected(&site, &entry)? == expected {
-            return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, bytes_moved: size_bytes }));
+            let synced = put_on_disk(&site, &entry)?;
+            return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, synced, bytes_moved: size_bytes }));
         }
         if replace {
             Ok(None)
@@ -91,6 +92,25 @@ async fn existing(
         }
     })
     .await
+}
+
+/// Whoever wrote it may not have done so.
+fn put_on_disk(site: &Site, entry: &Entry) -> Result<Synced, ApiError> {
+    let failed = |errno| site.failure(errno, &entry.path);
+    match fsync(site.open_expected(entry)?) {
+        Err(Errno::EINVAL | Errno::ENOTSUP) => return Ok(Synced::Nothing),
+        other => other.map_err(failed)?,
+    }
+    let folder = site.base(&entry.path)?.open_beneath(split(&entry.path).0, OFlag::O_RDONLY | OFlag::O_DIRECTORY);
+    match folder {
+        // One that may be entered and not read.
+        Err(Errno::EACCES) => Ok(Synced::Content),
+        folder => name_synced(&folder.map_err(failed)?).map_err(failed),
+    }
+}
+
+fn name_synced(folder: &OwnedFd) -> Result<Synced, Errno> {
+    beneath::sync_directory(folder).map(|synced| if synced { Synced::ContentAndName } else { Synced::Content })
 }
 
 fn hash_expected(site: &Site, entry: &Entry) -> Result<blake3::Hash, ApiError> {
@@ -138,10 +158,10 @@ async fn write_and_publish(job: &Arc<Job>, local: LocalFile, upload: &Upload<'_>
         return Err(source.damaged());
     }
     let (at, size_bytes) = (job.clone(), upload.size_bytes);
-    blocking(move || at.finish(&file, size_bytes)).await?;
+    let seen = blocking(move || at.finish(&file, size_bytes)).await?;
     let at = job.clone();
-    let token = blocking(move || at.publish(size_bytes, clock_ahead_s)).await?;
-    Ok(Uploaded { token, verified: Verified::Readback, bytes_moved: 2 * upload.size_bytes })
+    let (token, synced) = blocking(move || at.publish(&seen, clock_ahead_s)).await?;
+    Ok(Uploaded { token, verified: Verified::Readback, synced, bytes_moved: 2 * upload.size_bytes })
 }
 
 impl Job {
@@ -178,7 +198,7 @@ impl Job {
     }
 
     /// Reads back through a new handle, with the written pages dropped so that they come from the disk where the kernel lets them go.
-    fn finish(&self, file: &File, size_bytes: u64) -> Result<(), ApiError> {
+    fn finish(&self, file: &File, size_bytes: u64) -> Result<Entry, ApiError> {
         fsync(file).map_err(|errno| self.failure(errno))?;
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let fresh = openat(&self.directory, self.temporary.as_str(), flags, Mode::empty()).map_err(|errno| self.failure(errno))?;
@@ -187,21 +207,24 @@ impl Job {
         if found != size_bytes || hash_handle(&self.site, &fresh, &self.path, size_bytes)? != self.blake3 {
             return Err(failure::written_differs(&self.path, &self.site.place));
         }
-        fchmod(&fresh, rights::file_mode(self.executable)).map_err(|errno| self.failure(errno))
+        fchmod(&fresh, rights::file_mode(self.executable)).map_err(|errno| self.failure(errno))?;
+        self.site.entry(&self.path, &fstat(&fresh).map_err(|errno| self.failure(errno))?)
     }
 
-    fn publish(&self, size_bytes: u64, clock_ahead_s: i64) -> Result<String, ApiError> {
+    /// `seen`: what was read back.
+    fn publish(&self, seen: &Entry, clock_ahead_s: i64) -> Result<(String, Synced), ApiError> {
         self.refuse_newer(clock_ahead_s)?;
         self.rename().map_err(|errno| match errno {
             Errno::EEXIST => failure::destination_exists(&self.path, &self.site.place),
             other => self.failure(other),
         })?;
-        beneath::sync_directory(&self.directory).map_err(|errno| self.failure(errno))?;
+        let synced = name_synced(&self.directory).map_err(|errno| self.failure(errno))?;
         let entry = self.site.stat(&self.path)?;
-        if entry.size_bytes != size_bytes {
-            return Err(failure::source_changed(&self.path, &self.site.place, &format!("{size_bytes} bytes"), &entry.token));
+        // Somebody may have put another file there already.
+        if entry.token != seen.token && (entry.size_bytes != seen.size_bytes || hash_expected(&self.site, &entry)? != self.blake3) {
+            return Err(failure::source_changed(&self.path, &self.site.place, &seen.token, &entry.token));
         }
-        Ok(entry.token)
+        Ok((entry.token, synced))
     }
 
     fn rename(&self) -> Result<(), Errno> {

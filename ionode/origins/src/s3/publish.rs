@@ -21,7 +21,7 @@ use crate::failure;
 use crate::local::{LocalFile, Source};
 use crate::newer::seconds_of;
 use crate::verify::content_blake3;
-use crate::{Entry, Upload, Uploaded, Verified};
+use crate::{Entry, Synced, Upload, Uploaded, Verified};
 
 const SINGLE_BYTES_MAX: u64 = 16 << 20;
 const PART_BYTES_MIN: u64 = 8 << 20;
@@ -65,7 +65,8 @@ async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<
         Err(error) => return Err(error),
     };
     if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry, &upload.urgency).await? == upload.blake3 {
-        return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, bytes_moved: upload.size_bytes }));
+        let (verified, synced) = (Verified::Adopted, Synced::ByServer);
+        return Ok(Some(Uploaded { token: entry.token, verified, synced, bytes_moved: upload.size_bytes }));
     }
     if upload.replace {
         Ok(None)
@@ -231,7 +232,8 @@ async fn verified(origin: &S3Origin, upload: &Upload<'_>, path: &str, written: W
     };
     match content {
         Ok(Some(found)) if found == upload.blake3 => {
-            Ok(Uploaded { token: entry.token, verified: Verified::Readback, bytes_moved: 2 * upload.size_bytes })
+            let (verified, synced) = (Verified::Readback, Synced::ByServer);
+            Ok(Uploaded { token: entry.token, verified, synced, bytes_moved: 2 * upload.size_bytes })
         }
         Err(error) if error.code == "source_changed" => of_somebody_else(origin, upload, path, &written).await,
         Err(error) => Err(error),

@@ -203,7 +203,7 @@ impl Site {
     }
 
     /// Makes `directory` and what is missing above it, below the base.
-    async fn make_directories(&self, link: &Link, directory: &str) -> Result<(), ApiError> {
+    async fn make_directories(&self, link: &Arc<Link>, directory: &str) -> Result<(), ApiError> {
         let mut missing = Vec::new();
         let mut here = directory;
         loop {
@@ -225,6 +225,7 @@ impl Site {
                     return Err(self.or_full(link, error, 1).await);
                 }
             }
+            publish::sync(self, link, split(directory).0).await;
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use crate::failure;
 use crate::local::{Hashes, LocalFile, Source};
 use crate::path::{join, split, temporary_name};
 use crate::turns::Turn;
-use crate::{Entry, EntryKind, Upload, Uploaded, Urgency, Verified};
+use crate::{Entry, EntryKind, Synced, Upload, Uploaded, Urgency, Verified};
 
 struct Job<'a> {
     site: &'a Arc<Site>,
@@ -65,13 +65,39 @@ async fn existing(site: &Arc<Site>, link: &Arc<Link>, path: &str, upload: &Uploa
         return Err(failure::is_directory(path, &site.place));
     }
     if entry.size_bytes == upload.size_bytes && hash_of(site, link, &entry, &upload.urgency).await? == upload.blake3 {
-        return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, bytes_moved: upload.size_bytes }));
+        let synced = put_on_disk(site, link, path).await;
+        return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, synced, bytes_moved: upload.size_bytes }));
     }
     if upload.replace {
         Ok(None)
     } else {
         Err(failure::destination_exists(path, &site.place))
     }
+}
+
+/// Whoever wrote it may not have done so. What a server cannot do it answers with an error.
+async fn put_on_disk(site: &Arc<Site>, link: &Arc<Link>, path: &str) -> Synced {
+    if !sync(site, link, path).await {
+        return Synced::Nothing;
+    }
+    named(sync(site, link, split(path).0).await)
+}
+
+fn named(name: bool) -> Synced {
+    if name {
+        Synced::ContentAndName
+    } else {
+        Synced::Content
+    }
+}
+
+/// Of a directory, too: OpenSSH opens one like a file where its system does.
+pub(super) async fn sync(site: &Site, link: &Arc<Link>, path: &str) -> bool {
+    if !link.offers.fsync {
+        return false;
+    }
+    let Ok(opened) = Opened::file(link, &site.remote(path), OpenFlags::READ, None).await else { return false };
+    link.sftp.fsync(opened.handle.clone()).await.is_ok()
 }
 
 async fn hash_of(site: &Arc<Site>, link: &Arc<Link>, entry: &Entry, urgency: &Urgency) -> Result<blake3::Hash, ApiError> {
@@ -92,11 +118,11 @@ impl Job<'_> {
         if hashes.blake3 != self.upload.blake3 {
             return Err(self.source.damaged());
         }
-        self.settle(first).await?;
+        let seen = self.settle(first).await?;
         let (verified, bytes_read) = self.verify(&link, &hashes).await?;
         self.refuse_newer(&link).await?;
-        let token = self.publish(link, turn).await?;
-        Ok(Uploaded { token, verified, bytes_moved: self.upload.size_bytes + bytes_read })
+        let (token, synced) = self.publish(link, turn, seen).await?;
+        Ok(Uploaded { token, verified, synced, bytes_moved: self.upload.size_bytes + bytes_read })
     }
 
     /// A fresh file each time: requests of a cancelled try may still be writing to the old one.
@@ -172,8 +198,8 @@ impl Job<'_> {
         .boxed()
     }
 
-    /// On the server's disk, and of the right size.
-    async fn settle(&self, opened: Opened) -> Result<(), ApiError> {
+    /// On the server's disk, where it can be told to, and of the right size. Its token.
+    async fn settle(&self, opened: Opened) -> Result<String, ApiError> {
         let link = opened.link.clone();
         let failed = |error: SftpError| link.failure(error, &self.path);
         let attributes = link.sftp.fstat(opened.handle.clone()).await.map_err(failed)?.attrs;
@@ -187,7 +213,7 @@ impl Job<'_> {
             }
         }
         match opened.close().await {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(self.site.entry(&self.path, &attributes).map_or_else(String::new, |entry| entry.token)),
             Err(error) => Err(self.site.or_full(&link, failed(error), 1).await),
         }
     }
@@ -211,17 +237,23 @@ impl Job<'_> {
     }
 
     /// In a task of its own that keeps the turn: once begun it ends, and no later try meets a half-done rename.
-    async fn publish(&self, link: Arc<Link>, turn: Turn) -> Result<String, ApiError> {
+    async fn publish(&self, link: Arc<Link>, turn: Turn, seen: String) -> Result<(String, Synced), ApiError> {
         let (site, path, replace, size_bytes) = (self.site.clone(), self.path.clone(), self.upload.replace, self.upload.size_bytes);
+        let (blake3, urgency) = (self.upload.blake3, self.upload.urgency.clone());
         let temporary = self.temporary.clone();
         let task = tokio::spawn(async move {
             let _turn = turn;
             rename(&site, &link, &temporary, &path, replace).await?;
-            let entry = site.stat_on(&link, &path).await?;
-            if entry.size_bytes != size_bytes {
-                return Err(failure::source_changed(&path, &site.place, &format!("{size_bytes} bytes"), &entry.token));
+            let (entry, name) = tokio::join!(site.stat_on(&link, &path), sync(&site, &link, split(&path).0));
+            let entry = entry?;
+            // Somebody may have put another file there already.
+            let same = entry.token == seen
+                || (entry.size_bytes == size_bytes && hash_of(&site, &link, &entry, &urgency).await? == blake3);
+            match (same, link.offers.fsync) {
+                (true, true) => Ok((entry.token, named(name))),
+                (true, false) => Ok((entry.token, Synced::Nothing)),
+                (false, _) => Err(failure::source_changed(&path, &site.place, &seen, &entry.token)),
             }
-            Ok(entry.token)
         });
         task.await.expect("publishing does not panic")
     }
