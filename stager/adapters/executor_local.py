@@ -52,6 +52,9 @@ class Surroundings(executor_kept.Surroundings, Protocol):
 
     def workflow(self, run: str) -> Workflow: ...
 
+    def is_a_tenants(self, run: str) -> bool:
+        """Submitted through a service: whose jobs may not do what the service's user may as root."""
+
     def env(self, run: str) -> Mapping[str, str] | None:
         """The submitter's variables; None if a restart forgot them."""
 
@@ -218,7 +221,9 @@ class LocalExecutor:
         workflow = self.surroundings.workflow(command.run)
         env = self.surroundings.env(command.run) or {}
         spec = attempt_spec(command, workflow, env, origins)
-        return await self.worker.run(replace(spec, keep_failed_sandbox=self.keeper is not None and self.surroundings.keeps(command.run)))
+        keeps = self.keeper is not None and self.surroundings.keeps(command.run)
+        is_a_tenants = self.surroundings.is_a_tenants(command.run)
+        return await self.worker.run(replace(spec, keep_failed_sandbox=keeps, unprivileged=is_a_tenants))
 
     async def _mount(self, command: cmd.StartAttempt, direct: Mapping[str, str], origins: dict[str, str]) -> AttemptResult | None:
         """What it reads in place has to be mounted before. An end: it was called off meanwhile, or cannot be had. Raises StagerError where

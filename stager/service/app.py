@@ -83,6 +83,9 @@ class Surroundings:
     def env(self, run: str) -> Mapping[str, str] | None:
         return self.scheduler.book.env.get(run)
 
+    def is_a_tenants(self, run: str) -> bool:
+        return bool(self.scheduler.tenancy.of_run(run))
+
     async def reachable(self, node: str) -> None:
         while not self.scheduler.world.links[node].up:
             await self.scheduler.happening(self.scheduler.changed)

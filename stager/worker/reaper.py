@@ -45,6 +45,7 @@ def reaper_spec(
         "grace_s": spec.grace_s,
         "result_path": place.result,
         "lock_path": place.lock,
+        **({"unprivileged": True} if spec.unprivileged else {}),
     }
 
 

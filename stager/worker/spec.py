@@ -93,6 +93,7 @@ class AttemptSpec:
     want_sha256: bool = False
     keep_failed_sandbox: bool = False
     direct: tuple[DirectInput, ...] = ()
+    unprivileged: bool = False
 
     def __post_init__(self) -> None:
         check_id(self.attempt_id)

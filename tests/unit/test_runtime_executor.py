@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from stager.adapters.executor_local import LocalExecutor, attempt_spec
 from stager.model.errors import SANDBOX_FULL_CODE, ErrorClass, Fault, InvalidInput, Refused, Transient
 from stager.model.files import File
@@ -96,6 +98,10 @@ class World:
         self.mount: Any = None
         self.then: Any = None
         self.mounts: list[str] = []
+        self.tenants = False
+
+    def is_a_tenants(self, run: str) -> bool:
+        return self.tenants
 
     def workflow(self, run: str) -> Workflow:
         return WORKFLOW
@@ -164,6 +170,20 @@ def test_an_attempt_ends_once_and_is_forgotten_when_the_journal_has_it(tmp_path:
     [ended] = world.events
     assert (ended.outcome, ended.cause, ended.outputs) == ("ok", "c1", (ev.OutputMade("out", produced_file_id("r", "out"), "a-1", 3, "b"),))
     assert worker.asked == ["run", "forget"]
+
+
+@pytest.mark.parametrize("tenants", [True, False])
+def test_jobs_of_tenants_get_no_capabilities(tmp_path: Path, tenants: bool) -> None:
+    worker, world = ScriptedWorker(tmp_path, [ok()]), World({})
+    world.tenants = tenants
+
+    async def whole() -> None:
+        executor = LocalExecutor(worker, world.put, world)  # type: ignore[arg-type]
+        executor.start(start())
+        await settled(executor)
+
+    asyncio.run(whole())
+    assert [spec.unprivileged for spec in worker.specs] == [tenants]
 
 
 def test_a_lost_node_says_nothing_about_the_attempt(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,10 @@ def orders(place: Place, script: str, **fields: object) -> dict[str, object]:
     spec = AttemptSpec(attempt_id="a1", run_id="r", job_id="j", argv=("/bin/sh", "-c", script))
     env = {"PATH": "/usr/bin:/bin"}
     logs = (f"{place.directory}/out", f"{place.directory}/err")
-    return reaper.reaper_spec(spec, place, env, [], logs, 1) | fields
+    asked = reaper.reaper_spec(spec, place, env, [], logs, 1)
+    assert "unprivileged" not in asked
+    assert reaper.reaper_spec(replace(spec, unprivileged=True), place, env, [], logs, 1) == asked | {"unprivileged": True}
+    return asked | fields
 
 
 def start(place: Place, script: str, **fields: object) -> Reaper:

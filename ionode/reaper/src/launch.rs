@@ -75,7 +75,7 @@ pub fn launch(spec: &Spec, logs: &Logs) -> Result<Started, Refusal> {
     let cwd = open(&spec.cwd, libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW, 0).map_err(|error| failed(&format!("the directory {}", spec.cwd.display()), error))?;
     let (error_in, error_out) = sys::pipe().map_err(|error| failed("pipe", error))?;
     let (go_in, go_out) = sys::pipe().map_err(|error| failed("pipe", error))?;
-    let start = Start { cwd, stdio: [stdin.as_raw_fd(), logs.stdout.as_raw_fd(), logs.stderr.as_raw_fd()], candidates, arguments: &arguments, environment: &environment };
+    let start = Start { cwd, stdio: [stdin.as_raw_fd(), logs.stdout.as_raw_fd(), logs.stderr.as_raw_fd()], candidates, arguments: &arguments, environment: &environment, unprivileged: spec.unprivileged };
     let parent = std::process::id() as pid_t;
     let root = sys::fork_with(0).map_err(|error| failed("the job's process cannot be made", error))?;
     if root == 0 {
@@ -103,6 +103,7 @@ struct Start<'a> {
     candidates: Vec<CString>,
     arguments: &'a [CString],
     environment: &'a [CString],
+    unprivileged: bool,
 }
 
 impl Start<'_> {
@@ -130,6 +131,9 @@ impl Start<'_> {
             }
         }
         sys::reset_signals();
+        if self.unprivileged {
+            sys::drop_capabilities()?;
+        }
         Ok(())
     }
 

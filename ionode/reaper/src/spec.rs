@@ -32,6 +32,9 @@ pub struct Spec {
     #[serde(default)]
     pub mounts: Vec<Link>,
     pub timeout_s: Option<f64>,
+    /// It gets no capability, also where the reaper's user is root, and no program gives it one.
+    #[serde(default)]
+    pub unprivileged: bool,
     #[serde(default = "default_grace_s")]
     pub grace_s: f64,
     pub result_path: PathBuf,

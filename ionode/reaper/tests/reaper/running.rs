@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use crate::case::{each, is_running, is_stopped, signal, wait_until, As, Case};
+use crate::case::{each, is_root, is_running, is_stopped, signal, wait_until, As, Case};
 use serde_json::{json, Value};
 
 fn mode(case: &Case, name: &str) -> u32 {
@@ -279,4 +279,31 @@ fn command_line_is_explained() {
     let output = case.command(&[], &["run", "--help"]).output().unwrap();
     assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("--spec FILE"));
     assert_eq!(case.command(&[], &["run", "--spec"]).output().unwrap().status.code(), Some(2));
+}
+
+/// Of root, too: what is read of another user's file is what its mode allows everybody.
+#[test]
+fn an_unprivileged_job_has_no_capability_and_gets_none() {
+    for linked in [false, true] {
+        each(|case| {
+            case.make_file("stored", "x", 0o400);
+            let case = if linked { case.link("stored", "in") } else { case };
+            let case = case.set("unprivileged", json!(true)).shell("grep -E '^(Cap|NoNewPrivs)' /proc/self/status");
+            assert_eq!(case.report()["exit_code"], 0);
+            let said = case.text("out");
+            assert!(said.contains("NoNewPrivs:\t1"), "{said}");
+            for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+                assert!(said.contains(&format!("{set}:\t0000000000000000")), "{said}");
+            }
+        });
+    }
+    if is_root() {
+        let case = Case::new(As::Root);
+        case.make_file("stored", "theirs", 0o600);
+        std::os::unix::fs::chown(case.path("stored"), Some(65534), Some(65534)).unwrap();
+        let path = case.path("stored").display().to_string();
+        let case = case.set("unprivileged", json!(true)).shell(&format!("cat {path} || echo refused"));
+        case.report();
+        assert_eq!(case.text("out"), "refused\n");
+    }
 }
