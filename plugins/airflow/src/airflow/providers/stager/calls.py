@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow.providers.stager import progress, service
 from airflow.providers.stager.graph import INTERMEDIATE, DagFact, FileFact, TaskFact, ancestors_of, exchanged, scheme_of
+from airflow.providers.stager.masked import masked
 from airflow.providers.stager.progress import Pulse
 from airflow.providers.stager.runs import PartRun, Runs, in_words, own_part, told_of
 from airflow.providers.stager.shelved import hand_in
@@ -160,11 +161,12 @@ class Calls:
 
     def give_back(self, message: str) -> None:
         """Never raises."""
+        said = masked(message)[:MESSAGE_MAX]
         for called in self.staged:
             try:
-                called.of.run.fail(called.job, called.call, message[:MESSAGE_MAX])
+                called.of.run.fail(called.job, called.call, said)
                 if called.own:
-                    called.of.run.end(False, message[:MESSAGE_MAX])
+                    called.of.run.end(False, said)
             except Exception as problem:  # whatever it is, the task's own error is what counts
                 log.warning("stager was not told that %s failed, and finds out when it reconciles: %s", called.call, problem)
 

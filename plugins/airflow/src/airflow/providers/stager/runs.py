@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from airflow.providers.stager.graph import AFTER, DagFact, Part, Shape, shape_of
+from airflow.providers.stager.masked import masked
 
 if TYPE_CHECKING:
     from stager.client import EngineRun, RestClient
@@ -140,10 +141,11 @@ class Runs:
 
     def end(self, succeeded: bool, message: str) -> None:
         """Of all its parts. Raises StagerError."""
+        said = masked(message)
         for part in self.shape().parts:
             _, run = self.find(after_part(part.after))
             if run:
-                self.client.engine(run).end(succeeded, message)
+                self.client.engine(run).end(succeeded, said)
 
 
 def in_words(text: str, part: Part) -> str:
