@@ -282,7 +282,7 @@ def test_the_service_lends_its_keys_to_no_submitted_file(bed: Bed, origin: str) 
 
 def test_env_pass_takes_the_submitters_word_and_no_variable_of_the_service(bed: Bed) -> None:
     alice = bed.client("alice")
-    shell = "'echo \"[$SERVICE_SECRET]\" > b'"
+    shell = "'echo \"[${SERVICE_SECRET:-}]\" > b'"
     workflow = small(bed.data / "alice", "passed", shell, "    env_pass: [SERVICE_SECRET]\n")
     body = problem(alice.post("/runs", json={"workflow": workflow}), 422, "env_missing")
     assert body["key"] == "env.SERVICE_SECRET"
