@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.testbed.s3_face import ACCESS_KEY, SECRET_KEY, S3Face, client_program, minio_client, rclone
+from tests.testbed.s3_face import ACCESS_KEY, SECRET_KEY, S3Face, client_program, client_python, minio_client, rclone
 
 MIB = 1 << 20
 SIZES = {"a.txt": 5, "empty": 0, "dir/two words.bin": 70_000, "dir/größe+%.bin": 3 * MIB, "deep/er/large.bin": 20 * MIB + 3}
@@ -149,7 +149,7 @@ assert not place.get_file_info(fs.FileSelector(bucket))
 def test_pyarrow(face: S3Face, bucket: str, tmp_path: Path) -> None:
     script = tmp_path / "arrow.py"
     script.write_text(ARROW)
-    face.done(client_program("python"), script, bucket, face.endpoint.removeprefix("http://"), ACCESS_KEY, SECRET_KEY)
+    face.done(client_python("pyarrow"), script, bucket, face.endpoint.removeprefix("http://"), ACCESS_KEY, SECRET_KEY)
 
 
 PANDAS = """

@@ -148,6 +148,14 @@ def client_program(name: str) -> Path:
     return found
 
 
+def client_python(package: str) -> Path:
+    """With a package that an older environment of the clients may lack."""
+    found = client_program("python")
+    if not list(found.parent.parent.glob(f"lib/python*/site-packages/{package}")):
+        pytest.skip(f"{found.parent.parent} has no {package}: `make setup` installs the S3 clients of the tests")
+    return found
+
+
 def minio_client() -> Path:
     """A program of another name than Debian's mc; too long to build for `make setup`."""
     found = tool_cache() / "bin" / "mc"
