@@ -46,10 +46,13 @@ class DirectoryListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
+    """`file_system`: which one of its host the room is of; empty where that is not known."""
+
     reachable: bool
     writable: bool | None
     free_bytes: int | None
     findings: tuple[Fault, ...]
+    file_system: str = ""
 
 
 class OriginAccess(Protocol):

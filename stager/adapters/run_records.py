@@ -6,14 +6,19 @@ The file's format is in it: an older one is upgraded after a copy was made, a ne
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from stager.model.errors import Corrupt, Refused
 
 FORMAT = 3
+# Whose ledgers are read to know what an earlier run left at a destination.
+RUNS_LOOKED_AT = 1000
 # Format 1 had no number: nothing but these tables.
 TABLES = (
     """CREATE TABLE runs (
@@ -231,6 +236,39 @@ def rows_in(path: Path, question: str) -> list[tuple[str, ...]]:
             db.close()
     except sqlite3.Error:
         return []
+
+
+class Written(NamedTuple):
+    """What a run left at a destination."""
+
+    path: str
+    token: str
+
+
+def written_before(path: Path, asked: Collection[Written], tenant: str | None = None) -> set[Written]:
+    """Which of these a run of this tenant (None: any run) wrote and verified there, by its ledger; without a scheduler and without
+    changing anything. The newest runs are looked at first, and RUNS_LOOKED_AT at most.
+    """
+    wanted, found = set(asked), set[Written]()
+    try:
+        db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    except sqlite3.Error:
+        return found
+    try:
+        rows = db.execute(
+            "SELECT body FROM ledgers JOIN runs USING (run) WHERE ?1 IS NULL OR tenant = ?1 ORDER BY submitted_at DESC LIMIT ?2",
+            (tenant, RUNS_LOOKED_AT),
+        )
+        for (body,) in rows:
+            found |= {Written(entry["path"], entry["token"]) for entry in json.loads(zlib.decompress(body)) if entry["token"]} & wanted
+            if found == wanted:
+                break
+    except sqlite3.Error:
+        # Of an older format, or written just now: then nothing is known to be ours.
+        return found
+    finally:
+        db.close()
+    return found
 
 
 def record_of(row: tuple[object, ...]) -> RunRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,18 +23,22 @@ from stager.cli.options import (
     state_dir_option,
 )
 from stager.cli.prepare import reader_options
-from stager.model.errors import Fault, StagerError
-from stager.model.files import FileKind, OnExists
+from stager.model.errors import StagerError
+from stager.model.files import OnExists
 from stager.model.units import format_size
 from stager.model.workflow import Job, Origin, Workflow
 from stager.planning.make_plan import check_capacity
-from stager.readers.resolve import ask_origin
+from stager.planning.plan import Plan
+from stager.ports import Probe
 from stager.readers.shell_programs import programs_of
 from stager.readers.shells import quotes_like_sh, strict_shell
 from stager.readers.sniff import read_workflow
+from stager.service.destinations import There, already_there, refusal
 from stager.service.prepare import destination_directories, new_directories, plan_of
 from stager.service.profiles import load_profiles
+from stager.service.room import Probes, disks_of
 from stager.service.settings import Settings
+from stager.service.state_dir import StateDir
 from stager.worker.environment import DEFAULT
 
 EXISTING = {
@@ -69,8 +74,8 @@ def command(
     file: Path, output_origin: str | None, capacity: int | None, cores: int | None, spill: str | None, state_dir: Path | None, as_json: bool
 ) -> int:
     """Look for all that would stop a run of FILE and say it at once: credentials, host keys, missing inputs, destinations that cannot be
-    written or have no room, programs that are not on PATH, too little capacity. Notes stop nothing: destinations that are there already,
-    variables that are not set, jobs that want more than the machine has.
+    written, have no room or are there already, programs that are not on PATH, too little capacity. Notes stop nothing: destinations that
+    may be replaced or that an earlier run left, variables that are not set, jobs that want more than the machine has.
     """
     settings = settings_of(state_dir, capacity, cores)
     access = IonodeOriginAccess(settings.environ)
@@ -78,12 +83,15 @@ def command(
     options = reader_options(file, output_origin)
     workflow = read_or_note(file, access, options, findings)
     if workflow is not None:
+        probes: dict[tuple[str, str], Probe] = {}
         for origin in workflow.origins.values():
-            findings += check_origin(workflow, origin, access)
-        findings += check_destinations(workflow, access)
+            findings += check_origin(workflow, origin, access, probes)
+        there = already_there(workflow, access, StateDir(settings.state_dir).runs)
+        findings += check_destinations(there)
         findings += check_programs(workflow, settings.environ)
         findings += check_variables(workflow, settings.environ)
-        findings += check_plan(workflow, settings, spill)
+        found, plan = check_plan(workflow, settings, spill)
+        findings += [*check_room(workflow, plan, probes, there), *found]
         findings += [Finding("workflow", True, note, note=True) for note in workflow.notes]
     report(findings, as_json)
     return Exit.OK if all(finding.good for finding in findings) else Exit.REFUSED
@@ -103,73 +111,71 @@ def read_or_note(file: Path, access: IonodeOriginAccess, options: dict[str, Orig
         return None
 
 
-def check_origin(workflow: Workflow, origin: Origin, access: IonodeOriginAccess) -> list[Finding]:
-    """Reads are probed at the base, writes in the directories of finals, with room for all of them."""
+def check_origin(workflow: Workflow, origin: Origin, access: IonodeOriginAccess, probes: dict[tuple[str, str], Probe]) -> list[Finding]:
+    """Reads are probed at the base, writes in the directories of finals. What probes of those said is added to `probes`."""
     finals = [file for file in workflow.files.values() if file.destination is not None and file.destination.location.origin == origin.name]
     about = f"origin {origin.name}"
     try:
         new = new_directories(workflow).get(origin.name)
         if new is not None:
+            probes[origin.name, ""] = above(new)
             return [Finding(about, True, f"{new} is not there yet: `stager submit` makes it")]
-        probes = [
-            access.probe(origin, directory, write=bool(finals)) for directory in destination_directories(workflow).get(origin.name, [""])
-        ]
+        asked = {
+            directory: access.probe(origin, directory, write=bool(finals))
+            for directory in destination_directories(workflow).get(origin.name, [""])
+        }
     except StagerError as error:
         return [Finding(about, False, error.message)]
-    found = [Finding(about, False, message) for message in dict.fromkeys(fault.message for probe in probes for fault in probe.findings)]
-    need = sum(file.size_bytes or 0 for file in finals if file.kind is FileKind.FILE)
-    free_bytes = min((probe.free_bytes for probe in probes if probe.free_bytes is not None), default=None)
-    if free_bytes is not None and need > free_bytes:
-        found.append(
-            Finding(
-                about,
-                False,
-                f"{origin.url} has {format_size(free_bytes)} free, the finals need {format_size(need)}: "
-                "make room or choose another destination",
-            )
-        )
+    said = dict.fromkeys(fault.message for probe in asked.values() for fault in probe.findings)
+    found = [Finding(about, False, message) for message in said]
+    free_bytes = min((probe.free_bytes for probe in asked.values() if probe.free_bytes is not None), default=None)
+    probes.update({(origin.name, directory): probe for directory, probe in asked.items()})
     if not found:
         room = f", {format_size(free_bytes)} free" if free_bytes is not None else ""
         found.append(Finding(about, True, f"{origin.url} can be {'read and written' if finals else 'read'}{room}"))
     return found
 
 
-def check_plan(workflow: Workflow, settings: Settings, spill: str | None) -> list[Finding]:
+def above(directory: Path) -> Probe:
+    """Of a directory that is still to be made: the room where it will be."""
+    parent = next(parent for parent in directory.parents if parent.exists())
+    disk = os.statvfs(parent)
+    return Probe(True, None, disk.f_bavail * disk.f_frsize, (), f"dev:{parent.stat().st_dev}")
+
+
+def check_room(workflow: Workflow, plan: Plan | None, probes: Probes, there: list[There]) -> list[Finding]:
+    """For all finals of a file system together."""
+    disks = disks_of(workflow, plan, probes, {(each.origin, each.path) for each in there})
+    return [Finding("room", not disk.is_short, disk.message, note=not disk.is_short) for disk in disks if disk.may_be_short]
+
+
+def check_plan(workflow: Workflow, settings: Settings, spill: str | None) -> tuple[list[Finding], Plan | None]:
     """Capacity, and what the plan notes."""
     try:
         plan = plan_of(workflow, settings, load_profiles(settings), spill)
     except StagerError as error:
-        return [Finding("plan", False, error.message)]
+        return [Finding("plan", False, error.message)], None
     notes = [Finding("plan", True, note, note=True) for note in plan.notes]
     try:
         check_capacity(plan)
     except StagerError as error:
-        return [Finding("capacity", False, error.message), *notes]
-    return [
-        Finding("capacity", True, f"{format_size(plan.capacity_bytes)} of at least {format_size(plan.smallest_capacity_bytes)}"),
-        *notes,
-    ]
+        return [Finding("capacity", False, error.message), *notes], plan
+    room = f"{format_size(plan.capacity_bytes)} of at least {format_size(plan.smallest_capacity_bytes)}"
+    return [Finding("capacity", True, room), *notes], plan
 
 
-def check_destinations(workflow: Workflow, access: IonodeOriginAccess) -> list[Finding]:
-    """Those that exist already, asked in one call for each origin; an origin that cannot be asked is told of elsewhere."""
-    rules: dict[str, dict[str, OnExists]] = {}
-    for file in workflow.files.values():
-        if file.destination is not None and file.kind is FileKind.FILE:
-            rules.setdefault(file.destination.location.origin, {})[file.destination.location.path] = file.destination.on_exists
-    found = []
-    for name, paths in rules.items():
-        try:
-            answers = ask_origin(workflow.origins[name], list(paths), access)
-        except StagerError:
-            continue
-        for rule in OnExists:
-            there = [path for path, own in paths.items() if own is rule and not isinstance(answers[path], Fault)]
-            if there:
-                count = f"{len(there)} destinations are there already, the first is" if len(there) > 1 else "there is already"
-                found.append(
-                    Finding("destinations", True, f"{count} {name}:{there[0]}; on_exists is {rule.value}: {EXISTING[rule]}", note=True)
-                )
+def check_destinations(there: list[There]) -> list[Finding]:
+    """Those that exist already; an origin that cannot be asked is told of elsewhere."""
+    taken = [each.name for each in there if each.stops]
+    found = [Finding("destinations", False, refusal(taken))] if taken else []
+    for rule in OnExists:
+        names = [each.name for each in there if each.rule is rule and not each.stops]
+        if names:
+            count = f"{len(names)} destinations are there already, the first is" if len(names) > 1 else "there is already"
+            whose = "as an earlier run left it; " if rule is OnExists.FAIL else ""
+            found.append(
+                Finding("destinations", True, f"{count} {names[0]}; {whose}on_exists is {rule.value}: {EXISTING[rule]}", note=True)
+            )
     return found
 
 

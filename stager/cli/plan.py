@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.options import (
     capacity_option,
     cores_option,
@@ -19,13 +20,16 @@ from stager.cli.options import (
 from stager.cli.prepare import cluster_topology, read_only
 from stager.cli.tables import plan_table, simulation_report
 from stager.estimate import estimate
-from stager.model.workflow import graph_of
+from stager.model.workflow import Workflow, graph_of
 from stager.planning.explain import explain_file
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan_json import to_json
 from stager.planning.policy import Limits
+from stager.service.destinations import already_there, refusal
 from stager.service.prepare import plan_of, policy_of, topology_of
 from stager.service.profiles import load_profiles
+from stager.service.settings import Settings
+from stager.service.state_dir import StateDir
 
 
 @click.command(
@@ -97,8 +101,18 @@ def command(
         click.echo(to_json(plan), nl=False)
     else:
         plan_table(workflow, plan)
+    if not workflow.engine:
+        tell_taken(workflow, settings)
     check_capacity(plan)
     if simulated:
         limits = Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
         truth = plan_of(workflow, settings, profiles, spill, policy=policy, topology=topology) if ignore_profiles else plan
         simulation_report(estimate(workflow, topology, limits=limits, plan=plan, truth=truth))
+
+
+def tell_taken(workflow: Workflow, settings: Settings) -> None:
+    """What `submit` would refuse, beside the plan: nothing of the plan depends on it."""
+    access = IonodeOriginAccess(settings.environ)
+    taken = [each.name for each in already_there(workflow, access, StateDir(settings.state_dir).runs) if each.stops]
+    if taken:
+        click.echo(f"note: `submit` would refuse this: {refusal(taken)}", err=True)

@@ -22,8 +22,10 @@ from stager.cli.options import (
 )
 from stager.cli.prepare import credentials_of, read_only, ready_to_run, require_ours, require_runnable
 from stager.cli.running import run_to_end
+from stager.service.destinations import require_free
 from stager.service.prepare import make_destinations, new_directories, policy_of, require_destinations
 from stager.service.profiles import load_profiles
+from stager.service.state_dir import StateDir
 
 
 @click.command(
@@ -88,6 +90,7 @@ def command(
     require_ours(workflow)
     new = new_directories(workflow)
     require_destinations(workflow, access, new)
+    require_free(workflow, access, StateDir(settings.state_dir).runs)
     plan = ready_to_run(
         workflow, settings, load_profiles(settings), spill, plan_file, ignore_profiles=ignore_profiles, policy=policy_of(no_direct)
     )

@@ -31,10 +31,12 @@ from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
 from stager.readers.topology import read_topology
 from stager.service.choices import Question, ask, draws_for
 from stager.service.choices_json import choices_json
+from stager.service.destinations import require_free
 from stager.service.fence import FencedAccess, translated
 from stager.service.prepare import cluster_here, origin_from_url, plan_of, policy_of, require_destinations, require_spill, writable
 from stager.service.profiles import load_profiles
 from stager.service.settings import Settings
+from stager.service.state_dir import StateDir
 from stager.service.tenancy import Tenancy
 
 PLACE = "upload-"
@@ -80,6 +82,7 @@ class Intake(Rights):
     def __init__(self, settings: Settings, tenancy: Tenancy) -> None:
         super().__init__(tenancy)
         self.settings = settings
+        self.records = StateDir(settings.state_dir).runs
 
     def validate(self, body: bytes, tenant: str) -> rest.Validated:
         upload = understood(body, rest.Upload)
@@ -100,10 +103,12 @@ class Intake(Rights):
         upload = understood(body, rest.Upload)
         with self.read(upload, tenant) as read:
             plan, fault = self._plan(read.workflow, upload.options), None
-        try:
-            check_capacity(plan)
-        except StagerError as problem:
-            fault = wire.ErrorBody.of(problem.fault())
+            try:
+                check_capacity(plan)
+                if not read.workflow.engine:
+                    require_free(read.workflow, read.access, self.records, tenant)
+            except StagerError as problem:
+                fault = wire.ErrorBody.of(problem.fault())
         return planned(to_json(plan), list(read.workflow.notes), fault)
 
     def estimate(self, body: bytes, tenant: str) -> dict[str, Any]:
@@ -136,6 +141,7 @@ class Intake(Rights):
             plan = self._plan(read.workflow, sent.options)
             check_capacity(plan)
             require_destinations(read.workflow, read.access)
+            require_free(read.workflow, read.access, self.records, tenant)
             credentials = self.credentials(read.workflow, tenant, sent.env)
         return wire.SubmitRequest(read.workflow, plan, credentials)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.testbed.sshd import Sshd
 from tests.testbed.stager import Stager
 
 HEAD = "stager: 1\nname: w\norigins:\n  o: file:data\n"
@@ -63,14 +65,23 @@ def test_variables_to_pass_that_are_not_set_are_named(stager: Stager, short_dir:
     assert [each["note"] for each in found if each["about"] == "env_pass"] == [True]
 
 
-@pytest.mark.parametrize(("rule", "words"), [("fail", "not overwritten"), ("replace", "replaced")])
-def test_destinations_that_exist_are_noted_with_what_will_happen(stager: Stager, short_dir: Path, rule: str, words: str) -> None:
+def existing(stager: Stager, short_dir: Path, rule: str) -> dict[str, Any]:
     (short_dir / "data").mkdir()
     (short_dir / "data" / "x.txt").write_text("months of work")
     body = f"on_exists: {rule}\njobs:\n  a: {{run: 'true', outputs: {{x.txt: 'o:x.txt', y.txt: 'o:y.txt'}}}}\n"
-    (note,) = [each for each in checked(stager, short_dir, body) if each["about"] == "destinations"]
-    assert note["note"] and note["good"] and "o:x.txt" in note["message"] and words in note["message"]
-    assert "y.txt" not in note["message"]
+    (found,) = [each for each in checked(stager, short_dir, body, 0 if rule == "replace" else 3) if each["about"] == "destinations"]
+    assert "o:x.txt" in found["message"] and "y.txt" not in found["message"]
+    return found
+
+
+def test_destinations_that_will_be_replaced_are_noted(stager: Stager, short_dir: Path) -> None:
+    found = existing(stager, short_dir, "replace")
+    assert found["note"] and found["good"] and "replaced" in found["message"]
+
+
+def test_destinations_that_no_run_may_write_over_stop_it(stager: Stager, short_dir: Path) -> None:
+    found = existing(stager, short_dir, "fail")
+    assert not found["good"] and not found["note"] and "on_exists: replace" in found["message"]
 
 
 def test_notes_of_the_plan_are_listed(stager: Stager, short_dir: Path) -> None:
@@ -80,3 +91,30 @@ def test_notes_of_the_plan_are_listed(stager: Stager, short_dir: Path) -> None:
     assert "1 GB of memory" in told and "2 cores" in told
     printed = stager.run("check", short_dir / "w.yml").stdout.splitlines()
     assert sum(line.startswith("note  plan: ") for line in printed) == 2
+
+
+@pytest.mark.parametrize("kind", ["file", "sftp"])
+def test_finals_that_do_not_fit_on_a_disk_together_stop_it(
+    stager: Stager, short_dir: Path, tiny_disk: Callable[[int], Path], sshd: Sshd, kind: str
+) -> None:
+    """Each of the two alone would; their origins are two directories of one disk, as the destination of a mount below the base is."""
+    disk = tiny_disk(8)
+    for name in ("a", "b"):
+        (disk / name).mkdir()
+    config = short_dir / "ssh_config"
+    config.write_text(sshd.ssh_config_text())
+    stager.env = {"STAGER_SSH_CONFIG": str(config)}
+    urls = [f"file:{disk / 'a'}", f"file:{short_dir}"] if kind == "file" else [f"sftp://lab{disk / 'a'}", f"sftp://lab{disk / 'b'}"]
+    second = f"{disk.name}/b/y.txt" if kind == "file" else "y.txt"
+    outputs = f"[{{file: x.txt, to: 'p:x.txt', size: 5 MB}}, {{file: y.txt, to: 'q:{second}', size: SIZE}}]"
+    workflow = short_dir / "room.yml"
+
+    def found(size: str) -> list[dict[str, Any]]:
+        job = f"{{run: 'true', outputs: {outputs.replace('SIZE', size)}}}"
+        workflow.write_text(f"stager: 1\nname: w\norigins: {{p: '{urls[0]}', q: '{urls[1]}'}}\njobs:\n  a: {job}\n")
+        said = json.loads(stager.run("check", workflow, "--json", code=None).stdout)
+        return [each for each in said if each["about"] == "room"]
+
+    [stop] = found("5 MB")
+    assert not stop["good"] and "the finals need 10 MB" in stop["message"] and stop["message"].count("://") == 2, stop
+    assert found("1 MB") == []

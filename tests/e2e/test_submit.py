@@ -72,10 +72,37 @@ def test_a_second_run_takes_inputs_from_the_cache_and_adopts_equal_finals(stager
     letters.check(data_of(letters))
 
 
+def test_destinations_that_are_there_are_all_named_before_anything_starts(stager: Stager, letters: Letters) -> None:
+    data = data_of(letters)
+    (data / "out").mkdir()
+    for path in ("all.txt", "out/1.txt"):
+        (data / path).write_bytes(b"months of work")
+    done = stager.run("submit", letters.workflow, code=3)
+    assert "2 destinations are there already" in done.stderr and "on_exists: replace" in done.stderr
+    assert "data:all.txt" in done.stderr and "data:out/1.txt" in done.stderr and "out/2.txt" not in done.stderr
+    assert letters.ended() == {} and stager.scheduler_pid() is None and (data / "all.txt").read_bytes() == b"months of work"
+    planned = stager.run("plan", letters.workflow)
+    assert "`submit` would refuse this: 2 destinations are there already" in planned.stderr
+    for path in ("all.txt", "out/1.txt"):
+        (data / path).unlink()
+    stager.run("submit", letters.workflow)
+    # What a run left stands in nobody's way, whoever submits it again; what somebody wrote over it does.
+    stager.run("submit", letters.workflow)
+    (data / "out/2.txt").write_bytes(b"notes of somebody")
+    done = stager.run("submit", letters.workflow, code=3)
+    assert "a destination is there already" in done.stderr and "data:out/2.txt" in done.stderr
+
+
 def test_a_destination_with_other_content_is_not_overwritten(stager: Stager, letters: Letters) -> None:
+    """One that was written while the run computed."""
+    gate = letters.hold("join")
+    process = stager.start("submit", letters.workflow)
+    wait_until(lambda: (data_of(letters) / "out").is_dir(), "the run to be under way", 60)
     (data_of(letters) / "all.txt").write_bytes(b"months of work")
-    done = stager.run("submit", letters.workflow, code=4)
-    assert "all.txt" in done.stderr and (data_of(letters) / "all.txt").read_bytes() == b"months of work"
+    gate.touch()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 4, err
+    assert "all.txt" in err and (data_of(letters) / "all.txt").read_bytes() == b"months of work"
     (data_of(letters) / "all.txt").unlink()
     stager.run("resume")
     letters.check(data_of(letters))

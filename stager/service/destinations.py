@@ -1,0 +1,80 @@
+"""Destinations that are there before a run: asked once, when it is submitted, instead of found after hours of computing.
+
+May know: the OriginAccess port, the records of runs. One rule: it only looks. What an earlier run of this state directory left there is
+known by its token and stands in nobody's way: the same content is adopted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stager.adapters.run_records import Written, written_before
+from stager.model.errors import Fault, Refused, StagerError
+from stager.model.files import FileKind, OnExists
+from stager.model.workflow import Workflow
+from stager.ports import Entry, OriginAccess
+from stager.readers.resolve import ask_origin
+
+NAMED_MAX = 200
+DESTINATION_EXISTS = "destination_exists"
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """`own`: as an earlier run left it."""
+
+    origin: str
+    path: str
+    rule: OnExists
+    own: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.origin}:{self.path}"
+
+    @property
+    def stops(self) -> bool:
+        return self.rule is OnExists.FAIL and not self.own
+
+
+def already_there(workflow: Workflow, access: OriginAccess, records: Path, tenant: str | None = None) -> list[There]:
+    """In the order of the workflow. One question for each origin; one that cannot be asked now is left to the run's retries. `tenant`:
+    whose earlier runs count; None: the owner's and everybody's.
+    """
+    rules: dict[str, dict[str, OnExists]] = {}
+    for file in workflow.files.values():
+        if file.destination is not None and file.kind is FileKind.FILE:
+            rules.setdefault(file.destination.location.origin, {})[file.destination.location.path] = file.destination.on_exists
+    found: list[tuple[str, str, OnExists, str]] = []
+    for origin, paths in rules.items():
+        answers = answered(workflow, origin, paths, access)
+        there = ((path, rule, answers.get(path)) for path, rule in paths.items())
+        found += [(origin, path, rule, entry.token) for path, rule, entry in there if isinstance(entry, Entry)]
+    asked = {Written(path, token) for _, path, rule, token in found if rule is OnExists.FAIL}
+    own = written_before(records, asked, tenant) if asked else frozenset()
+    return [There(origin, path, rule, Written(path, token) in own) for origin, path, rule, token in found]
+
+
+def answered(workflow: Workflow, origin: str, paths: Collection[str], access: OriginAccess) -> Mapping[str, Entry | Fault]:
+    try:
+        return ask_origin(workflow.origins[origin], list(paths), access)
+    except StagerError:
+        return {}
+
+
+def require_free(workflow: Workflow, access: OriginAccess, records: Path, tenant: str | None = None) -> None:
+    """Raises Refused that names each destination that no final of this run may be written over."""
+    taken = [each.name for each in already_there(workflow, access, records, tenant) if each.stops]
+    if taken:
+        raise Refused(refusal(taken), code=DESTINATION_EXISTS, subject=taken[0])
+
+
+def refusal(taken: list[str]) -> str:
+    """All of them, since each has to be dealt with."""
+    left = len(taken) - NAMED_MAX
+    listed = "\n  ".join([*taken[:NAMED_MAX], *([f"and {left} more"] if left > 0 else [])])
+    count = f"{len(taken)} destinations are there already" if len(taken) > 1 else "a destination is there already"
+    advice = "remove or rename what is there, choose other destinations, or say `on_exists: replace` (content that is the same is kept)"
+    return f"{count}, and their finals have `on_exists: fail`:\n  {listed}\n{advice}"
