@@ -271,5 +271,18 @@ def written_before(path: Path, asked: Collection[Written], tenant: str | None = 
     return found
 
 
+def is_under_way(path: Path, workflow: str, tenant: str | None = None) -> bool:
+    """Whether a run of a workflow of this name, of this tenant (None: of anybody), has not ended; as `written_before` asks."""
+    try:
+        db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+        try:
+            wanted = "workflow = ?1 AND (?2 IS NULL OR tenant = ?2) AND finished_at IS NULL AND NOT removed"
+            return db.execute(f"SELECT 1 FROM runs WHERE {wanted}", (workflow, tenant)).fetchone() is not None
+        finally:
+            db.close()
+    except sqlite3.Error:
+        return False
+
+
 def record_of(row: tuple[object, ...]) -> RunRecord:
     return RunRecord(*row[:-1], removed=bool(row[-1]))  # type: ignore[arg-type]

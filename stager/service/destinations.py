@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stager.adapters.run_records import Written, written_before
+from stager.adapters.run_records import Written, is_under_way, written_before
 from stager.model.errors import Fault, Refused, StagerError
 from stager.model.files import FileKind, OnExists
 from stager.model.workflow import Workflow
@@ -67,7 +67,8 @@ def answered(workflow: Workflow, origin: str, paths: Collection[str], access: Or
 def require_free(workflow: Workflow, access: OriginAccess, records: Path, tenant: str | None = None) -> None:
     """Raises Refused that names each destination that no final of this run may be written over."""
     taken = [each.name for each in already_there(workflow, access, records, tenant) if each.stops]
-    if taken:
+    # A run of it that has not ended may be writing them. The scheduler refuses two at a time, and names that run.
+    if taken and not is_under_way(records, workflow.name, tenant):
         raise Refused(refusal(taken), code=DESTINATION_EXISTS, subject=taken[0])
 
 

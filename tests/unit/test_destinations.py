@@ -83,6 +83,17 @@ def test_runs_of_other_tenants_do_not_count(tmp_path: Path) -> None:
         require_free(workflow, access, records, "alice")
 
 
+def test_a_run_of_it_that_has_not_ended_is_for_the_scheduler_to_name(tmp_path: Path) -> None:
+    put(tmp_path, "a")
+    records = RunRecords(tmp_path / "runs.sqlite")
+    records.add(RunRecord("w-1", "id", "w", "", 1.0, 1))
+    records.close()
+    workflow, access = making(tmp_path, "a"), DirectoryAccess(tmp_path)
+    require_free(workflow, access, tmp_path / "runs.sqlite")
+    with pytest.raises(Refused):
+        require_free(replace(workflow, name="other"), access, tmp_path / "runs.sqlite")
+
+
 def test_records_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
     asked = {Written("out/a", "t")}
     assert written_before(tmp_path / "none.sqlite", asked) == set()
