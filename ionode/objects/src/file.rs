@@ -19,6 +19,8 @@ use crate::meta::FilePart;
 use crate::verify::Care;
 
 pub const BLOCK_BYTES: u64 = 1 << 20;
+/// Of the disk, and of the share, a content takes no more ahead of what has come of it.
+const AHEAD_BYTES_MAX: u64 = 16 * BLOCK_BYTES;
 
 /// Random, so that no two files of all times share a name: a file never has to be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -101,9 +103,15 @@ pub struct Writer {
     new: NewFile,
     file: File,
     path: PathBuf,
+    taken_bytes: u64,
     written_bytes: u64,
     block: crc_fast::Digest,
     table: Vec<u8>,
+}
+
+/// How much of a content is made room for when so much of it has come: as much again, within bounds.
+pub fn ahead_of(came_bytes: u64, size_bytes: u64) -> u64 {
+    size_bytes.min(came_bytes + came_bytes.clamp(BLOCK_BYTES, AHEAD_BYTES_MAX))
 }
 
 fn block_digest() -> crc_fast::Digest {
@@ -111,23 +119,37 @@ fn block_digest() -> crc_fast::Digest {
 }
 
 impl Writer {
-    /// All of its blocks are taken from the disk at once: a full disk says so before the first byte is asked for.
+    /// Its blocks are taken from the disk ahead of its bytes: a full disk says so early.
     pub fn create(directory: &Path, size_bytes: u64) -> Result<Self, ApiError> {
         let id = FileId::new();
         let path = path(directory, id);
         let new = NewFile { directory: directory.to_owned(), part: FilePart { id, size_bytes, table_crc: 0 }, kept: false };
         let file = OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(&path).map_err(at("making", &path))?;
-        let together = size_bytes + size_bytes.div_ceil(BLOCK_BYTES) * 8;
+        let mut writer = Self { new, file, path, taken_bytes: 0, written_bytes: 0, block: block_digest(), table: Vec::new() };
+        writer.take(ahead_of(0, size_bytes))?;
+        Ok(writer)
+    }
+
+    /// The blocks of so much content, and with the last of it those of the table.
+    fn take(&mut self, content_bytes: u64) -> Result<(), ApiError> {
+        let size_bytes = self.new.part.size_bytes;
+        let table_bytes = if content_bytes >= size_bytes { size_bytes.div_ceil(BLOCK_BYTES) * 8 } else { 0 };
+        let (from, to) = (self.taken_bytes, (content_bytes + table_bytes).max(1));
         // SAFETY: the descriptor is open for as long as `file` lives.
-        let taken = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, together.max(1) as libc::off_t) };
+        let taken = unsafe { libc::posix_fallocate(self.file.as_raw_fd(), from as libc::off_t, (to - from) as libc::off_t) };
         // Other errors mean that the file system cannot take space ahead: the writes tell then.
         if matches!(taken, libc::ENOSPC | libc::EDQUOT | libc::EFBIG) {
-            return Err(at::<io::Error>("taking space for", &path)(io::Error::from_raw_os_error(taken)));
+            return Err(at::<io::Error>("taking space for", &self.path)(io::Error::from_raw_os_error(taken)));
         }
-        Ok(Self { new, file, path, written_bytes: 0, block: block_digest(), table: Vec::new() })
+        self.taken_bytes = content_bytes;
+        Ok(())
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), ApiError> {
+        let comes_to = self.written_bytes + bytes.len() as u64;
+        if comes_to > self.taken_bytes {
+            self.take(ahead_of(comes_to, self.new.part.size_bytes))?;
+        }
         self.file.write_all(bytes).map_err(at("writing", &self.path))?;
         let mut rest = bytes;
         while !rest.is_empty() {

@@ -1,4 +1,5 @@
-//! Content on its way in: space granted, bytes hashed and stored as they come, whole or not at all.
+//! Content on its way in: space granted, bytes hashed and stored as they come, whole or not at all. Where it would not fit it is refused at
+//! once; where others were faster meanwhile, when the space is gone.
 //!
 //! The one rule: until a record names it, content that is dropped leaves nothing behind, on the disk or in the books.
 
@@ -9,9 +10,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::digest::{Algorithm, Digests, Hasher};
-use crate::file::{NewFile, Writer, BLOCK_BYTES};
+use crate::file::{ahead_of, NewFile, Writer, BLOCK_BYTES};
 use crate::meta::{self, FilePart, Stored};
-use crate::share::Grant;
+use crate::share::{Grant, UnderWay};
 use crate::{blocking, broke_off, Name, Objects};
 
 /// How many batches of about a block may wait for the disk.
@@ -28,8 +29,10 @@ pub struct Incoming {
     subject: String,
     size_bytes: u64,
     came_bytes: u64,
+    granted_bytes: u64,
     sink: Sink,
     grant: Grant,
+    _under_way: UnderWay,
 }
 
 /// Whole, hashed and, where it is a file, on disk; not an object yet.
@@ -93,7 +96,10 @@ impl Objects {
         inline: bool,
     ) -> Result<Incoming, ApiError> {
         let subject = name.to_string();
-        let grant = self.grant(&subject, size_bytes)?;
+        let under_way = self.inner.share.begin(name.bucket.owner())?;
+        let granted_bytes = ahead_of(0, size_bytes);
+        self.check_room(&subject, size_bytes)?;
+        let grant = self.grant(&subject, granted_bytes)?;
         let hasher = Hasher::new(named);
         let sink = if inline {
             Sink::Inline { buffer: Buffer::new(size_bytes as usize), hasher: Box::new(hasher) }
@@ -105,15 +111,24 @@ impl Objects {
             let worker = tokio::task::spawn_blocking(move || take_in(writer, hasher, receiver, size_bytes, fsync));
             Sink::File { batch: Vec::new(), batch_bytes: 0, sender, worker }
         };
-        Ok(Incoming { subject, size_bytes, came_bytes: 0, sink, grant })
+        Ok(Incoming { subject, size_bytes, came_bytes: 0, granted_bytes, sink, grant, _under_way: under_way })
     }
 
     pub(crate) fn grant(&self, subject: &str, content_bytes: u64) -> Result<Grant, ApiError> {
-        let wanted = content_bytes.saturating_add(META_BYTES);
-        self.inner.share.grant(subject, meta::weight_bytes(subject.as_bytes(), &[], wanted)).inspect_err(|_| {
-            self.inner.counters.refused_full.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        })
+        self.inner.share.grant(subject, weight_bytes(subject, content_bytes)).inspect_err(|_| self.count_refused())
     }
+
+    fn check_room(&self, subject: &str, content_bytes: u64) -> Result<(), ApiError> {
+        self.inner.share.check(subject, weight_bytes(subject, content_bytes)).inspect_err(|_| self.count_refused())
+    }
+
+    fn count_refused(&self) {
+        self.inner.counters.refused_full.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+fn weight_bytes(subject: &str, content_bytes: u64) -> u64 {
+    meta::weight_bytes(subject.as_bytes(), &[], content_bytes.saturating_add(META_BYTES))
 }
 
 /// On a thread of its own: the digests of one batch are computed while the network brings the next.
@@ -150,18 +165,25 @@ impl Incoming {
         if self.came_bytes > self.size_bytes {
             return Err(incomplete(&self.subject, self.came_bytes, self.size_bytes));
         }
+        if self.came_bytes > self.granted_bytes {
+            let wanted = ahead_of(self.came_bytes, self.size_bytes);
+            self.grant.grow(&self.subject, wanted - self.granted_bytes)?;
+            self.granted_bytes = wanted;
+        }
         match &mut self.sink {
             Sink::Inline { buffer, hasher } => {
                 hasher.update(&bytes);
                 buffer[begins as usize..self.came_bytes as usize].copy_from_slice(&bytes);
             }
-            Sink::File { batch, batch_bytes, sender, .. } => {
+            Sink::File { batch, batch_bytes, sender, worker } => {
                 *batch_bytes += bytes.len() as u64;
                 batch.push(bytes);
                 if *batch_bytes >= BLOCK_BYTES {
                     *batch_bytes = 0;
-                    // Where the worker is gone its error is told at the end.
-                    let _ = sender.send(std::mem::take(batch)).await;
+                    // The worker is gone: it has met an error, which it tells.
+                    if sender.send(std::mem::take(batch)).await.is_err() {
+                        worker.await.map_err(broke_off)??;
+                    }
                 }
             }
         }

@@ -37,6 +37,12 @@ impl Owner {
     }
 }
 
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The full name of a bucket, `OWNER/NAME`, or `NAME` where the owner has no name. It is a part of the keys on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BucketName(String);
@@ -47,6 +53,10 @@ impl BucketName {
     }
     pub(crate) fn full(&self) -> &str {
         &self.0
+    }
+    /// Of an owner without a name: nothing.
+    pub(crate) fn owner(&self) -> &str {
+        self.0.rsplit_once(BETWEEN).map_or("", |(owner, _)| owner)
     }
     /// As its owner calls it.
     pub fn own(&self) -> &str {

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use stager_core::error::ApiError;
 use stager_objects::Owner;
 
+use crate::connections::Caller;
 use crate::issued::{secret_of, Issued};
 use crate::{checksums, lists};
 
@@ -86,6 +87,19 @@ impl Credentials {
         }
     }
 
+    /// Of the one key's owner there may be as many as there may be at all.
+    fn check_connections(&self, caller: &Caller, access_key: &str) -> S3Result<()> {
+        match (&*self.kept, Issued::parse(access_key)) {
+            (Kept::Issuer { .. }, Some(issued)) if !caller.is_known_as(&issued.owner) => {
+                Err(s3_error!(SlowDown, "too many connections are open with keys of {}; close some, or wait", issued.owner))
+            }
+            _ => {
+                caller.is_known();
+                Ok(())
+            }
+        }
+    }
+
     fn may(&self, access_key: &str, operation: &str) -> bool {
         match &*self.kept {
             Kept::One { .. } => true,
@@ -122,6 +136,9 @@ impl S3Access for Credentials {
         let Some(key) = context.credentials().map(|credentials| credentials.access_key.clone()) else {
             return Err(s3_error!(AccessDenied, "every request here has to be signed; nothing is public"));
         };
+        if let Some(caller) = context.extensions_mut().get::<Arc<Caller>>() {
+            self.check_connections(caller, &key)?;
+        }
         if self.may(&key, context.s3_op().name()) {
             checksums::check_known(context.headers())?;
             return lists::check_expected_owner(context.headers());

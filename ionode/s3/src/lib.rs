@@ -5,8 +5,10 @@
 
 mod answers;
 mod attributes;
+mod bodies;
 mod checksums;
 mod conditions;
+pub mod connections;
 mod copies;
 mod credentials;
 mod described;

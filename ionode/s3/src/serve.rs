@@ -1,10 +1,10 @@
 //! Connections of the S3 endpoint. Knows sockets and requests, not operations.
 //!
-//! The one rule: a connection that misbehaves ends alone, and one that says nothing ends soon.
+//! The one rule: a connection that misbehaves ends alone, and one that says nothing, or nothing good, ends soon.
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,13 +15,17 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::StatusCode;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{s3_error, Body, S3Error, StdError};
 use stager_objects::{Objects, UPLOADS_EXPIRE_AFTER};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::bodies::Sent;
+use crate::connections::{Caller, Connections, HEAD_BYTES_MAX};
 use crate::credentials::Credentials;
 use crate::service::Door;
 use crate::{answers, documents, gate, readable};
@@ -29,6 +33,10 @@ use crate::{answers, documents, gate, readable};
 const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// Between two requests of a connection, too.
 const NEXT_HEADERS_WITHIN: Duration = Duration::from_secs(60);
+/// All together; who comes then waits until one ends.
+const CONNECTIONS_MAX: usize = 4096;
+/// Of a body that is a document: lists of parts and of names to delete are the longest.
+const DOCUMENT_BYTES_MAX: usize = 4 << 20;
 const EXPIRE_EVERY: Duration = Duration::from_secs(3600);
 /// How much is taken in, and for how long, of a body for which there is no room: who still sends it would find a broken line, not the answer.
 const REFUSED_BYTES_MAX: u64 = 256 << 20;
@@ -50,17 +58,21 @@ pub async fn serve(settings: Settings, listener: TcpListener, ending: Cancellati
     let mut builder = S3ServiceBuilder::new(Door { objects: settings.objects, credentials: settings.credentials.clone() });
     builder.set_access(settings.credentials.clone());
     builder.set_auth(settings.credentials.clone());
+    let mut limits = S3Config::default();
+    limits.xml_max_body_size = DOCUMENT_BYTES_MAX;
+    builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits))));
     let service = Service { s3: builder.build(), credentials: settings.credentials };
-    let connections = TaskTracker::new();
+    let answering = Answering { service, guard: settings.guard, ending: ending.clone() };
+    let (tasks, connections, places) = (TaskTracker::new(), Connections::default(), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
     let expiring = tokio::spawn(expire(objects));
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accept(&listener, &places) => accepted,
             () = ending.cancelled() => break,
         };
         match accepted {
-            Ok((stream, _)) => {
-                connections.spawn(connection(service.clone(), stream, settings.guard.clone(), ending.clone()));
+            Ok((stream, place)) => {
+                tasks.spawn(connection(answering.clone(), stream, connections.accepted(), place));
             }
             Err(error) => {
                 // Too many open files, mostly: it passes when a connection ends.
@@ -70,8 +82,21 @@ pub async fn serve(settings: Settings, listener: TcpListener, ending: Cancellati
         }
     }
     expiring.abort();
-    connections.close();
-    let _ = tokio::time::timeout(LAST_ANSWERS_WITHIN, connections.wait()).await;
+    tasks.close();
+    let _ = tokio::time::timeout(LAST_ANSWERS_WITHIN, tasks.wait()).await;
+}
+
+async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let place = places.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+    listener.accept().await.map(|(stream, _)| (stream, place))
+}
+
+/// What every connection has.
+#[derive(Clone)]
+struct Answering {
+    service: Service,
+    guard: Arc<dyn Fn() -> Option<Guard> + Send + Sync>,
+    ending: CancellationToken,
 }
 
 /// The library's, and what goes before it.
@@ -104,21 +129,25 @@ async fn expire(objects: Objects) {
     }
 }
 
-async fn connection(service: Service, stream: TcpStream, guard: Arc<dyn Fn() -> Option<Guard> + Send + Sync>, ending: CancellationToken) {
+async fn connection(answering: Answering, stream: TcpStream, caller: Arc<Caller>, _place: OwnedSemaphorePermit) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "an S3 connection was gone before it began");
         return;
     }
-    let answering = service_fn(move |request| {
+    let Answering { service, guard, ending } = answering;
+    let known = caller.clone();
+    let answering = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(known.clone());
         let (service, guard) = (service.clone(), guard());
         async move { Ok::<_, Infallible>(answer(service, request, guard).await) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(NEXT_HEADERS_WITHIN);
+    builder.timer(TokioTimer::new()).header_read_timeout(NEXT_HEADERS_WITHIN).max_header_size(HEAD_BYTES_MAX);
     let serving = builder.serve_connection(TokioIo::new(stream), answering);
     tokio::pin!(serving);
     let outcome = tokio::select! {
         outcome = &mut serving => outcome,
+        () = caller.overstayed() => return,
         () = ending.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await
@@ -133,7 +162,7 @@ async fn answer(service: Service, request: hyper::Request<Incoming>, guard: Opti
     let (expects, empty) = (request.headers().contains_key(EXPECT), request.body().is_end_stream());
     let (head, incoming) = request.into_parts();
     let resource = head.uri.path().to_string();
-    let sent = Sent(Arc::new(Mutex::new(incoming)));
+    let sent = Sent::new(&head.headers, incoming);
     let request = hyper::Request::from_parts(head, sent.clone());
     let answer = match guard {
         None => Err(s3_error!(ServiceUnavailable, "the node is ending and takes no new work; start it again")),
@@ -152,41 +181,9 @@ async fn answer(service: Service, request: hyper::Request<Incoming>, guard: Opti
     }
     // Only who has a key is told of it.
     if answer.status() == StatusCode::INSUFFICIENT_STORAGE && !expects && !sent.is_end_stream() {
-        tokio::spawn(tokio::time::timeout(REFUSED_WITHIN, sent.spill()));
+        tokio::spawn(tokio::time::timeout(REFUSED_WITHIN, sent.spill(REFUSED_BYTES_MAX)));
     }
     answer.map(|body| Guarded { body, _guard: guard })
-}
-
-/// The body of a request, which can still be read when the answer was made without it.
-#[derive(Clone)]
-struct Sent(Arc<Mutex<Incoming>>);
-
-impl Sent {
-    async fn spill(mut self) {
-        let mut left = REFUSED_BYTES_MAX;
-        while let Some(Ok(frame)) = std::future::poll_fn(|context| Pin::new(&mut self).poll_frame(context)).await {
-            let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
-            if bytes > left {
-                return;
-            }
-            left -= bytes;
-        }
-    }
-}
-
-impl hyper::body::Body for Sent {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)).poll_frame(context)
-    }
-    fn is_end_stream(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_end_stream()
-    }
-    fn size_hint(&self) -> SizeHint {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).size_hint()
-    }
 }
 
 /// A body that holds its request's guard.

@@ -2,14 +2,13 @@
 //!
 //! The one rule: a body is refused before its first byte is asked for if it cannot be stored, and leaves nothing if it does not come whole.
 
-use std::time::Duration;
-
 use futures::StreamExt;
 use hyper::HeaderMap;
 use s3s::dto::{PutObjectInput, PutObjectOutput, StreamingBlob};
 use s3s::{s3_error, S3Request, S3Response, S3Result};
 use stager_objects::{Content, Described, Incoming};
 
+use crate::bodies::{CHUNK_TOO_LARGE, TOO_SLOW};
 use crate::checksums::{kind, set_checksum, Fields, Given};
 use crate::conditions::{of_write, outcome};
 use crate::errors::to_s3;
@@ -17,8 +16,6 @@ use crate::reads::etag;
 use crate::{attributes, checksums, tags, Face};
 
 const PUT_BYTES_MAX: u64 = 5 << 30;
-/// A client that sends nothing for so long is gone; what it was granted is given back.
-const NEXT_BYTES_WITHIN: Duration = Duration::from_secs(60);
 
 pub fn announced_bytes(length: Option<i64>) -> S3Result<u64> {
     let length = length
@@ -46,13 +43,9 @@ pub fn check_key(key: &str) -> S3Result<()> {
 /// The whole body, compared with what the request says of it.
 pub async fn take_in(mut incoming: Incoming, body: Option<StreamingBlob>, given: Given) -> S3Result<Content> {
     if let Some(mut body) = body {
-        loop {
-            let next = tokio::time::timeout(NEXT_BYTES_WITHIN, body.next()).await;
-            match next.map_err(|_| s3_error!(RequestTimeout, "no byte of the body came for 60 s; send it again"))? {
-                Some(Ok(bytes)) => incoming.write(bytes).await.map_err(to_s3)?,
-                Some(Err(error)) => return Err(broken(&error.to_string())),
-                None => break,
-            }
+        while let Some(next) = body.next().await {
+            let bytes = next.map_err(|error| broken(&error.to_string()))?;
+            incoming.write(bytes).await.map_err(to_s3)?;
         }
     }
     let content = incoming.finish().await.map_err(to_s3)?;
@@ -62,6 +55,12 @@ pub async fn take_in(mut incoming: Incoming, body: Option<StreamingBlob>, given:
 
 /// The kinds of the signed streams' errors are not public: they are told apart by what they say.
 fn broken(error: &str) -> s3s::S3Error {
+    if error.contains(TOO_SLOW) {
+        return s3_error!(RequestTimeout, "{TOO_SLOW}; nothing was stored, send it again");
+    }
+    if error.contains(CHUNK_TOO_LARGE) {
+        return s3_error!(EntityTooLarge, "{CHUNK_TOO_LARGE}; nothing was stored, sign smaller ones");
+    }
     if error.contains("SignatureMismatch") {
         return s3_error!(SignatureDoesNotMatch, "a chunk of the body does not have its signature; nothing was stored");
     }

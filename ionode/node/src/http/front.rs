@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE};
 use hyper::{Method, Request, StatusCode};
 use serde_json::json;
+use stager_s3::connections::Caller;
 
 use super::answer::{self, Answer};
 use super::{gate, routes};
@@ -57,6 +58,9 @@ const SEGMENTS_MAX: usize = 6;
 pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {
     let started = Instant::now();
     let (method, route) = (method_word(request.method()), route(request.uri().path()));
+    if let Some(caller) = request.extensions().get::<Arc<Caller>>().filter(|_| gate::check_token(&node, request.headers()).is_ok()) {
+        caller.is_known();
+    }
     let answer = match (request.method(), route) {
         (&Method::GET, "/healthz") => answer::ok(&json!({"state": "alive"})),
         (&Method::GET, "/readyz") => ready(&node).await,

@@ -1,6 +1,6 @@
 //! HTTP over a Unix socket and, where asked, loopback TCP. Knows connections and calls, not work.
 //!
-//! The one rule: a connection that misbehaves ends alone.
+//! The one rule: a connection that misbehaves ends alone; and on TCP one that shows no token ends soon.
 
 pub mod answer;
 mod content;
@@ -19,9 +19,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::Request;
 use hyper_util::rt::TokioIo;
+use stager_s3::connections::{Caller, Connections, HEAD_BYTES_MAX};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::task::TaskTracker;
@@ -32,11 +35,13 @@ const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Serves until the node ends; then answers what was asked and returns.
 pub async fn serve(node: Arc<Node>, socket: UnixListener, tcp: Option<TcpListener>) {
-    let connections = TaskTracker::new();
+    let (tasks, connections) = (TaskTracker::new(), Connections::default());
     loop {
         let accepted = tokio::select! {
-            accepted = socket.accept() => accepted.map(|(stream, _)| { connections.spawn(connection(node.clone(), "unix", stream)); }),
-            accepted = accept_tcp(tcp.as_ref()) => accepted.map(|stream| { connections.spawn(connection(node.clone(), "tcp", stream)); }),
+            accepted = socket.accept() => accepted.map(|(stream, _)| { tasks.spawn(connection(node.clone(), "unix", stream, None)); }),
+            accepted = accept_tcp(tcp.as_ref()) => accepted.map(|stream| {
+                tasks.spawn(connection(node.clone(), "tcp", stream, Some(connections.accepted())));
+            }),
             () = node.ending.cancelled() => break,
         };
         if let Err(error) = accepted {
@@ -45,8 +50,8 @@ pub async fn serve(node: Arc<Node>, socket: UnixListener, tcp: Option<TcpListene
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
-    connections.close();
-    let _ = tokio::time::timeout(LAST_ANSWERS_WITHIN, connections.wait()).await;
+    tasks.close();
+    let _ = tokio::time::timeout(LAST_ANSWERS_WITHIN, tasks.wait()).await;
 }
 
 async fn accept_tcp(tcp: Option<&TcpListener>) -> std::io::Result<tokio::net::TcpStream> {
@@ -60,18 +65,29 @@ async fn accept_tcp(tcp: Option<&TcpListener>) -> std::io::Result<tokio::net::Tc
     }
 }
 
-async fn connection(node: Arc<Node>, listener: &'static str, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+/// `caller`: who is still to show a token. The socket's file has shown whose it is.
+async fn connection(
+    node: Arc<Node>,
+    listener: &'static str,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    caller: Option<Arc<Caller>>,
+) {
     let _connected = front::Connected::by(listener);
     let ending = node.ending.clone();
-    let service = service_fn(move |request| {
+    let known = caller.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let node = node.clone();
+        if let Some(caller) = known.clone() {
+            request.extensions_mut().insert(caller);
+        }
         async move { Ok::<_, Infallible>(front::answer(node, request).await) }
     });
     // No time limit for headers: it would end connections that wait for their next call, too.
-    let serving = http1::Builder::new().keep_alive(true).serve_connection(TokioIo::new(stream), service);
+    let serving = http1::Builder::new().keep_alive(true).max_header_size(HEAD_BYTES_MAX).serve_connection(TokioIo::new(stream), service);
     tokio::pin!(serving);
     let outcome = tokio::select! {
         outcome = &mut serving => outcome,
+        () = overstayed(caller.as_deref()) => return,
         () = ending.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await
@@ -79,5 +95,12 @@ async fn connection(node: Arc<Node>, listener: &'static str, stream: impl AsyncR
     };
     if let Err(error) = outcome {
         tracing::debug!(%error, "a connection broke");
+    }
+}
+
+async fn overstayed(caller: Option<&Caller>) {
+    match caller {
+        Some(caller) => caller.overstayed().await,
+        None => std::future::pending().await,
     }
 }

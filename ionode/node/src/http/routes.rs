@@ -114,8 +114,15 @@ impl Call {
     }
 
     fn wait(&self) -> Result<Duration, ApiError> {
-        Ok(Duration::from_secs_f64(self.number("wait_s", 0.0f64)?.clamp(0.0, WAIT_S_MAX)))
+        let Some(text) = self.query("wait_s") else { return Ok(Duration::ZERO) };
+        wait_of(&text).ok_or_else(|| bad_request(&text, format!("wait_s={text} is not a number of seconds, 0 or more")))
     }
+}
+
+/// Longer than `WAIT_S_MAX` nobody is made to wait.
+fn wait_of(text: &str) -> Option<Duration> {
+    let wait_s: f64 = text.parse().ok()?;
+    (wait_s.is_finite() && wait_s >= 0.0).then(|| Duration::from_secs_f64(wait_s.min(WAIT_S_MAX)))
 }
 
 fn percent_decoded(text: &str) -> String {
@@ -313,6 +320,18 @@ impl TransferStatus {
 
 #[cfg(test)]
 mod tests {
+    use super::{wait_of, Duration};
+
+    #[test]
+    fn a_wait_is_a_number_of_seconds() {
+        for (text, wait) in [("0", Duration::ZERO), ("-0", Duration::ZERO), ("0.5", Duration::from_millis(500)), ("1e300", Duration::from_secs(300))] {
+            assert_eq!(wait_of(text), Some(wait), "{text}");
+        }
+        for text in ["nan", "NaN", "-nan", "inf", "infinity", "-inf", "-1", "-1e-9", "", "1s", "0x1", "1e999"] {
+            assert_eq!(wait_of(text), None, "{text}");
+        }
+    }
+
     #[test]
     fn queries_are_decoded() {
         assert_eq!(super::percent_decoded("a%2Fb%20c%C3%A4"), "a/b cä");

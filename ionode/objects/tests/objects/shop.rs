@@ -86,6 +86,11 @@ impl Shop {
         files.sort();
         files
     }
+
+    pub fn disk_bytes(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        self.files().iter().map(|file| file.metadata().unwrap().blocks() * 512).sum()
+    }
 }
 
 fn copy_tree(from: &Path, to: &Path) {

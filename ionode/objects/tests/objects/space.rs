@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stager_objects::{Attributes, Condition, Objects, Options};
+use stager_objects::{Attributes, Condition, Name, Objects, Options, Owner};
 use stager_store::Log;
 
 use crate::shop::{code, content, name, put, whole, Shop};
@@ -43,6 +43,53 @@ async fn writes_under_way_count_and_give_back() {
     put(&shop.objects, &name("three"), &content(600_000, 1), Condition::Any).await.unwrap();
     let used = shop.objects.used_bytes();
     assert_eq!(shop.killed().objects.used_bytes(), used, "a restart counts the same");
+}
+
+const MIB: usize = 1 << 20;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_holds_the_share_by_announcing() {
+    let shop = Shop::new(100 << 20).await;
+    let mut announced = Vec::new();
+    for number in 0..20 {
+        let mut incoming = shop.objects.receive(&name(&format!("announced {number}")), 60 << 20, None).await.unwrap();
+        incoming.write(Bytes::from(content(10, 1))).await.unwrap();
+        announced.push(incoming);
+    }
+    assert!(shop.objects.used_bytes() <= 21 << 20, "{}", shop.objects.used_bytes());
+    assert!(shop.disk_bytes() <= 21 << 20, "{}", shop.disk_bytes());
+    put(&shop.objects, &name("real"), &content(60 * MIB, 2), Condition::Any).await.unwrap();
+    // Whoever comes too late is told as soon as the space is gone, and what came is given back.
+    let mut late = announced.pop().unwrap();
+    let mut came = 0;
+    let refused = loop {
+        match late.write(Bytes::from(content(MIB, 3))).await {
+            Ok(()) => came += MIB,
+            refused => break refused,
+        }
+    };
+    assert_eq!((code(refused), came < 30 * MIB), ("share_full".to_string(), true));
+    drop((late, announced));
+    assert!(shop.objects.used_bytes() < 61 << 20, "{}", shop.objects.used_bytes());
+    assert_eq!(code(shop.objects.receive(&name("too large"), 60 << 20, None).await.map(drop)), "share_full");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_of_one_owner_leave_room_for_those_of_others() {
+    let shop = Shop::new(1 << 30).await;
+    let of = |owner: &str| Name::new(Owner::named(owner).unwrap().bucket("bucket").unwrap(), "key");
+    let mut of_alice = Vec::new();
+    let refused = loop {
+        match shop.objects.receive(&of("alice"), 10, None).await {
+            Ok(incoming) => of_alice.push(incoming),
+            refused => break refused,
+        }
+        assert!(of_alice.len() < 1000);
+    };
+    assert_eq!(code(refused.map(drop)), "too_many_bodies");
+    shop.objects.receive(&of("bob"), 10, None).await.unwrap();
+    of_alice.pop();
+    shop.objects.receive(&of("alice"), 10, None).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
