@@ -11,6 +11,12 @@ from airflow.providers.stager.calls import Called, Calls
 from airflow.providers.stager.masked import masked
 from airflow.sdk import Connection
 
+from stager.client import RestClient
+from tests.airflow.dag_rig import run_dag, state_of
+from tests.airflow.test_dag_runs import READS_AND_MAKES, ended
+from tests.e2e.serve_rig import Service
+from tests.testbed.sshd import Sshd
+
 PASSWORD = "correct-horse-battery"
 
 
@@ -31,6 +37,43 @@ def test_a_password_in_an_exception_is_masked(monkeypatch: pytest.MonkeyPatch) -
     called = Called(SimpleNamespace(run=said), "half", "try-1", SimpleNamespace(), own=True)
     Calls(attempt=SimpleNamespace(), dag=SimpleNamespace(), staged=[called]).give_back(f"no database at {there.login}:{there.password}@db")
     assert said == ["no database at me:***@db"] * 2
+
+
+def kept(served: Service, text: str) -> list[str]:
+    return [str(path) for path in served.stager.state_dir.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+
+
+def test_no_file_of_the_service_and_no_answer_has_it(
+    lab: Sshd, served: Service, client: RestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {"conn_type": "generic", "host": "db.example.org", "login": "me", "password": PASSWORD}
+    monkeypatch.setenv("AIRFLOW_CONN_MASKED_DB", json.dumps(fields))
+    url = f"sftp://127.0.0.1:{lab.port}{lab.data}"
+    result = run_dag(
+        "masks",
+        READS_AND_MAKES.format(lab=url, name="masks")
+        + """
+from airflow.sdk import Connection
+
+from stager.client import RestClient
+from tests.airflow.dag_rig import run_dag, state_of
+from tests.airflow.test_dag_runs import READS_AND_MAKES, ended
+from tests.e2e.serve_rig import Service
+from tests.testbed.sshd import Sshd
+
+@task.stager(inlets=[raw], outlets=[product])
+def half(files):
+    there = Connection.get("masked_db")
+    raise RuntimeError(f"no database at {there.login}:{there.password}@{there.host}: mended by nobody")
+
+half()
+""",
+    )
+    assert state_of(result, "half") == "failed"
+    run = client.run(ended(client, "masks").run)
+    said = f"{run.jobs()} {run.explain(job='half')} {run.summary()}"
+    assert "RuntimeError: no database at me:***@db.example.org" in said and PASSWORD not in said
+    assert not kept(served, PASSWORD)
 
 
 def test_a_long_text_is_masked_before_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
