@@ -22,6 +22,9 @@ KEY_PATTERN = r"^[\x21-\x7e]{1,200}$"
 BY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._:/@+-]{0,99}$"
 # A run that goes on is `active`, whatever it is just doing.
 RunStanding = Literal["active", "succeeded", "failed", "not_durable", "refused", "interrupted", "cancelled"]
+# No control characters: it is shown on terminals.
+PART_OF_MAX = 600
+PART_OF_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
 CALL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:+@~-]{0,199}$"
 
 
@@ -82,7 +85,11 @@ class Submission(Upload):
 
 
 class EngineSubmission(Upload):
-    """A native workflow that names the `engine` by which its jobs are run."""
+    """A native workflow that names the `engine` by which its jobs are run. `part_of`: what the engine calls that of which this run is a
+    part; lists tell such runs in one line.
+    """
+
+    part_of: Annotated[str, Field(max_length=PART_OF_MAX, pattern=PART_OF_PATTERN)] = ""
 
 
 class CallQuestion(Sent):
@@ -161,7 +168,7 @@ class Estimated(wire.Body):
 
 
 class RunPage(wire.Body):
-    """The newest first. `next_cursor`: for the next page; none after the last."""
+    """The newest first, by when the first of a line was submitted. `next_cursor`: for the next page; none after the last."""
 
     runs: list[wire.RunInfo]
     next_cursor: str | None = None

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from stager.model.errors import Corrupt, Refused
 
-FORMAT = 3
+FORMAT = 4
 # Whose ledgers are read to know what an earlier run left at a destination.
 RUNS_LOOKED_AT = 1000
 # Format 1 had no number: nothing but these tables.
@@ -37,15 +37,44 @@ FROM_FORMAT_1 = (
 )
 # A run has its first key in its own line.
 FROM_FORMAT_2 = ("CREATE TABLE keys (submit_id TEXT PRIMARY KEY, run TEXT NOT NULL) WITHOUT ROWID",)
+FROM_FORMAT_3 = (
+    "ALTER TABLE runs ADD COLUMN part_of TEXT NOT NULL DEFAULT ''",
+    "CREATE INDEX runs_of_parts ON runs (tenant, part_of, submitted_at, run) WHERE part_of <> ''",
+)
+# Of what a line of several runs says one word only. A run that has not ended is `active` here, whatever it is just doing.
+WORST_FIRST = (
+    "active",
+    "draining",
+    "stopping",
+    "cancelling",
+    "failed",
+    "refused",
+    "not_durable",
+    "interrupted",
+    "cancelled",
+    "succeeded",
+)
+# The runs that are told in one line with a run of the query around it.
+BESIDE = "NOT o.removed AND o.tenant = runs.tenant AND o.part_of = runs.part_of AND o.part_of <> ''"
+FIRST_OF_ITS_LINE = f"NOT EXISTS (SELECT 1 FROM runs o WHERE {BESIDE} AND (o.submitted_at, o.run) < (runs.submitted_at, runs.run))"
+NAMED = "instr(folded({0}.run || char(10) || {0}.workflow || char(10) || {0}.part_of), ?)"
+NAMED_IN_ITS_LINE = f"({NAMED.format('runs')} OR EXISTS (SELECT 1 FROM runs o WHERE {BESIDE} AND {NAMED.format('o')}))"
+# A bare column beside max() is that of its row.
+STATE_OF_ITS_LINE = f"""CASE runs.part_of WHEN '' THEN runs.state ELSE (
+    SELECT state FROM (SELECT o.state AS state, max(o.submitted_at) FROM runs o WHERE {BESIDE} GROUP BY o.workflow)
+    ORDER BY instr('{" ".join(WORST_FIRST)}', state) LIMIT 1
+) END"""
 COLUMNS = (
     "run, submit_id, workflow, source_path, submitted_at, jobs_total, state, finished_at, jobs_done, summary, "
-    "tenant, request_digest, removed"
+    "tenant, request_digest, part_of, removed"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """`tenant` empty: submitted over the owner's own socket. `request_digest`: of the request that a REST client may send again."""
+    """`tenant` empty: submitted over the owner's own socket. `request_digest`: of the request that a REST client may send again. `part_of`:
+    what the engine calls that of which this run is a part.
+    """
 
     run: str
     submit_id: str
@@ -59,7 +88,22 @@ class RunRecord:
     summary: str | None = None
     tenant: str = ""
     request_digest: str = ""
+    part_of: str = ""
     removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The runs of one tenant that are part of one thing, in one. `runs`: all there are, for each is in the list of parts. What else is said
+    of them is of the newest under each name: one before it was begun anew. `open`: of these, what has not ended; the others are added up.
+    """
+
+    runs: int
+    states: frozenset[str]
+    jobs_total: int
+    jobs_done: int
+    finished_at: float | None
+    open: tuple[RunRecord, ...]
 
 
 class RunRecords:
@@ -91,8 +135,8 @@ class RunRecords:
 
     def add(self, record: RunRecord) -> None:
         self.db.execute(
-            "INSERT INTO runs (run, submit_id, workflow, source_path, submitted_at, jobs_total, tenant, request_digest)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO runs (run, submit_id, workflow, source_path, submitted_at, jobs_total, tenant, request_digest, part_of)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 record.run,
                 record.submit_id,
@@ -102,6 +146,7 @@ class RunRecords:
                 record.jobs_total,
                 record.tenant,
                 record.request_digest,
+                record.part_of,
             ),
         )
 
@@ -128,16 +173,31 @@ class RunRecords:
     def all(self) -> list[RunRecord]:
         return [record_of(row) for row in self.db.execute(f"SELECT {COLUMNS} FROM runs ORDER BY submitted_at, run")]
 
-    def page(self, tenant: str | None, before: tuple[float, str] | None, limit: int, *, text: str = "", state: str = "") -> list[RunRecord]:
+    def page(
+        self,
+        tenant: str | None,
+        before: tuple[float, str] | None,
+        limit: int,
+        *,
+        text: str = "",
+        state: str = "",
+        part_of: str = "",
+        in_lines: bool = False,
+    ) -> list[RunRecord]:
         """The newest first, without what was removed; `tenant` None: of all. `before`: when the last of the page before was submitted, and
-        its name. `text`: in the run's name or its workflow's, whatever its case.
+        its name. `text`: in the run's name, its workflow's or what it is part of, whatever its case. `in_lines`: of runs that are part of
+        one thing the first, by which a line of a list keeps its place; then `text` and `state` are of the line.
         """
-        where: list[str] = ["NOT removed"]
+        # In this order: the whole line is looked at once, and not for each of its runs.
+        where: list[str] = ["NOT removed", *([FIRST_OF_ITS_LINE] if in_lines else [])]
         values: list[str | float] = []
         if text:
-            where, values = [*where, "instr(folded(run || char(10) || workflow), ?)"], [*values, text.casefold()]
+            where = [*where, NAMED_IN_ITS_LINE if in_lines else NAMED.format("runs")]
+            values = [*values, *[text.casefold()] * (2 if in_lines else 1)]
         if state:
-            where, values = [*where, "state = ?"], [*values, state]
+            where, values = [*where, f"{STATE_OF_ITS_LINE if in_lines else 'state'} = ?"], [*values, state]
+        if part_of:
+            where, values = [*where, "part_of = ? AND part_of <> ''"], [*values, part_of]
         if tenant is not None:
             where, values = [*where, "tenant = ?"], [*values, tenant]
         if before is not None:
@@ -145,6 +205,26 @@ class RunRecords:
         order = "ORDER BY submitted_at DESC, run DESC LIMIT ?"
         rows = self.db.execute(f"SELECT {COLUMNS} FROM runs WHERE {' AND '.join(where)} {order}", (*values, limit))
         return [record_of(row) for row in rows]
+
+    def line(self, tenant: str, part_of: str) -> Line:
+        newest = (
+            f"(SELECT {COLUMNS}, count(*) AS runs, max(submitted_at) FROM runs"
+            " WHERE NOT removed AND tenant = ?1 AND part_of = ?2 AND part_of <> '' GROUP BY workflow)"
+        )
+        sums = (
+            f"SELECT state, finished_at IS NULL, sum(runs), sum(jobs_total), sum(jobs_done), max(finished_at) FROM {newest} GROUP BY 1, 2"
+        )
+        rows = self.db.execute(sums, (tenant, part_of)).fetchall()
+        ended = [row for row in rows if not row[1]]
+        records = self.db.execute(f"SELECT {COLUMNS} FROM {newest} WHERE finished_at IS NULL", (tenant, part_of))
+        return Line(
+            runs=sum(row[2] for row in rows),
+            states=frozenset(row[0] for row in ended),
+            jobs_total=sum(row[3] for row in ended),
+            jobs_done=sum(row[4] for row in ended),
+            finished_at=max((row[5] for row in ended), default=None),
+            open=tuple(record_of(row) for row in records),
+        )
 
     def names(self, tenant: str | None) -> set[str]:
         """Of all runs there were; `tenant` None: of all tenants, and of none."""
@@ -197,7 +277,7 @@ def bring_up(db: sqlite3.Connection, path: Path) -> None:
     is_new = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     if not is_new:
         back_up(db, path.with_suffix(f".format{found or 1}.backup"))
-    steps = (TABLES if is_new else ()) + (FROM_FORMAT_1 if found < 2 else ()) + FROM_FORMAT_2
+    steps = (TABLES if is_new else ()) + (FROM_FORMAT_1 if found < 2 else ()) + (FROM_FORMAT_2 if found < 3 else ()) + FROM_FORMAT_3
     db.execute("BEGIN IMMEDIATE")
     try:
         for statement in (*steps, f"PRAGMA user_version={FORMAT}"):

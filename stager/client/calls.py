@@ -81,8 +81,8 @@ def estimate(question: rest.EstimateQuestion) -> Call[rest.Estimated]:
     return Call("POST", "/estimate", rest.Estimated, body=question)
 
 
-def runs(cursor: str | None = None, limit: int = PAGE) -> Call[rest.RunPage]:
-    return Call("GET", "/runs", rest.RunPage, {"cursor": cursor, "limit": limit})
+def runs(cursor: str | None = None, limit: int = PAGE, parts: bool = True) -> Call[rest.RunPage]:
+    return Call("GET", "/runs", rest.RunPage, {"cursor": cursor, "limit": limit, "parts": parts})
 
 
 def nodes() -> Call[rest.NodeList]:

@@ -80,9 +80,9 @@ class AsyncRestClient:
     async def estimate(self, question: rest.EstimateQuestion) -> rest.Estimated:
         return await self.send(calls.estimate(question))
 
-    async def runs(self) -> list[wire.RunInfo]:
-        """All that the token may see, the newest first."""
-        steps = all_pages(calls.runs, lambda page: page.runs, calls.PAGE)
+    async def runs(self, *, parts: bool = True) -> list[wire.RunInfo]:
+        """All that the token may see, the newest first. `parts`: as in `Client.runs`."""
+        steps = all_pages(partial(calls.runs, parts=parts), lambda page: page.runs, calls.PAGE)
         return await play_async(steps, self.send)
 
     async def nodes(self) -> list[wire.NodeView]:

@@ -135,8 +135,9 @@ class Client:
     def run(self, run: str) -> RunClient:
         return RunClient(self, run)
 
-    def runs(self) -> list[wire.RunInfo]:
-        return self.get(wire.RunList, "/v1/runs").runs
+    def runs(self, *, parts: bool = True) -> list[wire.RunInfo]:
+        """`parts`: each by itself; else an engine's runs that are part of one thing in one."""
+        return self.get(wire.RunList, "/v1/runs", parts=str(parts).lower()).runs
 
     def gc(self, request: wire.GcRequest) -> wire.GcReport:
         return wire.GcReport.model_validate_json(self.post("/v1/gc", request.model_dump_json().encode()))

@@ -74,7 +74,8 @@ class RunDesk:
             # No key has a space in it.
             submit_id = sender.submit_id(request.submit_id or f"run {run}")
             about = (workflow.name, workflow.source_path, now, len(workflow.jobs))
-            self.records.add(RunRecord(run, submit_id, *about, tenant=sender.tenant, request_digest=sender.request_digest))
+            whose = {"tenant": sender.tenant, "request_digest": sender.request_digest}
+            self.records.add(RunRecord(run, submit_id, *about, **whose, part_of=request.part_of))
         else:
             run = earlier.run
         if sender.tenant:

@@ -155,7 +155,7 @@ class Intake(Rights):
             plan = self._plan(read.workflow, sent.options)
             require_destinations(read.workflow, read.access)
             credentials = self.credentials(read.workflow, tenant, {})
-        return wire.SubmitRequest(read.workflow, plan, credentials)
+        return wire.SubmitRequest(read.workflow, plan, credentials, part_of=sent.part_of)
 
     def _plan(self, workflow: Workflow, options: rest.Options) -> Plan:
         policy = policy_of(options.no_direct)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stager import wire
+from stager.adapters.run_records import RunRecord
 from stager.model.errors import InvalidInput, Refused
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.ledger import ledger_of
@@ -24,6 +25,7 @@ from stager.service.views import (
     is_durable,
     job_view,
     ledger_entry,
+    line_info,
     losses,
     problems_of,
     run_info,
@@ -41,6 +43,17 @@ STREAMS = {"out": "stdout", "err": "stderr"}
 # Between two looks of one waiter, however much happens.
 LOOK_AGAIN_S = 0.05
 WAIT_S_MAX = 60.0
+
+
+def run_infos(scheduler: Scheduler, records: Iterable[RunRecord], *, in_lines: bool) -> list[wire.RunInfo]:
+    """On the driving thread. `in_lines`: each record is the first of what is told in one line with it."""
+    known, now = scheduler.machine.state.runs, scheduler.clock()
+    return [
+        line_info(record, scheduler.records.line(record.tenant, record.part_of), known, now)
+        if in_lines and record.part_of
+        else run_info(record, known.get(record.run), now)
+        for record in records
+    ]
 
 
 async def status_of(scheduler: Scheduler, run: str) -> wire.RunStatus:

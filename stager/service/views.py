@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stager import wire
-from stager.adapters.run_records import RunRecord
+from stager.adapters.run_records import WORST_FIRST, Line, RunRecord
 from stager.model.errors import Fault
 from stager.model.workflow import Workflow
 from stager.planning.plan import Basis
@@ -57,6 +57,26 @@ def run_info(record: RunRecord, run: RunEntry | None, now: float) -> wire.RunInf
         source_path=record.source_path,
         removed=record.removed,
         tenant=record.tenant,
+        part_of=record.part_of,
+    )
+
+
+def line_info(first: RunRecord, line: Line, known: Mapping[str, RunEntry], now: float) -> wire.RunInfo:
+    """`first`: by which the line goes."""
+    if line.runs == 1:
+        return run_info(first, known.get(first.run), now)
+    going_on = [run_info(record, known.get(record.run), now) for record in line.open]
+    ends = [info.finished_at for info in going_on] + ([] if line.finished_at is None else [line.finished_at])
+    finished_at = None if None in ends else max((end for end in ends if end is not None), default=None)
+    return run_info(first, None, now).model_copy(
+        update={
+            "state": min(line.states.union(info.state for info in going_on), key=WORST_FIRST.index),
+            "finished_at": finished_at,
+            "took_s": max(0.0, (now if finished_at is None else finished_at) - first.submitted_at),
+            "jobs_total": line.jobs_total + sum(info.jobs_total for info in going_on),
+            "jobs_done": line.jobs_done + sum(info.jobs_done for info in going_on),
+            "parts": line.runs,
+        }
     )
 
 

@@ -9,7 +9,8 @@ from stager.wire.life import NodeView
 class RunInfo(Body):
     """One line of `stager runs`. `state`: active | draining | succeeded | failed | not_durable | refused | interrupted | cancelled.
     `tenant` empty: submitted over the owner's socket. `took_s`: until it ended, or until now, by the scheduler's clock, which need not be
-    that of who reads this.
+    that of who reads this. `part_of`: what an engine calls that of which the run is a part. `parts`: so many runs are told in this line;
+    with more than one, `run` is the first of them, times and jobs are of all, and `state` is that of what goes on, else the worst.
     """
 
     run: str
@@ -23,6 +24,8 @@ class RunInfo(Body):
     source_path: str = ""
     removed: bool = False
     tenant: str = ""
+    part_of: str = ""
+    parts: int = 1
 
 
 class RunList(Body):

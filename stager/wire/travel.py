@@ -27,12 +27,13 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class SubmitRequest(msgspec.Struct, frozen=True):
-    """`submit_id` makes a repeated submit answer with the run it made before."""
+    """`submit_id` makes a repeated submit answer with the run it made before. `part_of`: see RunInfo."""
 
     workflow: Workflow
     plan: Plan
     credentials: Credentials = Credentials()
     submit_id: str = ""
+    part_of: str = ""
 
 
 class ResumeRequest(msgspec.Struct, frozen=True):

@@ -10,7 +10,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 from airflow.providers.stager.graph import DagFact, FileFact, Part, Shape, TaskFact, shape_of
+from airflow.providers.stager.runs import DagRunId, Runs, own_part
 
+from stager import rest
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.readers.native import read
 
@@ -25,6 +27,31 @@ def task(name: str, reads: tuple[str, ...] = (), makes: tuple[str, ...] = (), up
 
 def shape(*tasks: TaskFact, **more: Any) -> Shape:
     return shape_of(DagFact("survey", tasks), "survey run-1", **more)
+
+
+class Taking:
+    """In the place of a client: keeps what is submitted."""
+
+    def __init__(self) -> None:
+        self.taken: list[rest.EngineSubmission] = []
+
+    def engine_run(self, submission: rest.EngineSubmission, *, key: str) -> str:
+        self.taken.append(submission)
+        return key
+
+
+def test_all_runs_of_a_dagrun_are_submitted_as_part_of_it() -> None:
+    makes = task("make", (), (f"{LAB}/made",), stages=False)
+    client, dag = Taking(), DagFact("survey", (makes, task("look", (f"{LAB}/made", f"{LAB}/raw"), up=("make",))))
+    for own in ("", own_part("try-1.look.0123456789ab", 1)):
+        runs = Runs(client, dag, DagRunId("survey", "run-1"), own)  # type: ignore[arg-type]
+        for part in runs.shape().parts:
+            runs.submit(part, "key")
+    assert [each.part_of for each in client.taken] == ["survey/run-1"] * len(client.taken) and len(client.taken) > 1
+    assert DagRunId("survey", "run-1", "lab b").part_of == "survey/run-1 (lab b)"
+    strange = DagRunId("survey", "run\n\x1b" + "1" * 1000).part_of
+    assert len(strange) == rest.PART_OF_MAX and strange.startswith("survey/run__1")
+    rest.EngineSubmission(workflow="x", part_of=strange)
 
 
 def said(part: Part) -> dict[str, Any]:

@@ -125,6 +125,36 @@ def test_runs_are_found_by_name_and_state_and_say_what_is_wrong_with_them(bed: B
     assert seen.one("#runs-state").get_attribute("value") == "failed" and seen.find('#views [aria-current="page"]')[0].text == "Runs"
 
 
+def test_runs_that_are_part_of_one_dagrun_are_one_line_that_leads_to_them(bed: Bed, seen: Browser) -> None:
+    dag = "night/manual__2026-11-22T10:00:00+00:00 " + "w" * 90
+
+    def begun(name: str) -> str:
+        jobs = f"  look: {{inputs: {{a: 'data:in/a'}}, outputs: {{end: 'data:out/{name}'}}}}\n"
+        text = flow(bed, name, jobs).replace("jobs:", "engine: airflow\njobs:", 1)
+        answer = bed.client.post("/engine-runs", json={"workflow": text, "part_of": dag})
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["run"])
+
+    first, second = begun("one"), begun("two")
+    seen.go("#/runs?state=active")
+    seen.until(lambda: listed(seen, "main") == [dag], "one line")
+    assert "2 runs" in seen.text("main tbody tr") and "see its runs" in seen.text("main tbody tr")
+    seen.click("main tbody a")
+    seen.until(lambda: listed(seen, "main") == [second, first], "each of its runs")
+    seen.shows(f"Runs of {dag}", "h1")
+    seen.press("/")
+    seen.press("two")
+    seen.until(lambda: listed(seen, "main") == [second], "the one of that name")
+    assert "part_of=night" in address(seen) and address(seen).endswith("find=two")
+    seen.resize(PHONE)
+    assert seen.overflow() == 0
+    seen.click(".back a")
+    seen.until(lambda: dag in listed(seen, "main") and first not in listed(seen, "main"), "one line again")
+    assert seen.overflow() == 0
+    for run in (first, second):
+        bed.client.post(f"/runs/{run}/cancel").raise_for_status()
+
+
 def test_a_run_of_many_failures_names_the_first_with_the_way_to_what_they_wrote(bed: Bed, seen: Browser, failing: str) -> None:
     seen.go(f"#/runs/{failing}")
     seen.until(lambda: len(seen.find(".alerts li")) == 6, "five of six, and how many more")

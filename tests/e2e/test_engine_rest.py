@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from stager import rest, wire
+from stager.cli.runs import command as runs_command
 from stager.client import AsyncEngineRun, AsyncRestClient, EngineRun, RestClient
 from stager.model.errors import Denied, InvalidInput, Refused
 from tests.e2e.serve_rig import Service, problem
@@ -57,9 +59,10 @@ class Lab:
     def home(self) -> Path:
         return self.sshd.data
 
-    def workflow(self, name: str = "dag") -> rest.EngineSubmission:
+    def workflow(self, name: str = "dag", part_of: str = "") -> rest.EngineSubmission:
         """Two jobs that read one input each, and one that joins what they made."""
         return rest.EngineSubmission(
+            part_of=part_of,
             workflow=f"""stager: 1
 name: {name}
 engine: airflow
@@ -69,7 +72,7 @@ jobs:
   dag.left: {{inputs: {{in/a: a}}, outputs: [mid/a]}}
   dag.right: {{inputs: {{in/b: b}}, outputs: [mid/b]}}
   dag.join: {{inputs: [mid/a, mid/b], outputs: {{all: "lab:out/{name}"}}}}
-"""
+""",
         )
 
     def restart(self, *, kill: bool = True) -> None:
@@ -129,6 +132,52 @@ def test_an_engines_dag_over_rest_ends_with_its_final_durable(lab: Lab) -> None:
     assert (lab.home / "out" / "whole").read_bytes() == b"".join(INPUTS.values()).upper()
     assert lab.client.run(run).summary().fetched_bytes == sum(map(len, INPUTS.values()))
     assert lab.client.run(run).status().info.tenant == "alice"
+
+
+def test_runs_that_are_part_of_one_dagrun_are_one_line_of_a_list(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the REST API, for its clients, and for `stager runs` both of a service and of a state directory."""
+    dag = "lines/manual__2026-11-22T10:00:00+00:00"
+    first, second, alone = (
+        lab.client.engine_run(lab.workflow(name, part_of), key=f"{name}/1")
+        for name, part_of in (("lines.first", dag), ("lines.second", dag), ("lines.alone", ""))
+    )
+    page = lab.service.client(lab.token)
+
+    def listed(**query: str | int) -> list[tuple[str, int]]:
+        found = page.get("/runs", params={"contains": "lines", **query}).raise_for_status().json()["runs"]
+        return [(each["run"], each["parts"]) for each in found]
+
+    assert listed() == listed(state="active") == [(alone, 1), (first, 2)]
+    assert listed(parts="true") == [(alone, 1), (second, 1), (first, 1)] and listed(part_of=dag) == [(second, 1), (first, 1)]
+    assert listed(contains="lines.second") == [(first, 2)], "found by any of its parts"
+    lab.client.run(second).cancel()
+    lab.client.run(second).wait_finished(60)
+    (line,) = [info for info in lab.client.runs(parts=False) if info.part_of == dag]
+    assert (line.run, line.state, line.jobs_total, line.finished_at) == (first, "active", 6, None)
+    engine = lab.client.engine(first)
+    assert [do(engine, job, "one").state for job in ("dag.left", "dag.right", "dag.join")] == [DONE, DONE, DONE]
+    engine.end(True)
+    ends = [lab.client.run(run).wait_finished(60) and lab.client.run(run).status().info.finished_at for run in (first, second)]
+    (line,) = [info for info in lab.client.runs(parts=False) if info.part_of == dag]
+    assert (line.state, line.jobs_done, line.finished_at) == ("cancelled", 3, max(end for end in ends if end is not None))
+    assert {first, second, alone} <= {info.run for info in lab.client.runs()}, "clients see each unless they ask otherwise"
+    lab.client.run(alone).cancel()
+    monkeypatch.setenv("STAGER_TOKEN", lab.token)
+    for where in (("--server", lab.service.url), ("--state-dir", str(lab.service.stager.state_dir))):
+        told = CliRunner().invoke(runs_command, [*where]).output.splitlines()
+        (row,) = [line for line in told if dag in line]
+        assert told[0].split()[-1] == "runs" and row.split()[:3] == [first, dag, "cancelled"] and row.split()[-1] == "2", row
+        told = CliRunner().invoke(runs_command, [*where, "--parts"]).output.splitlines()
+        assert {line.split()[0] for line in told if line.endswith(dag)} == {first, second}
+
+
+def test_the_name_of_what_a_run_is_part_of_is_bounded_and_plain(lab: Lab) -> None:
+    page = lab.service.client(lab.token)
+    text = lab.workflow("named").workflow
+    for name in ("a\x1b[2J", "line\nline", "x" * (rest.PART_OF_MAX + 1)):
+        refused = page.post("/engine-runs", json={"workflow": text, "part_of": name})
+        assert refused.status_code == 422 and "part_of" in refused.text
+    assert page.post("/runs", json={"workflow": text, "part_of": "x"}).status_code == 422, "only an engine has parts"
 
 
 def test_the_same_async(lab: Lab) -> None:

@@ -15,9 +15,10 @@ from stager.service import changes, questions
 from stager.service.app import Scheduler
 from stager.service.changes import taken
 from stager.service.desk import check_whole
-from stager.service.views import run_info
 
 T = TypeVar("T")
+# As SQLite says it.
+NO_LIMIT = -1
 
 
 def runs_router(scheduler: Scheduler) -> APIRouter:
@@ -31,8 +32,8 @@ def runs_router(scheduler: Scheduler) -> APIRouter:
         return wire.SubmitResponse(run=await taken(scheduler, lambda done: scheduler.desk.submit(wanted, scheduler.clock(), done)))
 
     @router.get("/runs")
-    async def runs() -> wire.RunList:
-        return await scheduler.ask(lambda: run_list(scheduler))
+    async def runs(parts: bool = True) -> wire.RunList:
+        return await scheduler.ask(lambda: run_list(scheduler, parts))
 
     @router.get("/runs/{run}/needs")
     async def needs(run: str) -> wire.RunNeeds:
@@ -94,6 +95,7 @@ async def done(scheduler: Scheduler, ask: Callable[[Callable[[], None]], None]) 
     return Response(b"{}", media_type="application/json")
 
 
-def run_list(scheduler: Scheduler) -> wire.RunList:
-    known, now = scheduler.machine.state.runs, scheduler.clock()
-    return wire.RunList(runs=[run_info(record, known.get(record.run), now) for record in scheduler.records.all() if not record.removed])
+def run_list(scheduler: Scheduler, parts: bool) -> wire.RunList:
+    """The oldest first. `parts`: each run by itself."""
+    records = scheduler.records.page(None, None, NO_LIMIT, in_lines=not parts)
+    return wire.RunList(runs=questions.run_infos(scheduler, reversed(records), in_lines=not parts))

@@ -18,14 +18,17 @@ const COLUMNS = [["Run", "name"], ["State", "badged"], ["Jobs", "wide"], ["Time"
 function make(item) {
   const meter = el("progress", { max: "1", value: "0", "aria-label": `jobs done of ${item.info.run}` });
   return [
-    [el("a", { href: `#/runs/${name(item.info.run)}` }, item.info.run), el("span", { class: "under" })],
+    [el("a", {}), el("span", { class: "under" })],
     [badge(item.info.state), el("span", { class: "under wrong" })], [meter, el("span", { class: "under" }), el("span", { class: "under wrong" })], "", "", "", "", "",
   ];
 }
 
 function update(cells, { info, status }) {
   const goesOn = GOES_ON.includes(info.state);
-  say(cells[0].querySelector(".under"), info.workflow === info.run.replace(/-\d+$/, "") ? "" : info.workflow);
+  const link = cells[0].querySelector("a");
+  link.setAttribute("href", info.parts > 1 ? `#/runs${query({ part_of: info.part_of })}` : `#/runs/${name(info.run)}`);
+  say(link, info.parts > 1 ? info.part_of : info.run);
+  say(cells[0].querySelector(".under"), info.parts > 1 ? count(info.parts, "run") : info.workflow === info.run.replace(/-\d+$/, "") ? "" : info.workflow);
   setBadge(cells[1].firstChild, info.state);
   const waiting = status?.waiting ?? [];
   say(cells[1].querySelector(".wrong"), waiting.length ? `waits for ${waiting.map((each) => each.origin).join(", ")}` : "");
@@ -34,10 +37,11 @@ function update(cells, { info, status }) {
   say(cells[2].querySelector(".wrong"), status?.jobs.failed ? `${status.jobs.failed.toLocaleString("en")} failed` : "");
   const took = info.took_s;
   say(cells[3], goesOn ? (status && status.eta_s !== null && waiting.length === 0 ? `${roughly(status.eta_s)} left` : `for ${duration(Math.max(1, took))}`) : duration(took));
-  say(cells[4], status ? size(status.fetched_bytes) : "…");
-  say(cells[5], status ? size(status.uploaded_bytes) : "…");
+  const unknown = info.parts > 1 ? "see its runs" : "…";
+  say(cells[4], status ? size(status.fetched_bytes) : unknown);
+  say(cells[5], status ? size(status.uploaded_bytes) : unknown);
   const risk = status?.ledger.at_risk;
-  say(cells[6], !risk ? "…" : risk.files ? `${size(risk.size_bytes)} in ${count(risk.files, "file")}` : "nothing");
+  say(cells[6], !risk ? unknown : risk.files ? `${size(risk.size_bytes)} in ${count(risk.files, "file")}` : "nothing");
   cells[6].classList.toggle("risky", Boolean(risk?.files));
   say(cells[7], when(info.submitted_at));
 }
@@ -50,9 +54,11 @@ export async function runsView(place, _, signal, page) {
   const search = finder("runs", "Find runs", STANDINGS, () => changed(), signal);
   search.text.value = asked.find ?? "";
   search.state.value = STANDINGS.includes(asked.state) ? asked.state : "";
+  const partOf = asked.part_of ?? "";
   const line = el("p", { class: "line find" }, ...search.parts);
   const more = el("button", { type: "button", hidden: true }, "Show older runs");
-  place.replaceChildren(el("h1", {}, "Runs"), line, none, noSuch, list.element, more);
+  const whole = partOf ? [el("p", { class: "back" }, el("a", { href: "#/runs" }, "All runs"))] : [];
+  place.replaceChildren(...whole, el("h1", {}, partOf ? `Runs of ${partOf}` : "Runs"), line, none, noSuch, list.element, more);
   let wanted = PAGE;
   // Of a run that is over nothing changes but by a resume, which changes its state.
   const settled = new Map();
@@ -64,15 +70,16 @@ export async function runsView(place, _, signal, page) {
     again();
   });
 
-  const choice = () => ({ contains: search.text.value.trim(), state: search.state.value });
+  const choice = () => ({ contains: search.text.value.trim(), state: search.state.value, part_of: partOf });
 
   function changed() {
     wanted = PAGE;
-    remember({ find: search.text.value.trim(), state: search.state.value });
+    remember({ part_of: partOf, find: search.text.value.trim(), state: search.state.value });
     again();
   }
 
   async function statusOf(info) {
+    if (info.parts > 1) return null;
     const key = `${info.run} ${info.state} ${info.finished_at}`;
     if (settled.has(key)) return settled.get(key);
     const status = await get(`/runs/${name(info.run)}`, signal);
@@ -94,13 +101,13 @@ export async function runsView(place, _, signal, page) {
     } while (cursor !== null && infos.length < wanted);
     // An answer to what was asked before comes too late.
     if (mine !== turn) return;
-    const isChosen = chosen.contains !== "" || chosen.state !== "";
+    const isChosen = Object.values(chosen).some((each) => each !== "");
     show(line, isChosen || infos.length > 0);
     show(none, !isChosen && infos.length === 0);
     show(noSuch, isChosen && infos.length === 0);
     show(list.element, infos.length > 0);
     show(more, cursor !== null);
-    const items = infos.map((info) => ({ info, status: latest.get(info.run) ?? null }));
+    const items = infos.map((info) => ({ info, status: info.parts > 1 ? null : latest.get(info.run) ?? null }));
     list.set(items);
     const open = items.slice();
     await Promise.all(Array.from({ length: AT_ONCE }, async () => {

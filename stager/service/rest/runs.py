@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
@@ -29,6 +29,9 @@ Key = Annotated[str | None, Header(alias="Idempotency-Key", pattern=rest.KEY_PAT
 NewKey = Annotated[str, Header(alias="Idempotency-Key", pattern=rest.KEY_PATTERN, description="one that has made no other run")]
 Made = Annotated[str | None, Query(pattern=rest.KEY_PATTERN, description="an Idempotency-Key of yours")]
 By = Annotated[str, Query(pattern=rest.BY_PATTERN, description="who asks, as those are told who wait for the run (`interrupted_by`)")]
+PartOf = Annotated[
+    str, Query(max_length=rest.PART_OF_MAX, pattern=rest.PART_OF_PATTERN, description="only the runs that are part of this, each by itself")
+]
 Created = {200: {"model": rest.Submitted, "description": "This key has made the run before"}}
 
 
@@ -68,14 +71,17 @@ def add_looks(router: APIRouter, scheduler: Scheduler, waits: Waits) -> None:
         key: Made = None,
         contains: Contains = "",
         state: rest.RunStanding | None = None,
+        parts: Annotated[bool, Query(description="each run in a line of its own")] = False,
+        part_of: PartOf = "",
     ) -> Response:
         """Your runs, the newest first; with `key` the one that your submit with that Idempotency-Key made, if it made one. `contains`: in
-        the name of the run or of its workflow. `state`: `active` are all that go on, also those that are just ending.
+        the name of the run, of its workflow, or of what it is part of. `state`: `active` are all that go on, also those that are just
+        ending. An engine's runs that are part of one thing are told in one line, unless `parts` or `part_of` ask for each.
         """
         before = parts_of(cursor, float, str) if cursor is not None else None
         if key is not None:
             return tagged(request, await scheduler.ask(lambda: run_of_key(scheduler, caller, key)))
-        chosen = {"text": contains, "state": state or ""}
+        chosen = {"text": contains, "state": state or "", "part_of": part_of, "in_lines": not (parts or part_of)}
         return tagged(request, await scheduler.ask(lambda: run_page(scheduler, caller, before, limit, chosen)))
 
     @router.get("/runs/{run}", response_model=wire.RunStatus, responses=TAGGED)
@@ -166,7 +172,7 @@ async def submitted(intended: Intended, request: Request, response: Response, ca
         async with intended.turns.turn(caller.tenant):
             wanted = await asyncio.to_thread(intended.read, body, caller.tenant)
         await ready(scheduler)
-        known = wire.SubmitRequest(wanted.workflow, wanted.plan, wanted.credentials, key)
+        known = wire.SubmitRequest(wanted.workflow, wanted.plan, wanted.credentials, key, wanted.part_of)
         run = await changes.taken(scheduler, lambda told: scheduler.desk.submit(known, scheduler.clock(), told, sender))
         answer = rest.Submitted(run=run, workflow=known.workflow.name, jobs=len(known.workflow.jobs), notes=list(known.workflow.notes))
     else:
@@ -190,10 +196,9 @@ def run_of_key(scheduler: Scheduler, caller: Caller, key: str) -> rest.RunPage:
     return rest.RunPage(runs=[] if made is None or made.removed else [run_info(made, known.get(made.run), scheduler.clock())])
 
 
-def run_page(scheduler: Scheduler, caller: Caller, before: list[str | float] | None, limit: int, chosen: Mapping[str, str]) -> rest.RunPage:
-    known, now = scheduler.machine.state.runs, scheduler.clock()
+def run_page(scheduler: Scheduler, caller: Caller, before: list[str | float] | None, limit: int, chosen: dict[str, Any]) -> rest.RunPage:
     start = (float(before[0]), str(before[1])) if before is not None else None
     records = scheduler.records.page(caller.only, start, limit + 1, **chosen)
     shown = records[:limit]
     more = cursor_of(float(shown[-1].submitted_at), shown[-1].run) if len(records) > limit else None
-    return rest.RunPage(runs=[run_info(record, known.get(record.run), now) for record in shown], next_cursor=more)
+    return rest.RunPage(runs=questions.run_infos(scheduler, shown, in_lines=chosen["in_lines"]), next_cursor=more)

@@ -44,6 +44,14 @@ class DagRunId:
     def title(self) -> str:
         return f"{self.dag_id} {self.run_id}"
 
+    @property
+    def part_of(self) -> str:
+        """By which the service tells all runs of it in one line. No name of a DAG has a slash in it."""
+        from stager.rest import PART_OF_MAX
+
+        words = f"{self.dag_id}/{self.run_id}{f' ({self.deployment})' if self.deployment else ''}"
+        return "".join(each if each.isprintable() else "_" for each in words)[:PART_OF_MAX]
+
     def key(self, what: str, generation: int) -> str:
         words = "\0".join((self.deployment, self.dag_id, self.run_id, what, str(generation)))
         return f"airflow-{hashlib.sha256(words.encode()).hexdigest()[:48]}"
@@ -117,7 +125,7 @@ class Runs:
     def submit(self, part: Part, key: str) -> str:
         from stager import rest
 
-        return self.client.engine_run(rest.EngineSubmission(workflow=part.text), key=key)
+        return self.client.engine_run(rest.EngineSubmission(workflow=part.text, part_of=self.ident.part_of), key=key)
 
     def find(self, what: str) -> tuple[str, str]:
         """(key, run) of the newest one that takes calls; or a key that is free, and an empty run."""
