@@ -37,6 +37,11 @@ impl Base {
     }
 
     /// How messages call it.
+    pub fn is_loopback(&self) -> bool {
+        let host = self.url.host_str().unwrap_or("").trim_matches(['[', ']']).trim_end_matches('.');
+        host.parse::<IpAddr>().map_or(host == "localhost" || host.ends_with(".localhost"), |address| address.to_canonical().is_loopback())
+    }
+
     pub fn shown(&self) -> &str {
         self.url.as_str().trim_end_matches('/')
     }

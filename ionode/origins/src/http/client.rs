@@ -88,11 +88,16 @@ pub fn client(config: &HttpConfig, base: &Base, patience: Patience) -> Result<Cl
         .no_brotli()
         .no_zstd()
         .no_deflate();
-    // A proxy resolves names itself, where ours are not known, and goes wherever it can.
-    if fence == Fence::Public {
+    if !by_proxy(fence, config, base) {
         builder = builder.no_proxy();
     }
     builder.build().map_err(|error| wrong(format!("cannot be used: {}", super::answer::chain(&error))))
+}
+
+/// A proxy resolves names itself and goes wherever it can, reads what is not encrypted, and has no way to this machine.
+fn by_proxy(fence: Fence, config: &HttpConfig, base: &Base) -> bool {
+    let has_credentials = config.bearer_token.is_some() || config.user.is_some();
+    fence != Fence::Public && (base.is_encrypted() || !has_credentials) && !base.is_loopback()
 }
 
 fn authorization(config: &HttpConfig) -> Result<Option<HeaderValue>, &'static str> {
