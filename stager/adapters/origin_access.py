@@ -52,7 +52,7 @@ class IonodeOriginAccess:
     def probe(self, origin: Origin, path: str, *, write: bool) -> Probe:
         answer = self._ask("probe", origin, {"path": path, "write": write})
         findings = tuple(fault_of(entry) for entry in answer["findings"])
-        return Probe(answer["reachable"], answer["writable"], answer["free_bytes"], findings)
+        return Probe(answer["reachable"], answer["writable"], answer["free_bytes"], findings, answer.get("file_system") or "")
 
     def _ask(self, action: str, origin: Origin, request: Mapping[str, Any]) -> dict[str, Any]:
         document = msgspec.json.encode({"origin": self.config(origin), "request": request})

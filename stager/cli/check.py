@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -27,7 +26,7 @@ from stager.cli.prepare import reader_options
 from stager.model.errors import StagerError
 from stager.model.files import OnExists
 from stager.model.units import format_size
-from stager.model.workflow import Job, Origin, OriginKind, Workflow
+from stager.model.workflow import Job, Origin, Workflow
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Plan
 from stager.ports import Probe
@@ -119,7 +118,7 @@ def check_origin(workflow: Workflow, origin: Origin, access: IonodeOriginAccess,
     try:
         new = new_directories(workflow).get(origin.name)
         if new is not None:
-            probes[origin.name, ""] = room_at(new)
+            probes[origin.name, ""] = above(new)
             return [Finding(about, True, f"{new} is not there yet: `stager submit` makes it")]
         asked = {
             directory: access.probe(origin, directory, write=bool(finals))
@@ -130,26 +129,18 @@ def check_origin(workflow: Workflow, origin: Origin, access: IonodeOriginAccess,
     said = dict.fromkeys(fault.message for probe in asked.values() for fault in probe.findings)
     found = [Finding(about, False, message) for message in said]
     free_bytes = min((probe.free_bytes for probe in asked.values() if probe.free_bytes is not None), default=None)
-    probes.update({(origin.name, directory): with_room(origin, directory, probe) for directory, probe in asked.items()})
+    probes.update({(origin.name, directory): probe for directory, probe in asked.items()})
     if not found:
         room = f", {format_size(free_bytes)} free" if free_bytes is not None else ""
         found.append(Finding(about, True, f"{origin.url} can be {'read and written' if finals else 'read'}{room}"))
     return found
 
 
-def with_room(origin: Origin, directory: str, probe: Probe) -> Probe:
-    """Of a directory of this machine it is known which file system it is on, also where something is mounted below the origin's own."""
-    if origin.kind is not OriginKind.FILE or probe.free_bytes is None:
-        return probe
-    here = room_at(Path(unquote(urlsplit(origin.url).path)) / directory)
-    return replace(probe, free_bytes=here.free_bytes, file_system=here.file_system)
-
-
-def room_at(directory: Path) -> Probe:
-    """Where it is, or will be made."""
-    there = next(each for each in (directory, *directory.parents) if each.exists())
-    disk = os.statvfs(there)
-    return Probe(True, None, disk.f_bavail * disk.f_frsize, (), f"dev:{there.stat().st_dev}")
+def above(directory: Path) -> Probe:
+    """Of a directory that is still to be made: the room where it will be."""
+    parent = next(parent for parent in directory.parents if parent.exists())
+    disk = os.statvfs(parent)
+    return Probe(True, None, disk.f_bavail * disk.f_frsize, (), f"dev:{parent.stat().st_dev}")
 
 
 def check_room(workflow: Workflow, plan: Plan | None, probes: Probes, there: list[There]) -> list[Finding]:

@@ -1,7 +1,7 @@
 """Whether the finals of a run fit where they go, by what its plan knows of their sizes.
 
 May know: the plan, what probes of origins said. One rule: destinations that share a file system share its room, whatever their origins are
-called, as far as it is known which one they are on.
+called.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.testbed.sshd import Sshd
 from tests.testbed.stager import Stager
 
 HEAD = "stager: 1\nname: w\norigins:\n  o: file:data\n"
@@ -92,12 +93,19 @@ def test_notes_of_the_plan_are_listed(stager: Stager, short_dir: Path) -> None:
     assert sum(line.startswith("note  plan: ") for line in printed) == 2
 
 
-def test_finals_that_do_not_fit_on_a_disk_together_stop_it(stager: Stager, short_dir: Path, tiny_disk: Callable[[int], Path]) -> None:
-    """Each of the two alone would; one goes to the disk itself, the other to where it is mounted below another origin."""
+@pytest.mark.parametrize("kind", ["file", "sftp"])
+def test_finals_that_do_not_fit_on_a_disk_together_stop_it(
+    stager: Stager, short_dir: Path, tiny_disk: Callable[[int], Path], sshd: Sshd, kind: str
+) -> None:
+    """Each of the two alone would; their origins are two directories of one disk, as the destination of a mount below the base is."""
     disk = tiny_disk(8)
     for name in ("a", "b"):
         (disk / name).mkdir()
-    urls, second = (f"file:{disk / 'a'}", f"file:{short_dir}"), f"{disk.name}/b/y.txt"
+    config = short_dir / "ssh_config"
+    config.write_text(sshd.ssh_config_text())
+    stager.env = {"STAGER_SSH_CONFIG": str(config)}
+    urls = [f"file:{disk / 'a'}", f"file:{short_dir}"] if kind == "file" else [f"sftp://lab{disk / 'a'}", f"sftp://lab{disk / 'b'}"]
+    second = f"{disk.name}/b/y.txt" if kind == "file" else "y.txt"
     outputs = f"[{{file: x.txt, to: 'p:x.txt', size: 5 MB}}, {{file: y.txt, to: 'q:{second}', size: SIZE}}]"
     workflow = short_dir / "room.yml"
 

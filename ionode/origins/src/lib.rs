@@ -176,6 +176,9 @@ pub struct Probe {
     pub reachable: bool,
     pub writable: Option<bool>,
     pub free_bytes: Option<u64>,
+    /// Which one of its host that is the room of: where two probes say the same, they tell of the same room.
+    #[serde(default)]
+    pub file_system: Option<String>,
     pub findings: Vec<ApiError>,
 }
 

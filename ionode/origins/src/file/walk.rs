@@ -146,13 +146,20 @@ fn fill(site: &Site, path: &str, write: bool, probe: &mut Probe) -> Result<(), A
     let clean = checked(path)?;
     let base = site.base(path)?;
     probe.reachable = true;
-    let vfs = fstatvfs(base.root()).map_err(|errno| site.failure(errno, path))?;
-    probe.free_bytes = Some(vfs.blocks_available() * vfs.fragment_size());
+    let room_in = |directory: &OwnedFd, probe: &mut Probe| {
+        let vfs = fstatvfs(directory)?;
+        probe.free_bytes = Some(vfs.blocks_available() * vfs.fragment_size());
+        probe.file_system = Some(format!("dev:{}", nix::sys::stat::fstat(directory)?.st_dev));
+        Ok(())
+    };
     if !write {
+        room_in(base.root(), probe).map_err(|errno| site.failure(errno, path))?;
         return base.stat(&clean).map(|_| ()).map_err(|errno| site.failure(errno, path));
     }
     probe.writable = Some(false);
     let directory = nearest(&base, &clean).map_err(|errno| site.parent_failure(errno, &clean))?;
+    // Something else may be mounted below the base.
+    room_in(&directory, probe).map_err(|errno| site.failure(errno, path))?;
     try_write(&directory).map_err(|errno| site.failure(errno, path))?;
     probe.writable = Some(true);
     Ok(())

@@ -230,11 +230,11 @@ impl Site {
         Ok(())
     }
 
-    async fn file_system(&self, link: &Link) -> Option<Statvfs> {
+    async fn file_system(&self, link: &Link, directory: &str) -> Option<Statvfs> {
         if !link.offers.statvfs {
             return None;
         }
-        link.sftp.statvfs(self.remote("")).await.ok()
+        link.sftp.statvfs(self.remote(directory)).await.ok()
     }
 
     /// SFTP says "Failure" to a full or frozen disk as to much else: the file system is asked which it was.
@@ -243,7 +243,7 @@ impl Site {
             return error;
         }
         let said = ["space", "quota"].iter().any(|word| error.message.to_lowercase().contains(word));
-        let file_system = self.file_system(link).await;
+        let file_system = self.file_system(link, "").await;
         if file_system.as_ref().is_some_and(|vfs| vfs.flags & READ_ONLY != 0) {
             return failure::denied(&error.subject, &self.place, "it is mounted read-only");
         }

@@ -134,15 +134,24 @@ async fn fill(site: &Arc<Site>, path: &str, write: bool, probe: &mut Probe) -> R
     let lease = site.pool.lease(Work::Metadata).await?;
     let link = &lease.link;
     probe.reachable = true;
-    probe.free_bytes = site.file_system(link).await.as_ref().map(free_bytes);
     if !write {
+        room_in(site, link, "", probe).await;
         return site.stat_on(link, &clean).await.map(|_| ());
     }
     probe.writable = Some(false);
     let directory = nearest(site, link, &clean).await?;
+    // Something else may be mounted below the base.
+    room_in(site, link, &directory, probe).await;
     try_write(site, link, &directory).await?;
     probe.writable = Some(true);
     Ok(())
+}
+
+/// Where the server tells it. A file system without a number is known by its size.
+async fn room_in(site: &Site, link: &Link, directory: &str, probe: &mut Probe) {
+    let Some(vfs) = site.file_system(link, directory).await else { return };
+    probe.free_bytes = Some(free_bytes(&vfs));
+    probe.file_system = Some(format!("fsid:{:x}:{}:{}", vfs.fs_id, vfs.blocks, vfs.fragment_size));
 }
 
 /// Uploads make missing directories, so the nearest one that exists decides.
