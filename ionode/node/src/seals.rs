@@ -108,7 +108,9 @@ impl Look {
     pub fn of_tree(members: &[Look]) -> Self {
         let together = |part: &dyn Fn(&Look) -> &str| {
             let mut hasher = blake3::Hasher::new();
-            members.iter().for_each(|member| drop(hasher.update(part(member).as_bytes())));
+            for member in members {
+                hasher.update(part(member).as_bytes());
+            }
             hasher.finalize().to_hex().to_string()
         };
         Self { content: together(&|look| &look.content), changed: together(&|look| &look.changed) }

@@ -1,11 +1,12 @@
-//! A proxy of the environment: used, but not for an origin that may go to the public internet only. Alone in its process, whose environment
+//! A proxy of the environment: used, but neither for an origin that may go to the public internet only, nor where it could read a token or
+//! has nothing to reach. Alone in its process, whose environment
 //! it sets.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use stager_origins::{HttpConfig, HttpOrigin, Origin};
+use stager_origins::{HttpConfig, HttpOrigin, Origin, Secret};
 
 /// Answers whatever it is asked for with one byte, and remembers it.
 fn proxy() -> (u16, Arc<Mutex<Vec<String>>>) {
@@ -33,6 +34,9 @@ async fn no_proxy_leads_an_origin_for_everybody_inside() {
     for name in ["NO_PROXY", "no_proxy", "REQUEST_METHOD"] {
         std::env::remove_var(name);
     }
+    let with_token = |base_url: String, bearer_token: Option<Secret>| {
+        HttpOrigin::new(&HttpConfig { base_url, bearer_token, allow_http: true, ..HttpConfig::default() }).unwrap()
+    };
     let origin = |public_only| {
         let config = HttpConfig { base_url: "http://inside.test/".into(), public_only, ..HttpConfig::default() };
         HttpOrigin::new(&config).unwrap()
@@ -42,4 +46,15 @@ async fn no_proxy_leads_an_origin_for_everybody_inside() {
     assert_eq!(asked.lock().unwrap().as_slice(), &[] as &[String], "the proxy was asked for a name that only it may know");
     assert_eq!(origin(false).stat("f").await.unwrap().size_bytes, 1, "an origin that somebody registered goes by the proxy");
     assert!(asked.lock().unwrap().iter().any(|line| line.starts_with("HEAD http://inside.test/f")), "{:?}", asked.lock().unwrap());
+
+    asked.lock().unwrap().clear();
+    let (here, asked_here) = proxy();
+    for host in ["127.0.0.1", "localhost"] {
+        assert_eq!(with_token(format!("http://{host}:{here}/"), Some(Secret::new("t"))).stat("f").await.unwrap().size_bytes, 1);
+        assert_eq!(with_token(format!("http://{host}:{here}/"), None).stat("f").await.unwrap().size_bytes, 1);
+    }
+    let error = with_token("http://inside.test/".into(), Some(Secret::new("t"))).stat("f").await.unwrap_err();
+    assert_eq!(error.code, "origin_unreachable", "{error:?}");
+    assert!(asked.lock().unwrap().is_empty(), "the proxy could read the token: {:?}", asked.lock().unwrap());
+    assert!(asked_here.lock().unwrap().iter().all(|line| line.starts_with("HEAD /f")), "{:?}", asked_here.lock().unwrap());
 }

@@ -2,6 +2,8 @@
 //!
 //! The one rule: a name is only a name: whatever is in it, the URL stays below the base and asks for exactly this file.
 
+use std::net::IpAddr;
+
 use percent_encoding::{utf8_percent_encode, AsciiSet, NON_ALPHANUMERIC};
 use reqwest::Url;
 use stager_core::error::ApiError;
@@ -36,12 +38,12 @@ impl Base {
         self.url.scheme() == "https"
     }
 
-    /// How messages call it.
     pub fn is_loopback(&self) -> bool {
         let host = self.url.host_str().unwrap_or("").trim_matches(['[', ']']).trim_end_matches('.');
         host.parse::<IpAddr>().map_or(host == "localhost" || host.ends_with(".localhost"), |address| address.to_canonical().is_loopback())
     }
 
+    /// How messages call it.
     pub fn shown(&self) -> &str {
         self.url.as_str().trim_end_matches('/')
     }
