@@ -170,7 +170,7 @@ def read_logs(directory: Path, job: str, choice: LogChoice) -> list[wire.Attempt
 
 def read_log(path: Path, number: int, is_err: bool, choice: LogChoice) -> wire.AttemptLog:
     size_bytes, most = path.stat().st_size, min(max(0, choice.tail_bytes), TAIL_BYTES_MAX)
-    start = max(0, size_bytes - most) if choice.after is None else choice.after
+    start = max(0, size_bytes - most) if choice.after is None else min(choice.after, size_bytes)
     with path.open("rb") as stream:
         stream.seek(start)
         read = stream.read(most)

@@ -63,7 +63,10 @@ def test_a_sensor_and_a_trigger_end(lfns: list[str], warnings: list[str]) -> Non
     async def status() -> Any:
         return Run().status()
 
-    line = SimpleNamespace(wait=wait, client=SimpleNamespace(run=lambda run: SimpleNamespace(status=status)))
+    async def say(*_: Any) -> None:
+        """Nothing: a log is not what this is about."""
+
+    line = SimpleNamespace(wait=wait, say=say, client=SimpleNamespace(run=lambda run: SimpleNamespace(status=status)))
     event = asyncio.run(durable(line, "r", lfns))
     assert event == {"run": "r", "durable": lfns, "overtaken": [TOLD]}
     StagerDurableSensor(task_id="t", run="r").came({}, event)

@@ -189,7 +189,7 @@ def test_check_says_all_that_would_stop_a_run_at_once(
         "origin nobucket": "bucket",
         "origin badsecret": "credentials",
         "origin noenv": "UNSET_ACCESS_KEY_ID",
-        "origin full": "room",
+        "room": str(full),
         "origin frozen": "read-only",
         "programs": "no-such-program",
     }
