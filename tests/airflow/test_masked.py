@@ -13,7 +13,7 @@ from airflow.sdk import Connection
 
 from stager.client import RestClient
 from tests.airflow.dag_rig import run_dag, state_of
-from tests.airflow.test_dag_runs import READS_AND_MAKES, ended
+from tests.airflow.test_dag_runs import ended
 from tests.e2e.serve_rig import Service
 from tests.testbed.sshd import Sshd
 
@@ -51,16 +51,14 @@ def test_no_file_of_the_service_and_no_answer_has_it(
     url = f"sftp://127.0.0.1:{lab.port}{lab.data}"
     result = run_dag(
         "masks",
-        READS_AND_MAKES.format(lab=url, name="masks")
-        + """
+        f"""
 from airflow.sdk import Connection
 
-from stager.client import RestClient
-from tests.airflow.dag_rig import run_dag, state_of
-from tests.airflow.test_dag_runs import READS_AND_MAKES, ended
-from tests.e2e.serve_rig import Service
-from tests.testbed.sshd import Sshd
+# Names of assets are one for all of an Airflow, and each module of tests has a lab of its own.
+raw, product = Asset("masked-raw", uri="{url}/raw/t1.fits"), Asset("masked-product", uri="{url}/out/masks")
 
+"""
+        + """
 @task.stager(inlets=[raw], outlets=[product])
 def half(files):
     there = Connection.get("masked_db")
