@@ -61,7 +61,8 @@ def pressed(stager: Stager, words: list[str], when: str, more: int = 0, after_s:
 @pytest.mark.parametrize("more", [0, 1, 5, 20, 40])
 def test_while_the_program_is_imported(stager: Stager, words: list[str], more: int) -> None:
     code, said, came = pressed(stager, [*words, "--version"], FIRST, more)
-    assert came and (code, said) == (Exit.INTERRUPTED, "interrupted\n")
+    # Behind a ^C on a terminal, the command itself begins a new line.
+    assert came and (code, said.strip()) == (Exit.INTERRUPTED, "interrupted")
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
