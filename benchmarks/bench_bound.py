@@ -32,6 +32,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from msgspec import structs
+
 from benchmarks.measuring import verdict, watched
 from stager.client import RunClient, connect
 from stager.model.topology import Node, OriginLink, Topology
@@ -227,7 +229,7 @@ def bound_of(workflow: Workflow, plan: Plan, jobs_s: Mapping[str, float], line: 
     link = OriginLink(ORIGIN, line.fetch_bytes_per_s, line.upload_bytes_per_s, line.rtt_s, measured=True)
     known = {file.lfn: file.expected_bytes for file in plan.files}
     assert all(known[Path(path).name] == size for path, size in finals.items()), "the plan knows other sizes than were made"
-    told = replace(plan, jobs=tuple(replace(job, compute_s=jobs_s[job.job]) for job in plan.jobs))
+    told = replace(plan, jobs=tuple(structs.replace(job, compute_s=jobs_s[job.job]) for job in plan.jobs))
     return lower_bound(workflow, Topology((node,), (link,)), told)
 
 

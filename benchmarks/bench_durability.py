@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import mean
 
+from msgspec import structs
+
 from stager.estimate import Report, estimate
 from stager.model.files import Destination, File, Location, Source
 from stager.model.topology import Node, OriginLink, Topology
@@ -71,7 +73,7 @@ def plan_of(way: str, workflow: Workflow, rate: float) -> Plan:
     plan = make_plan(workflow, topology(rate))
     if way == "decided":
         return plan
-    return replace(plan, files=tuple(replace(file, safe_copies=2 if way == "always" else 1) for file in plan.files))
+    return replace(plan, files=tuple(structs.replace(file, safe_copies=2 if way == "always" else 1) for file in plan.files))
 
 
 def live(way: str, workflow: Workflow, rate: float, seed: int) -> Report:

@@ -1,6 +1,7 @@
 """Writes recorded workflows, as WfCommons' recipes make them from real executions: `record_workflows.py DIRECTORY`.
 
-Needs the package wfcommons and nothing of stager. One rule: what comes out depends on the version of wfcommons and on this file alone.
+Needs the package wfcommons and nothing of stager. One rule: what comes out depends on this file and on the versions of wfcommons and of
+what it draws with (numpy, scipy) alone; setup.sh pins the first.
 """
 
 from __future__ import annotations

@@ -112,9 +112,9 @@ def estimate(
     so many times.
     """
     topology = topology.bounded_by(bandwidths_of(workflow))
-    plan = plan or make_plan(workflow, topology, profiles, policy, limits, spill_origin)
     keep_journal = any(trouble.what == "crash" for trouble in faults.troubles)
     with rare_collections():
+        plan = plan or make_plan(workflow, topology, profiles, policy, limits, spill_origin)
         world = SimWorld(topology, policy, limits, faults=faults, spread=spread, resumes_max=resumes_max, keep_journal=keep_journal)
         world.submit(RUN, workflow, plan, truth=truth)
         seen = Seen(Accesses(), Moves({name: Traffic(name) for name in workflow.origins}), Overdraft(made_bytes(workflow, truth or plan)))

@@ -158,7 +158,8 @@ class IoHint:
 @dataclass(frozen=True, slots=True)
 class Workflow:
     """`notes` are what a reader saw and did not use, for `validate` to show; nothing decides by them. `engine`: the foreign program that
-    runs the jobs itself; empty: we do. Jobs of an engine have no command of ours.
+    runs the jobs itself; empty: we do. Jobs of an engine have no command of ours. `source_digest`: of the workflow file as it was read;
+    empty: nobody kept it.
     """
 
     name: str
@@ -171,6 +172,7 @@ class Workflow:
     source_path: str = ""
     notes: tuple[str, ...] = ()
     engine: str = ""
+    source_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,30 @@ class Copying(NamedTuple):
 NOTHING = Copying((), 0)
 
 
+class OnlyHolder:
+    """Of all files where there is one node: nothing is ever copied, and all that has to be known is what came there."""
+
+    __slots__ = ("_here",)
+
+    def __init__(self, likely_bytes: list[int]) -> None:
+        self._here = [False] * len(likely_bytes)
+
+    def nodes_of(self, file: int) -> list[int]:
+        return [0] if self._here[file] else []
+
+    def second_s(self, file: int) -> float:
+        return inf
+
+    def put(self, file: int, node: int, since_s: float) -> None:
+        self._here[file] = True
+
+    def brought(self, files: list[int], node: int) -> tuple[Copying, float]:
+        return NOTHING, 0.0
+
+    def take(self, copying: Copying, node: int) -> None:
+        """There is no copy."""
+
+
 class Holders:
     """Of all files. `rates`: bytes per second that each node gives or takes alone."""
 

@@ -20,6 +20,7 @@ from stager.model.topology import Topology
 from stager.model.units import format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
+from stager.planning.by_lines import is_clearly_quicker, order_by_lines
 from stager.planning.durability import Kept, kept_files
 from stager.planning.in_place import Choice, choose_for_room, choose_in_place
 from stager.planning.links import link_plans
@@ -128,7 +129,7 @@ def lay_out(
         if in_place.chosen:
             shape = shape_of(workflow, graph, sized, topology, in_place.read_s())
         ranks = ordering.upward_ranks(shape)
-        chosen, smallest = choose_order(shape, ranks, topology, can_spill)
+        chosen, smallest = choose_order(workflow, shape, ranks, topology, can_spill)
         if not choose_for_room(kept, in_place, over_bytes(kept, shape, smallest, topology) if in_place.weighed else ()):
             return shape, ranks, chosen, smallest, in_place
 
@@ -154,10 +155,11 @@ def check_counts(workflow: Workflow, limits: Limits) -> None:
             )
 
 
-def choose_order(shape: Shape, ranks: list[float], topology: Topology, can_spill: bool) -> tuple[Chosen, Chosen]:
+def choose_order(workflow: Workflow, shape: Shape, ranks: list[float], topology: Topology, can_spill: bool) -> tuple[Chosen, Chosen]:
     """(the order to run in, the order of smallest need).
 
-    By rank where all that is live fits beside one job per core; else, of the orders that fit at all, the one that holds least.
+    By rank where all that is live fits beside one job per core; else, of the orders that fit at all, the one that holds least. By what
+    waits for the lines out, where all that is live fits then and that is clearly quicker.
     """
     nodes = len(topology.nodes)
     ranked = measure(shape, ordering.rank_order(shape, ranks), can_spill, nodes)
@@ -170,9 +172,17 @@ def choose_order(shape: Shape, ranks: list[float], topology: Topology, can_spill
     candidates = [ranked, *(measure(shape, order, can_spill, nodes) for order in orders)]
     smallest = min(candidates, key=lambda chosen: (chosen.each, chosen.smallest, chosen.peak))
     fitting = [chosen for chosen in candidates if chosen.each <= topology.node_bytes]
-    if ranked in fitting and ranked.peak + beside_bytes(shape.footprint, topology) <= topology.capacity_bytes:
-        return ranked, smallest
-    return (min(fitting, key=lambda chosen: chosen.peak), smallest) if fitting else (smallest, smallest)
+    roomy_bytes = topology.capacity_bytes - beside_bytes(shape.footprint, topology)
+    chosen = min(fitting, key=lambda chosen: chosen.peak) if fitting else smallest
+    if ranked in fitting and ranked.peak <= roomy_bytes:
+        chosen = ranked
+    by_lines = order_by_lines(workflow, shape, ranks, topology)
+    if by_lines is not None:
+        other = measure(shape, by_lines, can_spill, nodes)
+        fits = other.each <= topology.node_bytes and other.peak <= roomy_bytes
+        if fits and is_clearly_quicker(workflow, shape, by_lines, chosen.order, topology):
+            chosen = other
+    return chosen, smallest
 
 
 def beside_bytes(footprint: Sequence[int], topology: Topology) -> int:
@@ -249,9 +259,9 @@ def file_plans(
     topology: Topology,
     in_place: Choice,
 ) -> tuple[FilePlan, ...]:
-    plans = []
+    plans, names = [], [node.id for node in topology.nodes]
     for file in sorted(range(len(shape.files)), key=shape.files.__getitem__):
-        lfn = shape.files[file]
+        lfn, nodes, copies = shape.files[file], schedule.nodes[file], kept[file]
         uses = [position[job] for job in shape.readers[file]]
         sources, chosen = workflow.files[lfn].sources, shape.transport[file]
         plans.append(
@@ -260,31 +270,25 @@ def file_plans(
                 size_bytes=shape.size[file],
                 size_basis=sized.size_basis[lfn],
                 access=shape.access[file],
-                node=topology.nodes[(schedule.nodes[file] or [0])[0]].id,
-                replicas=max(1, len(schedule.nodes[file])),
+                node=names[nodes[0] if nodes else 0],
+                replicas=len(nodes) or 1,
                 first_use=min(uses, default=-1),
                 last_use=max(uses, default=-1),
                 token=(sources[0].token or "") if sources else "",
                 likely_bytes=shape.likely[file],
                 size_spread=tidy_factor(sized.size_spread.get(lfn)),
-                nodes=tuple(topology.nodes[node].id for node in schedule.nodes[file]) if len(topology.nodes) > 1 else (),
+                nodes=tuple([names[node] for node in nodes]) if len(names) > 1 else (),
                 transport=chosen.transport if chosen is not None else Transport.WHOLE,
                 stripes=chosen.stripes if chosen is not None else 1,
                 in_place=in_place.weighed.get(file),
-                **kept_plan(kept[file]),
+                safe_copies=copies.safe_copies,
+                losing_s=tidy(copies.losing_s),
+                copying_s=None if copies.copying_s is None else tidy(copies.copying_s),
+                remake_s=tidy(copies.remake_s),
+                must_copy=copies.must,
             )
         )
     return tuple(plans)
-
-
-def kept_plan(kept: Kept) -> dict[str, Any]:
-    return {
-        "safe_copies": kept.safe_copies,
-        "losing_s": tidy(kept.losing_s),
-        "copying_s": None if kept.copying_s is None else tidy(kept.copying_s),
-        "remake_s": tidy(kept.remake_s),
-        "must_copy": kept.must,
-    }
 
 
 def wan_bytes(workflow: Workflow, shape: Shape) -> tuple[int, int, int]:
@@ -388,6 +392,6 @@ def workflow_digest(workflow: Workflow) -> str:
 
 def ageless(value: object) -> object:
     """A file without the word on whether its inputs had settled when they were listed: that changes by itself."""
-    if not isinstance(value, File):
+    if not isinstance(value, File) or all(source.settled for source in value.sources):
         return value
     return replace(value, sources=tuple(replace(source, settled=True) for source in value.sources))

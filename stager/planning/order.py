@@ -12,9 +12,9 @@ Finding the order of smallest peak is hard in general, so some cheap candidates 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from itertools import accumulate
 
 from stager.planning.shape import Shape
-from stager.planning.space import usage_of
 
 
 def upward_ranks(shape: Shape) -> list[float]:
@@ -136,20 +136,21 @@ def usage(shape: Shape, position: list[int], stays: list[bool]) -> list[int]:
     """Bytes in use at each position, where files that stay are kept from producer (externals: first reader) to last reader, and others only
     while a job runs.
     """
-    lasting: list[tuple[int, int, int]] = []
-    passing = [(position[job], footprint) for job, footprint in enumerate(shape.footprint)]
-    for file, size in enumerate(shape.size):
-        reads = shape.readers[file]
-        if not stays[file] or not reads or not size:
+    begins, here = [0] * (len(position) + 1), [0] * len(position)
+    for job, footprint in enumerate(shape.footprint):
+        here[position[job]] = footprint
+    for size, reads, producer, lasts in zip(shape.size, shape.readers, shape.producer, stays, strict=True):
+        if not lasts or not reads:
             continue
         at = [position[job] for job in reads]
-        first = position[shape.producer[file]] if shape.producer[file] >= 0 else min(at)
-        lasting.append((first, max(at), size))
+        if producer >= 0:
+            at.append(position[producer])
+        begins[min(at)] += size
+        begins[max(at) + 1] -= size
         # The footprints of producer and readers count it already.
-        if shape.producer[file] >= 0:
-            at.append(first)
-        passing.extend((place, -size) for place in at)
-    return usage_of(len(position), lasting, passing)
+        for place in at:
+            here[place] -= size
+    return [now + beside for now, beside in zip(accumulate(begins), here, strict=False)]
 
 
 def unspillable(shape: Shape) -> list[bool]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from stager.model.record import Record
 from stager.model.topology import DEFAULT_DISK_BYTES_PER_S
 
 PLAN_VERSION = 4
@@ -45,8 +46,7 @@ class Basis(StrEnum):
     DEFAULT = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class JobPlan:
+class JobPlan(Record):
     """`order` is the job's place in the serial order: one that fits `capacity_bytes`, at `smallest_capacity_bytes` the tightest known.
 
     `reserve_bytes` is its outputs, as large as they may get; `footprint_bytes` inputs plus outputs. `reserve_basis` is the weakest of its
@@ -95,8 +95,7 @@ class InPlace:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class FilePlan:
+class FilePlan(Record):
     """`first_use` and `last_use` are orders of readers (-1: nobody reads it). `token` is what the listing saw of an external file.
 
     `size_bytes` is what space is set aside for, `likely_bytes` what it will probably be (None, in a plan of version 1: the same), about

@@ -17,8 +17,8 @@ from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, InPlace,
 
 FORMAT = "stager-plan"
 CHANGES_MAX = 20
-JOB_KEYS = tuple(entry.name for entry in fields(JobPlan))
-FILE_KEYS = tuple(entry.name for entry in fields(FilePlan))
+JOB_KEYS = JobPlan.__struct_fields__
+FILE_KEYS = FilePlan.__struct_fields__
 PLAN_KEYS = tuple(entry.name for entry in fields(Plan))
 LINK_KEYS = tuple(entry.name for entry in fields(LinkPlan))
 # Of the plan's own values, those that are lists.

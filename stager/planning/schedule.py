@@ -12,19 +12,22 @@ from typing import NamedTuple
 
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow
-from stager.planning.holders import NOTHING, Copying, Holders
+from stager.planning.holders import Copying, Holders, OnlyHolder
 from stager.planning.line import Line, rooms_of
 from stager.planning.order import places
 from stager.planning.shape import Shape
 
 
 class Offer(NamedTuple):
-    """What one node offers a job; the least is the best. `copying`: of its inputs, what is at another node."""
+    """What one node offers a job; the least is the best. `copying`: of its inputs, what is at another node.
+    `needed_bytes`: room that it takes there beside what others hold, where room counts.
+    """
 
     finish_s: float
     node: int
     start_s: float
     copying: Copying
+    needed_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -64,14 +67,14 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
         job = order[line.ready[0]]
         offers = sites.offers(job, now_s)
         best = min(offers)
-        if sites.wait_for_room(job, best, now_s):
+        if sites.wait_for_room(best, now_s):
             # Who comes meanwhile and is in front of it in the plan's order goes first.
             now_s = min(best.start_s, line.coming[0][0]) if line.coming else best.start_s
             continue
         heappop(line.ready)
         plan.other[job] = min((offer for offer in offers if offer is not best), default=None)
         plan.node[job], plan.start_s[job], plan.finish_s[job] = best.node, best.start_s, best.finish_s
-        sites.take(job, best, now_s, arrival)
+        sites.take(job, best, arrival)
         line.ended(job, best.finish_s)
     plan.nodes = [sites.holders.nodes_of(file) for file in range(len(shape.files))]
     plan.second_s = [sites.holders.second_s(file) for file in range(len(shape.files))]
@@ -88,39 +91,38 @@ class Sites:
         self._shape, self._nodes = shape, topology.nodes
         self._cores = [[0.0] * max(1, node.cores) for node in topology.nodes]
         self._rooms = rooms_of(shape, [node.capacity_bytes for node in topology.nodes])
-        self.holders = Holders(shape.likely, topology)
+        self.holders = Holders(shape.likely, topology) if len(topology.nodes) > 1 else OnlyHolder(shape.likely)
 
     def next_free_s(self) -> float:
         """When the next job could be given to one of them."""
         return min([cores[0] for cores in self._cores])
 
-    def wait_for_room(self, job: int, offer: Offer, now_s: float) -> bool:
+    def wait_for_room(self, offer: Offer, now_s: float) -> bool:
         """Whether nobody knows yet who will have the room that it needs there."""
         if not self._rooms or offer.start_s <= now_s:
             return False
-        room = self._rooms[offer.node]
-        return room.earliest_s(room.needed(self._shape, job, now_s), now_s) > now_s
+        return self._rooms[offer.node].earliest_s(offer.needed_bytes, now_s) > now_s
 
     def offers(self, job: int, now_s: float) -> list[Offer]:
         shape, offers = self._shape, []
         work_s, inputs = shape.compute_s[job] + shape.local_s[job] + shape.in_place_s[job], shape.held[job]
         for index, cores in enumerate(self._cores):
-            copying, there = self.holders.brought(inputs, index) if len(self._cores) > 1 else (NOTHING, 0.0)
-            ready = max(now_s, there)
+            copying, there = self.holders.brought(inputs, index)
+            ready, needed = max(now_s, there), 0
             if self._rooms:
                 room = self._rooms[index]
-                ready = max(ready, room.earliest_s(room.needed(shape, job, now_s), now_s))
+                needed = room.needed(shape, job, now_s)
+                ready = max(ready, room.earliest_s(needed, now_s))
             start = earliest(cores, min(shape.cores[job], len(cores)), ready)
-            offers.append(Offer(start + work_s + self._nodes[index].overhead_s, index, start, copying))
+            offers.append(Offer(start + work_s + self._nodes[index].overhead_s, index, start, copying, needed))
         return offers
 
-    def take(self, job: int, offer: Offer, now_s: float, arrival_s: list[float]) -> None:
+    def take(self, job: int, offer: Offer, arrival_s: list[float]) -> None:
         shape, index = self._shape, offer.node
         cores = self._cores[index]
         occupy(cores, min(shape.cores[job], len(cores)), offer.start_s, offer.finish_s)
         if self._rooms:
-            room = self._rooms[index]
-            room.take(shape, job, room.needed(shape, job, now_s), offer.finish_s)
+            self._rooms[index].take(shape, job, offer.needed_bytes, offer.finish_s)
         self.holders.take(offer.copying, index)
         for file in shape.held[job]:
             self.holders.put(file, index, arrival_s[file])

@@ -19,7 +19,7 @@ from stager.planning.plan import Basis
 GUESS_BYTES_MIN = 64 * 1024
 GUESS_BYTES_MAX = 64 * 1024 * 1024
 GUESS_COMPUTE_S = 1.0
-WEAKEST_LAST = (Basis.MEASURED, Basis.DECLARED, Basis.PROFILE, Basis.DEFAULT)
+WEAKEST_LAST = {Basis.MEASURED: 0, Basis.DECLARED: 1, Basis.PROFILE: 2, Basis.DEFAULT: 3}
 
 
 @dataclass(slots=True)
@@ -156,4 +156,4 @@ def without_reading_s(wall_s: float, cpu_s: float | None, cores: int, input_byte
 
 def weakest(bases: list[Basis]) -> Basis:
     """A sum is known as well as the least known of its parts; of nothing there is nothing to know."""
-    return max(bases, key=WEAKEST_LAST.index, default=Basis.MEASURED)
+    return max(bases, key=WEAKEST_LAST.__getitem__, default=Basis.MEASURED)

@@ -168,6 +168,7 @@ def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
     if footprint > node.capacity_bytes:
         refuse(turn, run, job, too_large(node, job, footprint))
         return True
+    hand_back_later(turn, node, run, job, missing + job.reserve_bytes)
     if not is_safe(state, node, run, job):
         return False
     reserve = reserve_now(turn, node, run, job, missing)
@@ -213,6 +214,28 @@ def admit_here(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, files:
 def is_well_ahead(state: State, node: NodeEntry) -> bool:
     """Whether one waits for each core that is free, or one if none is: for jobs after those nothing goes that will be read."""
     return node.admitted_waiting >= max(1, state.limits.cores - node.cores_used)
+
+
+def hand_back_later(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, needed_bytes: int) -> None:
+    """Jobs behind it in the order that wait for nothing but a core hand back what was set aside for them, the last first, where that makes
+    all the room that it lacks. They were admitted while it waited for its parents, and it may be the one that frees what those hold.
+    """
+    gap = needed_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes - node.spilling_bytes
+    if gap <= 0 or run.is_engines:
+        return
+    # By key: a job that was handed back before is in the queue twice.
+    later, key = {}, run.key(job.order)
+    for other_key, other_run, other_id in node.startable:
+        other = turn.state.runs[other_run].jobs[other_id]
+        if other_key > key and other.state is JobState.ADMITTED and other.node == node.id and not other.inputs_missing:
+            later[other_key] = other
+    if gap > sum([other.reserve_bytes for other in later.values()]):
+        return
+    for other_key in sorted(later, reverse=True):
+        if gap > 0:
+            other, why = later[other_key], f"{job.id}, which comes before it, needs the room"
+            turn.give(cmd.RequeueJob, run=other.run, job=other.id, not_before=turn.state.now, counts=False, why=why)
+            gap -= other.reserve_bytes
 
 
 def obtainable(turn: Turn, run: RunEntry, job: JobEntry, file: FileEntry) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from stager.model.errors import Fault
+from stager.model.record import Record
 from stager.planning.plan import Access
-from stager.scheduler.record import Record
 
 
 class Purpose(StrEnum):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from enum import StrEnum
 
 from stager.model.errors import Fault
+from stager.model.record import Record
 from stager.model.workflow import Workflow
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
-from stager.scheduler.record import Record
 
 
 class SchedulerStarted(Record, kw_only=True):

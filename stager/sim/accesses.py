@@ -2,7 +2,8 @@
 
 May know: the Machine's state, its events and commands. One rule: it is told what happened after it happened, and changes nothing.
 
-A job's inputs are taken when it is admitted and given back when it ends or goes back to waiting. What it makes must stay as long as nobody
+A job's inputs are taken when it is admitted and given back when its attempt ends. A job that hands its admission back before it began has
+read nothing, and counts as if it had never been admitted. What a job makes must stay as long as nobody
 else has it: finals until they are at their destination, intermediates until nobody wants them, unless they can be spilled.
 """
 
@@ -24,9 +25,10 @@ class Accesses:
     """`core_s`: seconds that cores were given to attempts, by how many each had."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self._steps: list[Step | None] = []
         self.core_s = 0.0
-        self._taken: dict[Owner, None] = {}
+        # By who took something: where that is among the steps, and whether an attempt has begun since.
+        self._taken: dict[Owner, tuple[int, bool]] = {}
         self._begun: dict[str, tuple[float, int]] = {}
         self._uploads: dict[str, str] = {}
         self._parts: dict[str, None] = {}
@@ -36,7 +38,7 @@ class Accesses:
             if type(event) is ev.AttemptEnded:
                 self._ended(machine, event)
             elif type(event) is ev.TransferDone and event.transfer in self._uploads:
-                self.steps.append(Free(self._uploads.pop(event.transfer)))
+                self._steps.append(Free(self._uploads.pop(event.transfer)))
         for command in commands:
             kind = type(command)
             if kind is cmd.AdmitJob:
@@ -44,20 +46,23 @@ class Accesses:
             elif kind is cmd.StartAttempt:
                 cores = machine.state.runs[command.run].workflow.jobs[command.job].cores
                 self._begun[command.attempt] = (command.at, min(cores, machine.state.limits.cores))
+                owner = (command.run, command.job)
+                if owner in self._taken:
+                    self._taken[owner] = (self._taken[owner][0], True)
             elif kind is cmd.Upload and command.purpose is cmd.Purpose.FINAL:
                 self._uploads[command.transfer] = command.file
             elif kind is cmd.Fetch and command.stripe is not None:
                 self._parts[command.transfer] = None
             elif kind is cmd.DeleteReplica and command.generation not in self._parts:
-                self.steps.append(Free(command.file))
+                self._steps.append(Free(command.file))
             elif kind is cmd.RequeueJob or kind is cmd.FailJob:
-                self._give((command.run, command.job))
+                self._hand_back((command.run, command.job))
 
     def _admitted(self, machine: Machine, command: cmd.AdmitJob) -> None:
         state = machine.state
         files = tuple([(file.id, file.size_bytes) for file in inputs_of(state, state.runs[command.run], command.job)])
-        self._taken[command.run, command.job] = None
-        self.steps.append(Take((command.run, command.job), files, command.reserve_bytes))
+        self._taken[command.run, command.job] = (len(self._steps), False)
+        self._steps.append(Take((command.run, command.job), files, command.reserve_bytes))
 
     def _ended(self, machine: Machine, event: ev.AttemptEnded) -> None:
         began_at, cores = self._begun.pop(event.attempt, (event.at, 0))
@@ -74,7 +79,16 @@ class Accesses:
         """Once for each time it took: an end may be told twice."""
         if owner in self._taken:
             del self._taken[owner]
-            self.steps.append(Give(owner, made))
+            self._steps.append(Give(owner, made))
+
+    def _hand_back(self, owner: Owner) -> None:
+        if owner in self._taken and not self._taken[owner][1]:
+            self._steps[self._taken.pop(owner)[0]] = None
+        self._give(owner)
+
+    @property
+    def steps(self) -> list[Step]:
+        return [step for step in self._steps if step is not None]
 
     @property
     def trace(self) -> list[tuple[str, int]]:

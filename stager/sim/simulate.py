@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 from stager.driver import drive
@@ -34,19 +35,28 @@ def watching(machine: Machine, watch: Watch | None) -> Callable[[Sequence[Any], 
     return (lambda events, commands: watch(machine, events, commands)) if watch is not None else None
 
 
+# The usual thresholds, once for each simulation or plan that is being made: they may overlap, in threads of one process.
+inside: list[tuple[int, int, int]] = []
+lock = Lock()
+
+
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """A simulation makes few cycles and holds much: looking through all of it for garbage every few thousand objects costs a fifth of the
-    time. What it leaves is old, and is not looked through at once either.
+    """A simulation, or a plan, makes few cycles and holds much. To look through all of it for garbage every few thousand objects
+    costs a fifth of the time. What it leaves is old, and is not looked through at once either.
     """
-    before = gc.get_threshold()
-    gc.set_threshold(200_000, 20, 100)
+    with lock:
+        inside.append(inside[0] if inside else gc.get_threshold())
+        gc.set_threshold(200_000, 20, 100)
     try:
         yield
     finally:
         gc.freeze()
         gc.unfreeze()
-        gc.set_threshold(*before)
+        with lock:
+            usual = inside.pop()
+            if not inside:
+                gc.set_threshold(*usual)
 
 
 def rebuilt(world: SimWorld) -> Machine:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from msgspec import structs
+
 from stager.model.errors import UNREACHABLE_CODES
 from stager.model.files import File
 from stager.model.topology import Node, OriginLink, Topology
@@ -259,7 +261,7 @@ def large(value: Any) -> Any:
 def striped(plan: Plan, nodes: int, random: Random) -> Plan:
     """Some of its files in so many stripes as somebody might have planned."""
     chosen = (random.choice((1, 2, nodes, nodes)) for _ in plan.files)
-    return replace(plan, files=tuple(replace(file, stripes=stripes) for file, stripes in zip(plan.files, chosen, strict=True)))
+    return replace(plan, files=tuple(structs.replace(file, stripes=stripes) for file, stripes in zip(plan.files, chosen, strict=True)))
 
 
 def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES, counts: tuple[int, ...] = (1, 1, 2), names: bool = False) -> Case:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from stager.model.workflow import Workflow
 from stager.planning.plan import Access, FilePlan, InPlace, InPlaceRead
 
@@ -33,4 +35,4 @@ def drawn_in_place(random: Random, workflow: Workflow, file: FilePlan) -> FilePl
         return file
     part, pace = random.random(), random.choice((100.0, 1000.0, 10_000.0))
     read = InPlaceRead("work", int(part * file.size_bytes), part * file.size_bytes / pace)
-    return replace(file, access=Access.DIRECT, in_place=InPlace(0.0, file.size_bytes, 0.0, read.size_bytes, (read,), "drawn"))
+    return structs.replace(file, access=Access.DIRECT, in_place=InPlace(0.0, file.size_bytes, 0.0, read.size_bytes, (read,), "drawn"))

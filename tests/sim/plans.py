@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from stager.planning.plan import Basis, Plan
 
 
 def modest(plan: Plan, part: int) -> Plan:
     """With files that are made likely to be so much smaller than what is set aside for them."""
     files = tuple(
-        replace(file, likely_bytes=file.size_bytes // part) if file.size_basis is not Basis.MEASURED else file for file in plan.files
+        file if file.size_basis is Basis.MEASURED else structs.replace(file, likely_bytes=file.size_bytes // part) for file in plan.files
     )
     return replace(plan, files=files)

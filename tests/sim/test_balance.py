@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from stager.estimate import estimate
 from stager.model.topology import Node, Topology
@@ -91,7 +92,8 @@ def test_a_queue_for_cores_takes_no_room_from_what_will_be_read() -> None:
     there = Topology((Node("node0", 310, 1),), LINKS)
     plan = make_plan(what, there, spill_origin="lab")
     by_order = [*jobs]
-    plan = replace(plan, jobs=tuple(sorted((replace(job, order=by_order.index(job.job)) for job in plan.jobs), key=lambda job: job.order)))
+    reordered = [structs.replace(job, order=by_order.index(job.job)) for job in plan.jobs]
+    plan = replace(plan, jobs=tuple(sorted(reordered, key=lambda job: job.order)))
     report = estimate(what, there, plan=plan)
     assert (report.outcome, report.spilled_bytes) == (RunOutcome.SUCCEEDED, 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from stager.estimate import Report, estimate
 from stager.model.files import File, Location, Source
@@ -96,7 +97,7 @@ def beside(spill: bool, made_bytes: int = 30 * MB, capacity_bytes: int = 100 * M
     there = Topology((Node("node0", capacity_bytes, 2, disk_bytes_per_s=1e15),))
     plan = make_plan(what, there, limits=Limits(cores=2), spill_origin="home" if spill else None)
     plan, truth = (
-        replace(plan, files=tuple(replace(file, likely_bytes=size) if file.lfn != "raw" else file for file in plan.files))
+        replace(plan, files=tuple(structs.replace(file, likely_bytes=size) if file.lfn != "raw" else file for file in plan.files))
         for size in (30 * MB, made_bytes)
     )
     return estimate(what, there, limits=Limits(cores=2), plan=plan, truth=truth)

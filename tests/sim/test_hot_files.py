@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from math import ceil, log2
 
+from msgspec import structs
+
 from stager.estimate import estimate
 from stager.model.files import Destination, File, Location, Source
 from stager.model.topology import Node, OriginLink, Topology
@@ -58,7 +60,7 @@ class Spread:
     def __init__(self, policy: Policy, faults: Faults | None = None, first_s: float = 0.0) -> None:
         what, where = hot_file(first_s=first_s), topology()
         plan = make_plan(what, where)
-        jobs = tuple(replace(job, node=f"node{int(job.job[1:]) % NODES}") for job in plan.jobs)
+        jobs = tuple(structs.replace(job, node=f"node{int(job.job[1:]) % NODES}") for job in plan.jobs)
         self.world = SimWorld(where, policy, faults=faults or Faults(), checkers=all_checkers(), resumes_max=3, keep_journal=True)
         self.world.submit("r", what, replace(plan, jobs=jobs))
         self.copies: dict[str, cmd.CopyReplica] = {}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from stager.estimate import estimate
 from stager.model.files import Destination, File, Location, Source
@@ -188,7 +189,7 @@ def test_what_a_job_stood_still_for_in_place_is_not_its_own_time() -> None:
 
 def test_what_is_fetched_instead_is_reckoned_with_as_if_it_had_been_planned_so() -> None:
     workflow, plan = survey(), make_plan(survey(), topology(190 * MB))
-    kept = replace(plan, files=tuple(replace(file, access=Access.LINK) for file in plan.files))
+    kept = replace(plan, files=tuple(structs.replace(file, access=Access.LINK) for file in plan.files))
     world = SimWorld(topology(190 * MB, can_link=False), checkers=all_checkers(), keep_journal=True)
     world.submit("r0", workflow, plan)
     seen: list[list[int]] = []

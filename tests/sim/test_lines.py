@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Workflow
@@ -23,7 +24,7 @@ def lived(what: Workflow, link: OriginLink, where: dict[str, str]) -> tuple[floa
     nodes = tuple(Node(name, 10_000, 4, disk_bytes_per_s=1e6, network_bytes_per_s=1e6) for name in ("node0", "node1"))
     topology = Topology(nodes, (link,))
     plan = make_plan(what, topology)
-    plan = replace(plan, jobs=tuple(replace(job, node=where.get(job.job, "node0")) for job in plan.jobs))
+    plan = replace(plan, jobs=tuple(structs.replace(job, node=where.get(job.job, "node0")) for job in plan.jobs))
     world = SimWorld(topology)
     world.submit("r", what, plan)
     simulate(world)

@@ -23,6 +23,7 @@ from stager.scheduler.commands import RunOutcome
 from stager.scheduler.invariants import broken_invariants
 from stager.scheduler.machine import Machine
 from stager.scheduler.state import State
+from stager.scheduler.states import JobState
 from stager.sim.checkers import all_checkers
 from stager.sim.faults import Faults
 from stager.sim.world import SimWorld, Violation
@@ -33,6 +34,8 @@ from tests.sim.test_properties import SEEDS
 from tests.sim.test_snapshots import Pair, written
 
 MENDED_AT_S = 5_000.0
+# Also of what was mended some jobs fail, and are mended again; then all goes well.
+FAULTS_UNTIL_S = MENDED_AT_S + 500
 
 
 def mended(random: Random, state: State, run_id: str) -> Workflow:
@@ -52,9 +55,10 @@ def mended(random: Random, state: State, run_id: str) -> Workflow:
         jobs[job_id] = replace(job, argv=("mended",), retries=5, cores=1) if changed else job
     outputs = [output.lfn for job in jobs.values() for output in job.outputs]
     reads = random.sample(outputs, min(2, len(outputs)))
-    jobs["more"] = Job("more", "more", ("more",), inputs=tuple(JobInput(lfn, lfn) for lfn in reads), outputs=(JobOutput("more", "more"),))
+    more = next(name for name in (f"more{number}" for number in range(len(old.jobs) + 1)) if name not in old.jobs)
+    jobs[more] = Job(more, "more", ("more",), inputs=tuple(JobInput(lfn, lfn) for lfn in reads), outputs=(JobOutput(more, more),))
     files = {lfn: file for lfn, file in old.files.items() if not file.is_external and lfn in outputs}
-    files["more"] = File("more", size_bytes=5, destination=Destination(Location("home", f"out/{old.name}.more")))
+    files[more] = File(more, size_bytes=5, destination=Destination(Location("home", f"out/{old.name}.{more}")))
     for lfn in dict.fromkeys(entry.lfn for job in jobs.values() for entry in job.inputs):
         if lfn in files:
             continue
@@ -74,7 +78,7 @@ def lived(seed: int, tight: bool) -> Counter[str]:
     spill = random.choice((None, "home"))
     capacity = max(smallest(workflow, spill).smallest_capacity_bytes for workflow in workflows) * 2 + 50 if tight else 1_000_000
     topology = topology_of(capacity, random.randint(1, 3))
-    faults = Faults(seed, until_s=MENDED_AT_S, attempt_share=0.6)
+    faults = Faults(seed, until_s=FAULTS_UNTIL_S, attempt_share=0.6, transfer_share=0.1, busy_share=0.1)
     world = SimWorld(topology, faults=faults, checkers=all_checkers(), keep_journal=True)
     for number, workflow in enumerate(workflows):
         world.submit(f"r{number}", workflow, make_plan(workflow, topology, spill_origin=spill))
@@ -99,14 +103,16 @@ def lived(seed: int, tight: bool) -> Counter[str]:
                 met["made again"] += 1
             if isinstance(command, cmd.StartAttempt) and (command.run, command.job) in done:
                 raise Violation(f"{command.job} of {command.run} was done, and runs again")
-            if isinstance(command, cmd.FinishRun) and command.outcome is RunOutcome.FAILED and command.at < MENDED_AT_S:
+            if isinstance(command, cmd.FinishRun) and command.outcome is RunOutcome.FAILED and command.at < FAULTS_UNTIL_S:
                 run = state.runs[command.run]
-                done.update((run.id, job_id) for job_id in run.jobs if is_made(state, run, job_id))
+                # What was to be made again, and failed, is not done.
+                done.update((run.id, job_id) for job_id in run.jobs if run.jobs[job_id].state is JobState.DONE)
                 new = mended(random, state, run.id)
                 assert conflicts_of(state, run, new) == [] and changes_of(state, run, new)
                 met["jobs that stand"] += sum(owner == run.id for owner, _ in done)
                 met["dropped"] += any(job_id not in new.jobs for job_id in run.jobs)
-                resume_with(world, run.id, new, make_plan(new, topology, spill_origin=spill), MENDED_AT_S + 10)
+                resume_with(world, run.id, new, make_plan(new, topology, spill_origin=spill), max(command.at, MENDED_AT_S) + 10)
+                met["mended again"] += command.at > MENDED_AT_S
 
     drive(pair, world, watch)
     for checker in world.checkers:
@@ -125,4 +131,4 @@ def test_mended_runs_keep_what_was_made_and_end_well(tight: bool) -> None:
             met += lived(seed, tight)
         except Exception as error:
             raise AssertionError(f"seed {seed}, tight {tight}: {error}") from error
-    assert met["mended"] > 10 and met["jobs that stand"] and met["dropped"], met
+    assert met["mended"] > 10 and met["jobs that stand"] and met["dropped"] and met["mended again"] > 5, met

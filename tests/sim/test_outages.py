@@ -262,14 +262,15 @@ def test_the_status_does_not_call_an_origin_unreachable_that_others_get_through_
     assert told.message.startswith("origin lab: unreachable for 17 min") and "(timeout), 2 transfers wait" in told.message
     state.reached[state.origin_identity("r0", "lab")] = 1000.0
     [told] = waiting_of(state, state.runs["r0"], 1030.0)
-    assert told.since_s is None and told.message.startswith("origin lab: it answers again (timeout), 2 transfers wait"), told.message
+    assert told.since_s is None, told
+    assert told.message.startswith("origin lab: it answers again (before: timeout), 2 transfers wait"), told.message
     slow.last_at = 1010.0
     [told] = waiting_of(state, state.runs["r0"], 1030.0)
     assert told.message.startswith("origin lab: unreachable for 30 s (timeout)"), told.message
     slow.transfer = "moves"
     state.transfers["moves"] = None  # type: ignore[assignment]
     [told] = waiting_of(state, state.runs["r0"], 1030.0, moving={"moves"})
-    assert told.message.startswith("origin lab: it answers again (connection lost), 1 transfer waits"), told.message
+    assert told.message.startswith("origin lab: it answers again (before: connection lost), 1 transfer waits"), told.message
 
 
 def test_the_status_says_trouble_where_the_origin_answers() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from stager.model.files import Destination, File, Location, Source
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
@@ -51,7 +53,7 @@ class Stage:
         nodes = tuple(Node(name, 10_000, 4, disk_bytes_per_s=1e6, network_bytes_per_s=1000.0) for name in ("node0", "node1"))
         topology = Topology(nodes, LINKS)
         plan = make_plan(what, topology, spill_origin=spill)
-        plan = replace(plan, jobs=tuple(replace(job, node=where.get(job.job, "node0")) for job in plan.jobs))
+        plan = replace(plan, jobs=tuple(structs.replace(job, node=where.get(job.job, "node0")) for job in plan.jobs))
         self.world = SimWorld(topology, policy, faults=faults, checkers=all_checkers(), resumes_max=3, keep_journal=True)
         self.world.submit("r", what, plan)
         self.commands: list[cmd.Command] = []

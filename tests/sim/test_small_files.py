@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from stager.model.files import File, Location, Source
 from stager.model.topology import Node, OriginLink, Topology
@@ -33,7 +34,7 @@ def files_per_s(count: int, size_bytes: int, link: OriginLink, nodes: int = 1) -
     what = Workflow("w", files, jobs, {"lab": LAB})
     topology = Topology(tuple(Node(f"node{node}", 10**12, 1, None, 1e12, 1e12) for node in range(nodes)), (link,))
     plan = make_plan(what, topology)
-    plan = replace(plan, jobs=tuple(replace(entry, node=f"node{entry.job[1:]}") for entry in plan.jobs))
+    plan = replace(plan, jobs=tuple(structs.replace(entry, node=f"node{entry.job[1:]}") for entry in plan.jobs))
     world = SimWorld(topology)
     world.submit("r", what, plan)
     simulate(world)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from stager.model.errors import ErrorClass, Fault
 from stager.model.topology import Node, Topology
 from stager.planning.make_plan import make_plan
@@ -47,8 +49,8 @@ class Stage:
         what = workflow(externals or {}, jobs, ("y",))
         nodes = tuple(Node(name, room, cores, disk_bytes_per_s=1e6, network_bytes_per_s=100.0) for name in ("node0", "node1"))
         plan = make_plan(what, Topology(nodes, LINKS), spill_origin=spill)
-        placed = tuple(replace(job, node="node1" if job.job in elsewhere.split() else "node0") for job in plan.jobs)
-        files = tuple(replace(file, safe_copies=safe if not only or file.lfn in only.split() else 1) for file in plan.files)
+        placed = tuple(structs.replace(job, node="node1" if job.job in elsewhere.split() else "node0") for job in plan.jobs)
+        files = tuple(structs.replace(file, safe_copies=safe if not only or file.lfn in only.split() else 1) for file in plan.files)
         policy = Policy(lookahead=cores > 1)
         self.world = SimWorld(Topology(nodes, LINKS), policy, faults=faults, checkers=all_checkers(), resumes_max=3, keep_journal=True)
         self.world.submit("r", what, replace(plan, jobs=placed, files=files))

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from stager.model.files import File, Location, Source
 from stager.model.topology import Node, OriginLink, Topology
@@ -46,7 +47,7 @@ def cluster(
 class Stage:
     def __init__(self, what: Workflow, topology: Topology, faults: Faults = NO_FAULTS, plan: Plan | None = None) -> None:
         self.plan = plan or make_plan(what, topology)
-        self.plan = replace(self.plan, jobs=tuple(replace(job, node="node0") for job in self.plan.jobs))
+        self.plan = replace(self.plan, jobs=tuple(structs.replace(job, node="node0") for job in self.plan.jobs))
         self.world = SimWorld(topology, faults=faults, checkers=all_checkers(), keep_journal=True)
         self.world.submit("r", what, self.plan)
         self.commands: list[cmd.Command] = []
@@ -108,7 +109,7 @@ def test_stripes_over_a_slow_inside_are_as_slow_as_that() -> None:
     what, topology = reading(GB), cluster(8, network=30e6)
     plan = make_plan(what, topology)
     assert [file.stripes for file in plan.files] == [2]
-    forced = replace(plan, files=tuple(replace(file, stripes=4) for file in plan.files))
+    forced = replace(plan, files=tuple(structs.replace(file, stripes=4) for file in plan.files))
     # Its own part comes over its own disk; three quarters over its network, beside what it fetches.
     assert Stage(what, topology, plan=forced).play() - 1 >= 0.75 * GB / 30e6
 
@@ -136,7 +137,7 @@ def test_a_node_that_dies_before_all_of_its_part_was_gathered_costs_the_stripes_
     """Its part came in 33 s, and passes on from it in 66, beside the other part on the way into node0."""
     what, topology = reading(GB), cluster(2, network=15e6)
     plan = make_plan(what, topology)
-    plan = replace(plan, files=tuple(replace(file, stripes=2) for file in plan.files))
+    plan = replace(plan, files=tuple(structs.replace(file, stripes=2) for file in plan.files))
     stage = Stage(what, topology, lost(45.0, 1, 2), plan)
     stage.play()
     assert [part.node for part in stage.parts()] == ["node0", "node1"]
@@ -195,9 +196,9 @@ def test_a_job_that_needs_the_room_of_a_part_gets_it() -> None:
     what = replace(what, files=files, jobs=jobs)
     topology = cluster(2, capacity_bytes=12_500 * MB)
     plan = make_plan(what, topology)
-    plan = replace(plan, files=tuple(replace(file, stripes=2 if file.lfn == "big" else 1) for file in plan.files))
+    plan = replace(plan, files=tuple(structs.replace(file, stripes=2 if file.lfn == "big" else 1) for file in plan.files))
     stage = Stage(what, topology, plan=plan)
-    stage.plan = replace(plan, jobs=tuple(replace(job, node="node0" if job.job == "a" else "node1") for job in plan.jobs))
+    stage.plan = replace(plan, jobs=tuple(structs.replace(job, node="node0" if job.job == "a" else "node1") for job in plan.jobs))
     stage.world = SimWorld(topology, checkers=all_checkers(), keep_journal=True)
     stage.world.submit("r", what, stage.plan)
     assert stage.play() > 0
@@ -219,7 +220,7 @@ def test_the_lines_of_busy_nodes_are_not_loaded_further() -> None:
     plan = make_plan(what, topology)
     assert [file.stripes for file in plan.files] == [2, 2]
     stage = Stage(what, topology)
-    stage.plan = replace(plan, jobs=tuple(replace(job, node="node0" if job.job == "a" else "node1") for job in plan.jobs))
+    stage.plan = replace(plan, jobs=tuple(structs.replace(job, node="node0" if job.job == "a" else "node1") for job in plan.jobs))
     stage.world = SimWorld(topology, checkers=all_checkers(), keep_journal=True)
     stage.world.submit("r", what, stage.plan)
     assert stage.play() <= 2 * GB / 40e6 + 2
