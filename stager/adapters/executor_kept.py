@@ -18,9 +18,6 @@ log = logging.getLogger(__name__)
 
 
 class Surroundings(Protocol):
-    def keeps(self, run: str) -> bool:
-        """Whether somebody may look into the sandbox of a job of this run that failed."""
-
     async def owed_bytes(self) -> int:
         """What the I/O node may still take of the disk of the state directory."""
 
@@ -31,12 +28,21 @@ class Keeper:
     def __init__(self, shelf: Shelf, surroundings: Surroundings, spawn: Callable[[str, Coroutine[Any, Any, None]], None]) -> None:
         self.shelf, self.surroundings, self.spawn = shelf, surroundings, spawn
 
+    async def make_room(self, ending: AttemptResult) -> None:
+        """Before the end of this attempt is told: where it found the disk full, its next try begins without what was kept."""
+        if not is_full(ending) or not self.shelf.kept:
+            return
+        try:
+            await asyncio.to_thread(self.shelf.clear)
+        except OSError as problem:
+            log.warning("what is kept of failed jobs cannot be removed: %s", problem)
+
     def takes(self, command: cmd.StartAttempt, ending: AttemptResult) -> bool:
         """The end of this attempt is in the journal. Whether its directory is on the shelf now."""
         shelf = self.shelf
-        if ending.fault is not None and ending.fault.code == SANDBOX_FULL_CODE and shelf.kept:
-            self.spawn("clear the shelf", asyncio.to_thread(shelf.clear))
-        elif ending.outcome is Outcome.OK and (command.run, command.job) in shelf.kept:
+        if is_full(ending):
+            return False
+        if ending.outcome is Outcome.OK and (command.run, command.job) in shelf.kept:
             self.spawn(f"drop {command.attempt}", self._drop(command))
         elif ending.outcome is Outcome.FAILED and self._take(command.attempt):
             self.spawn("trim the shelf", self.trim())
@@ -65,3 +71,7 @@ class Keeper:
 
     async def _drop(self, command: cmd.StartAttempt) -> None:
         await asyncio.to_thread(self.shelf.drop, command.run, command.job)
+
+
+def is_full(ending: AttemptResult) -> bool:
+    return ending.fault is not None and ending.fault.code == SANDBOX_FULL_CODE

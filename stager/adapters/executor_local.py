@@ -157,6 +157,8 @@ class LocalExecutor:
                 await asyncio.sleep(ASK_AGAIN_S)
                 await self.surroundings.reachable(command.node)
                 steps = self._again(command)
+        if self.keeper is not None and isinstance(ending, AttemptResult):
+            await self.keeper.make_room(ending)
         self._told(command, ending)
 
     def _told(self, command: cmd.StartAttempt, ending: Ending) -> None:
@@ -221,8 +223,9 @@ class LocalExecutor:
         workflow = self.surroundings.workflow(command.run)
         env = self.surroundings.env(command.run) or {}
         spec = attempt_spec(command, workflow, env, origins)
-        keeps = self.keeper is not None and self.surroundings.keeps(command.run)
         is_a_tenants = self.surroundings.is_a_tenants(command.run)
+        # No tenant may have a shell on the service's machine, so theirs are not kept.
+        keeps = self.keeper is not None and not is_a_tenants
         return await self.worker.run(replace(spec, keep_failed_sandbox=keeps, unprivileged=is_a_tenants))
 
     async def _mount(self, command: cmd.StartAttempt, direct: Mapping[str, str], origins: dict[str, str]) -> AttemptResult | None:

@@ -87,6 +87,7 @@ class NodeProcess:
         self.child: subprocess.Popen[bytes] | None = None
         self.started_at = 0.0
         self.quick_deaths = 0
+        self.had_store = False
         # Of the living node, and of the last one while none lives: the next is to have its address.
         self.s3_address, self.s3_share_bytes = "", 0
 
@@ -106,6 +107,7 @@ class NodeProcess:
             await self._end_unanswering()
             await self._start()
         said = await self.client.node()
+        self.had_store = True
         if said["capacity_bytes"] != self.settings.capacity_bytes:
             await self.client.set_capacity(self.settings.capacity_bytes)
         return self.client
@@ -179,7 +181,11 @@ class NodeProcess:
         (self.settings.store_dir / RENDEZVOUS).unlink(missing_ok=True)
         settings = self.settings
         try:
-            settings.store_dir.mkdir(mode=0o700, exist_ok=True)
+            # In place of a store that was in use an empty one would be made, and what it held be lost unsaid.
+            if self.had_store:
+                settings.store_dir.stat()
+            else:
+                settings.store_dir.mkdir(mode=0o700, exist_ok=True)
         except FileNotFoundError as problem:
             text = f"the directory of the I/O node's store {settings.store_dir} is gone; what it held cannot be had again"
             raise Refused(text, code=STATE_DIR_GONE_CODE, subject=str(settings.store_dir.parent)) from problem

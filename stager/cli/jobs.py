@@ -48,18 +48,17 @@ def row_of(job: wire.JobView, now: float) -> tuple[str, ...]:
         job.state,
         str(job.attempts),
         time_text(job.started_at, now) if job.started_at is not None else "",
-        took(job, now),
+        took(job),
         format_size(job.memory_peak_bytes) if job.memory_peak_bytes is not None else "",
         "" if job.exit_code is None else str(job.exit_code),
         job.fault.message if job.fault is not None else "",
     )
 
 
-def took(job: wire.JobView, now: float) -> str:
+def took(job: wire.JobView) -> str:
     if job.duration_s is not None:
         return format_duration(job.duration_s)
-    going = job.state == JobState.RUNNING.value and job.started_at is not None
-    return f"{format_duration(max(0.0, now - (job.started_at or now)))} so far" if going else ""
+    return f"{format_duration(job.running_s)} so far" if job.running_s is not None else ""
 
 
 def time_text(at: float, now: float) -> str:

@@ -6,6 +6,7 @@ leaves the run as it was submitted, and that is said.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,7 +51,8 @@ def read_again(settings: Settings, run: RunClient, submitted_at: float) -> Again
         return Again(note=f"{path} is not there any more: the run goes on as it was submitted")
     if sniff(path) not in READ_AGAIN:
         return Again()
-    edited = path.stat().st_mtime > submitted_at
+    digest = digest_of_file(path)
+    edited = is_edited(path, digest, old, submitted_at)
     access = IonodeOriginAccess(settings.environ)
     try:
         new = read_workflow(path, access=access, options=options_of(old, path))
@@ -58,11 +60,29 @@ def read_again(settings: Settings, run: RunClient, submitted_at: float) -> Again
         if isinstance(error, InvalidInput) and edited:
             raise InvalidInput(f"{error.message}\n{path} was changed after the submit; mend it, or add --as-submitted") from None
         return Again(note=f"the inputs could not be looked at again, so the run goes on with those it was submitted with: {error.message}")
-    new = with_known_shells(old, replace(new, source_path=old.source_path))
+    new = with_known_shells(old, replace(new, source_path=old.source_path, source_digest=digest))
     if workflow_digest(new) == workflow_digest(old):
         return Again()
     require_destinations(new, access, new_directories(new))
     return Again(new, planned(settings, new, run.plan()), edited=edited)
+
+
+def digest_of_file(path: Path) -> str:
+    """Empty where it cannot be read, which the reader tells better."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def is_edited(path: Path, digest: str, old: Workflow, submitted_at: float) -> bool:
+    """By its content: a file that was put there by `mv`, `cp -p` or `rsync -t` brings its own older time. A run of an older version has no
+    digest; when a file came to its place is then the better guess.
+    """
+    if old.source_digest:
+        return digest != old.source_digest
+    found = path.stat()
+    return max(found.st_mtime, found.st_ctime) > submitted_at
 
 
 def go_on_with(run: RunClient, again: Again, credentials: Callable[[Workflow | None], Credentials]) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from stager.adapters.origin_access import IonodeOriginAccess
+from stager.cli.mended import digest_of_file
 from stager.cli.options import (
     Where,
     capacity_option,
@@ -86,7 +87,8 @@ def command(
         return submit_to(where, settings, file, options, detach=detach, quiet=quiet, as_json=as_json)
     require_runnable(file)
     access = IonodeOriginAccess(settings.environ)
-    workflow = replace(read_only(settings, file, output_origin, access), source_path=str(file.absolute()))
+    digest = digest_of_file(file)
+    workflow = replace(read_only(settings, file, output_origin, access), source_path=str(file.absolute()), source_digest=digest)
     require_ours(workflow)
     new = new_directories(workflow)
     require_destinations(workflow, access, new)

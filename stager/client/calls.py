@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from stager import rest, wire
-from stager.model.errors import Corrupt, Denied, InvalidInput, Refused, StagerError, Transient
+from stager.model.errors import NO_REASON_CODE, Corrupt, Denied, InvalidInput, Refused, StagerError, Transient
 
 B = TypeVar("B", bound=BaseModel)
 TRIES = 5
@@ -27,6 +27,9 @@ PATIENCE_S = 60.0
 # Pages are as large as the service gives them.
 PAGE = 1000
 CLASS_OF_STATUS: dict[int, type[StagerError]] = {401: Denied, 403: Denied, 409: Refused, 408: Transient, 429: Transient, 503: Transient}
+
+# As a proxy in front of a service says that it is away.
+NOT_THERE = (502, 503, 504)
 
 
 @dataclass(frozen=True)
@@ -207,7 +210,8 @@ def error_from_answer(status_code: int, body: bytes) -> StagerError:
     try:
         problem = rest.Problem.model_validate_json(body)
     except ValueError:
-        return Transient(f"the service answered {status_code} without a reason; is this the address of `stager serve`?", code="io_error")
+        code = NO_REASON_CODE if status_code in NOT_THERE else "io_error"
+        return Transient(f"the service answered {status_code} without a reason; is this the address of `stager serve`?", code=code)
     text = problem.detail if problem.fix in problem.detail else f"{problem.detail}; {problem.fix}"
     error = kind(text, code=problem.code, subject=problem.key)
     error.details["findings"] = [finding.model_dump() for finding in problem.findings]

@@ -28,7 +28,7 @@ from stager.model.units import format_size
 from stager.model.workflow import Workflow
 from stager.planning.plan import Plan
 
-SOCKET_NAME = "scheduler.sock"
+SOCKET_NAME, LOCK_NAME = "scheduler.sock", "lock"
 LOG_NAME = "scheduler.log"
 LOG_LINES_SHOWN = 15
 START_LOOK_S = 0.05
@@ -238,10 +238,10 @@ class RunClient:
                 return
 
 
-def identity(directory: Path) -> tuple[int, int] | None:
-    """Which directory is there; None: none."""
+def identity(state_dir: Path) -> tuple[int, int] | None:
+    """Which state directory is there, by its lock: what `rm -r` could not remove, since it was written to, is none any more. None: none."""
     try:
-        found = directory.stat()
+        found = (state_dir / LOCK_NAME).stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino

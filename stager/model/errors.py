@@ -69,6 +69,15 @@ NEWER_CODE = "destination_newer"
 UNKNOWN_CODE = "replica_unknown"
 """Of a node that does not hold, or not soundly, what it was asked to read."""
 
+NOT_READY_CODE = "not_ready"
+"""Of a service that has just begun, or whose I/O node does not answer: `/readyz` says when it takes runs."""
+NO_REASON_CODE = "no_reason"
+"""Of an answer that says nothing but that the service is not there: somebody between here and there gave it."""
+SERVICE_AWAY_CODES = frozenset({"connection_lost", "draining", NOT_READY_CODE, NO_REASON_CODE})
+"""Of what a client could not ask: the service comes back by itself. Any other answer is the service's own, and so is what it says of
+origins that it cannot reach.
+"""
+
 CANNOT_MOUNT_CODE = "cannot_mount"
 """Of an origin that answers and yet cannot be mounted on a node, so that nothing can be read in place there."""
 

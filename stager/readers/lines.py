@@ -31,6 +31,9 @@ NAME_CHARS, NAMES_COMPARED = 64, 10_000
 # Of one reading, all hints together: about a second. A stranger chooses the names and how many of them are wrong.
 COMPARISONS_MAX = 50_000
 
+# `key: [a] b`: a value that is whole before its line is.
+BEHIND_ITS_END = re.compile(r"""[^\s"'{\[]+\s*:\s+(?:\[[^\]]*\]|\{[^}]*\}|"[^"]*"|'[^']*')\s*[^\s#,]""")
+
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -208,7 +211,7 @@ def yaml_advice(text: str, place: Place, problem: str, context: str | None) -> s
             return "this line is indented further than the one above it, which has a value already; indent both alike"
         return "a second ': ' in one line; put the value in quotes, or write key: | and the text below it"
     if context and "flow" not in context and "block mapping" in context and not line.lstrip().startswith(("-", "}", "]")):
-        if re.match(r"[^\s\"'{\[]+\s*:\s+[{\[\"']", line.lstrip()):
+        if re.match(BEHIND_ITS_END, line.lstrip()):
             return "text stands behind a closing } ] or quote; put the whole value in quotes"
         return f"this line is indented by {len(blank)}, which fits none of the keys above it; indent it as the keys that it belongs to"
     advice = "; text with any of : # { } [ ] , & * ! | > ' \" % @ ` in it may need quotes"

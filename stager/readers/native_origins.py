@@ -147,14 +147,13 @@ def check_query(query: str) -> None:
 
 def file_url(rest: str, base: Path) -> str:
     """`file:DIR`, a path as it is, relative to the workflow file; or the URL `file:///DIR`, where %20 is a space."""
-    as_written = rest
+    if not rest.startswith("~") and (variable := VARIABLE.search(rest)):
+        shown = variable[0]
+        raise ValueError(f"{shown} is not replaced in URLs; write the directory's full path (file:///…/%24… if a name has a $ in it)")
     if rest.startswith("//"):
         if not rest.startswith("///"):
             raise ValueError("a file URL has no host; write file:///DIR or file:DIR")
         rest = unquote(rest[2:])
-    if not rest.startswith("~") and (variable := VARIABLE.search(as_written)):
-        shown = variable[0]
-        raise ValueError(f"{shown} is not replaced in URLs; write the directory's full path (file:///…/%24… if a name has a $ in it)")
     if rest.startswith("~"):
         raise ValueError("'~' is not read in file URLs; write the directory's full path")
     return "file://" + quote(os.path.normpath(os.path.join(base, rest or ".")))

@@ -90,10 +90,6 @@ class Surroundings:
         while not self.scheduler.world.links[node].up:
             await self.scheduler.happening(self.scheduler.changed)
 
-    def keeps(self, run: str) -> bool:
-        """No tenant may have a shell on the service's machine, so theirs are not kept."""
-        return not self.scheduler.tenancy.of_run(run)
-
     async def owed_bytes(self) -> int:
         nodes, storage = self.scheduler.machine.state.nodes, self.scheduler.settings.storage
         cache = await self.scheduler.ask(lambda: sum(max(0, each.capacity_bytes - each.present_bytes) for each in nodes.values()))

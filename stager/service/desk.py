@@ -28,6 +28,7 @@ from stager.service.archive import Archive
 
 NAME_LENGTH_MAX = 40
 CONFLICTS_SHOWN = 5
+SUBMIT_ADVICE = "end the scheduler (stager shutdown) and submit with a larger --capacity or STAGER_CAPACITY, or name a spill origin"
 OVER = (RunOutcome.SUCCEEDED, RunOutcome.CANCELLED)
 Put = Callable[..., None]
 
@@ -66,7 +67,7 @@ class RunDesk:
             on_durable()
             return earlier.run
         workflow, plan = request.workflow, request.plan
-        self._check_room(workflow, plan)
+        self._check_room(workflow, plan, SUBMIT_ADVICE)
         self._check_destinations(workflow, tenant=sender.tenant)
         if earlier is None:
             slug = slug_of(workflow.name)
@@ -116,7 +117,7 @@ class RunDesk:
         """The Machine has it."""
         self.accepted.pop(run, None)
 
-    def _check_room(self, workflow: Workflow, plan: Plan) -> None:
+    def _check_room(self, workflow: Workflow, plan: Plan, advice: str) -> None:
         """An engine runs its jobs in an order of its own: of its calls one that finds no room is refused by itself."""
         for node_id in sorted({job.node for job in plan.jobs}):
             node = self.machine.state.nodes.get(node_id)
@@ -124,9 +125,6 @@ class RunDesk:
                 raise InvalidInput(f"the plan places jobs on {node_id!r}, which is no node here; plan again", subject=node_id)
             if plan.smallest_node_bytes > node.capacity_bytes and not workflow.engine:
                 text = f"the workflow needs at least {format_size(plan.smallest_node_bytes)} and the node {node_id!r} has"
-                advice = (
-                    "end the scheduler (stager shutdown) and submit with a larger --capacity or STAGER_CAPACITY, or name a spill origin"
-                )
                 raise Refused(f"{text} {format_size(node.capacity_bytes)}; {advice}", code="no_space_node", subject=node_id)
 
     def _check_destinations(self, workflow: Workflow, run: str = "", tenant: str = "") -> None:
@@ -198,7 +196,7 @@ class RunDesk:
             raise Refused(text, code="workflow_changed", subject=entry.id)
         if not notes:
             return plain
-        self._check_room(workflow, request.plan)
+        self._check_room(workflow, request.plan, f"give it more with `stager resume {entry.id} --capacity SIZE`, or name a spill origin")
         return ev.RunResumed(at=0.0, cause="resume", run=entry.id, workflow=workflow, plan=request.plan, notes=tuple(notes))
 
     def end(self, run: str, event: type, on_durable: Callable[[], None], by: str = ev.BY_REQUEST) -> None:

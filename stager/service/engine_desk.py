@@ -171,10 +171,11 @@ class EngineDesk:
         if self.scheduler.desk.is_folded(run):
             return []
         open_jobs = sorted((job.called_at, job.id) for job in self._run(run).jobs.values() if job.call_open)
-        found = []
+        found, now = [], self.scheduler.clock()
         for since, job in [place for place in open_jobs if not after or place > after][:most]:
             seen = self._see(run, job, self._run(run).jobs[job].call)
-            found.append((wire.OpenCall(job=job, call=seen.view.call, state=seen.view.state, since=since), seen.attempt))
+            open_s = max(0.0, now - since)
+            found.append((wire.OpenCall(job=job, call=seen.view.call, state=seen.view.state, since=since, open_s=open_s), seen.attempt))
         return found
 
     def _where(self, run: str, lfn: str) -> wire.FileWhere:

@@ -29,21 +29,25 @@ async def collect(scheduler: Scheduler, wanted: wire.GcRequest) -> wire.GcReport
     shelf, idle = scheduler.shelf, await scheduler.ask(lambda: idle_runs(scheduler, wanted.runs))
     sandboxes = [entry for entry in list(shelf.kept.values()) if entry.run in idle]
     directories = [directory for run in over if (directory := scheduler.state_dir.logs / safe_name(run)).is_dir()]
-    freed = await asyncio.to_thread(lambda: sum(map(tree_bytes, directories)) + sum(sandbox_bytes(each.place) for each in sandboxes))
+    freed = await asyncio.to_thread(lambda: sum(map(tree_bytes, directories)))
+    sizes = await asyncio.to_thread(lambda: [sandbox_bytes(each.place) for each in sandboxes])
     if wanted.dry_run:
-        freed += sum(size for _, _, size in replicas)
+        freed += sum(sizes) + sum(size for _, _, size in replicas)
         counts = {"replicas": len(replicas), "logs": len(directories), "sandboxes": len(sandboxes)}
         return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=False, **counts)
     for directory in directories:
         await asyncio.to_thread(shutil.rmtree, directory, True)
-    cleared_sandboxes = await asyncio.to_thread(lambda: sum(shelf.drop(each.run, each.job) for each in sandboxes))
+    # Not one that somebody has a shell in.
+    dropped_bytes = await asyncio.to_thread(
+        lambda: [size for each, size in zip(sandboxes, sizes, strict=True) if shelf.drop(each.run, each.job)]
+    )
     dropped = [replica for replica in replicas if await drop(scheduler, replica)]
     if dropped:
         # The Machine learns from the node's own word what is gone.
         await scheduler.link.report_again()
     cleared = await scheduler.ask(lambda: remove_runs(scheduler, runs)) if runs else False
-    freed += sum(size for _, _, size in dropped)
-    counts = {"replicas": len(dropped), "logs": len(directories), "sandboxes": cleared_sandboxes}
+    freed += sum(dropped_bytes) + sum(size for _, _, size in dropped)
+    counts = {"replicas": len(dropped), "logs": len(directories), "sandboxes": len(dropped_bytes)}
     return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=cleared, **counts)
 
 

@@ -24,6 +24,7 @@ from stager.ports import OriginAccess
 from stager.readers.native_origins import parse_url
 from stager.service.profiles import load_links, load_overhead
 from stager.service.settings import Settings
+from stager.sim.simulate import rare_collections
 
 DIRECTORIES_PROBED = 8
 # Where disks are mounted by hand.
@@ -78,7 +79,8 @@ def plan_of(
     require_spill(workflow, spill)
     limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
     topology = topology or topology_of(settings, workflow)
-    return make_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles=ignore_profiles)
+    with rare_collections():
+        return make_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles=ignore_profiles)
 
 
 def destination_directories(workflow: Workflow) -> dict[str, list[str]]:

@@ -15,9 +15,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import h11
 import uvicorn
@@ -32,7 +31,12 @@ from stager.service.app import Scheduler
 from stager.service.changes import begin_to_end
 from stager.service.settings import RestSettings, Settings
 from stager.service.state_dir import LockHeld, StateDir
+from stager.service.threads import Threads
 from stager.service.watching import state_dir_gone, watch
+
+if TYPE_CHECKING:
+    from stager.service.reading import Reading
+    from stager.service.rest.turns import Turns
 
 log = logging.getLogger("stager.service")
 IDLE_LOOK_S = 0.25
@@ -107,20 +111,6 @@ class Impatient(H11Protocol):
             self.transport.close()
 
 
-class Threads(ThreadPoolExecutor):
-    """Where the loop has done what would hold it up; `under_way`: what has not ended."""
-
-    def __init__(self) -> None:
-        super().__init__(thread_name_prefix="beside")
-        self.under_way: set[Future[Any]] = set()
-
-    def submit(self, fn: Callable[..., Any], /, *words: Any, **named: Any) -> Future[Any]:
-        future = super().submit(fn, *words, **named)
-        self.under_way.add(future)
-        future.add_done_callback(self.under_way.discard)
-        return future
-
-
 def hold(settings: Settings, rest: RestSettings | None = None) -> int:
     """Until it has ended; the exit code. Raises LockHeld where another lives already, Refused or Denied where it cannot begin."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -161,7 +151,7 @@ def refusal_to_give_way(state_dir: Path) -> str:
 
 
 async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | None, tcp: socket.socket | None) -> int:
-    threads = Threads()
+    beside = [threads := Threads("beside")]
     asyncio.get_running_loop().set_default_executor(threads)
     scheduler = Scheduler(settings, asyncio.get_running_loop())
     await asyncio.to_thread(scheduler.replay)
@@ -176,19 +166,27 @@ async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | No
     activity = Activity()
     local = uvicorn.Config(make_api(scheduler, activity), log_config=None, access_log=False, lifespan="off", timeout_keep_alive=3600)
     servers = [(Server(local), listen(state_dir.socket))]
+    end_reading: Callable[[], None] | None = None
     with contextlib.ExitStack() as stack:
         if rest is not None and tcp is not None:
+            from stager.service.reading import Reading
             from stager.service.rest.storage import look_after_keys
+            from stager.service.rest.turns import Turns
 
             tokens = stack.enter_context(contextlib.closing(TokenStore(state_dir.tokens, TOKENS_BUSY_S)))
-            servers.append((rest_server(scheduler, rest, tokens), tcp))
+            reading, turns = stack.enter_context(contextlib.closing(Reading(settings, scheduler.tenancy))), Turns()
+            end_reading = reading.close
+            beside.append(turns.threads)
+            servers.append((rest_server(scheduler, rest, tokens, reading, turns), tcp))
             scheduler.tasks.start("the looking after keys to objects", look_after_keys(scheduler, tokens), scheduler.world.fatal)
-        code = await answer(scheduler, servers, None if rest is not None else activity)
-    await leave(threads, code)
+        code = await answer(scheduler, servers, None if rest is not None else activity, end_reading)
+    await leave(beside, code)
     return code
 
 
-async def answer(scheduler: Scheduler, servers: list[tuple[Server, socket.socket]], activity: Activity | None) -> int:
+async def answer(
+    scheduler: Scheduler, servers: list[tuple[Server, socket.socket]], activity: Activity | None, end_reading: Callable[[], None] | None
+) -> int:
     """Until the scheduler has ended. `activity`: it ends by itself when nobody needs it; a service does not."""
     fatal, state_dir = scheduler.world.fatal, scheduler.state_dir
     scheduler.tasks.start("the scheduler", watch(scheduler), fatal)
@@ -204,7 +202,12 @@ async def answer(scheduler: Scheduler, servers: list[tuple[Server, socket.socket
     failure = gone or scheduler.failure
     # The socket goes first: whoever calls from now on finds nobody and starts the next scheduler, which waits for the lock.
     if gone is None:
-        state_dir.socket.unlink(missing_ok=True)
+        # A disk that fails keeps nothing else from ending.
+        with contextlib.suppress(OSError):
+            state_dir.socket.unlink(missing_ok=True)
+    if end_reading is not None:
+        # Who waits for a plan is told while there is somebody to tell it.
+        await asyncio.to_thread(end_reading)
     for server, _ in servers:
         server.should_exit = True
     with contextlib.suppress(TimeoutError):
@@ -217,26 +220,27 @@ async def answer(scheduler: Scheduler, servers: list[tuple[Server, socket.socket
     return 0
 
 
-async def leave(threads: Threads, code: int) -> None:
+async def leave(beside: list[Threads], code: int) -> None:
     """All is closed. Who still waits for an origin that says nothing, which may be minutes, does not keep the state directory from the next
     scheduler: Python has no way to end a thread, but with the process.
     """
-    waiting = [asyncio.wrap_future(each) for each in list(threads.under_way)]
+    waiting = [asyncio.wrap_future(each) for threads in beside for each in list(threads.under_way)]
     if waiting:
         await asyncio.wait(waiting, timeout=THREADS_END_S)
-    if threads.under_way:
-        log.warning("questions that wait for others are left as they are: %d", len(threads.under_way))
+    left = sum(len(threads.under_way) for threads in beside)
+    if left:
+        log.warning("questions that wait for others are left as they are: %d", left)
         logging.shutdown()
         sys.stdout.flush()
         os._exit(code)
 
 
-def rest_server(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore) -> Server:
+def rest_server(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore, reading: Reading, turns: Turns) -> Server:
     # Not every scheduler is a service.
     from stager.service.rest import make_rest
 
     config = uvicorn.Config(
-        make_rest(scheduler, settings, tokens),
+        make_rest(scheduler, settings, tokens, reading, turns),
         http=Impatient,
         log_config=None,
         access_log=False,

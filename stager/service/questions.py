@@ -128,10 +128,8 @@ async def job_views(scheduler: Scheduler, run: str, start: int, limit: int, choi
 
     def look() -> tuple[list[wire.JobView], int]:
         entry = scheduler.desk.known(run)
-        chosen = choice.of(entry)
-        return [job_view(entry, job, scheduler.tally, (run, job) in scheduler.shelf.kept) for job in chosen[start : start + limit]], len(
-            chosen
-        )
+        chosen, now, kept = choice.of(entry), scheduler.clock(), scheduler.shelf.kept
+        return [job_view(entry, job, scheduler.tally, (run, job) in kept, now) for job in chosen[start : start + limit]], len(chosen)
 
     return await scheduler.ask(look)
 

@@ -38,6 +38,8 @@ class Reading(Rights):
         super().__init__(tenancy)
         self.start = Start(settings, tenancy.path, limits or Limits())
         self.idle: list[ReaderProcess] = []
+        self.busy: set[ReaderProcess] = set()
+        self.closed = False
         self.lock = threading.Lock()
         sweep(settings.state_dir)
 
@@ -71,20 +73,31 @@ class Reading(Rights):
         """One that nobody else asks meanwhile; it is kept for the next question unless it has ended or too many are kept."""
         reader = self.kept() or ReaderProcess(self.start)
         try:
+            with self.lock:
+                self.busy.add(reader)
+                if self.closed:
+                    reader.call_off()
             yield reader
         except BaseException:
             reader.end()
             raise
+        finally:
+            with self.lock:
+                self.busy.discard(reader)
         with self.lock:
-            keep = not reader.is_over and len(self.idle) < IDLE_MAX
+            keep = not reader.is_over and not self.closed and len(self.idle) < IDLE_MAX
             if keep:
                 self.idle.append(reader)
         if not keep:
             reader.end()
 
     def close(self) -> None:
+        """The service ends. Who still waits for an answer is told so."""
         with self.lock:
+            self.closed = True
             kept, self.idle = self.idle, []
+            for reader in self.busy:
+                reader.call_off()
         for reader in kept:
             reader.end()
 
@@ -108,7 +121,7 @@ class ReaderProcess:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         assert self.process.stdin is not None and self.process.stdout is not None
         self.asks, self.answers = self.process.stdin, self.process.stdout
-        self.is_over = self.is_late = False
+        self.is_over = self.is_late = self.is_called_off = False
         write_frame(self.asks, pickle.dumps(start))
 
     def ask(self, question: Question) -> Answer:
@@ -123,15 +136,22 @@ class ReaderProcess:
         finally:
             timer.cancel()
             timer.join()
-        self.is_over = answer.last or self.is_late
+        self.is_over = answer.last or self.is_late or self.is_called_off
         return answer
 
     def give_up(self) -> None:
         self.is_late = True
         self.kill()
 
+    def call_off(self) -> None:
+        """From any thread: whoever asks gets no answer, and ends it."""
+        self.is_called_off = True
+        self.kill()
+
     def ended(self) -> Exception:
         limits = self.start.limits
+        if self.is_called_off:
+            return Transient("the service is ending; ask again in a moment", code="draining")
         if self.is_late:
             text = f"this was not read and planned within {limits.deadline_s:g} s"
             return Transient(f"{text}; its origins may be slow: ask again in a moment, or {ADVICE}", code="busy")
@@ -142,6 +162,8 @@ class ReaderProcess:
         return Refused(f"reading this takes more than this machine has; {ADVICE}", code=TOO_LARGE)
 
     def kill(self) -> None:
+        if self.process.returncode is not None:
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 

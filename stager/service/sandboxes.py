@@ -25,18 +25,25 @@ LOOKS = itertools.count(1)
 async def sandbox_of(scheduler: Scheduler, run: str, job: str) -> wire.Sandbox:
     """Raises InvalidInput for what is not there, Refused where no sandbox is kept, with the reason."""
     found = scheduler.shelf.kept.get((run, job))
-    if found is None:
+    # A resume may have dropped the job, and the sandbox may go at any time.
+    entry = await scheduler.ask(lambda: scheduler.desk.known(run).workflow.jobs.get(job))
+    said = read_json(found.place.attempt) if found is not None else None
+    if found is None or entry is None or said is None:
         raise await scheduler.ask(lambda: none_kept(scheduler, run, job))
-    spec = AttemptSpec.from_json(read_json(found.place.attempt) or {})
-    entry = await scheduler.ask(lambda: scheduler.desk.known(run).workflow.jobs[job])
+    spec = AttemptSpec.from_json(said)
     spec = replace(spec, env=dict(entry.env))
     links = {each.path: each.file_id for each in spec.inputs if each.access is Access.LINK}
     held = await scheduler.ask(lambda: held_now(scheduler.machine.state, set(links.values())))
     mounts = await linked(scheduler, found, {path: (file, held[file]) for path, file in links.items() if file in held})
     missing = [path for path, file in links.items() if file not in held] + [each.path for each in spec.direct]
     # A job that ended well has lost it before its outputs were looked for.
-    os.makedirs(f"{found.place.sandbox}/{SCRATCH}", mode=0o700, exist_ok=True)
-    said = (read_json(found.place.outcome) or {}).get("fault") or {}
+    try:
+        os.mkdir(f"{found.place.sandbox}/{SCRATCH}", 0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        raise await scheduler.ask(lambda: none_kept(scheduler, run, job)) from None
+    fault = (read_json(found.place.outcome) or {}).get("fault") or {}
     declared = {name for name, _ in entry.env}
     return wire.Sandbox(
         run=run,
@@ -50,7 +57,7 @@ async def sandbox_of(scheduler: Scheduler, run: str, job: str) -> wire.Sandbox:
         env_pass=[name for name in entry.env_pass if name not in declared],
         mounts=mounts,
         missing=missing,
-        ended=str(said.get("message") or ""),
+        ended=str(fault.get("message") or ""),
     )
 
 

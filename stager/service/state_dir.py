@@ -80,7 +80,9 @@ class StateDir:
         return self.root / "node.log"
 
     def lock_file(self) -> tuple[int, int] | None:
-        """Which file the lock is; None where there is none. One that was made anew in its place is another."""
+        """Which file the lock is; None where there is none. One that was made anew in its place is another. Raises OSError where nobody
+        can tell.
+        """
         try:
             found = self.lock.stat()
         except (FileNotFoundError, NotADirectoryError):

@@ -259,8 +259,9 @@ def ledger_entry(workflow: Workflow, entry: Entry) -> wire.LedgerEntry:
     )
 
 
-def job_view(run: RunEntry, job_id: str, tally: Tally, sandbox_kept: bool) -> wire.JobView:
+def job_view(run: RunEntry, job_id: str, tally: Tally, sandbox_kept: bool, now: float) -> wire.JobView:
     job, newest = run.jobs[job_id], tally.of(run.id).newest.get(job_id)
+    runs = newest is not None and newest.duration_s is None and job.state is JobState.RUNNING
     return wire.JobView(
         job=job_id,
         job_type=run.workflow.jobs[job_id].job_type,
@@ -270,6 +271,7 @@ def job_view(run: RunEntry, job_id: str, tally: Tally, sandbox_kept: bool) -> wi
         fault=wire.ErrorBody.of(job.fault) if job.fault is not None else None,
         started_at=newest.started_at if newest is not None else None,
         duration_s=newest.duration_s if newest is not None else None,
+        running_s=max(0.0, now - newest.started_at) if newest is not None and runs else None,
         memory_peak_bytes=newest.memory_peak_bytes if newest is not None else None,
         sandbox_kept=sandbox_kept,
     )

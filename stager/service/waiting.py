@@ -91,9 +91,10 @@ def view(origin: str, group: Group, now: float, *, is_back: bool) -> wire.Waitin
     count = group.fetches + group.uploads
     what = f"{count} transfer{'s wait' if count > 1 else ' waits'}"
     state = f"unreachable for {round_duration(since_s)}" if since_s is not None and is_unreachable(group.fault) else "trouble"
-    state = "it answers again" if is_back else state
+    because = reason(group.fault)
+    state, because = ("it answers again", f"before: {because}") if is_back else (state, because)
     again = f"next try in {round_duration(next_try_s)}" if next_try_s >= 1 else "tried again now"
-    message = f"origin {origin}: {state} ({reason(group.fault)}), {what}, {again}"
+    message = f"origin {origin}: {state} ({because}), {what}, {again}"
     facts = {"origin": origin, "code": group.fault.code, "reason": reason(group.fault), "fetches": group.fetches, "uploads": group.uploads}
     return wire.WaitingView(since_s=since_s, next_try_s=next_try_s, message=message, **facts)
 

@@ -6,6 +6,7 @@ One rule: it looks and says; a state directory that is gone ends the scheduler, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from stager.model.errors import STATE_DIR_GONE_CODE, Refused
@@ -20,17 +21,35 @@ CLOCK_TOLD_S = 60.0
 
 async def watch(scheduler: Scheduler) -> None:
     """For ever. Raises Refused when the state directory is not the one any more that this scheduler holds."""
-    told_s = 0.0
+    told_s, told_of_look = 0.0, ""
     while True:
         told_s = tell_clock(scheduler.clock.ahead_s(), told_s)
         await asyncio.sleep(LOOK_S)
-        problem = state_dir_gone(scheduler)
-        if problem is not None:
-            raise problem
+        told_of_look = look(scheduler, told_of_look)
+
+
+def look(scheduler: Scheduler, told: str) -> str:
+    """Raises as `watch`. Why the look itself failed, which is told once: a disk that fails is not a directory that is gone."""
+    try:
+        gone = gone_of(scheduler)
+    except OSError as problem:
+        if str(problem) != told:
+            log.warning("whether the state directory is still there cannot be told: %s", problem)
+        return str(problem)
+    if gone is not None:
+        raise gone
+    return ""
 
 
 def state_dir_gone(scheduler: Scheduler) -> Refused | None:
-    """None while it is the one that this scheduler holds."""
+    """None also where that cannot be told."""
+    with contextlib.suppress(OSError):
+        return gone_of(scheduler)
+    return None
+
+
+def gone_of(scheduler: Scheduler) -> Refused | None:
+    """None while it is the one that this scheduler holds. Raises OSError."""
     state_dir = scheduler.state_dir
     if state_dir.lock_file() == scheduler.held_lock:
         return None

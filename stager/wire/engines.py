@@ -58,12 +58,15 @@ class CallView(Body):
 
 
 class OpenCall(Body):
-    """A call that is not over: waiting, staged or publishing, `since` the engine made it."""
+    """A call that is not over: waiting, staged or publishing, `since` the engine made it, `open_s` ago. Both by the clock of the service,
+    which may differ from the clock of who asks.
+    """
 
     job: str
     call: str
     state: CallState
     since: float
+    open_s: float
 
 
 class Place(Body):

@@ -156,7 +156,8 @@ class WaitResponse(Body):
 
 class JobView(Body):
     """Of its newest attempt: when it began, for how long its program ran, and the largest resident set of any one of its processes; None:
-    it has not ended, or that was not measured. `sandbox_kept`: `stager shell` looks into what it left.
+    it has not ended, or that was not measured. `running_s`: of one that runs, for how long, by the clock that `started_at` is of; who looks
+    may have another. `sandbox_kept`: `stager shell` looks into what it left.
     """
 
     job: str
@@ -167,6 +168,7 @@ class JobView(Body):
     fault: ErrorBody | None = None
     started_at: float | None = None
     duration_s: float | None = None
+    running_s: float | None = None
     memory_peak_bytes: int | None = None
     sandbox_kept: bool = False
 

@@ -86,7 +86,9 @@ class Shelf:
             return sum(self._remove(entry) for entry in list(self.kept.values()) if entry.run == run and job in (None, entry.job))
 
     def trim(self, owed_bytes: int) -> None:
-        """The oldest go while there are too many, or too large ones, or the disk has less left than the cache may still take of it."""
+        """First those go that are too large by themselves, which would push out all others. Then the oldest go while there are too many, or
+        they are too large together, or the disk has less left than the cache may still take of it.
+        """
         with self.removing:
             for half in self.root.glob(f"{GOING}*"):
                 shutil.rmtree(half, ignore_errors=True)
@@ -95,11 +97,18 @@ class Shelf:
             self.stale += [entry for entry in stale if not remove(self.root, Path(entry.place.directory))]
             oldest_first = sorted(self.kept.values(), key=lambda each: each.kept_at)
             sizes = {entry.place: tree_bytes(entry.place) for entry in oldest_first}
-            for entry in oldest_first:
+            alone = "it was larger than STAGER_KEEP_FAILED allows"
+            for entry in [each for each in oldest_first if sizes[each.place] > self.bytes_max]:
+                self._give_way(entry, sizes, alone)
+            for entry in [each for each in oldest_first if each.place in sizes]:
                 why = self._too_much(len(sizes), sum(sizes.values()), owed_bytes)
-                if why and self._remove(entry):
-                    del sizes[entry.place]
-                    self.gone[entry.run, entry.job] = why
+                if why:
+                    self._give_way(entry, sizes, why)
+
+    def _give_way(self, entry: Kept, sizes: dict[Place, int], why: str) -> None:
+        if self._remove(entry):
+            del sizes[entry.place]
+            self.gone[entry.run, entry.job] = why
 
     def _too_much(self, count: int, size_bytes: int, owed_bytes: int) -> str:
         if count > SANDBOXES_MAX:

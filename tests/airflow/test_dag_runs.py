@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -360,36 +361,15 @@ copy() >> look()
     client.engine(held).end(False)
 
 
-def test_the_service_may_die_while_a_task_runs_and_be_away_when_the_next_begins(
-    lab: Sshd, url: str, session_dir: Path, short_dir: Path, connect: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service = mortal_service(session_dir, lab)
-    # A few tries more than one may be enough for a service that starts fast, and then it would not be the provider that waits.
-    monkeypatch.setattr("stager.client.calls.TRIES", 1)
-
-    def die_and_return() -> None:
-        for name in ("first", "second"):
-            wait_until((short_dir / name).exists, f"the {name} task to run", 120)
-            service.kill()
-            (short_dir / f"{name}.gone").touch()
-            service.start()
-
-    try:
-        token = service.start().token("t", "submit")
-        connect("stager_default", service, token)
-        other = threading.Thread(target=die_and_return)
-        other.start()
-        result = staged(
-            lab,
-            url,
-            "survives",
-            f"""
+LOSES_THE_SERVICE = """
 import time
 from pathlib import Path
 
 def lose_the_service(name):
-    Path({str(short_dir)!r}, name).touch()
-    while not Path({str(short_dir)!r}, name + ".gone").exists():
+    Path({place!r}, name).touch()
+    end = time.monotonic() + 120
+    while not Path({place!r}, name + ".gone").exists():
+        assert time.monotonic() < end, "nobody took the service away"
         time.sleep(0.05)
 
 @task.stager(inlets=[raw], outlets=[product])
@@ -406,16 +386,57 @@ def look(files):
     assert files[product].stat().st_size == 200_000
 
 slow() >> between() >> look()
-""",
+"""
+
+
+def die_and_return(service: Service, place: Path, caplog: pytest.LogCaptureFixture, over: threading.Event) -> None:
+    """While each of the two tasks runs. Until `over`, with which the test ends, however."""
+
+    def wait(condition: Callable[[], bool], what: str) -> bool:
+        return wait_until(lambda: over.is_set() or condition(), what) and not over.is_set()
+
+    for name in ("first", "second"):
+        if not wait((place / name).exists, f"the {name} task to run"):
+            return
+        service.kill()
+        said = len(caplog.text)
+        (place / f"{name}.gone").touch()
+        # The next task begins, or this one hands over, while nobody is there.
+        if not wait(lambda said=said: "waiting for it, at most" in caplog.text[said:], "a task to wait for the service"):
+            return
+        service.start()
+
+
+def test_the_service_may_die_while_a_task_runs_and_be_away_when_the_next_begins(
+    lab: Sshd, url: str, session_dir: Path, short_dir: Path, connect: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = mortal_service(session_dir, lab)
+    # A few tries more than one may be enough for a service that starts fast, and then it would not be the provider that waits.
+    monkeypatch.setattr("stager.client.calls.TRIES", 1)
+
+    over = threading.Event()
+    threads = ThreadPoolExecutor(1)
+    try:
+        token = service.start().token("t", "submit")
+        connect("stager_default", service, token)
+        dying = threads.submit(die_and_return, service, short_dir, caplog, over)
+        result = staged(
+            lab,
+            url,
+            "survives",
+            LOSES_THE_SERVICE.format(place=str(short_dir)),
         )
-        other.join()
         assert result.state == "success"
+        dying.result(120)
         assert "moves its files itself" not in caplog.text
         with RestClient(service.url, token) as client:
             run = client.run(ended(client, "survives").run)
             assert {job.job: job.attempts for job in run.jobs()} == {"slow": 1, "look": 1}
         assert (lab.data / "out/survives").read_bytes() == INPUTS["raw/t1.fits"]
     finally:
+        # Nobody starts it again once it has been ended.
+        over.set()
+        threads.shutdown()
         service.end()
 
 

@@ -8,11 +8,13 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.stager.hooks.stager import StagerHook
 from airflow.providers.stager.operators.submit import StagerSubmitOperator
 from airflow.providers.stager.sensors.stager import StagerDurableSensor
 from airflow.providers.stager.submission import Attempted, attempt, key_of, read_submission
@@ -22,7 +24,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout, TaskDeferred
 
 from stager.client import AsyncRestClient, RestClient
-from stager.model.errors import Refused, Transient
+from stager.model.errors import SERVICE_AWAY_CODES, Refused, StagerError, Transient
 from tests.airflow.conftest import TENANT
 from tests.e2e.serve_rig import NO_STORAGE, Service, small
 from tests.testbed.processes import free_port
@@ -230,15 +232,52 @@ def test_a_submit_without_a_service_gives_its_slot_back_and_its_patience_is_boun
     operator, context = submitting(data, "away-deferred", patience_s=30.0)
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(context)
-    trigger, began = deferred.value.trigger, deferred.value.kwargs["away_since"]
+    trigger, left_s = deferred.value.trigger, deferred.value.kwargs["left_s"]
     assert isinstance(trigger, StagerServiceTrigger) and 0 < trigger.patience_s <= 30
     with pytest.raises(AirflowException, match="does not answer.*connection 'stager_default'"):
-        operator.service_back(context, {}, began - 30)
+        operator.service_back(context, {"error": "x", "waited_s": 30.0}, left_s)
     away.start()
-    assert asyncio.run(first_event(StagerServiceTrigger(**trigger.serialize()[1]))) == {}
+    event = asyncio.run(first_event(StagerServiceTrigger(**trigger.serialize()[1])))
+    assert "error" not in event and event["waited_s"] > 0
     with pytest.raises(TaskDeferred) as submitted:
-        operator.service_back(context, {}, began)
+        operator.service_back(context, event, left_s)
     assert isinstance(submitted.value.trigger, StagerRunTrigger)
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, connect, problem: StagerError, times: int) -> list[int]:
+    """Submits are answered so, and nobody is there to be asked. How often it was asked."""
+    asked: list[int] = []
+
+    def answered(*_: Any) -> Attempted:
+        asked.append(1)
+        if len(asked) > times:
+            raise Refused("enough", code="enough")
+        raise problem
+
+    monkeypatch.setattr("airflow.providers.stager.submission.attempt", answered)
+    monkeypatch.setattr(StagerHook, "get_conn", lambda self: nullcontext())
+    connect("stager_default", "http://127.0.0.1:9", "x")
+    return asked
+
+
+@pytest.mark.parametrize("code", ["origin_unreachable", "busy", "timeout"])
+def test_what_the_service_says_itself_is_told_and_not_waited_for(data: Path, connect, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """An origin that cannot be listed comes as 503 too. The service was ready all the time, so the task planned again and again."""
+    asked = refusing(monkeypatch, connect, Transient("the lab does not answer", code=code), 1)
+    operator, context = submitting(data, "own-word")
+    with pytest.raises(AirflowException, match="the lab does not answer"):
+        operator.execute(context)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("code", sorted(SERVICE_AWAY_CODES))
+def test_a_service_that_comes_and_goes_is_waited_for_in_a_loop(data: Path, connect, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    asked = refusing(monkeypatch, connect, Transient("away", code=code), 2000)
+    operator, context = submitting(data, "comes-and-goes", deferrable=False)
+    monkeypatch.setattr(operator, "_waited_here", lambda waiting: {})
+    with pytest.raises(AirflowException, match="enough"):
+        operator.execute(context)
+    assert len(asked) == 2001
 
 
 def test_patience_ends_and_is_for_what_may_come_back_only() -> None:

@@ -5,6 +5,7 @@ When a module has been imported is read from Python's own report (PYTHONPROFILEI
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from stager.cli.exits import Exit
 from stager.cli.main import COMMANDS
 from stager.worker.reaper import is_held
 from tests.testbed.stager import Stager, hear_ctrl_c
+from tests.testbed.waiting import wait_until
 
 CONSOLE_SCRIPT = str(Path(sys.executable).parent / "stager")
 FIRST = "stager.cli.start"
@@ -85,6 +87,31 @@ def test_while_a_workflow_is_read_planned_and_submitted(stager: Stager, short_di
     for run in runs:
         stager.run("resume", run["run"])
         assert (short_dir / "out" / "x").read_text() == "x\n"
+
+
+def test_while_a_run_that_is_there_is_followed(stager: Stager, short_dir: Path) -> None:
+    """Of the instants above maybe none comes when there is a run."""
+    gate = short_dir / "gate"
+    (short_dir / "w.yml").write_text(
+        f"stager: 1\nname: w\njobs:\n  a: {{run: 'until test -e {gate}; do sleep 0.05; done; echo x > x', outputs: [x]}}\n"
+        "  b: {run: cp x y, inputs: [x], outputs: {y: 'here:out/y'}}\n"
+    )
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    words = [CONSOLE_SCRIPT, "submit", str(short_dir / "w.yml")]
+    with subprocess.Popen(words, env=stager.environment(), preexec_fn=hear_ctrl_c, text=True, **streams) as process:
+        try:
+            wait_until(
+                lambda: stager.state_dir.is_dir() and [run["state"] for run in stager.json("runs")] == ["active"], "the run to be there"
+            )
+            process.send_signal(signal.SIGINT)
+            assert process.stdout is not None
+            said = "".join(itertools.takewhile(lambda line: "draining" not in line, process.stdout))
+        finally:
+            gate.touch()
+        said += process.communicate(timeout=60)[0]
+    assert process.returncode == Exit.INTERRUPTED and "Traceback" not in said, said
+    stager.run("resume", "w-1")
+    assert (short_dir / "out" / "y").read_text() == "x\n"
 
 
 @pytest.mark.parametrize("when", ["stager.service.process", "stager.service.rest", "stager.service.rest.openapi"])

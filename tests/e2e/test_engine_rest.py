@@ -9,10 +9,12 @@ import asyncio
 import inspect
 import os
 import threading
-import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from click.testing import CliRunner
@@ -20,6 +22,7 @@ from click.testing import CliRunner
 from stager import rest, wire
 from stager.cli.runs import command as runs_command
 from stager.client import AsyncEngineRun, AsyncRestClient, EngineRun, RestClient
+from stager.client.calls import Tries
 from stager.model.errors import Denied, InvalidInput, Refused
 from tests.e2e.serve_rig import Service, problem
 from tests.testbed.processes import free_port
@@ -40,9 +43,10 @@ url = "{url}"
 credentials = "key:{key}"
 known_hosts = "{known_hosts}"
 """
-RESTARTS = 4
+JOBS = ("dag.left", "dag.right", "dag.join")
 # All restarts together, on a busy machine: an engine that is answered between two of them by chance begins anew.
 PATIENCE_S = 250.0
+T = TypeVar("T")
 STAGED, DONE, REFUSED = wire.CallState.STAGED, wire.CallState.DONE, wire.CallState.REFUSED
 
 
@@ -75,12 +79,13 @@ jobs:
 """,
         )
 
-    def restart(self, *, kill: bool = True) -> None:
+    def restart(self, *, kill: bool = True, while_away: Callable[[], object] = lambda: None) -> None:
         """Killed or ended in order, and started again, where its port is another."""
         if kill:
             self.service.kill()
         else:
             self.service.stop()
+        while_away()
         self.service.start()
         self.client.close()
         self.client = RestClient(self.service.url, self.token)
@@ -259,27 +264,48 @@ def test_ended_in_order_and_started_again_the_service_goes_on_with_what_no_perso
 
 
 @pytest.mark.timeout(900)
-def test_an_engine_that_only_waits_sees_nothing_of_restarts_at_any_instant(lab: Lab) -> None:
-    """It speaks to one address, and is answered late. Ends in order and kills take turns, each a little later in what the engine does."""
+def test_an_engine_that_only_waits_sees_nothing_of_restarts_at_any_instant(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It speaks to one address, and is answered late. Ends in order and kills take turns, one at each step that the engine takes: it meets
+    the step, and the begin of the next.
+    """
     lab.service.words = ("--listen", f"127.0.0.1:{free_port()}")
     lab.restart()
     run = lab.client.engine_run(lab.workflow("patient"), key="patient/1")
-    done: list[wire.CallState] = []
+    begun: list[str] = []
+    restarts = [threading.Event() for _ in (*JOBS, "end")]
+    met: Counter[int] = Counter()
+    threads = ThreadPoolExecutor(1)
+    unanswered = Tries.unanswered
 
-    def play() -> None:
+    def counted(tries: Tries, problem: Exception) -> float:
+        if threading.current_thread() in threads._threads:
+            met[sum(each.is_set() for each in restarts)] += 1
+        return unanswered(tries, problem)
+
+    def step(number: int, name: str, take: Callable[[], T]) -> T:
+        begun.append(name)
+        taken = take()
+        assert restarts[number].wait(PATIENCE_S)
+        return taken
+
+    def play() -> list[wire.CallState]:
         with RestClient(lab.service.url, lab.token) as client:
             engine = client.engine(run, patience_s=PATIENCE_S)
-            for job in ("dag.left", "dag.right", "dag.join"):
-                done.append(do(engine, job, "one").state)
-            engine.end(True)
+            done = [step(number, job, lambda job=job: do(engine, job, "one")).state for number, job in enumerate(JOBS)]
+            step(len(JOBS), "end", lambda: engine.end(True))
+            assert engine.open_calls() == []
+            return done
 
-    thread = threading.Thread(target=play)
-    thread.start()
-    for number in range(RESTARTS):
-        time.sleep(0.15 * number)
-        lab.restart(kill=number % 2 == 0)
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive() and done == [DONE] * 3
+    monkeypatch.setattr(Tries, "unanswered", counted)
+    with threads:
+        playing = threads.submit(play)
+        for number, restart in enumerate(restarts):
+            wait_until(lambda number=number: len(begun) > number or playing.done(), f"step {number} of the engine", PATIENCE_S)
+            if playing.done():
+                break
+            lab.restart(kill=number % 2 == 0, while_away=restart.set)
+        assert playing.result(PATIENCE_S) == [DONE] * len(JOBS)
+    assert met.keys() >= {1, 2, 3, 4}, f"each restart was met: {met}"
     assert lab.client.run(run).wait_finished(60).state == "succeeded"
     assert (lab.home / "out" / "patient").read_bytes() == b"".join(INPUTS.values()).upper()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,23 @@ def test_what_would_change_what_is_done_is_refused_by_name(stager: Stager, faile
     states = {job["job"]: job["state"] for job in stager.json("jobs")}
     assert states["count[texts/a.txt]"] == "done" and states["count[texts/b.txt]"] == "failed"
     stager.run("resume", "--as-submitted", "--quiet", cwd=failed, code=1)
+
+
+def test_a_file_that_was_moved_there_with_an_older_time_is_the_mended_one(stager: Stager, failed: Path) -> None:
+    """As `mv`, `cp -p` and `rsync -t` put it there. The old definition ran, with a reason that was not so."""
+    other = failed / "other.yml"
+    for text, code, said in (
+        ("stager: 1\njobs: {}\n", 2, "w.yml was changed after the submit"),
+        (WORKFLOW.replace("sh count.sh", "sh ./count.sh"), 3, "is done, and its command changed"),
+    ):
+        other.write_text(text)
+        os.utime(other, (1e9, 1e9))
+        other.rename(failed / "w.yml")
+        assert said in stager.run("resume", "--quiet", cwd=failed, code=code).stderr
+    (failed / "w.yml").write_text(WORKFLOW)
+    (failed / "count.sh").unlink()
+    same = stager.run("resume", "--quiet", cwd=failed, code=1).stderr
+    assert "goes on with those it was submitted with" in same, "it was written after the submit, and is what it was"
 
 
 def test_what_cannot_be_looked_at_again_leaves_the_run_as_it_was(stager: Stager, failed: Path) -> None:

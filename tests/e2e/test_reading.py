@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from stager.service.reader_process import Limits
 from stager.service.reading import Reading
 from stager.service.settings import Settings
 from stager.service.tenancy import Tenancy
+from tests.testbed.waiting import wait_until
 
 SMALL = "stager: 1\nname: w\njobs: {a: {run: [a]}}\n"
 WORD = "x" * 4000
@@ -100,3 +102,15 @@ def test_a_process_ends_with_the_service_that_asked_it(make: Make) -> None:
 def test_what_a_killed_service_left_is_swept_by_the_next(make: Make, tmp_path: Path) -> None:
     (tmp_path / "upload-1-x").mkdir()
     assert is_swept(make())
+
+
+def test_who_still_waits_at_the_end_of_the_service_is_told_so_and_no_process_outlives_it(make: Make) -> None:
+    reading = make()
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(reading.validate, body(LARGE.replace("100000", "4000")), "alice")
+        wait_until(lambda: reading.busy, "a process to read")
+        [reader] = reading.busy
+        reading.close()
+        with pytest.raises(Transient) as caught:
+            answer.result(60)
+    assert caught.value.code == "draining" and reader.process.returncode is not None and not reading.idle and is_swept(reading)

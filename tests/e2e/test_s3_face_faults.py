@@ -143,6 +143,21 @@ def test_a_full_share_says_so_at_once_and_sdks_do_not_try_again(face: S3Face) ->
     assert face.node.get("/v1/node")["used_bytes"] == 0, "apart from what the scheduler manages"
 
 
+def test_who_was_told_to_continue_finds_out_that_the_share_is_full(face: S3Face) -> None:
+    """The room goes to another while the body comes: the answer must not be lost in a broken line."""
+    url = face.client(signature_version="s3v4").generate_presigned_url("put_object", Params={"Bucket": "bucket", "Key": "late"})
+    head = f"PUT {url.split(face.endpoint)[1]} HTTP/1.1\r\nHost: 127.0.0.1:{face.port}\r\nExpect: 100-continue\r\n"
+    with socket.create_connection(("127.0.0.1", face.port), timeout=60) as line:
+        line.sendall(f"{head}Content-Length: {60 * MIB}\r\n\r\n".encode())
+        reader = line.makefile("rb")
+        assert (reader.readline(), reader.readline()) == (b"HTTP/1.1 100 Continue\r\n", b"\r\n")
+        face.client().put_object(Bucket="bucket", Key="faster", Body=noise(60 * MIB))
+        line.sendall(bytes(60 * MIB))
+        assert reader.readline().startswith(b"HTTP/1.1 507 ")
+        heads = dict(head.lower().split(b":", 1) for head in iter(reader.readline, b"\r\n"))
+        assert b"InsufficientStorage" in reader.read(int(heads[b"content-length"]))
+
+
 def test_clients_that_go_away_leave_nothing(face: S3Face) -> None:
     s3 = face.client()
     url = face.client(signature_version="s3v4").generate_presigned_url("put_object", Params={"Bucket": "bucket", "Key": "k"})

@@ -30,7 +30,7 @@ def letters(short_dir: Path) -> Letters:
     return made
 
 
-@pytest.mark.parametrize("how", ["removed", "replaced"])
+@pytest.mark.parametrize("how", ["removed", "replaced", "emptied"])
 def test_all_of_a_removed_state_directory_ends_and_its_client_says_so(stager: Stager, letters: Letters, how: str) -> None:
     letters.hold("digest")
     following = stager.start("submit", letters.workflow)
@@ -40,10 +40,15 @@ def test_all_of_a_removed_state_directory_ends_and_its_client_says_so(stager: St
         assert client is not None
         pids = {"scheduler": stager.scheduler_pid(), "node": stager.node_pid(), **dict(enumerate(stager.reaper_pids()))}
         assert all(pids.values())
-        stager.state_dir.rename(stager.state_dir.with_name("gone"))
+        if how == "emptied":
+            # As `rm -r` does it: what is still written to meanwhile keeps the directories that hold it.
+            shutil.rmtree(stager.state_dir, ignore_errors=True)
+            stager.state_dir.mkdir(mode=0o700, exist_ok=True)
+        else:
+            stager.state_dir.rename(stager.state_dir.with_name("gone"))
         if how == "removed":
             shutil.rmtree(stager.state_dir.with_name("gone"), ignore_errors=True)
-        else:
+        elif how == "replaced":
             stager.state_dir.mkdir(mode=0o700)
         wait_until(lambda: not any(is_alive(pid) for pid in pids.values() if pid), f"{pids} to end", 40)
         out, err = following.communicate(timeout=20)
@@ -54,7 +59,8 @@ def test_all_of_a_removed_state_directory_ends_and_its_client_says_so(stager: St
     assert f"the state directory {stager.state_dir} was removed or replaced" in err and "submit the workflow again" in err, err
     with client, pytest.raises(Refused, match="was removed or replaced"):
         client.runs()
-    assert not (stager.state_dir / "node").exists(), "nothing was made anew in its place"
+    if how != "emptied":
+        assert not (stager.state_dir / "node").exists(), "nothing was made anew in its place"
 
 
 def test_a_client_of_a_scheduler_that_ended_in_order_is_not_told_of_a_directory(stager: Stager, letters: Letters) -> None:

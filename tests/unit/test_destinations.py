@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from stager.adapters.run_records import RunRecord, RunRecords, Written, written_before
 from stager.model.errors import Refused
@@ -131,7 +132,7 @@ def test_what_the_plan_measured_counts_and_what_it_guesses_is_noted(tmp_path: Pa
     probes = {("lab", "out"): probe(1), ("home", ""): probe(1)}
     [disk] = disks_of(workflow, plan, probes, set())
     assert not disk.is_short and disk.may_be_short and "are a guess" in disk.message
-    measured = replace(plan, files=tuple(replace(each, size_basis=Basis.PROFILE, likely_bytes=7) for each in plan.files))
+    measured = replace(plan, files=tuple(structs.replace(each, size_basis=Basis.PROFILE, likely_bytes=7) for each in plan.files))
     [disk] = disks_of(workflow, measured, probes, set())
     assert disk.is_short and disk.known_bytes == 14
 

@@ -80,6 +80,9 @@ class Small:
         )
         self.put(ev.AttemptEnded(at=0.0, run=start.run, job=start.job, attempt=attempt, outcome=outcome, outputs=tuple(made)))
 
+    def clock(self) -> float:
+        return self.now
+
     async def ask(self, question: Callable[[], Any]) -> Any:
         self.before_asking()
         return question()
@@ -150,6 +153,7 @@ def test_open_calls_are_told_page_by_page_whether_staged_or_waiting(tmp_path: Pa
         (first,) = await desk.open_calls(run, (), 1)
         (second,) = await desk.open_calls(run, (first.since, first.job), 1)
         assert [first.job, second.job] == ["two", "one"] and first.since < second.since
+        assert first.open_s == small.now - first.since, "by the clock of the scheduler, which is far from any other here"
         await desk.finish(run, "one", "try-1", 0.0)
         await desk.fail(run, "two", "lost", "gone")
         assert [(each.job, each.state.value) for each in await desk.open_calls(run)] == [("one", "publishing")]

@@ -33,6 +33,8 @@ A = "jobs:\n  a: {run: x, "
         (A + "inputs: [/data/b]}", 'write origins: {data: "file:/data"} at the top, and data:b here'),
         (A + "inputs: [~/b]}", "name its directory under 'origins:' in full, and data:b here"),
         ("origins: {d: 'file:$HOME/d'}\n" + A + "}", "$HOME is not replaced in URLs"),
+        ("origins: {d: 'file://$HOME/d'}\n" + A + "}", "$HOME is not replaced in URLs"),
+        ("jobs:\n  a:\n    run: echo\n   outputs: [a]\n", ":5:4: this is not YAML: this line is indented by 3"),
         ("origins: {d: 'file:///${HOME}/d'}\n" + A + "}", "${HOME} is not replaced in URLs"),
         ("jobs:\n\ta: {run: x}", ":3:1: this is not YAML: a tab indents this line; indent with spaces"),
         (

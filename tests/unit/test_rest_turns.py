@@ -18,7 +18,8 @@ from stager.service.engine_desk import EngineDesk
 from stager.service.rest.callers import Caller
 from stager.service.rest.engines import engines_router
 from stager.service.rest.runs import runs_router
-from stager.service.rest.turns import READING_EACH_MAX, Turns, Waits
+from stager.service.rest.turns import READING_EACH_MAX, READING_MAX, Turns, Waits
+from stager.service.threads import Threads
 
 ASKED = 6
 
@@ -92,3 +93,24 @@ def test_rights_are_looked_up_for_a_few_at_a_time(path: str, monkeypatch: pytest
             return intake.most
 
     assert asyncio.run(play()) == READING_EACH_MAX
+
+
+def test_all_turns_taken_hold_up_nothing_else_that_is_done_on_threads() -> None:
+    """On the threads that all share they took each one of a machine with two cores: no log was shown then, and no job's output taken."""
+
+    async def play() -> None:
+        asyncio.get_running_loop().set_default_executor(Threads("beside", READING_MAX))
+        intake, turns = Slow(), Turns()
+        tenants = [f"tenant-{number // READING_EACH_MAX}" for number in range(READING_MAX)]
+        asking = [asyncio.create_task(turns.give(tenant, intake.resumption)) for tenant in tenants]
+        try:
+            while intake.now < READING_MAX:
+                await asyncio.sleep(0.01)
+            async with asyncio.timeout(10):
+                assert await asyncio.to_thread(lambda: "a log") == "a log"
+            assert len(turns.threads.under_way) == READING_MAX, "an end of the service knows of them"
+        finally:
+            intake.go.set()
+            await asyncio.gather(*asking)
+
+    asyncio.run(play())

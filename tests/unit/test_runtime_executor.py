@@ -111,9 +111,6 @@ class World:
 
     async def reachable(self, node: str) -> None: ...
 
-    def keeps(self, run: str) -> bool:
-        return True
-
     async def owed_bytes(self) -> int:
         return 0
 
@@ -411,9 +408,12 @@ def test_what_is_kept_is_the_first_to_go_where_a_disk_is_full(tmp_path: Path) ->
     async def play(executor: LocalExecutor, world: World, shelf: Shelf) -> None:
         left(tmp_path, "older")
         assert shelf.take("older")
+        told: list[bool] = []
+        put = executor.put
+        executor.put = lambda *words: (told.append(bool(shelf.kept)), put(*words))  # type: ignore[func-returns-value,assignment]
         full = replace(BAD, fault=Fault(ErrorClass.TRANSIENT, SANDBOX_FULL_CODE, "full", "j"))
         await ended_as(executor, world, full)
-        assert not shelf.kept and "full" in shelf.gone["r", "j"]
+        assert told == [False] and "full" in shelf.gone["r", "j"], "before anybody can try it again"
 
     with_shelf(tmp_path, play)
 

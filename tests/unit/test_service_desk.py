@@ -4,6 +4,7 @@ other.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,20 @@ def test_a_place_is_free_again_when_its_run_is_over_and_taken_when_it_would_be_r
     second = desk.submit(writing("sftp://lab/data/results", "x"))
     with pytest.raises(Refused, match=f"the active run {second} writes to"):
         desk.desk.resume(first, wire.ResumeRequest(), lambda: None)
+
+
+def test_a_mended_resume_that_needs_more_room_is_told_how_it_gets_that(tmp_path: Path) -> None:
+    """A run that is there already is not submitted again."""
+    desk = Desk(tmp_path)
+    workflow = writing("file:///data", "x")
+    run = desk.submit(workflow)
+    desk.machine.step(ev.RunDrained(at=1.0, run=run))
+    [attempt] = desk.machine.state.attempts
+    desk.machine.step(ev.AttemptEnded(at=2.0, run=run, job="make", attempt=attempt, outcome=ev.Outcome.LOST))
+    mended = replace(workflow, jobs={"make": replace(workflow.jobs["make"], shell="y")})
+    plan = replace(make_plan(mended, embedded(CAPACITY, cores=2), limits=LIMITS), smallest_node_bytes=2 * CAPACITY)
+    with pytest.raises(Refused, match=f"`stager resume {run} --capacity SIZE`"):
+        desk.desk.resume(run, wire.ResumeRequest(workflow=mended, plan=plan), lambda: None)
 
 
 def test_what_somebody_stopped_stays_that_when_the_service_ends_as_well(tmp_path: Path) -> None:

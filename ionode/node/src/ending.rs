@@ -2,6 +2,7 @@
 //!
 //! The one rule: whoever watches `/readyz` learns of the end before anything is turned away, and no end takes longer than was said.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +44,14 @@ pub async fn watch_signals(node: Arc<Node>, drain: Duration) {
 /// Whoever removes the store under its node leaves it nothing to keep anything in: it ends, whatever runs.
 pub async fn watch_store(node: Arc<Node>) {
     let held = lock_file(node.store.root());
-    while lock_file(node.store.root()) == held {
+    loop {
+        match (lock_file(node.store.root()), &held) {
+            (Ok(found), Ok(held)) if found != *held => break,
+            (Err(error), Ok(_)) if error.kind() == ErrorKind::NotFound => break,
+            // A disk or a mount that does not answer just now: nothing is known to be gone.
+            (Err(error), _) => tracing::warn!(%error, store = %node.store.root().display(), "the store cannot be looked at"),
+            _ => {}
+        }
         tokio::time::sleep(STORE_LOOK_EVERY).await;
     }
     tracing::error!(store = %node.store.root().display(), "the store was removed or replaced while this node served it: the node ends");
@@ -53,8 +61,8 @@ pub async fn watch_store(node: Arc<Node>) {
 }
 
 /// Which file the store's lock is; what was made anew in its place is another.
-fn lock_file(root: &Path) -> Option<(u64, u64)> {
-    std::fs::metadata(root.join("lock")).ok().map(|found| (found.dev(), found.ino()))
+fn lock_file(root: &Path) -> std::io::Result<(u64, u64)> {
+    std::fs::metadata(root.join("lock")).map(|found| (found.dev(), found.ino()))
 }
 
 /// Takes no new work from now on; ends when nothing runs any more or `drain` is over. What waits is handed back at once.

@@ -33,7 +33,7 @@ impl Algorithm {
     }
 
     /// Whether nodes of the first version of the metadata know it.
-    pub(crate) fn is_of_first_version(self) -> bool {
+    pub fn is_of_first_version(self) -> bool {
         matches!(self, Self::Crc64Nvme | Self::Crc32 | Self::Crc32c | Self::Sha1 | Self::Sha256)
     }
 

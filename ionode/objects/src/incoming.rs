@@ -115,7 +115,17 @@ impl Objects {
     }
 
     pub(crate) fn grant(&self, subject: &str, content_bytes: u64) -> Result<Grant, ApiError> {
-        self.inner.share.grant(subject, weight_bytes(subject, content_bytes)).inspect_err(|_| self.count_refused())
+        self.grant_bytes(subject, weight_bytes(subject, content_bytes))
+    }
+
+    pub(crate) fn grant_bytes(&self, subject: &str, bytes: u64) -> Result<Grant, ApiError> {
+        self.inner.share.grant(subject, bytes).inspect_err(|_| self.count_refused())
+    }
+
+    /// For what a client says of its object, where that is more than was granted with the content.
+    pub(crate) fn grant_meta(&self, subject: &str, meta: &[u8]) -> Result<Option<Grant>, ApiError> {
+        let more_bytes = (meta.len() as u64).saturating_sub(META_BYTES);
+        (more_bytes > 0).then(|| self.grant_bytes(subject, more_bytes)).transpose()
     }
 
     fn check_room(&self, subject: &str, content_bytes: u64) -> Result<(), ApiError> {

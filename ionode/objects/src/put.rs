@@ -69,6 +69,7 @@ impl Objects {
         let key = tables::object(name);
         let meta = meta::to_bytes(object);
         let weight_bytes = meta::weight_bytes(&key, &meta, object.size_bytes);
+        let _grant = self.grant_meta(&name.to_string(), &meta)?;
         let before = {
             let _turn = self.inner.buckets_turn.read().await;
             self.require_bucket(&name.bucket)?;

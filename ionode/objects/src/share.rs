@@ -1,7 +1,7 @@
 //! The share of the space that objects may take: what the log says they take, and what is promised to writes under way.
 //!
-//! The one rule: no byte is written that was not granted before; and what a write holds ahead of its bytes is no more than came of them, so
-//! that nobody holds the share by announcing.
+//! The one rule: no byte is written that was not granted before; and a write holds no more ahead of its bytes than came of them, 1 MiB at
+//! least, so that nobody holds the share by announcing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -44,6 +44,11 @@ impl Objects {
         };
         let object = Object { tags: tags.clone(), ..before };
         let meta = meta::to_bytes(&object);
+        // Whoever removes tags makes room: that is never refused for want of it.
+        let _grant = match tags.is_empty() {
+            true => None,
+            false => Some(self.grant_bytes(&name.to_string(), meta::weight_bytes(&key, &meta, value.len() as u64))?),
+        };
         let weight_bytes = meta::weight_bytes(&key, &meta, object.size_bytes);
         let put = Op::Put { table: tables::OBJECTS, key, meta, value, weight_bytes, when: When::Version(stat.version) };
         match self.log().write_all(vec![put]).await?.remove(0) {

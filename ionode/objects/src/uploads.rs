@@ -113,8 +113,8 @@ impl Objects {
     pub async fn create_upload(&self, name: &Name, upload: Upload) -> Result<UploadId, ApiError> {
         let id = UploadId(rand::random());
         let (key, meta) = (tables::upload(name, id), meta::to_bytes(&upload));
-        let _grant = self.grant(&name.to_string(), 0)?;
         let weight_bytes = meta::weight_bytes(&key, &meta, 0);
+        let _grant = self.grant_bytes(&name.to_string(), weight_bytes)?;
         let _turn = self.inner.buckets_turn.read().await;
         self.require_bucket(&name.bucket)?;
         self.log()

@@ -11,15 +11,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::HeaderMap;
+use hyper::http::request::Parts;
 use tokio::time::{Instant, Sleep};
+
+use crate::connections::{Caller, Held};
+use crate::documents::is_document;
 
 /// So much of a body has to come within this time of waiting for it: a sender that is gone, or wants to hold a place, is slower.
 const PACE_BYTES: usize = 64 << 10;
 const PACE_WITHIN: Duration = Duration::from_secs(60);
 /// Of a chunk with a signature of its own, which the library holds until it has compared it.
 const CHUNK_BYTES_MAX: u64 = 32 << 20;
+/// Not counted for its owner: as many as there may be bodies are no more than is held of one body elsewhere.
+const CHUNK_BYTES_USUAL: u64 = 256 << 10;
 
+pub const TOO_MUCH_HELD: &str = "too much of this owner's bodies is held in memory";
 pub const TOO_SLOW: &str = "less than 64 KiB of the body came in 60 s";
 pub const CHUNK_TOO_LARGE: &str = "a chunk of the body has more than 32 MiB";
 
@@ -30,6 +36,10 @@ struct Coming<B> {
     body: B,
     pace: Pace,
     chunks: Option<Chunks>,
+    held: Option<Held>,
+    is_document: bool,
+    /// A client that waits for 100 Continue has got it, and sends on.
+    asked_for: bool,
 }
 
 impl<B> Clone for Sent<B> {
@@ -43,20 +53,26 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    pub fn new(headers: &HeaderMap, body: B) -> Self {
-        let kind = headers.get("x-amz-content-sha256").map(|value| value.as_bytes());
+    pub fn new(head: &Parts, body: B) -> Self {
+        let kind = head.headers.get("x-amz-content-sha256").map(|value| value.as_bytes());
         let chunks = kind.is_some_and(|kind| kind.starts_with(b"STREAMING-")).then(Chunks::default);
-        Self(Arc::new(Mutex::new(Coming { body, pace: Pace::new(PACE_WITHIN), chunks })))
+        let held = head.extensions.get::<Arc<Caller>>().cloned().map(Held::none);
+        let is_document = is_document(&head.method, &head.uri);
+        Self(Arc::new(Mutex::new(Coming { body, pace: Pace::new(PACE_WITHIN), chunks, held, is_document, asked_for: false })))
     }
 
     fn coming(&self) -> MutexGuard<'_, Coming<B>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub fn was_asked_for(&self) -> bool {
+        self.coming().asked_for
+    }
+
     /// Reads on, up to so much.
     pub async fn spill(mut self, bytes_max: u64) {
         let mut left = bytes_max;
-        self.coming().chunks = None;
+        self.coming().hold_nothing();
         while let Some(Ok(frame)) = std::future::poll_fn(|context| Pin::new(&mut self).poll_frame(context)).await {
             let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
             if bytes > left {
@@ -78,6 +94,7 @@ where
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let mut coming = self.coming();
         let coming = &mut *coming;
+        coming.asked_for = true;
         let polled = Pin::new(&mut coming.body).poll_frame(context);
         if polled.is_pending() {
             ready!(coming.pace.poll_over(context));
@@ -88,7 +105,7 @@ where
                 let frame = outcome.map_err(io::Error::other)?;
                 if let Some(bytes) = frame.data_ref() {
                     coming.pace.came(bytes.len());
-                    coming.chunks.as_mut().map_or(Ok(()), |chunks| chunks.look(bytes))?;
+                    coming.hold(bytes)?;
                 }
                 Ok(frame)
             })
@@ -101,6 +118,30 @@ where
 
     fn size_hint(&self) -> SizeHint {
         self.coming().body.size_hint()
+    }
+}
+
+impl<B> Coming<B> {
+    fn hold_nothing(&mut self) {
+        (self.chunks, self.held) = (None, None);
+    }
+
+    /// What the library keeps of these bytes is counted for their owner.
+    fn hold(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let fits = match (&mut self.chunks, &mut self.held) {
+            (None, Some(held)) if self.is_document => held.add(bytes.len() as u64),
+            (None, _) => true,
+            (Some(chunks), held) => {
+                let before = chunks.held_bytes();
+                chunks.look(bytes)?;
+                let now = chunks.held_bytes();
+                held.as_mut().filter(|_| now != before).is_none_or(|held| held.set(now))
+            }
+        };
+        match fits {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::OutOfMemory, TOO_MUCH_HELD)),
+        }
     }
 }
 
@@ -142,11 +183,21 @@ struct Chunks {
     /// Behind the digits.
     named: bool,
     left: u64,
+    /// The whole chunk that is coming, or came last.
+    chunk_bytes: u64,
     /// Behind the last chunk come trailers, which the library bounds.
     ended: bool,
 }
 
 impl Chunks {
+    fn held_bytes(&self) -> u64 {
+        if self.chunk_bytes > CHUNK_BYTES_USUAL {
+            self.chunk_bytes
+        } else {
+            0
+        }
+    }
+
     fn look(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !self.ended && !bytes.is_empty() {
             let passed = self.left.min(bytes.len() as u64);
@@ -171,7 +222,7 @@ impl Chunks {
             return Err(io::Error::new(io::ErrorKind::InvalidData, CHUNK_TOO_LARGE));
         }
         if byte == b'\n' {
-            *self = Self { left: self.size + 2, ended: self.size == 0, ..Self::default() };
+            *self = Self { left: self.size + 2, chunk_bytes: self.size, ended: self.size == 0, ..Self::default() };
         }
         Ok(())
     }
@@ -196,7 +247,7 @@ mod tests {
 
     fn line(within: Duration) -> (mpsc::UnboundedSender<Bytes>, Sent<Line>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let sent = Sent::new(&HeaderMap::new(), Line(receiver));
+        let sent = Sent::new(&hyper::Request::new(()).into_parts().0, Line(receiver));
         sent.coming().pace = Pace::new(within);
         (sender, sent)
     }

@@ -27,6 +27,7 @@ const PREFIX: &str = "x-amz-checksum-";
 const NO_VALUES: [&str; 3] = ["x-amz-checksum-algorithm", "x-amz-checksum-mode", "x-amz-checksum-type"];
 
 /// What a request says of its body.
+#[derive(Default)]
 pub struct Given {
     pub algorithm: Option<Algorithm>,
     value: Option<Vec<u8>>,
@@ -123,7 +124,7 @@ fn promised(headers: &HeaderMap) -> S3Result<Option<Algorithm>> {
     Ok(found)
 }
 
-pub fn content_md5(headers: &HeaderMap) -> S3Result<Option<Vec<u8>>> {
+fn content_md5(headers: &HeaderMap) -> S3Result<Option<Vec<u8>>> {
     let md5 = headers.get("content-md5").map(|value| decoded(value.as_bytes())).transpose()?;
     if md5.as_ref().is_some_and(|md5| md5.len() != 16) {
         return Err(s3_error!(InvalidDigest, "Content-MD5 is not an MD5"));
@@ -138,12 +139,20 @@ fn by_sdk(headers: &HeaderMap) -> S3Result<Option<Algorithm>> {
 }
 
 impl Given {
+    pub fn md5_of(headers: &HeaderMap) -> S3Result<Self> {
+        Ok(Self { md5: content_md5(headers)?, ..Self::default() })
+    }
+
     pub fn new(headers: &HeaderMap, trailers: Option<TrailingHeaders>, asked: Option<&ChecksumAlgorithm>) -> S3Result<Self> {
         let md5 = content_md5(headers)?;
         let asked = asked.map(named).transpose()?.into_iter().chain(by_sdk(headers)?).collect::<Vec<_>>();
         let (in_header, promised) = (in_headers(headers)?, promised(headers)?);
         if in_header.is_some() && promised.is_some() {
             return Err(s3_error!(InvalidRequest, "a request has one checksum; this one has one as a header and one as a trailer"));
+        }
+        if promised.is_some() && trailers.is_none() {
+            let message = "a checksum is announced as a trailer, but the body is not of a kind that has trailers (x-amz-content-sha256)";
+            return Err(s3_error!(InvalidRequest, "{message}"));
         }
         let said = in_header.as_ref().map(|(algorithm, _)| *algorithm).or(promised);
         let algorithm = said.or(asked.first().copied());
@@ -223,9 +232,7 @@ impl Fields {
 /// For answers, where the library has no field for the algorithm.
 pub fn as_header(algorithm: Algorithm, value: &[u8]) -> HeaderMap {
     let (.., header) = NAMES.iter().find(|(known, ..)| *known == algorithm).expect("all are named");
-    let has_field =
-        !matches!(algorithm, Algorithm::Sha512 | Algorithm::Md5 | Algorithm::Xxhash64 | Algorithm::Xxhash3 | Algorithm::Xxhash128);
-    let text = HeaderValue::from_str(&encoded(value)).ok().filter(|_| !has_field);
+    let text = HeaderValue::from_str(&encoded(value)).ok().filter(|_| !algorithm.is_of_first_version());
     text.into_iter().map(|text| (HeaderName::from_static(header), text)).collect()
 }
 
@@ -272,8 +279,11 @@ mod tests {
 
     #[test]
     fn what_is_announced_is_one_checksum_that_is_known() {
-        assert_eq!(given(&[("x-amz-trailer", "x-amz-checksum-crc32, x-other")], None).unwrap().algorithm, Some(Algorithm::Crc32));
-        assert_eq!(given(&[("x-amz-trailer", "x-amz-checksum-sha512")], None).unwrap().algorithm, Some(Algorithm::Sha512));
+        let announced = |said: &str| promised(&HeaderMap::from_iter([("x-amz-trailer".parse().unwrap(), said.parse().unwrap())]));
+        assert_eq!(announced("x-amz-checksum-crc32, x-other").unwrap(), Some(Algorithm::Crc32));
+        assert_eq!(announced("x-amz-checksum-sha512").unwrap(), Some(Algorithm::Sha512));
+        // There are none to come.
+        assert!(given(&[("x-amz-trailer", "x-amz-checksum-crc32")], None).is_err());
         for wrong in ["x-amz-checksum-blake3", "x-amz-checksum-crc32,x-amz-checksum-crc32c"] {
             assert!(given(&[("x-amz-trailer", wrong)], None).is_err(), "{wrong}");
         }

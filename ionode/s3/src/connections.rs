@@ -16,6 +16,8 @@ const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 const UNKNOWN_MAX: usize = 128;
 /// Of one owner's, where keys are issued to several.
 const OF_OWNER_MAX: usize = 1024;
+/// What may be held in memory of one owner's bodies: documents, and chunks until their signature was compared.
+const HELD_OF_OWNER_MAX: u64 = 512 << 20;
 
 /// Of one port. Cheap to clone.
 #[derive(Clone)]
@@ -29,6 +31,15 @@ struct Open {
     accepted: u64,
     unknown: BTreeMap<u64, CancellationToken>,
     by_owner: HashMap<Owner, usize>,
+    held_bytes: HashMap<Owner, u64>,
+}
+
+/// What of a body is in memory; given back when it is dropped.
+pub struct Held {
+    caller: Arc<Caller>,
+    /// Nobody's where no key has been shown: nothing of such a body is read.
+    owner: Option<Owner>,
+    bytes: u64,
 }
 
 /// Who is at the other end of one connection; there for as long as that is open.
@@ -114,6 +125,49 @@ impl Open {
     }
 }
 
+impl Held {
+    pub fn none(caller: Arc<Caller>) -> Self {
+        Self { caller, owner: None, bytes: 0 }
+    }
+
+    /// In place of what was held before; false where the owner holds too much already.
+    pub fn set(&mut self, bytes: u64) -> bool {
+        self.give_back();
+        let owner = self.caller.owner.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(owner) = owner.filter(|_| bytes > 0) else { return true };
+        let mut open = self.caller.connections.open();
+        let held = open.held_bytes.entry(owner.clone()).or_default();
+        if *held + bytes > HELD_OF_OWNER_MAX {
+            return false;
+        }
+        *held += bytes;
+        (self.owner, self.bytes) = (Some(owner), bytes);
+        true
+    }
+
+    pub fn add(&mut self, bytes: u64) -> bool {
+        self.set(self.bytes + bytes)
+    }
+
+    fn give_back(&mut self) {
+        let Some(owner) = self.owner.take() else { return };
+        let mut open = self.caller.connections.open();
+        if let Some(held) = open.held_bytes.get_mut(&owner) {
+            *held -= self.bytes;
+            if *held == 0 {
+                open.held_bytes.remove(&owner);
+            }
+        }
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
 impl Drop for Caller {
     fn drop(&mut self) {
         let mut open = self.connections.open();
@@ -164,5 +218,21 @@ mod tests {
         assert!(one_more.is_known_as(&alice), "a connection that is shared is counted for the last of its owners");
         drop((of_alice, one_more));
         assert!(connections.open().by_owner.is_empty());
+    }
+
+    #[test]
+    fn an_owner_holds_so_much_in_memory_and_takes_none_of_others() {
+        let connections = Connections::default();
+        let held_by = |name: &str| {
+            let caller = connections.accepted();
+            assert!(caller.is_known_as(&Owner::named(name).unwrap()));
+            Held::none(caller)
+        };
+        let (mut first, mut second, mut of_bob) = (held_by("alice"), held_by("alice"), held_by("bob"));
+        assert!(first.set(HELD_OF_OWNER_MAX - 1) && second.set(1) && !second.add(1), "what is refused holds nothing");
+        assert!(of_bob.set(HELD_OF_OWNER_MAX) && second.set(1));
+        assert!(first.set(0) && second.add(HELD_OF_OWNER_MAX - 1));
+        drop((first, second, of_bob));
+        assert!(connections.open().held_bytes.is_empty());
     }
 }

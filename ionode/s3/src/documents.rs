@@ -9,11 +9,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::http::Extensions;
-use hyper::{HeaderMap, Method, Request, Uri};
+use hyper::{Method, Request, Uri};
 use s3s::{s3_error, S3Request, S3Result};
 use stager_objects::Hasher;
 
-use crate::checksums::{content_md5, in_headers, Given};
+use crate::checksums::{in_headers, Given};
 
 /// What came of a document, beside the request it came with.
 #[derive(Clone)]
@@ -25,10 +25,10 @@ pub struct Hashed<B> {
 }
 
 /// Whether a body is a document, not content.
-fn is_document(method: &Method, uri: &Uri) -> bool {
+pub fn is_document(method: &Method, uri: &Uri) -> bool {
     let asks = |name: &str| uri.query().unwrap_or_default().split('&').any(|pair| pair.split('=').next() == Some(name));
-    let in_bucket = uri.path().trim_matches('/').contains('/');
-    method == Method::POST || (method == Method::PUT && (!in_bucket || asks("tagging")))
+    let names_an_object = uri.path().trim_matches('/').contains('/');
+    method == Method::POST || (method == Method::PUT && (!names_an_object || asks("tagging")))
 }
 
 pub fn hashed<B>(mut request: Request<B>) -> Request<Hashed<B>> {
@@ -59,9 +59,7 @@ pub fn check<T>(request: &S3Request<T>) -> S3Result<()> {
 
 /// Where the checksums among the headers are not of the document.
 pub fn check_md5<T>(request: &S3Request<T>) -> S3Result<()> {
-    let md5 = content_md5(&request.headers)?.and_then(|_| request.headers.get("content-md5")).cloned();
-    let only: HeaderMap = md5.into_iter().map(|md5| (hyper::header::HeaderName::from_static("content-md5"), md5)).collect();
-    compare(Given::new(&only, None, None)?, &request.extensions)
+    compare(Given::md5_of(&request.headers)?, &request.extensions)
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Body for Hashed<B> {

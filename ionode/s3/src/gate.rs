@@ -5,13 +5,26 @@
 
 use std::collections::BTreeSet;
 
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HOST};
+use hyper::header::{HeaderName, HeaderValue, AUTHORIZATION, CONTENT_TYPE, DATE, HOST};
+use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method};
 use s3s::{s3_error, S3Error, S3Result};
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const EXPIRES_S_MAX: u64 = 7 * 24 * 3600;
 const PREFIX: &str = "x-amz-";
+const CHECKSUM_MODE: &str = "x-amz-checksum-mode";
+/// Of a presigned URL's query.
+const OF_SIGNATURE: [&str; 8] = [
+    "x-amz-algorithm",
+    "x-amz-content-sha256",
+    "x-amz-credential",
+    "x-amz-date",
+    "x-amz-expires",
+    "x-amz-security-token",
+    "x-amz-signature",
+    "x-amz-signedheaders",
+];
 
 pub fn check<B>(request: &hyper::Request<B>) -> S3Result<()> {
     let headers = request.headers();
@@ -32,6 +45,28 @@ pub fn check<B>(request: &hyper::Request<B>) -> S3Result<()> {
         return Err(s3_error!(InvalidToken, "keys of this endpoint have no session token; leave it out (AWS_SESSION_TOKEN)"));
     }
     signature.check(headers)
+}
+
+/// What SDKs move from the headers into the query of a presigned URL goes back there: the library reads headers only. It is signed with the
+/// query. Checksums stay out: SDKs put that of an empty body there, since they have none when they sign.
+pub fn move_to_headers(head: &mut Parts) -> S3Result<()> {
+    let query = Query::parse(head.uri.query().unwrap_or_default());
+    if query.get("X-Amz-Signature").is_none() {
+        return Ok(());
+    }
+    for (name, value) in query.0 {
+        let name = name.to_ascii_lowercase();
+        if !name.starts_with(PREFIX) || OF_SIGNATURE.contains(&name.as_str()) || (name.contains("checksum") && name != CHECKSUM_MODE) {
+            continue;
+        }
+        if head.headers.contains_key(&name) {
+            return Err(s3_error!(InvalidArgument, "{name} stands in the query and among the headers"));
+        }
+        let header = (HeaderName::try_from(&name).ok()).zip(HeaderValue::from_bytes(value.as_bytes()).ok());
+        let (name, value) = header.ok_or_else(|| s3_error!(InvalidArgument, "{name} of the query cannot be a header"))?;
+        head.headers.insert(name, value);
+    }
+    Ok(())
 }
 
 fn other_version() -> S3Error {
@@ -90,6 +125,8 @@ impl Query {
 /// What a signature says of itself; whether it is right is found out later.
 struct Signature<'a> {
     signed: Vec<&'a str>,
+    /// Its date, too, stands there then.
+    in_query: bool,
 }
 
 impl<'a> Signature<'a> {
@@ -102,7 +139,7 @@ impl<'a> Signature<'a> {
             rest.split(',').map(str::trim).collect::<Vec<_>>().try_into().map_err(|_| malformed())?;
         let credential = credential.strip_prefix("Credential=").filter(|credential| is_for_s3(credential));
         match (credential, signed.strip_prefix("SignedHeaders="), signature.strip_prefix("Signature=")) {
-            (Some(_), Some(signed), Some(_)) => Ok(Self { signed: signed.split(';').collect() }),
+            (Some(_), Some(signed), Some(_)) => Ok(Self { signed: signed.split(';').collect(), in_query: false }),
             _ => Err(malformed()),
         }
     }
@@ -119,7 +156,7 @@ impl<'a> Signature<'a> {
         if expires_s.is_none_or(|expires_s| expires_s > EXPIRES_S_MAX) {
             return Err(s3_error!(AuthorizationQueryParametersError, "X-Amz-Expires is in seconds, at most {EXPIRES_S_MAX} (a week)"));
         }
-        Ok(Self { signed: need("X-Amz-SignedHeaders")?.split(';').collect() })
+        Ok(Self { signed: need("X-Amz-SignedHeaders")?.split(';').collect(), in_query: true })
     }
 
     fn check(&self, headers: &HeaderMap) -> S3Result<()> {
@@ -129,7 +166,7 @@ impl<'a> Signature<'a> {
         if let Some(name) = several {
             return Err(s3_error!(InvalidArgument, "the header {name} is there more than once"));
         }
-        let dated = headers.contains_key("x-amz-date");
+        let dated = self.in_query || headers.contains_key("x-amz-date");
         let acted_upon = |name: &str| name.starts_with(PREFIX) || name == HOST || (name == DATE && !dated);
         let mut needed = headers.keys().map(|name| name.as_str()).filter(|name| acted_upon(name)).chain([HOST.as_str()]);
         // The library leaves out of what it compares a value that is no text.
@@ -230,11 +267,33 @@ mod tests {
         }
         assert_eq!(get(&url("x-amz-copy-source", "60"), &[copy]), denied, "the host");
         assert_eq!(get("/b/k", &[("authorization", &header("host")), ("date", "x")]), denied);
+        assert_eq!(get(&url("host", "60"), &[("date", "x")]), Ok(()), "the date of a presigned URL stands in it");
         assert_eq!(get("/b/k", &[("authorization", &header("host;x-amz-date")), ("date", "x"), ("x-amz-date", "x")]), Ok(()));
         assert_eq!(get("/b/k", &[("authorization", &header("host;x-amz-meta-a")), ("x-amz-meta-a", "é")]), Ok(()));
         let twice = [("x-amz-meta-a", "1"), ("x-amz-meta-a", "2")];
         assert_eq!(get(&url("host;x-amz-meta-a", "60"), &twice), Err(S3ErrorCode::InvalidArgument));
         assert_eq!(get(&url("host", "60"), &[("content-type", "a/b"), ("range", "bytes=0-1"), ("amz-sdk-request", "1")]), Ok(()));
+    }
+
+    #[test]
+    fn what_a_presigned_url_says_of_its_object_is_a_header() {
+        let moved = |uri: &str, headers: &[(&str, &str)]| {
+            let mut request = hyper::Request::builder().uri(uri);
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let mut head = request.body(()).unwrap().into_parts().0;
+            move_to_headers(&mut head).map(|()| head.headers).map_err(|error| error.code().clone())
+        };
+        let hoisted = format!("{}&x-amz-meta-a=b%20c&X-Amz-Tagging=t%3D1&x-amz-checksum-crc32=AAAAAA%3D%3D", url("host", "60"));
+        let headers = moved(&hoisted, &[]).unwrap();
+        let mut names: Vec<&str> = headers.keys().map(|name| name.as_str()).collect();
+        names.sort();
+        assert_eq!(names, ["x-amz-meta-a", "x-amz-tagging"]);
+        assert_eq!((&headers["x-amz-meta-a"], &headers["x-amz-tagging"]), (&"b c".parse().unwrap(), &"t=1".parse().unwrap()));
+        assert!(moved("/b/k?x-amz-meta-a=b", &[]).unwrap().is_empty(), "only where the query is signed by itself");
+        assert_eq!(moved(&hoisted, &[("x-amz-meta-a", "b c")]), Err(S3ErrorCode::InvalidArgument));
+        assert_eq!(moved(&format!("{}&x-amz-meta-a=%0A", url("host", "60")), &[]), Err(S3ErrorCode::InvalidArgument));
     }
 
     #[test]

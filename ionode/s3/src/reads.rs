@@ -112,7 +112,8 @@ impl Face {
         Ok(S3Response::with_headers(output, more))
     }
 
-    pub fn head(&self, input: HeadObjectInput) -> S3Result<S3Response<HeadObjectOutput>> {
+    pub fn head(&self, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+        let S3Request { input, headers, .. } = request;
         check_version(input.version_id.as_deref())?;
         let object = self.objects.head(&self.name(&input.bucket, input.key)?).map_err(to_s3)?;
         let wanted = Wanted {
@@ -122,7 +123,8 @@ impl Face {
             if_unmodified_since: input.if_unmodified_since,
         };
         wanted.check_read(&object)?;
-        let (range, partial) = chosen(&object, input.range, input.part_number)?;
+        let asked = input.range.filter(|_| range_holds(&headers, &object));
+        let (range, partial) = chosen(&object, asked, input.part_number)?;
         let mut output = HeadObjectOutput::default();
         fill_head(&mut output, &object.attributes);
         describe!(output, &object, &range, partial, input.part_number.is_some(), asks(input.checksum_mode.as_ref()));

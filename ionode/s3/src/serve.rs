@@ -111,6 +111,7 @@ impl Service {
         gate::check(&request)?;
         let (mut head, body) = request.into_parts();
         readable::make(&mut head, &self.credentials).await;
+        gate::move_to_headers(&mut head)?;
         let request = documents::hashed(hyper::Request::from_parts(head, body));
         self.s3.call(request.map(Body::http_body)).await.map_err(|error| {
             tracing::error!(error = %StdError::from(error), "an S3 request could not be answered");
@@ -162,7 +163,7 @@ async fn answer(service: Service, request: hyper::Request<Incoming>, guard: Opti
     let (expects, empty) = (request.headers().contains_key(EXPECT), request.body().is_end_stream());
     let (head, incoming) = request.into_parts();
     let resource = head.uri.path().to_string();
-    let sent = Sent::new(&head.headers, incoming);
+    let sent = Sent::new(&head, incoming);
     let request = hyper::Request::from_parts(head, sent.clone());
     let answer = match guard {
         None => Err(s3_error!(ServiceUnavailable, "the node is ending and takes no new work; start it again")),
@@ -174,13 +175,14 @@ async fn answer(service: Service, request: hyper::Request<Incoming>, guard: Opti
         plain
     });
     let mut answer = answers::finished(answer, &resource, &answers::new_id());
-    if expects && (empty || !answer.status().is_success()) {
+    let waits = expects && !sent.was_asked_for();
+    if expects && (empty || (waits && !answer.status().is_success())) {
         // Without 100 Continue a client may keep its body and send the next request, whose first bytes would be taken for that body;
         // and aws of version 1, which got the end at once for an empty body, misreads the next answer on the connection, for ever.
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     // Only who has a key is told of it.
-    if answer.status() == StatusCode::INSUFFICIENT_STORAGE && !expects && !sent.is_end_stream() {
+    if answer.status() == StatusCode::INSUFFICIENT_STORAGE && !waits && !sent.is_end_stream() {
         tokio::spawn(tokio::time::timeout(REFUSED_WITHIN, sent.spill(REFUSED_BYTES_MAX)));
     }
     answer.map(|body| Guarded { body, _guard: guard })

@@ -43,6 +43,7 @@ impl S3 for Door {
 
     async fn create_bucket(&self, request: S3Request<CreateBucketInput>) -> Answer<CreateBucketOutput> {
         let face = self.face(request.credentials.as_ref())?;
+        documents::check(&request)?;
         let input = request.input;
         if input.object_lock_enabled_for_bucket == Some(true) {
             return Err(s3_error!(NotImplemented, "object locks are not offered here"));
@@ -100,7 +101,7 @@ impl S3 for Door {
 
     async fn head_object(&self, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
         let face = self.face(request.credentials.as_ref())?;
-        face.head(request.input)
+        face.head(request)
     }
 
     async fn delete_object(&self, request: S3Request<DeleteObjectInput>) -> Answer<DeleteObjectOutput> {

@@ -1,6 +1,7 @@
 //! PutObject, and how any body comes in.
 //!
-//! The one rule: a body is refused before its first byte is asked for if it cannot be stored, and leaves nothing if it does not come whole.
+//! The one rule: a body that has no room is refused before its first byte is asked for, or in its middle where others were faster; one that
+//! does not come whole leaves nothing.
 
 use futures::StreamExt;
 use hyper::HeaderMap;
@@ -8,7 +9,7 @@ use s3s::dto::{PutObjectInput, PutObjectOutput, StreamingBlob};
 use s3s::{s3_error, S3Request, S3Response, S3Result};
 use stager_objects::{Content, Described, Incoming};
 
-use crate::bodies::{CHUNK_TOO_LARGE, TOO_SLOW};
+use crate::bodies::{CHUNK_TOO_LARGE, TOO_MUCH_HELD, TOO_SLOW};
 use crate::checksums::{kind, set_checksum, Fields, Given};
 use crate::conditions::{of_write, outcome};
 use crate::errors::to_s3;
@@ -57,6 +58,9 @@ pub async fn take_in(mut incoming: Incoming, body: Option<StreamingBlob>, given:
 fn broken(error: &str) -> s3s::S3Error {
     if error.contains(TOO_SLOW) {
         return s3_error!(RequestTimeout, "{TOO_SLOW}; nothing was stored, send it again");
+    }
+    if error.contains(TOO_MUCH_HELD) {
+        return s3_error!(SlowDown, "{TOO_MUCH_HELD}; nothing was stored, send fewer at once, or smaller chunks");
     }
     if error.contains(CHUNK_TOO_LARGE) {
         return s3_error!(EntityTooLarge, "{CHUNK_TOO_LARGE}; nothing was stored, sign smaller ones");

@@ -39,20 +39,19 @@ from stager.service.settings import RestSettings
 CALLS_FOR_EACH_WAIT = 8
 
 
-def make_rest(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore) -> ASGIApp:
+def make_rest(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore, reading: Reading, turns: Turns) -> ASGIApp:
     waits = Waits(settings.waits_max)
     figures = Figures(scheduler, waits)
-    app = make_app(scheduler, settings, waits, figures)
+    app = make_app(scheduler, settings, waits, figures, reading, turns)
     return Counted(Guard(app, settings, tokens, scheduler.tenancy), figures)
 
 
-def make_app(scheduler: Scheduler, settings: RestSettings, waits: Waits, figures: Figures) -> FastAPI:
+def make_app(scheduler: Scheduler, settings: RestSettings, waits: Waits, figures: Figures, reading: Reading, turns: Turns) -> FastAPI:
     """Without its guard."""
     app = FastAPI(
         docs_url=None, redoc_url=None, openapi_url=f"{rest.API_PREFIX}/openapi.json", generate_unique_id_function=lambda route: route.name
     )
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
-    reading, turns = Reading(scheduler.settings, scheduler.tenancy), Turns()
     app.include_router(dashboard_router())
     app.include_router(health_router(scheduler, figures, metrics_open=settings.metrics_open))
     for router in (

@@ -6,7 +6,6 @@ word, here as everywhere.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -39,8 +38,7 @@ def engines_router(scheduler: Scheduler, reading: Reading, turns: Turns, waits: 
         if not tenant:
             text = f"run {run} was submitted over the owner's socket, and its credentials are in the owner's environment"
             raise Denied(f"{text}; resume it there (stager resume {run})", code="owners_run", subject=run)
-        async with turns.turn(tenant):
-            return await asyncio.to_thread(reading.credentials, workflow, tenant, {})
+        return await turns.give(tenant, reading.credentials, workflow, tenant, {})
 
     desk = EngineDesk(scheduler, rights)
     add_runs(router, scheduler, reading, turns, desk)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from stager import __version__, rest
-from stager.model.errors import Transient
+from stager.model.errors import NOT_READY_CODE, Transient
 from stager.service.app import Scheduler
 from stager.service.rest.callers import Administrator
 from stager.service.rest.metrics import Figures
@@ -24,7 +24,7 @@ def health_router(scheduler: Scheduler, figures: Figures, *, metrics_open: bool)
         """It takes runs: the journal is replayed, the I/O node answers, and nobody asked it to end."""
         if not scheduler.ready.is_set() or scheduler.ending or not scheduler.link.up:
             what = "it is ending" if scheduler.ending else "its I/O node does not answer yet"
-            raise Transient(f"the service does not take runs just now: {what}; ask again in a moment", code="busy")
+            raise Transient(f"the service does not take runs just now: {what}; ask again in a moment", code=NOT_READY_CODE)
         return rest.Ready(version=__version__)
 
     async def exposition() -> Response:

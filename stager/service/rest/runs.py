@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from stager import rest, wire
-from stager.model.errors import Denied, Transient
+from stager.model.errors import NOT_READY_CODE, Denied, Transient
 from stager.scheduler import events as ev
 from stager.service import changes, questions
 from stager.service.app import Scheduler
@@ -154,9 +154,7 @@ def add_controls(router: APIRouter, scheduler: Scheduler, reading: Reading, turn
             raise Denied(f"{text}; resume it there (stager resume {run})", code="owners_run", subject=run)
         body = await request.body()
         workflow = await scheduler.ask(lambda: scheduler.desk.known(run).workflow)
-        # Names of hosts are looked up, which may take long, and there are only so many threads for all.
-        async with turns.turn(caller.tenant):
-            credentials = await asyncio.to_thread(reading.resumption, body, workflow, record.tenant)
+        credentials = await turns.give(caller.tenant, reading.resumption, body, workflow, record.tenant)
         await ready(scheduler)
         await changes.done(scheduler, lambda told: scheduler.desk.resume(run, wire.ResumeRequest(credentials), told))
         return await questions.ended_or(scheduler, run, None, 0)
@@ -169,8 +167,7 @@ async def submitted(intended: Intended, request: Request, response: Response, ca
     sender = Sender(caller.tenant, digest)
     made = await scheduler.ask(lambda: scheduler.desk.taken_before(key, sender)) if key else None
     if made is None:
-        async with intended.turns.turn(caller.tenant):
-            wanted = await asyncio.to_thread(intended.read, body, caller.tenant)
+        wanted = await intended.turns.give(caller.tenant, intended.read, body, caller.tenant)
         await ready(scheduler)
         known = wire.SubmitRequest(wanted.workflow, wanted.plan, wanted.credentials, key, wanted.part_of)
         run = await changes.taken(scheduler, lambda told: scheduler.desk.submit(known, scheduler.clock(), told, sender))
@@ -187,7 +184,7 @@ async def ready(scheduler: Scheduler) -> None:
         async with asyncio.timeout(READY_S):
             await scheduler.ready.wait()
     except TimeoutError:
-        raise Transient("the I/O node of the service does not answer; ask again in a moment", code="busy") from None
+        raise Transient("the I/O node of the service does not answer; ask again in a moment", code=NOT_READY_CODE) from None
 
 
 def run_of_key(scheduler: Scheduler, caller: Caller, key: str) -> rest.RunPage:

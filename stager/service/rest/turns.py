@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
 
 from stager.model.errors import Transient
+from stager.service.threads import Threads
 
 READING_MAX, READING_EACH_MAX = 6, 2
 PATIENCE_S = 30.0
+T = TypeVar("T")
 
 
 class Turns:
-    """Reading and planning of workflows takes a processor; a few at a time."""
+    """Reading and planning of workflows takes a processor and minutes, and so does looking up hosts: a few at a time, on threads of their
+    own. On those that all share, a few tenants would hold up logs, graphs and the jobs' outputs of everybody.
+    """
 
     def __init__(self) -> None:
+        self.threads = Threads("reading", READING_MAX)
         self.all = asyncio.Semaphore(READING_MAX)
         self.each: dict[str, asyncio.Semaphore] = {}
+
+    async def give(self, tenant: str, question: Callable[..., T], *words: object) -> T:
+        """Raises Transient where its turn does not come soon, and what the question raises."""
+        async with self.turn(tenant):
+            return await asyncio.get_running_loop().run_in_executor(self.threads, question, *words)
 
     @asynccontextmanager
     async def turn(self, tenant: str) -> AsyncIterator[None]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter, Request, Response
 
 from stager import rest
@@ -20,22 +18,19 @@ def workflows_router(reading: Reading, turns: Turns) -> APIRouter:
     async def validate(request: Request, caller: Reader) -> rest.Validated:
         """Reads a workflow and says all that is wrong with it; its patterns are listed at their origins."""
         body = await request.body()
-        async with turns.turn(caller.tenant):
-            return await asyncio.to_thread(reading.validate, body, caller.tenant)
+        return await turns.give(caller.tenant, reading.validate, body, caller.tenant)
 
     @router.post("/plan", response_model=rest.Planned, openapi_extra=body_of(rest.Upload))
     async def plan(request: Request, caller: Reader) -> Response:
         """What a run would do."""
         body = await request.body()
-        async with turns.turn(caller.tenant):
-            found = await asyncio.to_thread(reading.plan, body, caller.tenant)
+        found = await turns.give(caller.tenant, reading.plan, body, caller.tenant)
         return Response(found, media_type="application/json")
 
     @router.post("/estimate", openapi_extra=body_of(rest.EstimateQuestion))
     async def estimate(request: Request, caller: Reader) -> rest.Estimated:
         """What a run would take and cost, with so many I/O nodes or so many."""
         body = await request.body()
-        async with turns.turn(caller.tenant):
-            return await asyncio.to_thread(reading.estimate, body, caller.tenant)
+        return await turns.give(caller.tenant, reading.estimate, body, caller.tenant)
 
     return router

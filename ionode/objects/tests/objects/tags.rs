@@ -34,3 +34,29 @@ async fn tags_change_and_nothing_else() {
     }
     assert_eq!((shop.files().len(), code(shop.objects.set_tags(&name("one1"), tags("x")).await)), (0, "object_unknown".to_string()));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tags_take_room_in_the_share_and_give_it_back() {
+    let shop = Shop::new(1_000_000).await;
+    let long: Tags = (0..10).map(|number| (format!("{number}{}", "n".repeat(120)), "v".repeat(250))).collect();
+    let mut tagged = 0;
+    let refused = loop {
+        let one = name(&format!("one{tagged}"));
+        if let Err(error) = put(&shop.objects, &one, b"small", Condition::Any).await {
+            break Err(error);
+        }
+        match shop.objects.set_tags(&one, long.clone()).await {
+            Ok(()) => tagged += 1,
+            refused => break refused,
+        }
+        assert!(tagged < 1000, "tags take no space?");
+    };
+    assert_eq!(code(refused), "share_full");
+    assert!(tagged > 50 && shop.objects.used_bytes() <= 1_000_000, "{tagged}");
+    // Removing them needs no room.
+    for number in 0..4 {
+        shop.objects.set_tags(&name(&format!("one{number}")), Tags::new()).await.unwrap();
+    }
+    put(&shop.objects, &name("another"), b"small", Condition::Any).await.unwrap();
+    shop.objects.set_tags(&name("another"), long).await.unwrap();
+}

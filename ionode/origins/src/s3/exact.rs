@@ -71,11 +71,20 @@ async fn delete(origin: &S3Origin, path: &str, only: Only) -> Result<(), Error> 
 
 /// Whether it is gone; false: it, or what somebody else put in its place, is there as it was.
 pub async fn take_back(origin: &S3Origin, path: &str, written: Written) -> Result<bool, ApiError> {
-    let only = match written {
-        Written { version: Some(version), .. } => Only::Version(version),
-        Written { tag: Some(tag), .. } if keeps_to_conditions(origin).await? => Only::Tag(tag),
-        _ => return Ok(false),
-    };
+    if let Some(version) = written.version {
+        match taken_back(origin, path, Only::Version(version)).await {
+            // Fewer keys may remove versions than may delete; a delete hides this one, too.
+            Err(error) if error.code == "denied" => {}
+            outcome => return outcome,
+        }
+    }
+    match written.tag {
+        Some(tag) if keeps_to_conditions(origin).await? => taken_back(origin, path, Only::Tag(tag)).await,
+        _ => Ok(false),
+    }
+}
+
+async fn taken_back(origin: &S3Origin, path: &str, only: Only) -> Result<bool, ApiError> {
     match delete(origin, path, only).await {
         Ok(()) | Err(Error::NotFound { .. }) => Ok(true),
         Err(Error::Precondition { .. }) => Ok(false),

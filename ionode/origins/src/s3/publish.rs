@@ -237,8 +237,15 @@ async fn verified(origin: &S3Origin, upload: &Upload<'_>, path: &str, written: W
         }
         Err(error) if error.code == "source_changed" => of_somebody_else(origin, upload, path, &written).await,
         Err(error) => Err(error),
-        Ok(_) if take_back(origin, path, written).await? => Err(failure::written_differs(path, &origin.place)),
-        Ok(_) => Err(left_there(path, &origin.place)),
+        Ok(_) => Err(match take_back(origin, path, written).await {
+            Ok(true) => failure::written_differs(path, &origin.place),
+            Ok(false) => left_there(path, &origin.place),
+            // That it is damaged is what matters, not that it could not be removed.
+            Err(error) => {
+                tracing::warn!(code = error.code, error = %error, "a damaged upload could not be taken back");
+                left_there(path, &origin.place)
+            }
+        }),
     }
 }
 

@@ -140,7 +140,7 @@ def reconciled(found: Service, airflow: Airflow, each: Followed, open_calls: lis
             done.append(f"{each.ident.title}: run {each.run} of {each.call} was open, though that is over: ended now")
         return done
     for job in open_calls:
-        if job.call.startswith(SHELF) and time.time() - job.since < HAND_IN_S:
+        if job.call.startswith(SHELF) and job.open_s < HAND_IN_S:
             # A task hands in just now what that one made without the service.
             continue
         newest = {call_of(one): one["state"] for one in tries.get(job.job, ())}

@@ -6,11 +6,14 @@ the task that made it.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
+import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow.task")
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._:+@~-]")
 WAIT_S, HAND_IN_S = 20.0, 600.0
+LOCK_LOOK_S = 0.2
 NOT_MADE = "not_made"
 # How its calls begin, unlike those of tries.
 SHELF = "shelf."
@@ -60,16 +64,50 @@ def hand_in_outputs(part: PartRun, maker: str, loose: Loose) -> None:
     while view.state is wire.CallState.WAITING and time.monotonic() < end:
         view = part.run.staged(maker, call, wait_s=WAIT_S)
     if view.state is wire.CallState.STAGED:
-        for each in view.outputs:
-            laid(held[each.lfn], Path(each.path))
-        view = part.run.finish(maker, call)
-        while view.state in (wire.CallState.PUBLISHING, wire.CallState.WAITING) and time.monotonic() < end:
-            view = part.run.finish(maker, call)
+        with alone(Path(view.directory), end) as is_alone:
+            if not is_alone:
+                log.warning("another task still hands in what %s made while the service was away", maker)
+                return
+            # That task may be done by now: nothing of its may change, and its directory may be gone.
+            view = part.run.staged(maker, call, wait_s=0.0)
+            if view.state is wire.CallState.STAGED:
+                for each in view.outputs:
+                    laid(held[each.lfn], Path(each.path))
+                view = part.run.finish(maker, call)
+            while view.state in (wire.CallState.PUBLISHING, wire.CallState.WAITING) and time.monotonic() < end:
+                view = part.run.finish(maker, call)
     if view.state is wire.CallState.DONE:
         log.info("%s made %s while the service was away; the service has it now", maker, ", ".join(made.values()))
         return
     part.run.fail(maker, call, "what it made could not be handed in")
     log.warning("what %s made while the service was away was not taken: %s", maker, view.fault.message if view.fault else view.state.value)
+
+
+@contextmanager
+def alone(directory: Path, end: float) -> Iterator[bool]:
+    """Of all tasks that hand in the same: whether this one is the only one there. The lock ends with its process, however that ends."""
+    try:
+        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        # The call is over.
+        yield True
+        return
+    try:
+        yield locked(handle, end)
+    finally:
+        os.close(handle)
+
+
+def locked(handle: int, end: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(LOCK_LOOK_S)
+        else:
+            return True
 
 
 def call_of(maker: str, held: Iterable[Path]) -> str:

@@ -146,12 +146,16 @@ def stopped(run: str, by: str) -> str:
 
 
 async def back(line: Line, patience_s: float) -> dict[str, Any]:
-    """When a service that was away takes runs again, or the patience with it is over."""
+    """When a service that was away takes runs again, or the patience with it is over. `waited_s`: time that passed, which no setting of a
+    clock changes.
+    """
+    began = time.monotonic()
+    told: dict[str, Any] = {}
     try:
         await patiently(lambda: takes_runs(line.client), patience_s)
     except StagerError as problem:
-        return {"error": problem.message}
-    return {}
+        told["error"] = problem.message
+    return told | {"waited_s": time.monotonic() - began}
 
 
 async def takes_runs(client: AsyncRestClient) -> None:

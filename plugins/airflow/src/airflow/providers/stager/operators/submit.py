@@ -18,9 +18,10 @@ from airflow.providers.stager.waiting import BY_AIRFLOW, Line, back, ended, is_s
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout
 
-from stager.model.errors import Denied, InvalidInput, StagerError, Transient
+from stager.model.errors import SERVICE_AWAY_CODES, Denied, InvalidInput, StagerError, Transient
 
 if TYPE_CHECKING:
+    from airflow.providers.stager.submission import Attempted
     from airflow.sdk import Context
 
     from stager.client import RestClient
@@ -69,27 +70,15 @@ class StagerSubmitOperator(BaseOperator):
             raise ValueError(f"when_killed: {when_killed!r} is none of stop, cancel, leave")
 
     def execute(self, context: Context) -> dict[str, Any]:
-        return self._submit(context, time.time())
+        return self._submit(context, self.patience_s)
 
-    def service_back(self, context: Context, event: dict[str, Any], away_since: float) -> dict[str, Any]:
+    def service_back(self, context: Context, event: dict[str, Any], left_s: float) -> dict[str, Any]:
         """It answers again, or was waited for long enough; then this says so by asking once more."""
-        return self._submit(context, away_since)
+        return self._submit(context, left_s - event.get("waited_s", 0.0))
 
-    def _submit(self, context: Context, began: float) -> dict[str, Any]:
-        """`began`: from then on a service that is away is waited for, however often it comes and goes."""
-        from airflow.providers.stager.submission import attempt
-
+    def _submit(self, context: Context, left_s: float) -> dict[str, Any]:
         hook = StagerHook(self.stager_conn_id)
-        submission = self._submission(context)
-        name = "its workflow" if "\n" in self.workflow else self.workflow
-        self.log.info("submitting %s to the service at %s", name, hook.address().server)
-        try:
-            with hook.get_conn() as client:
-                made = attempt(client, context["ti"], self.retries or 0, submission)
-        except Transient as problem:
-            return self._wait_for_service(context, problem, began)
-        except StagerError as problem:
-            fail(problem, self.stager_conn_id)
+        made = self._made(context, hook, left_s)
         self.run = made.run
         page = hook.address().run_page(made.run)
         self.log.info("run %s %s: %s", made.run, made.taken, page)
@@ -100,9 +89,24 @@ class StagerSubmitOperator(BaseOperator):
             raise AirflowException(f"this task was ended while it submitted run {made.run}")
         return self._wait(context, made.run, 0)
 
-    def _wait_for_service(self, context: Context, problem: Transient, began: float) -> dict[str, Any]:
+    def _made(self, context: Context, hook: StagerHook, left_s: float) -> Attempted:
+        """For so long a service that is away is waited for, however often it comes and goes. What it says itself is no reason to wait."""
+        from airflow.providers.stager.submission import attempt
+
+        submission, end = self._submission(context), time.monotonic() + left_s
+        name = "its workflow" if "\n" in self.workflow else self.workflow
+        while True:
+            self.log.info("submitting %s to the service at %s", name, hook.address().server)
+            try:
+                with hook.get_conn() as client:
+                    return attempt(client, context["ti"], self.retries or 0, submission)
+            except StagerError as problem:
+                if problem.code not in SERVICE_AWAY_CODES:
+                    fail(problem, self.stager_conn_id)
+                self._wait_for_service(problem, end - time.monotonic())
+
+    def _wait_for_service(self, problem: StagerError, left_s: float) -> None:
         """Nothing was submitted, or nobody said that it was: asking again, under the same key, mends both."""
-        left_s = began + self.patience_s - time.time()
         if left_s <= 0 or self.killed:
             fail(problem, self.stager_conn_id)
         self.log.warning("%s; this task submits when it is back, and waits for that at most %.0f s more", problem.message, left_s)
@@ -110,9 +114,8 @@ class StagerSubmitOperator(BaseOperator):
             from airflow.providers.stager.triggers.stager import StagerServiceTrigger
 
             trigger = StagerServiceTrigger(self.stager_conn_id, left_s)
-            self.defer(trigger=trigger, method_name="service_back", kwargs={"away_since": began}, timeout=self.execution_timeout)
+            self.defer(trigger=trigger, method_name="service_back", kwargs={"left_s": left_s}, timeout=self.execution_timeout)
         self._waited_here(lambda line: back(line, left_s))
-        return self._submit(context, began)
 
     def _submission(self, context: Context) -> Any:
         from airflow.providers.stager.submission import read_submission
