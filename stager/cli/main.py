@@ -14,6 +14,8 @@ import click
 from stager import __version__
 from stager.model.errors import StagerError
 
+# Long enough for the end of an object to be over.
+AGAIN_AFTER_S = 0.01
 COMMANDS = {
     "submit": "run a workflow",
     "plan": "print what a run would do, and what it needs",
@@ -104,12 +106,16 @@ class CtrlC:
         self.unraisable = sys.unraisablehook
         if callable(self.heard_before):
             signal.signal(signal.SIGINT, self.hear)
+            self.alarm_before = signal.signal(signal.SIGALRM, self.hear)
             sys.unraisablehook = self.swallowed
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self.heard_before)
-        sys.unraisablehook = self.unraisable
+        if callable(self.heard_before):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self.alarm_before)
+            signal.signal(signal.SIGINT, self.heard_before)
+            sys.unraisablehook = self.unraisable
 
     def hear(self, *_: object) -> None:
         self.pressed = True
@@ -117,11 +123,14 @@ class CtrlC:
 
     def ignore(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
     def swallowed(self, what: sys.UnraisableHookArgs) -> None:
-        """It came where Python can let no exception out (the end of an object): it is to come again."""
+        """It came where Python can let no exception out (the end of an object): it is to come again. By a timer, since nothing comes out of
+        this function either.
+        """
         if isinstance(what.exc_value, KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_AFTER_S)
         else:
             self.unraisable(what)
 

@@ -35,6 +35,24 @@ def stager(short_dir: Path) -> Iterator[Stager]:
     made.end()
 
 
+WHEN_AN_OBJECT_ENDS = """
+import signal
+from stager.cli.main import CtrlC
+
+class Ends:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+with CtrlC() as ctrl_c:
+    try:
+        ends = Ends()
+        del ends
+        signal.pause()
+    except KeyboardInterrupt:
+        print("heard", ctrl_c.pressed)
+"""
+
+
 def pressed(stager: Stager, words: list[str], when: str, more: int = 0, after_s: float = 0.0) -> tuple[int, str, bool]:
     """Exit code, what it said, and whether it came so far: Ctrl-C when the module `when` is imported and so many others after it."""
     environment = stager.environment() | {"PYTHONPROFILEIMPORTTIME": "1"}
@@ -73,6 +91,12 @@ def test_while_a_command_is_imported(stager: Stager, name: str) -> None:
     when = "click.shell_completion" if name in ("completion", "shutdown") else "stager.cli.options"
     code, said, came = pressed(stager, [CONSOLE_SCRIPT, name, "--help"], when)
     assert came and (code, said.split()) == (Exit.INTERRUPTED, ["interrupted"])
+
+
+def test_while_an_object_ends() -> None:
+    """Python lets no exception out there, nor out of the function that is told so."""
+    found = subprocess.run([sys.executable, "-c", WHEN_AN_OBJECT_ENDS], capture_output=True, text=True, timeout=60)
+    assert (found.stdout, found.stderr) == ("heard True\n", "")
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 0.2, 0.5, 1.2])

@@ -118,7 +118,7 @@ class S3Face:
     ) -> Answered:
         """A request as no SDK of ours would send it. `chunked`: without Content-Length. `change`: after signing."""
         asked = AWSRequest(method, self.endpoint + path, dict(headers or {}), data=body)
-        if "X-Amz-Trailer" in asked.headers:
+        if asked.headers.get("Content-Encoding") == "aws-chunked" and "X-Amz-Trailer" in asked.headers:
             asked.context["checksum"] = {"request_algorithm": {"in": "trailer"}}
         auth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", region).add_auth(asked)
         change(asked)
