@@ -174,6 +174,8 @@ fn prober(point: &Path) -> (Sender<()>, Receiver<Result<(), Errno>>) {
             // A name that was never asked for: it has to be looked up at the far side.
             let name = point.join(format!(".stager-probe-{:032x}", rand::random::<u128>()));
             let outcome = match nix::sys::stat::lstat(&name) {
+                // sshfs mounts before it connects, and takes that back where it cannot: then the directory below has answered.
+                Ok(_) | Err(Errno::ENOENT | Errno::EACCES | Errno::EPERM) if table::entry_at(&point).is_none() => Err(Errno::ENOTCONN),
                 Ok(_) | Err(Errno::ENOENT | Errno::EACCES | Errno::EPERM) => Ok(()),
                 Err(errno) => Err(errno),
             };
@@ -203,4 +205,17 @@ fn refused(log: &str, config: &SftpConfig) -> ApiError {
         return ApiError::invalid("not_found", &config.base_path, message);
     }
     ApiError::transient("origin_unreachable", host, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_below_a_mount_that_is_gone_does_not_answer_for_it() {
+        let plain = tempfile::tempdir().unwrap();
+        let (questions, answers) = prober(plain.path());
+        questions.send(()).unwrap();
+        assert_eq!(answers.recv(), Ok(Err(Errno::ENOTCONN)));
+    }
 }
