@@ -44,7 +44,7 @@ class Expected:
 @dataclass(slots=True)
 class Trying:
     """`state`: in place (reading there), reading, computing, waiting (for space), stranded (its node does not answer), ended;
-    of an engine's, staged: it computes there.
+    of an engine's, staged: it computes there. `program_at`: since when its program runs, `made_at`: when that ended; None: it has not.
     """
 
     command: cmd.StartAttempt
@@ -56,6 +56,8 @@ class Trying:
     duration_s: float
     fails: bool
     begun_at: float
+    program_at: float | None = None
+    made_at: float | None = None
     state: str = "reading"
     flow: Flow | None = None
     readings: list[Reading] = field(default_factory=list)
@@ -188,7 +190,7 @@ class Executor:
             if self.on_staged is not None:
                 self.on_staged(trying)
         elif trying.state == "reading":
-            trying.state, trying.flow = "computing", None
+            trying.state, trying.flow, trying.program_at = "computing", None, self._clock.now
             takes_s = trying.duration_s + trying.node.overhead_s
             if trying.node.sandbox_bytes is None:
                 self._clock.after(takes_s, self._computed, trying)
@@ -211,6 +213,10 @@ class Executor:
     def _computed(self, trying: Trying) -> None:
         if trying.state != "computing":
             return
+        if trying.made_at is None:
+            # What an attempt takes beside its program comes after it.
+            beside_s = trying.node.overhead_s if trying.program_at is not None else 0.0
+            trying.made_at = self._clock.now - beside_s
         if trying.fails:
             self._end(trying, ev.Outcome.FAILED, JOB_FAULT, exit_code=1)
         elif not trying.node.answers:
@@ -288,6 +294,7 @@ class Executor:
         self, trying: Trying, outcome: ev.Outcome, fault: Fault | None, exit_code: int | None = None, fitted_bytes: int | None = None
     ) -> None:
         command, now = trying.command, self._clock.now
+        made_at = now if trying.made_at is None else trying.made_at
         if trying.flow is not None:
             self._links.stop(now, trying.flow)
             if trying.state == "in place":
@@ -308,9 +315,9 @@ class Executor:
             fault=fault,
             exit_code=exit_code,
             outputs=outputs,
-            measures=ev.Measures(wall_s=now - trying.begun_at),
+            measures=ev.Measures(wall_s=made_at - (trying.begun_at if trying.program_at is None else trying.program_at)),
             fitted_bytes=fitted_bytes,
-            made_at=now,
+            made_at=made_at,
         )
         self._remember(event)
         self._tell(None, event)
