@@ -27,7 +27,7 @@ from stager.scheduler.machine import Machine
 from stager.sim.accesses import Accesses
 from stager.sim.draws import Spread
 from stager.sim.faults import NO_FAULTS, Faults
-from stager.sim.simulate import rare_collections, simulate
+from stager.sim.simulate import Watch, rare_collections, simulate
 from stager.sim.world import SimWorld
 
 RUN = "estimate"
@@ -106,10 +106,11 @@ def estimate(
     faults: Faults = NO_FAULTS,
     resumes_max: int = 0,
     truth: Plan | None = None,
+    watch: Watch | None = None,
 ) -> Report:
     """Simulates one run on empty nodes. With a plan given, that one is run; in a world as another one expects it, where there is a `truth`.
     A run that cannot end says so in `outcome` and `fault`; nothing is raised for it. With faults, somebody resumes a run that ended badly,
-    so many times.
+    so many times. `watch` sees each batch of the run, which is called `RUN`.
     """
     topology = topology.bounded_by(bandwidths_of(workflow))
     keep_journal = any(trouble.what == "crash" for trouble in faults.troubles)
@@ -118,8 +119,16 @@ def estimate(
         world = SimWorld(topology, policy, limits, faults=faults, spread=spread, resumes_max=resumes_max, keep_journal=keep_journal)
         world.submit(RUN, workflow, plan, truth=truth)
         seen = Seen(Accesses(), Moves({name: Traffic(name) for name in workflow.origins}), Overdraft(made_bytes(workflow, truth or plan)))
-        simulate(world, seen.watch)
+        simulate(world, seen.watch if watch is None else both(seen.watch, watch))
         return report_of(world, workflow, plan, truth or plan, seen)
+
+
+def both(first: Watch, second: Watch) -> Watch:
+    def watch(machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        first(machine, events, commands)
+        second(machine, events, commands)
+
+    return watch
 
 
 def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen: Seen) -> Report:

@@ -21,7 +21,12 @@ from stager.model.units import format_duration, format_size
 from stager.planning.plan import Plan
 from stager.readers.topology import read_topology
 from stager.service.choices_json import link_notes
-from stager.service.comparison import Line, cluster_of, compare
+from stager.service.comparison import Line, cluster_of, compare, estimate_of
+from stager.service.time_spent import Share, TimeSpent, time_spent
+
+TIME_SPENT = "where the time went"
+# What a cell shows of a second.
+SHOWN_S = 0.005
 
 
 @click.command(
@@ -42,8 +47,8 @@ Example:
 @state_dir_option
 @json_option
 def command(run: str | None, topology: Path | None, prices: Path | None, html: Path | None, state_dir: Path | None, as_json: bool) -> None:
-    """Set what was foretold of RUN (default: the newest) beside what came, line by line. The run must be over; the estimate is made from
-    the plan it was submitted with.
+    """Set what was foretold of RUN (default: the newest) beside what came, line by line, and tell where its time went. The run must be
+    over; the estimate is made from the plan it was submitted with.
     """
     given, table = read_topology(topology) if topology is not None else None, table_of(prices)
     with reach_here(state_dir) as client:
@@ -51,13 +56,17 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
         summary, history, workflow, plan = asked.summary(), asked.history(), asked.workflow(), asked.plan()
     cluster = cluster_of(history, given, plan)
     paid = prices_for(table, cluster.compute.instance, cluster.io.instance, cluster.region)
-    lines = compare(workflow, plan, summary, history, cluster, paid)
+    estimated = estimate_of(workflow, plan, history, cluster)
+    lines = compare(workflow, plan, summary, history, cluster, paid, estimated)
+    spent = time_spent(workflow, plan, summary, history, estimated)
     notes = [*notes_of(cluster, plan, paid, table), *(f"note: {text}" for text in link_notes(cluster, workflow))]
     if html is not None:
         rows = [(line.name, *cells(line)) for line in lines]
-        html.write_text(page_of(summary, history, rows, table.currency, notes), encoding="utf-8")
+        page = page_of(summary, history, rows, table.currency, notes, spent_rows(spent), said_of(spent))
+        html.write_text(page, encoding="utf-8")
     if as_json:
-        print_json(report_json(summary, history, lines, table) | {"assumed": cluster.assumed, "missing_prices": list(paid.missing)})
+        told = report_json(summary, history, lines, table) | {"time_spent": spent_json(spent)}
+        print_json(told | {"assumed": cluster.assumed, "missing_prices": list(paid.missing)})
         return
     click.echo(f"run {summary.run} ({summary.workflow}): {summary.outcome}")
     columns = [("", "left"), ("estimated", "right"), ("actual", "right"), ("off by", "right")]
@@ -65,6 +74,7 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
     click.echo(hits_note(history.belady_hit_rate, history.best_hit_rate))
     for note in notes:
         click.echo(note)
+    print_spent(spent)
     if html is not None:
         click.echo(f"page: {html}")
 
@@ -103,6 +113,65 @@ def value(kind: str, amount: float | None) -> str:
 
 def share(amount: float) -> str:
     return f"{amount:.1%}"
+
+
+def print_spent(spent: TimeSpent) -> None:
+    click.echo()
+    if spent.shares:
+        heading, *rows = spent_rows(spent)
+        print_table([(name, "right" if at else "left") for at, name in enumerate(heading)], rows)
+    for sentence in said_of(spent):
+        click.echo(sentence)
+
+
+def spent_rows(spent: TimeSpent) -> list[tuple[str, ...]]:
+    """The heading, the rows that show, and all of them together. None of it where nothing is told."""
+    if not spent.shares:
+        return []
+    rows = [(share.name, share.estimated_s, share.actual_s, spent.more_s(share)) for share in spent.shares if shows(share)]
+    estimated_s = sum(share.estimated_s or 0.0 for share in spent.shares)
+    actual_s = sum(share.actual_s for share in spent.shares)
+    rows.append(("in total", estimated_s, actual_s, actual_s - estimated_s))
+    if not spent.compared:
+        return [(TIME_SPENT, "actual"), *((name, format_duration(took_s)) for name, _, took_s, _ in rows)]
+    shown = [(name, value("seconds", planned_s), format_duration(took_s), more(more_s)) for name, planned_s, took_s, more_s in rows]
+    return [(TIME_SPENT, "estimated", "actual", "longer by"), *shown]
+
+
+def shows(share: Share) -> bool:
+    return max(share.estimated_s or 0.0, share.actual_s) >= SHOWN_S
+
+
+def more(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{'-' if seconds < 0 else '+'}{format_duration(abs(seconds))}" if abs(seconds) >= SHOWN_S else format_duration(0.0)
+
+
+def said_of(spent: TimeSpent) -> list[str]:
+    if spent.largest is not None:
+        longest = [f"most of what was not estimated: {spent.words}"]
+    else:
+        longest = ["nothing took notably longer than estimated"] if spent.compared else []
+    return [*longest, *([f"note: {spent.note}"] if spent.note else [])]
+
+
+def spent_json(spent: TimeSpent) -> dict[str, Any]:
+    return {
+        "compared": spent.compared,
+        "shares": [
+            {
+                "cause": share.cause,
+                "about": share.about,
+                "estimated_s": share.estimated_s,
+                "actual_s": share.actual_s,
+                "more_s": spent.more_s(share),
+            }
+            for share in spent.shares
+        ],
+        "largest": None if spent.largest is None else {"cause": spent.largest.cause, "about": spent.largest.about, "text": spent.words},
+        "note": spent.note,
+    }
 
 
 def report_json(summary: wire.RunSummary, history: wire.RunHistory, lines: list[Line], table: PriceTable) -> dict[str, Any]:

@@ -40,17 +40,27 @@ svg { width: 100%; min-width: 640px; height: auto; display: block; } svg text { 
 
 
 def page_of(
-    summary: wire.RunSummary, history: wire.RunHistory, rows: Sequence[tuple[str, str, str, str]], currency: str, notes: Sequence[str] = ()
+    summary: wire.RunSummary,
+    history: wire.RunHistory,
+    rows: Sequence[tuple[str, str, str, str]],
+    currency: str,
+    notes: Sequence[str] = (),
+    spent: Sequence[tuple[str, ...]] = (),
+    said: Sequence[str] = (),
 ) -> str:
-    """`rows`: name, estimated, actual, off by. `notes`: what they rest on."""
+    """`rows`: name, estimated, actual, off by. `notes`: what they rest on. `spent`: where the time went, with its heading; and what is
+    `said` of it.
+    """
     title = f"run {summary.run}: {summary.outcome} after {format_duration(summary.wall_s)}"
     parts = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{escape(summary.workflow)}: {summary.jobs_done} of {summary.jobs_total} jobs done, {summary.attempts} attempts, "
         f"{summary.finals_durable} of {summary.finals_total} finals durable</p>",
         "<h2>Estimate against actual</h2>",
-        table_of(rows, currency),
+        table_of((f"money in {currency}", "estimated", "actual", "off by"), rows),
         *(f'<p class="note">{escape(note)}</p>' for note in notes),
+        *([f"<h2>Where the time went</h2>\n{table_of(('', *spent[0][1:]), spent[1:])}"] if spent[1:] else ()),
+        *(f"<p>{escape(sentence)}</p>" for sentence in said),
         "<h2>Timeline</h2>",
         timeline(history, summary.wall_s),
         "<h2>Bytes on the I/O nodes</h2>",
@@ -63,12 +73,12 @@ def page_of(
     return f"{head}\n<body>\n" + "\n".join(parts) + "\n</body></html>\n"
 
 
-def table_of(rows: Sequence[tuple[str, str, str, str]], currency: str) -> str:
+def table_of(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     body = "\n".join(
         f"<tr{' class=total' if row[0].endswith('in total') else ''}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
         for row in rows
     )
-    head = f"<tr><th>money in {escape(currency)}</th><th>estimated</th><th>actual</th><th>off by</th></tr>"
+    head = "<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in heading) + "</tr>"
     return f'<div class="wide"><table>{head}\n{body}</table></div>'
 
 

@@ -6,10 +6,12 @@ after; both sides are counted and billed by the same formulas.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from stager import wire
-from stager.estimate import Traffic, estimate
+from stager.estimate import RUN, Report, Traffic, estimate
 from stager.model.cluster import Cluster, IoNodes, WanLink
 from stager.model.prices import ClusterPrices
 from stager.model.workflow import OriginKind, Workflow
@@ -18,7 +20,11 @@ from stager.planning.links import link_of
 from stager.planning.plan import Basis, Plan
 from stager.planning.policy import Limits
 from stager.scheduler.commands import RunOutcome
+from stager.scheduler.critical_path import critical_path
 from stager.scheduler.events import ADOPTED
+from stager.scheduler.machine import Machine
+from stager.scheduler.run_times import RunTimes
+from stager.scheduler.trail import Span
 from stager.service.choices import Lived, Question, egress_of, requests_of, staged_life
 
 READ_BACK = ("readback", ADOPTED)
@@ -43,6 +49,14 @@ class Line:
         return self.estimated / self.actual - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """A simulated run, and where its time went."""
+
+    report: Report
+    path: list[Span]
+
+
 def cluster_of(history: wire.RunHistory, given: Cluster | None, plan: Plan) -> Cluster:
     """That the run ran on: nodes, cores and room as its journal has them, the rest as given. I/O nodes run on the compute nodes, as
     `stager submit` starts them, and links are what the plan took them to be, unless a topology says otherwise.
@@ -53,16 +67,35 @@ def cluster_of(history: wire.RunHistory, given: Cluster | None, plan: Plan) -> C
     return replace(base, compute=compute, io=replace(base.io, nodes=count, capacity_bytes=history.capacity_bytes // count))
 
 
-def compare(
-    workflow: Workflow, plan: Plan, summary: wire.RunSummary, history: wire.RunHistory, cluster: Cluster, prices: ClusterPrices
-) -> list[Line]:
-    """The estimate begins with empty nodes."""
-    question = Question(workflow, cluster, prices)
-    count = cluster.io.nodes
+def estimate_of(workflow: Workflow, plan: Plan, history: wire.RunHistory, cluster: Cluster) -> Estimated:
+    """It begins with empty nodes."""
     limits = Limits(cores=history.cores, memory_bytes=history.memory_bytes)
-    topology = cluster.topology(workflow, count).with_overhead(plan.overhead_s, plan.overhead_basis is Basis.MEASURED)
-    report = estimate(workflow, topology, limits=limits, plan=plan)
-    foretold = staged_life(question, count, report) if report.outcome is RunOutcome.SUCCEEDED else None
+    topology = cluster.topology(workflow, cluster.io.nodes).with_overhead(plan.overhead_s, plan.overhead_basis is Basis.MEASURED)
+    times = RunTimes(RUN)
+
+    def watch(machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        for event in events:
+            times.heard(event)
+        for command in commands:
+            times.gave(command)
+
+    report = estimate(workflow, topology, limits=limits, plan=plan, watch=watch)
+    return Estimated(report, critical_path(times))
+
+
+def compare(
+    workflow: Workflow,
+    plan: Plan,
+    summary: wire.RunSummary,
+    history: wire.RunHistory,
+    cluster: Cluster,
+    prices: ClusterPrices,
+    estimated: Estimated | None = None,
+) -> list[Line]:
+    """`estimated`: of this plan, on this cluster; None: it is made here."""
+    question = Question(workflow, cluster, prices)
+    report = (estimated or estimate_of(workflow, plan, history, cluster)).report
+    foretold = staged_life(question, cluster.io.nodes, report) if report.outcome is RunOutcome.SUCCEEDED else None
     lived = actual_life(question, summary, history)
     job_s = sum(span.ended_s - span.begun_s for span in history.attempts)
     return [

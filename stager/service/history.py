@@ -1,4 +1,5 @@
-"""What a run did, from the journal: attempts and transfers in time, bytes held, and what a cache that knows the future would have hit.
+"""What a run did, from the journal: attempts and transfers in time, where its time went, bytes held, and what a cache that knows the
+future would have hit.
 
 May know: events and commands. One rule: it only retells what is recorded; times count from the run's submit.
 """
@@ -17,21 +18,39 @@ from stager.planning.rival_caches import Give, Rule, Step, Take, hits_of
 from stager.ports import Batch
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.scheduler.critical_path import critical_path
+from stager.scheduler.run_times import RunTimes
 
 OCCUPANCY_POINTS_MAX = 2_000
 
 
 def history_of(batches: Iterable[Batch], run: str, *, rivals: bool = True) -> wire.RunHistory:
-    """Raises nothing for a run that is not in it: then all lists are empty. `rivals` False: what other caches would have hit is not worked
-    out, which takes longer than all the rest.
+    """Raises nothing for a run that is not in it: then all lists are empty. `rivals` False: what other caches would have hit, and the
+    critical path, are not worked out, which takes longer than all the rest.
     """
-    past = Past(run)
+    past, times = Past(run), RunTimes(run)
+    listeners = (past, times) if rivals else (past,)
     for batch in batches:
-        for event in batch.events:
-            past.heard(event)
-        for command in batch.commands:
-            past.gave(command)
-    return past.told(rivals)
+        for listener in listeners:
+            for event in batch.events:
+                listener.heard(event)
+            for command in batch.commands:
+                listener.gave(command)
+    return past.told(rivals, path_of(times))
+
+
+def path_of(times: RunTimes) -> list[wire.PathSpan]:
+    return [
+        wire.PathSpan(
+            begun_s=span.begun_at - times.submitted_at,
+            ended_s=span.ended_at - times.submitted_at,
+            cause=span.cause.value,
+            about=span.about,
+            job=span.job,
+            lfn=span.lfn,
+        )
+        for span in critical_path(times)
+    ]
 
 
 @dataclass(slots=True)
@@ -173,7 +192,7 @@ class Past:
             finder = f"found {len(self.steps)}"
             self.steps += [Take(finder, ()), Give(finder, tuple((file, size_bytes, False) for file, size_bytes in found))]
 
-    def told(self, rivals: bool) -> wire.RunHistory:
+    def told(self, rivals: bool, path: list[wire.PathSpan]) -> wire.RunHistory:
         used, capacity = self.read_bytes if rivals else 0, sum(self.capacity.values())
         return wire.RunHistory(
             run=self.run,
@@ -186,6 +205,7 @@ class Past:
             occupancy=thinned(self.occupancy),
             belady_hit_rate=hits_of(Rule.MIN, self.steps, capacity).rate if used else None,
             best_hit_rate=min(1.0, clairvoyant_bound_bytes(self.trace, capacity) / used) if used else None,
+            path=path,
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from stager.wire.body import Body, ErrorBody, ErrorResponse
 from stager.wire.engines import CalledFile, CallRequest, CallState, CallView, EndRequest, FileWhere, OpenCall, Place
 from stager.wire.life import GcReport, GcRequest, Health, NodeView, Resumed, RunNeeds, SubmitResponse
-from stager.wire.past import AttemptSpan, Explanation, MoveSpan, ProgressEvent, ProgressPage, RunHistory, RunSummary
+from stager.wire.past import AttemptSpan, Explanation, MoveSpan, PathSpan, ProgressEvent, ProgressPage, RunHistory, RunSummary
 from stager.wire.runs import (
     AttemptLog,
     FileCounts,
@@ -76,6 +76,7 @@ __all__ = [
     "MoveSpan",
     "NodeView",
     "OpenCall",
+    "PathSpan",
     "Place",
     "ProgressEvent",
     "ProgressPage",

@@ -95,8 +95,23 @@ class MoveSpan(Body):
     verified: str = ""
 
 
+class PathSpan(Body):
+    """A part of the critical path, in seconds since the run was submitted. `cause`: computing | cores | fetches | copies | room | starts |
+    commits | uploads | retries | engine | drained | interrupted | scheduler (docs/operating/cost-estimate.md). `about`: an origin or a
+    node. `job` and `lfn`: whose wait it was.
+    """
+
+    begun_s: float
+    ended_s: float
+    cause: str
+    about: str = ""
+    job: str = ""
+    lfn: str = ""
+
+
 class RunHistory(Body):
     """What a run did, read from the journal. `occupancy`: bytes on all nodes together after each change, those of other runs included.
+    `path`: where its time went, from its submit to its end without a gap.
 
     `belady_hit_rate` and `best_hit_rate`: of the same reads in the same order, by Belady's rule and at most; None: nothing was read.
     """
@@ -111,3 +126,4 @@ class RunHistory(Body):
     occupancy: list[tuple[float, int]]
     belady_hit_rate: float | None
     best_hit_rate: float | None
+    path: list[PathSpan] = []

@@ -39,12 +39,18 @@ def test_a_run_is_set_beside_its_estimate(stager: Stager, short_dir: Path) -> No
     assert lines["uploaded"]["actual"] == 300_000
     assert lines["makespan"]["actual"] > 0
     assert lines["hit rate"]["actual"] == pytest.approx(told["best_hit_rate"])
+    spent = told["time_spent"]
+    assert spent["compared"] and {share["cause"] for share in spent["shares"]} >= {"computing", "uploads"}
+    assert sum(share["actual_s"] for share in spent["shares"]) == pytest.approx(lines["makespan"]["actual"])
+    assert sum(share["estimated_s"] or 0 for share in spent["shares"]) == pytest.approx(lines["makespan"]["estimated"])
     page = short_dir / "r.html"
     shown = stager.run("report", "--html", page).stdout
     assert "estimated" in shown
     assert "cost in total" in shown
+    assert "where the time went" in shown
     text = page.read_text()
     assert "run w-1: succeeded" in text
+    assert "<h2>Where the time went</h2>" in text
     assert "in.txt: 100 kB" in text
     missing = stager.run("report", "nosuch", code=2)
     assert "names no run" in missing.stderr
