@@ -95,7 +95,8 @@ def test_while_a_command_is_imported(stager: Stager, name: str) -> None:
 
 def test_while_an_object_ends() -> None:
     """Python lets no exception out there, nor out of the function that is told so."""
-    found = subprocess.run([sys.executable, "-c", WHEN_AN_OBJECT_ENDS], capture_output=True, text=True, timeout=60)
+    words = [sys.executable, "-c", WHEN_AN_OBJECT_ENDS]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=60, preexec_fn=hear_ctrl_c)
     assert (found.stdout, found.stderr) == ("heard True\n", "")
 
 
