@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prepares a machine: `setup.sh run` for what a user needs, `setup.sh test` for what the tests need besides, `setup.sh bench` for peers of the benchmarks,
-# `setup.sh povray` for what the workflow povray needs, `setup.sh recorded` for the recorded workflows of the tests alone.
+# `setup.sh povray` for what the workflow povray needs, `setup.sh recorded` for the recorded workflows of the tests alone, `setup.sh made` for the
+# made set of the benchmarks alone.
 # One rule: each step looks first whether its work is done, so that a second call costs a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -191,22 +192,36 @@ need_recorded_workflows() {
     wanted="wfcommons==1.6 $(sha256sum <scripts/record_workflows.py)"
     [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ] && return 0
     say "making recorded workflows for the tests (wfcommons: 500 MB, removed afterwards)"
-    if record_workflows "${wanted%% *}" "$place"; then
+    if run_recipes "${wanted%% *}" record_workflows.py "$place"; then
         echo "$wanted" >"$place/.installed"
     else
         say "they could not be made; the tests that need them say so when they skip"
     fi
 }
 
-record_workflows() (
+# Workflows that benchmarks judge by, drawn from recipes. The manifest that is kept in the project says what comes out.
+need_made_workflows() {
+    local place="$cache/made" wanted
+    wanted="wfcommons==1.6 $(cat scripts/make_workflows.py scripts/record_workflows.py | sha256sum)"
+    if ! { [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ]; }; then
+        say "making the made set for benchmarks (wfcommons: 500 MB, removed afterwards)"
+        run_recipes "${wanted%% *}" make_workflows.py "$place" || { say "it could not be made; benchmarks that ask for it stop"; return 0; }
+        echo "$wanted" >"$place/.installed"
+    fi
+    diff -q <(grep sha256 benchmarks/made_set.json) <(grep sha256 "$place/MANIFEST") >/dev/null ||
+        say "the made set is not the one of benchmarks/made_set.json: figures of docs/evaluation.md are of another (its numpy and scipy: $(head -1 benchmarks/made_set.json))"
+}
+
+# run_recipes WFCOMMONS SCRIPT PLACE
+run_recipes() (
     work="$(mktemp -d)"
     trap 'rm -rf "$work"' EXIT
     "$(find_python)" -m venv "$work/venv" && "$work/venv/bin/python" -m pip install -q --disable-pip-version-check "$1" || exit 1
-    "$work/venv/bin/python" scripts/record_workflows.py "$work/made" || exit 1
+    "$work/venv/bin/python" "scripts/$2" "$work/made" || exit 1
     # What other clones read just now is replaced file by file, never missing.
-    mkdir -p "$2"
-    for file in "$work"/made/*.json; do
-        mv "$file" "$2/.new.$$" && mv "$2/.new.$$" "$2/${file##*/}" || exit 1
+    mkdir -p "$3"
+    for file in "$work"/made/*; do
+        mv "$file" "$3/.new.$$" && mv "$3/.new.$$" "$3/${file##*/}" || exit 1
     done
 )
 
@@ -267,6 +282,11 @@ if [ "$level" = recorded ]; then
     [ -f "$cache/recorded/.installed" ] || exit 1
     exit 0
 fi
+if [ "$level" = made ]; then
+    need_made_workflows
+    [ -f "$cache/made/.installed" ] || exit 1
+    exit 0
+fi
 need_to_build
 make_venv
 start_building
@@ -277,4 +297,5 @@ refresh_ionode
 if [ "$level" = bench ]; then
     need_to_test wrk:wrk redis-server:redis-server
     [ -e /usr/include/lmdb.h ] || need_to_test lmdb.h:liblmdb-dev
+    need_made_workflows
 fi

@@ -28,6 +28,10 @@ def recorded_dir() -> Path:
     return tool_cache() / "recorded"
 
 
+def made_dir() -> Path:
+    return tool_cache() / "made"
+
+
 def recorded(name: str) -> Path:
     """A recorded workflow of that application, of those that setup makes."""
     place = recorded_dir() / f"{name}.json"
