@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-const START: usize = 16;
+pub const START: usize = 16;
+/// Of small files round trips are what they cost: fewer would not fill any line, and nobody is asked for much.
+pub const START_SMALL: usize = 128;
 pub const MAX: usize = 256;
 /// Opening a file costs about as much as this many bytes of it: so empty files count too.
 const WORK_OF_A_FILE_BYTES: u64 = 32 << 10;
@@ -70,7 +72,13 @@ struct Round {
 
 impl Default for Learner {
     fn default() -> Self {
-        Self { limit: START, mode: Mode::Doubling, rate_before: None, stay_rounds: STAY_ROUNDS, old: 0, round: Round::default() }
+        Self::beginning_with(START)
+    }
+}
+
+impl Learner {
+    pub fn beginning_with(limit: usize) -> Self {
+        Self { limit, mode: Mode::Doubling, rate_before: None, stay_rounds: STAY_ROUNDS, old: 0, round: Round::default() }
     }
 }
 

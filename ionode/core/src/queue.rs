@@ -4,12 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::learn::{End, Learner};
+use crate::learn::{End, Learner, START, START_SMALL};
 
 /// Priorities below this are demand: a job waits for them.
 pub const DEMAND_BELOW: i64 = 10;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lane {
     learner: Learner,
     running: usize,
@@ -26,6 +26,10 @@ pub struct LaneState<'a> {
 }
 
 impl Lane {
+    fn beginning_with(limit: usize) -> Self {
+        Self { learner: Learner::beginning_with(limit), running: 0, waiting: BTreeSet::new() }
+    }
+
     /// One place is kept for demand, so that a job never waits behind a lane full of prefetches.
     fn may_start(&self, priority: i64) -> bool {
         let limit = self.learner.limit();
@@ -42,11 +46,13 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub fn push(&mut self, origin_id: &str, transfer_id: &str, priority: i64) {
+    /// `small`: its lane is of small files only.
+    pub fn push(&mut self, origin_id: &str, transfer_id: &str, priority: i64, small: bool) {
         assert!(!self.waiting.contains_key(transfer_id), "a transfer waits once");
         self.next_seq += 1;
         self.waiting.insert(transfer_id.to_string(), (origin_id.to_string(), priority, self.next_seq));
-        let lane = self.lanes.entry(origin_id.to_string()).or_default();
+        let begins_with = if small { START_SMALL } else { START };
+        let lane = self.lanes.entry(origin_id.to_string()).or_insert_with(|| Lane::beginning_with(begins_with));
         lane.waiting.insert((priority, self.next_seq, transfer_id.to_string()));
     }
 
@@ -122,12 +128,12 @@ mod tests {
     fn demand_first_then_age_and_one_place_is_kept_for_demand() {
         let mut queue = Queue::default();
         for n in 10..27 {
-            queue.push("lab", &format!("p{n}"), 10);
+            queue.push("lab", &format!("p{n}"), 10, false);
         }
         assert_eq!(queue.limit("lab"), Some(16));
         assert_eq!(queue.start(), (10..25).map(|n| format!("p{n}")).collect::<Vec<_>>());
-        queue.push("lab", "d0", 0);
-        queue.push("lab", "d1", 0);
+        queue.push("lab", "d0", 0, false);
+        queue.push("lab", "d1", 0, false);
         assert_eq!(queue.start(), ["d0"]);
         queue.set_priority("p26", 1);
         queue.finished("lab", end(Outcome::Neutral));
@@ -140,7 +146,7 @@ mod tests {
     fn a_lane_that_fails_again_and_again_narrows_to_one_and_others_go_on() {
         let mut queue = Queue::default();
         for n in 0..100 {
-            queue.push("bad", &format!("b{n}"), 0);
+            queue.push("bad", &format!("b{n}"), 0, false);
         }
         for expected in [8, 4, 2, 1, 1] {
             let started = queue.start().len();
@@ -150,14 +156,28 @@ mod tests {
             }
             assert_eq!(queue.limit("bad"), Some(expected), "{started} failed at once");
         }
-        queue.push("good", "g", 20);
+        queue.push("good", "g", 20, false);
         assert_eq!(queue.start().len(), 2);
+    }
+
+    #[test]
+    fn small_files_begin_many_at_once_and_wait_behind_no_large_ones() {
+        let mut queue = Queue::default();
+        for n in 0..200 {
+            queue.push("lab", &format!("large{n}"), 10, false);
+            queue.push("small:lab", &format!("small{n}"), 10, true);
+        }
+        let started = queue.start();
+        let count = |kind: &str| started.iter().filter(|id| id.starts_with(kind)).count();
+        assert_eq!((count("large"), count("small")), (START - 1, START_SMALL - 1));
+        queue.finished("small:lab", end(Outcome::Overload));
+        assert_eq!((queue.limit("small:lab"), queue.limit("lab")), (Some(START_SMALL / 2), Some(START)));
     }
 
     #[test]
     fn what_is_cancelled_never_starts() {
         let mut queue = Queue::default();
-        queue.push("lab", "a", 0);
+        queue.push("lab", "a", 0, false);
         assert!(queue.remove("a"));
         assert!(!queue.remove("a"));
         assert!(queue.start().is_empty());
@@ -167,7 +187,7 @@ mod tests {
     fn a_cleared_queue_starts_nothing_and_goes_on() {
         let mut queue = Queue::default();
         for n in 0..18 {
-            queue.push("lab", &format!("t{n}"), 0);
+            queue.push("lab", &format!("t{n}"), 0, false);
         }
         queue.start();
         let lane = |queue: &Queue| queue.lanes().map(|lane| (lane.running, lane.waiting)).collect::<Vec<_>>();

@@ -28,6 +28,7 @@ mod s3;
 mod sftp;
 mod turns;
 mod verify;
+mod waves;
 mod window;
 
 pub use cli::cli;

@@ -38,7 +38,7 @@ pub(super) fn fits(node: &Node, transfer: &Transfer) -> bool {
 
 /// Takes those out of the queue that go with the one that starts.
 pub(super) fn along(desk: &mut Desk, node: &Node, first: &Begun) -> Vec<Begun> {
-    let (lane, epoch) = (first.request.lane(), first.job.cause.epoch);
+    let (lane, epoch) = (first.job.lane.clone(), first.job.cause.epoch);
     let Some(waiting) = desk.small.remove(&lane) else { return Vec::new() };
     // Those that started, were cancelled or have ended stand in the list for no longer than this.
     let waits = |id: &String| desk.table.get(id).is_some_and(|transfer| transfer.state == TransferStatus::Queued);

@@ -237,7 +237,7 @@ impl Transfers {
 
     /// Id of the origin, running, waiting, limit.
     pub fn lanes(&self) -> Vec<(String, usize, usize, f64)> {
-        self.desk().queue.lanes().map(|lane| (lane.origin_id.to_string(), lane.running, lane.waiting, lane.limit)).collect()
+        self.desk().queue.lanes().map(|lane| (request::origin_of(lane.origin_id).to_string(), lane.running, lane.waiting, lane.limit)).collect()
     }
 
     pub fn any_runs(&self) -> bool {
@@ -275,12 +275,12 @@ fn let_go(node: &Arc<Node>, transfer_id: &str) {
     let mut desk = node.transfers.desk();
     let Some(transfer) = desk.table.get_mut(transfer_id).filter(|transfer| transfer.held) else { return };
     transfer.held = false;
-    let (lane, priority) = (transfer.request.lane(), transfer.request.priority());
+    let (lane, priority) = (transfer.request.lane(transfer.bytes_total), transfer.request.priority());
     let small = copy_pack::fits(node, transfer);
     if small {
         desk.small.entry(lane.clone()).or_default().push(transfer_id.to_string());
     }
-    desk.queue.push(&lane, transfer_id, priority);
+    desk.queue.push(&lane, transfer_id, priority, request::is_small(&lane));
     drop(desk);
     run::start_waiting(node);
 }

@@ -6,6 +6,18 @@ use stager_core::replica::ReplicaKey;
 
 use crate::wire::{FetchRequest, Place, ReplicasWanted, TransferKind, TransferRequest, UploadRequest};
 
+const SMALL_UPLOAD_BYTES: u64 = 256 << 10;
+const SMALL_LANE: &str = "small:";
+
+/// Whose lane it is.
+pub fn origin_of(lane: &str) -> &str {
+    lane.strip_prefix(SMALL_LANE).unwrap_or(lane)
+}
+
+pub(super) fn is_small(lane: &str) -> bool {
+    lane.starts_with(SMALL_LANE)
+}
+
 impl TransferRequest {
     pub fn kind(&self) -> TransferKind {
         match self {
@@ -43,10 +55,12 @@ impl TransferRequest {
         }
     }
 
-    /// What it queues with. A node's name is never an origin's: `:` is in no id.
-    pub(super) fn lane(&self) -> String {
+    /// What it queues with. A node's name is never an origin's: `:` is in no id. Small files that go home wait behind no large ones, nor
+    /// those behind them.
+    pub(super) fn lane(&self, size_bytes: u64) -> String {
         match self {
             Self::Copy(_) => format!("node:{}", self.other_side()),
+            Self::Upload(_) if size_bytes <= SMALL_UPLOAD_BYTES => format!("{SMALL_LANE}{}", self.other_side()),
             Self::Push(_) => "push:".to_string(),
             _ => self.other_side().to_string(),
         }

@@ -38,6 +38,7 @@ pub(super) struct Job {
     pub asked: Instant,
     /// It has a place in its lane.
     in_lane: bool,
+    pub(super) lane: String,
     arrived: Counter,
     sent: Counter,
 }
@@ -56,6 +57,7 @@ impl Job {
             cancel,
             asked: transfer.asked,
             in_lane,
+            lane: transfer.request.lane(transfer.bytes_total),
             arrived: moved("in"),
             sent: moved("out"),
         }
@@ -160,7 +162,7 @@ pub(super) async fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, 
     if job.in_lane {
         let bytes = outcome.as_ref().map_or(0, |moved| moved.bytes_moved);
         let done = End { outcome: load, bytes, at: node.transfers.begun.elapsed() };
-        node.transfers.desk().queue.finished(&request.lane(), done);
+        node.transfers.desk().queue.finished(&job.lane, done);
     }
     start_waiting(node);
     if outcome.is_err() {

@@ -10,6 +10,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use stager_origins::{verify_content, Made, Origin, Synced, Upload, Uploaded, Verified};
+use tokio::sync::Semaphore;
 
 use super::chain::Chain;
 use super::run::{watched, Job, Moved};
@@ -18,7 +19,10 @@ use crate::replicas::{blocking, open_content};
 use crate::store::tree::Manifest;
 use crate::wire::{OnExists, UploadRequest, VerifyMode};
 
-const MEMBERS_AT_ONCE: usize = 4;
+/// Of a directory: so many small members at once, since round trips are what they cost. A larger one counts as many.
+const MEMBERS_AT_ONCE: usize = 64;
+const SMALL_BYTES: u64 = 1 << 20;
+const LARGE_COUNTS: u32 = 16;
 const STALL: Duration = Duration::from_secs(60);
 /// An origin that verifies a file moves no byte of it that we could count: it gets time by the file's size on top.
 const VERIFY_BYTES_PER_S_MIN: u64 = 8 << 20;
@@ -131,7 +135,7 @@ async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn
     }
     let local_top = node.store.data_path(&replica.key());
     let locals: Vec<_> = manifest.members.iter().map(|member| local_top.join(&member.path)).collect();
-    let summary = Mutex::new(Summary::default());
+    let (summary, places) = (Mutex::new(Summary::default()), Semaphore::new(MEMBERS_AT_ONCE));
     let sends = manifest.members.iter().enumerate().map(|(n, member)| {
         let piece = Piece {
             local: &locals[n],
@@ -144,8 +148,10 @@ async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn
             made: None,
             id: format!("{}-{n}", request.file_id),
         };
-        let summary = &summary;
+        let (summary, places) = (&summary, &places);
         async move {
+            let counts = if piece.size_bytes > SMALL_BYTES { LARGE_COUNTS } else { 1 };
+            let _place = places.acquire_many(counts).await.expect("never closed");
             let uploaded = send(origin, job, request, &piece).await?;
             summary.lock().expect("nobody panics here").add(&uploaded);
             Ok::<(), ApiError>(())

@@ -27,7 +27,8 @@ use crate::pace::Pace;
 use crate::path::{checked, checked_file, split};
 use crate::ranges::pieces;
 use crate::turns::Turns;
-use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded};
+use crate::waves::Waves;
+use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Synced, Upload, Uploaded};
 use beneath::Base;
 
 const READ_BYTES: u64 = 1 << 20;
@@ -45,6 +46,8 @@ struct Site {
     base_path: PathBuf,
     place: String,
     pace: Arc<Pace>,
+    /// By directory: having its names put on the disk.
+    syncs: Arc<Waves<Result<Synced, Errno>>>,
 }
 
 impl FileOrigin {
@@ -56,7 +59,7 @@ impl FileOrigin {
         }
         let place = format!("file origin {}", base_path.display());
         let pace = Pace::new(config.bandwidth_bytes_per_s_max);
-        Ok(Self { site: Arc::new(Site { base_path, place, pace }), turns: Turns::default() })
+        Ok(Self { site: Arc::new(Site { base_path, place, pace, syncs: Arc::default() }), turns: Turns::default() })
     }
 }
 

@@ -1,4 +1,5 @@
-//! An upload to this host: temporary name, write, fsync, read back, rename, fsync of the directory. Each step runs on a blocking thread.
+//! An upload to this host: temporary name, write, fsync, read back, rename, fsync of the directory. Each step runs on a blocking thread;
+//! the directory is synced once for all who published there until that begins.
 //!
 //! The one rule: the final name appears by one rename of bytes that were read back from the file system, and never over a file nobody
 //! allowed to replace.
@@ -160,7 +161,10 @@ async fn write_and_publish(job: &Arc<Job>, local: LocalFile, upload: &Upload<'_>
     let (at, size_bytes) = (job.clone(), upload.size_bytes);
     let seen = blocking(move || at.finish(&file, size_bytes)).await?;
     let at = job.clone();
-    let (token, synced) = blocking(move || at.publish(&seen, clock_ahead_s)).await?;
+    let (directory, token) = blocking(move || at.publish(&seen, clock_ahead_s)).await?;
+    let at = job.clone();
+    let syncing = async move { blocking(move || name_synced(&at.directory)).await };
+    let synced = job.site.syncs.join(&directory, syncing).await.map_err(|errno| job.failure(errno))?;
     Ok(Uploaded { token, verified: Verified::Readback, synced, bytes_moved: 2 * upload.size_bytes })
 }
 
@@ -211,20 +215,21 @@ impl Job {
         self.site.entry(&self.path, &fstat(&fresh).map_err(|errno| self.failure(errno))?)
     }
 
-    /// `seen`: what was read back.
-    fn publish(&self, seen: &Entry, clock_ahead_s: i64) -> Result<(String, Synced), ApiError> {
+    /// (which directory it is in, its token). `seen`: what was read back.
+    fn publish(&self, seen: &Entry, clock_ahead_s: i64) -> Result<(String, String), ApiError> {
         self.refuse_newer(clock_ahead_s)?;
         self.rename().map_err(|errno| match errno {
             Errno::EEXIST => failure::destination_exists(&self.path, &self.site.place),
             other => self.failure(other),
         })?;
-        let synced = name_synced(&self.directory).map_err(|errno| self.failure(errno))?;
         let entry = self.site.stat(&self.path)?;
         // Somebody may have put another file there already.
         if entry.token != seen.token && (entry.size_bytes != seen.size_bytes || hash_expected(&self.site, &entry)? != self.blake3) {
             return Err(failure::source_changed(&self.path, &self.site.place, &seen.token, &entry.token));
         }
-        Ok((entry.token, synced))
+        // Another one may have its name meanwhile.
+        let directory = fstat(&self.directory).map_err(|errno| self.failure(errno))?;
+        Ok((format!("{}:{}", directory.st_dev, directory.st_ino), entry.token))
     }
 
     fn rename(&self) -> Result<(), Errno> {

@@ -4,12 +4,13 @@
 //! that.
 
 use object_store::client::{HttpError, HttpErrorKind, HttpRequest};
-use object_store::{Error, HeaderValue, ObjectStoreExt, PutResult};
+use object_store::path::Path as Key;
+use object_store::{Error, HeaderValue, ObjectStore, ObjectStoreExt, PutResult};
 use percent_encoding::{utf8_percent_encode, NON_ALPHANUMERIC};
 use stager_core::error::ApiError;
 
 use super::said::Signing;
-use super::{quoted, S3Origin};
+use super::{put_options, quoted, S3Origin};
 use crate::path::temporary_name;
 
 const IF_MATCH: &str = "if-match";
@@ -107,9 +108,7 @@ pub async fn erase(origin: &S3Origin, path: &str, tag: &str) -> Result<bool, Api
 /// Asked once, by an object of our own: many servers take no notice of If-Match on a DELETE.
 async fn keeps_to_conditions(origin: &S3Origin) -> Result<bool, ApiError> {
     let asked = origin.deletes_on_condition.get_or_try_init(|| async {
-        let path = temporary_name(&format!("probe-{:016x}", rand::random::<u64>()));
-        let key = origin.key(&path)?;
-        origin.clients.plain.put(&key, "x".into()).await.map_err(|error| origin.failure(&error, &path))?;
+        let (path, key) = made_to_ask(origin).await?;
         let kept = delete(origin, &path, Only::Tag(NO_TAG.to_owned())).await;
         if kept.is_err() {
             origin.clients.plain.delete(&key).await.map_err(|error| origin.failure(&error, &path))?;
@@ -124,4 +123,19 @@ async fn keeps_to_conditions(origin: &S3Origin) -> Result<bool, ApiError> {
         }
     });
     asked.await.copied()
+}
+
+/// Whether a PUT with If-None-Match leaves what is there alone.
+pub async fn keeps_to_creating(origin: &S3Origin) -> Result<bool, ApiError> {
+    let (path, key) = made_to_ask(origin).await?;
+    let again = origin.clients.plain.put_opts(&key, "y".into(), put_options(false)).await;
+    origin.clients.plain.delete(&key).await.map_err(|error| origin.failure(&error, &path))?;
+    Ok(matches!(again, Err(Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotModified { .. })))
+}
+
+async fn made_to_ask(origin: &S3Origin) -> Result<(String, Key), ApiError> {
+    let path = temporary_name(&format!("probe-{:016x}", rand::random::<u64>()));
+    let key = origin.key(&path)?;
+    origin.clients.plain.put(&key, "x".into()).await.map_err(|error| origin.failure(&error, &path))?;
+    Ok((path, key))
 }

@@ -10,7 +10,7 @@ mod said;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
@@ -20,7 +20,7 @@ use futures::{stream, StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use stager_core::error::ApiError;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use crate::config::S3Config;
 use crate::failure;
@@ -54,6 +54,11 @@ pub struct S3Origin {
     heard: Mutex<HashMap<String, (String, Said)>>,
     /// Whether a DELETE with If-Match leaves another content alone; unknown until it matters.
     deletes_on_condition: OnceCell<bool>,
+    /// Whether a PUT that may only create does so; unknown until there were some uploads.
+    creates_on_condition: OnceCell<bool>,
+    uploads: AtomicUsize,
+    /// MiB of local files in memory on their way there.
+    held: Arc<Semaphore>,
 }
 
 impl S3Origin {
@@ -72,6 +77,9 @@ impl S3Origin {
             tags_are_md5: AtomicBool::new(true),
             heard: Mutex::default(),
             deletes_on_condition: OnceCell::new(),
+            creates_on_condition: OnceCell::new(),
+            uploads: AtomicUsize::new(0),
+            held: Arc::new(Semaphore::new(publish::HELD_MIB_MAX as usize)),
         })
     }
 
@@ -95,7 +103,7 @@ impl S3Origin {
         // A gateway has none for files that came by other ways than through it, and may say so by an empty one.
         let tag = meta.e_tag.as_deref().filter(|tag| !tag.trim_matches('"').is_empty());
         let token = match tag {
-            Some(tag) => format!("etag:{};s={}", quoted(tag), meta.size),
+            Some(tag) => token_of(&quoted(tag), meta.size),
             None => format!("m={mtime_ns};s={}", meta.size),
         };
         let age_s = || SystemTime::now().duration_since(meta.last_modified.into()).map_or(0, |age| age.as_secs());
@@ -272,6 +280,11 @@ fn quoted(tag: &str) -> String {
     } else {
         format!("\"{tag}\"")
     }
+}
+
+/// `tag` in its quotes.
+fn token_of(tag: &str, size_bytes: u64) -> String {
+    format!("etag:{tag};s={size_bytes}")
 }
 
 /// The ETag of a token, as If-Match wants it.

@@ -1,22 +1,28 @@
-//! An upload to a bucket: one conditional PUT, or a multipart upload completed on the condition, then a read-back of the ETag it got.
+//! An upload to a bucket: one conditional PUT, or a multipart upload completed on the condition, whose answer proves what the server got;
+//! else a read-back of the ETag it got.
 //!
 //! The one rule: nothing is sent under the final name before its local content was checked, and what does not read back equal is taken
 //! away again where that removes nothing else.
+//!
+//! Most servers give what they took the MD5 of it as ETag, and of parts the MD5 of their MD5s: equal to what was sent it proves that all of
+//! it came. Another one proves nothing: servers that encrypt by keys of their own have such ETags.
 
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::{FutureExt, TryFutureExt, TryStreamExt};
+use futures::{stream, FutureExt, TryFutureExt, TryStreamExt};
+use md5::Digest;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path as Key;
-use object_store::{Error, ObjectStore, PutPayload};
+use object_store::{Error, ObjectStore, PutPayload, PutResult};
 use stager_core::error::ApiError;
-use tokio::sync::RwLock;
+use tokio::sync::{OwnedSemaphorePermit, RwLock};
 
-use super::exact::{take_back, Written};
-use super::{put_options, tag_of, S3Origin};
+use super::exact::{self, take_back, Written};
+use super::{put_options, tag_of, token_of, S3Origin};
 use crate::failure;
 use crate::local::{LocalFile, Source};
 use crate::newer::seconds_of;
@@ -28,12 +34,35 @@ const PART_BYTES_MIN: u64 = 8 << 20;
 const PART_BYTES_USUAL_MAX: u64 = 64 << 20;
 const PARTS_USUAL: u64 = 1000;
 const PARTS_MAX: u64 = 10_000;
+pub const HELD_MIB_MAX: u32 = 256;
+/// Others do not wait long for that.
+const HASHED_HERE_BYTES: usize = 64 << 10;
 /// Of parts in memory; large parts go two at a time.
 const PARTS_BYTES_IN_FLIGHT: u64 = 64 << 20;
 
+/// After so many uploads it pays to ask a server whether it keeps to the condition of a PUT.
+const ASKED_AFTER: usize = 16;
+
+/// What the server answered, and whether that proves its content.
+struct Sent {
+    written: Written,
+    is_proven: bool,
+}
+
+impl Sent {
+    fn new(answer: PutResult, expected_tag: Option<String>) -> Self {
+        let written = Written::from(answer);
+        let is_proven = expected_tag.is_some() && written.tag == expected_tag;
+        Self { written, is_proven }
+    }
+}
+
 pub async fn upload(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<Uploaded, ApiError> {
     let local = LocalFile::open(upload).await?;
-    if let Some(adopted) = existing(origin, upload, path).await? {
+    // One small request that is refused where something is there says as much as a look before.
+    let looks = upload.replace || upload.size_bytes >= SINGLE_BYTES_MAX || !creates_only(origin).await;
+    let adopted = if looks { existing(origin, upload, path).await? } else { None };
+    if let Some(adopted) = adopted {
         return Ok(adopted);
     }
     refuse_newer(origin, upload, path).await?;
@@ -43,7 +72,8 @@ pub async fn upload(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Resul
         multipart(origin, upload, path, local).await
     };
     match sent {
-        Ok(written) => verified(origin, upload, path, written).await,
+        Ok(sent) if sent.is_proven => Ok(proven(upload, &sent.written)),
+        Ok(sent) => verified(origin, upload, path, sent.written).await,
         // Somebody else made it meanwhile, or our own request did and its answer was lost.
         Err(error) if error.code == "destination_exists" => match existing(origin, upload, path).await? {
             Some(adopted) => Ok(adopted),
@@ -55,6 +85,20 @@ pub async fn upload(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Resul
         },
         Err(error) => Err(error),
     }
+}
+
+fn proven(upload: &Upload<'_>, written: &Written) -> Uploaded {
+    let token = token_of(written.tag.as_deref().unwrap_or_default(), upload.size_bytes);
+    Uploaded { token, verified: Verified::OriginChecksum, synced: Synced::ByServer, bytes_moved: upload.size_bytes }
+}
+
+/// Whether the server refuses a PUT that may only create where something is there: asked once, by an object of our own, as soon as there are
+/// many uploads. Some servers take no notice of the condition.
+async fn creates_only(origin: &S3Origin) -> bool {
+    if origin.uploads.fetch_add(1, Ordering::Relaxed) < ASKED_AFTER {
+        return false;
+    }
+    *origin.creates_on_condition.get_or_init(|| async { exact::keeps_to_creating(origin).await.unwrap_or(false) }).await
 }
 
 /// Adopts equal content; other content is an error unless it may be replaced.
@@ -85,13 +129,15 @@ async fn refuse_newer(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Res
     }
 }
 
-async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<Written, ApiError> {
+async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<Sent, ApiError> {
     let key = origin.key(path)?;
+    let _room = room(origin, upload.size_bytes).await;
     let source = local.source((upload.size_bytes as usize).max(1), false, &origin.pace);
     let bytes = source.next().await?.map_or(Bytes::new(), |(_, bytes)| bytes);
     if source.hashes().await.blake3 != upload.blake3 {
         return Err(source.damaged());
     }
+    let md5 = md5_of(origin, &bytes).await;
     let payload = PutPayload::from_bytes(bytes);
     let written = match origin.clients.plain.put_opts(&key, payload.clone(), put_options(upload.replace)).await {
         Ok(written) => written,
@@ -102,7 +148,25 @@ async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Local
         Err(error) => return Err(refused(origin, &error, path)),
     };
     (upload.progress)(upload.size_bytes);
-    Ok(written.into())
+    Ok(Sent::new(written, md5.map(|md5| format!("\"{md5:x}\""))))
+}
+
+/// What all uploads to one origin hold in memory together is bounded, however many they are.
+async fn room(origin: &S3Origin, bytes: u64) -> OwnedSemaphorePermit {
+    let mib = bytes.div_ceil(1 << 20).clamp(1, u64::from(HELD_MIB_MAX)) as u32;
+    origin.held.clone().acquire_many_owned(mib).await.expect("never closed")
+}
+
+/// None: the server's ETags are known to be something else.
+async fn md5_of(origin: &S3Origin, bytes: &Bytes) -> Option<Digest> {
+    if !origin.tags_are_md5.load(Ordering::Relaxed) {
+        return None;
+    }
+    let bytes = bytes.clone();
+    if bytes.len() <= HASHED_HERE_BYTES {
+        return Some(md5::compute(&bytes));
+    }
+    Some(tokio::task::spawn_blocking(move || md5::compute(&bytes)).await.expect("hashing does not panic"))
 }
 
 fn refused(origin: &S3Origin, error: &Error, path: &str) -> ApiError {
@@ -143,20 +207,26 @@ impl Drop for Multipart<'_> {
     }
 }
 
-async fn multipart(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<Written, ApiError> {
+async fn multipart(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<Sent, ApiError> {
     let key = origin.key(path)?;
     let id = origin.clients.plain.create_multipart(&key).await.map_err(|error| origin.failure(&error, path))?;
     let mut begun = Multipart { origin, path, key, id, open: true, sending: Arc::default() };
     let part_bytes = part_bytes(upload.size_bytes);
     let source = local.source(part_bytes as usize, false, &origin.pace);
-    let parts = begun.send(&source, part_bytes, upload.progress).await?;
+    let (parts, digests): (Vec<_>, Vec<_>) = begun.send(&source, part_bytes, upload.progress).await?.into_iter().unzip();
     if source.hashes().await.blake3 != upload.blake3 {
         return Err(source.damaged());
     }
     refuse_newer(origin, upload, path).await?;
-    let written = begun.complete(parts, upload.replace).await?;
+    let answer = begun.complete(parts, upload.replace).await?;
     begun.open = false;
-    Ok(written)
+    Ok(Sent::new(answer, tag_of_parts(digests)))
+}
+
+/// The MD5 of the MD5s, and how many they are.
+fn tag_of_parts(digests: Vec<Option<Digest>>) -> Option<String> {
+    let all = digests.iter().map(|digest| digest.map(|digest| digest.0)).collect::<Option<Vec<_>>>()?;
+    Some(format!("\"{:x}-{}\"", md5::compute(all.concat()), all.len()))
 }
 
 impl Multipart<'_> {
@@ -165,9 +235,17 @@ impl Multipart<'_> {
         source: &'b Source,
         part_bytes: u64,
         progress: &'b (dyn Fn(u64) + Send + Sync),
-    ) -> BoxFuture<'b, Result<Vec<PartId>, ApiError>> {
+    ) -> BoxFuture<'b, Result<Vec<(PartId, Option<Digest>)>, ApiError>> {
         let in_flight = (PARTS_BYTES_IN_FLIGHT / part_bytes).clamp(2, 4) as usize;
-        let sending = source.pieces().map_ok(move |(offset, bytes)| self.send_part((offset / part_bytes) as usize, bytes, progress));
+        let pieces = stream::try_unfold((), move |()| async move {
+            let held = room(self.origin, part_bytes).await;
+            Ok(source.next().await?.map(|piece| ((piece, held), ())))
+        });
+        let sending = pieces.map_ok(move |((offset, bytes), held)| async move {
+            let sent = self.send_part((offset / part_bytes) as usize, bytes, progress).await;
+            drop(held);
+            sent
+        });
         let sent = sending.try_buffer_unordered(in_flight).try_collect::<Vec<_>>();
         let ordered = sent.map_ok(|mut parts| {
             parts.sort_by_key(|(index, _)| *index);
@@ -176,27 +254,33 @@ impl Multipart<'_> {
         ordered.boxed()
     }
 
-    async fn send_part(&self, index: usize, bytes: Bytes, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<(usize, PartId), ApiError> {
+    async fn send_part(
+        &self,
+        index: usize,
+        bytes: Bytes,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<(usize, (PartId, Option<Digest>)), ApiError> {
         let length = bytes.len() as u64;
+        let hashed = bytes.clone();
         let (store, key, id) = (self.origin.clients.plain.clone(), self.key.clone(), self.id.clone());
         let answered = self.sending.clone().read_owned().await;
         let sending = tokio::spawn(async move {
             let _answered = answered;
             store.put_part(&key, &id, index, PutPayload::from_bytes(bytes)).await
         });
-        let part = sending.await.expect("sending does not panic").map_err(|error| self.origin.failure(&error, self.path))?;
+        let (sent, md5) = tokio::join!(sending, md5_of(self.origin, &hashed));
+        let part = sent.expect("sending does not panic").map_err(|error| self.origin.failure(&error, self.path))?;
         progress(length);
-        Ok((index, part))
+        Ok((index, (part, md5)))
     }
 
-    async fn complete(&self, parts: Vec<PartId>, replace: bool) -> Result<Written, ApiError> {
+    async fn complete(&self, parts: Vec<PartId>, replace: bool) -> Result<PutResult, ApiError> {
         let (origin, clients) = (self.origin, &self.origin.clients);
         if replace {
             return clients
                 .plain
                 .complete_multipart(&self.key, &self.id, parts)
                 .await
-                .map(Written::from)
                 .map_err(|error| origin.failure(&error, self.path));
         }
         match origin.head(self.path).await {
@@ -205,11 +289,11 @@ impl Multipart<'_> {
             Err(error) => return Err(error),
         }
         match clients.creating.complete_multipart(&self.key, &self.id, parts.clone()).await {
-            Ok(written) => Ok(written.into()),
+            Ok(answer) => Ok(answer),
             // Looked for just before; such a server cannot do better.
             Err(error) if origin.failure(&error, self.path).code == "unsupported" => {
                 let done = clients.plain.complete_multipart(&self.key, &self.id, parts).await;
-                done.map(Written::from).map_err(|error| origin.failure(&error, self.path))
+                done.map_err(|error| origin.failure(&error, self.path))
             }
             Err(error) => Err(refused(origin, &error, self.path)),
         }

@@ -3,10 +3,14 @@
 //! The one rule: a link that lost a request is never given to new work, and every request ends within its time.
 
 use std::borrow::Cow;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
+use futures::FutureExt;
 use russh::client::{self, Handle};
 use russh::keys::{Algorithm, PublicKeyOrCertificate};
 use russh::{cipher, Preferred};
@@ -17,6 +21,7 @@ use stager_core::error::ApiError;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::checksum::Sums;
 use super::credentials::{authenticate, expanded};
 use super::known::KnownKeys;
 use super::session::Session;
@@ -50,8 +55,9 @@ pub struct Link {
     pub read_bytes: u64,
     pub write_bytes: u64,
     pub round_trip: Duration,
-    /// Remote commands at once; sshd's MaxSessions is ten a connection.
+    /// Remote commands at once beside that of `sums`; sshd's MaxSessions is ten a connection.
     pub commands: Semaphore,
+    pub(super) sums: Sums,
     pub(super) users: AtomicUsize,
     place: Arc<str>,
     handles: Arc<Semaphore>,
@@ -123,8 +129,10 @@ impl Link {
         let limits = limits.map_err(no_sftp)?;
         sftp.set_limits(limits);
         let handles = limits.open_handles.map_or(HANDLES_MAX, |n| HANDLES_MAX.min(n as usize));
+        let ssh = Arc::new(ssh);
         Ok(Self {
-            ssh: Arc::new(ssh),
+            sums: Sums::new(ssh.clone()),
+            ssh,
             sftp,
             offers,
             read_bytes: limits.read_len.unwrap_or(IO_BYTES_DEFAULT).clamp(1, IO_BYTES_MAX),
@@ -267,11 +275,12 @@ pub fn failure_of(error: SftpError, path: &str, place: &str) -> ApiError {
     }
 }
 
-/// An open file or directory of a link; closed when dropped, also by a cancelled caller.
+/// An open file or directory of a link; closed when dropped, also by a cancelled caller. Its place among the handles is free only when the
+/// server has closed it.
 pub struct Opened {
     pub link: Arc<Link>,
     pub handle: String,
-    _permit: OwnedSemaphorePermit,
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl Opened {
@@ -292,24 +301,55 @@ impl Opened {
         opening: impl std::future::Future<Output = Result<String, SftpError>> + Send + 'static,
     ) -> Result<Self, SftpError> {
         let (link, permit) = (link.clone(), link.handles.clone().acquire_owned().await.expect("never closed"));
-        let task = tokio::spawn(async move { opening.await.map(|handle| Self { link, handle, _permit: permit }) });
+        let task = tokio::spawn(async move { opening.await.map(|handle| Self { link, handle, place: Some(permit) }) });
         task.await.expect("opening does not panic")
     }
 
     /// Where the answer to the close matters: some servers report write errors only here.
     pub async fn close(mut self) -> Result<(), SftpError> {
-        let handle = std::mem::take(&mut self.handle);
-        self.link.sftp.close(handle).await.map(|_| ())
+        self.closing().await
+    }
+
+    /// Its caller may be cancelled once it was asked for: then a task waits for the answer.
+    fn closing(&mut self) -> Closing {
+        let (handle, link, place) = (std::mem::take(&mut self.handle), self.link.clone(), self.place.take());
+        let asked = async move {
+            let answer = link.sftp.close(handle).await.map(|_| ());
+            drop(place);
+            answer
+        };
+        Closing(Some(asked.boxed()))
     }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let handle = std::mem::take(&mut self.handle);
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        if !handle.is_empty() && self.link.is_alive() {
-            let link = self.link.clone();
-            runtime.spawn(async move { link.sftp.close(handle).await.ok() });
+        if !self.handle.is_empty() && self.link.is_alive() {
+            drop(self.closing());
+        }
+    }
+}
+
+struct Closing(Option<BoxFuture<'static, Result<(), SftpError>>>);
+
+impl std::future::Future for Closing {
+    type Output = Result<(), SftpError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let asked = self.0.as_mut().expect("it is not polled after its end");
+        let polled = asked.as_mut().poll(context);
+        if polled.is_ready() {
+            self.0 = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let Some(asked) = self.0.take() else { return };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(asked);
         }
     }
 }

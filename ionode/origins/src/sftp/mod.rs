@@ -29,6 +29,7 @@ use crate::newer::seconds_of;
 use crate::pace::Pace;
 use crate::path::{checked, checked_file, split};
 use crate::turns::Turns;
+use crate::waves::Waves;
 use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded, Urgency, Verified};
 use link::Link;
 use pool::{Pool, Work};
@@ -73,6 +74,9 @@ struct Site {
     clock_ahead_s: AtomicI64,
     /// Whether a remote checksum may still be tried.
     shell: AtomicBool,
+    /// By directory: making it, and having its names put on the server's disk.
+    makings: Arc<Waves<Result<(), ApiError>>>,
+    syncs: Arc<Waves<bool>>,
 }
 
 impl SftpOrigin {
@@ -99,6 +103,8 @@ impl SftpOrigin {
             writes: Pace::new(None),
             clock_ahead_s: AtomicI64::new(0),
             shell: AtomicBool::new(config.shell_checksum),
+            makings: Arc::default(),
+            syncs: Arc::default(),
         };
         Ok(Self { site: Arc::new(site), turns: Turns::default(), verify_source: config.verify_source })
     }
@@ -202,8 +208,13 @@ impl Site {
         }
     }
 
-    /// Makes `directory` and what is missing above it, below the base.
-    async fn make_directories(&self, link: &Arc<Link>, directory: &str) -> Result<(), ApiError> {
+    /// Makes `directory` and what is missing above it, below the base: once for all uploads that need it.
+    async fn make_directories(self: &Arc<Self>, link: &Arc<Link>, directory: &str) -> Result<(), ApiError> {
+        let (site, link, missing) = (self.clone(), link.clone(), directory.to_owned());
+        self.makings.join(directory, async move { site.make_missing(&link, &missing).await }).await
+    }
+
+    async fn make_missing(&self, link: &Arc<Link>, directory: &str) -> Result<(), ApiError> {
         let mut missing = Vec::new();
         let mut here = directory;
         loop {
@@ -228,6 +239,15 @@ impl Site {
             publish::sync(self, link, split(directory).0).await;
         }
         Ok(())
+    }
+
+    /// A shell that gave no answer is not asked again. A line that broke says nothing of the shell behind it.
+    async fn sha256(&self, link: &Link, remote: &str, size_bytes: u64) -> Option<[u8; 32]> {
+        let found = checksum::sha256(link, remote, size_bytes).await;
+        if found.is_none() && link.is_alive() {
+            self.shell.store(false, Ordering::Relaxed);
+        }
+        found
     }
 
     async fn file_system(&self, link: &Link, directory: &str) -> Option<Statvfs> {

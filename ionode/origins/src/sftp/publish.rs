@@ -2,6 +2,9 @@
 //!
 //! The one rule: the final name appears by one rename of content the server was seen to hold, and never over a file nobody allowed to
 //! replace.
+//!
+//! A small file costs round trips, not bytes. So what does not need the answer of another request goes out with it: `futures::join!` polls in
+//! the order that is written there, and each request is sent when it is first polled. What was asked for too early is asked again.
 
 use std::sync::Arc;
 
@@ -14,8 +17,8 @@ use stager_core::error::ApiError;
 
 use super::link::{Link, Opened};
 use super::pool::{Lease, Work};
-use super::read::{connections_worth, hash, open_expected, IN_FLIGHT};
-use super::{checksum, Site};
+use super::read::{connections_worth, hash, open_expected, IN_FLIGHT, SMALL_PIECES};
+use super::Site;
 use crate::failure;
 use crate::local::{Hashes, LocalFile, Source};
 use crate::path::{join, split, temporary_name};
@@ -35,15 +38,20 @@ pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, path: Str
     let lease = site.pool.lease(Work::Bulk).await?;
     let link = lease.link.clone();
     let temporary = join(split(&path).0, &temporary_name(upload.transfer_id));
-    if let Some(adopted) = existing(site, &link, &path, upload).await? {
-        // What an earlier try may have left between its link and its remove.
-        link.sftp.remove(site.remote(&temporary)).await.ok();
-        return Ok(adopted);
-    }
     let want_sha256 = site.shell.load(std::sync::atomic::Ordering::Relaxed);
     let source = local.source(link.write_bytes as usize, want_sha256, &site.pace);
     let job = Job { site, upload, path, temporary, source };
-    let result = job.write_and_publish(lease, turn).await;
+    let (adopted, created) = futures::join!(existing(site, &link, &job.path, upload), job.create(&link));
+    let result = match adopted {
+        Ok(None) => job.write_and_publish(created, lease, turn).await,
+        Ok(Some(adopted)) => {
+            // What an earlier try may have left between its link and its remove, too.
+            drop(created);
+            link.sftp.remove(site.remote(&job.temporary)).await.ok();
+            return Ok(adopted);
+        }
+        Err(error) => Err(error),
+    };
     if result.is_err() && link.is_alive() {
         link.sftp.remove(site.remote(&job.temporary)).await.ok();
     }
@@ -80,7 +88,18 @@ async fn put_on_disk(site: &Arc<Site>, link: &Arc<Link>, path: &str) -> Synced {
     if !sync(site, link, path).await {
         return Synced::Nothing;
     }
-    named(sync(site, link, split(path).0).await)
+    named(sync_names(site, link, split(path).0).await)
+}
+
+/// Once for all who published there until it begins.
+async fn sync_names(site: &Arc<Site>, link: &Arc<Link>, directory: &str) -> bool {
+    if !link.offers.fsync {
+        return false;
+    }
+    let (at, over, names) = (site.clone(), link.clone(), directory.to_owned());
+    let done = site.syncs.join(directory, async move { sync(&at, &over, &names).await }).await;
+    // The line of another may have broken.
+    done || sync(site, link, directory).await
 }
 
 fn named(name: bool) -> Synced {
@@ -97,7 +116,9 @@ pub(super) async fn sync(site: &Site, link: &Arc<Link>, path: &str) -> bool {
         return false;
     }
     let Ok(opened) = Opened::file(link, &site.remote(path), OpenFlags::READ, None).await else { return false };
-    link.sftp.fsync(opened.handle.clone()).await.is_ok()
+    let handle = opened.handle.clone();
+    let (synced, _) = futures::join!(link.sftp.fsync(handle), opened.close());
+    synced.is_ok()
 }
 
 async fn hash_of(site: &Arc<Site>, link: &Arc<Link>, entry: &Entry, urgency: &Urgency) -> Result<blake3::Hash, ApiError> {
@@ -108,17 +129,16 @@ async fn hash_of(site: &Arc<Site>, link: &Arc<Link>, entry: &Entry, urgency: &Ur
 }
 
 impl Job<'_> {
-    async fn write_and_publish(&self, lease: Lease, turn: Turn) -> Result<Uploaded, ApiError> {
-        let link = lease.link.clone();
-        let first = self.create(&link).await?;
+    async fn write_and_publish(&self, created: Result<Opened, ApiError>, lease: Lease, turn: Turn) -> Result<Uploaded, ApiError> {
+        let (link, first) = (lease.link.clone(), created?);
         self.look_early(&first).await?;
-        let extra = connections_worth(&link, self.upload.size_bytes, self.site.pool.connections_max()) - 1;
-        futures::future::try_join(self.lane(&first), self.more_lanes(extra)).await?;
-        let hashes = self.source.hashes().await;
-        if hashes.blake3 != self.upload.blake3 {
-            return Err(self.source.damaged());
-        }
-        let seen = self.settle(first).await?;
+        let (hashes, seen) = if self.upload.size_bytes <= SMALL_PIECES as u64 * link.write_bytes {
+            self.write_at_once(first).await?
+        } else {
+            let extra = connections_worth(&link, self.upload.size_bytes, self.site.pool.connections_max()) - 1;
+            futures::future::try_join(self.lane(&first), self.more_lanes(extra)).await?;
+            (self.sent().await?, self.settle(first).await?)
+        };
         let (verified, bytes_read) = self.verify(&link, &hashes).await?;
         self.refuse_newer(&link).await?;
         let (token, synced) = self.publish(link, turn, seen).await?;
@@ -165,6 +185,34 @@ impl Job<'_> {
         }
     }
 
+    /// What all that was handed out hashes to.
+    async fn sent(&self) -> Result<Hashes, ApiError> {
+        let hashes = self.source.hashes().await;
+        if hashes.blake3 == self.upload.blake3 {
+            Ok(hashes)
+        } else {
+            Err(self.source.damaged())
+        }
+    }
+
+    /// All pieces and what settles them in one breath: a server answers requests for one file in the order they were sent in (section 7 of
+    /// the protocol's draft). One that does not is found out by the size that it saw, or when the content is verified.
+    async fn write_at_once(&self, first: Opened) -> Result<(Hashes, String), ApiError> {
+        let pieces: Vec<(u64, Bytes)> = self.source.pieces().try_collect().await?;
+        let hashes = self.sent().await?;
+        let flight = self.site.writes.fly(self.upload.size_bytes.max(1), self.upload.urgency.clone()).await;
+        let (link, handle) = (first.link.clone(), first.handle.clone());
+        let write = |(offset, piece): (u64, Bytes)| link.sftp.write(handle.clone(), offset, piece.to_vec());
+        let written = futures::future::join_all(pieces.into_iter().map(write));
+        let (written, seen) = futures::join!(written, self.settle(first));
+        if let Some(error) = written.into_iter().find_map(Result::err) {
+            return Err(self.site.or_full(&link, link.failure(error, &self.path), self.upload.size_bytes).await);
+        }
+        flight.landed();
+        (self.upload.progress)(self.upload.size_bytes);
+        Ok((hashes, seen?))
+    }
+
     fn lane<'b>(&'b self, opened: &'b Opened) -> BoxFuture<'b, Result<(), ApiError>> {
         let writing = self.source.pieces().map_ok(move |piece| self.write(opened, piece));
         writing.try_buffer_unordered(IN_FLIGHT).try_for_each(|()| std::future::ready(Ok(()))).boxed()
@@ -200,19 +248,21 @@ impl Job<'_> {
 
     /// On the server's disk, where it can be told to, and of the right size. Its token.
     async fn settle(&self, opened: Opened) -> Result<String, ApiError> {
-        let link = opened.link.clone();
+        let (link, handle) = (opened.link.clone(), opened.handle.clone());
         let failed = |error: SftpError| link.failure(error, &self.path);
-        let attributes = link.sftp.fstat(opened.handle.clone()).await.map_err(failed)?.attrs;
+        let put_on_disk = async {
+            match link.offers.fsync {
+                true => link.sftp.fsync(handle.clone()).await.map(drop),
+                false => Ok(()),
+            }
+        };
+        let (seen, synced, closed) = futures::join!(link.sftp.fstat(handle.clone()), put_on_disk, opened.close());
+        let attributes = seen.map_err(failed)?.attrs;
         self.site.learn_clock(&attributes);
         if attributes.size != Some(self.upload.size_bytes) {
             return Err(failure::written_differs(&self.path, &self.site.place));
         }
-        if link.offers.fsync {
-            if let Err(error) = link.sftp.fsync(opened.handle.clone()).await {
-                return Err(self.site.or_full(&link, failed(error), 1).await);
-            }
-        }
-        match opened.close().await {
+        match synced.and(closed) {
             Ok(()) => Ok(self.site.entry(&self.path, &attributes).map_or_else(String::new, |entry| entry.token)),
             Err(error) => Err(self.site.or_full(&link, failed(error), 1).await),
         }
@@ -222,10 +272,8 @@ impl Job<'_> {
     async fn verify(&self, link: &Arc<Link>, hashes: &Hashes) -> Result<(Verified, u64), ApiError> {
         let (remote, size_bytes) = (self.site.remote(&self.temporary), self.upload.size_bytes);
         if let Some(expected) = hashes.sha256 {
-            match checksum::sha256(link, &remote, size_bytes).await {
-                Some(found) if found == expected => return Ok((Verified::RemoteChecksum, 0)),
-                Some(_) => {}
-                None => self.site.shell.store(false, std::sync::atomic::Ordering::Relaxed),
+            if self.site.sha256(link, &remote, size_bytes).await == Some(expected) {
+                return Ok((Verified::RemoteChecksum, 0));
             }
         }
         let opened = Opened::file(link, &remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, &self.path))?;
@@ -243,9 +291,21 @@ impl Job<'_> {
         let temporary = self.temporary.clone();
         let task = tokio::spawn(async move {
             let _turn = turn;
-            rename(&site, &link, &temporary, &path, replace).await?;
-            let (entry, name) = tokio::join!(site.stat_on(&link, &path), sync(&site, &link, split(&path).0));
-            let entry = entry?;
+            let (renamed, looked) = futures::join!(rename(&site, &link, &temporary, &path, replace), site.stat_on(&link, &path));
+            let left = renamed?;
+            let entry = match looked {
+                Ok(entry) if entry.token == seen => entry,
+                // Maybe looked at before it was there.
+                _ => site.stat_on(&link, &path).await?,
+            };
+            let removed = async {
+                match left {
+                    true => link.sftp.remove(site.remote(&temporary)).await.map(drop).map_err(|error| link.failure(error, &path)),
+                    false => Ok(()),
+                }
+            };
+            let (removed, name) = futures::join!(removed, sync_names(&site, &link, split(&path).0));
+            removed?;
             // Somebody may have put another file there already.
             let same = entry.token == seen
                 || (entry.size_bytes == size_bytes && hash_of(&site, &link, &entry, &urgency).await? == blake3);
@@ -259,14 +319,15 @@ impl Job<'_> {
     }
 }
 
-async fn rename(site: &Site, link: &Link, temporary: &str, path: &str, replace: bool) -> Result<(), ApiError> {
+/// Whether the temporary name is there still.
+async fn rename(site: &Site, link: &Link, temporary: &str, path: &str, replace: bool) -> Result<bool, ApiError> {
     let (from, to) = (site.remote(temporary), site.remote(path));
     if replace && link.offers.posix_rename {
-        return link.rename_over(&from, &to).await.map_err(|error| link.failure(error, path));
+        return link.rename_over(&from, &to).await.map(|()| false).map_err(|error| link.failure(error, path));
     }
     // A hard link never replaces; a rename of SFTP version 3 should not either, but not every server keeps to that.
     if !replace && link.offers.hardlink && link.sftp.hardlink(from.clone(), to.clone()).await.is_ok() {
-        return link.sftp.remove(from).await.map(|_| ()).map_err(|error| link.failure(error, path));
+        return Ok(true);
     }
     let there = || async { link.sftp.lstat(to.clone()).await.is_ok() };
     let occupied = || if replace { cannot_replace(site, path) } else { failure::destination_exists(path, &site.place) };
@@ -274,7 +335,7 @@ async fn rename(site: &Site, link: &Link, temporary: &str, path: &str, replace: 
         return Err(occupied());
     }
     match link.sftp.rename(from, to.clone()).await {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(false),
         Err(error) => {
             let error = link.failure(error, path);
             Err(if there().await { occupied() } else { error })

@@ -18,7 +18,7 @@ use stager_core::error::ApiError;
 
 use super::link::{Link, Opened};
 use super::pool::{Lease, Work};
-use super::{checksum, Site};
+use super::Site;
 use crate::failure;
 use crate::pace::Flight;
 use crate::path::checked_file;
@@ -27,7 +27,7 @@ use crate::{Entry, Sink, Urgency, Verified};
 
 pub const IN_FLIGHT: usize = 32;
 /// A file of so few pieces is asked for as a whole, and looked at in the same breath.
-const SMALL_PIECES: usize = 4;
+pub const SMALL_PIECES: usize = 4;
 /// One connection moves at most a window (2 MiB at OpenSSH) per round trip: on a long way a large file is worth several.
 const FAR: Duration = Duration::from_millis(5);
 const LARGE_BYTES: u64 = 32 << 20;
@@ -220,12 +220,9 @@ pub async fn confirm(site: &Arc<Site>, entry: &Entry, blake3: blake3::Hash, sha2
     let link = lease.link.clone();
     let remote = site.remote(&checked_file(&entry.path)?);
     if site.shell.load(Ordering::Relaxed) {
-        match checksum::sha256(&link, &remote, entry.size_bytes).await {
-            Some(found) if found.iter().map(|byte| format!("{byte:02x}")).collect::<String>() == sha256 => {
-                return Ok(Verified::RemoteChecksum);
-            }
-            Some(_) => {}
-            None => site.shell.store(false, Ordering::Relaxed),
+        let found = site.sha256(&link, &remote, entry.size_bytes).await;
+        if found.is_some_and(|found| found.iter().map(|byte| format!("{byte:02x}")).collect::<String>() == sha256) {
+            return Ok(Verified::RemoteChecksum);
         }
     }
     let opened = open_expected(site, &link, entry, &remote).await?;

@@ -4,10 +4,12 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// What is done to the bytes the server sends, or the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +25,8 @@ pub enum Way {
     Down,
 }
 
+/// As much as a real line holds.
+const PIECES_ON_THE_WAY: usize = 64;
 /// What is smaller may be the head of a message: in many a byte of it nothing would be wrong with the content.
 const FLIPPED_BYTES_MIN: usize = 4096;
 
@@ -147,7 +151,28 @@ async fn connection(state: Arc<State>, client: TcpStream) {
     }
 }
 
-async fn pump(state: &State, way: Way, mut from: tokio::net::tcp::OwnedReadHalf, mut to: tokio::net::tcp::OwnedWriteHalf) {
+async fn pump(state: &State, way: Way, from: tokio::net::tcp::OwnedReadHalf, to: tokio::net::tcp::OwnedWriteHalf) {
+    let (put, taken) = mpsc::channel(PIECES_ON_THE_WAY);
+    let mut giving = std::pin::pin!(give_out(taken, to));
+    tokio::select! {
+        () = &mut giving => return,
+        () = take_in(state, way, from, put) => {}
+    }
+    // What is on its way arrives.
+    giving.await;
+}
+
+/// Each piece as late as the line is long, several on their way at a time.
+async fn give_out(mut taken: mpsc::Receiver<(Instant, Vec<u8>)>, mut to: tokio::net::tcp::OwnedWriteHalf) {
+    while let Some((due, bytes)) = taken.recv().await {
+        tokio::time::sleep_until(due).await;
+        if to.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn take_in(state: &State, way: Way, mut from: tokio::net::tcp::OwnedReadHalf, put: mpsc::Sender<(Instant, Vec<u8>)>) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let count = match from.read(&mut buffer).await {
@@ -167,11 +192,8 @@ async fn pump(state: &State, way: Way, mut from: tokio::net::tcp::OwnedReadHalf,
             Some(Mischief::Stall) => return std::future::pending().await,
             Some(Mischief::Flip) => buffer[count / 2] ^= 0x40,
         }
-        match state.latency_ms.load(Ordering::SeqCst) {
-            0 => {}
-            latency_ms => tokio::time::sleep(std::time::Duration::from_millis(latency_ms)).await,
-        }
-        if to.write_all(&buffer[..count]).await.is_err() {
+        let due = Instant::now() + Duration::from_millis(state.latency_ms.load(Ordering::SeqCst));
+        if put.send((due, buffer[..count].to_vec())).await.is_err() {
             return;
         }
     }

@@ -1,0 +1,170 @@
+//! Many small files at once over sftp: few round trips each, one shell a connection, and every promise of a single one.
+
+mod place;
+mod relay;
+mod sshd;
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use place::DirectoryPlace;
+use relay::{Mischief, Relay, Way};
+use sshd::Sshd;
+use stager_core::error::ApiError;
+use stager_origins::conformance::{self, content, local, put, upload_as, How, Place};
+use stager_origins::{open, OriginConfig, SftpConfig, Uploaded, Verified};
+
+const SHELL: &str = "LogLevel VERBOSE";
+
+fn place(sshd: &Sshd, config: SftpConfig) -> DirectoryPlace {
+    DirectoryPlace::new(open(&OriginConfig::Sftp(config)).unwrap(), &sshd.base())
+}
+
+fn shell_commands(sshd: &Sshd) -> usize {
+    sshd.log().matches("Starting session: command").count()
+}
+
+async fn put_many(place: &DirectoryPlace, directories: u64, files: u64, size_bytes: usize) -> Vec<Uploaded> {
+    let one = |n: u64| async move { put(place, &format!("d{}/f{n}", n % directories), &content(n, size_bytes)).await };
+    futures::future::join_all((0..files).map(one)).await
+}
+
+fn all_there(sshd: &Sshd, directories: u64, files: u64, size_bytes: usize) {
+    for n in 0..files {
+        let found = std::fs::read(sshd.base().join(format!("d{}/f{n}", n % directories))).unwrap();
+        assert!(found == content(n, size_bytes), "f{n}");
+    }
+}
+
+fn nothing_unfinished(place: &DirectoryPlace) {
+    let left: Vec<String> = place.raw_names().into_iter().filter(|name| name.contains(".stager-")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_shell_a_connection_says_the_checksums_of_hundreds() {
+    let sshd = Sshd::start(SHELL);
+    let config = SftpConfig { shell_checksum: true, connections_max: Some(2), ..sshd.config() };
+    let place = place(&sshd, config);
+    let uploaded = put_many(&place, 7, 300, 5000).await;
+    assert!(uploaded.iter().all(|one| (one.verified, one.bytes_moved) == (Verified::RemoteChecksum, 5000)));
+    all_there(&sshd, 7, 300, 5000);
+    nothing_unfinished(&place);
+    assert!((1..=2).contains(&shell_commands(&sshd)), "{} shells", shell_commands(&sshd));
+}
+
+/// No names, odd names and long ones, empty files, and more at once than a server has handles for us.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_they_are_called_and_however_many_come() {
+    let sshd = Sshd::start(SHELL);
+    let place = place(&sshd, SftpConfig { shell_checksum: true, connections_max: Some(1), ..sshd.config() });
+    let odd = ["a\nb", "back\\slash", "\\", "-n", "dev/null", "$(touch pwned)", "tab\t", "cr\rlf", "ä ö"];
+    let long = "x".repeat(200);
+    let names: Vec<String> = (0..300u64).map(|n| format!("{}/{long}{n}", odd[n as usize % odd.len()])).collect();
+    let one = |(n, name): (usize, &String)| {
+        let (place, name) = (&place, name.clone());
+        async move { (name.clone(), put(place, &name, &content(n as u64, n % 3)).await, n) }
+    };
+    for (name, uploaded, n) in futures::future::join_all(names.iter().enumerate().map(one)).await {
+        assert_eq!(uploaded.verified, Verified::RemoteChecksum, "{name:?}");
+        assert_eq!(std::fs::read(sshd.base().join(&name)).unwrap(), content(n as u64, n % 3), "{name:?}");
+    }
+    nothing_unfinished(&place);
+    assert_eq!(shell_commands(&sshd), 1);
+}
+
+/// What the account's start files, or another `sha256sum`, say: only what is equal to what was sent proves anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shell_that_lies_or_is_silent_costs_a_reading_and_nothing_else() {
+    let lie = "#!/bin/sh\nshift\nfor name; do printf '%064d  %s\\n' 0 \"$name\"; done\n";
+    for (what, script) in [("a lie", lie), ("noise", "#!/bin/sh\necho hello\n"), ("an end", "#!/bin/sh\nkill $PPID\n")] {
+        let sshd = Sshd::start(SHELL);
+        let programs = sshd.directory.path().join("programs");
+        std::fs::create_dir(&programs).unwrap();
+        std::fs::write(programs.join("sha256sum"), script).unwrap();
+        std::fs::set_permissions(programs.join("sha256sum"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(sshd.directory.path().join(".bashrc"), format!("PATH={}:$PATH\n", programs.display())).unwrap();
+        let place = place(&sshd, SftpConfig { shell_checksum: true, ..sshd.config() });
+        let uploaded = put_many(&place, 2, 70, 3000).await;
+        assert!(uploaded.iter().all(|one| one.verified == Verified::Readback), "{what}");
+        all_there(&sshd, 2, 70, 3000);
+        nothing_unfinished(&place);
+        assert!(shell_commands(&sshd) <= 4, "{what}: {} shells", shell_commands(&sshd));
+    }
+}
+
+/// With a line that takes 40 ms each way: what does not wait for an answer goes out with what was asked before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_file_takes_few_round_trips() {
+    let sshd = Sshd::start("ForceCommand internal-sftp");
+    let relay = Relay::to(sshd.port).await;
+    let place = place(&sshd, SftpConfig { connections_max: Some(1), ..sshd.config_by(relay.port) });
+    put(&place, "first", b"logs in").await;
+    relay.lengthen(40);
+    let mut took = Vec::new();
+    for n in 0..5u64 {
+        let started = Instant::now();
+        put(&place, &format!("f{n}"), &content(n, 4000)).await;
+        took.push(started.elapsed());
+    }
+    // Opened; written and settled; opened again; read; published; the directory opened; synced.
+    let quickest = took.into_iter().min().unwrap();
+    assert!(quickest < Duration::from_millis(80 * 9), "{quickest:?}");
+}
+
+/// The line is cut while a hundred are under way: each says so or has ended, and the same again ends well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_cut_in_the_middle_of_many_leaves_nothing_half_done() {
+    for shell_checksum in [false, true] {
+        let sshd = Sshd::start(SHELL);
+        let relay = Relay::to(sshd.port).await;
+        let place = place(&sshd, SftpConfig { shell_checksum, connections_max: Some(1), ..sshd.config_by(relay.port) });
+        put(&place, "first", b"logs in").await;
+        let files: Vec<_> = (0..100u64).map(|n| (local(&place, &content(n, 9000)), conformance::transfer_id(), format!("d/f{n}"))).collect();
+        let send = || {
+            let uploads = files.iter().map(|case| async {
+                let (file, id, path) = case;
+                upload_as(&*place.origin, file, path, How::default(), id, &|_| {}).await
+            });
+            futures::future::join_all(uploads)
+        };
+        relay.arm(Mischief::Cut, Way::Up, 300_000);
+        let first: Vec<Result<Uploaded, ApiError>> = send().await;
+        assert_eq!(relay.struck(), 1);
+        let failed = first.iter().filter_map(|one| one.as_ref().err()).collect::<Vec<_>>();
+        assert!(!failed.is_empty());
+        for error in failed {
+            assert_eq!(error.class, stager_core::error::Class::Transient, "{error:?}");
+        }
+        for (n, one) in send().await.into_iter().enumerate() {
+            one.unwrap_or_else(|error| panic!("f{n}: {error:?}"));
+            assert!(std::fs::read(sshd.base().join(format!("d/f{n}"))).unwrap() == content(n as u64, 9000));
+        }
+        nothing_unfinished(&place);
+        let verified = put(&place, "after", &content(1, 100)).await.verified;
+        assert_eq!(verified == Verified::RemoteChecksum, shell_checksum, "a broken line says nothing of the shell behind it");
+    }
+}
+
+/// Many with one name: one of them is there, and the others are told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_rivals_one_is_there_and_whole() {
+    let sshd = Sshd::start(SHELL);
+    let places: Vec<DirectoryPlace> = (0..3).map(|_| place(&sshd, SftpConfig { shell_checksum: true, ..sshd.config() })).collect();
+    let one = |n: u64| {
+        let place = &places[n as usize % places.len()];
+        async move {
+            let file = local(place, &content(n, 4000));
+            upload_as(&*place.origin, &file, "d/same", How::default(), &conformance::transfer_id(), &|_| {}).await
+        }
+    };
+    let ended = futures::future::join_all((0..60).map(one)).await;
+    assert_eq!(ended.iter().filter(|one| one.is_ok()).count(), 1);
+    for error in ended.iter().filter_map(|one| one.as_ref().err()) {
+        assert!(matches!(error.code.as_str(), "destination_exists" | "source_changed"), "{error:?}");
+    }
+    let found = std::fs::read(sshd.base().join("d/same")).unwrap();
+    let winner = ended.iter().position(Result::is_ok).unwrap();
+    assert!(found == content(winner as u64, 4000));
+    nothing_unfinished(&places[0]);
+}
