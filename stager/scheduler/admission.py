@@ -183,7 +183,9 @@ def reserve_now(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, missi
     """What can be set aside for its outputs beside its inputs that are missing; None: it waits for room, which is being made if it can."""
     state, needed = turn.state, missing_bytes + job.reserve_bytes
     if is_well_ahead(state, node) and not run.is_engines:
-        return job.reserve_bytes if make_room_ahead(turn, node, needed) else None
+        # What it fetches now comes ahead of its use, as a prefetch does, and would go when those before it ask for their room.
+        beside = beside_bytes(state, run) if missing_bytes else 0
+        return job.reserve_bytes if make_room_ahead(turn, node, needed + beside) else None
     own = frozenset(file.id for file in inputs_of(state, run, job.id))
     least = missing_bytes + likely_bytes(run, job) if may_do_with_less(node, run, job) else None
     if make_room(turn, node, needed, own, least):
