@@ -1,7 +1,11 @@
 """What transfers told of the links to origins, in a table beside the samples: it is of this machine, not of a job type.
 
-May know: sqlite3, the model. One rule: of each link and direction the newest are kept; which origin it is stands there as a digest, so no
-name of a host or a user does. A stager that does not know the table leaves it alone, so the format stays the same.
+May know: sqlite3, the model. One rule: of each link and direction the newest runs are kept, and of each run the transfers that began
+first; which origin it is stands there as a digest, so no name of a host or a user does. A stager that does not know the table leaves it
+alone, so the format stays the same.
+
+Small files and large ones are counted apart: a thousand of the small would leave nothing that tells of the rate. Those that began first
+are kept without a gap, so that of each of them is known how many others were under way when it began.
 """
 
 from __future__ import annotations
@@ -10,18 +14,29 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-from stager.model.link import Move
+from stager.model.link import SMALL_BYTES, Move
 
 # (transfer, the digest of its link, the move).
 Seen = tuple[str, str, Move]
-KEPT = 300
+# Of each link, direction and kind. A run is kept whole, up to the second of these, while all newer ones have fewer than the first.
+KEPT, KEPT_OF_RUN = 300, 1_000
 TABLE = (
     "CREATE TABLE IF NOT EXISTS moves (transfer TEXT PRIMARY KEY, link TEXT NOT NULL, run TEXT NOT NULL, is_fetch INTEGER NOT NULL, "
     "begun_at REAL NOT NULL, ended_at REAL NOT NULL, moved_bytes INTEGER NOT NULL, read_back INTEGER NOT NULL) WITHOUT ROWID"
 )
-PRUNE = (
+# So many more may stand there until what is not kept is taken away together.
+PRUNE_EVERY = 500
+KIND = f"link, is_fetch, moved_bytes > {SMALL_BYTES}"
+PRUNE_OF_RUN = (
     "DELETE FROM moves WHERE transfer IN (SELECT transfer FROM (SELECT transfer, row_number() OVER "
-    "(PARTITION BY link, is_fetch ORDER BY ended_at DESC, transfer) AS place FROM moves) WHERE place > ?)"
+    f"(PARTITION BY {KIND}, run ORDER BY begun_at, transfer) AS place FROM moves) WHERE place > ?)"
+)
+PRUNE_RUNS = (
+    "WITH runs(link, is_fetch, large, run, count, newest) AS "
+    f"(SELECT {KIND}, run, count(*), max(ended_at) FROM moves GROUP BY 1, 2, 3, 4), "
+    "after(link, is_fetch, large, run, newer) AS (SELECT link, is_fetch, large, run, sum(count) OVER (PARTITION BY link, is_fetch, large "
+    "ORDER BY newest DESC, run ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) FROM runs) "
+    f"DELETE FROM moves WHERE ({KIND}, run) IN (SELECT link, is_fetch, large, run FROM after WHERE newer >= ?)"
 )
 READ = "SELECT link, run, is_fetch, begun_at, ended_at, moved_bytes, read_back FROM moves ORDER BY transfer"
 
@@ -31,14 +46,17 @@ def make(db: sqlite3.Connection) -> None:
 
 
 def write(db: sqlite3.Connection, seen: Iterable[Seen]) -> None:
-    """Within the caller's transaction. The same transfer again changes nothing."""
+    """Within the caller's transaction, as is `prune`. The same transfer again changes nothing."""
     rows = [
         (transfer, link, move.run, move.is_fetch, move.begun_at, move.ended_at, move.moved_bytes, move.read_back)
         for transfer, link, move in seen
     ]
-    if rows:
-        db.executemany("INSERT OR IGNORE INTO moves VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        db.execute(PRUNE, (KEPT,))
+    db.executemany("INSERT OR IGNORE INTO moves VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def prune(db: sqlite3.Connection) -> None:
+    db.execute(PRUNE_OF_RUN, (KEPT_OF_RUN,))
+    db.execute(PRUNE_RUNS, (KEPT,))
 
 
 def read(path: Path) -> dict[str, list[Move]]:

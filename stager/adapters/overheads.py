@@ -1,6 +1,7 @@
 """What attempts took beside their programs, in a table beside the samples: it is of this machine, not of a job type.
 
-May know: sqlite3. One rule: the newest are kept; a stager that does not know the table leaves it alone, so the format stays the same.
+May know: sqlite3, the model. One rule: the newest are kept; a stager that does not know the tables leaves them alone, so the format stays
+the same. How many files an attempt made stands in a table of its own, which came later.
 """
 
 from __future__ import annotations
@@ -9,31 +10,46 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-# (attempt, when it ended, seconds).
-Seen = tuple[str, float, float]
+from stager.model.overhead import SeenOverhead
+
+# (attempt, when it ended, what it took).
+Seen = tuple[str, float, SeenOverhead]
 KEPT = 500
-TABLE = "CREATE TABLE IF NOT EXISTS overheads (attempt TEXT PRIMARY KEY, at REAL NOT NULL, seconds REAL NOT NULL) WITHOUT ROWID"
-PRUNE = "DELETE FROM overheads WHERE attempt NOT IN (SELECT attempt FROM overheads ORDER BY at DESC, attempt LIMIT ?)"
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS overheads (attempt TEXT PRIMARY KEY, at REAL NOT NULL, seconds REAL NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS overhead_files (attempt TEXT PRIMARY KEY, files INTEGER NOT NULL) WITHOUT ROWID",
+)
+PRUNE = (
+    "DELETE FROM overheads WHERE attempt NOT IN (SELECT attempt FROM overheads ORDER BY at DESC, attempt LIMIT ?)",
+    "DELETE FROM overhead_files WHERE attempt NOT IN (SELECT attempt FROM overheads)",
+)
+READ = "SELECT seconds, 0 FROM overheads ORDER BY attempt"
+READ_FILES = "SELECT seconds, coalesce(files, 0) FROM overheads LEFT JOIN overhead_files USING (attempt) ORDER BY attempt"
 
 
 def make(db: sqlite3.Connection) -> None:
-    db.execute(TABLE)
+    for table in TABLES:
+        db.execute(table)
 
 
 def write(db: sqlite3.Connection, seen: Iterable[Seen]) -> None:
     """Within the caller's transaction. The same attempt again changes nothing."""
-    db.executemany("INSERT OR IGNORE INTO overheads VALUES (?, ?, ?)", seen)
-    db.execute(PRUNE, (KEPT,))
+    seen = list(seen)
+    db.executemany("INSERT OR IGNORE INTO overheads VALUES (?, ?, ?)", [(attempt, at, each.seconds) for attempt, at, each in seen])
+    db.executemany("INSERT OR IGNORE INTO overhead_files VALUES (?, ?)", [(attempt, each.files) for attempt, _, each in seen])
+    db.execute(PRUNE[0], (KEPT,))
+    db.execute(PRUNE[1])
 
 
-def read(path: Path) -> list[float]:
-    """Seconds, by attempt, without changing anything. Empty where nothing was measured."""
+def read(path: Path) -> list[SeenOverhead]:
+    """By attempt, without changing anything. Empty where nothing was measured."""
     if not path.exists():
         return []
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
-        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'overheads'").fetchone():
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if "overheads" not in tables:
             return []
-        return [seconds for (seconds,) in db.execute("SELECT seconds FROM overheads ORDER BY attempt")]
+        return [SeenOverhead(seconds, files) for seconds, files in db.execute(READ_FILES if "overhead_files" in tables else READ)]
     finally:
         db.close()

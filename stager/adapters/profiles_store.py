@@ -97,6 +97,7 @@ class ProfilesStore:
         self.waiting: list[Sample] = []
         self.overheads: list[overheads.Seen] = []
         self.moves: list[moves.Seen] = []
+        self.moves_added = 0
         self.write_at = WRITE_TOGETHER
 
     def add(self, samples: Iterable[Sample]) -> None:
@@ -133,6 +134,10 @@ class ProfilesStore:
         with self._transaction():
             overheads.write(self.db, self.overheads)
             moves.write(self.db, self.moves)
+            moves_added = self.moves_added + len(self.moves)
+            if moves_added >= moves.PRUNE_EVERY:
+                moves.prune(self.db)
+                moves_added = 0
             self.db.executemany(INSERT, map(row_of, self.waiting))
             added = dict(self.added)
             for sample in self.waiting:
@@ -143,6 +148,7 @@ class ProfilesStore:
                 self._prune(*key)
         self.added = {key: count for key, count in added.items() if key not in due}
         self.waiting, self.overheads, self.moves, self.write_at = [], [], [], WRITE_TOGETHER
+        self.moves_added = moves_added
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -187,7 +193,9 @@ class ProfilesStore:
         with self._transaction():
             for key in self.added:
                 self._prune(*key)
-        self.added = {}
+            if self.moves_added:
+                moves.prune(self.db)
+        self.added, self.moves_added = {}, 0
 
     def close(self) -> None:
         """What many short lives of a scheduler leave is no more than what one long one does."""

@@ -41,7 +41,9 @@ def print_choices(question: Question, table: PriceTable, choices: Sequence[Choic
     out.print(
         f"compute nodes: {compute.nodes} {compute.instance} of {compute.cores} cores at {question.prices.compute.per_hour:g} an hour; "
         f"I/O nodes: {place}, {format_size(io.capacity_bytes)} of cache{assumed}; "
-        f"{compute.overhead_s * 1000:.0f} ms of each attempt beside its program{' (measured here)' if compute.overhead_measured else ''}",
+        f"{compute.overhead_s * 1000:.0f} ms of each attempt beside its program{' (measured here)' if compute.overhead_measured else ''}"
+        f"{f', {compute.overhead_file_s * 1000:.3g} ms more for each output' if compute.overhead_file_s else ''}"
+        f"{' (measured here)' if compute.overhead_file_measured else ''}",
         markup=False,
     )
     for line in link_lines(links_of(question)):

@@ -11,7 +11,9 @@ WORDS = {Basis.MEASURED: "measured", Basis.DECLARED: "declared", Basis.DEFAULT: 
 
 
 def link_lines(links: Sequence[LinkPlan]) -> list[str]:
-    """One for each origin: `lab: fetches 12 MB/s (measured), uploads 50 MB/s (assumed), 50 ms before the first byte (assumed)`."""
+    """One for each origin: `lab: fetches 12 MB/s (measured), uploads 50 MB/s (assumed), 50 ms before the first byte (assumed),
+    for each file 4 ms to upload (measured)`.
+    """
     return [f"{link.origin}: {words_of(link)}" for link in links]
 
 
@@ -20,7 +22,14 @@ def words_of(link: LinkPlan) -> str:
     before = f"{link.latency_s * 1000:.0f} ms before the first byte ({WORDS[link.latency_basis]})"
     if link.upload_latency_s is not None:
         before += f", {link.upload_latency_s * 1000:.0f} ms of an upload (measured)"
-    return f"fetches {fetch} ({WORDS[link.fetch_basis]}), uploads {upload} ({WORDS[link.upload_basis]}), {before}"
+    return f"fetches {fetch} ({WORDS[link.fetch_basis]}), uploads {upload} ({WORDS[link.upload_basis]}), {before}, {file_words(link)}"
+
+
+def file_words(link: LinkPlan) -> str:
+    """What each file costs beside its bytes, where that is known or said of either direction."""
+    costs = (("fetch", link.fetch_file_s, link.fetch_file_basis), ("upload", link.upload_file_s, link.upload_file_basis))
+    known = [f"{seconds * 1000:.3g} ms to {verb} ({WORDS[basis]})" for verb, seconds, basis in costs if seconds is not None]
+    return f"for each file {', '.join(known)}" if known else "nothing more for each file (assumed)"
 
 
 def assumed_rates(links: Sequence[LinkPlan]) -> list[str]:

@@ -97,6 +97,9 @@ class Choice:
     disk: float = DEFAULT_DISK_BYTES_PER_S
     network: float | None = None
     overhead: float = DEFAULT_OVERHEAD_S
+    fetch_file: float = 0.0
+    upload_file: float = 0.0
+    overhead_file: float = 0.0
     policy: tuple[str, Policy] = ("default", Policy())
     failures: int | None = None
     failures_per_hour: float = 0.0
@@ -124,6 +127,9 @@ Example:
 @many("disk", Rate(), f"rate of each node's disk; default: {DEFAULT_DISK_BYTES_PER_S / 1e6:.0f} MB/s")
 @many("network", Rate(), "rate of each node's network, into it and out of it; default: as its disk")
 @many("overhead", Duration(), "what an attempt takes beside its program; default: as measured here, else what was measured elsewhere")
+@many("fetch_file", Duration(), "what each fetched file takes of the line beside its bytes, as in '5 ms'; default: nothing")
+@many("upload_file", Duration(), "what each uploaded file takes of the line beside its bytes; default: nothing")
+@many("overhead_file", Duration(), "what an attempt takes beside its program for each output; default: as measured here, else nothing")
 @many("policy", PolicyChoice(), "'default', or knobs as in 'lookahead=off,fetches_ahead_max=8'")
 @many("failures", click.INT, "a seed: nodes, origins, transfers, jobs and the scheduler fail as drawn from it; default: nothing fails")
 @many("failures_per_hour", click.FloatRange(0.0, 3600.0), "how often each node is lost with its disk: plans reckon with it; default: 0")
@@ -153,7 +159,10 @@ def command(
     settings = settings_of(state_dir)
     workflow = read_only(settings, file, output_origin)
     require_spill(workflow, spill)
-    usual = Choice(cores=settings.cores, capacity=settings.capacity_bytes, overhead=load_overhead(settings).seconds)
+    overhead = load_overhead(settings)
+    usual = Choice(
+        cores=settings.cores, capacity=settings.capacity_bytes, overhead=overhead.seconds, overhead_file=overhead.file_s
+    )
     names = [field.name for field in fields(Choice)]
     choices = [Choice(*row) for row in product(*(asked[name] or (getattr(usual, name),) for name in names))]
     questions = [Question(topology_of(workflow, choice), policy_of(choice, no_direct), choice.failures) for choice in choices]
@@ -185,8 +194,9 @@ def topology_of(workflow: Workflow, choice: Choice) -> Topology:
         )
         for number in range(choice.nodes)
     )
-    links = tuple(OriginLink(name, choice.wan, choice.wan, choice.latency) for name in workflow.origins)
-    return Topology(nodes, links).with_overhead(choice.overhead, measured=False)
+    costs = {"fetch_file_s": choice.fetch_file, "upload_file_s": choice.upload_file}
+    links = tuple(OriginLink(name, choice.wan, choice.wan, choice.latency, **costs) for name in workflow.origins)
+    return Topology(nodes, links).with_overhead(choice.overhead, measured=False, file_s=choice.overhead_file)
 
 
 def policy_of(choice: Choice, no_direct: bool) -> Policy:
@@ -202,6 +212,9 @@ def words_of(choice: Choice) -> dict[str, str]:
         "latency": f"{choice.latency * 1000:g} ms",
         "disk": f"{format_size(choice.disk)}/s",
         "overhead": f"{choice.overhead * 1000:.3g} ms",
+        "fetch_file": f"{choice.fetch_file * 1000:.3g} ms",
+        "upload_file": f"{choice.upload_file * 1000:.3g} ms",
+        "overhead_file": f"{choice.overhead_file * 1000:.3g} ms",
         "network": f"{format_size(choice.network or choice.disk)}/s",
         "policy": choice.policy[0],
         "failures": "none" if choice.failures is None else str(choice.failures),
@@ -218,6 +231,9 @@ def json_of(choice: Choice) -> dict[str, Any]:
         "latency_s": choice.latency,
         "disk_bytes_per_s": choice.disk,
         "overhead_s": choice.overhead,
+        "fetch_file_s": choice.fetch_file,
+        "upload_file_s": choice.upload_file,
+        "overhead_file_s": choice.overhead_file,
         "network_bytes_per_s": choice.network or choice.disk,
         "policy": choice.policy[0],
         "failures": choice.failures,

@@ -43,6 +43,11 @@ def in_place_text(plan: Plan) -> str:
     return f", {format_size(plan.read_in_place_bytes)} read in place of {count} file{'s' if count > 1 else ''}" if count else ""
 
 
+def made_text(plan: Plan) -> str:
+    """What each output adds to its attempt."""
+    return f", {plan.overhead_file_s * 1000:.3g} ms more for each output ({plan.overhead_file_basis.value})" if plan.overhead_file_s else ""
+
+
 def guessed_text(workflow: Workflow, plan: Plan) -> str:
     count = sum(workflow.files[file.lfn].is_final and file.size_basis is Basis.DEFAULT for file in plan.files)
     return f" (a guess: nobody knows the size of {count} final{'s' if count > 1 else ''})" if count else ""
@@ -60,7 +65,7 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
         f"{guessed_text(workflow, plan)}, "
         f"{format_size(plan.readback_bytes)} read back to verify{in_place_text(plan)}",
         f"predicted time      {format_duration(plan.makespan_s)}, "
-        f"{plan.overhead_s * 1000:.0f} ms of each attempt beside its program ({plan.overhead_basis.value})",
+        f"{plan.overhead_s * 1000:.0f} ms of each attempt beside its program ({plan.overhead_basis.value}){made_text(plan)}",
     ]
     for line in [*facts, *(f"{'links' if not at else '':<20}{line}" for at, line in enumerate(link_lines(plan.links)))]:
         out.print(line, markup=False)

@@ -35,6 +35,8 @@ class ComputeNodes:
     instance: str = DEFAULT_INSTANCE
     overhead_s: float = 0.0
     overhead_measured: bool = False
+    overhead_file_s: float = 0.0
+    overhead_file_measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class Cluster:
                 can_link=io.on_compute_nodes,
                 overhead_s=compute.overhead_s,
                 overhead_measured=compute.overhead_measured,
+                overhead_file_s=compute.overhead_file_s,
+                overhead_file_measured=compute.overhead_file_measured,
                 sandbox_bytes=io.sandbox_bytes,
                 failures_per_hour=io.failures_per_hour,
             )

@@ -4,7 +4,10 @@ May know: the model's statistics and topology. One rule: what the transfers do n
 
 Several transfers share a link, so none of them shows its rate alone. A link that always has work carries its rate, whoever's turn it is
 (that it is work-conserving is all that is assumed): the bytes of a stretch in which it had work, over the length of that stretch. A
-transfer's own beginning, in which it waits for answers, is no work; small files show how long that is.
+transfer's own beginning, in which it waits for answers, is no work; small files show how long that is. What each file costs the line is
+work, though it moves nothing (file_cost.py).
+
+Each of the three is what the others do not explain of what was seen. So they are looked at in turn, until none changes any more.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, isclose
 
+from stager.model.file_cost import Crowd, Traffic, crowds, file_cost_s
 from stager.model.robust import median, quantile, weight_of_age
-from stager.model.topology import DEFAULT_LATENCY_S, OriginLink
+from stager.model.topology import DEFAULT_LATENCY_S, DEFAULT_WAN_BYTES_PER_S, OriginLink
 
 # (from, to), seconds of the scheduler's clock.
 Span = tuple[float, float]
@@ -27,8 +31,12 @@ SMALL_MIN = 3
 RATE_SHARE = 0.75
 # Of a transfer of a small file, as long as a stretch has to be: a login takes ten round trips, opening and reading a file two or three.
 WAITS_MIN = 10.0
-# As many as a node begins with (sim/transfers.py): so many waits go on at once.
+# As many as a node begins with at least (planning/transport.py): so many waits go on at once.
 TURNS = 8
+# What files cost may explain so much of a stretch, or of a small file's time, before the rest says too little of rate or latency.
+COSTS_SHARE_MAX = 0.5
+# The rate changes what the files cost by a small part, and that the rate by less.
+ROUNDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,8 @@ class Measured:
     upload_bytes_per_s: float | None = None
     latency_s: float | None = None
     upload_latency_s: float | None = None
+    fetch_file_s: float | None = None
+    upload_file_s: float | None = None
 
     def of(self, origin: str) -> OriginLink:
         """As a link that says which of its numbers were measured."""
@@ -65,6 +75,10 @@ class Measured:
             link = replace(link, upload_bytes_per_s=self.upload_bytes_per_s, upload_measured=True)
         if self.latency_s is not None:
             link = replace(link, latency_s=self.latency_s, latency_measured=True)
+        if self.fetch_file_s is not None:
+            link = replace(link, fetch_file_s=self.fetch_file_s, fetch_file_measured=True)
+        if self.upload_file_s is not None:
+            link = replace(link, upload_file_s=self.upload_file_s, upload_file_measured=True)
         return replace(link, upload_latency_s=self.upload_latency_s)
 
 
@@ -82,13 +96,45 @@ def measured(moves: Iterable[Move]) -> Measured:
     """From transfers with one origin, in any order."""
     ordered = sorted(moves, key=lambda move: (move.ended_at, move.begun_at, move.run))
     weights = run_weights(ordered)
-    fetches = [move for move in ordered if move.is_fetch and move.moved_bytes > 0]
-    uploads = [move for move in ordered if not move.is_fetch and move.moved_bytes > 0]
     large = union((move.begun_at, move.ended_at) for move in ordered if move.moved_bytes > SMALL_BYTES)
-    latency_s, upload_latency_s = latency_of(fetches, large, weights), latency_of(uploads, large, weights)
-    fetch = rate_of(fetches, weights, usual_latency_s(fetches, latency_s), None)
-    upload = rate_of(uploads, weights, usual_latency_s(uploads, upload_latency_s), fetch)
-    return Measured(fetch, upload, latency_s, upload_latency_s)
+    fetch = seen_of([move for move in ordered if move.is_fetch and move.moved_bytes > 0], large, weights, None)
+    upload = seen_of([move for move in ordered if not move.is_fetch and move.moved_bytes > 0], large, weights, fetch.bytes_per_s)
+    return Measured(fetch.bytes_per_s, upload.bytes_per_s, fetch.latency_s, upload.latency_s, fetch.file_s, upload.file_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Of one direction."""
+
+    bytes_per_s: float | None = None
+    latency_s: float | None = None
+    file_s: float | None = None
+
+    def is_as(self, other: Seen) -> bool:
+        pairs = ((self.bytes_per_s, other.bytes_per_s), (self.latency_s, other.latency_s), (self.file_s, other.file_s))
+        return all(a == b or (a is not None and b is not None and isclose(a, b, rel_tol=1e-4, abs_tol=1e-9)) for a, b in pairs)
+
+
+def seen_of(moves: Sequence[Move], large: Sequence[Span], weights: dict[str, float], back_bytes_per_s: float | None) -> Seen:
+    """`back_bytes_per_s`: what is read back takes that long besides, at the end."""
+    traffic = Traffic(moves)
+    found = crowds(traffic, weights, SMALL_BYTES)
+    seen = Seen()
+    for _ in range(ROUNDS):
+        before, seen = seen, looked_at(traffic, found, large, weights, back_bytes_per_s, seen)
+        if seen.is_as(before) or not found:
+            break
+    return seen
+
+
+def looked_at(
+    traffic: Traffic, found: Sequence[Crowd], large: Sequence[Span], weights: dict[str, float], back_bytes_per_s: float | None, seen: Seen
+) -> Seen:
+    """Once more, with what has been seen so far."""
+    file_s = seen.file_s or 0.0
+    latency_s = latency_of(traffic, large, weights, file_s)
+    rate = rate_of(traffic.moves, weights, usual_latency_s(traffic.moves, latency_s), back_bytes_per_s, file_s)
+    return Seen(rate, latency_s, file_cost_s(found, rate or DEFAULT_WAN_BYTES_PER_S))
 
 
 def run_weights(ordered: Sequence[Move]) -> dict[str, float]:
@@ -97,17 +143,29 @@ def run_weights(ordered: Sequence[Move]) -> dict[str, float]:
     return {run: weight_of_age(newer) for newer, run in enumerate(newest_first)}
 
 
-def latency_of(moves: Sequence[Move], large: Sequence[Span], weights: dict[str, float]) -> float | None:
+def latency_of(traffic: Traffic, large: Sequence[Span], weights: dict[str, float], file_s: float) -> float | None:
     """Seconds of a transfer that moves next to nothing, with no larger one beside it: what it waits behind that is not its own.
 
-    The median; but where more went on at once than there are turns, as long as a turn may take for as many to pass in the same time.
+    The median of what the costs of those beside it do not explain.
     """
-    small = [move for move in moves if move.moved_bytes <= SMALL_BYTES and not meets(large, (move.begun_at, move.ended_at))]
-    if len(small) < SMALL_MIN:
+    small = [move for move in traffic.moves if move.moved_bytes <= SMALL_BYTES and not meets(large, (move.begun_at, move.ended_at))]
+    seen = [(move.took_s, file_s * traffic.beside(move), weights[move.run]) for move in small]
+    telling = telling_of(seen, file_s)
+    if len(telling) < SMALL_MIN:
         return None
-    usual_s = median([move.took_s for move in small], [weights[move.run] for move in small])
-    busy_s = sum(end - begin for begin, end in union((move.begun_at, move.ended_at) for move in small))
-    return min(usual_s, TURNS * busy_s / len(small))
+    return median([max(0.0, took_s - costs_s) for took_s, costs_s, _ in telling], [weight for _, _, weight in telling])
+
+
+def telling_of(seen: list[tuple[float, float, float]], file_s: float) -> list[tuple[float, float, float]]:
+    """Of (took, costs of all beside it, weight) those with the fewest beside them, where there are enough. Of a crowd, only if the costs
+    leave most of it unexplained: else what is left is how unevenly they were served.
+    """
+    for most in (2, TURNS) if file_s else ():
+        quiet = [each for each in seen if each[1] < most * file_s]
+        if len(quiet) >= SMALL_MIN:
+            return quiet
+    telling = [each for each in seen if each[1] <= COSTS_SHARE_MAX * each[0]]
+    return telling if 2 * len(telling) > len(seen) else []
 
 
 def usual_latency_s(moves: Sequence[Move], latency_s: float | None) -> float:
@@ -117,17 +175,22 @@ def usual_latency_s(moves: Sequence[Move], latency_s: float | None) -> float:
     return min([DEFAULT_LATENCY_S, *(move.took_s / 2 for move in moves)])
 
 
-def rate_of(moves: Sequence[Move], weights: dict[str, float], latency_s: float, back_bytes_per_s: float | None) -> float | None:
-    """Bytes per second. `back_bytes_per_s`: what is read back takes that long besides, at the end."""
-    full = [stretch for stretch in stretches(moves, weights, latency_s, back_bytes_per_s) if is_full(stretch, latency_s)]
+def rate_of(
+    moves: Sequence[Move], weights: dict[str, float], latency_s: float, back_bytes_per_s: float | None, file_s: float = 0.0
+) -> float | None:
+    """Bytes per second."""
+    full = [stretch for stretch in stretches(moves, weights, latency_s, back_bytes_per_s) if is_full(stretch, latency_s, file_s)]
     if not full:
         return None
-    return quantile([each.moved_bytes / each.took_s for each in full], [each.weight * each.moved_bytes for each in full], RATE_SHARE)
+    rates = [each.moved_bytes / (each.took_s - each.moves * file_s) for each in full]
+    return quantile(rates, [each.weight * each.moved_bytes for each in full], RATE_SHARE)
 
 
-def is_full(stretch: Stretch, latency_s: float) -> bool:
-    """It is of large files, and longer than the waiting of its transfers in turns, or logging in, would explain."""
-    large = stretch.moved_bytes > stretch.moves * SMALL_BYTES
+def is_full(stretch: Stretch, latency_s: float, file_s: float) -> bool:
+    """It is of large files, and longer than the waiting of its transfers in turns, or logging in, would explain; and more of it went by
+    with bytes than with what files cost.
+    """
+    large = stretch.moved_bytes > stretch.moves * SMALL_BYTES and stretch.moves * file_s <= COSTS_SHARE_MAX * stretch.took_s
     return large and stretch.took_s > 0 and stretch.took_s >= max(WAITS_MIN, stretch.moves / TURNS) * latency_s
 
 

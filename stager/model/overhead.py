@@ -2,6 +2,9 @@
 
 May know: the model's statistics and topology. One rule: the disk's time for what was made is not in it, since whoever plans with it adds
 that time by the bytes.
+
+Each output is hashed, synced and told of, so a thousand of them take longer than one, however small they are. Attempts with few outputs
+show what any attempt takes, those with many what each output adds.
 """
 
 from __future__ import annotations
@@ -14,14 +17,26 @@ from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_OVERHEAD_S
 
 # Fewer attempts say less than the default does.
 SAMPLES_MIN = 5
+# So many outputs take longer than the rest of their attempt, or cost next to nothing.
+MANY_FILES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Of one attempt. `measured`: here; else it is the default."""
+    """Of one attempt, and of each of its outputs. `measured`: here; else it is the default, which is nothing for an output."""
 
     seconds: float = DEFAULT_OVERHEAD_S
     measured: bool = False
+    file_s: float = 0.0
+    file_measured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SeenOverhead:
+    """Of one attempt that made so many files."""
+
+    seconds: float
+    files: int = 0
 
 
 def seen_overhead_s(begun_at: float, ended_at: float, wall_s: float, made_bytes: int) -> float:
@@ -29,8 +44,12 @@ def seen_overhead_s(begun_at: float, ended_at: float, wall_s: float, made_bytes:
     return max(0.0, ended_at - begun_at - wall_s - made_bytes / DEFAULT_DISK_BYTES_PER_S)
 
 
-def overhead_of(seen_s: Sequence[float]) -> Overhead:
-    """The median: an attempt that waited for a busy machine does not move it."""
-    if len(seen_s) < SAMPLES_MIN:
-        return Overhead()
-    return Overhead(median(seen_s, [1.0] * len(seen_s)), measured=True)
+def overhead_of(seen: Sequence[SeenOverhead]) -> Overhead:
+    """Medians: an attempt that waited for a busy machine does not move them."""
+    few = [each.seconds for each in seen if each.files < MANY_FILES]
+    known = Overhead(median(few, [1.0] * len(few)), measured=True) if len(few) >= SAMPLES_MIN else Overhead()
+    many = [each for each in seen if each.files >= MANY_FILES]
+    if not many:
+        return known
+    file_s = median([max(0.0, each.seconds - known.seconds) / each.files for each in many], [float(each.files) for each in many])
+    return Overhead(known.seconds, known.measured, file_s, file_measured=True)

@@ -21,8 +21,9 @@ DEFAULT_OVERHEAD_S = 0.036
 @dataclass(frozen=True, slots=True)
 class Node:
     """One I/O node and the compute slots beside it. `memory_bytes` None: not watched. `overhead_s`: what an attempt takes of its slot
-    beside its program (model/overhead.py). `sandbox_bytes`: what all sandboxes there may hold together beyond what was reserved for their
-    outputs; None: not watched. `failures_per_hour`: how often it is lost with its disk; 0: nobody said.
+    beside its program (model/overhead.py), `overhead_file_s`: and for each of its outputs. `sandbox_bytes`: what all sandboxes there may
+    hold together beyond what was reserved for their outputs; None: not watched. `failures_per_hour`: how often it is lost with its disk;
+    0: nobody said.
     """
 
     id: str
@@ -36,6 +37,8 @@ class Node:
     overhead_measured: bool = False
     sandbox_bytes: int | None = None
     failures_per_hour: float = 0.0
+    overhead_file_s: float = 0.0
+    overhead_file_measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class OriginLink:
     The `node` rates are what one I/O node gets of it with all its connections together (its **line**): what a provider gives one address,
     or one stream of a server. None: as much as the link gives.
     `in_place_bytes_per_s`: what one job gets that reads there in place; None: nobody measured it.
+    The `file` seconds are what each file takes of a node's line beside its bytes (its **file cost**, model/file_cost.py): other transfers
+    do not hide it, as they hide the latency. None: nobody measured or said it, and nothing is reckoned for it.
     """
 
     origin: str
@@ -61,6 +66,10 @@ class OriginLink:
     latency_measured: bool = False
     said: bool = False
     in_place_bytes_per_s: float | None = None
+    fetch_file_s: float | None = None
+    upload_file_s: float | None = None
+    fetch_file_measured: bool = False
+    upload_file_measured: bool = False
 
     @property
     def before_upload_s(self) -> float:
@@ -77,6 +86,13 @@ class OriginLink:
 
     def upload_by(self, nodes: int) -> float:
         return together(self.upload_bytes_per_s, self.node_upload_bytes_per_s, nodes)
+
+    def fetch_weighs(self, size_bytes: float) -> float:
+        """Bytes that one node's line carries in the time that a fetched file of this size takes of it."""
+        return size_bytes + (self.fetch_file_s or 0.0) * self.fetch_by(1)
+
+    def upload_weighs(self, size_bytes: float) -> float:
+        return size_bytes + (self.upload_file_s or 0.0) * self.upload_by(1)
 
 
 def together(link_bytes_per_s: float, line_bytes_per_s: float | None, nodes: int) -> float:
@@ -111,9 +127,11 @@ class Topology:
                 return entry
         return OriginLink(origin)
 
-    def with_overhead(self, overhead_s: float, measured: bool) -> Topology:
-        """With attempts that take so much of their slots beside their programs, on all nodes."""
-        return replace(self, nodes=tuple(replace(node, overhead_s=overhead_s, overhead_measured=measured) for node in self.nodes))
+    def with_overhead(self, overhead_s: float, measured: bool, file_s: float = 0.0, file_measured: bool = False) -> Topology:
+        """With attempts that take so much of their slots beside their programs, and so much for each output, on all nodes."""
+        facts = {"overhead_s": overhead_s, "overhead_measured": measured}
+        facts |= {"overhead_file_s": file_s, "overhead_file_measured": file_measured}
+        return replace(self, nodes=tuple(replace(node, **facts) for node in self.nodes))
 
     def bounded_by(self, bytes_per_s_max: Mapping[str, float]) -> Topology:
         """With no link faster than what is declared for its origin."""

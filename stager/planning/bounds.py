@@ -143,7 +143,8 @@ def window_s(parts: list[Part]) -> float:
 @dataclass(frozen=True, slots=True)
 class Way:
     """To one place, under whatever names it goes: the better of what is known of them. What comes in may come over the lines of all
-    nodes; a file goes out over the line of one (`file_bytes_per_s`).
+    nodes; a file goes out over the line of one (`file_bytes_per_s`). The `file` seconds are what each file takes of a line beside its
+    bytes, the `file` bytes what the line would carry meanwhile.
     """
 
     fetch_bytes_per_s: float
@@ -151,6 +152,10 @@ class Way:
     file_bytes_per_s: float
     latency_s: float
     before_upload_s: float
+    fetch_file_s: float = 0.0
+    upload_file_s: float = 0.0
+    fetch_file_bytes: float = 0.0
+    upload_file_bytes: float = 0.0
 
     def or_better(self, other: Way) -> Way:
         return Way(
@@ -159,6 +164,10 @@ class Way:
             max(self.file_bytes_per_s, other.file_bytes_per_s),
             min(self.latency_s, other.latency_s),
             min(self.before_upload_s, other.before_upload_s),
+            min(self.fetch_file_s, other.fetch_file_s),
+            min(self.upload_file_s, other.upload_file_s),
+            min(self.fetch_file_bytes, other.fetch_file_bytes),
+            min(self.upload_file_bytes, other.upload_file_bytes),
         )
 
 
@@ -177,7 +186,8 @@ class Needs:
         self.places = places_of(workflow)
         # Every job takes one attempt at least.
         overhead_s = min(node.overhead_s for node in topology.nodes)
-        self.compute_s = {job.job: job.compute_s + overhead_s for job in plan.jobs}
+        made_s = min(node.overhead_file_s for node in topology.nodes)
+        self.compute_s = {job.job: job.compute_s + overhead_s + made_s * len(workflow.jobs[job.job].outputs) for job in plan.jobs}
         self.staged_bytes = {job: self.bytes_of(job) for job in graph.order}
         stands_s = in_place_s(workflow, plan)
         self.length_s = {job: self.compute_s[job] + self.staged_bytes[job] / self.disk_bytes_per_s + stands_s[job] for job in graph.order}
@@ -225,7 +235,8 @@ class Needs:
     def transfer_s(self, lfn: str, url: str, fetch: bool) -> float:
         way = self.ways[url]
         rate = min(way.fetch_bytes_per_s if fetch else way.file_bytes_per_s, max(self.nodes_bytes_per_s))
-        return (way.latency_s if fetch else way.before_upload_s) + self.size_bytes[lfn] / rate
+        before_s = way.latency_s + way.fetch_file_s if fetch else way.before_upload_s + way.upload_file_s
+        return before_s + self.size_bytes[lfn] / rate
 
     def goes_to(self, lfn: str) -> str:
         destination = self.workflow.files[lfn].destination
@@ -270,7 +281,8 @@ class Needs:
             rate = sum(self.ways[url].fetch_bytes_per_s for url in places)
             first_s = min(self.ways[url].latency_s for url in places)
             inside = [lfn for lfn in self.fetched if set(self.places[lfn]) <= set(places)]
-            parts = [(first_s, self.size_bytes[lfn] / rate, self.after_fetch_s(lfn)) for lfn in inside]
+            beside = min(self.ways[url].fetch_file_bytes for url in places)
+            parts = [(first_s, (self.size_bytes[lfn] + beside) / rate, self.after_fetch_s(lfn)) for lfn in inside]
             back = [lfn for lfn in self.finals if lfn in self.read_back and self.goes_to(lfn) in places]
             parts += [
                 (self.made_s(lfn) + self.transfer_s(lfn, self.goes_to(lfn), fetch=False), self.size_bytes[lfn] / rate, 0.0) for lfn in back
@@ -279,7 +291,8 @@ class Needs:
         finals: dict[str, list[Part]] = {}
         for lfn in self.finals:
             way = self.ways[self.goes_to(lfn)]
-            part = (self.made_s(lfn) + way.before_upload_s, self.size_bytes[lfn] / way.upload_bytes_per_s, self.readback_s(lfn))
+            length_s = (self.size_bytes[lfn] + way.upload_file_bytes) / way.upload_bytes_per_s
+            part = (self.made_s(lfn) + way.before_upload_s, length_s, self.readback_s(lfn))
             finals.setdefault(self.goes_to(lfn), []).append(part)
         return [*terms, *(term_of(Limit.WAN, f"bytes uploaded to {url}", parts) for url, parts in finals.items())]
 
@@ -326,6 +339,16 @@ def ways_of(workflow: Workflow, topology: Topology) -> dict[str, Way]:
     nodes = len(topology.nodes)
     for name, origin in workflow.origins.items():
         link, known = topology.link(name), ways.get(origin.url)
-        way = Way(link.fetch_by(nodes), link.upload_by(nodes), link.upload_by(1), link.latency_s, link.before_upload_s)
+        way = Way(
+            link.fetch_by(nodes),
+            link.upload_by(nodes),
+            link.upload_by(1),
+            link.latency_s,
+            link.before_upload_s,
+            link.fetch_file_s or 0.0,
+            link.upload_file_s or 0.0,
+            link.fetch_weighs(0),
+            link.upload_weighs(0),
+        )
         ways[origin.url] = way if known is None else way.or_better(known)
     return ways

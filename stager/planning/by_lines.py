@@ -38,12 +38,13 @@ def is_clearly_quicker(workflow: Workflow, shape: Shape, order: list[int], than:
 def line_seconds(workflow: Workflow, shape: Shape, topology: Topology) -> dict[int, tuple[str, float]]:
     """By final: its origin, and for how long it takes the whole line there."""
     nodes, found = len(topology.nodes), {}
-    rate = {name: topology.link(name).upload_by(nodes) for name in workflow.origins}
+    links = {name: topology.link(name) for name in workflow.origins}
+    rate = {name: link.upload_by(nodes) for name, link in links.items()}
     for file, final in enumerate(shape.final):
         destination = workflow.files[shape.files[file]].destination
         if final and destination is not None and shape.producer[file] >= 0:
             origin = destination.location.origin
-            found[file] = (origin, shape.likely[file] / rate[origin])
+            found[file] = (origin, links[origin].upload_weighs(shape.likely[file]) / rate[origin])
     return found
 
 

@@ -71,7 +71,7 @@ def origin_lines(file: File, planned: FilePlan, topology: Topology) -> list[str]
         token = f", token {source.token!r}" if source.token else ""
         lines.append(f"{word} origin {source.location.origin!r}, path {source.location.path!r}{token}")
     link = topology.link(file.sources[0].location.origin)
-    took = planned.size_bytes / link.fetch_by(1) + link.latency_s
+    took = link.fetch_weighs(planned.size_bytes) / link.fetch_by(1) + link.latency_s
     basis = "the most that its origin's bandwidth allows" if link.bounded else "measured" if link.measured else "assumed"
     lines.append(f"fetching it alone takes about {format_duration(took)} at {format_size(link.fetch_by(1))}/s ({basis})")
     return [*lines, transport_line(planned, way_to(topology, file.sources[0].location.origin))]

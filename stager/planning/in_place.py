@@ -141,7 +141,7 @@ class Scales:
         self.busy_s = dict.fromkeys(links, 0.0)
         for file, link in self.link.items():
             if shape.readers[file]:
-                self.busy_s[link.origin] += shape.likely[file] / link.fetch_by(self.nodes)
+                self.busy_s[link.origin] += link.fetch_weighs(shape.likely[file]) / link.fetch_by(self.nodes)
         self.cores_s = sum(self.shared_s(job, length) for job, length in enumerate(self.length_s))
 
     def shared_s(self, job: int, seconds: float) -> float:
@@ -167,7 +167,7 @@ class Scales:
     def kept_s(self, file: int) -> float:
         """Fetched once, at the link's rate; its readers wait for it."""
         link, readers = self.link[file], self.shape.readers[file]
-        arrival_s = link.latency_s + self.shape.likely[file] / self.shape.fetch_rate[file]
+        arrival_s = link.latency_s + self.shape.likely[file] / self.shape.fetch_rate[file] + (link.fetch_file_s or 0.0)
         chain_s = max(max(self.head_s[job], arrival_s) + self.length_s[job] + self.tail_s[job] for job in readers)
         together_s = arrival_s + sum(self.shared_s(job, self.length_s[job]) for job in readers)
         return max(self.busy_s[link.origin], self.cores_s, chain_s, together_s)
@@ -176,7 +176,7 @@ class Scales:
         """Its readers begin without it, and stand still while they read."""
         link, readers = self.link[file], self.shape.readers[file]
         stands_s = {job: self.longer_s(file, job, reads) for job in readers}
-        saved_bytes = self.shape.likely[file] - self.bytes_in_place(file, reads)
+        saved_bytes = link.fetch_weighs(self.shape.likely[file]) - self.bytes_in_place(file, reads)
         link_s = self.busy_s[link.origin] - saved_bytes / link.fetch_by(self.nodes)
         cores_s = self.cores_s + sum(self.shared_s(job, seconds) for job, seconds in stands_s.items())
         chain_s = max(self.head_s[job] + stands_s[job] + self.length_s[job] + self.tail_s[job] for job in readers)
@@ -187,7 +187,8 @@ class Scales:
     def take(self, file: int, reads: dict[str, InPlaceRead]) -> None:
         """It is read in place: what is weighed later is weighed beside that."""
         link = self.link[file]
-        self.busy_s[link.origin] -= (self.shape.likely[file] - self.bytes_in_place(file, reads)) / link.fetch_by(self.nodes)
+        saved_bytes = link.fetch_weighs(self.shape.likely[file]) - self.bytes_in_place(file, reads)
+        self.busy_s[link.origin] -= saved_bytes / link.fetch_by(self.nodes)
         for job in self.shape.readers[file]:
             seconds = self.longer_s(file, job, reads)
             self.cores_s += self.shared_s(job, seconds)

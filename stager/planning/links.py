@@ -36,6 +36,10 @@ def link_plan(link: OriginLink) -> LinkPlan:
         upload_latency_s=link.upload_latency_s,
         node_fetch_bytes_per_s=link.node_fetch_bytes_per_s,
         node_upload_bytes_per_s=link.node_upload_bytes_per_s,
+        fetch_file_s=link.fetch_file_s,
+        fetch_file_basis=Basis.DEFAULT if link.fetch_file_s is None else basis(link.fetch_file_measured),
+        upload_file_s=link.upload_file_s,
+        upload_file_basis=Basis.DEFAULT if link.upload_file_s is None else basis(link.upload_file_measured),
     )
 
 
@@ -51,4 +55,8 @@ def link_of(planned: LinkPlan) -> OriginLink:
         node_upload_bytes_per_s=planned.node_upload_bytes_per_s,
         upload_measured=planned.upload_basis is Basis.MEASURED,
         latency_measured=planned.latency_basis is Basis.MEASURED,
+        fetch_file_s=planned.fetch_file_s,
+        upload_file_s=planned.upload_file_s,
+        fetch_file_measured=planned.fetch_file_basis is Basis.MEASURED,
+        upload_file_measured=planned.upload_file_basis is Basis.MEASURED,
     )

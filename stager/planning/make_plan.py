@@ -84,7 +84,7 @@ def make_plan(
     schedule = predict(workflow, shape, chosen.order, topology)
     kept = kept_files(workflow, shape, schedule, ranks, topology, chosen.peak)
     position = ordering.places(chosen.order)
-    slowest = max(topology.nodes, key=lambda node: node.overhead_s)
+    slowest = max(topology.nodes, key=lambda node: (node.overhead_s, node.overhead_file_s))
     tightest = smallest.order[smallest.needs.index(smallest.each)] if smallest.needs else -1
     fetch, upload, readback = wan_bytes(workflow, shape)
     return Plan(
@@ -106,6 +106,8 @@ def make_plan(
         tightest_files=tightest_files(shape, smallest, tightest, spill is not None),
         overhead_s=tidy(slowest.overhead_s),
         overhead_basis=Basis.MEASURED if slowest.overhead_measured else Basis.DEFAULT,
+        overhead_file_s=tidy(slowest.overhead_file_s),
+        overhead_file_basis=Basis.MEASURED if slowest.overhead_file_measured else Basis.DEFAULT,
         profiles_ignored=ignore_profiles,
         links=link_plans(workflow.origins, topology),
         copying_bytes_per_s=min(min(node.network_bytes_per_s, node.disk_bytes_per_s) for node in topology.nodes),

@@ -137,7 +137,7 @@ class FilePlan(Record):
 @dataclass(frozen=True, slots=True)
 class LinkPlan:
     """What the plan took the way to one origin to be, and why: measured by transfers, declared (a topology file, the origin's `bandwidth`)
-    or assumed.
+    or assumed. The `file` seconds are those of OriginLink; None: nothing is reckoned for each file.
     """
 
     origin: str
@@ -150,6 +150,10 @@ class LinkPlan:
     upload_latency_s: float | None = None
     node_fetch_bytes_per_s: float | None = None
     node_upload_bytes_per_s: float | None = None
+    fetch_file_s: float | None = None
+    fetch_file_basis: Basis = Basis.DEFAULT
+    upload_file_s: float | None = None
+    upload_file_basis: Basis = Basis.DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +163,8 @@ class Plan:
     `nodes` must have, `node_bytes` what the smallest of them has.
 
     Jobs stand in their order, files by lfn. `tightest_job` is the one that needs the smallest capacity, `tightest_files` the largest of
-    what must be held while it runs. `overhead_s` is what the times have each attempt take beside its program, of several nodes the most.
+    what must be held while it runs. `overhead_s` is what the times have each attempt take beside its program, `overhead_file_s` what they
+    add for each of its outputs; of several nodes the most.
     `profiles_ignored`: made as if nothing had been measured of any job type. `links`: of every origin, in the order of their names; empty
     in a plan of version 3. `copying_bytes_per_s`: what a copy from node to node gets, of several nodes the least. `read_in_place_bytes`:
     what jobs read at origins through mounts, in none of the other sums.
@@ -190,3 +195,5 @@ class Plan:
     nodes: int = 1
     node_bytes: int = 0
     smallest_node_bytes: int = 0
+    overhead_file_s: float = 0.0
+    overhead_file_basis: Basis = Basis.DEFAULT

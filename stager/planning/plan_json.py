@@ -21,12 +21,15 @@ JOB_KEYS = JobPlan.__struct_fields__
 FILE_KEYS = FilePlan.__struct_fields__
 PLAN_KEYS = tuple(entry.name for entry in fields(Plan))
 LINK_KEYS = tuple(entry.name for entry in fields(LinkPlan))
+LINK_BASES = ("fetch_basis", "upload_basis", "latency_basis", "fetch_file_basis", "upload_file_basis")
 # Of the plan's own values, those that are lists.
 LISTS = ("jobs", "files", "notes", "tightest_files", "links")
 # Not in plans that were written before there were such things.
 LATER = {
     "overhead_s": 0.0,
     "overhead_basis": Basis.DEFAULT.value,
+    "overhead_file_s": 0.0,
+    "overhead_file_basis": Basis.DEFAULT.value,
     "profiles_ignored": False,
     "links": [],
     "copying_bytes_per_s": DEFAULT_DISK_BYTES_PER_S,
@@ -84,7 +87,7 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
         head = LATER | room | head
         rest = {key: head[key] for key in PLAN_KEYS if key not in LISTS}
         rest["links"] = tuple(link_from(entry) for entry in head["links"])
-        rest["overhead_basis"] = Basis(rest["overhead_basis"])
+        rest |= {key: Basis(rest[key]) for key in ("overhead_basis", "overhead_file_basis")}
         return Plan(**rest, jobs=jobs, files=files, notes=tuple(head["notes"]), tightest_files=tuple(head["tightest_files"]))
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{source} is not a whole plan ({error!r}); plan again", subject=source) from None
@@ -112,7 +115,8 @@ def file_from(entry: dict[str, Any]) -> FilePlan:
 
 
 def link_from(entry: dict[str, Any]) -> LinkPlan:
-    return LinkPlan(**{**entry, **{key: Basis(entry[key]) for key in ("fetch_basis", "upload_basis", "latency_basis")}})
+    """What a file costs was not known at first."""
+    return LinkPlan(**{**entry, **{key: Basis(entry[key]) for key in LINK_BASES if key in entry}})
 
 
 def plan_digest(plan: Plan) -> str:

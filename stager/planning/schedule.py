@@ -145,7 +145,7 @@ def occupy(free: list[float], cores: int, start: float, finish: float) -> None:
 
 def arrivals(workflow: Workflow, shape: Shape, order: list[int], topology: Topology) -> list[float]:
     """When each external file will be there, if the lines of all nodes to its origin together serve one file after the other in order
-    of first use, and each file as fast as the way goes that it takes.
+    of first use, and each file as fast as the way goes that it takes. What a file costs the line is part of its time there.
     """
     clock: dict[str, float] = {}
     arrival = [0.0] * len(shape.files)
@@ -156,8 +156,8 @@ def arrivals(workflow: Workflow, shape: Shape, order: list[int], topology: Topol
             origin = workflow.files[shape.files[file]].sources[0].location.origin
             link = topology.link(origin)
             begun = clock.get(origin, link.latency_s)
-            clock[origin] = begun + shape.likely[file] / link.fetch_by(len(topology.nodes))
-            arrival[file] = begun + shape.likely[file] / shape.fetch_rate[file]
+            clock[origin] = begun + link.fetch_weighs(shape.likely[file]) / link.fetch_by(len(topology.nodes))
+            arrival[file] = begun + shape.likely[file] / shape.fetch_rate[file] + (link.fetch_file_s or 0.0)
     return arrival
 
 
@@ -174,8 +174,9 @@ def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology
         origin = destination.location.origin
         link = topology.link(origin)
         begun, size = max(clock.get(origin, 0.0), made + link.before_upload_s), shape.likely[file]
-        clock[origin] = begun + size / link.upload_by(nodes)
-        there = begun + size / link.upload_by(1)
+        weighs = link.upload_weighs(size)
+        clock[origin] = begun + weighs / link.upload_by(nodes)
+        there = begun + weighs / link.upload_by(1)
         ends.append(there)
         if workflow.origins[origin].is_read_back:
             begun = max(back.get(origin, 0.0), there)

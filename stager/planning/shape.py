@@ -24,8 +24,9 @@ NOTHING: Mapping[int, ReadS] = {}
 @dataclass(slots=True)
 class Shape:
     """`held`: of the inputs, those that are not read in place; `footprint` is these plus outputs. `fetch_s`, `local_s` and `upload_s` are
-    predicted seconds of each job's I/O, `in_place_s` those that it stands still for while it reads at origins. `size` is what space is set
-    aside for, `likely` what will probably move. `transport` and `fetch_rate` (bytes per second, alone on its way) of external files.
+    predicted seconds of each job's I/O, with what its files cost beside their bytes, `in_place_s` those that it stands still for while it
+    reads at origins. `size` is what space is set aside for, `likely` what will probably move. `transport` and `fetch_rate` (bytes per
+    second, alone on its way) of external files.
     """
 
     jobs: list[str]
@@ -75,7 +76,9 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
             producer[file] = index
     transport = transports_of(workflow, size, topology)
     fetch_rate, upload_rate = file_rates(workflow, topology, transport)
+    fetch_file_s, costs_s = file_costs(workflow, topology)
     disk = min(node.disk_bytes_per_s for node in topology.nodes)
+    made_s = max(node.overhead_file_s for node in topology.nodes)
     reserve = [sum(size[file] for file in makes) for makes in outputs]
     held = [[file for file in reads if file not in in_place] for reads in inputs] if in_place else inputs
     types = [workflow.jobs[job].job_type for job in jobs]
@@ -99,11 +102,13 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
         reserve=reserve,
         footprint=[out + sum(size[file] for file in reads) for out, reads in zip(reserve, held, strict=True)],
         fetch_s=[
-            stands + sum(likely[file] / fetch_rate[file] for file in reads if entries[file].is_external)
+            stands + sum(likely[file] / fetch_rate[file] + fetch_file_s[file] for file in reads if entries[file].is_external)
             for stands, reads in zip(stands_s, held, strict=True)
         ],
-        local_s=[sum(likely[file] for file in (*makes, *reads)) / disk for reads, makes in zip(held, outputs, strict=True)],
-        upload_s=[sum(likely[file] / upload_rate[file] for file in makes if entries[file].is_final) for makes in outputs],
+        local_s=[
+            sum(likely[file] for file in (*makes, *reads)) / disk + made_s * len(makes) for reads, makes in zip(held, outputs, strict=True)
+        ],
+        upload_s=[sum(likely[file] / upload_rate[file] + costs_s[file] for file in makes if entries[file].is_final) for makes in outputs],
         transport=transport,
         fetch_rate=fetch_rate,
         held=held,
@@ -136,4 +141,16 @@ def file_rates(workflow: Workflow, topology: Topology, transport: list[Transport
             upload.append((links.get(name) or topology.link(name)).upload_by(1))
         else:
             upload.append(1.0)
+    return fetch, upload
+
+
+def file_costs(workflow: Workflow, topology: Topology) -> tuple[list[float], list[float]]:
+    """Seconds that each file takes of a line beside its bytes, fetched from its first source and uploaded."""
+    links = {name: topology.link(name) for name in workflow.origins}
+    fetch, upload = [], []
+    for file in workflow.files.values():
+        source = links.get(file.sources[0].location.origin) if file.sources else None
+        goes_to = links.get(file.destination.location.origin) if file.destination is not None else None
+        fetch.append((source.fetch_file_s or 0.0) if source is not None else 0.0)
+        upload.append((goes_to.upload_file_s or 0.0) if goes_to is not None else 0.0)
     return fetch, upload

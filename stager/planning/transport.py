@@ -35,7 +35,9 @@ LEARNED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """From one origin to nodes that are all alike, in bytes per second; `line`: of one node. `inside`: the network into a node."""
+    """From one origin to nodes that are all alike, in bytes per second; `line`: of one node. `inside`: the network into a node. `file_s`:
+    what each file, or part of one, takes of a line beside its bytes.
+    """
 
     nodes: int
     link: float
@@ -44,6 +46,7 @@ class Way:
     inside: float
     disk: float
     capacity_bytes: int
+    file_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +70,15 @@ def way_to(topology: Topology, origin: str) -> Way:
         inside=min(node.network_bytes_per_s for node in nodes),
         disk=min(node.disk_bytes_per_s for node in nodes),
         capacity_bytes=min(node.capacity_bytes for node in nodes),
+        file_s=link.fetch_file_s or 0.0,
     )
 
 
 def whole_s(size_bytes: float, way: Way) -> float:
-    """Seconds until a file is at the node that fetches it: a round trip, then the narrowest of link, line, network and disk."""
-    return way.latency_s + size_bytes / min(way.line, way.link, way.inside, way.disk)
+    """Seconds until a file is at the node that fetches it: a round trip, its file cost, then the narrowest of link, line, network and
+    disk.
+    """
+    return way.latency_s + way.file_s + size_bytes / min(way.line, way.link, way.inside, way.disk)
 
 
 def striped_s(size_bytes: float, stripes: int, way: Way) -> float:
@@ -81,7 +87,7 @@ def striped_s(size_bytes: float, stripes: int, way: Way) -> float:
     """
     lines = min(way.link, stripes * way.line)
     slowest = min(lines, way.inside, way.disk / (1 + 1 / stripes))
-    return way.latency_s + (size_bytes + STRIPE_BYTES) / slowest
+    return way.latency_s + way.file_s + (size_bytes + STRIPE_BYTES) / slowest
 
 
 def stripes_max(size_bytes: float, way: Way) -> int:

@@ -17,10 +17,10 @@ from stager.readers.native_form import Fields, Form, choice_of
 
 VERSION = "1"
 TOP = ("stager-topology", "region", "compute", "io", "links")
-COMPUTE = ("nodes", "cores", "memory", "network", "instance", "overhead")
+COMPUTE = ("nodes", "cores", "memory", "network", "instance", "overhead", "overhead_file")
 IO = ("nodes", "capacity", "disk", "network", "instance", "on_compute_nodes", "sandbox", "failures_per_hour")
 NODES_MAX, CORES_MAX = 10_000, 1_000_000
-LINK = ("fetch", "upload", "latency", "node_fetch", "node_upload", "direct_fetch", "direct_upload", "egress")
+LINK = ("fetch", "upload", "latency", "node_fetch", "node_upload", "direct_fetch", "direct_upload", "egress", "fetch_file", "upload_file")
 
 
 def read_topology(path: Path) -> Cluster:
@@ -79,6 +79,7 @@ def compute_of(fields: Fields) -> ComputeNodes:
         network_bytes_per_s=fields.parsed("network", parse_rate_bytes_per_s, DEFAULT_DISK_BYTES_PER_S),
         instance=fields.text("instance", DEFAULT_INSTANCE),
         overhead_s=fields.duration("overhead", DEFAULT_OVERHEAD_S) or 0.0,
+        overhead_file_s=fields.duration("overhead_file", 0.0) or 0.0,
     )
 
 
@@ -103,6 +104,8 @@ def link_of(fields: Fields, origin: str) -> WanLink:
         latency_s=fields.duration("latency", DEFAULT_LATENCY_S) or 0.0,
         node_fetch_bytes_per_s=fields.parsed("node_fetch", parse_rate_bytes_per_s, None),
         node_upload_bytes_per_s=fields.parsed("node_upload", parse_rate_bytes_per_s, None),
+        fetch_file_s=fields.duration("fetch_file", None),
+        upload_file_s=fields.duration("upload_file", None),
         said=True,
     )
     return WanLink(

@@ -70,7 +70,9 @@ def cluster_of(history: wire.RunHistory, given: Cluster | None, plan: Plan) -> C
 def estimate_of(workflow: Workflow, plan: Plan, history: wire.RunHistory, cluster: Cluster) -> Estimated:
     """It begins with empty nodes."""
     limits = Limits(cores=history.cores, memory_bytes=history.memory_bytes)
-    topology = cluster.topology(workflow, cluster.io.nodes).with_overhead(plan.overhead_s, plan.overhead_basis is Basis.MEASURED)
+    topology = cluster.topology(workflow, cluster.io.nodes).with_overhead(
+        plan.overhead_s, plan.overhead_basis is Basis.MEASURED, plan.overhead_file_s, plan.overhead_file_basis is Basis.MEASURED
+    )
     times = RunTimes(RUN)
 
     def watch(machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
@@ -98,8 +100,9 @@ def compare(
     foretold = staged_life(question, cluster.io.nodes, report) if report.outcome is RunOutcome.SUCCEEDED else None
     lived = actual_life(question, summary, history)
     job_s = sum(span.ended_s - span.begun_s for span in history.attempts)
+    made_s = sum(len(job.outputs) for job in workflow.jobs.values()) * plan.overhead_file_s
     return [
-        *figures(foretold, lived, sum(entry.compute_s + plan.overhead_s for entry in plan.jobs), job_s, summary),
+        *figures(foretold, lived, made_s + sum(entry.compute_s + plan.overhead_s for entry in plan.jobs), job_s, summary),
         *bills(foretold, lived),
     ]
 

@@ -9,7 +9,7 @@ from stager.adapters import moves
 from stager.adapters.overheads import Seen
 from stager.adapters.profiles_store import ProfilesStore
 from stager.model.link import Move
-from stager.model.overhead import seen_overhead_s
+from stager.model.overhead import SeenOverhead, seen_overhead_s
 from stager.model.profiling import Kind, Sample, Side, group_files
 from stager.model.workflow import Job, Origin
 from stager.scheduler import commands as cmd
@@ -55,7 +55,8 @@ class Measuring:
                 begun_at, wall_s = self.begun.pop(event.attempt, None), event.measures.wall_s
                 if begun_at is not None and wall_s is not None and event.outcome is ev.Outcome.OK:
                     made_bytes = sum(made.size_bytes for made in event.outputs)
-                    seen.append((event.attempt, event.at, seen_overhead_s(begun_at, event.at, wall_s, made_bytes)))
+                    took_s = seen_overhead_s(begun_at, event.at, wall_s, made_bytes)
+                    seen.append((event.attempt, event.at, SeenOverhead(took_s, len(event.outputs))))
         self.begun |= {command.attempt: command.at for command in commands if type(command) is cmd.StartAttempt}
         return seen
 
@@ -102,7 +103,9 @@ def moved_by(event: Any, command: cmd.Fetch | cmd.Upload, origin: Origin) -> lis
         return []
     is_fetch = type(command) is cmd.Fetch
     read_back = not is_fetch and origin.is_read_back and event.verified == "readback"
-    move = Move(command.run, is_fetch, event.at - event.duration_s, event.at, event.bytes_moved, read_back)
+    # A node counts what it read back as moved, too.
+    moved_bytes = event.bytes_moved if is_fetch else min(event.bytes_moved, event.size_bytes)
+    move = Move(command.run, is_fetch, event.at - event.duration_s, event.at, moved_bytes, read_back)
     return [(event.transfer, origin.link, move)]
 
 

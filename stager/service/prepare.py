@@ -51,7 +51,7 @@ def topology_of(settings: Settings, workflow: Workflow) -> Topology:
     """Embedded, with what earlier runs measured of attempts and of the links to the workflow's origins."""
     overhead, links = load_overhead(settings), load_links(settings, workflow)
     here = embedded(settings.capacity_bytes, cores=settings.cores, memory_bytes=settings.memory_bytes, links=links)
-    return here.with_overhead(overhead.seconds, overhead.measured)
+    return here.with_overhead(overhead.seconds, overhead.measured, overhead.file_s, overhead.file_measured)
 
 
 def require_spill(workflow: Workflow, spill: str | None) -> None:
@@ -152,6 +152,14 @@ def cluster_here(settings: Settings, workflow: Workflow) -> Cluster:
     here measured them.
     """
     overhead = load_overhead(settings)
-    compute = ComputeNodes(1, settings.cores, settings.memory_bytes, overhead_s=overhead.seconds, overhead_measured=overhead.measured)
+    compute = ComputeNodes(
+        1,
+        settings.cores,
+        settings.memory_bytes,
+        overhead_s=overhead.seconds,
+        overhead_measured=overhead.measured,
+        overhead_file_s=overhead.file_s,
+        overhead_file_measured=overhead.file_measured,
+    )
     links = {link.origin: WanLink(link) for link in load_links(settings, workflow)}
     return replace(Cluster(), compute=compute, io=IoNodes(capacity_bytes=settings.capacity_bytes), links=links)

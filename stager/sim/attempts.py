@@ -191,7 +191,7 @@ class Executor:
                 self.on_staged(trying)
         elif trying.state == "reading":
             trying.state, trying.flow, trying.program_at = "computing", None, self._clock.now
-            takes_s = trying.duration_s + trying.node.overhead_s
+            takes_s = trying.duration_s + trying.node.overhead_s + trying.node.overhead_file_s * len(trying.outputs)
             if trying.node.sandbox_bytes is None:
                 self._clock.after(takes_s, self._computed, trying)
             else:

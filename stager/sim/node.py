@@ -41,6 +41,7 @@ class SimNode:
     can_link: bool = True
     overhead_s: float = 0.0
     sandbox_bytes: int | None = None
+    overhead_file_s: float = 0.0
     starts: int = 1
     up: bool = True
     heard: bool = True

@@ -28,12 +28,15 @@ BETWEEN_NODES_S = 0.001
 LOST_SOURCE = Fault(ErrorClass.TRANSIENT, "connection_lost", "the node that it was copied from does not answer")
 DEMAND_BELOW = 10
 UNREACHABLE_AFTER_S = 0.5
+# Of a way, those that lead to the origin: the link and the node's line.
+LINES = 2
 
 
 @dataclass(slots=True)
 class Moving:
     """`state`: queued, connecting, moving, ended. `source`: the node that it is copied from; None for what goes from or to `origin`.
-    `to_read_back`: it is an upload that has still to be read back at its origin.
+    `to_read_back`: it is an upload that has still to be read back at its origin. `left_bytes` None: all that it moves is under way; else
+    that follows what the file costs.
     """
 
     command: cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload
@@ -49,6 +52,7 @@ class Moving:
     hops: list[Hop] = field(default_factory=list)
     verified: str = "remote_checksum"
     urgent: bool = False
+    left_bytes: float | None = None
 
     @property
     def is_incoming(self) -> bool:
@@ -65,13 +69,16 @@ class Lane:
     under_way_bytes: int = 0
     urgent: int = 0
     answered_at: float = 0.0
+    # By direction (of what comes in, True): what a file costs there, and until when the line is busy with files that cost most of it.
+    file_s: dict[bool, float] = field(default_factory=dict)
+    costs_until: dict[bool, float] = field(default_factory=dict)
     bytes_per_s: dict[bool, float] = field(default_factory=dict)
 
     def rate(self, links: Links, moving: Moving) -> float:
         """What the narrowest of its links to the origin carries, in or out: looked up once."""
         incoming = moving.is_incoming
         if incoming not in self.bytes_per_s:
-            self.bytes_per_s[incoming] = min(links.bytes_per_s.get(link, inf) for link in way_of(moving)[:2])
+            self.bytes_per_s[incoming] = min(links.bytes_per_s.get(link, inf) for link in way_of(moving)[:LINES])
         return self.bytes_per_s[incoming]
 
     def has_place(self, latency_s: float, bytes_per_s: float) -> bool:
@@ -82,14 +89,26 @@ class Lane:
             return may_begin(self.under_way, self.under_way_bytes, latency_s, bytes_per_s)
         return may_begin(self.under_way + 1, self.under_way_bytes, 0.0 if self.urgent else latency_s, bytes_per_s)
 
-    def answer_after_s(self, now: float, line_s: float, latency_s: float) -> float:
+    def answer_after_s(self, now: float, bytes_s: float, latency_s: float) -> float:
         """Small files asked for together are answered one after the other, as the line carries them: else they would all come to an end
         together, and the line would lie idle for the next round trip.
         """
-        if line_s >= latency_s:
+        if bytes_s >= latency_s:
             return 0.0
         after_s = min(latency_s, max(0.0, self.answered_at - now))
-        self.answered_at = now + after_s + line_s
+        self.answered_at = now + after_s + bytes_s
+        return after_s
+
+    def after_s(self, now: float, moving: Moving, bytes_s: float, latency_s: float) -> float:
+        """How long after its round trip the line turns to it. One that costs more than its bytes waits until the line is done with all such
+        before it.
+        """
+        incoming = moving.is_incoming
+        file_s = self.file_s.get(incoming, 0.0)
+        if bytes_s >= file_s:
+            return self.answer_after_s(now, bytes_s + file_s, latency_s)
+        after_s = max(0.0, self.costs_until.get(incoming, 0.0) - now)
+        self.costs_until[incoming] = now + after_s + bytes_s + file_s
         return after_s
 
     def begin(self, moving: Moving) -> None:
@@ -112,6 +131,8 @@ class TransferDesk:
         self._clock, self._links, self._faults, self._tell, self._overfull = clock, links, faults, tell, overfull
         self.latency_s: dict[str, float] = {}
         self.upload_latency_s: dict[str, float] = {}
+        # By origin and direction, where files cost something.
+        self.file_s: dict[str, dict[bool, float]] = {}
         self.open: dict[str, Moving] = {}
         self.results: dict[str, Any] = {}
         self.remembers = False
@@ -153,7 +174,9 @@ class TransferDesk:
             message = f"{command.lfn}: replica {command.generation} is not there to be uploaded"
             self._fail(moving, Fault(ErrorClass.CORRUPT, "replica_unknown", message, command.lfn))
             return
-        lane = self._lanes.setdefault((node.id, origin.url), Lane())
+        lane = self._lanes.get((node.id, origin.url))
+        if lane is None:
+            lane = self._lanes[node.id, origin.url] = Lane(file_s=self.file_s.get(origin.url, {}))
         heappush(lane.waiting, (command.priority, self.begun, command.transfer))
         self._pump(lane)
 
@@ -219,6 +242,10 @@ class TransferDesk:
         if moving.state != "moving":
             return
         moving.flow = None
+        if moving.left_bytes is not None:
+            size, moving.left_bytes = moving.left_bytes, None
+            moving.flow = self._links.start(self._clock.now, way_of(moving), size, moving)
+            return
         fault = moving.fault or self._origin_fault(moving)
         if fault is None and isinstance(moving.command, cmd.CopyReplica):
             fault = self._source_fault(moving)
@@ -252,7 +279,7 @@ class TransferDesk:
             heappop(lane.waiting)
             first.state, first.urgent = "connecting", first.priority < DEMAND_BELOW
             lane.begin(first)
-            answer_s = latency_s + lane.answer_after_s(self._clock.now, first.command.size_bytes / rate, latency_s)
+            answer_s = latency_s + lane.after_s(self._clock.now, first, first.command.size_bytes / rate, latency_s)
             self._clock.after(UNREACHABLE_AFTER_S if first.origin.fault_code else answer_s, self._connected, first)
 
     def _connected(self, moving: Moving) -> None:
@@ -269,7 +296,11 @@ class TransferDesk:
         if moving.hops:
             self.gathers.begin(moving)
             return
-        moving.flow = self._links.start(self._clock.now, way_of(moving), size, moving)
+        way, lane = way_of(moving), self._lanes[moving.node.id, moving.origin.url] if moving.origin is not None else None
+        if lane is not None and (file_s := lane.file_s.get(moving.is_incoming)):
+            # Work of the lines that moves nothing, and passes no network and no disk.
+            moving.left_bytes, size, way = size, file_s * lane.rate(self._links, moving), way[:LINES]
+        moving.flow = self._links.start(self._clock.now, way, size, moving)
 
     def _origin_fault(self, moving: Moving) -> Fault | None:
         return ORIGIN_FAULTS.get(moving.origin.fault_code) if moving.origin is not None else None

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from stager.model.ids import produced_file_id
-from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, Topology
+from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, Node, Topology
 from stager.model.workflow import Graph, Workflow, graph_of
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
@@ -119,9 +119,7 @@ class SimWorld:
         self.faults, self.checkers, self.resumes_max, self.keep_journal = faults, tuple(checkers), resumes_max, keep_journal
         self.clock = Clock()
         self.links = Links(node_links(topology))
-        self.nodes = {
-            node.id: SimNode(node.id, node.capacity_bytes, node.can_link, node.overhead_s, node.sandbox_bytes) for node in topology.nodes
-        }
+        self.nodes = {node.id: sim_node(node) for node in topology.nodes}
         self.origins: dict[str, SimOrigin] = {}
         self.desk = TransferDesk(self.clock, self.links, faults, self.say, self._note_overfull)
         spread = spread or Spread()
@@ -191,6 +189,8 @@ class SimWorld:
                 if line is not None:
                     self.links.bytes_per_s |= {f"line:{way}:{url}:{node}": line for node in self.nodes}
             self.desk.latency_s[url], self.desk.upload_latency_s[url] = link.latency_s, link.before_upload_s
+            costs = {True: link.fetch_file_s or 0.0, False: link.upload_file_s or 0.0}
+            self.desk.file_s[url] = {incoming: file_s for incoming, file_s in costs.items() if file_s}
         return known
 
     # The port
@@ -376,6 +376,10 @@ class SimWorld:
 
     def origin_of(self, run: str, name: str) -> SimOrigin:
         return self.origins[self.runs[run].workflow.origins[name].url]
+
+
+def sim_node(node: Node) -> SimNode:
+    return SimNode(node.id, node.capacity_bytes, node.can_link, node.overhead_s, node.sandbox_bytes, node.overhead_file_s)
 
 
 def node_links(topology: Topology) -> dict[str, float]:

@@ -61,21 +61,32 @@ def workflows(draw: st.DrawFn) -> Workflow:
 
 RATES = st.sampled_from((100.0, 1000.0, 20_000.0))
 LATENCIES = st.sampled_from((0.0, 0.05, 2.0))
+COSTS = st.sampled_from((None, None, 0.01, 1.0))
 
 
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
-    link = OriginLink(HOME, draw(RATES), draw(RATES), draw(LATENCIES), upload_latency_s=draw(LATENCIES))
-    links = (
-        link,
-        OriginLink(LAB, draw(RATES), draw(RATES), draw(LATENCIES), upload_latency_s=draw(LATENCIES)),
-        OriginLink(ARCHIVE, draw(RATES), draw(RATES), draw(LATENCIES), upload_latency_s=draw(LATENCIES)),
+    lines = st.sampled_from((None, 80.0, 5000.0))
+    links = tuple(
+        OriginLink(
+            name,
+            draw(RATES),
+            draw(RATES),
+            draw(LATENCIES),
+            node_fetch_bytes_per_s=draw(lines),
+            node_upload_bytes_per_s=draw(lines),
+            upload_latency_s=draw(LATENCIES),
+            fetch_file_s=draw(COSTS),
+            upload_file_s=draw(COSTS),
+        )
+        for name in (HOME, LAB, ARCHIVE)
     )
     disk, network = draw(RATES), draw(RATES)
     cores = draw(st.integers(1, 3))
     count = draw(st.sampled_from((1, 1, 2, 3)))
     nodes = tuple(Node(f"node{number}", 10**6, cores, None, disk, network) for number in range(count))
-    return Topology(nodes, links).with_overhead(draw(st.sampled_from((0.0, 0.0, 0.25))), measured=False)
+    overhead_s, file_s = draw(st.sampled_from((0.0, 0.0, 0.25))), draw(st.sampled_from((0.0, 0.0, 0.125)))
+    return Topology(nodes, links).with_overhead(overhead_s, measured=False, file_s=file_s)
 
 
 @settings(max_examples=400, deadline=None)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stager.model.files import Destination, File, Location, Source
-from stager.model.link import SMALL_BYTES, TURNS, Measured, Move, measured
+from stager.model.link import SMALL_BYTES, Measured, Move, measured
 from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, Node, OriginLink, Topology
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
@@ -118,11 +118,6 @@ def test_what_a_small_file_waits_behind_a_large_one_is_not_its_own() -> None:
     assert measured([large, *behind, *alone]).latency_s == pytest.approx(0.05)
     assert measured([large, *behind]).latency_s is None
     assert measured([replace(large, is_fetch=False), *behind]).latency_s is None
-
-
-def test_more_at_once_than_there_are_turns_pass_in_their_time() -> None:
-    """A hundred at once that took five seconds: turn by turn, eight at a time, each may take 0.4 s for as many to pass."""
-    assert measured([move(0, 5, SMALL_BYTES)] * 100).latency_s == pytest.approx(TURNS * 5 / 100)
 
 
 def test_newer_runs_weigh_more() -> None:

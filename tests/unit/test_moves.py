@@ -15,7 +15,7 @@ from stager.adapters.profiles_store import ProfilesStore
 from stager.cli.links import assumed_rates, link_lines
 from stager.estimate import estimate
 from stager.model.cluster import Cluster, WanLink
-from stager.model.link import Measured, Move
+from stager.model.link import SMALL_BYTES, Measured, Move
 from stager.model.topology import Node, OriginLink, Topology, embedded
 from stager.model.workflow import Origin, OriginKind
 from stager.planning.links import link_of, link_plan
@@ -26,10 +26,11 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.service.choices import drawn
 from stager.service.measuring import Measuring
+from stager.wire import travel
 from tests.model.test_estimate import CHAIN, workflow
 
 LAB = Origin("lab", OriginKind.SFTP, "sftp://ana@lab.example/data")
-SEEN = Measured(12e6, 6e6, 0.02, 0.3)
+SEEN = Measured(12e6, 6e6, 0.02, 0.3, 0.004, 0.097)
 
 
 def done(transfer: str, at: float = 20.0, **facts: Any) -> ev.TransferDone:
@@ -82,20 +83,51 @@ def test_a_run_that_is_gone_is_no_stumbling_block() -> None:
     assert seen_by(LAB, ([], [begun(cmd.Fetch, "t", run="gone")]), ([done("t")], [])) == []
 
 
-def test_the_newest_of_each_link_and_direction_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_each_link_and_direction_the_newest_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moves, "KEPT", 2)
     path = tmp_path / "profiles.sqlite"
     assert moves.read(path) == {}
     store = ProfilesStore(path)
     ways = [(link, is_fetch, number) for link in "ab" for is_fetch in (True, False) for number in range(4)]
-    made = [(f"{link}{way}{at}", link, Move("r", way, at, at + 1.5, 10 * at, read_back=at == 3)) for link, way, at in ways]
+    made = [(f"{link}{way}{at}", link, Move(f"r{at}", way, at, at + 1.5, 10 * at, read_back=at == 3)) for link, way, at in ways]
     store.add_moves(made)
-    store.add_moves([("aTrue3", "a", Move("r", True, 0.0, 99.0, 1))])
+    store.add_moves([("aTrue3", "a", Move("r3", True, 0.0, 99.0, 1))])
     store.close()
     found = moves.read(path)
     assert {link: sorted((move.is_fetch, move.begun_at, move.read_back) for move in each) for link, each in found.items()} == dict.fromkeys(
         "ab", [(False, 2.0, False), (False, 3.0, True), (True, 2.0, False), (True, 3.0, True)]
     )
+
+
+def test_of_a_run_the_first_are_kept_small_ones_and_large_ones_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were under way when one of them began are there, too. And a thousand small files leave what large ones tell."""
+    monkeypatch.setattr(moves, "KEPT_OF_RUN", 3)
+    monkeypatch.setattr(moves, "PRUNE_EVERY", 2)
+    path = tmp_path / "profiles.sqlite"
+    store = ProfilesStore(path)
+    for number in range(8):
+        size_bytes = SMALL_BYTES + 1 if number in (0, 7) else SMALL_BYTES
+        store.add_moves([(f"t{number}", "a", Move("r", True, float(number), 100.0 - number, size_bytes))])
+        store.write()
+    kept = sorted((move.moved_bytes > SMALL_BYTES, move.begun_at) for move in moves.read(path)["a"])
+    assert kept == [(False, 1.0), (False, 2.0), (False, 3.0), (True, 0.0), (True, 7.0)]
+    store.close()
+
+
+def test_a_run_is_kept_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "KEPT", 5)
+    path = tmp_path / "profiles.sqlite"
+    store = ProfilesStore(path)
+    runs = (("old", 3, 0.0), ("middle", 4, 100.0), ("new", 4, 200.0))
+    store.add_moves([(f"{run}{n}", "a", Move(run, True, at + n, at + n + 1, 10)) for run, count, at in runs for n in range(count)])
+    store.close()
+    assert [move.run for move in moves.read(path)["a"]] == ["middle"] * 4 + ["new"] * 4
+
+
+def test_of_an_upload_what_was_sent_counts_and_not_what_was_read_back() -> None:
+    (there,) = seen_by(LAB, ([], [begun(cmd.Upload, "t")]), ([done("t", bytes_moved=1800, verified="readback")], []))
+    (fetched,) = seen_by(LAB, ([], [begun(cmd.Fetch, "t")]), ([done("t", bytes_moved=700)], []))
+    assert (there[2].moved_bytes, fetched[2].moved_bytes) == (900, 700)
 
 
 def test_a_store_of_before_tells_nothing_and_is_written_to(tmp_path: Path) -> None:
@@ -123,6 +155,8 @@ def test_a_plan_says_what_it_took_the_links_to_be_and_why() -> None:
     (link,) = plan.links
     assert (link.fetch_bytes_per_s, link.upload_bytes_per_s, link.latency_s, link.upload_latency_s) == (12e6, 6e6, 0.02, 0.3)
     assert (link.fetch_basis, link.upload_basis, link.latency_basis) == (Basis.MEASURED, Basis.MEASURED, Basis.MEASURED)
+    assert (link.fetch_file_s, link.fetch_file_basis) == (0.004, Basis.MEASURED)
+    assert (link.upload_file_s, link.upload_file_basis) == (0.097, Basis.MEASURED)
     assert link_of(link) == SEEN.of("home")
     assert from_json(to_json(plan)) == plan
     assert assumed_rates(plan.links) == []
@@ -132,6 +166,20 @@ def test_a_plan_of_before_told_of_no_links() -> None:
     said = json.loads(to_json(make_plan(workflow(CHAIN), embedded(10**6)))) | {"version": 3}
     del said["links"]
     assert from_json(json.dumps(said)).links == ()
+
+
+def test_a_plan_of_before_knew_nothing_of_what_files_cost() -> None:
+    """On paper, and in the journal."""
+    plan = make_plan(workflow(CHAIN), embedded(10**6, links=(SEEN.of("home"),)))
+    for encoded, decoded in ((to_json(plan), from_json), (travel.encode(plan).decode(), lambda text: travel.decode_plan(text.encode()))):
+        said = json.loads(encoded)
+        for key in ("fetch_file_s", "fetch_file_basis", "upload_file_s", "upload_file_basis"):
+            del said["links"][0][key]
+        old = decoded(json.dumps(said))
+        assert (old.links[0].fetch_file_s, old.links[0].upload_file_s) == (None, None)
+        assert (old.links[0].fetch_file_basis, old.links[0].upload_file_basis) == (Basis.DEFAULT, Basis.DEFAULT)
+        assert old.links[0].fetch_bytes_per_s == 12e6
+        assert decoded(encoded) == plan
 
 
 @pytest.mark.parametrize(
@@ -167,6 +215,15 @@ def test_a_measured_link_is_doubted_less_than_an_assumed_one() -> None:
     assert max(usual) > 50e6 * 1.5
 
 
+def test_a_link_that_is_quicker_in_a_draw_is_quicker_with_each_file() -> None:
+    w, dear = workflow(CHAIN), Cluster(links={"home": WanLink(SEEN.of("home"))})
+    for link in (drawn(dear, w, seed).wan("home").link for seed in range(1, 9)):
+        assert link.upload_file_s == pytest.approx(0.097 * 12e6 / link.fetch_bytes_per_s)
+        assert link.fetch_file_s == pytest.approx(0.004 * 12e6 / link.fetch_bytes_per_s)
+    free = drawn(Cluster(), w, 3).wan("home").link
+    assert (free.fetch_file_s, free.upload_file_s) == (None, None)
+
+
 def test_plan_and_simulation_wait_alike_before_an_upload() -> None:
     """One of 100 bytes at 50 a second, after three seconds in which it is opened, verified and renamed; `in` takes 1000 at 100."""
     link = OriginLink("home", 100.0, 50.0, 0.5, upload_latency_s=3.0)
@@ -179,6 +236,12 @@ def test_plan_and_simulation_wait_alike_before_an_upload() -> None:
 def test_people_read_what_each_number_rests_on() -> None:
     known, usual = link_lines([link_plan(SEEN.of("lab")), link_plan(OriginLink("home"))])
     assert known == (
-        "lab: fetches 12 MB/s (measured), uploads 6 MB/s (measured), 20 ms before the first byte (measured), 300 ms of an upload (measured)"
+        "lab: fetches 12 MB/s (measured), uploads 6 MB/s (measured), 20 ms before the first byte (measured), "
+        "300 ms of an upload (measured), for each file 4 ms to fetch (measured), 97 ms to upload (measured)"
     )
-    assert usual == "home: fetches 50 MB/s (assumed), uploads 50 MB/s (assumed), 50 ms before the first byte (assumed)"
+    (said,) = link_lines([link_plan(OriginLink("lab", upload_file_s=0.0005, said=True))])
+    assert said.endswith(", for each file 0.5 ms to upload (declared)")
+    assert usual == (
+        "home: fetches 50 MB/s (assumed), uploads 50 MB/s (assumed), 50 ms before the first byte (assumed), "
+        "nothing more for each file (assumed)"
+    )

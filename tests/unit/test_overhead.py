@@ -10,7 +10,7 @@ import pytest
 
 from stager.adapters import overheads
 from stager.adapters.profiles_store import ProfilesStore
-from stager.model.overhead import SAMPLES_MIN, Overhead, overhead_of, seen_overhead_s
+from stager.model.overhead import MANY_FILES, SAMPLES_MIN, Overhead, SeenOverhead, overhead_of, seen_overhead_s
 from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_OVERHEAD_S, embedded
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Basis
@@ -32,8 +32,10 @@ def start(attempt: str, at: float) -> cmd.StartAttempt:
     return cmd.StartAttempt(at=at, attempt=attempt, **facts)  # type: ignore[arg-type]
 
 
-def ended(attempt: str, at: float, outcome: ev.Outcome = ev.Outcome.OK, made_bytes: int = 0, wall_s: float | None = 2.0) -> ev.AttemptEnded:
-    outputs = (ev.OutputMade("x", "f", attempt, made_bytes, ""),)
+def ended(
+    attempt: str, at: float, outcome: ev.Outcome = ev.Outcome.OK, made_bytes: int = 0, wall_s: float | None = 2.0, files: int = 1
+) -> ev.AttemptEnded:
+    outputs = (ev.OutputMade("x", "f", attempt, made_bytes, ""),) * files
     return ev.AttemptEnded(at=at, run="r", job="j", attempt=attempt, outcome=outcome, outputs=outputs, measures=ev.Measures(wall_s=wall_s))
 
 
@@ -53,15 +55,26 @@ def test_an_attempt_took_what_its_program_and_the_disk_did_not() -> None:
 
 
 def test_few_attempts_say_nothing_and_one_that_hung_does_not_count() -> None:
-    assert overhead_of([9.0] * (SAMPLES_MIN - 1)) == Overhead(DEFAULT_OVERHEAD_S, measured=False)
-    assert overhead_of([0.2, 0.1, 0.3, 0.2, 60.0]) == Overhead(0.2, measured=True)
+    assert overhead_of([SeenOverhead(9.0)] * (SAMPLES_MIN - 1)) == Overhead(DEFAULT_OVERHEAD_S, measured=False)
+    assert overhead_of([SeenOverhead(seconds, 3) for seconds in (0.2, 0.1, 0.3, 0.2, 60.0)]) == Overhead(0.2, measured=True)
+
+
+def test_attempts_with_many_outputs_tell_what_each_of_them_adds_and_nothing_else() -> None:
+    few = [SeenOverhead(0.2, files) for files in (0, 1, MANY_FILES - 1, 2, 1)]
+    many = [SeenOverhead(0.2 + 0.01 * files, files) for files in (MANY_FILES, 100, 1000)]
+    assert overhead_of([*few, *many]) == Overhead(0.2, True, pytest.approx(0.01), True)
+    # One of them is enough, which is as many files; one that hung while it had few of them does not move it.
+    assert overhead_of(many[-1:]) == Overhead(DEFAULT_OVERHEAD_S, False, pytest.approx((10.2 - DEFAULT_OVERHEAD_S) / 1000), True)
+    assert overhead_of([*few, *many, SeenOverhead(60.0, MANY_FILES)]).file_s == pytest.approx(0.01)
+    assert overhead_of([*few, SeenOverhead(0.1, 1000)]).file_s == 0.0
 
 
 def test_it_is_measured_from_the_command_to_the_word_of_the_end() -> None:
     assert seen_by(([], [start("a", 5.0), start("b", 6.0)]), ([ended("b", 9.0), ended("a", 7.25)], [])) == [
-        ("b", 9.0, pytest.approx(1.0)),
-        ("a", 7.25, pytest.approx(0.25)),
+        ("b", 9.0, SeenOverhead(pytest.approx(1.0), 1)),
+        ("a", 7.25, SeenOverhead(pytest.approx(0.25), 1)),
     ]
+    assert seen_by(([], [start("a", 5.0)]), ([ended("a", 9.0, files=40)], [])) == [("a", 9.0, SeenOverhead(pytest.approx(2.0), 40))]
 
 
 @pytest.mark.parametrize(
@@ -82,28 +95,44 @@ def test_the_newest_are_kept_and_the_same_again_changes_nothing(path: Path, monk
     monkeypatch.setattr(overheads, "KEPT", 3)
     assert overheads.read(path) == []
     store = ProfilesStore(path)
-    store.add_overheads([(f"a{number}", float(number), number / 10) for number in range(5)])
+    store.add_overheads([(f"a{number}", float(number), SeenOverhead(number / 10, number)) for number in range(5)])
     store.write()
-    store.add_overheads([("a4", 9.0, 99.0)])
+    store.add_overheads([("a4", 9.0, SeenOverhead(99.0, 9))])
+    store.write()
+    assert list(store.db.execute("SELECT * FROM overhead_files ORDER BY attempt")) == [("a2", 2), ("a3", 3), ("a4", 4)]
     store.close()
-    assert overheads.read(path) == [0.2, 0.3, 0.4]
+    assert overheads.read(path) == [SeenOverhead(0.2, 2), SeenOverhead(0.3, 3), SeenOverhead(0.4, 4)]
 
 
 def test_a_store_of_before_tells_nothing_and_is_written_to(path: Path) -> None:
     store = ProfilesStore(path)
     store.db.execute("DROP TABLE overheads")
+    store.db.execute("DROP TABLE overhead_files")
     store.close()
     assert overheads.read(path) == []
     again = ProfilesStore(path)
-    again.add_overheads([("a", 1.0, 0.5)])
+    again.add_overheads([("a", 1.0, SeenOverhead(0.5, 7))])
     again.close()
-    assert overheads.read(path) == [0.5]
+    assert overheads.read(path) == [SeenOverhead(0.5, 7)]
+
+
+def test_a_store_that_did_not_count_files_tells_the_rest(path: Path) -> None:
+    store = ProfilesStore(path)
+    store.db.execute("INSERT INTO overheads VALUES ('old', 1.0, 0.5)")
+    store.db.execute("DROP TABLE overhead_files")
+    store.close()
+    assert overheads.read(path) == [SeenOverhead(0.5, 0)]
+    again = ProfilesStore(path)
+    again.add_overheads([("new", 2.0, SeenOverhead(0.25, 4))])
+    again.close()
+    assert overheads.read(path) == [SeenOverhead(0.25, 4), SeenOverhead(0.5, 0)]
 
 
 @pytest.mark.parametrize(("measured", "basis"), [(True, Basis.MEASURED), (False, Basis.DEFAULT)])
 def test_a_plan_says_what_it_took_an_attempt_to_take_and_why(measured: bool, basis: Basis) -> None:
-    plan = make_plan(workflow(CHAIN), embedded(10**6).with_overhead(0.25, measured))
+    plan = make_plan(workflow(CHAIN), embedded(10**6).with_overhead(0.25, measured, 0.5, measured))
     assert (plan.overhead_s, plan.overhead_basis) == (0.25, basis)
+    assert (plan.overhead_file_s, plan.overhead_file_basis) == (0.5, basis)
     assert from_json(to_json(plan)) == plan
 
 
@@ -112,9 +141,13 @@ def test_a_plan_of_before_had_none() -> None:
     lines = [line for line in text.splitlines() if not line.startswith('"overhead_')]
     old = from_json("\n".join(lines))
     assert (old.overhead_s, old.overhead_basis) == (0.0, Basis.DEFAULT)
+    assert (old.overhead_file_s, old.overhead_file_basis) == (0.0, Basis.DEFAULT)
 
 
-@pytest.mark.parametrize(("said", "overhead_s"), [(", overhead: 80 ms", 0.08), ("", DEFAULT_OVERHEAD_S)])
-def test_a_topology_file_may_say_it(said: str, overhead_s: float) -> None:
+@pytest.mark.parametrize(
+    ("said", "overhead_s", "file_s"),
+    [(", overhead: 80 ms", 0.08, 0.0), ("", DEFAULT_OVERHEAD_S, 0.0), (", overhead_file: 2 ms", DEFAULT_OVERHEAD_S, 0.002)],
+)
+def test_a_topology_file_may_say_it(said: str, overhead_s: float, file_s: float) -> None:
     cluster = parse_topology(f"stager-topology: 1\ncompute: {{nodes: 2{said}}}\nio: {{nodes: 1}}\n", "t.yml")
-    assert [node.overhead_s for node in cluster.topology(workflow(CHAIN), 1).nodes] == [overhead_s]
+    assert [(node.overhead_s, node.overhead_file_s) for node in cluster.topology(workflow(CHAIN), 1).nodes] == [(overhead_s, file_s)]

@@ -139,6 +139,18 @@ def test_what_an_attempt_takes_beside_its_program_is_asked_for(tmp_path: Path) -
     assert one["makespan_s"] - none["makespan_s"] == pytest.approx(3.0, abs=0.01)
 
 
+def test_what_files_cost_is_asked_for(tmp_path: Path) -> None:
+    """One is fetched, one goes home; three are made, two of them one after the other."""
+    asked = ("--cores", "2", "--capacity", "1 GB", "--overhead", "0 s", "--json")
+    (none,) = json.loads(simulate(record(tmp_path), *asked).output)["rows"]
+    assert (none["fetch_file_s"], none["upload_file_s"], none["overhead_file_s"]) == (0.0, 0.0, 0.0)
+    for option, more_s in (("--fetch-file", 2.0), ("--upload-file", 2.0), ("--overhead-file", 4.0)):
+        (row,) = json.loads(simulate(record(tmp_path), *asked, option, "2 s").output)["rows"]
+        assert row[option[2:].replace("-", "_") + "_s"] == 2.0
+        assert row["makespan_s"] - none["makespan_s"] == pytest.approx(more_s, abs=0.01)
+        assert row["bound_s"] - none["bound_s"] == pytest.approx(more_s, abs=0.01)
+
+
 def test_a_run_that_does_not_fit_is_refused_as_submit_refuses_it(tmp_path: Path) -> None:
     result = simulate(record(tmp_path), "--capacity", "1 MB")
     assert result.return_value is Exit.REFUSED

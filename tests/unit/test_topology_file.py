@@ -10,6 +10,8 @@ from stager.model.cluster import Charged, Cluster, ComputeNodes, IoNodes, WanLin
 from stager.model.errors import InvalidInput
 from stager.model.topology import OriginLink
 from stager.model.workflow import Origin, OriginKind, Workflow
+from stager.planning.links import link_plan
+from stager.planning.plan import Basis
 from stager.readers.topology import parse_topology
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "formats" / "topology.md"
@@ -39,7 +41,10 @@ def test_the_example_of_the_document_is_read() -> None:
     assert (cluster.region, cluster.compute.nodes, cluster.cores, cluster.io.instance) == ("ap-northeast-1", 20, 80, "m3.xlarge")
     assert cluster.compute.network_bytes_per_s == pytest.approx(135e6)
     home = cluster.wan("home")
-    assert home.link == OriginLink("home", 135e6, 135e6, 0.05, node_fetch_bytes_per_s=20e6, said=True)
+    told = {"node_fetch_bytes_per_s": 20e6, "fetch_file_s": 0.002, "upload_file_s": 0.1}
+    assert home.link == OriginLink("home", 135e6, 135e6, 0.05, said=True, **told)
+    assert {node.overhead_file_s for node in cluster.topology(workflow(), 2).nodes} == {0.002}
+    assert link_plan(home.link).upload_file_basis is Basis.DECLARED
     assert (home.direct_fetch_bytes_per_s, home.direct_upload_bytes_per_s) == (20e6, 80e6)
     assert cluster.wan("elsewhere").link == OriginLink("elsewhere", 500e6, 500e6, 0.02, said=True)
     assert cluster.charged(workflow(), "bucket") is Charged.NONE
@@ -49,6 +54,7 @@ def test_the_line_of_one_node_is_no_wider_than_the_link() -> None:
     narrow = "{fetch: 1 Gbit/s, upload: 10 MB/s, node_fetch: 20 MB/s, node_upload: 1 Gbit/s}"
     link = parse_topology(GOOD.replace("{fetch: 1 Gbit/s}", narrow), "t.yml").wan("home").link
     assert (link.node_fetch_bytes_per_s, link.node_upload_bytes_per_s) == (20e6, 125e6)
+    assert (link.fetch_file_s, link.upload_file_s) == (None, None)
     assert [link.fetch_by(nodes) for nodes in (1, 2, 8)] == [20e6, 40e6, 125e6]
     assert [link.upload_by(nodes) for nodes in (1, 2)] == [10e6, 10e6]
     assert OriginLink("home", 30.0, 40.0).fetch_by(1) == 30.0
@@ -69,6 +75,7 @@ def test_the_line_of_one_node_is_no_wider_than_the_link() -> None:
             "io.failures_per_hour: '-1' is not a number of failures per hour; write one of 0 or more",
         ),
         ("disk: 300 MB/s", "failures_per_hour: nan", "io.failures_per_hour: 'nan' is not a number of failures"),
+        ("{fetch: 1 Gbit/s}", "{upload_file: -1 s}", "links.home.upload_file: '-1 s' is not a duration"),
         ("1 Gbit/s", "0 B/s", "links.home.fetch: '0 B/s' is not a rate"),
         ("{fetch: 1 Gbit/s}", "{egress: in}", "links.home.egress: 'in' is unknown; choose none or fetch or upload or both"),
         ("compute:", "x-compute:", "the section 'compute' is missing"),

@@ -1,0 +1,130 @@
+"""What one file takes of a line beside its bytes: opening it, having it checked, renaming it, whatever a server's account does for each.
+
+May know: the model's statistics. One rule: only what many transfers at once did not hide counts; what they hide is latency.
+
+One transfer shows how long it took, not whether others would have gone on meanwhile. A **crowd** shows that: a time in which so many were
+under way that the line had always another file to turn to. The files that ended in it, over its length, are what the line does in a
+second, and what their bytes do not explain of it the files cost.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stager.model.robust import median
+
+if TYPE_CHECKING:
+    from stager.model.link import Move
+
+# As many as a node begins with (planning/transport.py): with fewer under way nobody knows whether more would have been quicker.
+CROWD_MIN = 8
+# Of files that ended in a crowd: fewer say more of chance than of the line.
+FILES_MIN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """`files` ended in it one after the other, in `took_s`, in which so many bytes passed."""
+
+    files: int
+    took_s: float
+    passed_bytes: float
+    weight: float
+
+    def file_s(self, bytes_per_s: float) -> float:
+        return max(0.0, self.took_s - self.passed_bytes / bytes_per_s) / self.files
+
+
+class Traffic:
+    """The transfers of one direction while they overlap. At every time at which one began or ended: how many were under way from then on,
+    and what had passed until then, in bytes and in transfer seconds. Each is taken to move its bytes evenly.
+    """
+
+    def __init__(self, moves: Sequence[Move]) -> None:
+        self.moves = moves
+        changes: dict[float, list[float]] = {}
+        for move in moves:
+            took_s = move.ended_at - move.begun_at
+            rate = move.moved_bytes / took_s if took_s > 0 else 0.0
+            for at, one in ((move.begun_at, 1), (move.ended_at, -1)):
+                change = changes.setdefault(at, [0.0, 0.0])
+                change[0] += one
+                change[1] += one * rate
+        self.times = sorted(changes)
+        self.under_way: list[int] = []
+        self._bytes: dict[float, float] = {}
+        self._seconds: dict[float, float] = {}
+        count, rate, passed_bytes, seconds, before = 0, 0.0, 0.0, 0.0, 0.0
+        for at in self.times:
+            passed_bytes += max(0.0, rate) * (at - before)
+            seconds += count * (at - before)
+            count, rate, before = count + round(changes[at][0]), rate + changes[at][1], at
+            self.under_way.append(count)
+            self._bytes[at], self._seconds[at] = passed_bytes, seconds
+
+    def beside(self, move: Move) -> float:
+        """How many were under way while it was, itself included: the mean over its time."""
+        took_s = move.ended_at - move.begun_at
+        return (self._seconds[move.ended_at] - self._seconds[move.begun_at]) / took_s if took_s > 0 else 1.0
+
+    def at_once(self, at: float) -> int:
+        """How many were under way just before this time."""
+        place = bisect_left(self.times, at)
+        return self.under_way[place - 1] if place else 0
+
+    def passed_bytes(self, begin: float, end: float) -> float:
+        """Between two times at which one began or ended."""
+        return self._bytes[end] - self._bytes[begin]
+
+    def crowded(self) -> list[tuple[float, float]]:
+        """(from, to) where CROWD_MIN or more were under way all along."""
+        found: list[tuple[float, float]] = []
+        begun: float | None = None
+        for at, count in zip(self.times, self.under_way, strict=True):
+            if count >= CROWD_MIN:
+                begun = at if begun is None else begun
+            elif begun is not None:
+                found.append((begun, at))
+                begun = None
+        return found
+
+
+def crowds(traffic: Traffic, weights: Mapping[str, float], mean_bytes_max: float) -> list[Crowd]:
+    """Of files that are small, on average: how long large ones take tells of the rate."""
+    found = []
+    ends = sorted((move.ended_at, move.begun_at, move.run) for move in traffic.moves)
+    begins = sorted(move.begun_at for move in traffic.moves)
+    at = [end for end, _, _ in ends]
+    for begin, end in traffic.crowded():
+        inside = ends[bisect_right(at, begin) : bisect_right(at, end)]
+        last_begin = begins[bisect_right(begins, end) - 1]
+        crowd = crowd_of(traffic, inside, last_begin, weights)
+        if crowd is not None and crowd.passed_bytes <= crowd.files * mean_bytes_max:
+            found.append(crowd)
+    return found
+
+
+def crowd_of(traffic: Traffic, inside: list[tuple[float, float, str]], last_begin: float, weights: Mapping[str, float]) -> Crowd | None:
+    """From where those that began first have all ended, since what they waited for together is latency, up to the last begin: all along
+    others took the places of those that ended. Where there were too few for that, from the first end to the last. None where one transfer
+    takes as long as all that: they may have gone on side by side.
+    """
+    if not inside:
+        return None
+    at_first = min(traffic.at_once(inside[0][0]), len(inside))
+    usual_s = median([ended - begun for ended, begun, _ in inside], [1.0] * len(inside))
+    for first, last in ((inside[at_first - 1][0], last_begin), (inside[0][0], inside[-1][0])):
+        files = sum(first < ended <= last for ended, _, _ in inside)
+        if files >= FILES_MIN and last - first >= usual_s:
+            return Crowd(files, last - first, traffic.passed_bytes(first, last), files * weights[inside[-1][2]])
+    return None
+
+
+def file_cost_s(found: Sequence[Crowd], bytes_per_s: float) -> float | None:
+    """The median, by files. None: there was no crowd."""
+    if not found:
+        return None
+    return median([crowd.file_s(bytes_per_s) for crowd in found], [crowd.weight for crowd in found])

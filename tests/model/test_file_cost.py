@@ -1,0 +1,177 @@
+"""What a file costs beside its bytes, from transfers over lines that are known, and where transfers say less than they seem to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from heapq import heappop, heappush
+from random import Random
+
+import pytest
+
+from stager.model.file_cost import CROWD_MIN, FILES_MIN, Traffic, crowds
+from stager.model.link import SMALL_BYTES, Measured, Move, measured
+from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, OriginLink
+from tests.model.test_link import MB, lab, lived_over, move
+
+RATE = 20e6
+
+
+def burst(
+    count: int, at_once: int, latency_s: float, file_s: float, bytes_max: int = SMALL_BYTES, run: str = "r", at: float = 0.0
+) -> list[Move]:
+    """Uploads that are all there at once, so many under way at a time: each waits its latency, then the line serves one after the other.
+    Latencies and costs vary by a fifth around their means.
+    """
+    random = Random(f"{count} {at_once} {latency_s} {file_s} {bytes_max}")
+    waiting: list[tuple[float, float]] = []
+    moves: list[Move] = []
+    line_at, left = at, count
+
+    def begin(begun_at: float) -> None:
+        heappush(waiting, (begun_at + latency_s * random.uniform(0.8, 1.2), begun_at))
+
+    for number in range(min(count, at_once)):
+        begin(at + number * 1e-5)
+        left -= 1
+    while waiting:
+        asked_at, begun_at = heappop(waiting)
+        size_bytes = random.randrange(1, bytes_max)
+        line_at = max(line_at, asked_at) + file_s * random.uniform(0.8, 1.2) + size_bytes / RATE
+        moves.append(Move(run, False, begun_at, line_at, size_bytes))
+        if left:
+            left -= 1
+            begin(line_at + 1e-4)
+    return moves
+
+
+def took_s(moves: list[Move]) -> float:
+    return max(each.ended_at for each in moves) - min(each.begun_at for each in moves)
+
+
+def foretold_s(found: Measured, moves: list[Move]) -> float:
+    """As a plan has it: the latency, then one file after the other."""
+    link = found.of("lab")
+    weighs = sum(link.upload_weighs(each.moved_bytes) for each in moves)
+    return link.before_upload_s + weighs / link.upload_bytes_per_s
+
+
+# Files of up to 30 MB, a few at a time, and small ones that were alone: what tells of the rate and of the latency.
+def others(latency_s: float, file_s: float) -> list[Move]:
+    return burst(12, 4, latency_s, file_s, 30 * MB, at=1e5) + [
+        replace(each, begun_at=each.begun_at + 1e3 * number, ended_at=each.ended_at + 1e3 * number)
+        for number in range(6)
+        for each in burst(1, 1, latency_s, file_s, 1000, at=2e5)
+    ]
+
+
+@pytest.mark.parametrize("count", [150, 400, 1000])
+@pytest.mark.parametrize("at_once", [16, 64])
+@pytest.mark.parametrize(("latency_s", "file_s"), [(0.01, 0.002), (0.05, 0.005), (0.05, 0.1), (0.4, 0.1), (0.03, 0.03)])
+def test_a_known_line_is_found_to_be_what_it_is(count: int, at_once: int, latency_s: float, file_s: float) -> None:
+    moves = burst(count, at_once, latency_s, file_s)
+    found = measured(moves + others(latency_s, file_s))
+    assert found.upload_file_s == pytest.approx(file_s, rel=0.1)
+    assert found.upload_bytes_per_s == pytest.approx(RATE, rel=0.1)
+    assert found.upload_latency_s == pytest.approx(latency_s, abs=max(0.1 * latency_s, 0.3 * file_s))
+    assert foretold_s(found, moves) == pytest.approx(took_s(moves), rel=0.1)
+    assert measured(reversed(moves + others(latency_s, file_s))) == found
+
+
+@pytest.mark.parametrize(("count", "at_once"), [(400, 16), (1000, 16), (1000, 64)])
+def test_where_a_node_has_too_few_under_way_to_fill_the_line_a_file_costs_its_part_of_the_wait(count: int, at_once: int) -> None:
+    """Half a second each, so many at once: 0.5 / 16 s a file, although the server could do more. The next run has no more of them."""
+    moves = burst(count, at_once, 0.5, 0.0001)
+    found = measured(moves + others(0.5, 0.0001))
+    mean_s = sum(each.moved_bytes for each in moves) / count / RATE
+    assert found.upload_file_s is not None
+    assert found.upload_file_s + mean_s == pytest.approx(0.5 / at_once, rel=0.1)
+    assert foretold_s(found, moves) == pytest.approx(took_s(moves), rel=0.1)
+
+
+@pytest.mark.parametrize(("count", "login_s"), [(30, 0.5), (60, 2.0)])
+def test_a_crowd_that_all_began_at_once_tells_it_by_its_ends(count: int, login_s: float) -> None:
+    """Whatever they waited for first, logging in say, is no file's cost."""
+    moves = [replace(each, begun_at=each.begun_at - login_s) for each in burst(count, 64, 0.01, 0.1)]
+    assert measured(moves).upload_file_s == pytest.approx(0.1, rel=0.1)
+
+
+def test_a_server_that_serves_all_at_once_tells_the_same() -> None:
+    """Ten times 64, each of which takes 6.4 s."""
+    waves = [move(6.4 * wave, 6.4 * wave + 6.4, 1000, is_fetch=False) for wave in range(10) for _ in range(64)]
+    assert measured(waves).upload_file_s == pytest.approx(0.1, rel=0.01)
+
+
+def test_files_one_after_the_other_tell_the_latency_alone() -> None:
+    """Who knows what more at once would have brought."""
+    alone = [move(number * 0.2, number * 0.2 + 0.2, 1000) for number in range(500)]
+    few = [move(number * 0.2, number * 0.2 + 0.2 * (CROWD_MIN - 1), 1000) for number in range(500)]
+    for moves in (alone, few):
+        found = measured(moves)
+        assert (found.fetch_file_s, found.fetch_bytes_per_s) == (None, None)
+        assert found.latency_s == pytest.approx(moves[0].took_s)
+
+
+def test_what_went_on_side_by_side_once_tells_the_latency_alone() -> None:
+    """They end within the time that one takes: nobody need have waited for another."""
+    together = [move(0, 5 + number / 100, SMALL_BYTES) for number in range(100)]
+    assert measured(together).fetch_file_s is None
+    assert measured(together).latency_s == pytest.approx(5.5, abs=0.1)
+
+
+def test_few_files_are_no_crowd() -> None:
+    moves = burst(CROWD_MIN + FILES_MIN - 2, 64, 0.01, 0.1)
+    assert measured(moves).upload_file_s is None
+    assert measured(burst(CROWD_MIN + FILES_MIN + 4, 64, 0.01, 0.1)).upload_file_s == pytest.approx(0.1, rel=0.2)
+
+
+def test_large_files_in_a_crowd_tell_the_rate_and_no_cost() -> None:
+    """Of their own size they are as quick as foretold, whatever part of it was not for their bytes."""
+    found = measured(burst(200, 16, 0.01, 0.0, 2 * MB))
+    assert found.upload_file_s is None
+    assert found.upload_bytes_per_s == pytest.approx(RATE, rel=0.05)
+
+
+def test_what_files_cost_is_not_taken_for_a_slow_line() -> None:
+    """Bytes of 12 files of 15 MB take 9 s, their costs 6 s."""
+    slow = burst(400, 16, 0.05, 0.5)
+    large = burst(12, 12, 0.05, 0.5, 30 * MB, at=1e5)
+    found, without = measured([*slow, *large]), measured(large)
+    assert without.upload_bytes_per_s is not None and without.upload_bytes_per_s < 0.75 * RATE
+    assert found.upload_bytes_per_s == pytest.approx(RATE, rel=0.1)
+    # Where costs are most of what large files take too, what is left says too little of the line.
+    assert measured([*slow, *burst(12, 12, 0.05, 0.5, 2 * MB, at=1e5)]).upload_bytes_per_s is None
+
+
+def test_bytes_that_pass_beside_small_files_are_not_their_cost() -> None:
+    """A large one passes all the while."""
+    moves = burst(600, 16, 0.01, 0.005)
+    beside = move(0.0, took_s(moves), int(0.6 * RATE * took_s(moves)), is_fetch=False)
+    (crowd,) = crowds(Traffic([*moves, beside]), {"r": 1.0}, 10 * SMALL_BYTES)
+    assert crowd.passed_bytes - sum(each.moved_bytes for each in moves) * crowd.files / 600 == pytest.approx(
+        0.6 * RATE * crowd.took_s, rel=0.05
+    )
+    assert not crowds(Traffic([*moves, beside]), {"r": 1.0}, SMALL_BYTES)
+
+
+def test_newer_runs_weigh_more() -> None:
+    old = [each for number in range(3) for each in burst(200, 16, 0.01, 0.1, 1000, f"old{number}", 1e4 * number)]
+    new = [each for number in range(6) for each in burst(200, 16, 0.01, 0.01, 1000, f"new{number}", 1e6 + 1e4 * number)]
+    assert measured(old).upload_file_s == pytest.approx(0.1, rel=0.1)
+    assert measured([*old, *new]).upload_file_s == pytest.approx(0.01, rel=0.1)
+
+
+def test_a_cost_is_never_negative() -> None:
+    """As quick as twice the rate that is assumed of the line would be."""
+    moves = [move(number * 1e-4, 0.01 + number * SMALL_BYTES / DEFAULT_WAN_BYTES_PER_S / 2, SMALL_BYTES) for number in range(100)]
+    assert measured(moves).fetch_file_s == 0.0
+
+
+def test_a_simulated_line_is_found_to_be_what_it_is() -> None:
+    dear = OriginLink("lab", 10e6, 10e6, 0.05, fetch_file_s=0.03, upload_file_s=0.1)
+    found = measured(lived_over(dear, lab(), "w-1", [1000] * 300, [1000] * 300))
+    assert (found.fetch_file_s, found.upload_file_s) == (pytest.approx(0.03, rel=0.1), pytest.approx(0.1, rel=0.1))
+    # Where files cost nothing but their latency, which 256 and 64 of them wait for at once, it is a part of that.
+    free = replace(dear, fetch_file_s=None, upload_file_s=None)
+    found = measured(lived_over(free, lab(), "w-1", [1000] * 600, [1000] * 600))
+    assert (found.fetch_file_s or 0.0) < 1.3 * 0.05 / 256
+    assert found.upload_file_s == pytest.approx(0.05 / 64, rel=0.1)
