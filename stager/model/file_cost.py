@@ -9,7 +9,7 @@ second, and what their bytes do not explain of it the files cost.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -70,11 +70,6 @@ class Traffic:
         took_s = move.ended_at - move.begun_at
         return (self._seconds[move.ended_at] - self._seconds[move.begun_at]) / took_s if took_s > 0 else 1.0
 
-    def at_once(self, at: float) -> int:
-        """How many were under way just before this time."""
-        place = bisect_left(self.times, at)
-        return self.under_way[place - 1] if place else 0
-
     def passed_bytes(self, begin: float, end: float) -> float:
         """Between two times at which one began or ended."""
         return self._bytes[end] - self._bytes[begin]
@@ -96,31 +91,26 @@ def crowds(traffic: Traffic, weights: Mapping[str, float], mean_bytes_max: float
     """Of files that are small, on average: how long large ones take tells of the rate."""
     found = []
     ends = sorted((move.ended_at, move.begun_at, move.run) for move in traffic.moves)
-    begins = sorted(move.begun_at for move in traffic.moves)
     at = [end for end, _, _ in ends]
     for begin, end in traffic.crowded():
-        inside = ends[bisect_right(at, begin) : bisect_right(at, end)]
-        last_begin = begins[bisect_right(begins, end) - 1]
-        crowd = crowd_of(traffic, inside, last_begin, weights)
+        crowd = crowd_of(traffic, ends[bisect_right(at, begin) : bisect_right(at, end)], weights)
         if crowd is not None and crowd.passed_bytes <= crowd.files * mean_bytes_max:
             found.append(crowd)
     return found
 
 
-def crowd_of(traffic: Traffic, inside: list[tuple[float, float, str]], last_begin: float, weights: Mapping[str, float]) -> Crowd | None:
-    """From where those that began first have all ended, since what they waited for together is latency, up to the last begin: all along
-    others took the places of those that ended. Where there were too few for that, from the first end to the last. None where one transfer
-    takes as long as all that: they may have gone on side by side.
+def crowd_of(traffic: Traffic, ends: list[tuple[float, float, str]], weights: Mapping[str, float]) -> Crowd | None:
+    """From the first end to the last: what came before it is latency. None where one transfer takes as long as all that: they may have gone
+    on side by side.
     """
-    if not inside:
+    if not ends:
         return None
-    at_first = min(traffic.at_once(inside[0][0]), len(inside))
-    usual_s = median([ended - begun for ended, begun, _ in inside], [1.0] * len(inside))
-    for first, last in ((inside[at_first - 1][0], last_begin), (inside[0][0], inside[-1][0])):
-        files = sum(first < ended <= last for ended, _, _ in inside)
-        if files >= FILES_MIN and last - first >= usual_s:
-            return Crowd(files, last - first, traffic.passed_bytes(first, last), files * weights[inside[-1][2]])
-    return None
+    (first, _, _), (last, _, run) = ends[0], ends[-1]
+    files = sum(ended > first for ended, _, _ in ends)
+    usual_s = median([ended - begun for ended, begun, _ in ends], [1.0] * len(ends))
+    if files < FILES_MIN or last - first < usual_s:
+        return None
+    return Crowd(files, last - first, traffic.passed_bytes(first, last), files * weights[run])
 
 
 def file_cost_s(found: Sequence[Crowd], bytes_per_s: float) -> float | None:

@@ -107,7 +107,7 @@ def test_of_a_run_the_first_are_kept_small_ones_and_large_ones_apart(tmp_path: P
     store = ProfilesStore(path)
     for number in range(8):
         size_bytes = SMALL_BYTES + 1 if number in (0, 7) else SMALL_BYTES
-        store.add_moves([(f"t{number}", "a", Move("r", True, float(number), 100.0 - number, size_bytes))])
+        store.add_moves([(f"t{number}", "a", Move("r", True, float(number), 100.0 + number * 3 % 8, size_bytes))])
         store.write()
     kept = sorted((move.moved_bytes > SMALL_BYTES, move.begun_at) for move in moves.read(path)["a"])
     assert kept == [(False, 1.0), (False, 2.0), (False, 3.0), (True, 0.0), (True, 7.0)]

@@ -61,7 +61,7 @@ def test_few_attempts_say_nothing_and_one_that_hung_does_not_count() -> None:
 
 def test_attempts_with_many_outputs_tell_what_each_of_them_adds_and_nothing_else() -> None:
     few = [SeenOverhead(0.2, files) for files in (0, 1, MANY_FILES - 1, 2, 1)]
-    many = [SeenOverhead(0.2 + 0.01 * files, files) for files in (MANY_FILES, 100, 1000)]
+    many = [SeenOverhead(0.2 + 0.01 * files, files) for files in (MANY_FILES, 40, 50, 60, 70, 100, 1000)]
     assert overhead_of([*few, *many]) == Overhead(0.2, True, pytest.approx(0.01), True)
     # One of them is enough, which is as many files; one that hung while it had few of them does not move it.
     assert overhead_of(many[-1:]) == Overhead(DEFAULT_OVERHEAD_S, False, pytest.approx((10.2 - DEFAULT_OVERHEAD_S) / 1000), True)
