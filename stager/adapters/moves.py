@@ -19,7 +19,7 @@ from stager.model.link import SMALL_BYTES, Move
 # (transfer, the digest of its link, the move).
 Seen = tuple[str, str, Move]
 # Of each link, direction and kind. A run is kept whole, up to the second of these, while all newer ones have fewer than the first.
-KEPT, KEPT_OF_RUN = 300, 1_000
+KEPT, KEPT_OF_RUN = 1_500, 1_000
 TABLE = (
     "CREATE TABLE IF NOT EXISTS moves (transfer TEXT PRIMARY KEY, link TEXT NOT NULL, run TEXT NOT NULL, is_fetch INTEGER NOT NULL, "
     "begun_at REAL NOT NULL, ended_at REAL NOT NULL, moved_bytes INTEGER NOT NULL, read_back INTEGER NOT NULL) WITHOUT ROWID"

@@ -20,6 +20,8 @@ def link_lines(links: Sequence[LinkPlan]) -> list[str]:
 def words_of(link: LinkPlan) -> str:
     fetch, upload = f"{format_size(link.fetch_bytes_per_s)}/s", f"{format_size(link.upload_bytes_per_s)}/s"
     before = f"{link.latency_s * 1000:.0f} ms before the first byte ({WORDS[link.latency_basis]})"
+    if link.login_s:
+        before += f", {link.login_s * 1000:.3g} ms to log in (measured)"
     if link.upload_latency_s is not None:
         before += f", {link.upload_latency_s * 1000:.0f} ms of an upload (measured)"
     return f"fetches {fetch} ({WORDS[link.fetch_basis]}), uploads {upload} ({WORDS[link.upload_basis]}), {before}, {file_words(link)}"

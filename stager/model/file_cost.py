@@ -23,15 +23,21 @@ if TYPE_CHECKING:
 CROWD_MIN = 8
 # Of files that ended in a crowd: fewer say more of chance than of the line.
 FILES_MIN = 8
+# Of what one transfer takes: fewer under way for so long make no end of a crowd. Those that began together end together, and the next ones
+# begin when that has been heard of.
+GAP_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """`files` ended in it one after the other, in `took_s`, in which so many bytes passed."""
+    """`files` ended in it one after the other, in `took_s`, in which so many bytes passed. `first_s`: what the one took that ended before
+    all of them, but no more than is usual of them: it may have logged in.
+    """
 
     files: int
     took_s: float
     passed_bytes: float
+    first_s: float
     weight: float
 
     def file_s(self, bytes_per_s: float) -> float:
@@ -89,14 +95,22 @@ class Traffic:
 
 def crowds(traffic: Traffic, weights: Mapping[str, float], mean_bytes_max: float) -> list[Crowd]:
     """Of files that are small, on average: how long large ones take tells of the rate."""
-    found = []
     ends = sorted((move.ended_at, move.begun_at, move.run) for move in traffic.moves)
     at = [end for end, _, _ in ends]
+    spans: list[tuple[float, float]] = []
     for begin, end in traffic.crowded():
-        crowd = crowd_of(traffic, ends[bisect_right(at, begin) : bisect_right(at, end)], weights)
-        if crowd is not None and crowd.passed_bytes <= crowd.files * mean_bytes_max:
-            found.append(crowd)
-    return found
+        if spans:
+            before = ends[bisect_right(at, spans[-1][0]) : bisect_right(at, spans[-1][1])]
+            if begin - spans[-1][1] <= GAP_SHARE * usual_s(before):
+                begin = spans.pop()[0]
+        spans.append((begin, end))
+    each = [crowd_of(traffic, ends[bisect_right(at, begin) : bisect_right(at, end)], weights) for begin, end in spans]
+    return [crowd for crowd in each if crowd is not None and crowd.passed_bytes <= crowd.files * mean_bytes_max]
+
+
+def usual_s(ends: Sequence[tuple[float, float, str]]) -> float:
+    """What one of them takes."""
+    return median([ended - begun for ended, begun, _ in ends], [1.0] * len(ends)) if ends else 0.0
 
 
 def crowd_of(traffic: Traffic, ends: list[tuple[float, float, str]], weights: Mapping[str, float]) -> Crowd | None:
@@ -105,12 +119,11 @@ def crowd_of(traffic: Traffic, ends: list[tuple[float, float, str]], weights: Ma
     """
     if not ends:
         return None
-    (first, _, _), (last, _, run) = ends[0], ends[-1]
+    (first, begun, _), (last, _, run) = ends[0], ends[-1]
     files = sum(ended > first for ended, _, _ in ends)
-    usual_s = median([ended - begun for ended, begun, _ in ends], [1.0] * len(ends))
-    if files < FILES_MIN or last - first < usual_s:
+    if files < FILES_MIN or last - first < usual_s(ends):
         return None
-    return Crowd(files, last - first, traffic.passed_bytes(first, last), files * weights[run])
+    return Crowd(files, last - first, traffic.passed_bytes(first, last), min(first - begun, usual_s(ends)), files * weights[run])
 
 
 def file_cost_s(found: Sequence[Crowd], bytes_per_s: float) -> float | None:
@@ -118,3 +131,10 @@ def file_cost_s(found: Sequence[Crowd], bytes_per_s: float) -> float | None:
     if not found:
         return None
     return median([crowd.file_s(bytes_per_s) for crowd in found], [crowd.weight for crowd in found])
+
+
+def first_s(found: Sequence[Crowd], file_s: float) -> float | None:
+    """What the first of a crowd waits for, which nobody was before: the median, by files."""
+    if not found:
+        return None
+    return median([max(0.0, crowd.first_s - file_s) for crowd in found], [crowd.weight for crowd in found])

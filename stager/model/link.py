@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isclose
 
-from stager.model.file_cost import Crowd, Traffic, crowds, file_cost_s
+from stager.model.file_cost import Crowd, Traffic, crowds, file_cost_s, first_s
 from stager.model.robust import median, quantile, weight_of_age
 from stager.model.topology import DEFAULT_LATENCY_S, DEFAULT_WAN_BYTES_PER_S, OriginLink
 
@@ -65,6 +65,7 @@ class Measured:
     upload_latency_s: float | None = None
     fetch_file_s: float | None = None
     upload_file_s: float | None = None
+    login_s: float | None = None
 
     def of(self, origin: str) -> OriginLink:
         """As a link that says which of its numbers were measured."""
@@ -79,7 +80,7 @@ class Measured:
             link = replace(link, fetch_file_s=self.fetch_file_s, fetch_file_measured=True)
         if self.upload_file_s is not None:
             link = replace(link, upload_file_s=self.upload_file_s, upload_file_measured=True)
-        return replace(link, upload_latency_s=self.upload_latency_s)
+        return replace(link, upload_latency_s=self.upload_latency_s, login_s=self.login_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,8 @@ def measured(moves: Iterable[Move]) -> Measured:
     large = union((move.begun_at, move.ended_at) for move in ordered if move.moved_bytes > SMALL_BYTES)
     fetch = seen_of([move for move in ordered if move.is_fetch and move.moved_bytes > 0], large, weights, None)
     upload = seen_of([move for move in ordered if not move.is_fetch and move.moved_bytes > 0], large, weights, fetch.bytes_per_s)
-    return Measured(fetch.bytes_per_s, upload.bytes_per_s, fetch.latency_s, upload.latency_s, fetch.file_s, upload.file_s)
+    login_s = login_of(ordered, weights, fetch, upload)
+    return Measured(fetch.bytes_per_s, upload.bytes_per_s, fetch.latency_s, upload.latency_s, fetch.file_s, upload.file_s, login_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,24 @@ class Seen:
     def is_as(self, other: Seen) -> bool:
         pairs = ((self.bytes_per_s, other.bytes_per_s), (self.latency_s, other.latency_s), (self.file_s, other.file_s))
         return all(a == b or (a is not None and b is not None and isclose(a, b, rel_tol=1e-4, abs_tol=1e-9)) for a, b in pairs)
+
+
+def login_of(moves: Sequence[Move], weights: dict[str, float], fetch: Seen, upload: Seen) -> float | None:
+    """From the first begin of a run to the first end, what neither latency nor file cost explains: the median of runs in which a small file
+    ended first, by their age.
+    """
+    begun: dict[str, float] = {}
+    ended: dict[str, Move] = {}
+    for move in moves:
+        begun[move.run] = min(begun.get(move.run, inf), move.begun_at)
+        # They are in the order of their ends.
+        ended.setdefault(move.run, move)
+    waited: list[tuple[float, float]] = []
+    for run, move in ended.items():
+        seen = fetch if move.is_fetch else upload
+        if seen.latency_s is not None and move.moved_bytes <= SMALL_BYTES:
+            waited.append((max(0.0, move.ended_at - begun[run] - seen.latency_s - (seen.file_s or 0.0)), weights[run]))
+    return median(*zip(*waited, strict=True)) if waited else None
 
 
 def seen_of(moves: Sequence[Move], large: Sequence[Span], weights: dict[str, float], back_bytes_per_s: float | None) -> Seen:
@@ -133,6 +153,8 @@ def looked_at(
     """Once more, with what has been seen so far."""
     file_s = seen.file_s or 0.0
     latency_s = latency_of(traffic, large, weights, file_s)
+    if latency_s is None:
+        latency_s = first_s(found, file_s)
     rate = rate_of(traffic.moves, weights, usual_latency_s(traffic.moves, latency_s), back_bytes_per_s, file_s)
     return Seen(rate, latency_s, file_cost_s(found, rate or DEFAULT_WAN_BYTES_PER_S))
 
@@ -158,7 +180,7 @@ def latency_of(traffic: Traffic, large: Sequence[Span], weights: dict[str, float
 
 def telling_of(seen: list[tuple[float, float, float]], file_s: float) -> list[tuple[float, float, float]]:
     """Of (took, costs of all beside it, weight) those with the fewest beside them, where there are enough. Of a crowd, only if the costs
-    leave most of it unexplained: else what is left is how unevenly they were served.
+    leave most of it unexplained: else what is left is how unevenly they were served. Then the first of the crowd tells more.
     """
     for most in (2, TURNS) if file_s else ():
         quiet = [each for each in seen if each[1] < most * file_s]

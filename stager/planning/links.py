@@ -40,6 +40,7 @@ def link_plan(link: OriginLink) -> LinkPlan:
         fetch_file_basis=Basis.DEFAULT if link.fetch_file_s is None else basis(link.fetch_file_measured),
         upload_file_s=link.upload_file_s,
         upload_file_basis=Basis.DEFAULT if link.upload_file_s is None else basis(link.upload_file_measured),
+        login_s=link.login_s,
     )
 
 
@@ -59,4 +60,5 @@ def link_of(planned: LinkPlan) -> OriginLink:
         upload_file_s=planned.upload_file_s,
         fetch_file_measured=planned.fetch_file_basis is Basis.MEASURED,
         upload_file_measured=planned.upload_file_basis is Basis.MEASURED,
+        login_s=planned.login_s,
     )

@@ -137,7 +137,8 @@ class FilePlan(Record):
 @dataclass(frozen=True, slots=True)
 class LinkPlan:
     """What the plan took the way to one origin to be, and why: measured by transfers, declared (a topology file, the origin's `bandwidth`)
-    or assumed. The `file` seconds are those of OriginLink; None: nothing is reckoned for each file.
+    or assumed. The `file` seconds are those of OriginLink; None: nothing is reckoned for each file. `login_s`
+    is always measured, or None.
     """
 
     origin: str
@@ -154,6 +155,7 @@ class LinkPlan:
     fetch_file_basis: Basis = Basis.DEFAULT
     upload_file_s: float | None = None
     upload_file_basis: Basis = Basis.DEFAULT
+    login_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

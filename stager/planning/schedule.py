@@ -15,6 +15,7 @@ from stager.model.workflow import Workflow
 from stager.planning.holders import Copying, Holders, OnlyHolder
 from stager.planning.line import Line, rooms_of
 from stager.planning.order import places
+from stager.planning.plan import Access
 from stager.planning.shape import Shape
 
 
@@ -155,7 +156,7 @@ def arrivals(workflow: Workflow, shape: Shape, order: list[int], topology: Topol
                 continue
             origin = workflow.files[shape.files[file]].sources[0].location.origin
             link = topology.link(origin)
-            begun = clock.get(origin, link.latency_s)
+            begun = clock.get(origin, link.latency_s + (link.login_s or 0.0))
             clock[origin] = begun + link.fetch_weighs(shape.likely[file]) / link.fetch_by(len(topology.nodes))
             arrival[file] = begun + shape.likely[file] / shape.fetch_rate[file] + (link.fetch_file_s or 0.0)
     return arrival
@@ -167,13 +168,14 @@ def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology
     back: dict[str, float] = {}
     ends: list[float] = []
     nodes = len(topology.nodes)
+    not_open = logins(workflow, shape, topology)
     finals = [(finish_s[shape.producer[file]], file) for file, final in enumerate(shape.final) if final and shape.producer[file] >= 0]
     for made, file in sorted(finals):
         destination = workflow.files[shape.files[file]].destination
         assert destination is not None, "finals have a destination"
         origin = destination.location.origin
         link = topology.link(origin)
-        begun, size = max(clock.get(origin, 0.0), made + link.before_upload_s), shape.likely[file]
+        begun, size = max(clock.get(origin, 0.0), made + not_open.pop(origin, 0.0) + link.before_upload_s), shape.likely[file]
         weighs = link.upload_weighs(size)
         clock[origin] = begun + weighs / link.upload_by(nodes)
         there = begun + weighs / link.upload_by(1)
@@ -183,3 +185,12 @@ def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology
             back[origin] = begun + size / link.fetch_by(nodes)
             ends.append(begun + size / link.fetch_by(1))
     return max(ends, default=0.0)
+
+
+def logins(workflow: Workflow, shape: Shape, topology: Topology) -> dict[str, float]:
+    """By origin that nothing is fetched from, what the first upload waits for besides."""
+    found = {name: login_s for name in workflow.origins if (login_s := topology.link(name).login_s)}
+    for file, external in enumerate(shape.external) if found else ():
+        if external and shape.readers[file] and shape.access[file] is not Access.DIRECT:
+            found.pop(workflow.files[shape.files[file]].sources[0].location.origin, None)
+    return found

@@ -72,6 +72,9 @@ class Lane:
     # By direction (of what comes in, True): what a file costs there, and until when the line is busy with files that cost most of it.
     file_s: dict[bool, float] = field(default_factory=dict)
     costs_until: dict[bool, float] = field(default_factory=dict)
+    # `open_at` None: nobody has logged in yet.
+    login_s: float = 0.0
+    open_at: float | None = None
     bytes_per_s: dict[bool, float] = field(default_factory=dict)
 
     def rate(self, links: Links, moving: Moving) -> float:
@@ -111,6 +114,12 @@ class Lane:
         self.costs_until[incoming] = now + after_s + bytes_s + file_s
         return after_s
 
+    def logs_in_s(self, now: float) -> float:
+        """How long it is until somebody is logged in: the first one does it for all."""
+        if self.open_at is None:
+            self.open_at = now + self.login_s
+        return max(0.0, self.open_at - now)
+
     def begin(self, moving: Moving) -> None:
         self.under_way += 1
         self.under_way_bytes += moving.command.size_bytes
@@ -133,6 +142,7 @@ class TransferDesk:
         self.upload_latency_s: dict[str, float] = {}
         # By origin and direction, where files cost something.
         self.file_s: dict[str, dict[bool, float]] = {}
+        self.login_s: dict[str, float] = {}
         self.open: dict[str, Moving] = {}
         self.results: dict[str, Any] = {}
         self.remembers = False
@@ -176,7 +186,8 @@ class TransferDesk:
             return
         lane = self._lanes.get((node.id, origin.url))
         if lane is None:
-            lane = self._lanes[node.id, origin.url] = Lane(file_s=self.file_s.get(origin.url, {}))
+            lane = Lane(file_s=self.file_s.get(origin.url, {}), login_s=self.login_s.get(origin.url, 0.0))
+            self._lanes[node.id, origin.url] = lane
         heappush(lane.waiting, (command.priority, self.begun, command.transfer))
         self._pump(lane)
 
@@ -279,7 +290,8 @@ class TransferDesk:
             heappop(lane.waiting)
             first.state, first.urgent = "connecting", first.priority < DEMAND_BELOW
             lane.begin(first)
-            answer_s = latency_s + lane.after_s(self._clock.now, first, first.command.size_bytes / rate, latency_s)
+            now = self._clock.now
+            answer_s = lane.logs_in_s(now) + latency_s + lane.after_s(now, first, first.command.size_bytes / rate, latency_s)
             self._clock.after(UNREACHABLE_AFTER_S if first.origin.fault_code else answer_s, self._connected, first)
 
     def _connected(self, moving: Moving) -> None:

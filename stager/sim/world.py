@@ -189,6 +189,7 @@ class SimWorld:
                 if line is not None:
                     self.links.bytes_per_s |= {f"line:{way}:{url}:{node}": line for node in self.nodes}
             self.desk.latency_s[url], self.desk.upload_latency_s[url] = link.latency_s, link.before_upload_s
+            self.desk.login_s[url] = link.login_s or 0.0
             costs = {True: link.fetch_file_s or 0.0, False: link.upload_file_s or 0.0}
             self.desk.file_s[url] = {incoming: file_s for incoming, file_s in costs.items() if file_s}
         return known

@@ -10,7 +10,7 @@ import pytest
 
 from stager.model.file_cost import Traffic, crowds
 from stager.model.link import SMALL_BYTES, Measured, Move, measured
-from stager.model.topology import DEFAULT_LATENCY_S, DEFAULT_WAN_BYTES_PER_S, OriginLink
+from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, OriginLink
 from tests.model.test_link import MB, lab, lived_over, move
 
 RATE = 20e6
@@ -168,12 +168,21 @@ def test_a_large_crowd_says_more_than_small_ones() -> None:
 
 
 @pytest.mark.parametrize(("count", "at_once", "latency_s", "file_s"), [(400, 64, 0.05, 0.1), (700, 256, 0.2, 0.02)])
-def test_a_crowd_alone_hides_the_latency(count: int, at_once: int, latency_s: float, file_s: float) -> None:
-    """What is left of files that took 5 or 6 s each, and of the first of them, is how they were served."""
+def test_of_a_crowd_the_first_tells_the_latency(count: int, at_once: int, latency_s: float, file_s: float) -> None:
+    """What is left of the others, which took 5 or 6 s each, is how they were served."""
     found = measured(burst(count, at_once, latency_s, file_s))
     assert found.upload_file_s == pytest.approx(file_s, rel=0.1)
-    assert found.upload_latency_s is None
-    assert found.of("lab").before_upload_s == DEFAULT_LATENCY_S
+    assert found.upload_latency_s == pytest.approx(latency_s, rel=0.25)
+
+
+def test_a_crowd_in_which_the_next_begin_a_little_late_is_one() -> None:
+    """Sixteen at a time, and the scheduler hears of it 40 ms later."""
+    moves = [move(0.24 * wave, 0.24 * wave + 0.2, 1000, is_fetch=False) for wave in range(10) for _ in range(16)]
+    assert measured(moves).upload_file_s == pytest.approx(0.24 / 16, rel=0.01)
+    # Where they stop for as long as one takes nobody waited.
+    apart = [move(0.4 * wave, 0.4 * wave + 0.2, 1000, is_fetch=False) for wave in range(10) for _ in range(16)]
+    assert measured(apart).upload_file_s is None
+    assert measured(apart).upload_latency_s == pytest.approx(0.2)
 
 
 def test_a_cost_is_never_negative() -> None:
