@@ -4,7 +4,8 @@ Montage, POV-Ray, supernovae, and four recorded workflows replayed, of different
 ssh server of the bed (root); each workflow has a state directory of its own. It runs --warm times, so that profiles and links are measured;
 then cache and finals are taken away, the run is foretold, and it runs. Goals: makespan within 10 % (median) and 20 % (worst), WAN bytes
 within 2 %. Again: `python benchmarks/bench_accuracy.py [--only NAME] [--warm N] [--rounds N] [--results FILE] [--dir DIRECTORY]`. With
---results rows are kept in FILE and the verdict is on all that are there, so that a long benchmark can be run in parts.
+--results rows are kept in FILE and the verdict is on all that are there, so that a long benchmark can be run in parts. With --shell-s 0.1
+the account's shell takes that long to start.
 """
 
 from __future__ import annotations
@@ -210,6 +211,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--wan-mbit", type=float, default=100)
     parser.add_argument("--rtt-ms", type=float, default=20)
+    parser.add_argument("--shell-s", type=float, default=0.0, help="what the start files of the account's shell take")
     parser.add_argument("--results", type=Path, help="keep the rows there and judge all that are")
     parser.add_argument("--report", action="store_true", help="print what `stager report` says of each run")
     parser.add_argument("--dir", help="where data and state directories are made")
@@ -224,6 +226,8 @@ def main() -> int:
             (place / "ssh").mkdir(mode=0o700)
             lab = net.host("lab", wan=Wan(given.rtt_ms / 1000, given.wan_mbit))
             with running_sshd(place / "ssh", where=lab) as sshd:
+                if given.shell_s:
+                    (sshd.directory / ".bashrc").write_text(f"sleep {given.shell_s:g}\n")
                 found = measured(case, Bed(sshd, net.host("node"), place), given.warm, given.rounds, looked_at)
         rows = [*(row for row in rows if row.name != case.name), *found]
         if given.results:

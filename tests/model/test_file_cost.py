@@ -175,6 +175,24 @@ def test_of_a_crowd_the_first_tells_the_latency(count: int, at_once: int, latenc
     assert found.upload_latency_s == pytest.approx(latency_s, rel=0.25)
 
 
+def test_what_the_first_of_a_run_wait_for_is_no_latency() -> None:
+    """Who began at the beginning waited for a login of a second, in two runs of three; in one a connection was open still."""
+    runs = [burst(200, 16, 0.05, 0.002, run=f"r{number}", at=1e4 * number) for number in range(3)]
+    for number in (0, 2):
+        begun_at = 1e4 * number
+        runs[number] = [replace(each, begun_at=begun_at - 1.0) if each.begun_at < begun_at + 0.01 else each for each in runs[number]]
+    found = measured([each for run in runs for each in run])
+    assert found.login_s == pytest.approx(1.0, rel=0.1)
+    assert found.upload_latency_s == pytest.approx(0.05, rel=0.3)
+    assert measured(runs[1]).login_s == pytest.approx(0.0, abs=0.01)
+    assert found.of("lab").login_s == found.login_s
+
+
+def test_a_large_file_that_comes_first_tells_nothing_of_logging_in() -> None:
+    assert measured([move(0, 5, 100 * MB), *(move(10 + n, 10.1 + n, 1000) for n in range(4))]).login_s is None
+    assert measured([move(0, 1.1, 1000), *(move(10 + n, 10.1 + n, 1000) for n in range(4))]).login_s == pytest.approx(1.0)
+
+
 def test_a_crowd_in_which_the_next_begin_a_little_late_is_one() -> None:
     """Sixteen at a time, and the scheduler hears of it 40 ms later."""
     moves = [move(0.24 * wave, 0.24 * wave + 0.2, 1000, is_fetch=False) for wave in range(10) for _ in range(16)]

@@ -79,6 +79,28 @@ def test_each_node_pays_for_its_files_on_its_own_line() -> None:
     assert lived(two, link, nodes=2).wall_s == pytest.approx(1.0 + 50 * 0.1, rel=0.02)
 
 
+@pytest.mark.parametrize(("inputs", "finals"), [(0, 100), (100, 0), (1, 100)])
+def test_who_comes_first_logs_in_for_all(inputs: int, finals: int) -> None:
+    """Fetches do, where there are any, and the uploads after them need not."""
+    link = OriginLink("lab", RATE, RATE, 0.05, fetch_file_s=0.01, upload_file_s=0.02, login_s=3.0)
+    report = lived(one_job([1000] * inputs, [1000] * finals), link)
+    without = lived(one_job([1000] * inputs, [1000] * finals), replace(link, login_s=None))
+    assert report.wall_s - without.wall_s == pytest.approx(3.0, abs=1e-6)
+    assert report.plan.makespan_s - without.plan.makespan_s == pytest.approx(3.0)
+
+
+def test_each_node_logs_in_by_itself() -> None:
+    """One final of a second each, made after one second and after four."""
+    link = OriginLink("lab", 1000.0, 1000.0, 0.0, login_s=2.0)
+    one = one_job([], [1000, 1000])
+    outputs = one.jobs["j"].outputs
+    jobs = {f"j{part}": replace(one.jobs["j"], id=f"j{part}", outputs=(outputs[part],), compute_s=1.0 + 3 * part) for part in (0, 1)}
+    two = replace(one, jobs=jobs)
+    assert lived(two, link, nodes=2).wall_s == pytest.approx(4.0 + 2.0 + 1.0, abs=0.01)
+    # On one core the longer one runs first, and logs in for both.
+    assert lived(two, link).wall_s == pytest.approx(4.0 + 2.0 + 2 * 1.0, abs=0.01)
+
+
 def test_each_output_takes_its_part_of_the_attempt() -> None:
     report = lived(one_job([], [0] * 300), OriginLink("lab", RATE, RATE, 0.0), overhead_file_s=0.02)
     assert report.wall_s == pytest.approx(1.0 + 300 * 0.02, abs=0.01)
