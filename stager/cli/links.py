@@ -24,6 +24,8 @@ def words_of(link: LinkPlan) -> str:
         before += f", {link.login_s * 1000:.3g} ms to log in (measured)"
     if link.upload_latency_s is not None:
         before += f", {link.upload_latency_s * 1000:.0f} ms of an upload (measured)"
+    if link.reads_back:
+        before += ", uploads read back (measured)"
     return f"fetches {fetch} ({WORDS[link.fetch_basis]}), uploads {upload} ({WORDS[link.upload_basis]}), {before}, {file_words(link)}"
 
 
@@ -31,7 +33,7 @@ def file_words(link: LinkPlan) -> str:
     """What each file costs beside its bytes, where that is known or said of either direction."""
     costs = (("fetch", link.fetch_file_s, link.fetch_file_basis), ("upload", link.upload_file_s, link.upload_file_basis))
     known = [f"{seconds * 1000:.3g} ms to {verb} ({WORDS[basis]})" for verb, seconds, basis in costs if seconds is not None]
-    return f"for each file {', '.join(known)}" if known else "nothing more for each file (assumed)"
+    return f"for each file {', '.join(known)}" if known else f"nothing more for each file ({WORDS[link.upload_file_basis]})"
 
 
 def assumed_rates(links: Sequence[LinkPlan]) -> list[str]:

@@ -66,6 +66,7 @@ class Measured:
     fetch_file_s: float | None = None
     upload_file_s: float | None = None
     login_s: float | None = None
+    reads_back: bool = False
 
     def of(self, origin: str) -> OriginLink:
         """As a link that says which of its numbers were measured."""
@@ -80,7 +81,7 @@ class Measured:
             link = replace(link, fetch_file_s=self.fetch_file_s, fetch_file_measured=True)
         if self.upload_file_s is not None:
             link = replace(link, upload_file_s=self.upload_file_s, upload_file_measured=True)
-        return replace(link, upload_latency_s=self.upload_latency_s, login_s=self.login_s)
+        return replace(link, upload_latency_s=self.upload_latency_s, login_s=self.login_s, reads_back=self.reads_back)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ def measured(moves: Iterable[Move]) -> Measured:
     fetch = seen_of([move for move in ordered if move.is_fetch and move.moved_bytes > 0], large, weights, None)
     upload = seen_of([move for move in ordered if not move.is_fetch and move.moved_bytes > 0], large, weights, fetch.bytes_per_s)
     login_s = login_of(ordered, weights, fetch, upload)
-    return Measured(fetch.bytes_per_s, upload.bytes_per_s, fetch.latency_s, upload.latency_s, fetch.file_s, upload.file_s, login_s)
+    rates, latencies, costs = zip(*((seen.bytes_per_s, seen.latency_s, seen.file_s) for seen in (fetch, upload)), strict=True)
+    return Measured(*rates, *latencies, *costs, login_s, reads_back(ordered, weights))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,12 @@ class Seen:
     def is_as(self, other: Seen) -> bool:
         pairs = ((self.bytes_per_s, other.bytes_per_s), (self.latency_s, other.latency_s), (self.file_s, other.file_s))
         return all(a == b or (a is not None and b is not None and isclose(a, b, rel_tol=1e-4, abs_tol=1e-9)) for a, b in pairs)
+
+
+def reads_back(moves: Sequence[Move], weights: dict[str, float]) -> bool:
+    """Whether most uploads came back, by the age of their runs."""
+    uploads = [move for move in moves if not move.is_fetch and move.moved_bytes > 0]
+    return 2 * sum(weights[move.run] for move in uploads if move.read_back) > sum(weights[move.run] for move in uploads)
 
 
 def login_of(moves: Sequence[Move], weights: dict[str, float], fetch: Seen, upload: Seen) -> float | None:

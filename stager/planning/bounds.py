@@ -13,6 +13,7 @@ from math import inf
 
 from stager.model.topology import Topology
 from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
+from stager.planning.links import is_read_back
 from stager.planning.plan import Access, Plan
 
 # (not before, for how long, and as long after): seconds of one resource.
@@ -194,7 +195,7 @@ class Needs:
         # External files, each of which is fetched once at least, and finals.
         self.fetched = [lfn for lfn, readers in graph.readers.items() if readers and lfn in self.staged and lfn in self.places]
         self.finals = [lfn for lfn in graph.producer if self.goes_to(lfn)]
-        self.read_back = read_back_of(workflow, self.finals)
+        self.read_back = read_back_of(workflow, self.finals, topology)
         self.begin_s = self.beginnings()
         self.after_s = self.endings()
 
@@ -328,10 +329,10 @@ def places_of(workflow: Workflow) -> dict[str, tuple[str, ...]]:
     }
 
 
-def read_back_of(workflow: Workflow, finals: Iterable[str]) -> set[str]:
+def read_back_of(workflow: Workflow, finals: Iterable[str], topology: Topology) -> set[str]:
     """Those that cross the WAN once more to be verified."""
     goes = {lfn: destination.location.origin for lfn in finals if (destination := workflow.files[lfn].destination) is not None}
-    return {lfn for lfn, origin in goes.items() if workflow.origins[origin].is_read_back}
+    return {lfn for lfn, origin in goes.items() if is_read_back(workflow.origins[origin], topology.link(origin))}
 
 
 def ways_of(workflow: Workflow, topology: Topology) -> dict[str, Way]:

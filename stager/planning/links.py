@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stager.model.topology import OriginLink, Topology
+from stager.model.workflow import Origin
 from stager.planning.plan import Basis, LinkPlan
 
 
@@ -37,10 +38,11 @@ def link_plan(link: OriginLink) -> LinkPlan:
         node_fetch_bytes_per_s=link.node_fetch_bytes_per_s,
         node_upload_bytes_per_s=link.node_upload_bytes_per_s,
         fetch_file_s=link.fetch_file_s,
-        fetch_file_basis=Basis.DEFAULT if link.fetch_file_s is None else basis(link.fetch_file_measured),
+        fetch_file_basis=basis(link.fetch_file_measured),
         upload_file_s=link.upload_file_s,
-        upload_file_basis=Basis.DEFAULT if link.upload_file_s is None else basis(link.upload_file_measured),
+        upload_file_basis=basis(link.upload_file_measured),
         login_s=link.login_s,
+        reads_back=link.reads_back,
     )
 
 
@@ -61,4 +63,10 @@ def link_of(planned: LinkPlan) -> OriginLink:
         fetch_file_measured=planned.fetch_file_basis is Basis.MEASURED,
         upload_file_measured=planned.upload_file_basis is Basis.MEASURED,
         login_s=planned.login_s,
+        reads_back=planned.reads_back,
     )
+
+
+def is_read_back(origin: Origin, link: OriginLink) -> bool:
+    """Whether what is written there crosses the WAN once more, to be verified: as declared, or as was seen."""
+    return origin.is_read_back or link.reads_back

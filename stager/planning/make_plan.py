@@ -23,7 +23,7 @@ from stager.planning import order as ordering
 from stager.planning.by_lines import is_clearly_quicker, order_by_lines
 from stager.planning.durability import Kept, kept_files
 from stager.planning.in_place import Choice, choose_for_room, choose_in_place
-from stager.planning.links import link_plans
+from stager.planning.links import is_read_back, link_plans
 from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan, Transport
 from stager.planning.policy import Limits, Policy
 from stager.planning.schedule import Offer, Schedule, predict
@@ -86,7 +86,7 @@ def make_plan(
     position = ordering.places(chosen.order)
     slowest = max(topology.nodes, key=lambda node: (node.overhead_s, node.overhead_file_s))
     tightest = smallest.order[smallest.needs.index(smallest.each)] if smallest.needs else -1
-    fetch, upload, readback = wan_bytes(workflow, shape)
+    fetch, upload, readback = wan_bytes(workflow, shape, topology)
     return Plan(
         version=PLAN_VERSION,
         workflow=workflow.name,
@@ -293,11 +293,11 @@ def file_plans(
     return tuple(plans)
 
 
-def wan_bytes(workflow: Workflow, shape: Shape) -> tuple[int, int, int]:
+def wan_bytes(workflow: Workflow, shape: Shape, topology: Topology) -> tuple[int, int, int]:
     """(fetched, uploaded, read back to verify): each external that is kept and read once, each final once; fetching again for want of space
     is not in it.
 
-    What an origin can check by itself is not read back: S3 by its checksums, sftp by a remote checksum where the origin allows one.
+    Runs show which origins are read back. Until then sftp counts as one that gives checksums, unless the workflow says no, and S3 too.
     """
     kept = (file for file, access in enumerate(shape.access) if access is not Access.DIRECT)
     fetch = sum(shape.likely[file] for file in kept if shape.external[file] and shape.readers[file])
@@ -308,7 +308,7 @@ def wan_bytes(workflow: Workflow, shape: Shape) -> tuple[int, int, int]:
             continue
         upload += size
         origin = workflow.origins.get(destination.location.origin)
-        if origin is not None and origin.is_read_back:
+        if origin is not None and is_read_back(origin, topology.link(origin.name)):
             readback += size
     return fetch, upload, readback
 

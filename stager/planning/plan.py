@@ -137,8 +137,8 @@ class FilePlan(Record):
 @dataclass(frozen=True, slots=True)
 class LinkPlan:
     """What the plan took the way to one origin to be, and why: measured by transfers, declared (a topology file, the origin's `bandwidth`)
-    or assumed. The `file` seconds are those of OriginLink; None: nothing is reckoned for each file. `login_s`
-    is always measured, or None.
+    or assumed. The `file` seconds are those of OriginLink; None: nothing is reckoned for each file. `login_s` and
+    `reads_back` are always measured, or None and false.
     """
 
     origin: str
@@ -156,6 +156,7 @@ class LinkPlan:
     upload_file_s: float | None = None
     upload_file_basis: Basis = Basis.DEFAULT
     login_s: float | None = None
+    reads_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

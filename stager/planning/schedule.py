@@ -14,6 +14,7 @@ from stager.model.topology import Topology
 from stager.model.workflow import Workflow
 from stager.planning.holders import Copying, Holders, OnlyHolder
 from stager.planning.line import Line, rooms_of
+from stager.planning.links import is_read_back
 from stager.planning.order import places
 from stager.planning.plan import Access
 from stager.planning.shape import Shape
@@ -180,7 +181,7 @@ def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology
         clock[origin] = begun + weighs / link.upload_by(nodes)
         there = begun + weighs / link.upload_by(1)
         ends.append(there)
-        if workflow.origins[origin].is_read_back:
+        if is_read_back(workflow.origins[origin], link):
             begun = max(back.get(origin, 0.0), there)
             back[origin] = begun + size / link.fetch_by(nodes)
             ends.append(begun + size / link.fetch_by(1))

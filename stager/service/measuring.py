@@ -11,7 +11,7 @@ from stager.adapters.profiles_store import ProfilesStore
 from stager.model.link import Move
 from stager.model.overhead import SeenOverhead, seen_overhead_s
 from stager.model.profiling import Kind, Sample, Side, group_files
-from stager.model.workflow import Job, Origin
+from stager.model.workflow import Job, Origin, OriginKind
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.in_place import foretold
@@ -102,7 +102,8 @@ def moved_by(event: Any, command: cmd.Fetch | cmd.Upload, origin: Origin) -> lis
     if type(event) is not ev.TransferDone or event.bytes_moved <= 0 or event.duration_s <= 0:
         return []
     is_fetch = type(command) is cmd.Fetch
-    read_back = not is_fetch and origin.is_read_back and event.verified == "readback"
+    # In a directory of this machine it crosses nothing.
+    read_back = not is_fetch and origin.kind is not OriginKind.FILE and event.verified == "readback"
     # A node counts what it read back as moved, too.
     moved_bytes = event.bytes_moved if is_fetch else min(event.bytes_moved, event.size_bytes)
     move = Move(command.run, is_fetch, event.at - event.duration_s, event.at, moved_bytes, read_back)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from stager.planning.links import is_read_back
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 
@@ -30,8 +31,8 @@ def copy_replica(world: SimWorld, command: cmd.CopyReplica | cmd.Gather) -> None
 def upload(world: SimWorld, command: cmd.Upload) -> None:
     node, origin = world.nodes[command.node], world.origin_of(command.run, command.origin)
     if node.answers:
-        is_read_back = world.runs[command.run].workflow.origins[command.origin].is_read_back
-        world.desk.accept(command, node, origin, is_read_back)
+        there = world.runs[command.run].workflow.origins[command.origin]
+        world.desk.accept(command, node, origin, is_read_back(there, world.topology.link(command.origin)))
 
 
 def hasten(world: SimWorld, command: cmd.Hasten) -> None:

@@ -79,6 +79,10 @@ def test_what_is_read_back_is_not_the_uploads_own_time(fetch: float, upload: flo
     link = OriginLink("lab", fetch, upload, 0.001)
     moves = lived_over(link, lab(read_back=True), "w-1", [size], [size])
     assert [each.read_back for each in moves] == [False, True]
+    assert measured(moves).reads_back
+    assert not measured([replace(each, read_back=False) for each in moves]).reads_back
+    many = [replace(moves[1], read_back=number < 2) for number in range(4)]
+    assert not measured(many).reads_back
     assert measured(moves).upload_bytes_per_s == pytest.approx(upload, rel=0.05)
 
 

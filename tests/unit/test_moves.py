@@ -18,6 +18,7 @@ from stager.model.cluster import Cluster, WanLink
 from stager.model.link import SMALL_BYTES, Measured, Move
 from stager.model.topology import Node, OriginLink, Topology, embedded
 from stager.model.workflow import Origin, OriginKind
+from stager.planning.bounds import lower_bound
 from stager.planning.links import link_of, link_plan
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Basis
@@ -30,6 +31,7 @@ from stager.wire import travel
 from tests.model.test_estimate import CHAIN, workflow
 
 LAB = Origin("lab", OriginKind.SFTP, "sftp://ana@lab.example/data")
+HERE = Origin("lab", OriginKind.FILE, "file:/data")
 SEEN = Measured(12e6, 6e6, 0.02, 0.3, 0.004, 0.097, 0.75)
 
 
@@ -55,14 +57,16 @@ def seen_by(origin: Origin, *batches: tuple[list[Any], list[Any]]) -> list[moves
 
 
 def test_a_transfer_is_measured_by_the_seconds_that_the_node_counted() -> None:
-    seen = seen_by(LAB, ([], [begun(cmd.Fetch, "t1"), begun(cmd.Upload, "t2")]), ([done("t1"), done("t2", verified="readback")], []))
+    seen = seen_by(LAB, ([], [begun(cmd.Fetch, "t1"), begun(cmd.Upload, "t2")]), ([done("t1"), done("t2")], []))
     assert seen == [("t1", LAB.link, Move("r", True, 15.0, 20.0, 900)), ("t2", LAB.link, Move("r", False, 15.0, 20.0, 900))]
 
 
-def test_what_comes_back_to_be_verified_is_told_apart_only_where_plans_do() -> None:
-    strict = replace(LAB, options=(("shell_checksum", "false"),))
-    ((_, _, there),) = seen_by(strict, ([], [begun(cmd.Upload, "t")]), ([done("t", verified="readback")], []))
-    assert there.read_back
+@pytest.mark.parametrize("origin", [LAB, Origin("lab", OriginKind.S3, "s3://lab"), replace(LAB, options=(("shell_checksum", "false"),))])
+def test_what_comes_back_to_be_verified_is_told_apart(origin: Origin) -> None:
+    """Declared or not; but what lies in a directory of this machine crosses nothing."""
+    for where, verified, came_back in ((origin, "readback", True), (origin, "adopted", False), (HERE, "readback", False)):
+        ((_, _, there),) = seen_by(where, ([], [begun(cmd.Upload, "t")]), ([done("t", bytes_moved=1800, verified=verified)], []))
+        assert (there.read_back, there.moved_bytes) == (came_back, 900)
 
 
 @pytest.mark.parametrize(
@@ -124,10 +128,10 @@ def test_a_run_is_kept_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.M
     assert [move.run for move in moves.read(path)["a"]] == ["middle"] * 4 + ["new"] * 4
 
 
-def test_of_an_upload_what_was_sent_counts_and_not_what_was_read_back() -> None:
-    (there,) = seen_by(LAB, ([], [begun(cmd.Upload, "t")]), ([done("t", bytes_moved=1800, verified="readback")], []))
+def test_of_a_fetch_what_came_counts() -> None:
+    """It may have been resumed."""
     (fetched,) = seen_by(LAB, ([], [begun(cmd.Fetch, "t")]), ([done("t", bytes_moved=700)], []))
-    assert (there[2].moved_bytes, fetched[2].moved_bytes) == (900, 700)
+    assert fetched[2].moved_bytes == 700
 
 
 def test_a_store_of_before_tells_nothing_and_is_written_to(tmp_path: Path) -> None:
@@ -197,6 +201,22 @@ def test_every_number_of_a_link_has_its_basis(link: OriginLink, bases: tuple[Bas
     assert assumed_rates([planned]) == assumed
 
 
+def test_finals_that_were_read_back_are_foretold_to_be() -> None:
+    """Nobody declared it: `home` may be asked for checksums, for all that the workflow says. 100 bytes come back at 100 per second."""
+    asked = replace(workflow(CHAIN), origins={"home": replace(workflow(CHAIN).origins["home"], options=())})
+    link = OriginLink("home", 100.0, 50.0, 0.0)
+    topology = Topology((Node("n", 10**6, disk_bytes_per_s=1e12),), (link,))
+    seen = replace(topology, links=(replace(link, reads_back=True),))
+    before, after = estimate(asked, topology), estimate(asked, seen)
+    assert (before.readback_bytes, before.plan.readback_bytes) == (0, 0)
+    assert (after.readback_bytes, after.plan.readback_bytes) == (100, 100)
+    for later_s in (after.wall_s - before.wall_s, after.plan.makespan_s - before.plan.makespan_s):
+        assert later_s == pytest.approx(1.0)
+    assert lower_bound(asked, seen, after.plan).least_s == pytest.approx(lower_bound(asked, topology, before.plan).least_s + 1.0)
+    assert link_of(after.plan.links[0]).reads_back
+    assert ", uploads read back (measured)" in link_lines(after.plan.links)[0]
+
+
 def test_a_declared_bandwidth_bounds_what_was_measured() -> None:
     narrow = replace(workflow(CHAIN), origins={"home": replace(workflow(CHAIN).origins["home"], options=(("bandwidth", "8 MB"),))})
     (link,) = make_plan(narrow, embedded(10**6, links=(SEEN.of("home"),))).links
@@ -241,6 +261,8 @@ def test_people_read_what_each_number_rests_on() -> None:
     )
     (said,) = link_lines([link_plan(OriginLink("lab", upload_file_s=0.0005, said=True))])
     assert said.endswith(", for each file 0.5 ms to upload (declared)")
+    (said,) = link_lines([link_plan(OriginLink("lab", said=True))])
+    assert said.endswith("50 ms before the first byte (declared), nothing more for each file (declared)")
     assert usual == (
         "home: fetches 50 MB/s (assumed), uploads 50 MB/s (assumed), 50 ms before the first byte (assumed), "
         "nothing more for each file (assumed)"
