@@ -191,6 +191,9 @@ def test_what_the_first_of_a_run_wait_for_is_no_latency() -> None:
 def test_a_large_file_that_comes_first_tells_nothing_of_logging_in() -> None:
     assert measured([move(0, 5, 100 * MB), *(move(10 + n, 10.1 + n, 1000) for n in range(4))]).login_s is None
     assert measured([move(0, 1.1, 1000), *(move(10 + n, 10.1 + n, 1000) for n in range(4))]).login_s == pytest.approx(1.0)
+    # The small one ended first, and the large one had been waiting before it began.
+    behind = [move(0, 5, 100 * MB), move(0.5, 1.1, 1000), *(move(10 + n, 10.1 + n, 1000) for n in range(4))]
+    assert measured(behind).login_s == pytest.approx(1.0)
 
 
 def test_a_crowd_in_which_the_next_begin_a_little_late_is_one() -> None:
