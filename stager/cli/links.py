@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stager.model.units import format_size
+from stager.model.units import format_duration, format_size
 from stager.planning.plan import Basis, LinkPlan
 
 WORDS = {Basis.MEASURED: "measured", Basis.DECLARED: "declared", Basis.DEFAULT: "assumed", Basis.PROFILE: "measured"}
@@ -21,7 +21,7 @@ def words_of(link: LinkPlan) -> str:
     fetch, upload = f"{format_size(link.fetch_bytes_per_s)}/s", f"{format_size(link.upload_bytes_per_s)}/s"
     before = f"{link.latency_s * 1000:.0f} ms before the first byte ({WORDS[link.latency_basis]})"
     if link.login_s:
-        before += f", {link.login_s * 1000:.3g} ms to log in (measured)"
+        before += f", {short(link.login_s)} to log in (measured)"
     if link.upload_latency_s is not None:
         before += f", {link.upload_latency_s * 1000:.0f} ms of an upload (measured)"
     if link.reads_back:
@@ -32,8 +32,13 @@ def words_of(link: LinkPlan) -> str:
 def file_words(link: LinkPlan) -> str:
     """What each file costs beside its bytes, where that is known or said of either direction."""
     costs = (("fetch", link.fetch_file_s, link.fetch_file_basis), ("upload", link.upload_file_s, link.upload_file_basis))
-    known = [f"{seconds * 1000:.3g} ms to {verb} ({WORDS[basis]})" for verb, seconds, basis in costs if seconds is not None]
+    known = [f"{short(seconds)} to {verb} ({WORDS[basis]})" for verb, seconds, basis in costs if seconds is not None]
     return f"for each file {', '.join(known)}" if known else f"nothing more for each file ({WORDS[link.upload_file_basis]})"
+
+
+def short(seconds: float) -> str:
+    """Costs are small, and there may be thousands of them."""
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else format_duration(seconds)
 
 
 def assumed_rates(links: Sequence[LinkPlan]) -> list[str]:

@@ -261,6 +261,9 @@ def test_people_read_what_each_number_rests_on() -> None:
     )
     (said,) = link_lines([link_plan(OriginLink("lab", upload_file_s=0.0005, said=True))])
     assert said.endswith(", for each file 0.5 ms to upload (declared)")
+    (slow,) = link_lines([link_plan(OriginLink("lab", upload_file_s=1.5, login_s=12.0))])
+    assert "12 s to log in (measured)" in slow
+    assert slow.endswith(", for each file 1.50 s to upload (assumed)")
     (said,) = link_lines([link_plan(OriginLink("lab", said=True))])
     assert said.endswith("50 ms before the first byte (declared), nothing more for each file (declared)")
     assert usual == (
