@@ -216,8 +216,7 @@ def test_a_simulated_line_is_found_to_be_what_it_is() -> None:
     dear = OriginLink("lab", 10e6, 10e6, 0.05, fetch_file_s=0.03, upload_file_s=0.1)
     found = measured(lived_over(dear, lab(), "w-1", [1000] * 300, [1000] * 300))
     assert (found.fetch_file_s, found.upload_file_s) == (pytest.approx(0.03, rel=0.1), pytest.approx(0.1, rel=0.1))
-    # Where files cost nothing but their latency, which 256 and 64 of them wait for at once, it is a part of that.
+    # Where files cost nothing but their latency, which 256 of them wait for at once, it is a part of that.
     free = replace(dear, fetch_file_s=None, upload_file_s=None)
     found = measured(lived_over(free, lab(), "w-1", [1000] * 600, [1000] * 600))
-    assert (found.fetch_file_s or 0.0) < 1.3 * 0.05 / 256
-    assert found.upload_file_s == pytest.approx(0.05 / 64, rel=0.1)
+    assert max(found.fetch_file_s or 0.0, found.upload_file_s or 0.0) < 1.3 * 0.05 / 256
