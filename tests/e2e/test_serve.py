@@ -178,7 +178,7 @@ def test_a_tenant_sees_its_own_runs_only_and_an_administrator_all(bed: Bed) -> N
     assert seen[run] == "alice" and seen[owners] == ""
     assert admin.get(f"/runs/{owners}/wait", params={"timeout_s": 60}).json()["finished"]
     problem(admin.post(f"/runs/{owners}/resume"), 403, "owners_run")
-    assert bob.get("/profiles").json() == {"profiles": {}} and "bounded/up" in alice.get("/profiles").json()["profiles"]
+    assert bob.get("/profiles").json() == {"profiles": {}} and "mine/up" in alice.get("/profiles").json()["profiles"]
 
 
 def owners_workflow(data: Path) -> Path:
