@@ -80,9 +80,7 @@ impl Learner {
     pub fn beginning_with(limit: usize) -> Self {
         Self { limit, mode: Mode::Doubling, rate_before: None, stay_rounds: STAY_ROUNDS, old: 0, round: Round::default() }
     }
-}
 
-impl Learner {
     pub fn limit(&self) -> usize {
         self.limit
     }

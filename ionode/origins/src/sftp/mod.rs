@@ -76,7 +76,8 @@ struct Site {
     shell: AtomicBool,
     /// By directory: making it, and having its names put on the server's disk.
     makings: Arc<Waves<Result<(), ApiError>>>,
-    syncs: Arc<Waves<bool>>,
+    /// Whether it was, and whether the line was still there then.
+    syncs: Arc<Waves<(bool, bool)>>,
 }
 
 impl SftpOrigin {

@@ -42,16 +42,15 @@ pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, path: Str
     let source = local.source(link.write_bytes as usize, want_sha256, &site.pace);
     let job = Job { site, upload, path, temporary, source };
     let (adopted, created) = futures::join!(existing(site, &link, &job.path, upload), job.create(&link));
-    let result = match adopted {
-        Ok(None) => job.write_and_publish(created, lease, turn).await,
-        Ok(Some(adopted)) => {
-            // What an earlier try may have left between its link and its remove, too.
-            drop(created);
+    if let Some(decided) = adopted.transpose() {
+        // What an earlier try may have left between its link and its remove, too.
+        drop(created);
+        if link.is_alive() {
             link.sftp.remove(site.remote(&job.temporary)).await.ok();
-            return Ok(adopted);
         }
-        Err(error) => Err(error),
-    };
+        return decided;
+    }
+    let result = job.write_and_publish(created, lease, turn).await;
     if result.is_err() && link.is_alive() {
         link.sftp.remove(site.remote(&job.temporary)).await.ok();
     }
@@ -97,9 +96,12 @@ async fn sync_names(site: &Arc<Site>, link: &Arc<Link>, directory: &str) -> bool
         return false;
     }
     let (at, over, names) = (site.clone(), link.clone(), directory.to_owned());
-    let done = site.syncs.join(directory, async move { sync(&at, &over, &names).await }).await;
-    // The line of another may have broken.
-    done || sync(site, link, directory).await
+    let syncing = async move { (sync(&at, &over, &names).await, over.is_alive()) };
+    match site.syncs.join(directory, syncing).await {
+        // The line of another broke: that says nothing of the server.
+        (false, false) => sync(site, link, directory).await,
+        (synced, _) => synced,
+    }
 }
 
 fn named(name: bool) -> Synced {
