@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stager.estimate import estimate
 from stager.model.errors import Fault
 from stager.model.files import Destination, File, Location, Source
 from stager.model.topology import Node, Topology
@@ -379,3 +380,15 @@ def test_that_nothing_was_heard_of_it_for_long_is_in_the_runs_status() -> None:
     engine.world.executor.on_staged = engine.on_staged
     simulate(engine.world, lambda machine, events, commands: machines.append(machine))
     assert list(told.values()) == [[], ["no word from airflow for 3 h 00 min (calls open: 1)"]]
+
+
+def test_an_engines_run_can_be_estimated_where_no_checker_watches() -> None:
+    """It never ended, or stood still: the engine heard neither that its run was open nor what was published."""
+    topology = Topology((Node("node0", 10_000, 1, disk_bytes_per_s=DISK_BYTES_PER_S),), LINKS)
+
+    def give_up(machine: Machine, events: Any, commands: Any) -> None:
+        assert not events or events[0].at < 600.0, "the run does not end"
+
+    report = estimate(chain(), topology, watch=give_up)
+    assert report.outcome is cmd.RunOutcome.SUCCEEDED and report.attempts == 2
+    assert 2.0 < report.wall_s < 60.0
