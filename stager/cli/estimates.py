@@ -110,6 +110,10 @@ def print_where(choices: Sequence[Choice]) -> None:
 
 def print_sureness(question: Question, choices: Sequence[Choice]) -> None:
     out = console()
+    for choice in choices:
+        if choice.makespan_least_s is not None and choice.makespan_most_s is not None:
+            between = f"{format_duration(choice.makespan_least_s)} to {format_duration(choice.makespan_most_s)}"
+            out.print(f"may take, {label_of(choice)}: {between} in nine of ten runs", markup=False)
     if not question.draws:
         out.print("how sure: nothing was drawn; --draws 10 lives through each choice ten times more, with other luck", markup=False)
         return

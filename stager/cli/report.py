@@ -12,6 +12,7 @@ from stager.cli.estimates import missing_notes, money
 from stager.cli.links import link_lines
 from stager.cli.options import RunName, json_option, prices_option, print_json, state_dir_option
 from stager.cli.prices import table_of
+from stager.cli.range import range_text
 from stager.cli.reach import find_run, reach_here
 from stager.cli.run_page import page_of
 from stager.cli.tables import print_table
@@ -65,12 +66,14 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
         page = page_of(summary, history, rows, table.currency, notes, spent_rows(spent), said_of(spent))
         html.write_text(page, encoding="utf-8")
     if as_json:
-        told = report_json(summary, history, lines, table) | {"time_spent": spent_json(spent)}
+        told = report_json(summary, history, lines, table) | {"time_spent": spent_json(spent), "makespan_range": range_json(plan, lines)}
         print_json(told | {"assumed": cluster.assumed, "missing_prices": list(paid.missing)})
         return
     click.echo(f"run {summary.run} ({summary.workflow}): {summary.outcome}")
     columns = [("", "left"), ("estimated", "right"), ("actual", "right"), ("off by", "right")]
     print_table(columns, [(line.name, *cells(line)) for line in lines])
+    for sentence in held_notes(plan, lines):
+        click.echo(sentence)
     click.echo(hits_note(history.belady_hit_rate, history.best_hit_rate))
     for note in notes:
         click.echo(note)
@@ -87,6 +90,22 @@ def notes_of(cluster: Cluster, plan: Plan, paid: ClusterPrices, table: PriceTabl
     if cluster.assumed and not plan.links:
         notes.append("estimated with links to the origins as they are assumed, 50 MB/s: a topology file says them (--topology)")
     return [*notes, *missing_notes(paid)]
+
+
+def held_notes(plan: Plan, lines: list[Line]) -> list[str]:
+    """Whether the run ended when the plan said that nine of ten would."""
+    held = range_json(plan, lines)
+    if held is None:
+        return []
+    return [f"the plan said {range_text(plan)}: this run ended {'within that' if held['held'] else 'outside it'}"]
+
+
+def range_json(plan: Plan, lines: list[Line]) -> dict[str, Any] | None:
+    took_s = next(line.actual for line in lines if line.name == "makespan")
+    if plan.makespan_least_s is None or plan.makespan_most_s is None or took_s is None:
+        return None
+    held = plan.makespan_least_s <= took_s <= plan.makespan_most_s
+    return {"least_s": plan.makespan_least_s, "most_s": plan.makespan_most_s, "held": held}
 
 
 def hits_note(belady: float | None, best: float | None) -> str:

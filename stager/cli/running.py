@@ -6,9 +6,10 @@ import click
 
 from stager.cli.options import print_json
 from stager.cli.progress import Wishes, follow
+from stager.cli.range import range_text
 from stager.cli.summary import print_summary
 from stager.client import Client, connect_or_start
-from stager.model.units import format_size
+from stager.model.units import format_duration, format_size
 from stager.model.workflow import Workflow
 from stager.planning.plan import Plan
 from stager.service.settings import Settings
@@ -39,9 +40,14 @@ def run_to_end(
         # From here on the run may be there already, and Ctrl-C is for it.
         with wishes.heard():
             run = client.run(client.submit(workflow, plan, credentials))
-            click.echo(f"run {run.name}: {workflow.name}, {len(workflow.jobs)} jobs", err=True)
+            click.echo(f"run {run.name}: {workflow.name}, {len(workflow.jobs)} jobs{foretold(plan)}", err=True)
             follow(run, quiet=quiet or as_json, wishes=wishes)
         return int(print_summary(run, as_json=as_json))
+
+
+def foretold(plan: Plan) -> str:
+    said = range_text(plan)
+    return f", predicted {format_duration(plan.makespan_s)}{f' ({said})' if said else ''}"
 
 
 def tell_capacity(client: Client, settings: Settings) -> None:

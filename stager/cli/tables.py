@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stager.cli.links import link_lines
+from stager.cli.range import assumed_text, range_text
 from stager.estimate import Report
 from stager.model.units import format_duration, format_size
 from stager.model.workflow import Workflow
@@ -53,6 +54,13 @@ def guessed_text(workflow: Workflow, plan: Plan) -> str:
     return f" (a guess: nobody knows the size of {count} final{'s' if count > 1 else ''})" if count else ""
 
 
+def off_lines(plan: Plan) -> list[str]:
+    """By how much the predicted time may be off, and why."""
+    assumed = assumed_text(plan)
+    why = f"; nobody measured {assumed}" if assumed else ""
+    return [f"it may take         {said}{why}"] if (said := range_text(plan)) else []
+
+
 def plan_table(workflow: Workflow, plan: Plan) -> None:
     spill = f"spilling to {plan.spill_origin!r}" if plan.spill_origin else "no spill origin"
     out, each = console(), f" on each of {plan.nodes} nodes" if plan.nodes > 1 else ""
@@ -67,7 +75,7 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
         f"predicted time      {format_duration(plan.makespan_s)}, "
         f"{plan.overhead_s * 1000:.0f} ms of each attempt beside its program ({plan.overhead_basis.value}){made_text(plan)}",
     ]
-    for line in [*facts, *(f"{'links' if not at else '':<20}{line}" for at, line in enumerate(link_lines(plan.links)))]:
+    for line in [*facts, *off_lines(plan), *(f"{'links' if not at else '':<20}{line}" for at, line in enumerate(link_lines(plan.links)))]:
         out.print(line, markup=False)
     columns = [
         ("order", "right"),

@@ -41,7 +41,7 @@ class ComputeNodes:
 
 @dataclass(frozen=True, slots=True)
 class IoNodes:
-    """`on_compute_nodes`: their programs run there, so that they cost nothing of their own and jobs link what they read.
+    """`on_compute_nodes`: their programs run there, one on each, so that they cost nothing of their own and jobs link what they read.
     `sandbox_bytes` and `failures_per_hour`: as a Node's.
     """
 
@@ -93,6 +93,10 @@ class Cluster:
         if said is not None:
             return said
         return Charged.NONE if workflow.origins[origin].kind is OriginKind.S3 else Charged.UPLOAD
+
+    def paid_io_nodes(self, io_nodes: int) -> int:
+        """Those that are machines of their own: all, or the ones that there is no compute node for."""
+        return max(0, io_nodes - self.compute.nodes) if self.io.on_compute_nodes else io_nodes
 
     def cores_each(self, io_nodes: int) -> int:
         """Jobs' cores that each I/O node serves: all alike, so a rest is left idle."""

@@ -20,6 +20,7 @@ from stager.model.topology import Topology
 from stager.model.units import format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
+from stager.planning.beliefs import makespan_range
 from stager.planning.by_lines import is_clearly_quicker, order_by_lines
 from stager.planning.durability import Kept, kept_files
 from stager.planning.in_place import Choice, choose_for_room, choose_in_place
@@ -65,9 +66,11 @@ def make_plan(
     spill_origin: str | None = None,
     graph: Graph | None = None,
     ignore_profiles: bool = False,
+    with_range: bool = False,
 ) -> Plan:
     """Raises Refused only for counts above the limits; too little capacity is the caller's `check_capacity`. `ignore_profiles`: what is
-    declared still counts, and where nothing is a guess stands.
+    declared still counts, and where nothing is a guess stands. `with_range`: it says how far its makespan may be off, too, which takes
+    two more schedules.
     """
     limits, profiles = limits or Limits(), NO_PROFILES if ignore_profiles else profiles
     topology = topology.bounded_by(bandwidths_of(workflow))
@@ -84,7 +87,6 @@ def make_plan(
     schedule = predict(workflow, shape, chosen.order, topology)
     kept = kept_files(workflow, shape, schedule, ranks, topology, chosen.peak)
     position = ordering.places(chosen.order)
-    slowest = max(topology.nodes, key=lambda node: (node.overhead_s, node.overhead_file_s))
     tightest = smallest.order[smallest.needs.index(smallest.each)] if smallest.needs else -1
     fetch, upload, readback = wan_bytes(workflow, shape, topology)
     return Plan(
@@ -104,10 +106,6 @@ def make_plan(
         notes=(*((IGNORED,) if ignore_profiles else ()), *notes_of(workflow, shape, sized, chosen, topology, guess)),
         tightest_job=shape.jobs[tightest] if tightest >= 0 else "",
         tightest_files=tightest_files(shape, smallest, tightest, spill is not None),
-        overhead_s=tidy(slowest.overhead_s),
-        overhead_basis=Basis.MEASURED if slowest.overhead_measured else Basis.DEFAULT,
-        overhead_file_s=tidy(slowest.overhead_file_s),
-        overhead_file_basis=Basis.MEASURED if slowest.overhead_file_measured else Basis.DEFAULT,
         profiles_ignored=ignore_profiles,
         links=link_plans(workflow.origins, topology),
         copying_bytes_per_s=min(min(node.network_bytes_per_s, node.disk_bytes_per_s) for node in topology.nodes),
@@ -115,7 +113,26 @@ def make_plan(
         nodes=len(topology.nodes),
         node_bytes=topology.node_bytes,
         smallest_node_bytes=smallest.each,
+        **overhead_of(topology),
+        **(range_of(workflow, shape, sized, chosen.order, topology, schedule) if with_range else {}),
     )
+
+
+def overhead_of(topology: Topology) -> dict[str, Any]:
+    slowest = max(topology.nodes, key=lambda node: (node.overhead_s, node.overhead_file_s))
+    return {
+        "overhead_s": tidy(slowest.overhead_s),
+        "overhead_basis": Basis.MEASURED if slowest.overhead_measured else Basis.DEFAULT,
+        "overhead_file_s": tidy(slowest.overhead_file_s),
+        "overhead_file_basis": Basis.MEASURED if slowest.overhead_file_measured else Basis.DEFAULT,
+    }
+
+
+def range_of(
+    workflow: Workflow, shape: Shape, sized: Sized, order: list[int], topology: Topology, schedule: Schedule
+) -> dict[str, float]:
+    least_s, most_s = makespan_range(workflow, shape, sized, order, topology, schedule.makespan_s)
+    return {"makespan_least_s": tidy(least_s), "makespan_most_s": tidy(most_s)}
 
 
 def lay_out(

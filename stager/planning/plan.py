@@ -168,6 +168,7 @@ class Plan:
     Jobs stand in their order, files by lfn. `tightest_job` is the one that needs the smallest capacity, `tightest_files` the largest of
     what must be held while it runs. `overhead_s` is what the times have each attempt take beside its program, `overhead_file_s` what they
     add for each of its outputs; of several nodes the most.
+    `makespan_least_s` and `makespan_most_s`: at least nine of ten runs should end between them (planning/beliefs.py); None: nobody asked.
     `profiles_ignored`: made as if nothing had been measured of any job type. `links`: of every origin, in the order of their names; empty
     in a plan of version 3. `copying_bytes_per_s`: what a copy from node to node gets, of several nodes the least. `read_in_place_bytes`:
     what jobs read at origins through mounts, in none of the other sums.
@@ -200,3 +201,5 @@ class Plan:
     smallest_node_bytes: int = 0
     overhead_file_s: float = 0.0
     overhead_file_basis: Basis = Basis.DEFAULT
+    makespan_least_s: float | None = None
+    makespan_most_s: float | None = None

@@ -35,6 +35,8 @@ LATER = {
     "copying_bytes_per_s": DEFAULT_DISK_BYTES_PER_S,
     "read_in_place_bytes": 0,
     "nodes": 1,
+    "makespan_least_s": None,
+    "makespan_most_s": None,
 }
 
 

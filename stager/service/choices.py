@@ -88,7 +88,8 @@ class Lived:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """`io_nodes` 0: direct I/O. `expected` None: it cannot be done, and `message` says why. Ranges are over all draws, the expected life
-    among them. `front`: no other choice is faster without being dearer, or cheaper without being slower.
+    among them. `makespan_least_s` and `makespan_most_s`: what its plan says nine of ten runs end between, wide enough for the expected
+    life; None without I/O nodes. `front`: no other choice is faster without being dearer, or cheaper without being slower.
     """
 
     io_nodes: int
@@ -99,6 +100,8 @@ class Choice:
     wall_s_range: tuple[float, float] = (0.0, 0.0)
     total_range: tuple[float, float] = (0.0, 0.0)
     wan_bytes_range: tuple[int, int] = (0, 0)
+    makespan_least_s: float | None = None
+    makespan_most_s: float | None = None
     cheapest: bool = False
     fastest: bool = False
     front: bool = False
@@ -158,16 +161,23 @@ def staged_choice(question: Question, io_nodes: int) -> Choice:
             why = report.fault.message if report.fault is not None else "the simulation came to a standstill"
             return Choice(io_nodes, report.outcome.value, why)
         lives.append(staged_life(question, io_nodes, report))
-    return replace(choice_of(io_nodes, lives), notes=notes_of(workflow, cluster, io_nodes))
+    return replace(choice_of(io_nodes, lives), notes=notes_of(workflow, cluster, io_nodes), **said_of(plan, lives[0]))
+
+
+def said_of(plan: Plan, expected: Lived) -> dict[str, float]:
+    """How far the time may be off."""
+    assert plan.makespan_least_s is not None and plan.makespan_most_s is not None, "plans of choices say it"
+    wall_s = expected.usage.wall_s
+    return {"makespan_least_s": min(plan.makespan_least_s, wall_s), "makespan_most_s": max(plan.makespan_most_s, wall_s)}
 
 
 def plans_of(question: Question, topology: Topology, limits: Limits | None = None) -> tuple[Plan, Plan]:
     """(the plan that is lived by, the one that expects what will happen): two only where the profiles are ignored."""
     workflow, policy, spill = question.workflow, question.policy, question.spill
-    truth = make_plan(workflow, topology, question.profiles, policy, limits, spill)
+    truth = make_plan(workflow, topology, question.profiles, policy, limits, spill, with_range=True)
     if not question.ignore_profiles:
         return truth, truth
-    return make_plan(workflow, topology, policy=policy, limits=limits, spill_origin=spill, ignore_profiles=True), truth
+    return make_plan(workflow, topology, policy=policy, limits=limits, spill_origin=spill, ignore_profiles=True, with_range=True), truth
 
 
 def notes_of(workflow: Workflow, cluster: Cluster, io_nodes: int) -> tuple[str, ...]:
@@ -256,7 +266,7 @@ def staged_life(question: Question, io_nodes: int, report: Report) -> Lived:
     usage = Usage(
         wall_s=report.wall_s,
         compute_nodes=cluster.compute.nodes,
-        io_nodes=0 if cluster.io.on_compute_nodes else io_nodes,
+        io_nodes=cluster.paid_io_nodes(io_nodes),
         reads=reads,
         writes=writes,
         egress_bytes=egress_of(cluster, workflow, report.traffic),

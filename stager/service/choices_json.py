@@ -32,6 +32,7 @@ FIGURES = (
     "total",
 )
 RANGES = ("makespan_s_range", "total_range", "wan_bytes_range")
+MAY_TAKE = ("makespan_least_s", "makespan_most_s")
 MARKS = ("cheapest", "fastest", "front")
 
 
@@ -58,8 +59,9 @@ def choice_json(choice: Choice, *, drawn: bool) -> dict[str, Any]:
     """The same keys for each choice: null of one that cannot be done, and ranges where nothing was drawn."""
     head = {"io_nodes": choice.io_nodes, "outcome": choice.outcome, "message": choice.message, "notes": list(choice.notes)}
     if choice.expected is None:
-        return head | dict.fromkeys((*FIGURES, *RANGES, *MARKS))
+        return head | dict.fromkeys((*FIGURES, *RANGES, *MAY_TAKE, *MARKS))
     marks = {name: getattr(choice, name) for name in MARKS}
+    marks |= {name: None if (at := getattr(choice, name)) is None else round(at, 6) for name in MAY_TAKE}
     return head | life_json(choice.expected) | (ranges_json(choice) if drawn else dict.fromkeys(RANGES)) | marks
 
 

@@ -123,7 +123,7 @@ def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunH
     usage = Usage(
         wall_s=max(0.0, summary.wall_s - summary.interrupted_s),
         compute_nodes=cluster.compute.nodes,
-        io_nodes=0 if cluster.io.on_compute_nodes else cluster.io.nodes,
+        io_nodes=cluster.paid_io_nodes(cluster.io.nodes),
         reads=reads,
         writes=writes,
         egress_bytes=egress_of(cluster, workflow, traffic),

@@ -80,7 +80,7 @@ def plan_of(
     limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
     topology = topology or topology_of(settings, workflow)
     with rare_collections():
-        return make_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles=ignore_profiles)
+        return make_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles=ignore_profiles, with_range=True)
 
 
 def destination_directories(workflow: Workflow) -> dict[str, list[str]]:
@@ -148,8 +148,8 @@ def require_destinations(workflow: Workflow, access: OriginAccess, new: Collecti
 
 
 def cluster_here(settings: Settings, workflow: Workflow) -> Cluster:
-    """Where nobody says: one compute node like this machine, one I/O node beside it with as much room as this machine's, links as runs from
-    here measured them.
+    """Where nobody says: one compute node like this machine, with the I/O node on it as `stager submit` has it, as much room as this
+    machine's, links as runs from here measured them.
     """
     overhead = load_overhead(settings)
     compute = ComputeNodes(
@@ -162,4 +162,4 @@ def cluster_here(settings: Settings, workflow: Workflow) -> Cluster:
         overhead_file_measured=overhead.file_measured,
     )
     links = {link.origin: WanLink(link) for link in load_links(settings, workflow)}
-    return replace(Cluster(), compute=compute, io=IoNodes(capacity_bytes=settings.capacity_bytes), links=links)
+    return replace(Cluster(), compute=compute, io=IoNodes(capacity_bytes=settings.capacity_bytes, on_compute_nodes=True), links=links)

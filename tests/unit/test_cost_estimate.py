@@ -94,6 +94,14 @@ def test_without_a_topology_it_says_what_it_assumes(place: Path) -> None:
     assert "how sure: nothing was drawn; --draws 10" in shown.output
 
 
+def test_without_a_topology_the_i_o_node_costs_what_it_costs_a_run_from_here(place: Path) -> None:
+    """`stager report` bills it so: it runs on the compute node. The second would need a machine of its own."""
+    said = json.loads(called("--draws", "0", "--io-nodes", "1,2", "--json").stdout)
+    one, two = said["choices"]
+    assert one["io_node_hours"] == 0.0 and one["money"]["io_nodes"] == 0.0
+    assert two["io_node_hours"] == pytest.approx(two["makespan_s"] / 3600, rel=1e-3) and two["money"]["io_nodes"] > 0.0
+
+
 @pytest.mark.parametrize("counts", ["one", "1,,2", "-1", "99999999", "²"])
 def test_counts_that_are_none_are_refused_by_name(place: Path, counts: str) -> None:
     shown = called(f"--io-nodes={counts}")
