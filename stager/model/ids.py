@@ -5,7 +5,7 @@ One rule: an id is a function of what it identifies, so the same thing has the s
 
 from __future__ import annotations
 
-import hashlib
+from hashlib import blake2b
 from typing import NewType
 
 RunId = NewType("RunId", str)
@@ -26,7 +26,7 @@ def digest_of(*parts: str) -> str:
     for part in parts:
         raw = part.encode("utf-8", "surrogateescape")
         bordered += (len(raw).to_bytes(8, "big"), raw)
-    return hashlib.blake2b(b"".join(bordered), digest_size=16).hexdigest()
+    return blake2b(b"".join(bordered), digest_size=16).hexdigest()
 
 
 def external_file_id(origin_url: str, path: str, token: str, endpoint: str = "") -> FileId:

@@ -10,12 +10,10 @@ from heapq import heappop, heappush
 from stager.model.errors import ErrorClass, Fault
 from stager.model.ids import attempt_id
 from stager.model.units import format_size
-from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler.books import footprints_of, inputs_of
 from stager.scheduler.calls import refuse, wait_or_refuse
 from stager.scheduler.copying import give_copy
-from stager.scheduler.in_place import staged_in_place
 from stager.scheduler.instead import may_read_in_place
 from stager.scheduler.moving import is_first, is_wanted_elsewhere, move_away, safe_bytes
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
@@ -33,6 +31,7 @@ from stager.scheduler.sources import (
     runs_waiting,
     waits_for,
 )
+from stager.scheduler.staging import staged_inputs
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 from stager.scheduler.stripes import DEMAND, give_stripes, hasten
@@ -78,10 +77,13 @@ def work_node(turn: Turn, node: NodeEntry) -> None:
         make_room(turn, node, 0, least_bytes=node.free_bytes)
     granted = not node.waiting_attempts or grant(turn, node)
     blocked = not granted or not admit(turn, node)
-    send_wanted(turn, node)
-    start_calls(turn, node)
-    start(turn, node)
-    if not blocked and turn.state.policy.lookahead:
+    if turn.state.to_fetch:
+        send_wanted(turn, node)
+    if node.calls_startable:
+        start_calls(turn, node)
+    if node.startable:
+        start(turn, node)
+    if node.candidates and not blocked and turn.state.policy.lookahead:
         prefetch(turn, node)
 
 
@@ -152,9 +154,12 @@ def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
     if not may_read_in_place(turn, run, job):
         return True
     files = inputs_of(state, run, job.id)
-    missing = 0
+    missing = footprint = 0
     for file in files:
+        footprint += file.size_bytes
         copy = file.copies.get(node.id)
+        if copy is not None and copy.state is CopyState.PRESENT:
+            continue
         if copy is not None and copy.state in (CopyState.DELETING, CopyState.CANCELLING):
             return False
         if copy is None and not obtainable(turn, run, job, file):
@@ -164,7 +169,7 @@ def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
             turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=file.fetch.not_before, counts=False, why=why)
             return True
         missing += 0 if copy is not None else file.size_bytes
-    footprint = sum(file.size_bytes for file in files) + job.reserve_bytes
+    footprint += job.reserve_bytes
     if footprint > node.capacity_bytes:
         refuse(turn, run, job, too_large(node, job, footprint))
         return True
@@ -186,6 +191,8 @@ def reserve_now(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, missi
         # What it fetches now comes ahead of its use, as a prefetch does, and would go when those before it ask for their room.
         beside = beside_bytes(state, run) if missing_bytes else 0
         return job.reserve_bytes if make_room_ahead(turn, node, needed + beside) else None
+    if node.free_bytes >= needed:
+        return job.reserve_bytes
     own = frozenset(file.id for file in inputs_of(state, run, job.id))
     least = missing_bytes + likely_bytes(run, job) if may_do_with_less(node, run, job) else None
     if make_room(turn, node, needed, own, least):
@@ -310,9 +317,10 @@ def rest_of(run: RunEntry) -> int:
 def hasten_inputs(turn: Turn, node: NodeEntry, files: list[FileEntry]) -> None:
     for file in files:
         copy = file.copies[node.id]
-        transfer = turn.state.transfers.get(copy.generation) if copy.state is CopyState.FETCHING else None
-        if transfer is not None and transfer.purpose is not cmd.Purpose.DEMAND:
-            hasten(turn, transfer)
+        if copy.state is CopyState.FETCHING:
+            transfer = turn.state.transfers.get(copy.generation)
+            if transfer is not None and transfer.purpose is not cmd.Purpose.DEMAND:
+                hasten(turn, transfer)
 
 
 def give_fetch(turn: Turn, node: NodeEntry, file: FileEntry, run: str, purpose: cmd.Purpose, priority: int) -> None:
@@ -341,8 +349,6 @@ def give_fetch(turn: Turn, node: NodeEntry, file: FileEntry, run: str, purpose: 
 def send_wanted(turn: Turn, node: NodeEntry) -> None:
     """Pinned inputs whose transfer is not under way."""
     state = turn.state
-    if not state.to_fetch:
-        return
     mine = [entry for entry in state.to_fetch if entry[0] == node.id]
     state.to_fetch = [entry for entry in state.to_fetch if entry[0] != node.id]
     for _, file_id in mine:
@@ -386,10 +392,11 @@ def start(turn: Turn, node: NodeEntry) -> None:
     while node.startable and node.cores_used < limits.cores:
         _, run_id, job_id = node.startable[0]
         run = state.runs[run_id]
-        job, spec = run.jobs[job_id], run.workflow.jobs[job_id]
+        job = run.jobs[job_id]
         if job.state is not JobState.ADMITTED or job.inputs_missing or not run.may_start or job.node != node.id:
             heappop(node.startable)
             continue
+        spec = run.workflow.jobs[job_id]
         if node.cores_used + min(spec.cores, limits.cores) > limits.cores:
             return
         if limits.memory_bytes is not None and node.cores_used and node.memory_used_bytes + (spec.memory_bytes or 0) > limits.memory_bytes:
@@ -410,19 +417,7 @@ def start_calls(turn: Turn, node: NodeEntry) -> None:
 
 
 def give_start(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> None:
-    state, number = turn.state, job.attempts + 1
-    staged = []
-    for entry in run.workflow.jobs[job.id].inputs:
-        if run.reads_in_place(entry.lfn):
-            staged.append(staged_in_place(state, run, entry.lfn, entry.path))
-            continue
-        file = state.files[run.file_ids[entry.lfn]]
-        planned = run.planned[entry.lfn].access
-        access = (Access.LINK if planned is Access.DIRECT else planned) if node.can_link else Access.COPY
-        if run.is_engines:
-            # A link is a mount in the job's own namespace, which an engine's task has not.
-            access = Access.HELD if job.pins_only else Access.COPY
-        staged.append(cmd.StagedInput(entry.lfn, file.id, file.copies[node.id].generation, entry.path, access))
+    number = job.attempts + 1
     turn.give(
         cmd.StartAttempt,
         node=node.id,
@@ -431,7 +426,7 @@ def give_start(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> Non
         attempt=attempt_id(run.id, job.id, number),
         number=number,
         reserve_bytes=job.reserve_bytes,
-        inputs=tuple(staged),
+        inputs=staged_inputs(turn.state, node, run, job),
     )
 
 

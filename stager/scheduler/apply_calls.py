@@ -22,6 +22,7 @@ from stager.scheduler.books import (
     inputs_of,
     make_ready_or_wait,
     move_job,
+    no_prefetch,
     recount_live,
     reopen_uses,
     reserve,
@@ -166,7 +167,7 @@ def set_apart(state: State, file: FileEntry, node: NodeEntry, copy: Copy) -> Non
     del file.copies[node.id]
     count_idle(node, copy, idle=False)
     account(node, copy, -1)
-    node.prefetching.pop(file.id, None)
+    no_prefetch(node, file)
     end_span(state, copy)
     if copy.state is CopyState.WANTED:
         return

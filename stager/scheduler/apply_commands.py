@@ -237,13 +237,13 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
     job.inputs_missing = 0
     pinned = run.pinned[job.id] = []
     for file in inputs_of(state, run, command.job):
-        copy = file.copies.get(command.node)
-        if copy is None:
+        if command.node not in file.copies:
             add_copy(state, file, command.node, Copy(CopyState.WANTED, "", file.size_bytes))
             state.want(command.node, file)
-        pinned.append((file, pin(state, file, command.node)))
-        end_span(state, file.copies[command.node])
-        job.inputs_missing += file.copies[command.node].state is not CopyState.PRESENT
+        copy = pin(state, file, command.node)
+        pinned.append((file, copy))
+        end_span(state, copy)
+        job.inputs_missing += copy.state is not CopyState.PRESENT
     if job.inputs_missing == 0:
         queue_start(state, run, job)
 

@@ -415,8 +415,8 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
     release_admission(state, job, attempt.reserve_bytes)
     if job.state is JobState.DONE:
         tell_children(state, run, job)
-        run.read_bytes += sum(file.size_bytes for file in inputs_of(state, run, job.id))
-        run.in_place_bytes += foretold(run, job.id)[0]
+        run.read_bytes += sum([file.size_bytes for file in inputs_of(state, run, job.id)])
+        run.in_place_bytes += foretold(run, job.id)[0] if run.direct else 0
 
 
 def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -> None:
@@ -439,7 +439,8 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
         resize(state, file, made.size_bytes)
         file.blake3, file.sha256 = made.blake3, made.sha256
         add_copy(state, file, job.node, Copy(CopyState.PRESENT, made.generation, made.size_bytes))
-        tell_other_nodes(state, file)
+        if len(state.nodes) > 1:
+            tell_other_nodes(state, file)
         if file.destination is not None and file.durable is None:
             due_upload(state, run, file)
         settle(state, file, job.node)

@@ -26,7 +26,7 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
     run = RunEntry(
         event.run, state.runs_seen, workflow, plan, graph, event.at, {}, jobs, by_order, planned, read_in_place(plan), unended=len(jobs)
     )
-    run.ids = event.ids
+    run.ids, run.is_engines = event.ids, workflow.engine != ""
     run.largest_bytes = max((planned[lfn].size_bytes for lfn in graph.producer), default=0)
     run.largest_footprint_bytes = max((entry.footprint_bytes for entry in plan.jobs), default=0)
     state.runs[event.run] = run

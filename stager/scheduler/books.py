@@ -13,25 +13,34 @@ from stager.scheduler.profiles import end_early_span
 from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
 from stager.scheduler.states import ENDED, JOB_TRANSITIONS, CopyState, JobState
 
+FAILED_STATES = (JobState.FAILED, JobState.SKIPPED)
 IN_FETCHING = (CopyState.WANTED, CopyState.FETCHING, CopyState.CANCELLING)
 
 
 def account(node: NodeEntry, copy: Copy, sign: int) -> None:
-    """Adds (or takes back) what this copy holds."""
-    node.stirred = True
-    size = sign * copy.size_bytes
-    if copy.state in IN_FETCHING:
-        node.fetching_bytes += size
-        if copy.state is CopyState.CANCELLING:
-            node.cancelling_bytes += size
-    else:
+    """Adds (or takes back) what this copy holds. Room that is free again stirs nobody: a node that waits for room is not at rest."""
+    size, state = sign * copy.size_bytes, copy.state
+    if state is CopyState.PRESENT or state is CopyState.DELETING:
         node.present_bytes += size
-        if copy.state is CopyState.DELETING:
+        if state is CopyState.DELETING:
             node.deleting_bytes += size
+    else:
+        node.fetching_bytes += size
+        if state is CopyState.CANCELLING:
+            node.cancelling_bytes += size
+    if size > 0 and node.free_bytes < 0:
+        node.stirred = True
+
+
+def no_prefetch(node: NodeEntry, file: FileEntry) -> None:
+    """Another may come in its place, if it was one."""
+    if file.id in node.prefetching:
+        del node.prefetching[file.id]
+        node.stirred = True
 
 
 def count_idle(node: NodeEntry, copy: Copy, idle: bool) -> None:
-    """Whether it may go when there is need of room: it stands in one of the node's two queues of such."""
+    """That it may go when there is need of room, or not any more: it stands in one of the node's two queues of such."""
     if copy.idle is not idle:
         copy.idle = idle
         node.idle_bytes += copy.size_bytes if idle else -copy.size_bytes
@@ -47,12 +56,13 @@ def recount_live(state: State, file: FileEntry) -> None:
     """Whether this is content of a run that only our copy of it could give back. To be called after anything that bears on it."""
     if file.is_external:
         return
-    run = state.runs[file.run]
-    held = bool(file.copies) and file.durable is None and file.spilled is None
-    wanted = file.destination is not None or state.next_use(file) != NEVER or (run.is_engines and run.engine_outcome is None)
-    live = file.size_bytes if held and wanted else 0
-    run.live_bytes += live - file.live_bytes
-    file.live_bytes = live
+    run, live = state.runs[file.run], 0
+    if file.copies and file.durable is None and file.spilled is None:
+        wanted = file.destination is not None or state.next_use(file) != NEVER or (run.is_engines and run.engine_outcome is None)
+        live = file.size_bytes if wanted else 0
+    if live != file.live_bytes:
+        run.live_bytes += live - file.live_bytes
+        file.live_bytes = live
 
 
 def promise(state: State, job: JobEntry, size_bytes: int) -> None:
@@ -63,23 +73,25 @@ def promise(state: State, job: JobEntry, size_bytes: int) -> None:
 
 def move_copy(state: State, file: FileEntry, node_id: str, new: CopyState, size_bytes: int | None = None) -> Copy:
     copy, node = file.copies[node_id], state.nodes[node_id]
-    count_idle(node, copy, idle=False)
+    if copy.idle:
+        count_idle(node, copy, idle=False)
     account(node, copy, -1)
     copy.state = new
     if size_bytes is not None:
         copy.size_bytes = size_bytes
     account(node, copy, +1)
     if new is not CopyState.FETCHING:
-        node.prefetching.pop(file.id, None)
+        no_prefetch(node, file)
     return copy
 
 
 def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
     """Its space is free again. If somebody will read it and it can be had, it becomes a candidate for prefetch."""
     copy, node = file.copies.pop(node_id), state.nodes[node_id]
-    count_idle(node, copy, idle=False)
+    if copy.idle:
+        count_idle(node, copy, idle=False)
     account(node, copy, -1)
-    node.prefetching.pop(file.id, None)
+    no_prefetch(node, file)
     end_span(state, copy)
     recount_live(state, file)
     for other in file.copies:
@@ -127,8 +139,10 @@ def pin(state: State, file: FileEntry, node_id: str) -> Copy:
     copy = file.copies[node_id]
     copy.pins += 1
     copy.prefetched = copy.spare = False
-    count_idle(state.nodes[node_id], copy, idle=False)
-    state.nodes[node_id].prefetching.pop(file.id, None)
+    node = state.nodes[node_id]
+    if copy.idle:
+        count_idle(node, copy, idle=False)
+    no_prefetch(node, file)
     return copy
 
 
@@ -158,7 +172,7 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
     if copy is None or copy.pins or copy.state is not CopyState.PRESENT:
         return
     node, use, goes = state.nodes[node_id], state.next_use(file), False
-    if use == NEVER and not file.is_external and file.durable is None and not state.owes_upload(file) and not state.stays(file):
+    if use == NEVER and file.durable is None and not file.is_external and not state.owes_upload(file) and not state.stays(file):
         state.useless.append((node_id, file.id, copy.generation))
     elif state.holds_only_copy(file):
         copy.spare = False
@@ -168,7 +182,8 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
     else:
         goes = True
         heappush(node.evictable, (-eviction_key(copy, use), file.id, copy.generation))
-    count_idle(node, copy, goes)
+    if copy.idle is not goes:
+        count_idle(node, copy, goes)
 
 
 def eviction_key(copy: Copy, next_use: int) -> int:
@@ -177,30 +192,31 @@ def eviction_key(copy: Copy, next_use: int) -> int:
 
 
 def move_job(state: State, job: JobEntry, new: JobState) -> None:
-    if new not in JOB_TRANSITIONS[job.state]:
-        raise AssertionError(f"job {job.id!r} of run {job.run!r} cannot go from {job.state} to {new}")
-    run = state.runs[job.run]
-    run.unended += (new not in ENDED) - (job.state not in ENDED)
-    run.failed += (new in (JobState.FAILED, JobState.SKIPPED)) - (job.state in (JobState.FAILED, JobState.SKIPPED))
+    old, run = job.state, state.runs[job.run]
+    if new not in JOB_TRANSITIONS[old]:
+        raise AssertionError(f"job {job.id!r} of run {job.run!r} cannot go from {old} to {new}")
     job.state = new
+    if old in ENDED or new in ENDED:
+        run.unended += (new not in ENDED) - (old not in ENDED)
+        run.failed += (new in FAILED_STATES) - (old in FAILED_STATES)
     if new in ENDED:
         state.finish_checks[run.id] = None
         while run.head < len(run.by_order) and run.jobs[run.by_order[run.head]].state in ENDED:
             run.head += 1
-    else:
-        run.head = min(run.head, job.order)
+    elif job.order < run.head:
+        run.head = job.order
 
 
 def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
     """Where a job goes that is not done: waiting for parents, for its engine to call it, for a time, or ready."""
-    if state.runs[job.run].is_engines and not job.call_open:
+    run = state.runs[job.run]
+    if run.is_engines and not job.call_open:
         if job.state is not JobState.WAITING:
             move_job(state, job, JobState.WAITING)
         return
     if job.waits_for:
         if job.state is not JobState.WAITING:
             move_job(state, job, JobState.WAITING)
-        run = state.runs[job.run]
         if any(run.jobs[parent].state in (JobState.FAILED, JobState.SKIPPED) for parent in run.graph.parents[job.id]):
             skip_with_descendants(state, run, job)
         return
@@ -212,7 +228,6 @@ def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
         job.not_before = not_before
         heappush(state.timers, (not_before, "job", job.run, job.id))
         return
-    run = state.runs[job.run]
     node = state.nodes[job.node]
     heappush(node.ready, (run.key(job.order), job.run, job.id))
     node.stirred = True
@@ -273,8 +288,12 @@ def footprints_of(state: State, run: RunEntry) -> list[int]:
 
 def resize(state: State, file: FileEntry, size_bytes: int) -> None:
     """Its true size is known."""
+    if not file.is_external and (owner := state.runs.get(file.run)) is not None and size_bytes > owner.largest_bytes:
+        owner.largest_bytes = size_bytes
     more = size_bytes - file.size_bytes
-    readers = [(state.runs[run], state.job(run, job).order) for _, run, job in file.uses] if more else []
+    if not more:
+        return
+    readers = [(state.runs[run], state.job(run, job).order) for _, run, job in file.uses]
     if more > 0 and len(state.nodes) > 1:
         # Looked up by whoever comes first; here at the latest, so that the largest is the same after a restart.
         for run, order in readers:
@@ -283,8 +302,6 @@ def resize(state: State, file: FileEntry, size_bytes: int) -> None:
         if run.footprints_bytes:
             run.footprints_bytes[order] += more
     file.size_bytes = size_bytes
-    if not file.is_external and (owner := state.runs.get(file.run)) is not None:
-        owner.largest_bytes = max(owner.largest_bytes, size_bytes)
 
 
 def reserve(run: RunEntry, job: JobEntry, size_bytes: int) -> None:
@@ -313,6 +330,7 @@ def queue_start(state: State, run: RunEntry, job: JobEntry) -> None:
     """All its inputs are on its node."""
     node = state.nodes[job.node]
     heappush(node.calls_startable if run.is_engines else node.startable, (run.key(job.order), run.id, job.id))
+    node.stirred = True
 
 
 def slot_of(state: State, run: RunEntry, job_id: str) -> tuple[int, int]:

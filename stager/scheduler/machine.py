@@ -50,7 +50,8 @@ class Machine:
         while refuse_if_stuck(turn):
             # The room that the refused run no longer claims may be what another waits for.
             self._work(turn)
-        self._ask_for_time(turn)
+        if state.timers:
+            self._ask_for_time(turn)
         return turn.commands
 
     def _work(self, turn: Turn) -> None:
@@ -60,7 +61,7 @@ class Machine:
             leave_behind(turn)
         while ended:
             self._clear_up(turn)
-            if state.due_uploads:
+            if state.due_uploads and state.uploads_live < state.policy.uploads_max:
                 send_finals(turn)
             work_nodes(turn)
             if len(state.nodes) > 1:
@@ -94,7 +95,7 @@ class Machine:
 
     def _ask_for_time(self, turn: Turn) -> None:
         state = self.state
-        if state.timers and (state.wake_at is None or state.timers[0][0] < state.wake_at):
+        if state.wake_at is None or state.timers[0][0] < state.wake_at:
             turn.give(WakeAt, wake_at=state.timers[0][0])
 
 

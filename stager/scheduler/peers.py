@@ -80,7 +80,7 @@ def next_use_on(state: State, file: FileEntry, node_id: str) -> tuple[int, str, 
 
 def offer_for_prefetch(state: State, file: FileEntry, node_id: str) -> None:
     """If somebody will read it there and it can be had."""
-    if is_at_hand(state, file, node_id) and (use := next_use_on(state, file, node_id)) is not None:
+    if (use := next_use_on(state, file, node_id)) is not None and is_at_hand(state, file, node_id):
         node = state.nodes[node_id]
         heappush(node.candidates, (use[0], file.id))
         node.stirred = True

@@ -33,8 +33,8 @@ def conflict_of(state: State, run: RunEntry, job: str, outputs: Sequence[OutputM
     """None: what was made can be taken. An engine that has a job run again means the new one, and its readers to run again too."""
     if run.is_engines:
         return None
-    changed = [file for file, made in ((state.files[made.file], made) for made in outputs) if differs(file, made)]
-    if all(is_kept(file) for file in changed):
+    changed = [file for made in outputs if differs(file := state.files[made.file], made)]
+    if not changed or all(is_kept(file) for file in changed):
         return None
     rests_on = [file for file in changed if is_kept(file) or was_read(run, file)]
     if not rests_on:

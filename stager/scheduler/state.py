@@ -242,8 +242,8 @@ class RunEntry:
 
     `ids`: how its external files are named (`RunSubmitted`).
 
-    Of an engine's run: how it ended (`engine_outcome`), and when it was heard of last. `attempts_before`: of a run whose definition
-    changed, how often its jobs had been tried by then, also those that it does not have any more.
+    Of an engine's run (`is_engines`): how it ended (`engine_outcome`), and when it was heard of last. `attempts_before`: of a run whose
+    definition changed, how often its jobs had been tried by then, also those that it does not have any more.
     """
 
     id: str
@@ -293,6 +293,7 @@ class RunEntry:
     engine_outcome: EngineOutcome | None = None
     heard_at: float = 0.0
     attempts_before: dict[str, int] = field(default_factory=dict)
+    is_engines: bool = False
 
     def reads_in_place(self, lfn: str) -> bool:
         """Whether its jobs read this file at its origin, so that no node ever holds it for them."""
@@ -305,10 +306,6 @@ class RunEntry:
     def may_start(self) -> bool:
         """Whether jobs of this run may be admitted and started now."""
         return self.state is RunState.ACTIVE and self.engine_outcome is None
-
-    @property
-    def is_engines(self) -> bool:
-        return self.workflow.engine != ""
 
 
 @dataclass(slots=True)
@@ -439,10 +436,9 @@ class State:
         uses, at = file.uses, file.use_at
         while at < len(uses):
             if not self.use_is_over(uses[at]):
-                file.use_at = at
                 return uses[at][0]
             at += 1
-        file.use_at = at
+            file.use_at = at
         return NEVER
 
     def use_is_over(self, use: tuple[int, str, str]) -> bool:

@@ -112,14 +112,15 @@ class Executor:
             return
         held = [entry for entry in command.inputs if entry.access is not Access.DIRECT]
         replicas = [node.sound(entry.file, entry.generation) for entry in held]
-        gone = [entry.lfn for entry, replica in zip(held, replicas, strict=True) if replica is None]
-        if gone:
-            self._refuse(command, Fault(ErrorClass.CORRUPT, "replica_unknown", f"input {gone[0]} is not on the node", gone[0]))
+        if None in replicas:
+            gone = held[replicas.index(None)].lfn
+            self._refuse(command, Fault(ErrorClass.CORRUPT, "replica_unknown", f"input {gone} is not on the node", gone))
             return
-        fault = fault_of_direct(command, self._origin_of) or mount_fault(command, self._faults, self._clock.now)
-        if fault is not None:
-            self._refuse(command, fault)
-            return
+        if len(held) < len(command.inputs):
+            fault = fault_of_direct(command, self._origin_of) or mount_fault(command, self._faults, self._clock.now)
+            if fault is not None:
+                self._refuse(command, fault)
+                return
         try:
             node.reserve(command.attempt, command.reserve_bytes)
         except Full as full:
@@ -129,13 +130,9 @@ class Executor:
         self._begin(command, node, run, job, [replica for replica in replicas if replica is not None])
 
     def _begin(self, command: cmd.StartAttempt, node: SimNode, run: Expected, job: Job, replicas: list[Replica]) -> None:
-        there = iter(replicas)
-        contents = [
-            next(there).content
-            if entry.access is not Access.DIRECT
-            else self._origin_of(command.run, entry.origin).files[entry.origin_path].content
-            for entry in command.inputs
-        ]
+        contents = [replica.content for replica in replicas]
+        if len(replicas) < len(command.inputs):
+            contents = contents_read(command, replicas, self._origin_of)
         outputs, variant = [], command.attempt if self._spread.contents_vary else ""
         for entry in job.outputs:
             likely_bytes, spread = run.sizes[entry.lfn]
@@ -149,13 +146,14 @@ class Executor:
         duration_s = self._spread.duration_s(compute_s, command.attempt, spread) * (0.5 if fails else 1.0)
         trying = Trying(command, job, node, contents, replicas, outputs, duration_s, fails, self._clock.now)
         self.open[command.attempt] = trying
-        if any(entry.access is Access.HELD for entry in command.inputs):
+        if run.workflow.engine and any(entry.access is Access.HELD for entry in command.inputs):
             # Nothing but the pins of the Machine holds them.
             trying.leases = []
         for replica in trying.leases:
             replica.leases += 1
         self.read_bytes += trying.held_bytes
-        trying.readings = readings_of(command, job.job_type, run.in_place, self._origin_of)
+        if len(replicas) < len(command.inputs):
+            trying.readings = readings_of(command, job.job_type, run.in_place, self._origin_of)
         self._read_on(trying)
 
     def _read_on(self, trying: Trying) -> None:
@@ -332,6 +330,17 @@ class Executor:
             self._clock.after(LEASE_LINGERS_S, release, trying.leases)
         else:
             release(trying.leases)
+
+
+def contents_read(command: cmd.StartAttempt, replicas: list[Replica], origin_of: OriginOf) -> list[str]:
+    """Of all inputs, where some are read in place."""
+    there = iter(replicas)
+    return [
+        next(there).content
+        if entry.access is not Access.DIRECT
+        else origin_of(command.run, entry.origin).files[entry.origin_path].content
+        for entry in command.inputs
+    ]
 
 
 def release(leases: list[Replica]) -> None:

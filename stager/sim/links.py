@@ -51,7 +51,6 @@ class Links:
         self.bytes_per_s = dict(bytes_per_s)
         self._groups: dict[tuple[str, ...], Group] = {}
         self._active: list[Group] = []
-        self._users: dict[str, int] = {}
         # Flows of each group, by its number; and what rates all active groups had with so many.
         self._flows: list[int] = []
         self._shares: dict[tuple[int, ...], list[tuple[Group, float]]] = {}
@@ -76,8 +75,6 @@ class Links:
         heappush(group.ends, (flow.target, self._count, flow))
         group.count += 1
         self._flows[group.number] += 1
-        for link in group.limits:
-            self._users[link] = self._users.get(link, 0) + 1
         self._stale = True
         return flow
 
@@ -140,8 +137,6 @@ class Links:
         group.count -= 1
         self._flows[group.number] -= 1
         group.carried += served - flow.begun
-        for link in group.limits:
-            self._users[link] -= 1
         if not group.count:
             self._active.remove(group)
         self._stale = True
@@ -168,9 +163,17 @@ class Links:
         if len(self._shares) < SHARES_KEPT:
             self._shares[flows] = [(group, group.rate) for group in self._active]
 
+    def _users(self) -> dict[str, int]:
+        """How many flows pass each link that any passes, in the order in which links were first used."""
+        users: dict[str, int] = {}
+        for group in self._groups.values():
+            for link in group.limits:
+                users[link] = users.get(link, 0) + group.count
+        return {link: count for link, count in users.items() if count}
+
     def _fill(self) -> None:
         """Water filling: the link that gives its flows least settles their rate, and so on with what is left."""
-        users = {link: count for link, count in self._users.items() if count}
+        users = self._users()
         left = {link: self.bytes_per_s[link] for link in users}
         waiting = self._active
         while waiting:

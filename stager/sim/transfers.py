@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from heapq import heappop, heappush
 from math import inf
 from typing import Any
@@ -30,6 +31,7 @@ DEMAND_BELOW = 10
 UNREACHABLE_AFTER_S = 0.5
 # Of a way, those that lead to the origin: the link and the node's line.
 LINES = 2
+WAYS_KEPT = 10_000
 
 
 @dataclass(slots=True)
@@ -53,11 +55,11 @@ class Moving:
     verified: str = "remote_checksum"
     urgent: bool = False
     left_bytes: float | None = None
+    # To its node, where it holds a reservation.
+    is_incoming: bool = field(init=False)
 
-    @property
-    def is_incoming(self) -> bool:
-        """To its node, where it holds a reservation."""
-        return not isinstance(self.command, cmd.Upload)
+    def __post_init__(self) -> None:
+        self.is_incoming = not isinstance(self.command, cmd.Upload)
 
 
 @dataclass(slots=True)
@@ -319,12 +321,12 @@ class TransferDesk:
 
     def _source_fault(self, moving: Moving) -> Fault | None:
         command = moving.command
+        if isinstance(command, cmd.Upload):
+            return None
         if isinstance(command, cmd.CopyReplica):
             return self._copy_fault(moving, command)
         if isinstance(command, cmd.Gather):
             return self.gathers.fault_of(moving, self.open)
-        if not isinstance(command, cmd.Fetch):
-            return None
         assert moving.origin is not None
         stored = moving.origin.files.get(command.path)
         if stored is None:
@@ -442,8 +444,14 @@ def way_of(moving: Moving) -> tuple[str, ...]:
     if moving.source is not None:
         return way_between(moving.source, moving.node)
     assert moving.origin is not None
-    way, network = ("fetch", "in") if moving.is_incoming else ("upload", "out")
-    return (f"{way}:{moving.origin.url}", f"line:{way}:{moving.origin.url}:{here}", f"{network}:{here}", f"disk:{here}")
+    return way_to(moving.origin.url, here, moving.is_incoming)
+
+
+@lru_cache(maxsize=WAYS_KEPT)
+def way_to(url: str, node: str, incoming: bool) -> tuple[str, ...]:
+    """The same few again and again, and what is made once is looked up faster."""
+    way, network = ("fetch", "in") if incoming else ("upload", "out")
+    return (f"{way}:{url}", f"line:{way}:{url}:{node}", f"{network}:{node}", f"disk:{node}")
 
 
 def way_back_of(moving: Moving) -> tuple[str, ...]:

@@ -1,0 +1,36 @@
+"""What an attempt is told of its inputs: which replica, and how it gets at it.
+
+May know: the state. One rule: facts only; whether the attempt starts is decided in admission.py.
+"""
+
+from __future__ import annotations
+
+from stager.planning.plan import Access
+from stager.scheduler import commands as cmd
+from stager.scheduler.in_place import staged_in_place
+from stager.scheduler.state import JobEntry, NodeEntry, RunEntry, State
+
+
+def staged_inputs(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> tuple[cmd.StagedInput, ...]:
+    """In the order of writing; all that is not read in place is on the node."""
+    staged = []
+    for entry in run.workflow.jobs[job.id].inputs:
+        lfn = entry.lfn
+        if run.direct and run.reads_in_place(lfn):
+            staged.append(staged_in_place(state, run, lfn, entry.path))
+            continue
+        file_id = run.file_ids[lfn]
+        generation = state.files[file_id].copies[node.id].generation
+        staged.append(cmd.StagedInput(lfn, file_id, generation, entry.path, access_on(node, run, job, lfn)))
+    return tuple(staged)
+
+
+def access_on(node: NodeEntry, run: RunEntry, job: JobEntry, lfn: str) -> Access:
+    """Of an input that the node holds."""
+    if run.is_engines:
+        # A link is a mount in the job's own namespace, which an engine's task has not.
+        return Access.HELD if job.pins_only else Access.COPY
+    if not node.can_link:
+        return Access.COPY
+    planned = run.planned[lfn].access
+    return Access.LINK if planned is Access.DIRECT else planned
