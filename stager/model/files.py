@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from stager.model.acyclic import acyclic
+
 
 class FileKind(StrEnum):
     FILE = "file"
@@ -21,6 +23,7 @@ class OnExists(StrEnum):
     REPLACE = "replace"
 
 
+@acyclic
 @dataclass(frozen=True, slots=True)
 class Location:
     """A path below an origin's base: relative, `/`-separated, no `..`."""
@@ -29,6 +32,7 @@ class Location:
     path: str
 
 
+@acyclic
 @dataclass(frozen=True, slots=True)
 class Source:
     """One place an external file can be had from; smaller priority first. Token and size are what the listing saw."""
@@ -41,12 +45,14 @@ class Source:
     settled: bool = True
 
 
+@acyclic
 @dataclass(frozen=True, slots=True)
 class Destination:
     location: Location
     on_exists: OnExists = OnExists.FAIL
 
 
+@acyclic
 @dataclass(frozen=True, slots=True)
 class File:
     """`size_bytes` is measured for an external file, a declared estimate for a produced one; None: nobody said."""

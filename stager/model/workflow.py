@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from stager.model.acyclic import acyclic
 from stager.model.files import File
 from stager.model.ids import digest_of
 from stager.model.places import place_of_url, user_of_url
@@ -90,12 +91,14 @@ class Origin:
 PLAIN_SH = ("/bin/sh", "-c")
 
 
+@acyclic
 @dataclass(frozen=True, slots=True)
 class JobInput:
     lfn: str
     path: str
 
 
+@acyclic
 @dataclass(frozen=True, slots=True)
 class JobOutput:
     lfn: str
@@ -103,6 +106,7 @@ class JobOutput:
     optional: bool = False
 
 
+@acyclic
 @dataclass(frozen=True, slots=True)
 class Job:
     """Either `argv` or `shell`, a text for `interpreter` (a program and its options; empty in runs of before it could be said: plain sh).
@@ -211,13 +215,14 @@ def graph_of(workflow: Workflow) -> Graph:
         for output in job.outputs:
             if producer.setdefault(output.lfn, job.id) != job.id:
                 raise ValueError(f"file {output.lfn!r} has two producers: {producer[output.lfn]!r} and {job.id!r}")
-        for lfn in dict.fromkeys(entry.lfn for entry in job.inputs):
+        for lfn in dict.fromkeys([entry.lfn for entry in job.inputs]):
             readers.setdefault(lfn, []).append(job.id)
     parents: dict[str, tuple[str, ...]] = {}
     children: dict[str, list[str]] = {job_id: [] for job_id in workflow.jobs}
     for job in workflow.jobs.values():
-        wanted = dict.fromkeys(producer[entry.lfn] for entry in job.inputs if entry.lfn in producer)
-        wanted |= dict.fromkeys(job.after)
+        wanted = dict.fromkeys([producer[entry.lfn] for entry in job.inputs if entry.lfn in producer])
+        if job.after:
+            wanted |= dict.fromkeys(job.after)
         parents[job.id] = tuple(wanted)
         for parent in wanted:
             children[parent].append(job.id)

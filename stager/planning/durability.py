@@ -28,6 +28,7 @@ from math import exp, inf
 
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow
+from stager.planning.plan import tidy
 from stager.planning.schedule import Schedule
 from stager.planning.shape import Shape
 
@@ -107,7 +108,7 @@ def kept_files(workflow: Workflow, shape: Shape, schedule: Schedule, ranks: list
             losing = losing_s(node.failures_per_hour, max(0.0, needed), remake, max(0.0, slack), share)
             copying = copying_s(shape.likely[file], network, len(topology.nodes), room)
             pays = copying < inf and needed > 0 and (not sure or losing > copying)
-            kept[file] = Kept(REPLICATED if pays else 1, losing, copying if copying < inf else None, remake, not sure)
+            kept[file] = Kept(REPLICATED if pays else 1, tidy(losing), tidy(copying) if copying < inf else None, tidy(remake), not sure)
     return kept
 
 

@@ -6,7 +6,7 @@ is a plan, and `check_capacity` says why not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from operator import itemgetter
@@ -22,20 +22,22 @@ from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
 from stager.planning.beliefs import makespan_range
 from stager.planning.by_lines import is_clearly_quicker, order_by_lines
-from stager.planning.durability import Kept, kept_files
+from stager.planning.durability import SINGLE, Kept, kept_files
 from stager.planning.in_place import Choice, choose_for_room, choose_in_place
 from stager.planning.links import is_read_back, link_plans
-from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan, Transport
+from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan, Transport, tidy
 from stager.planning.policy import Limits, Policy
 from stager.planning.schedule import Offer, Schedule, predict
 from stager.planning.shape import Shape, shape_of
 from stager.planning.sizes import GUESS_BYTES_MAX, Sized, expected, weakest
 from stager.planning.space import pooled_bytes, share_bytes
+from stager.planning.transport import Transported
 
 # Guesses are lowered to these, in turn, before a workflow is called too large because of them.
 GUESSES_BYTES_MAX = (GUESS_BYTES_MAX, 1024 * 1024, 4096)
 TIGHTEST_FILES_MAX = 5
 IGNORED = "made without the profiles of job types (--ignore-profiles): what earlier runs measured is left out"
+NOTHING: Mapping[str, Any] = {}
 HOW_TO_GIVE = "end a scheduler that runs with `stager shutdown`, then --capacity or STAGER_CAPACITY"
 
 
@@ -211,8 +213,8 @@ def beside_bytes(footprint: Sequence[int], topology: Topology) -> int:
 
 def measure(shape: Shape, order: list[int], can_spill: bool, nodes: int) -> Chosen:
     position = ordering.places(order)
-    stays = [False] * len(shape.files) if can_spill else ordering.unspillable(shape)
-    held = ordering.usage(shape, position, stays)
+    stays = [] if can_spill else ordering.unspillable(shape)
+    held = [shape.footprint[job] for job in order] if can_spill else ordering.usage(shape, position, stays)
     everything = ordering.usage(shape, position, [access is not Access.DIRECT for access in shape.access])
     twice, needs = [0] * len(order), held
     if nodes > 1 and not can_spill:
@@ -226,13 +228,8 @@ def largest_made(shape: Shape) -> int:
     return max((size for size, external in zip(shape.size, shape.external, strict=True) if not external), default=0)
 
 
-def tidy(seconds: float) -> float:
-    """Microseconds are enough, and print the same everywhere."""
-    return round(seconds, 6)
-
-
 def tidy_factor(spread: float | None) -> float | None:
-    return None if spread is None else tidy(spread)
+    return spread if spread is None or spread == 1.0 else tidy(spread)
 
 
 def job_plans(
@@ -280,34 +277,48 @@ def file_plans(
 ) -> tuple[FilePlan, ...]:
     plans, names = [], [node.id for node in topology.nodes]
     for file in sorted(range(len(shape.files)), key=shape.files.__getitem__):
-        lfn, nodes, copies = shape.files[file], schedule.nodes[file], kept[file]
+        lfn, nodes = shape.files[file], schedule.nodes[file]
         uses = [position[job] for job in shape.readers[file]]
-        sources, chosen = workflow.files[lfn].sources, shape.transport[file]
+        sources = workflow.files[lfn].sources
+        # By place, and what few files have only for those: there are many files, and names cost most of the time.
         plans.append(
             FilePlan(
-                lfn=lfn,
-                size_bytes=shape.size[file],
-                size_basis=sized.size_basis[lfn],
-                access=shape.access[file],
-                node=names[nodes[0] if nodes else 0],
-                replicas=len(nodes) or 1,
-                first_use=min(uses, default=-1),
-                last_use=max(uses, default=-1),
-                token=(sources[0].token or "") if sources else "",
-                likely_bytes=shape.likely[file],
-                size_spread=tidy_factor(sized.size_spread.get(lfn)),
-                nodes=tuple([names[node] for node in nodes]) if len(names) > 1 else (),
-                transport=chosen.transport if chosen is not None else Transport.WHOLE,
-                stripes=chosen.stripes if chosen is not None else 1,
-                in_place=in_place.weighed.get(file),
-                safe_copies=copies.safe_copies,
-                losing_s=tidy(copies.losing_s),
-                copying_s=None if copies.copying_s is None else tidy(copies.copying_s),
-                remake_s=tidy(copies.remake_s),
-                must_copy=copies.must,
+                lfn,
+                shape.size[file],
+                sized.size_basis[lfn],
+                shape.access[file],
+                names[nodes[0] if nodes else 0],
+                len(nodes) or 1,
+                min(uses) if uses else -1,
+                max(uses) if uses else -1,
+                (sources[0].token or "") if sources else "",
+                shape.likely[file],
+                tidy_factor(sized.size_spread.get(lfn)),
+                **({"nodes": tuple([names[node] for node in nodes])} if len(names) > 1 else NOTHING),
+                **transport_of(shape.transport[file]),
+                **copies_of(kept[file]),
+                **({"in_place": in_place.weighed[file]} if file in in_place.weighed else NOTHING),
             )
         )
     return tuple(plans)
+
+
+def transport_of(chosen: Transported | None) -> Mapping[str, Any]:
+    if chosen is None or chosen.transport is Transport.WHOLE:
+        return NOTHING
+    return {"transport": chosen.transport, "stripes": chosen.stripes}
+
+
+def copies_of(kept: Kept) -> Mapping[str, Any]:
+    if kept is SINGLE:
+        return NOTHING
+    return {
+        "safe_copies": kept.safe_copies,
+        "losing_s": kept.losing_s,
+        "copying_s": kept.copying_s,
+        "remake_s": kept.remake_s,
+        "must_copy": kept.must,
+    }
 
 
 def wan_bytes(workflow: Workflow, shape: Shape, topology: Topology) -> tuple[int, int, int]:
@@ -319,14 +330,11 @@ def wan_bytes(workflow: Workflow, shape: Shape, topology: Topology) -> tuple[int
     kept = (file for file, access in enumerate(shape.access) if access is not Access.DIRECT)
     fetch = sum(shape.likely[file] for file in kept if shape.external[file] and shape.readers[file])
     upload = readback = 0
-    for file, size in enumerate(shape.likely):
-        destination = workflow.files[shape.files[file]].destination
-        if destination is None:
-            continue
-        upload += size
-        origin = workflow.origins.get(destination.location.origin)
-        if origin is not None and is_read_back(origin, topology.link(origin.name)):
-            readback += size
+    comes_back = {name: is_read_back(origin, topology.link(origin.name)) for name, origin in workflow.origins.items()}
+    for size, entry in zip(shape.likely, workflow.files.values(), strict=True):
+        if entry.destination is not None:
+            upload += size
+            readback += size if comes_back.get(entry.destination.location.origin, False) else 0
     return fetch, upload, readback
 
 

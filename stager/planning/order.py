@@ -53,10 +53,12 @@ def deep_order(shape: Shape, ranks: list[float]) -> list[int]:
     """
     count = len(shape.jobs)
     need = [0] * count
-    residue = [sum(shape.size[file] for file in makes if shape.readers[file]) for makes in shape.outputs]
+    residue = [sum([shape.size[file] for file in makes if shape.readers[file]]) for makes in shape.outputs]
     first: list[list[int]] = [[] for _ in range(count)]
     for job in range(count):
-        above = sorted(shape.parents[job], key=lambda parent: (residue[parent] - need[parent], -ranks[parent], parent))
+        above = shape.parents[job]
+        if len(above) > 1:
+            above = sorted(above, key=lambda parent: (residue[parent] - need[parent], -ranks[parent], parent))
         running = highest = 0
         for parent in above:
             highest = max(highest, running + need[parent])
@@ -89,12 +91,13 @@ def eager_order(shape: Shape, priority: list[int], greedy: bool) -> list[int]:
     A job that frees at least what it makes goes first, most freed first. The others go by `priority`, or with `greedy` by the bytes they
     add.
     """
+    size, readers, external = shape.size, shape.readers, shape.external
     waiting = [len(above) for above in shape.parents]
-    unread = [len(reads) for reads in shape.readers]
-    adds = [sum(shape.size[file] for file in makes if shape.readers[file]) for makes in shape.outputs]
-    for file, reads in enumerate(shape.readers):
-        if len(reads) == 1 and not shape.external[file]:
-            adds[reads[0]] -= shape.size[file]
+    unread = [len(reads) for reads in readers]
+    adds = [sum([size[file] for file in makes if readers[file]]) for makes in shape.outputs]
+    for file, reads in enumerate(readers):
+        if len(reads) == 1 and not external[file]:
+            adds[reads[0]] -= size[file]
     done = [False] * len(waiting)
 
     def key(job: int) -> tuple[int, int, int]:
@@ -113,9 +116,9 @@ def eager_order(shape: Shape, priority: list[int], greedy: bool) -> list[int]:
         order.append(job)
         for file in shape.inputs[job]:
             unread[file] -= 1
-            if unread[file] == 1 and not shape.external[file]:
-                last = next(reader for reader in shape.readers[file] if not done[reader])
-                adds[last] -= shape.size[file]
+            if unread[file] == 1 and not external[file]:
+                last = next(reader for reader in readers[file] if not done[reader])
+                adds[last] -= size[file]
                 if waiting[last] == 0:
                     heappush(ready, (key(last), last))
         for child in shape.children[job]:
@@ -133,19 +136,23 @@ def places(order: list[int]) -> list[int]:
 
 
 def usage(shape: Shape, position: list[int], stays: list[bool]) -> list[int]:
-    """Bytes in use at each position, where files that stay are kept from producer (externals: first reader) to last reader, and others only
-    while a job runs.
+    """Bytes in use at each position of a topological order, where files that stay are kept from producer (externals: first reader) to last
+    reader, and others only while a job runs.
     """
     begins, here = [0] * (len(position) + 1), [0] * len(position)
     for job, footprint in enumerate(shape.footprint):
         here[position[job]] = footprint
     for size, reads, producer, lasts in zip(shape.size, shape.readers, shape.producer, stays, strict=True):
-        if not lasts or not reads:
+        if not lasts or not reads or (producer < 0 and len(reads) == 1):
+            # What one job alone has open is in its footprint.
             continue
         at = [position[job] for job in reads]
         if producer >= 0:
-            at.append(position[producer])
-        begins[min(at)] += size
+            first = position[producer]
+            here[first] -= size
+        else:
+            first = min(at)
+        begins[first] += size
         begins[max(at) + 1] -= size
         # The footprints of producer and readers count it already.
         for place in at:

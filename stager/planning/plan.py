@@ -46,6 +46,11 @@ class Basis(StrEnum):
     DEFAULT = "default"
 
 
+def tidy(seconds: float) -> float:
+    """Microseconds are enough, and print the same everywhere."""
+    return round(seconds, 6)
+
+
 class JobPlan(Record):
     """`order` is the job's place in the serial order: one that fits `capacity_bytes`, at `smallest_capacity_bytes` the tightest known.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from heapq import heappop
 from typing import NamedTuple
 
-from stager.model.topology import Topology
+from stager.model.topology import OriginLink, Topology
 from stager.model.workflow import Workflow
 from stager.planning.holders import Copying, Holders, OnlyHolder
 from stager.planning.line import Line, rooms_of
@@ -74,7 +74,8 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
             now_s = min(best.start_s, line.coming[0][0]) if line.coming else best.start_s
             continue
         heappop(line.ready)
-        plan.other[job] = min((offer for offer in offers if offer is not best), default=None)
+        if len(offers) > 1:
+            plan.other[job] = min([offer for offer in offers if offer is not best])
         plan.node[job], plan.start_s[job], plan.finish_s[job] = best.node, best.start_s, best.finish_s
         sites.take(job, best, arrival)
         line.ended(job, best.finish_s)
@@ -150,14 +151,18 @@ def arrivals(workflow: Workflow, shape: Shape, order: list[int], topology: Topol
     of first use, and each file as fast as the way goes that it takes. What a file costs the line is part of its time there.
     """
     clock: dict[str, float] = {}
-    arrival = [0.0] * len(shape.files)
+    links: dict[str, OriginLink] = {}
+    arrival, files = [0.0] * len(shape.files), list(workflow.files.values())
     for job in order:
         for file in shape.held[job]:
             if not shape.external[file] or arrival[file]:
                 continue
-            origin = workflow.files[shape.files[file]].sources[0].location.origin
-            link = topology.link(origin)
-            begun = clock.get(origin, link.latency_s + (link.login_s or 0.0))
+            origin = files[file].sources[0].location.origin
+            link = links.get(origin)
+            if link is None:
+                link = links[origin] = topology.link(origin)
+                clock[origin] = link.latency_s + (link.login_s or 0.0)
+            begun = clock[origin]
             clock[origin] = begun + link.fetch_weighs(shape.likely[file]) / link.fetch_by(len(topology.nodes))
             arrival[file] = begun + shape.likely[file] / shape.fetch_rate[file] + (link.fetch_file_s or 0.0)
     return arrival
@@ -170,18 +175,20 @@ def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology
     ends: list[float] = []
     nodes = len(topology.nodes)
     not_open = logins(workflow, shape, topology)
+    links = {name: topology.link(name) for name in workflow.origins}
+    comes_back = {name: is_read_back(origin, links[name]) for name, origin in workflow.origins.items()}
     finals = [(finish_s[shape.producer[file]], file) for file, final in enumerate(shape.final) if final and shape.producer[file] >= 0]
     for made, file in sorted(finals):
         destination = workflow.files[shape.files[file]].destination
         assert destination is not None, "finals have a destination"
         origin = destination.location.origin
-        link = topology.link(origin)
+        link = links[origin]
         begun, size = max(clock.get(origin, 0.0), made + not_open.pop(origin, 0.0) + link.before_upload_s), shape.likely[file]
         weighs = link.upload_weighs(size)
         clock[origin] = begun + weighs / link.upload_by(nodes)
         there = begun + weighs / link.upload_by(1)
         ends.append(there)
-        if is_read_back(workflow.origins[origin], link):
+        if comes_back[origin]:
             begun = max(back.get(origin, 0.0), there)
             back[origin] = begun + size / link.fetch_by(nodes)
             ends.append(begun + size / link.fetch_by(1))

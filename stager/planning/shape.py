@@ -61,11 +61,12 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
     files = list(workflow.files)
     job_index = {job: index for index, job in enumerate(jobs)}
     file_index = {lfn: index for index, lfn in enumerate(files)}
-    entries = [workflow.files[lfn] for lfn in files]
+    entries = list(workflow.files.values())
+    external, final = [entry.is_external for entry in entries], [entry.is_final for entry in entries]
     size = [sized.size_bytes[lfn] for lfn in files]
     likely = [sized.likely_bytes[lfn] for lfn in files]
     access = [Access.DIRECT if index in in_place else access_of(entry.kind, size[index]) for index, entry in enumerate(entries)]
-    inputs = [[file_index[lfn] for lfn in dict.fromkeys(item.lfn for item in workflow.jobs[job].inputs)] for job in jobs]
+    inputs = [[file_index[lfn] for lfn in dict.fromkeys([item.lfn for item in workflow.jobs[job].inputs])] for job in jobs]
     outputs = [[file_index[item.lfn] for item in workflow.jobs[job].outputs] for job in jobs]
     producer = [-1] * len(files)
     readers: list[list[int]] = [[] for _ in files]
@@ -79,10 +80,9 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
     fetch_file_s, costs_s = file_costs(workflow, topology)
     disk = min(node.disk_bytes_per_s for node in topology.nodes)
     made_s = max(node.overhead_file_s for node in topology.nodes)
-    reserve = [sum(size[file] for file in makes) for makes in outputs]
+    reserve = [sum([size[file] for file in makes]) for makes in outputs]
     held = [[file for file in reads if file not in in_place] for reads in inputs] if in_place else inputs
-    types = [workflow.jobs[job].job_type for job in jobs]
-    stands_s = [sum(in_place[file][kind] for file in reads if file in in_place) for kind, reads in zip(types, inputs, strict=True)]
+    stands_s = standing_s(workflow, jobs, inputs, in_place)
     return Shape(
         jobs=jobs,
         files=files,
@@ -94,26 +94,35 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
         likely=likely,
         producer=producer,
         readers=readers,
-        external=[entry.is_external for entry in entries],
-        final=[entry.is_final for entry in entries],
+        external=external,
+        final=final,
         access=access,
         cores=[workflow.jobs[job].cores for job in jobs],
         compute_s=[sized.compute_s[job] for job in jobs],
         reserve=reserve,
-        footprint=[out + sum(size[file] for file in reads) for out, reads in zip(reserve, held, strict=True)],
+        footprint=[out + sum([size[file] for file in reads]) for out, reads in zip(reserve, held, strict=True)],
         fetch_s=[
-            stands + sum(likely[file] / fetch_rate[file] + fetch_file_s[file] for file in reads if entries[file].is_external)
+            stands + sum([likely[file] / fetch_rate[file] + fetch_file_s[file] for file in reads if external[file]])
             for stands, reads in zip(stands_s, held, strict=True)
         ],
         local_s=[
-            sum(likely[file] for file in (*makes, *reads)) / disk + made_s * len(makes) for reads, makes in zip(held, outputs, strict=True)
+            sum([likely[file] for file in (*makes, *reads)]) / disk + made_s * len(makes)
+            for reads, makes in zip(held, outputs, strict=True)
         ],
-        upload_s=[sum(likely[file] / upload_rate[file] + costs_s[file] for file in makes if entries[file].is_final) for makes in outputs],
+        upload_s=[sum(likely[file] / upload_rate[file] + costs_s[file] for file in makes if final[file]) for makes in outputs],
         transport=transport,
         fetch_rate=fetch_rate,
         held=held,
         in_place_s=stands_s,
     )
+
+
+def standing_s(workflow: Workflow, jobs: list[str], inputs: list[list[int]], in_place: Mapping[int, ReadS]) -> list[float]:
+    """By job, the seconds for which it stands still while it reads in place."""
+    if not in_place:
+        return [0.0] * len(jobs)
+    types = [workflow.jobs[job].job_type for job in jobs]
+    return [sum([in_place[file][kind] for file in reads if file in in_place]) for kind, reads in zip(types, inputs, strict=True)]
 
 
 def transports_of(workflow: Workflow, size: list[int], topology: Topology) -> list[Transported | None]:
@@ -128,29 +137,29 @@ def transports_of(workflow: Workflow, size: list[int], topology: Topology) -> li
 
 def file_rates(workflow: Workflow, topology: Topology, transport: list[Transported | None]) -> tuple[list[float], list[float]]:
     """WAN rates each file would be fetched and uploaded with; its first source counts."""
-    links = {name: topology.link(name) for name in workflow.origins}
-    fetch, upload = [], []
-    for file, chosen in zip(workflow.files.values(), transport, strict=True):
+    fetch, upload = [1.0] * len(transport), [1.0] * len(transport)
+    fetched: dict[tuple[str, int], float] = {}
+    uploaded: dict[str, float] = {}
+    for index, (file, chosen) in enumerate(zip(workflow.files.values(), transport, strict=True)):
         if file.sources:
-            name = file.sources[0].location.origin
-            fetch.append((links.get(name) or topology.link(name)).fetch_by(chosen.stripes if chosen is not None else 1))
-        else:
-            fetch.append(1.0)
+            way = (file.sources[0].location.origin, chosen.stripes if chosen is not None else 1)
+            if way not in fetched:
+                fetched[way] = topology.link(way[0]).fetch_by(way[1])
+            fetch[index] = fetched[way]
         if file.destination is not None:
             name = file.destination.location.origin
-            upload.append((links.get(name) or topology.link(name)).upload_by(1))
-        else:
-            upload.append(1.0)
+            if name not in uploaded:
+                uploaded[name] = topology.link(name).upload_by(1)
+            upload[index] = uploaded[name]
     return fetch, upload
 
 
 def file_costs(workflow: Workflow, topology: Topology) -> tuple[list[float], list[float]]:
     """Seconds that each file takes of a line beside its bytes, fetched from its first source and uploaded."""
     links = {name: topology.link(name) for name in workflow.origins}
-    fetch, upload = [], []
-    for file in workflow.files.values():
-        source = links.get(file.sources[0].location.origin) if file.sources else None
-        goes_to = links.get(file.destination.location.origin) if file.destination is not None else None
-        fetch.append((source.fetch_file_s or 0.0) if source is not None else 0.0)
-        upload.append((goes_to.upload_file_s or 0.0) if goes_to is not None else 0.0)
+    fetch_s = {name: link.fetch_file_s or 0.0 for name, link in links.items()}
+    upload_s = {name: link.upload_file_s or 0.0 for name, link in links.items()}
+    files = workflow.files.values()
+    fetch = [fetch_s.get(file.sources[0].location.origin, 0.0) if file.sources else 0.0 for file in files]
+    upload = [upload_s.get(file.destination.location.origin, 0.0) if file.destination is not None else 0.0 for file in files]
     return fetch, upload

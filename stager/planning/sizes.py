@@ -59,7 +59,7 @@ def expected(workflow: Workflow, order: tuple[str, ...], profiles: Profiles, gue
     for job_id in order:
         job = workflow.jobs[job_id]
         profile = profiles.get(job.profile)
-        input_bytes = bytes_given(job, sized)
+        input_bytes = bytes_given(job, sized) if profile is not None else None
         size_compute(job, workflow, profile, input_bytes, sized)
         unknown = [output.lfn for output in job.outputs if not size_output(workflow.files[output.lfn], profile, input_bytes, sized)]
         if unknown:
@@ -81,10 +81,12 @@ def external_size(file: File) -> tuple[int, Basis]:
 
 def bytes_given(job: Job, sized: Sized) -> int | None:
     """Of all inputs together; None where one of them is a guess: nothing can be read off a line by that."""
-    inputs = dict.fromkeys(entry.lfn for entry in job.inputs)
-    if any(sized.size_basis.get(lfn, Basis.DEFAULT) is Basis.DEFAULT for lfn in inputs):
-        return None
-    return sum(sized.likely_bytes[lfn] for lfn in inputs)
+    basis, likely, total = sized.size_basis, sized.likely_bytes, 0
+    for lfn in dict.fromkeys([entry.lfn for entry in job.inputs]):
+        if basis.get(lfn, Basis.DEFAULT) is Basis.DEFAULT:
+            return None
+        total += likely[lfn]
+    return total
 
 
 def size_output(file: File, profile: Profile | None, input_bytes: int | None, sized: Sized) -> bool:

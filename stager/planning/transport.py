@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from stager.model.record import Record
 from stager.model.topology import Topology
 from stager.planning.plan import Transport
 
@@ -49,8 +50,7 @@ class Way:
     file_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Transported:
+class Transported(Record):
     """The choice with its reasons: `whole_s` and `chosen_s` are what the file takes by itself, over one line and as chosen."""
 
     transport: Transport
