@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stager.best_plan import best_plan
 from stager.model.errors import Fault
 from stager.model.files import Destination
 from stager.model.profile import NO_PROFILES, Profiles
@@ -17,7 +18,6 @@ from stager.model.topology import Topology
 from stager.model.workflow import Workflow, bandwidths_of
 from stager.planning.clairvoyant import clairvoyant_bound_bytes
 from stager.planning.cost import LOOKS_PER_WRITE, reads_of, writes_of
-from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
 from stager.planning.rival_caches import Hits, Rule, hits_of
@@ -115,7 +115,7 @@ def estimate(
     topology = topology.bounded_by(bandwidths_of(workflow))
     keep_journal = any(trouble.what == "crash" for trouble in faults.troubles)
     with rare_collections():
-        plan = plan or make_plan(workflow, topology, profiles, policy, limits, spill_origin)
+        plan = plan or best_plan(workflow, topology, profiles, policy, limits, spill_origin)
         world = SimWorld(topology, policy, limits, faults=faults, spread=spread, resumes_max=resumes_max, keep_journal=keep_journal)
         world.submit(RUN, workflow, plan, truth=truth)
         seen = Seen(Accesses(), Moves({name: Traffic(name) for name in workflow.origins}), Overdraft(made_bytes(workflow, truth or plan)))

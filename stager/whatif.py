@@ -11,9 +11,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
+from stager.best_plan import best_plan
 from stager.estimate import Report, estimate
 from stager.model.errors import Fault, Refused
-from stager.model.profile import NO_PROFILES, Profiles
+from stager.model.profile import Profiles
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow
 from stager.planning.bounds import Bound, Limit, Seen, bottleneck, lower_bound
@@ -84,10 +85,8 @@ class Subject:
         topology, policy = question.topology, question.policy
         first = topology.nodes[0]
         limits = Limits(cores=first.cores, memory_bytes=first.memory_bytes)
-        truth = make_plan(self.workflow, topology, self.profiles, policy, limits, self.spill_origin)
-        plan = truth
-        if self.ignore_profiles:
-            plan = make_plan(self.workflow, topology, NO_PROFILES, policy, limits, self.spill_origin, ignore_profiles=True)
+        plan = best_plan(self.workflow, topology, self.profiles, policy, limits, self.spill_origin, self.ignore_profiles)
+        truth = make_plan(self.workflow, topology, self.profiles, policy, limits, self.spill_origin) if self.ignore_profiles else plan
         try:
             check_capacity(plan)
         except Refused as refused:

@@ -19,6 +19,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("ports", "driver", "wire", "rest"),
     ("adapters", "readers", "client"),
     ("runtime", "sim"),
+    ("best_plan",),
     ("estimate",),
     ("whatif",),
     ("service", "fs"),

@@ -59,6 +59,35 @@ class Chosen:
         return max(self.needs, default=0)
 
 
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """`chosen`: the one to run in; `smallest`: the one of smallest need; `others`: by name, those that could be run in as well."""
+
+    chosen: Chosen
+    smallest: Chosen
+    others: dict[str, Chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """All of a plan that does not depend on which of the orders is taken. Jobs run in the `topology`, which may be some nodes of the
+    `whole` one; `guess`: what an output of unknown size was taken for."""
+
+    workflow: Workflow
+    topology: Topology
+    whole: Topology
+    spill_origin: str | None
+    ignore_profiles: bool
+    guess: int
+    sized: Sized
+    shape: Shape
+    ranks: list[float]
+    orders: Orders
+    in_place: Choice
+    digest: str
+    graph: Graph
+
+
 def make_plan(
     workflow: Workflow,
     topology: Topology,
@@ -74,28 +103,55 @@ def make_plan(
     declared still counts, and where nothing is a guess stands. `with_range`: it says how far its makespan may be off, too, which takes
     two more schedules.
     """
+    layout = lay_out(workflow, topology, profiles, policy, limits, spill_origin, graph, ignore_profiles)
+    return plan_in(layout, layout.orders.chosen, with_range)
+
+
+def lay_out(
+    workflow: Workflow,
+    topology: Topology,
+    profiles: Profiles = NO_PROFILES,
+    policy: Policy | None = None,
+    limits: Limits | None = None,
+    spill_origin: str | None = None,
+    graph: Graph | None = None,
+    ignore_profiles: bool = False,
+    nodes: int | None = None,
+) -> Layout:
+    """`nodes`: on the first so many; None: on all."""
     limits, profiles = limits or Limits(), NO_PROFILES if ignore_profiles else profiles
-    topology = topology.bounded_by(bandwidths_of(workflow))
+    whole = topology.bounded_by(bandwidths_of(workflow))
+    topology = replace(whole, nodes=whole.nodes[:nodes])
     check_counts(workflow, limits)
     spill = spill_origin if spill_origin is not None else workflow.spill_origin
     graph = graph or graph_of(workflow)
     for guess in GUESSES_BYTES_MAX:
         sized = expected(workflow, graph.order, profiles, guess)
-        shape, ranks, chosen, smallest, in_place = lay_out(
+        shape, ranks, orders, in_place = shape_and_orders(
             workflow, graph, sized, topology, profiles, policy or Policy(), spill is not None
         )
-        if smallest.each <= topology.node_bytes or not sized.guessed:
+        if orders.smallest.each <= topology.node_bytes or not sized.guessed:
             break
+    digest = workflow_digest(workflow)
+    return Layout(workflow, topology, whole, spill, ignore_profiles, guess, sized, shape, ranks, orders, in_place, digest, graph)
+
+
+def plan_in(layout: Layout, chosen: Chosen, with_range: bool = False) -> Plan:
+    """The plan to run in this order."""
+    workflow, topology, sized, shape, ranks = layout.workflow, layout.topology, layout.sized, layout.shape, layout.ranks
+    whole, names = layout.whole, tuple([node.id for node in topology.nodes])
+    smallest, in_place, spill = layout.orders.smallest, layout.in_place, layout.spill_origin
     schedule = predict(workflow, shape, chosen.order, topology)
-    kept = kept_files(workflow, shape, schedule, ranks, topology, chosen.peak)
+    kept = kept_files(workflow, shape, schedule, ranks, whole, chosen.peak)
     position = ordering.places(chosen.order)
     tightest = smallest.order[smallest.needs.index(smallest.each)] if smallest.needs else -1
     fetch, upload, readback = wan_bytes(workflow, shape, topology)
+    ignored = (IGNORED,) if layout.ignore_profiles else ()
     return Plan(
         version=PLAN_VERSION,
         workflow=workflow.name,
-        workflow_digest=workflow_digest(workflow),
-        capacity_bytes=topology.capacity_bytes,
+        workflow_digest=layout.digest,
+        capacity_bytes=whole.capacity_bytes,
         smallest_capacity_bytes=smallest.smallest,
         peak_live_bytes=chosen.peak,
         spill_origin=spill,
@@ -105,16 +161,17 @@ def make_plan(
         readback_bytes=readback,
         jobs=job_plans(shape, sized, chosen.order, ranks, schedule, topology),
         files=file_plans(workflow, shape, sized, position, schedule, kept, topology, in_place),
-        notes=(*((IGNORED,) if ignore_profiles else ()), *notes_of(workflow, shape, sized, chosen, topology, guess)),
+        notes=(*ignored, *notes_of(workflow, shape, sized, chosen, topology, layout.guess)),
         tightest_job=shape.jobs[tightest] if tightest >= 0 else "",
         tightest_files=tightest_files(shape, smallest, tightest, spill is not None),
-        profiles_ignored=ignore_profiles,
+        profiles_ignored=layout.ignore_profiles,
         links=link_plans(workflow.origins, topology),
         copying_bytes_per_s=min(min(node.network_bytes_per_s, node.disk_bytes_per_s) for node in topology.nodes),
         read_in_place_bytes=sum(in_place.weighed[file].in_place_bytes for file in in_place.chosen),
-        nodes=len(topology.nodes),
-        node_bytes=topology.node_bytes,
+        nodes=len(whole.nodes),
+        node_bytes=whole.node_bytes,
         smallest_node_bytes=smallest.each,
+        keeps_to=names if len(names) < len(whole.nodes) else (),
         **overhead_of(topology),
         **(range_of(workflow, shape, sized, chosen.order, topology, schedule) if with_range else {}),
     )
@@ -137,12 +194,10 @@ def range_of(
     return {"makespan_least_s": tidy(least_s), "makespan_most_s": tidy(most_s)}
 
 
-def lay_out(
+def shape_and_orders(
     workflow: Workflow, graph: Graph, sized: Sized, topology: Topology, profiles: Profiles, policy: Policy, can_spill: bool
-) -> tuple[Shape, list[float], Chosen, Chosen, Choice]:
-    """(shape, ranks, the order to run in, the order of smallest need, what is read in place): where it does not fit, more is read in place
-    than pays.
-    """
+) -> tuple[Shape, list[float], Orders, Choice]:
+    """(shape, ranks, orders, what is read in place): where it does not fit, more is read in place than pays."""
     kept = shape = shape_of(workflow, graph, sized, topology)
     # What an engine's job reads is in a directory of its own: there is no mount of ours in it.
     in_place = choose_in_place(workflow, kept, profiles, topology) if policy.read_in_place and not workflow.engine else Choice()
@@ -150,9 +205,9 @@ def lay_out(
         if in_place.chosen:
             shape = shape_of(workflow, graph, sized, topology, in_place.read_s())
         ranks = ordering.upward_ranks(shape)
-        chosen, smallest = choose_order(workflow, shape, ranks, topology, can_spill)
-        if not choose_for_room(kept, in_place, over_bytes(kept, shape, smallest, topology) if in_place.weighed else ()):
-            return shape, ranks, chosen, smallest, in_place
+        orders = choose_order(workflow, shape, ranks, topology, can_spill)
+        if not choose_for_room(kept, in_place, over_bytes(kept, shape, orders.smallest, topology) if in_place.weighed else ()):
+            return shape, ranks, orders, in_place
 
 
 def over_bytes(kept: Shape, shape: Shape, chosen: Chosen, topology: Topology) -> list[int]:
@@ -176,34 +231,42 @@ def check_counts(workflow: Workflow, limits: Limits) -> None:
             )
 
 
-def choose_order(workflow: Workflow, shape: Shape, ranks: list[float], topology: Topology, can_spill: bool) -> tuple[Chosen, Chosen]:
-    """(the order to run in, the order of smallest need).
-
-    By rank where all that is live fits beside one job per core; else, of the orders that fit at all, the one that holds least. By what
+def choose_order(workflow: Workflow, shape: Shape, ranks: list[float], topology: Topology, can_spill: bool) -> Orders:
+    """By rank where all that is live fits beside one job per core; else, of the orders that fit at all, the one that holds least. By what
     waits for the lines out, where all that is live fits then and that is clearly quicker.
     """
     nodes = len(topology.nodes)
     ranked = measure(shape, ordering.rank_order(shape, ranks), can_spill, nodes)
     deep = ordering.places(ordering.deep_order(shape, ranks))
-    orders = [
-        ordering.eager_order(shape, deep, greedy=False),
-        sorted(range(len(deep)), key=deep.__getitem__),
-        ordering.eager_order(shape, ordering.places(ranked.order), greedy=True),
-    ]
-    candidates = [ranked, *(measure(shape, order, can_spill, nodes) for order in orders)]
-    smallest = min(candidates, key=lambda chosen: (chosen.each, chosen.smallest, chosen.peak))
-    fitting = [chosen for chosen in candidates if chosen.each <= topology.node_bytes]
+    orders = {
+        "eager": ordering.eager_order(shape, deep, greedy=False),
+        "deep": sorted(range(len(deep)), key=deep.__getitem__),
+        "greedy": ordering.eager_order(shape, ordering.places(ranked.order), greedy=True),
+    }
+    candidates = {"rank": ranked} | {name: measure(shape, order, can_spill, nodes) for name, order in orders.items()}
+    smallest = min(candidates.values(), key=lambda chosen: (chosen.each, chosen.smallest, chosen.peak))
+    fitting = {name: chosen for name, chosen in candidates.items() if chosen.each <= topology.node_bytes}
     roomy_bytes = topology.capacity_bytes - beside_bytes(shape.footprint, topology)
-    chosen = min(fitting, key=lambda chosen: chosen.peak) if fitting else smallest
-    if ranked in fitting and ranked.peak <= roomy_bytes:
+    chosen = min(fitting.values(), key=lambda chosen: chosen.peak) if fitting else smallest
+    if "rank" in fitting and ranked.peak <= roomy_bytes:
         chosen = ranked
     by_lines = order_by_lines(workflow, shape, ranks, topology)
     if by_lines is not None:
         other = measure(shape, by_lines, can_spill, nodes)
-        fits = other.each <= topology.node_bytes and other.peak <= roomy_bytes
-        if fits and is_clearly_quicker(workflow, shape, by_lines, chosen.order, topology):
-            chosen = other
-    return chosen, smallest
+        if other.each <= topology.node_bytes:
+            fitting["lines"] = other
+            if other.peak <= roomy_bytes and is_clearly_quicker(workflow, shape, by_lines, chosen.order, topology):
+                chosen = other
+    return Orders(chosen, smallest, distinct(fitting, chosen))
+
+
+def distinct(orders: dict[str, Chosen], chosen: Chosen) -> dict[str, Chosen]:
+    """Those that are neither the chosen one nor one before."""
+    others: dict[str, Chosen] = {}
+    for name, other in orders.items():
+        if all(other.order != known.order for known in (chosen, *others.values())):
+            others[name] = other
+    return others
 
 
 def beside_bytes(footprint: Sequence[int], topology: Topology) -> int:

@@ -23,7 +23,7 @@ PLAN_KEYS = tuple(entry.name for entry in fields(Plan))
 LINK_KEYS = tuple(entry.name for entry in fields(LinkPlan))
 LINK_BASES = ("fetch_basis", "upload_basis", "latency_basis", "fetch_file_basis", "upload_file_basis")
 # Of the plan's own values, those that are lists.
-LISTS = ("jobs", "files", "notes", "tightest_files", "links")
+LISTS = ("jobs", "files", "notes", "tightest_files", "links", "keeps_to")
 # Not in plans that were written before there were such things.
 LATER = {
     "overhead_s": 0.0,
@@ -37,6 +37,8 @@ LATER = {
     "nodes": 1,
     "makespan_least_s": None,
     "makespan_most_s": None,
+    "keeps_to": [],
+    "ahead_max": 0,
 }
 
 
@@ -46,6 +48,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
     head["format"] = FORMAT
     head["notes"] = list(plan.notes)
     head["tightest_files"] = list(plan.tightest_files)
+    head["keeps_to"] = list(plan.keeps_to)
     head["links"] = [{key: getattr(link, key) for key in LINK_KEYS} for link in plan.links]
     head["jobs"] = [{key: getattr(job, key) for key in JOB_KEYS} for job in plan.jobs]
     head["files"] = [{key: getattr(file, key) for key in FILE_KEYS} for file in plan.files]
@@ -88,6 +91,7 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
         room = {"node_bytes": head["capacity_bytes"], "smallest_node_bytes": head["smallest_capacity_bytes"]}
         head = LATER | room | head
         rest = {key: head[key] for key in PLAN_KEYS if key not in LISTS}
+        rest["keeps_to"] = tuple(head["keeps_to"])
         rest["links"] = tuple(link_from(entry) for entry in head["links"])
         rest |= {key: Basis(rest[key]) for key in ("overhead_basis", "overhead_file_basis")}
         return Plan(**rest, jobs=jobs, files=files, notes=tuple(head["notes"]), tightest_files=tuple(head["tightest_files"]))

@@ -60,7 +60,7 @@ def is_at_rest(state: State, node: NodeEntry) -> bool:
     policy = state.policy
     if node.free_bytes < 0 or node.waiting_attempts:
         return False
-    if node.ready and node.admitted_waiting < policy.admitted_waiting_max:
+    if node.ready and node.admitted_waiting < ahead_max(state, state.runs[node.ready[0][1]]):
         return False
     if node.calls_startable or (node.startable and node.cores_used < state.limits.cores):
         return False
@@ -137,7 +137,7 @@ def give_back_admitted(turn: Turn, node: NodeEntry) -> bool:
 def admit(turn: Turn, node: NodeEntry) -> bool:
     """Ready jobs in order. False when the next one waits for space: then nothing overtakes it."""
     state = turn.state
-    while node.ready and node.admitted_waiting < state.policy.admitted_waiting_max:
+    while node.ready and node.admitted_waiting < ahead_max(state, state.runs[node.ready[0][1]]):
         key, run_id, job_id = node.ready[0]
         run = state.runs[run_id]
         job = run.jobs[job_id]
@@ -146,6 +146,12 @@ def admit(turn: Turn, node: NodeEntry) -> bool:
         elif not try_admit(turn, node, run, job):
             return False
     return True
+
+
+def ahead_max(state: State, run: RunEntry) -> int:
+    """How many jobs of a node may wait for inputs and a core while the next one is of this run."""
+    most = state.policy.admitted_waiting_max
+    return min(most, run.plan.ahead_max or most)
 
 
 def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
@@ -450,6 +456,8 @@ def prefetch(turn: Turn, node: NodeEntry) -> None:
             continue
         _, run_id, job_id = use
         run = state.runs[run_id]
+        if 0 < run.plan.ahead_max <= len(node.prefetching):
+            return
         order = run.jobs[job_id].order
         too_far = run.ahead is not None and run.head < order and run.ahead.max(run.head, order) + file.size_bytes > node.capacity_bytes
         if too_far or is_wanted_elsewhere(state, node) or not make_room_ahead(turn, node, file.size_bytes + beside_bytes(state, run)):

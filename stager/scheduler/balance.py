@@ -107,9 +107,17 @@ def offer_of(state: State, other: NodeEntry, entry: tuple[int, str, str]) -> Off
 
 
 def may_take(state: State, node: NodeEntry, offer: Offer) -> bool:
+    if not keeps_to(state, offer.run, node):
+        return False
     if node.id in offer.known_at:
         return may_come(state, node, offer.run, offer.job)
     return offer.comes and has_place(state, node, offer.run, offer.job, offer.inputs_bytes)
+
+
+def keeps_to(state: State, run: RunEntry, node: NodeEntry) -> bool:
+    """Whether its plan lets the run use this node: one that is left idle helps out once another is away."""
+    kept = run.plan.keeps_to
+    return not kept or node.id in kept or not all(state.nodes[name].reachable for name in kept if name in state.nodes)
 
 
 def is_waiting(state: State, node: NodeEntry, entry: tuple[int, str, str], waiting: JobState) -> bool:

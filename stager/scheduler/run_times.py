@@ -253,6 +253,7 @@ def run_submitted(times: RunTimes, event: ev.RunSubmitted) -> None:
     times.set_needs(event.run, event.workflow)
     if event.run == times.run:
         times.workflow, times.submitted_at = event.workflow, event.at
+        times.admitted_waiting_max = min(times.admitted_waiting_max, event.plan.ahead_max or times.admitted_waiting_max)
         times.planned_on = {entry.job: entry.node for entry in event.plan.jobs}
         for steps in (times.limits, *times.waiting.values(), *times.away.values()):
             steps.forget_past()

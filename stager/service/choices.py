@@ -7,10 +7,11 @@ jobs that read and write at the origins); the answer does not depend on how many
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 
+from stager.best_plan import best_plan
 from stager.estimate import RUN, Report, Traffic, estimate
 from stager.model.cluster import Charged, Cluster
 from stager.model.errors import Refused, StagerError
@@ -150,7 +151,7 @@ def staged_choice(question: Question, io_nodes: int) -> Choice:
         raise Refused(text, code="too_many_nodes")
     topology = cluster.topology(workflow, io_nodes)
     limits = Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
-    plan, truth = plans_of(question, topology, limits)
+    plan, truth = plans_of(question, topology, limits, best_plan)
     check_capacity(plan)
     lives = []
     for seed in seeds_of(question):
@@ -171,13 +172,15 @@ def said_of(plan: Plan, expected: Lived) -> dict[str, float]:
     return {"makespan_least_s": min(plan.makespan_least_s, wall_s), "makespan_most_s": max(plan.makespan_most_s, wall_s)}
 
 
-def plans_of(question: Question, topology: Topology, limits: Limits | None = None) -> tuple[Plan, Plan]:
+def plans_of(
+    question: Question, topology: Topology, limits: Limits | None = None, make: Callable[..., Plan] = make_plan
+) -> tuple[Plan, Plan]:
     """(the plan that is lived by, the one that expects what will happen): two only where the profiles are ignored."""
     workflow, policy, spill = question.workflow, question.policy, question.spill
-    truth = make_plan(workflow, topology, question.profiles, policy, limits, spill, with_range=True)
+    plan = make(workflow, topology, question.profiles, policy, limits, spill, ignore_profiles=question.ignore_profiles, with_range=True)
     if not question.ignore_profiles:
-        return truth, truth
-    return make_plan(workflow, topology, policy=policy, limits=limits, spill_origin=spill, ignore_profiles=True, with_range=True), truth
+        return plan, plan
+    return plan, make_plan(workflow, topology, question.profiles, policy, limits, spill)
 
 
 def notes_of(workflow: Workflow, cluster: Cluster, io_nodes: int) -> tuple[str, ...]:

@@ -12,19 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from stager.best_plan import best_plan
 from stager.model.cluster import Cluster, ComputeNodes, IoNodes, WanLink
 from stager.model.errors import Denied, Fault, InvalidInput, Refused, error_from, is_permanent
 from stager.model.profile import Profiles
 from stager.model.topology import Topology, embedded
 from stager.model.workflow import Origin, OriginKind, Workflow
-from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
 from stager.ports import OriginAccess
 from stager.readers.native_origins import parse_url
 from stager.service.profiles import load_links, load_overhead
 from stager.service.settings import Settings
-from stager.sim.simulate import rare_collections
 
 DIRECTORIES_PROBED = 8
 # Where disks are mounted by hand.
@@ -79,8 +78,7 @@ def plan_of(
     require_spill(workflow, spill)
     limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
     topology = topology or topology_of(settings, workflow)
-    with rare_collections():
-        return make_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles=ignore_profiles, with_range=True)
+    return best_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles, with_range=True)
 
 
 def destination_directories(workflow: Workflow) -> dict[str, list[str]]:

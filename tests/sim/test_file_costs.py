@@ -14,6 +14,7 @@ from stager.model.files import Destination, File, Location, Source
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.bounds import Limit, lower_bound
+from stager.planning.make_plan import make_plan
 from stager.planning.transport import AT_ONCE_MAX
 from stager.scheduler.commands import RunOutcome
 
@@ -158,4 +159,5 @@ def test_where_nobody_knows_what_files_cost_they_cost_nothing(seed: int, nodes: 
     assert unknown.wall_s == nothing.wall_s
     assert unknown.busy_s == nothing.busy_s
     dear = replace(topology, links=(replace(link, fetch_file_s=0.02, upload_file_s=0.02),))
-    assert estimate(drawn(seed), dear).wall_s > unknown.wall_s
+    plan = make_plan(drawn(seed), topology)
+    assert estimate(drawn(seed), dear, plan=plan).wall_s > estimate(drawn(seed), topology, plan=plan).wall_s

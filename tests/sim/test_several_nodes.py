@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from msgspec import structs
 
@@ -45,15 +46,21 @@ def workflow(externals: Mapping[str, int], jobs: Jobs, finals: tuple[str, ...] =
 
 
 class Stage:
-    """Two nodes whose network carries 1,000 bytes a second; jobs run where `where` says, else on node0."""
+    """Two nodes whose network carries 1,000 bytes a second; jobs run where `where` says, else on node0. `decided`: more of the plan."""
 
     def __init__(
-        self, what: Workflow, where: Mapping[str, str], faults: Faults = NO_FAULTS, policy: Policy | None = None, spill: str | None = None
+        self,
+        what: Workflow,
+        where: Mapping[str, str],
+        faults: Faults = NO_FAULTS,
+        policy: Policy | None = None,
+        spill: str | None = None,
+        **decided: Any,
     ) -> None:
         nodes = tuple(Node(name, 10_000, 4, disk_bytes_per_s=1e6, network_bytes_per_s=1000.0) for name in ("node0", "node1"))
         topology = Topology(nodes, LINKS)
         plan = make_plan(what, topology, spill_origin=spill)
-        plan = replace(plan, jobs=tuple(structs.replace(job, node=where.get(job.job, "node0")) for job in plan.jobs))
+        plan = replace(plan, jobs=tuple(structs.replace(job, node=where.get(job.job, "node0")) for job in plan.jobs), **decided)
         self.world = SimWorld(topology, policy, faults=faults, checkers=all_checkers(), resumes_max=3, keep_journal=True)
         self.world.submit("r", what, plan)
         self.commands: list[cmd.Command] = []

@@ -1,0 +1,107 @@
+"""Of several plans the one that ends first in a simulation; and what such a plan says is what the Machine does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchmarks.drawn_shapes import drawn_workflow
+from stager.best_plan import best_plan, fewer_nodes
+from stager.estimate import estimate
+from stager.model.topology import Node, OriginLink, Topology
+from stager.model.workflow import Workflow
+from stager.planning.make_plan import make_plan
+from stager.planning.plan import Plan
+from stager.planning.plan_json import from_json, to_json
+from stager.planning.policy import Limits
+from stager.scheduler import commands as cmd
+from stager.scheduler.commands import RunOutcome
+from stager.scheduler.machine import Machine
+from stager.sim.faults import Faults, Trouble
+from stager.sim.simulate import simulate
+from tests.sim.test_balance import EIGHT, began
+from tests.sim.test_several_nodes import Stage, workflow
+
+# By seed: nodes and the room of each, of drawn workflows that gain by fewer jobs ahead, by another order, and by fewer nodes.
+GAINS = {37: (4, 20_000_000_000), 28: (1, 42_600_000), 0: (4, 12_400_000)}
+
+
+def drawn(seed: int) -> tuple[Workflow, Topology, Limits]:
+    what, cores = drawn_workflow(seed)
+    nodes, node_bytes = GAINS[seed]
+    there = tuple(Node(f"node{number}", node_bytes, cores) for number in range(nodes))
+    return what, Topology(there, (OriginLink("home", 50e6, 20e6),)), Limits(cores=cores)
+
+
+def wall_s(what: Workflow, topology: Topology, limits: Limits, plan: Plan) -> float:
+    report = estimate(what, topology, limits=limits, plan=plan)
+    assert report.outcome is RunOutcome.SUCCEEDED
+    return report.wall_s
+
+
+@pytest.mark.parametrize("seed", GAINS)
+def test_a_run_ends_clearly_earlier_than_by_the_rules(seed: int) -> None:
+    what, topology, limits = drawn(seed)
+    ruled, best = make_plan(what, topology, limits=limits), best_plan(what, topology, limits=limits)
+    first_s, best_s = (wall_s(what, topology, limits, plan) for plan in (ruled, best))
+    assert best_s < 0.96 * first_s
+    assert f"simulated, it takes {best_s:,.1f} s, and {first_s:,.1f} s without that" in best.notes[-1]
+    assert to_json(best_plan(what, topology, limits=limits)) == to_json(best)
+    assert from_json(to_json(best)) == best
+
+
+def test_where_the_rules_reach_the_bound_their_plan_stands() -> None:
+    what, topology = workflow({}, EIGHT), Topology((Node("node0", 10_000, 8, overhead_s=0.0),))
+    assert best_plan(what, topology) == make_plan(what, topology)
+
+
+def test_times_that_are_guesses_choose_nothing() -> None:
+    what, topology, limits = drawn(37)
+    blind = replace(what, jobs={name: replace(job, compute_s=None) for name, job in what.jobs.items()})
+    assert best_plan(blind, topology, limits=limits) == make_plan(blind, topology, limits=limits)
+
+
+def test_nodes_are_left_out_one_at_first_and_by_halves() -> None:
+    assert [fewer_nodes(count) for count in (1, 2, 4, 9)] == [[], [1], [3, 2, 1], [8, 4, 2, 1]]
+
+
+def test_a_run_keeps_to_the_nodes_of_its_plan() -> None:
+    """Eight jobs for four cores; the second node has four more, and stays idle."""
+    stage = Stage(workflow({}, EIGHT), {}, keeps_to=("node0",))
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert set(began(stage).values()) == {"node0"}
+    assert 20.0 < stage.world.runs["r"].finished_at < 21.0
+
+
+def test_a_node_that_was_left_out_helps_while_another_is_away() -> None:
+    away = Faults(troubles=(Trouble(1.0, "outage", 500.0, 0.0),), until_s=501.0)
+    stage = Stage(workflow({}, EIGHT), {}, away, keeps_to=("node0",))
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert sorted(began(stage).values()) == ["node0"] * 4 + ["node1"] * 4
+
+
+@pytest.mark.parametrize(("ahead_max", "most"), [(0, (8, 4)), (3, (3, 3)), (1, (1, 1))])
+def test_no_more_jobs_wait_and_no_more_files_come_ahead_than_the_plan_says(ahead_max: int, most: tuple[int, int]) -> None:
+    """Eight jobs read a file each; four more wait for them, and read another."""
+    inputs = {f"i{number}": 100 for number in range(12)}
+    jobs = {f"j{number}": (f"i{number}", f"f{number}", 10.0) for number in range(8)}
+    jobs |= {f"k{number}": (f"f{number} i{number + 8}", f"g{number}", 10.0) for number in range(4)}
+    stage = Stage(workflow(inputs, jobs), {}, ahead_max=ahead_max, keeps_to=("node0",))
+    seen = [0, 0]
+
+    def watch(machine: Machine, events: Sequence[Any], commands: Sequence[cmd.Command]) -> None:
+        for node in machine.state.nodes.values():
+            seen[0], seen[1] = max(seen[0], node.admitted_waiting), max(seen[1], len(node.prefetching))
+
+    simulate(stage.world, watch)
+    assert stage.world.runs["r"].outcome is RunOutcome.SUCCEEDED
+    assert tuple(seen) == most
+
+
+def test_plans_from_before_are_read() -> None:
+    plan = make_plan(workflow({}, EIGHT), Topology((Node("node0", 10_000, 8),)))
+    older = to_json(plan).replace('"keeps_to": [],\n', "").replace('"ahead_max": 0,\n', "")
+    assert older != to_json(plan) and from_json(older) == plan
