@@ -2,7 +2,8 @@
 
 Three goals: more room never makes a run slower by more than 2 %, nor do more nodes with the same room on each; and no row is slower than
 with another tree of the project, whose rows were kept before: `--save FILE` here, `--tree OTHER --save FILE` there, `--against FILE`.
-Room goes from what the workflow needs at least to twice all that it touches. Workflows are halved: tune on one, judge by the other.
+Room goes from what the workflow needs at least to twice all that it touches. Workflows are halved: tune on one, judge by the other. They
+are drawn and recorded ones, or the made set (`--set made`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if "--tree" in sys.argv:
     sys.path.insert(0, sys.argv[sys.argv.index("--tree") + 1])
 
 from benchmarks.drawn_shapes import SHAPES, drawn_workflow
+from benchmarks.made_set import made_paths
 from benchmarks.measuring import verdict
 from stager.estimate import estimate
 from stager.model.topology import Node, OriginLink, Topology
@@ -69,23 +71,26 @@ def topology_of(workflow: Workflow, nodes: int, node_bytes: int, cores: int, out
     return Topology(tuple(Node(f"node{number}", node_bytes, cores) for number in range(nodes)), links)
 
 
-def rooms(workflow: Workflow, spill: str | None) -> list[int]:
-    """By equal factors, from what one node needs at least."""
-    smallest = make_plan(workflow, topology_of(workflow, 1, 1 << 60, 1, 20), spill_origin=spill).smallest_capacity_bytes
+def rooms(workflow: Workflow, spill: str | None, lines: list[float]) -> list[int]:
+    """By equal factors, from what one node needs at least: which orders there are depends on the line out."""
+    roomy = [topology_of(workflow, 1, 1 << 60, 1, out_mb) for out_mb in lines]
+    smallest = max(make_plan(workflow, there, spill_origin=spill).smallest_capacity_bytes for there in roomy)
     named = {entry.lfn for job in workflow.jobs.values() for entry in (*job.inputs, *job.outputs)}
     most = 2 * sum(workflow.files[lfn].size_bytes or 0 for lfn in named)
     return [round(smallest * (most / smallest) ** (step / (STEPS - 1))) for step in range(STEPS)]
 
 
-def rows_of(name: str, lines: list[float], nodes: list[int], spills: bool) -> list[Row]:
+def rows_of(name: str, lines: list[float], nodes: list[int], spills: bool, by_rules: bool = False) -> list[Row]:
+    """`by_rules`: without a look at other plans."""
     workflow, cores = case(name)
     spill = next(iter(workflow.origins)) if spills else None
     rows = []
-    for step, node_bytes in enumerate(rooms(workflow, spill)):
+    for step, node_bytes in enumerate(rooms(workflow, spill, lines)):
         for out_mb in lines:
             for count in nodes:
                 there, limits = topology_of(workflow, count, node_bytes, cores, out_mb), Limits(cores=cores)
-                report = estimate(workflow, there, limits=limits, spill_origin=spill)
+                plan = make_plan(workflow, there, limits=limits, spill_origin=spill) if by_rules else None
+                report = estimate(workflow, there, limits=limits, spill_origin=spill, plan=plan)
                 least_s = lower_bound(workflow, there, report.plan).least_s
                 ok = report.outcome.value == "succeeded"
                 times = report.wall_s, least_s, report.plan.makespan_s
@@ -131,17 +136,21 @@ def judge_against(rows: list[Row], before: dict[str, Row], shown: int) -> bool:
     return not slower
 
 
-def names_of(half: str, seeds: int, only: str, largest: int) -> list[str]:
+def names_of(which: str, half: str, seeds: int, only: str, largest: int) -> list[str]:
     """Halves by place: seeds by whole rounds of shapes, so that both halves have each shape, and each place of records by itself."""
+    if which == "made":
+        return [str(path) for path in made_paths(half) if only in path.name and path.stat().st_size <= largest]
     rounds = [[str(seed) for seed in range(first, min(first + len(SHAPES), seeds))] for first in range(0, seeds, len(SHAPES))]
-    made, given = ([[str(path)] for path in sorted(paths)] for paths in (recorded_dir().glob("*.json"), shared_files("wfinstances/*.json")))
+    there = recorded_dir().glob("*.json"), shared_files("wfinstances/*.json")
+    recorded, given = ([[str(path)] for path in sorted(paths)] for paths in there)
     first, step = {"tune": (0, 2), "judge": (1, 2), "all": (0, 1)}[half]
-    names = [name for places in (rounds, made, given) for group in places[first::step] for name in group]
+    names = [name for places in (rounds, recorded, given) for group in places[first::step] for name in group]
     return [name for name in names if only in name and (name.isdigit() or Path(name).stat().st_size <= largest)]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", choices=("drawn", "made"), default="drawn", help="drawn and recorded workflows, or the made set")
     parser.add_argument("--half", choices=("tune", "judge", "all"), default="all")
     parser.add_argument("--seeds", type=int, default=48, help="of drawn workflows")
     parser.add_argument("--only", default="", help="records and seeds whose name holds this")
@@ -149,18 +158,19 @@ def main() -> int:
     parser.add_argument("--lines", default="2,20,200", help="out, in MB/s")
     parser.add_argument("--nodes", default="1,2,4")
     parser.add_argument("--spill", choices=("both", "yes", "no"), default="no")
+    parser.add_argument("--by-rules", action="store_true", help="do not look at other plans than the first")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--shown", type=int, default=10, help="rows of each goal")
     parser.add_argument("--tree", default="", help="take stager from this clone")
     parser.add_argument("--save", type=Path, help="keep the rows there")
     parser.add_argument("--against", type=Path, help="rows that were kept")
     asked = parser.parse_args()
-    names = names_of(asked.half, asked.seeds, asked.only, asked.largest)
+    names = names_of(asked.set, asked.half, asked.seeds, asked.only, asked.largest)
     lines, nodes = [float(word) for word in asked.lines.split(",")], [int(word) for word in asked.nodes.split(",")]
     ways = {"both": (False, True), "yes": (True,), "no": (False,)}[asked.spill]
     rows: list[Row] = []
     with ProcessPoolExecutor(asked.processes, get_context("fork")) as pool:
-        futures = [pool.submit(rows_of, name, lines, nodes, spills) for name in names for spills in ways]
+        futures = [pool.submit(rows_of, name, lines, nodes, spills, asked.by_rules) for name in names for spills in ways]
         for future in futures:
             rows += future.result()
     if asked.save:
