@@ -1,7 +1,9 @@
-"""What events, commands and the many entries of a plan are made of: a frozen value with named fields.
+"""What events, commands and the many entries of a plan are made of: a frozen value with named fields; and what the many entries of a
+scheduler's memory are made of, whose fields change.
 
-May know: msgspec, which makes such a value three times as fast as a frozen dataclass, and reads it faster. One rule: a record holds only
-values that were there before it, so it is in no cycle and the garbage collector need not look at it.
+May know: msgspec, which makes such a value three times as fast as a frozen dataclass, and reads it faster. One rule: neither is in a
+cycle, so the garbage collector need not look at it: a record holds only values that were there before it, an entry nothing that leads
+back to it.
 """
 
 from __future__ import annotations
@@ -11,3 +13,7 @@ import msgspec
 
 class Record(msgspec.Struct, frozen=True, gc=False):
     """Events and commands take their fields by name (`kw_only=True`), what is only a part of one, or of a plan, by place too."""
+
+
+class Entry(msgspec.Struct, gc=False):
+    """An empty list or table as a default is each entry's own."""

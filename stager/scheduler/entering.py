@@ -61,21 +61,20 @@ def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
 
 def enter_uses(state: State, run: RunEntry) -> None:
     """Readers in serial order; a shared external file's uses by several runs are merged."""
-    touched: dict[str, None] = {}
+    touched: dict[str, FileEntry] = {}
     for job_id in run.by_order:
         use = (run.key(run.jobs[job_id].order), run.id, job_id)
         for file in inputs_of(state, run, job_id):
             file.uses.append(use)
-            touched[file.id] = None
-    for file_id in touched:
-        file = state.files[file_id]
+            touched[file.id] = file
+    for file in touched.values():
         file.uses.sort()
         file.use_at = 0
         for node_id in file.copies:
             settle(state, file, node_id)
         if not state.can_be_had(file):
             continue
-        for node_id in dict.fromkeys(run.jobs[job].node for _, reader, job in file.uses if reader == run.id):
+        for node_id in dict.fromkeys([run.jobs[job].node for _, reader, job in file.uses if reader == run.id]):
             use = next_use_on(state, file, node_id) if node_id not in file.copies else None
             if use is not None:
                 state.nodes[node_id].candidates.append((use[0], file.id))

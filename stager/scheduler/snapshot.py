@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from stager.model.workflow import Graph, Workflow, graph_of
 from stager.planning.plan import Plan
 from stager.planning.space import SpaceProfile
@@ -74,7 +76,7 @@ def kept_state(state: State) -> KeptState:
         for transfer in state.transfers.values()
         if transfer.copy is not None
     }
-    transfers = {key: replace(transfer, copy=None) for key, transfer in state.transfers.items()}
+    transfers = {key: structs.replace(transfer, copy=None) for key, transfer in state.transfers.items()}
     erasing = [state.files[file_id].spilled is held for file_id, held, _ in state.spills_to_erase]
     return KeptState(replace(state, runs={}, transfers=transfers), runs, detached, uploads, erasing)
 

@@ -8,10 +8,10 @@ counts for the run that met it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from stager.model.errors import Fault
 from stager.model.files import Source
+from stager.model.record import Record
 from stager.scheduler import commands as cmd
 from stager.scheduler.calls import refuse
 from stager.scheduler.state import FileEntry, HeldAt, State
@@ -19,8 +19,7 @@ from stager.scheduler.states import ENDED, JobState
 from stager.scheduler.turn import Turn
 
 
-@dataclass(frozen=True, slots=True)
-class FetchPlace:
+class FetchPlace(Record):
     """`origin` is the run's name for it. With a fault, nothing is to be asked of it now."""
 
     lfn: str

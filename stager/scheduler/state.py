@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from stager.model.errors import Fault
 from stager.model.files import Destination, FileKind, Source
+from stager.model.record import Entry
 from stager.model.workflow import Graph, Workflow
 from stager.planning.plan import FilePlan, Plan
 from stager.planning.policy import Limits, Policy
@@ -23,8 +24,7 @@ NEVER = 1 << 62
 RUN_STRIDE = 1 << 32
 
 
-@dataclass(slots=True)
-class Copy:
+class Copy(Entry):
     """One file on one node. `pins` counts admitted jobs and uploads that need it; `span` is what it adds to the run's space profile while
     it is ahead of its use. `spare`: it is there against the loss of another node, and nobody has read it. `idle`: it may go when there is
     need of room.
@@ -40,8 +40,7 @@ class Copy:
     idle: bool = False
 
 
-@dataclass(slots=True)
-class Tries:
+class Tries(Entry):
     """Tries of one direction of one file. `fault`: given up for it.
 
     `copies_failed` are those of copies from other nodes, `failures` those of this source that answered; `outages` those in a row of
@@ -57,9 +56,9 @@ class Tries:
     outages: int = 0
     outages_here: int = 0
     away_since: float | None = None
-    hopeless: list[int] = field(default_factory=list)
+    hopeless: list[int] = []
     rounds: int = 0
-    had_by: list[str] = field(default_factory=list)
+    had_by: list[str] = []
     last: Fault | None = None
     origin: str = ""
     copies_failed: int = 0
@@ -77,8 +76,7 @@ class HeldAt:
     synced: str = ""
 
 
-@dataclass(slots=True)
-class FileEntry:
+class FileEntry(Entry):
     """`run` makes it. An external file may be shared by many runs: `run` is the one whose `lfn`, `sources` and tries (`fetch`) these are.
 
     `uses` are (order key, run, job) of its readers, sorted; `use_at` skips those that are done. A produced file is remembered by content:
@@ -101,9 +99,9 @@ class FileEntry:
     destination: Destination | None = None
     durable: HeldAt | None = None
     spilled: HeldAt | None = None
-    uses: list[tuple[int, str, str]] = field(default_factory=list)
+    uses: list[tuple[int, str, str]] = []
     use_at: int = 0
-    copies: dict[str, Copy] = field(default_factory=dict)
+    copies: dict[str, Copy] = {}
     fetch: Tries | None = None
     upload: Tries | None = None
     spilling: str = ""
@@ -119,8 +117,7 @@ class FileEntry:
         return self.id[0] == "x"
 
 
-@dataclass(slots=True)
-class JobEntry:
+class JobEntry(Entry):
     """`outages`: attempts in a row that met an origin away which they were to read in place, since `away_since`.
 
     Of an engine's job: its newest `call`, since `called_at`; `call_open`: that is not over. `fault`: why it is over, of one that is not
@@ -150,8 +147,7 @@ class JobEntry:
     pins_only: bool = False
 
 
-@dataclass(slots=True)
-class AttemptEntry:
+class AttemptEntry(Entry):
     """`call`: of the engine, whose attempt it is."""
 
     run: str
@@ -166,8 +162,7 @@ class AttemptEntry:
     call: str = ""
 
 
-@dataclass(slots=True)
-class TransferEntry:
+class TransferEntry(Entry):
     """`source`: the node it is copied from; empty for what goes from or to an origin. `copy`: what is read, pinned for as long.
     `gathers`: it makes the file of its parts on several nodes. `old`: what it moves is no longer what the file is.
     """
@@ -435,8 +430,9 @@ class State:
         """
         uses, at = file.uses, file.use_at
         while at < len(uses):
-            if not self.use_is_over(uses[at]):
-                return uses[at][0]
+            use = uses[at]
+            if not self.use_is_over(use):
+                return use[0]
             at += 1
             file.use_at = at
         return NEVER

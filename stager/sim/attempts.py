@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from stager.model.errors import SANDBOX_FULL_CODE, ErrorClass, Fault
@@ -41,8 +42,7 @@ class Expected:
     in_place: Reads = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Trying:
+class Trying(Struct):
     """`state`: in place (reading there), reading, computing, waiting (for space), stranded (its node does not answer), ended;
     of an engine's, staged: it computes there. `program_at`: since when its program runs, `made_at`: when that ended; None: it has not.
     """
@@ -60,7 +60,7 @@ class Trying:
     made_at: float | None = None
     state: str = "reading"
     flow: Flow | None = None
-    readings: list[Reading] = field(default_factory=list)
+    readings: list[Reading] = []
     path: tuple[str, ...] = ()
 
     @property

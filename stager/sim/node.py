@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from stager.model.record import Entry
+
 
 class Full(Exception):
     """A reservation that does not fit: the Machine promised more than there is."""
@@ -21,8 +23,7 @@ class SandboxFull(Exception):
         self.fitted_bytes = fitted_bytes
 
 
-@dataclass(slots=True)
-class Replica:
+class Replica(Entry):
     content: str
     size_bytes: int
     quarantined: bool = False

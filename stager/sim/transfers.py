@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from stager.model.errors import NEWER_CODE, ErrorClass, Fault
@@ -34,8 +35,7 @@ LINES = 2
 WAYS_KEPT = 10_000
 
 
-@dataclass(slots=True)
-class Moving:
+class Moving(Struct):
     """`state`: queued, connecting, moving, ended. `source`: the node that it is copied from; None for what goes from or to `origin`.
     `to_read_back`: it is an upload that has still to be read back at its origin. `left_bytes` None: all that it moves is under way; else
     that follows what the file costs.
@@ -51,12 +51,12 @@ class Moving:
     fault: Fault | None = None
     source: SimNode | None = None
     to_read_back: bool = False
-    hops: list[Hop] = field(default_factory=list)
+    hops: list[Hop] = []
     verified: str = "remote_checksum"
     urgent: bool = False
     left_bytes: float | None = None
     # To its node, where it holds a reservation.
-    is_incoming: bool = field(init=False)
+    is_incoming: bool = False
 
     def __post_init__(self) -> None:
         self.is_incoming = not isinstance(self.command, cmd.Upload)
