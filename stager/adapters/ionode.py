@@ -6,6 +6,7 @@ It keeps no state but the address, the token, the epoch and the incarnation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ API_VERSION = 1
 CALL_TIMEOUT_S = 30.0
 LISTING_TIMEOUT_S = 600.0
 POLL_GRACE_S = 15.0
+# What needs no quoting, as `quote` has it.
+PLAIN = re.compile(r"[A-Za-z0-9_.~-]*", re.ASCII)
 LOST_CODES = frozenset({"connection_lost", "stale_incarnation", "draining"})
 
 
@@ -141,7 +144,7 @@ class IoNode(NodeCaller):
 
 def part(text: str) -> str:
     """One segment of a path; ids have a narrow alphabet, but nothing here depends on that."""
-    return quote(text, safe="")
+    return text if PLAIN.fullmatch(text) else quote(text, safe="")
 
 
 def error_of(status: int, data: bytes) -> StagerError:

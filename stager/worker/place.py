@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +19,8 @@ from stager.model.ids import digest_of
 from stager.worker.spec import AttemptSpec, check_id
 
 NAME_LENGTH_MAX = 180
+# An attempt's logs are named several times while it lives.
+NAMES_KEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ def log_paths(state_dir: Path, spec: AttemptSpec) -> tuple[str, str]:
     return f"{name}.out", f"{name}.err"
 
 
+@lru_cache(maxsize=NAMES_KEPT)
 def safe_name(text: str) -> str:
     """One name of a file; ids of jobs may hold anything."""
     name = quote(text, safe=" +,:=@()[]")
@@ -86,8 +90,16 @@ def write_json(path: str, value: Mapping[str, Any]) -> None:
     Not fsynced: after a power cut the attempt is run anew.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as stream:
-        stream.write(json.dumps(value).encode())
+    try:
+        write_all(descriptor, json.dumps(value).encode())
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Without a stream, which takes longer to make than a few hundred bytes to write."""
+    while content:
+        content = content[os.write(descriptor, content) :]
 
 
 def publish_json(path: str, value: Mapping[str, Any]) -> None:

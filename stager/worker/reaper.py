@@ -16,7 +16,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stager.worker.place import Place, publish_json, read_json
+from stager.worker.place import Place, publish_json, read_json, write_all
 from stager.worker.spec import AttemptSpec
 
 EXIT_USAGE, EXIT_TAKEN, EXIT_NO_RESULT = 2, 3, 4
@@ -95,8 +95,7 @@ class Reaper:
 def in_memory(content: bytes) -> int:
     """A descriptor of a file that has no name."""
     descriptor = os.memfd_create("spec")
-    with open(descriptor, "wb", closefd=False) as stream:
-        stream.write(content)
+    write_all(descriptor, content)
     return descriptor
 
 

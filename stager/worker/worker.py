@@ -219,8 +219,9 @@ class Worker:
             if fault.code == "outputs_missing":
                 fault = await asyncio.to_thread(with_found, fault, spec, place)
             return await self.release(spec, place, replace(ended, outcome=Outcome.FAILED, fault=fault))
-        ended = replace(ended, outputs=tuple(taken["outputs"]), undeclared=tuple(taken["undeclared"]))
-        return await self.release(spec, place, replace(ended, undeclared_count=taken["undeclared_count"]), taken["released"])
+        outputs, undeclared = tuple(taken["outputs"]), tuple(taken["undeclared"])
+        ended = replace(ended, outputs=outputs, undeclared=undeclared, undeclared_count=taken["undeclared_count"])
+        return await self.release(spec, place, ended, taken["released"])
 
     async def _settle_sandbox(self, spec: AttemptSpec, place: Place) -> None:
         """Scratch goes, captured output comes. After a crash past the commit the sandbox may be gone; the node knows."""
