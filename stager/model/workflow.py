@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from weakref import ref
 
 from stager.model.acyclic import acyclic
 from stager.model.files import File
@@ -160,8 +159,14 @@ class IoHint:
     read_fraction: float | None = None
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class Workflow:
+class Derived:
+    """What follows from a workflow, kept with it once it is known, and no part of its value."""
+
+    __slots__ = ("graph",)
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow(Derived):
     """`notes` are what a reader saw and did not use, for `validate` to show; nothing decides by them. `engine`: the foreign program that
     runs the jobs itself; empty: we do. Jobs of an engine have no command of ours. `source_digest`: of the workflow file as it was read;
     empty: nobody kept it.
@@ -208,19 +213,14 @@ def final_places(workflow: Workflow) -> Iterator[tuple[str, str]]:
             yield lfn, f"{roots.get(location.origin, location.origin)}/{location.path}"
 
 
-# By the identity of the workflow, for as long as that lives: one that exists does not change, and its readers, its plan, its run and its
-# estimate all ask.
-graphs: dict[int, tuple[ref[Workflow], Graph]] = {}
-
-
 def graph_of(workflow: Workflow) -> Graph:
-    """Unites data edges with declared ones. Raises CycleFound, or ValueError on two producers of one file."""
-    place = id(workflow)
-    known = graphs.get(place)
-    if known is not None and known[0]() is workflow:
-        return known[1]
-    graph = united(workflow)
-    graphs[place] = (ref(workflow, lambda _: graphs.pop(place, None)), graph)
+    """Unites data edges with declared ones, once: a workflow that exists does not change, and its readers, its plan, its run and its
+    estimate all ask. Raises CycleFound, or ValueError on two producers of one file.
+    """
+    graph: Graph | None = getattr(workflow, "graph", None)
+    if graph is None:
+        graph = united(workflow)
+        object.__setattr__(workflow, "graph", graph)
     return graph
 
 
