@@ -1,7 +1,7 @@
 """Several plans for a run, each simulated, and the one that ends first: with more room or more nodes a list schedule may take longer.
 
 May know: planning, the Machine, the sim. One rule: the plan by the rules of `make_plan` stands unless another ends clearly earlier in the
-simulation; and the same arguments give the same plan, however long it takes to find.
+simulation and moves no more bytes over the wide area; and the same arguments give the same plan, however long it takes to find.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stager.scheduler.machine import Machine
 from stager.sim.simulate import rare_collections, simulate
 from stager.sim.world import SimWorld
 
-RUN = "rehearsal"
+RUN = "estimate"
 # Of the time of the best plan so far: what another may take at most to be preferred.
 CLEARLY_EARLIER = 0.99
 # A simulation that takes so much longer than the best one is given up.
@@ -131,7 +131,7 @@ class TooLate(Exception):
 
 class Rehearsals:
     """`best`: the way by the rules, or the one that ended first; of two about alike the one that was heard first. `heard_s`: what the last
-    one took, at most TOO_LATE times as long; `left`: how many more may be heard.
+    one took, at most TOO_LATE times as long, and infinite where it moved more; `left`: how many more may be heard.
     """
 
     best: Way
@@ -139,13 +139,15 @@ class Rehearsals:
     def __init__(self, workflow: Workflow, topology: Topology, policy: Policy | None, limits: Limits | None) -> None:
         self._workflow, self._topology, self._policy, self._limits = workflow, topology, policy, limits
         self.left, self.heard_s, self.best_s, self.first_s = 0, inf, inf, inf
+        self._moved_bytes_max = inf
 
     def begin(self, first: Way, plan: Plan) -> bool:
         """Whether there may be a better one, and time to find it."""
         each_s = REHEARSED_S * (len(plan.jobs) + len(plan.files)) * (1 + REHEARSED_NODE_SHARE * plan.nodes)
         if each_s > REHEARSING_S_MAX or each_s > REHEARSING_SHARE * plan.makespan_s:
             return False
-        self.best, self.first_s = first, self.simulated_s(plan)
+        self.best = first
+        self.first_s, self._moved_bytes_max = self.simulated(plan)
         self.best_s = self.first_s
         to_win_s = self.best_s - lower_bound(self._workflow, self._topology, plan).least_s
         if self.best_s == inf or to_win_s <= (1 - CLEARLY_EARLIER) * self.best_s:
@@ -155,22 +157,26 @@ class Rehearsals:
 
     def hear(self, way: Way) -> bool:
         """Whether more may be heard."""
-        self.heard_s = self.simulated_s(way.plan())
+        simulated_s, moved_bytes = self.simulated(way.plan())
+        self.heard_s = simulated_s if moved_bytes <= self._moved_bytes_max else inf
         if self.heard_s <= CLEARLY_EARLIER * self.best_s:
             self.best, self.best_s = way, self.heard_s
         self.left -= 1
         return self.left > 0
 
-    def simulated_s(self, plan: Plan) -> float:
-        """Until the run has ended well; infinite where it does not. One that is too late is given up."""
+    def simulated(self, plan: Plan) -> tuple[float, float]:
+        """(until the run has ended well, bytes over the wide area); infinite where it does not. One that is too late is given up."""
         world = SimWorld(self._topology, self._policy, self._limits)
         world.submit(RUN, self._workflow, plan)
         try:
             simulate(world, self._give_up)
         except TooLate:
-            return TOO_LATE * self.best_s
-        entry = world.runs[RUN]
-        return entry.finished_at if entry.outcome is RunOutcome.SUCCEEDED else inf
+            return TOO_LATE * self.best_s, 0.0
+        entry, desk = world.runs[RUN], world.desk
+        if entry.outcome is not RunOutcome.SUCCEEDED:
+            return inf, inf
+        in_place_bytes = sum(world.executor.in_place_bytes.values())
+        return entry.finished_at, desk.fetched_bytes + desk.uploaded_bytes + desk.readback_bytes + in_place_bytes
 
     def _give_up(self, machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
         if machine.state.now > TOO_LATE * self.best_s:

@@ -28,6 +28,9 @@ from tests.sim.test_several_nodes import Stage, workflow
 # By seed: nodes and the room of each, of drawn workflows that gain by fewer jobs ahead, by another order, and by fewer nodes.
 GAINS = {37: (4, 20_000_000_000), 28: (1, 42_600_000), 0: (4, 12_400_000)}
 
+# By seed: the room of each of two nodes, about twice what is needed.
+SPILLING = {13: 40_000_000, 28: 30_000_000, 37: 60_000_000}
+
 
 def drawn(seed: int) -> tuple[Workflow, Topology, Limits]:
     what, cores = drawn_workflow(seed)
@@ -51,6 +54,18 @@ def test_a_run_ends_clearly_earlier_than_by_the_rules(seed: int) -> None:
     assert f"simulated, it takes {best_s:,.1f} s, and {first_s:,.1f} s without that" in best.notes[-1]
     assert to_json(best_plan(what, topology, limits=limits)) == to_json(best)
     assert from_json(to_json(best)) == best
+
+
+@pytest.mark.parametrize("seed", SPILLING)
+def test_no_time_is_bought_with_bytes_over_the_wide_area(seed: int) -> None:
+    """Where intermediates go to the spill origin and come back, another order may be quicker by moving more of them."""
+    what, cores = drawn_workflow(seed)
+    there = Topology((Node("node0", SPILLING[seed], cores), Node("node1", SPILLING[seed], cores)), (OriginLink("home", 50e6, 20e6),))
+    moved = []
+    for make in (make_plan, best_plan):
+        report = estimate(what, there, spill_origin="home", plan=make(what, there, spill_origin="home"))
+        moved.append(report.fetched_bytes + report.uploaded_bytes)
+    assert moved[1] <= moved[0]
 
 
 def test_where_the_rules_reach_the_bound_their_plan_stands() -> None:
