@@ -6,6 +6,11 @@ then cache and finals are taken away, the run is foretold, and it runs. Goals: m
 within 2 %. Again: `python benchmarks/bench_accuracy.py [--only NAME] [--warm N] [--rounds N] [--results FILE] [--dir DIRECTORY]`. With
 --results rows are kept in FILE and the verdict is on all that are there, so that a long benchmark can be run in parts. With --shell-s 0.1
 the account's shell takes that long to start.
+
+With --made judge (or tune) 12 workflows of that half of the made set take their place, drawn by --seed: from file, sftp and s3
+origins, over lines of 20, 100 and 1,000 Mbit/s and 5 and 50 ms, with plenty of room and little, some with a slow shell or a slow disk at
+the origin (made_cases.py). Their first run is foretold as well, from an empty state directory: it should end between what the plan says.
+Goals: makespan within 7 % (median), 15 % (nine of ten) and 25 % (worst), WAN bytes within 2 %, money within 10 %.
 """
 
 from __future__ import annotations
@@ -26,6 +31,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.made_accuracy import MadeRow, judged_made, played, print_made
+from benchmarks.made_cases import TASKS_MAX, drawn_cases, key_of
+from benchmarks.made_set import MANIFEST, made_paths
 from benchmarks.measuring import verdict
 from tests.testbed.network import Host, Network, Wan, why_not
 from tests.testbed.places import PROJECT, record_like
@@ -204,9 +212,33 @@ def judged(rows: Sequence[Row]) -> bool:
     return all(off <= most for _, off, most in found)
 
 
+def made_rows(given: argparse.Namespace) -> int:
+    """Runs what is not in --results yet, or is asked for by --only, and judges all rows of this draw."""
+    tasks = {entry["name"]: entry["tasks"] for entry in json.loads(MANIFEST.read_text())["workflows"]}
+    paths = {path.stem: path for path in made_paths(given.made) if tasks[path.stem] <= TASKS_MAX}
+    cases = {key_of(case, given.made, given.seed): case for case in drawn_cases(list(paths), given.made, given.seed)}
+    kept = json.loads(given.results.read_text()) if given.results and given.results.exists() else []
+    rows = {row["key"]: MadeRow(**row) for row in kept if row["key"] in cases}
+    for key, case in cases.items():
+        if case.name in given.only if given.only else key not in rows:
+            print(f"{case.name}: {case.words}", file=sys.stderr, flush=True)
+            try:
+                rows[key] = played(case, key, paths[case.name], given.warm, given.rounds, given.dir)
+            except AssertionError as problem:
+                print(f"{case.name} could not be run: {problem}", file=sys.stderr, flush=True)
+            if given.results:
+                given.results.write_text(json.dumps([asdict(row) for row in rows.values()], indent=1))
+    ordered = [rows[key] for key in cases if key in rows]
+    print(f"made set, half {given.made!r}, seed {given.seed}, {len(ordered)} of {len(cases)} cases; {machine()}")
+    print_made(ordered)
+    return 0 if judged_made(ordered) and len(ordered) == len(cases) else 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=[case.name for case in CASES], action="append", help="again for more (default: all)")
+    parser.add_argument("--only", action="append", help="a case by its name; again for more (default: all)")
+    parser.add_argument("--made", choices=("tune", "judge"), help="workflows of this half of the made set")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw of --made")
     parser.add_argument("--warm", type=int, default=2, help="runs before the one that is foretold")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--wan-mbit", type=float, default=100)
@@ -218,6 +250,10 @@ def main() -> int:
     given = parser.parse_args()
     if reason := why_not():
         sys.exit(f"no hosts on this machine: {reason}")
+    if given.made:
+        return made_rows(given)
+    if unknown := set(given.only or ()) - {case.name for case in CASES}:
+        sys.exit(f"there is no case {', '.join(sorted(unknown))}; there are {', '.join(case.name for case in CASES)}")
     kept = [Row(**row) for row in json.loads(given.results.read_text())] if given.results and given.results.exists() else []
     rows, looked_at = kept, []
     for case in (case for case in CASES if not given.only or case.name in given.only):

@@ -1,0 +1,79 @@
+"""Which cases judge estimates: drawn before anything runs, with every value of every column, and judged by the goals as they are worded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.made_accuracy import MadeRow, judged_made, range_of
+from benchmarks.made_cases import CASES, LINES, MadeCase, drawn_cases, key_of, scaled
+from stager.model.files import Destination, File, Location, Source
+from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
+
+NAMES = [f"w{number}" for number in range(30)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_value_occurs_and_the_same_seed_draws_the_same(seed: int) -> None:
+    cases = drawn_cases(NAMES, "tune", seed)
+    assert cases == drawn_cases(NAMES[::-1], "tune", seed) != drawn_cases(NAMES, "tune", seed + 1) != drawn_cases(NAMES, "judge", seed)
+    assert len({case.name for case in cases}) == CASES
+    assert {(case.mbit, case.rtt_ms) for case in cases if case.origin != "file"} == set(LINES)
+    assert all(case.mbit == 0 for case in cases if case.origin == "file")
+    counted = [sum(case.origin == kind for case in cases) for kind in ("sftp", "s3", "file")]
+    assert counted == [5, 4, 3]
+    assert sum(case.room == "tight" for case in cases) == CASES // 2
+    slow = [(case.slow, case.origin) for case in cases if case.slow]
+    assert sorted(slow) == [("disk", "file"), ("disk", "s3"), ("disk", "sftp"), ("shell", "sftp"), ("shell", "sftp")]
+    assert len({key_of(case, "tune", seed) for case in cases}) == CASES
+
+
+def two_jobs() -> Workflow:
+    files = [
+        File("in", size_bytes=40_000_000, sources=(Source(Location("o", "in"), 40_000_000),)),
+        File("mid", size_bytes=10_000_000),
+        File("end", size_bytes=2_000_000, destination=Destination(Location("o", "end"))),
+    ]
+    jobs = [
+        Job("a", "a", ("true",), inputs=(JobInput("in", "in"),), outputs=(JobOutput("mid", "mid"),), compute_s=100.0),
+        Job("b", "b", ("true",), inputs=(JobInput("mid", "mid"),), outputs=(JobOutput("end", "end"),), compute_s=50.0),
+    ]
+    return Workflow("w", {f.lfn: f for f in files}, {j.id: j for j in jobs}, {"o": Origin("o", OriginKind.FILE, "file:///o")})
+
+
+def test_scales_are_those_that_the_bound_is_of() -> None:
+    case = MadeCase("w", "sftp", 20, 50, "plenty", "", 8.0, 7.5)
+    scales = scaled(case, two_jobs(), 0.5, 0.05)
+    assert (scales.bytes_scale, scales.time_scale) == ("0.5", "0.05")
+    assert 8.0 + 7.5 + 0.4 < scales.bound_s < 8.0 + 7.5 + 0.8, "20 MB come in at 2.5 MB/s, then both jobs, then 1 MB goes home"
+    assert scales.capacity_bytes > 2 * 26_000_000
+    tight = scaled(replace(case, room="tight"), two_jobs(), 0.5, 0.05)
+    assert 25_000_000 <= tight.capacity_bytes <= 26_000_000
+
+
+def row(off: float, **more: object) -> MadeRow:
+    within = range_of(5.0, 10.0, 20.0, 10.0)
+    figures = {"foretold_s": 10.0 * (1 + off), "took_s": 10.0, "foretold_bytes": 100.0, "moved_bytes": 100.0}
+    rest = {"foretold_money": 1.0, "paid_money": 1.0, "busy": 0.5, "causes": [], "again_s": [10.0], "bound_s": 9.0}
+    return MadeRow(**({"name": "w", "words": "", "key": "k", "first": within, "unsaid": within} | figures | rest | more))  # type: ignore[arg-type]
+
+
+GOOD = [0.0] * 6 + [-0.06, 0.07, 0.1, -0.12, 0.14, 0.24]
+
+
+@pytest.mark.parametrize(
+    ("rows", "met"),
+    [
+        ([row(off) for off in GOOD], True),
+        ([row(off) for off in [*GOOD[:-1], -0.26]], False),
+        ([row(off) for off in [*GOOD[:-2], 0.16, 0.24]], False),
+        ([row(0.071) for _ in GOOD], False),
+        ([row(off, foretold_bytes=103.0) for off in GOOD], False),
+        ([*(row(off) for off in GOOD[1:]), row(0.0, paid_money=0.9)], False),
+        ([*(row(off) for off in GOOD[1:]), row(0.0, first=range_of(5.0, 10.0, 20.0, 21.0))], True),
+        ([*(row(off) for off in GOOD[2:]), *(row(0.0, unsaid=range_of(5.0, 10.0, 20.0, 4.0)) for _ in range(2))], False),
+    ],
+)
+def test_all_goals_are_met_or_one_is_missed(rows: list[MadeRow], met: bool) -> None:
+    assert judged_made(rows) is met
