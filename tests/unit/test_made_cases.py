@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from benchmarks import bench_accuracy
+from benchmarks.bench_accuracy import Replay
 from benchmarks.made_accuracy import MadeRow, judged_made, range_of
 from benchmarks.made_cases import CASES, LINES, MadeCase, drawn_cases, key_of, scaled
 from stager.model.files import Destination, File, Location, Source
@@ -50,6 +54,21 @@ def test_scales_are_those_that_the_bound_is_of() -> None:
     assert scales.capacity_bytes > 2 * 26_000_000
     tight = scaled(replace(case, room="tight"), two_jobs(), 0.5, 0.05)
     assert 25_000_000 <= tight.capacity_bytes <= 26_000_000
+
+
+def test_a_record_that_stands_in_for_another_is_not_scaled_as_that_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Setup's record of montage takes a hundred times as long as the one that the scales were chosen for: it did not end in 600 s."""
+    task = {"name": "j", "id": "j", "parents": [], "children": [], "inputFiles": [], "outputFiles": ["end"]}
+    specification = {"tasks": [task], "files": [{"id": "end", "sizeInBytes": 1_000_000}]}
+    execution = {"makespanInSeconds": 7200, "executedAt": "2026-11-23T00:00:00Z", "tasks": [{"id": "j", "runtimeInSeconds": 7200.0}]}
+    record = {"name": "w", "schemaVersion": "1.5", "workflow": {"specification": specification, "execution": execution}}
+    for name in ("montage.json", "asked-for.json"):
+        (tmp_path / name).write_text(json.dumps(record))
+    there = Replay("asked for", "asked-for.json", "1", "0.1")
+    stands_in = Replay("montage", "montage-elsewhere.json", "1", "0.1")
+    monkeypatch.setattr(bench_accuracy, "instance_of", lambda case: tmp_path / ("asked-for.json" if case is there else "montage.json"))
+    assert there.scales == ("1", "0.1")
+    assert 5.0 < 7200 * float(stands_in.scales[1]) < 30.0
 
 
 def row(off: float, **more: object) -> MadeRow:
