@@ -232,7 +232,7 @@ def made_rows(given: argparse.Namespace) -> int:
         if case.name in given.only if given.only else key not in rows:
             print(f"{case.name}: {case.words}", file=sys.stderr, flush=True)
             try:
-                rows[key] = played(case, key, paths[case.name], given.warm, given.rounds, given.dir)
+                rows[key] = played(case, key, paths[case.name], given.warm, given.tries, given.dir)
             except AssertionError as problem:
                 print(f"{case.name} could not be run: {problem}", file=sys.stderr, flush=True)
             if given.results:
@@ -250,6 +250,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the draw of --made")
     parser.add_argument("--warm", type=int, default=2, help="runs before the one that is foretold")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--tries", type=int, default=3, help="of a judged run of --made, while others take more than 5 %% of the machine")
     parser.add_argument("--wan-mbit", type=float, default=100)
     parser.add_argument("--rtt-ms", type=float, default=20)
     parser.add_argument("--shell-s", type=float, default=0.0, help="what the start files of the account's shell take")

@@ -74,7 +74,7 @@ def test_a_record_that_stands_in_for_another_is_not_scaled_as_that_one(tmp_path:
 def row(off: float, **more: object) -> MadeRow:
     within = range_of(5.0, 10.0, 20.0, 10.0)
     figures = {"foretold_s": 10.0 * (1 + off), "took_s": 10.0, "foretold_bytes": 100.0, "moved_bytes": 100.0}
-    rest = {"foretold_money": 1.0, "paid_money": 1.0, "busy": 0.5, "causes": [], "again_s": [10.0], "bound_s": 9.0}
+    rest = {"foretold_money": 1.0, "paid_money": 1.0, "others": 0.0, "causes": [], "again_s": [10.0], "bound_s": 9.0}
     return MadeRow(**({"name": "w", "words": "", "key": "k", "first": within, "unsaid": within} | figures | rest | more))  # type: ignore[arg-type]
 
 
