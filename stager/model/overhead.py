@@ -19,6 +19,8 @@ from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_OVERHEAD_S
 SAMPLES_MIN = 5
 # So many outputs take longer than the rest of their attempt, or cost next to nothing.
 MANY_FILES = 32
+# So many times what is usual tells of a busy machine.
+ODD_FACTOR = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,18 @@ def seen_overhead_s(begun_at: float, ended_at: float, wall_s: float, made_bytes:
     return max(0.0, ended_at - begun_at - wall_s - made_bytes / DEFAULT_DISK_BYTES_PER_S)
 
 
+def usual_mean(values: Sequence[float]) -> float:
+    """With what is more than ODD_FACTOR times what the middle one is cut down to that."""
+    most = ODD_FACTOR * median(values, [1.0] * len(values))
+    return sum(min(value, most) for value in values) / len(values)
+
+
 def overhead_of(seen: Sequence[SeenOverhead]) -> Overhead:
-    """Medians: an attempt that waited for a busy machine does not move them."""
+    """What attempts take adds up in their slots, so it is their mean. An odd one, which waited for a busy machine, counts as no more than
+    a few usual ones.
+    """
     few = [each.seconds for each in seen if each.files < MANY_FILES]
-    known = Overhead(median(few, [1.0] * len(few)), measured=True) if len(few) >= SAMPLES_MIN else Overhead()
+    known = Overhead(usual_mean(few), measured=True) if len(few) >= SAMPLES_MIN else Overhead()
     many = [each for each in seen if each.files >= MANY_FILES]
     if not many:
         return known
