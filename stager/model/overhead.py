@@ -19,6 +19,8 @@ from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_OVERHEAD_S
 SAMPLES_MIN = 5
 # So many outputs take longer than the rest of their attempt, or cost next to nothing.
 MANY_FILES = 32
+# A program that is started, reads and writes a little and ends takes no longer, on a busy machine either.
+AS_DECLARED_S = 0.1
 # So many times what is usual tells of a busy machine.
 ODD_FACTOR = 3.0
 
@@ -41,9 +43,20 @@ class SeenOverhead:
     files: int = 0
 
 
-def seen_overhead_s(begun_at: float, ended_at: float, wall_s: float, made_bytes: int) -> float:
-    """Of one attempt, from its command to the word of its end, whose program took `wall_s` and made so many bytes."""
-    return max(0.0, ended_at - begun_at - wall_s - made_bytes / DEFAULT_DISK_BYTES_PER_S)
+def seen_overhead_s(begun_at: float, ended_at: float, program_s: float, made_bytes: int) -> float:
+    """Of one attempt, from its command to the word of its end, whose program took so long and made so many bytes."""
+    return max(0.0, ended_at - begun_at - program_s - made_bytes / DEFAULT_DISK_BYTES_PER_S)
+
+
+def program_s(wall_s: float, declared_s: float | None, input_bytes: int) -> float:
+    """What a plan has for the program of an attempt that took `wall_s`. Where the time of that very job is declared, plans take it and
+    add the reading of its inputs. A program that did about that has taken what it was declared to, and the rest is what any program
+    takes to start and to end. One that did not was declared wrongly, which is no overhead.
+    """
+    if declared_s is None:
+        return wall_s
+    planned_s = declared_s + input_bytes / DEFAULT_DISK_BYTES_PER_S
+    return planned_s if abs(wall_s - planned_s) <= AS_DECLARED_S else wall_s
 
 
 def usual_mean(values: Sequence[float]) -> float:

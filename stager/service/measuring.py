@@ -9,7 +9,7 @@ from stager.adapters import moves
 from stager.adapters.overheads import Seen
 from stager.adapters.profiles_store import ProfilesStore
 from stager.model.link import Move
-from stager.model.overhead import SeenOverhead, seen_overhead_s
+from stager.model.overhead import SeenOverhead, program_s, seen_overhead_s
 from stager.model.profiling import Kind, Sample, Side, group_files
 from stager.model.workflow import Job, Origin, OriginKind
 from stager.scheduler import commands as cmd
@@ -55,10 +55,22 @@ class Measuring:
                 begun_at, wall_s = self.begun.pop(event.attempt, None), event.measures.wall_s
                 if begun_at is not None and wall_s is not None and event.outcome is ev.Outcome.OK:
                     made_bytes = sum(made.size_bytes for made in event.outputs)
-                    took_s = seen_overhead_s(begun_at, event.at, wall_s, made_bytes)
+                    took_s = seen_overhead_s(begun_at, event.at, self._program_s(event, wall_s), made_bytes)
                     seen.append((event.attempt, event.at, SeenOverhead(took_s, len(event.outputs))))
         self.begun |= {command.attempt: command.at for command in commands if type(command) is cmd.StartAttempt}
         return seen
+
+    def _program_s(self, event: ev.AttemptEnded, wall_s: float) -> float:
+        run = self.machine.state.runs.get(event.run)
+        if run is None:
+            return wall_s
+        job = run.workflow.jobs[event.job]
+        return program_s(wall_s, job.compute_s, sum(size_bytes for _, size_bytes in self._inputs(run, job)))
+
+    def _inputs(self, run: RunEntry, job: Job) -> list[tuple[str, int]]:
+        """Each with its size."""
+        files = self.machine.state.files
+        return [(lfn, files[run.file_ids[lfn]].size_bytes) for lfn in dict.fromkeys(entry.lfn for entry in job.inputs)]
 
     def _moves(self, events: Sequence[Any], commands: Sequence[Any]) -> list[moves.Seen]:
         """Only what went over the link tells of it."""
@@ -74,8 +86,7 @@ class Measuring:
     def _sample(self, event: ev.AttemptEnded) -> Sample:
         run = self.machine.state.runs[event.run]
         job, measures = run.workflow.jobs[event.job], event.measures
-        files = self.machine.state.files
-        inputs = [(lfn, files[run.file_ids[lfn]].size_bytes) for lfn in dict.fromkeys(entry.lfn for entry in job.inputs)]
+        inputs = self._inputs(run, job)
         outputs = [(made.lfn, made.size_bytes) for made in event.outputs]
         return Sample(
             store=self.store.id,

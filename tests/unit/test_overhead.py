@@ -10,8 +10,9 @@ import pytest
 
 from stager.adapters import overheads
 from stager.adapters.profiles_store import ProfilesStore
-from stager.model.overhead import MANY_FILES, SAMPLES_MIN, Overhead, SeenOverhead, overhead_of, seen_overhead_s
+from stager.model.overhead import MANY_FILES, SAMPLES_MIN, Overhead, SeenOverhead, overhead_of, program_s, seen_overhead_s
 from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_OVERHEAD_S, embedded
+from stager.model.workflow import Job, JobInput
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Basis
 from stager.planning.plan_json import from_json, to_json
@@ -39,10 +40,11 @@ def ended(
     return ev.AttemptEnded(at=at, run="r", job="j", attempt=attempt, outcome=outcome, outputs=outputs, measures=ev.Measures(wall_s=wall_s))
 
 
-def seen_by(*batches: tuple[list[Any], list[Any]]) -> list[overheads.Seen]:
+def seen_by(*batches: tuple[list[Any], list[Any]], state: Any = None) -> list[overheads.Seen]:
     store = SimpleNamespace(seen=[], add=list, add_moves=list)
     store.add_overheads = store.seen.extend
-    measuring = Measuring(store, SimpleNamespace(state=SimpleNamespace(runs={})))  # type: ignore[arg-type]
+    measuring = Measuring(store, SimpleNamespace(state=state or SimpleNamespace(runs={})))  # type: ignore[arg-type]
+    measuring._speaks = lambda event: False  # type: ignore[method-assign]
     for events, commands in batches:
         measuring.saw(events, commands)
     return list(store.seen)
@@ -52,6 +54,25 @@ def test_an_attempt_took_what_its_program_and_the_disk_did_not() -> None:
     assert seen_overhead_s(10.0, 13.5, 3.0, 0) == pytest.approx(0.5)
     assert seen_overhead_s(10.0, 13.5, 3.0, int(DEFAULT_DISK_BYTES_PER_S / 10)) == pytest.approx(0.4)
     assert seen_overhead_s(10.0, 12.0, 3.0, 0) == 0.0
+
+
+def test_a_program_that_did_as_declared_leaves_its_start_to_the_overhead() -> None:
+    """Plans take what is declared of a job: a thousand short ones took ten milliseconds each that no plan had."""
+    assert program_s(0.31, None, 10**6) == 0.31, "nobody declared it"
+    assert program_s(0.31, 0.3, 0) == 0.3
+    assert program_s(0.31, 0.3, 50_000_000) == pytest.approx(0.4), "plans add the reading of inputs, which was quicker here"
+    assert program_s(2.0, 0.3, 0) == 2.0, "it was declared wrongly, and that is no overhead of all others"
+    assert program_s(0.1, 9.0, 0) == 0.1
+
+
+@pytest.mark.parametrize(("declared_s", "overhead_s"), [(1.95, 0.95), (1.0, 1.0), (None, 1.0)])
+def test_a_run_measures_beyond_what_was_declared_of_its_jobs(declared_s: float | None, overhead_s: float) -> None:
+    """The program took 2 s of 3 and read 50 MB, which plans give a tenth of a second."""
+    job = Job("j", "j", ("true",), inputs=(JobInput("in", "in"),), compute_s=declared_s)
+    run = SimpleNamespace(workflow=SimpleNamespace(jobs={"j": job}), file_ids={"in": "f1"})
+    state = SimpleNamespace(runs={"r": run}, files={"f1": SimpleNamespace(size_bytes=50_000_000)})
+    found = seen_by(([], [start("a", 5.0)]), ([ended("a", 8.0)], []), state=state)
+    assert found == [("a", 8.0, SeenOverhead(pytest.approx(overhead_s), 1))]
 
 
 def test_few_attempts_say_nothing_and_one_that_hung_does_not_count() -> None:
