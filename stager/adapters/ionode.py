@@ -76,7 +76,31 @@ class NodeCaller:
         return msgspec.json.decode(data) if data else {}
 
 
-class IoNode(NodeCaller):
+class OriginCalls(NodeCaller):
+    """What can be asked about origins."""
+
+    async def put_origin(self, origin_id: str, config: Mapping[str, Any]) -> None:
+        await self.call("PUT", f"/v1/origins/{part(origin_id)}", config)
+
+    async def stat(self, origin_id: str, paths: Sequence[str]) -> list[dict[str, Any]]:
+        answer = await self.call("POST", f"/v1/origins/{part(origin_id)}/stat", {"paths": list(paths)}, timeout_s=LISTING_TIMEOUT_S)
+        return list(answer["entries"])
+
+    async def get_ready(self, origin_id: str, files: int) -> None:
+        """So many files will go there soon: the node logs in now."""
+        await self.call("POST", f"/v1/origins/{part(origin_id)}/ready", {"files": files})
+
+    async def put_mount(self, origin_id: str) -> dict[str, Any]:
+        """Longer than the node waits for the origin (30 s)."""
+        return await self.call("PUT", f"/v1/mounts/{part(origin_id)}", timeout_s=2 * CALL_TIMEOUT_S)
+
+    async def erase(self, origin_id: str, path: str, token: str | None, *, command_id: str) -> bool:
+        body = {"path": path, "token": token}
+        answer = await self.call("POST", f"/v1/origins/{part(origin_id)}/erase", body, command_id=command_id, timeout_s=LISTING_TIMEOUT_S)
+        return bool(answer["erased"])
+
+
+class IoNode(OriginCalls):
     """What can be called."""
 
     async def node(self) -> dict[str, Any]:
@@ -88,19 +112,14 @@ class IoNode(NodeCaller):
     async def set_capacity(self, capacity_bytes: int) -> dict[str, Any]:
         return await self.call("PUT", "/v1/capacity", {"capacity_bytes": capacity_bytes})
 
-    async def put_origin(self, origin_id: str, config: Mapping[str, Any]) -> None:
-        await self.call("PUT", f"/v1/origins/{part(origin_id)}", config)
-
-    async def stat(self, origin_id: str, paths: Sequence[str]) -> list[dict[str, Any]]:
-        answer = await self.call("POST", f"/v1/origins/{part(origin_id)}/stat", {"paths": list(paths)}, timeout_s=LISTING_TIMEOUT_S)
-        return list(answer["entries"])
-
-    async def put_mount(self, origin_id: str) -> dict[str, Any]:
-        """Longer than the node waits for the origin (30 s)."""
-        return await self.call("PUT", f"/v1/mounts/{part(origin_id)}", timeout_s=2 * CALL_TIMEOUT_S)
-
     async def put_transfer(self, transfer_id: str, body: Mapping[str, Any], *, command_id: str) -> dict[str, Any]:
         return await self.call("PUT", f"/v1/transfers/{part(transfer_id)}", body, command_id=command_id)
+
+    async def put_transfers(self, asked: Sequence[tuple[str, Mapping[str, Any], str]]) -> list[dict[str, Any] | StagerError]:
+        """Of (transfer id, body, command id) each: its answer, or why it was refused."""
+        body = {"transfers": [{"transfer_id": name, "command_id": command, "request": request} for name, request, command in asked]}
+        answers = (await self.call("POST", "/v1/transfers", body))["answers"]
+        return [error_from(fault_of(answer["error"])) if "error" in answer else answer for answer in answers]
 
     async def cancel_transfer(self, transfer_id: str, *, command_id: str) -> None:
         await self.call("DELETE", f"/v1/transfers/{part(transfer_id)}", command_id=command_id)
@@ -116,11 +135,6 @@ class IoNode(NodeCaller):
 
     async def delete_replica(self, file_id: str, generation: str, *, command_id: str) -> None:
         await self.call("DELETE", f"/v1/replicas/{part(file_id)}/{part(generation)}", command_id=command_id)
-
-    async def erase(self, origin_id: str, path: str, token: str | None, *, command_id: str) -> bool:
-        body = {"path": path, "token": token}
-        answer = await self.call("POST", f"/v1/origins/{part(origin_id)}/erase", body, command_id=command_id, timeout_s=LISTING_TIMEOUT_S)
-        return bool(answer["erased"])
 
     async def put_reservation(self, reservation_id: str, size_bytes: int) -> None:
         await self.call("PUT", f"/v1/reservations/{part(reservation_id)}", {"bytes": size_bytes}, command_id=reservation_id)

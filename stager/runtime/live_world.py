@@ -107,6 +107,7 @@ class LiveWorld:
             return
         elif kind is cmd.StartAttempt:
             self.attempts.start(command)
+            self.links[command.node].job_begins(command.run, command.job)
         elif kind is cmd.GrantSpace:
             self.attempts.grant(command)
         elif kind is cmd.KillAttempt:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -17,12 +18,15 @@ from stager.adapters.ionode import IoNode, is_lost
 from stager.model.errors import ErrorClass, Fault, StagerError
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.outstanding import Outstanding
+from stager.runtime.transfer_calls import TransferCalls
 from stager.runtime.wire_events import node_event
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 
 log = logging.getLogger(__name__)
 CALLS_MAX = 32
+# A connection that nobody used may have been cut off meanwhile; to ask anew costs one small call.
+READY_AGAIN_S = 30.0
 S_AGO_MAX = 2**32 - 1
 Put = Callable[..., None]
 Lost = Callable[[StagerError], None]
@@ -39,7 +43,9 @@ class NodeCalls:
         self.outstanding, self.book, self.lost = outstanding, book, lost
         self.origins: dict[str, asyncio.Task[None]] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.readied: dict[str, tuple[float, int]] = {}
         self.slots = asyncio.Semaphore(CALLS_MAX)
+        self.transfer_calls = TransferCalls(client)
 
     def carry_out(self, command: Any) -> None:
         key_of, call = CALLS[type(command)]
@@ -51,8 +57,7 @@ class NodeCalls:
     async def _in_turn(self, before: asyncio.Task[None] | None, call: Callable[..., Coroutine[Any, Any, None]], command: Any) -> None:
         if before is not None:
             await asyncio.wait([before])
-        async with self.slots:
-            await call(self, command)
+        await call(self, command)
 
     def _ended(self, key: str, task: asyncio.Task[None]) -> None:
         if self.tasks.get(key) is task:
@@ -66,6 +71,7 @@ class NodeCalls:
             await asyncio.wait(self.tasks.values())
 
     async def close(self) -> None:
+        self.transfer_calls.close()
         for task in self.tasks.values():
             task.cancel()
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
@@ -86,6 +92,28 @@ class NodeCalls:
         await asyncio.shield(telling)
         return origin_id
 
+    async def get_ready(self, run: str, job: str) -> None:
+        """Has the node log in where the finals of this job, which begins, will go."""
+        workflow = self.outstanding.workflows.get(run)
+        begun = workflow.jobs.get(job) if workflow is not None else None
+        if workflow is None or begun is None:
+            return
+        destinations = (workflow.files[output.lfn].destination for output in begun.outputs)
+        places = Counter(destination.location.origin for destination in destinations if destination is not None)
+        for origin, files in places.items():
+            try:
+                await self._ready_origin(await self.origin_id(run, origin), files)
+            except StagerError as problem:
+                log.debug("node %s: not ready for the finals of %s: %s", self.node, job, problem.message)
+
+    async def _ready_origin(self, origin_id: str, files: int) -> None:
+        told_at, told = self.readied.get(origin_id, (-math.inf, 0))
+        if self.clock() - told_at < READY_AGAIN_S and files <= told:
+            return
+        self.readied[origin_id] = self.clock(), files
+        async with self.slots:
+            await self.client.get_ready(origin_id, files)
+
     async def put_transfer(self, command: cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload | cmd.Hasten) -> None:
         wanted = self.outstanding.transfers.get(command.transfer)
         if wanted is None:
@@ -95,7 +123,10 @@ class NodeCalls:
             return
         try:
             if isinstance(wanted, cmd.CopyReplica):
-                body = copy_body(wanted, command.priority)
+                # Not with others: the node answers when the nodes that it sends on to are ready.
+                async with self.slots:
+                    body = copy_body(wanted, command.priority)
+                    answer = await self.client.put_transfer(command.transfer, body, command_id=command.id)
             else:
                 origin_id = await self.origin_id(wanted.run, wanted.origin)
                 body = transfer_body(wanted, origin_id, command.priority)
@@ -103,7 +134,7 @@ class NodeCalls:
                     body["on_exists"] = "replace"
                 elif isinstance(wanted, cmd.Upload) and wanted.made_at is not None:
                     body["made_s_ago"] = made_s_ago(wanted.made_at, self.clock())
-            answer = await self.client.put_transfer(command.transfer, body, command_id=command.id)
+                answer = await self.transfer_calls.ask(command.transfer, body, command.id)
         except StagerError as problem:
             if not self._is_lost(problem):
                 self.put(ev.TransferFailed(at=0.0, cause=command.id, node=self.node, transfer=command.transfer, fault=problem.fault()))
@@ -115,12 +146,14 @@ class NodeCalls:
 
     async def is_ours(self, origin_id: str, upload: cmd.Upload) -> bool:
         """Whether what is at its destination now is the earlier making that we left there."""
-        (entry,) = await self.client.stat(origin_id, [upload.path])
+        async with self.slots:
+            (entry,) = await self.client.stat(origin_id, [upload.path])
         return entry.get("token") == upload.replaces
 
     async def cancel_transfer(self, command: cmd.CancelTransfer) -> None:
         try:
-            await self.client.cancel_transfer(command.transfer, command_id=command.id)
+            async with self.slots:
+                await self.client.cancel_transfer(command.transfer, command_id=command.id)
         except StagerError as problem:
             # Unknown to the node: it was never asked, so it is called off already.
             if not self._is_lost(problem):
@@ -128,7 +161,8 @@ class NodeCalls:
 
     async def delete_replica(self, command: cmd.DeleteReplica) -> None:
         try:
-            await self.client.delete_replica(command.file, command.generation, command_id=command.id)
+            async with self.slots:
+                await self.client.delete_replica(command.file, command.generation, command_id=command.id)
         except StagerError as problem:
             if self._is_lost(problem):
                 return
@@ -141,7 +175,8 @@ class NodeCalls:
         """What cannot be erased now is tried again at the next contact, and named in the log."""
         try:
             origin_id = await self.origin_id(command.run, command.origin)
-            await self.client.erase(origin_id, command.path, command.token or None, command_id=command.id)
+            async with self.slots:
+                await self.client.erase(origin_id, command.path, command.token or None, command_id=command.id)
         except StagerError as problem:
             if not self._is_lost(problem):
                 log.warning("the spilled file %s at the origin %s is not erased: %s", command.path, command.origin, problem.message)

@@ -110,6 +110,7 @@ class NodeLink:
         if self.client.incarnation != before:
             self.seen_seq = self.acked_seq = self.durable_seq = 0
         self.calls.origins.clear()
+        self.calls.readied.clear()
         await self._report()
         while True:
             page = await self.client.poll_events(self.seen_seq, wait_s=POLL_WAIT_S)
@@ -174,6 +175,10 @@ class NodeLink:
         for command in (*self.outstanding.cancels.values(), *self.outstanding.erases.values()):
             if command.node == self.node:
                 self.calls.carry_out(command)
+
+    def job_begins(self, run: str, job: str) -> None:
+        if self.up:
+            self.tasks.start(f"getting node {self.node} ready for finals", self.calls.get_ready(run, job))
 
     def carry_out(self, command: Any) -> None:
         """Not while the node is lost: see the module's rule."""

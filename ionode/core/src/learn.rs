@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 pub const START: usize = 16;
-/// Of small files round trips are what they cost: fewer would not fill any line, and nobody is asked for much.
-pub const START_SMALL: usize = 128;
+/// Where nothing else is known, what begins with more apart.
 pub const MAX: usize = 256;
 /// Opening a file costs about as much as this many bytes of it: so empty files count too.
 const WORK_OF_A_FILE_BYTES: u64 = 32 << 10;
@@ -54,6 +53,7 @@ enum Mode {
 #[derive(Debug)]
 pub struct Learner {
     limit: usize,
+    most: usize,
     mode: Mode,
     /// Of the round before the last change.
     rate_before: Option<f64>,
@@ -78,7 +78,7 @@ impl Default for Learner {
 
 impl Learner {
     pub fn beginning_with(limit: usize) -> Self {
-        Self { limit, mode: Mode::Doubling, rate_before: None, stay_rounds: STAY_ROUNDS, old: 0, round: Round::default() }
+        Self { limit, most: MAX.max(limit), mode: Mode::Doubling, rate_before: None, stay_rounds: STAY_ROUNDS, old: 0, round: Round::default() }
     }
 
     pub fn limit(&self) -> usize {
@@ -105,7 +105,7 @@ impl Learner {
     }
 
     fn set(&mut self, limit: usize, mode: Mode, running: usize) {
-        (self.limit, self.mode) = (limit.clamp(1, MAX), mode);
+        (self.limit, self.mode) = (limit.clamp(1, self.most), mode);
         self.old = running;
         self.round = Round::default();
     }
@@ -131,7 +131,7 @@ impl Learner {
             (Mode::Doubling, Some(before)) if rate < before * WORTH_DOUBLING => {
                 self.set(self.limit * 5 / 8, Mode::Staying { rounds: self.stay_rounds }, running);
             }
-            (Mode::Doubling, _) if self.limit < MAX => self.set(self.limit * 2, Mode::Doubling, running),
+            (Mode::Doubling, _) if self.limit < self.most => self.set(self.limit * 2, Mode::Doubling, running),
             (Mode::Doubling, _) => self.mode = Mode::Staying { rounds: self.stay_rounds },
             (Mode::Stepping { from }, Some(before)) => self.judge_step(from, rate / before, running),
             (Mode::Staying { rounds }, _) if rounds > 1 => {

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::learn::{End, Learner, START, START_SMALL};
+use crate::learn::{End, Learner};
 
 /// Priorities below this are demand: a job waits for them.
 pub const DEMAND_BELOW: i64 = 10;
@@ -46,12 +46,11 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// `small`: its lane is of small files only.
-    pub fn push(&mut self, origin_id: &str, transfer_id: &str, priority: i64, small: bool) {
+    /// `begins_with`: so many at once where its lane is new.
+    pub fn push(&mut self, origin_id: &str, transfer_id: &str, priority: i64, begins_with: usize) {
         assert!(!self.waiting.contains_key(transfer_id), "a transfer waits once");
         self.next_seq += 1;
         self.waiting.insert(transfer_id.to_string(), (origin_id.to_string(), priority, self.next_seq));
-        let begins_with = if small { START_SMALL } else { START };
         let lane = self.lanes.entry(origin_id.to_string()).or_insert_with(|| Lane::beginning_with(begins_with));
         lane.waiting.insert((priority, self.next_seq, transfer_id.to_string()));
     }
@@ -118,7 +117,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::learn::Outcome;
+    use crate::learn::{Outcome, START};
 
     fn end(outcome: Outcome) -> End {
         End { outcome, bytes: 0, at: Duration::ZERO }
@@ -128,12 +127,12 @@ mod tests {
     fn demand_first_then_age_and_one_place_is_kept_for_demand() {
         let mut queue = Queue::default();
         for n in 10..27 {
-            queue.push("lab", &format!("p{n}"), 10, false);
+            queue.push("lab", &format!("p{n}"), 10, START);
         }
         assert_eq!(queue.limit("lab"), Some(16));
         assert_eq!(queue.start(), (10..25).map(|n| format!("p{n}")).collect::<Vec<_>>());
-        queue.push("lab", "d0", 0, false);
-        queue.push("lab", "d1", 0, false);
+        queue.push("lab", "d0", 0, START);
+        queue.push("lab", "d1", 0, START);
         assert_eq!(queue.start(), ["d0"]);
         queue.set_priority("p26", 1);
         queue.finished("lab", end(Outcome::Neutral));
@@ -146,7 +145,7 @@ mod tests {
     fn a_lane_that_fails_again_and_again_narrows_to_one_and_others_go_on() {
         let mut queue = Queue::default();
         for n in 0..100 {
-            queue.push("bad", &format!("b{n}"), 0, false);
+            queue.push("bad", &format!("b{n}"), 0, START);
         }
         for expected in [8, 4, 2, 1, 1] {
             let started = queue.start().len();
@@ -156,7 +155,7 @@ mod tests {
             }
             assert_eq!(queue.limit("bad"), Some(expected), "{started} failed at once");
         }
-        queue.push("good", "g", 20, false);
+        queue.push("good", "g", 20, START);
         assert_eq!(queue.start().len(), 2);
     }
 
@@ -164,20 +163,20 @@ mod tests {
     fn small_files_begin_many_at_once_and_wait_behind_no_large_ones() {
         let mut queue = Queue::default();
         for n in 0..200 {
-            queue.push("lab", &format!("large{n}"), 10, false);
-            queue.push("small:lab", &format!("small{n}"), 10, true);
+            queue.push("lab", &format!("large{n}"), 10, START);
+            queue.push("small:lab", &format!("small{n}"), 10, 128);
         }
         let started = queue.start();
         let count = |kind: &str| started.iter().filter(|id| id.starts_with(kind)).count();
-        assert_eq!((count("large"), count("small")), (START - 1, START_SMALL - 1));
+        assert_eq!((count("large"), count("small")), (START - 1, 127));
         queue.finished("small:lab", end(Outcome::Overload));
-        assert_eq!((queue.limit("small:lab"), queue.limit("lab")), (Some(START_SMALL / 2), Some(START)));
+        assert_eq!((queue.limit("small:lab"), queue.limit("lab")), (Some(64), Some(START)));
     }
 
     #[test]
     fn what_is_cancelled_never_starts() {
         let mut queue = Queue::default();
-        queue.push("lab", "a", 0, false);
+        queue.push("lab", "a", 0, START);
         assert!(queue.remove("a"));
         assert!(!queue.remove("a"));
         assert!(queue.start().is_empty());
@@ -187,7 +186,7 @@ mod tests {
     fn a_cleared_queue_starts_nothing_and_goes_on() {
         let mut queue = Queue::default();
         for n in 0..18 {
-            queue.push("lab", &format!("t{n}"), 0, false);
+            queue.push("lab", &format!("t{n}"), 0, START);
         }
         queue.start();
         let lane = |queue: &Queue| queue.lanes().map(|lane| (lane.running, lane.waiting)).collect::<Vec<_>>();

@@ -8,10 +8,14 @@ use serde_json::Value;
 use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use stager_core::stripes::Share;
-use stager_origins::{Entry, Synced, Verified};
+use stager_origins::{Synced, Verified};
 
+mod asked;
+mod at_origins;
 mod copies;
 
+pub use asked::*;
+pub use at_origins::*;
 pub use copies::*;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,51 +73,6 @@ pub struct ShutdownRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Empty {}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StatRequest {
-    pub paths: Vec<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum StatEntry {
-    Found(Entry),
-    Failed { path: String, error: ApiError },
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StatAnswer {
-    pub entries: Vec<StatEntry>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ListRequest {
-    pub prefix: String,
-    pub recursive: bool,
-    pub limit: usize,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProbeRequest {
-    pub path: String,
-    pub write: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EraseRequest {
-    pub path: String,
-    pub token: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EraseAnswer {
-    pub erased: bool,
-}
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -31,6 +31,34 @@ fn a_fetched_file_is_the_file_at_the_origin() {
 }
 
 #[test]
+fn transfers_asked_for_in_one_call_are_accepted_or_refused_each_for_itself() {
+    let root = tempfile::tempdir().unwrap();
+    source(&root.path().join("lab"), "one", b"one");
+    let node = Host::start(root.path(), 1000);
+    node.put_file_origin(&root.path().join("lab"));
+    let unknown = json!({"size_bytes": 3, "token": null, "blake3": null, "sha256": null});
+    let too_large = json!({"size_bytes": 2000, "token": null, "blake3": null, "sha256": null});
+    let asked = |id: &str, command: &str, expected: &Value| {
+        json!({"transfer_id": id, "command_id": command, "request": fetch("f-refused", id, "one", expected.clone())})
+    };
+    let good = |id: &str, file: &str| {
+        json!({"transfer_id": id, "command_id": format!("c-{id}"), "request": fetch(file, id, "one", unknown.clone())})
+    };
+    let body = json!({"transfers": [
+        good("t1", "f1"), asked("t2", "c-t2", &too_large), asked("../t", "c-t3", &unknown), asked("t4", "no id", &unknown), good("t5", "f5"),
+    ]});
+    let answers = node.ok("POST", "transfers", body)["answers"].as_array().unwrap().clone();
+    let codes: Vec<_> = answers.iter().map(|answer| answer["error"]["code"].as_str().unwrap_or("")).collect();
+    assert_eq!(codes, ["", "no_space_node", "bad_request", "bad_request", ""], "{answers:?}");
+    for (id, file) in [("t1", "f1"), ("t5", "f5")] {
+        let event = node.ended(id);
+        assert_eq!((event["kind"].as_str(), event["command_id"].as_str()), (Some("transfer_done"), Some(format!("c-{id}").as_str())));
+        assert_eq!(node.content(file, id), b"one");
+    }
+    assert_eq!(node.telemetry("t2"), Value::Null, "what was refused is not there");
+}
+
+#[test]
 fn an_empty_file_is_a_file() {
     let root = tempfile::tempdir().unwrap();
     source(&root.path().join("lab"), "empty", b"");

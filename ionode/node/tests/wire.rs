@@ -74,6 +74,7 @@ const REQUESTS: &[(&str, Check)] = &[
     ("origin.sftp.request.json", origin),
     ("origin.sshfs.request.json", origin),
     ("origin_erase.request.json", request::<EraseRequest>),
+    ("origin_ready.request.json", request::<ReadyRequest>),
     ("origin_list.request.json", request::<ListRequest>),
     ("origin_probe.request.json", request::<ProbeRequest>),
     ("origin_stat.request.json", request::<StatRequest>),
@@ -92,6 +93,7 @@ const REQUESTS: &[(&str, Check)] = &[
     ("transfer_fetch.stripe.request.json", request::<TransferRequest>),
     ("transfer_push.request.json", request::<TransferRequest>),
     ("transfer_fetch.request.json", request::<TransferRequest>),
+    ("transfers_asked.request.json", request::<TransfersRequest>),
     ("transfer_upload.request.json", request::<TransferRequest>),
     ("transfer_upload.late.request.json", request::<TransferRequest>),
 ];
@@ -145,6 +147,7 @@ const ANSWERS: &[(&str, Check)] = &[
     ("transfer.response.json", whole::<TransferAnswer>),
     ("transfer_done.response.json", whole::<TransferAnswer>),
     ("transfer_failed.response.json", whole::<TransferAnswer>),
+    ("transfers_asked.response.json", whole::<AskedAnswers>),
     ("transfers.response.json", whole::<TransfersAnswer>),
 ];
 

@@ -209,6 +209,12 @@ pub trait Origin: Send + Sync {
     /// Removes one file; with a token only if it still matches. `false`: was not there.
     async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError>;
     async fn probe(&self, path: &str, write: bool) -> Probe;
+    /// So many small uploads at once are begun with: round trips are what they cost, and fewer would not fill any line.
+    fn small_uploads_at_once(&self) -> usize {
+        128
+    }
+    /// So many files will come soon: what takes long and needs none of them may be done now. What fails says so when they come.
+    async fn get_ready(&self, _files: usize) {}
     /// What the origin says of the content with the token of `entry`, which was looked at just before: the only witness of what was
     /// sent, over a line that checks nothing itself.
     fn said(&self, _entry: &Entry) -> Said {

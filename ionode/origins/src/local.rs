@@ -1,6 +1,8 @@
 //! The local file of an upload, read once in order and hashed on the way. Knows the host's disk only.
 //!
 //! The one rule: what the hashes cover is exactly what was handed out.
+//!
+//! A small file is read when it is opened: to hand a step over to a blocking thread costs more than reading it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,6 +20,8 @@ use crate::pace::Pace;
 use crate::{failure, Upload, Urgency};
 
 const READ_BYTES: u64 = 4 << 20;
+/// A file of up to so many bytes is one step wherever it can be.
+pub const SMALL_BYTES: u64 = 256 << 10;
 
 pub struct Hashes {
     pub blake3: blake3::Hash,
@@ -30,6 +34,8 @@ pub struct LocalFile {
     path: String,
     size_bytes: u64,
     urgency: Urgency,
+    /// All of a small one, and what it hashes to.
+    whole: Option<(Bytes, blake3::Hasher)>,
 }
 
 struct Reading {
@@ -52,22 +58,41 @@ impl LocalFile {
     pub async fn open(upload: &Upload<'_>) -> Result<Self, ApiError> {
         let (local, path, size_bytes, urgency) =
             (upload.local.to_owned(), upload.path.to_owned(), upload.size_bytes, upload.urgency.clone());
-        let opening = move || {
-            let file = File::open(&local).map_err(|error| failure::local_io(&path, &local, &error))?;
-            let found = file.metadata().map_err(|error| failure::local_io(&path, &local, &error))?.len();
-            if found == size_bytes {
-                Ok(Self { file: Arc::new(file), local, path, size_bytes, urgency })
-            } else {
-                Err(failure::local_differs(&path, &local))
-            }
-        };
+        let opening = move || Self::open_here(local, path, size_bytes, urgency);
         tokio::task::spawn_blocking(opening).await.expect("opening does not panic")
     }
 
+    /// As `open`, on this thread.
+    pub fn open_here(local: PathBuf, path: String, size_bytes: u64, urgency: Urgency) -> Result<Self, ApiError> {
+        let opened = || {
+            let file = File::open(&local)?;
+            if file.metadata()?.len() != size_bytes {
+                return Ok(None);
+            }
+            let whole = if size_bytes <= SMALL_BYTES { Some(read(&file, 0, size_bytes as usize, blake3::Hasher::new())?) } else { None };
+            Ok(Some((file, whole)))
+        };
+        let (file, whole) = match opened() {
+            Ok(Some(found)) => found,
+            Ok(None) => return Err(failure::local_differs(&path, &local)),
+            Err(error) => return Err(failure::local_io(&path, &local, &error)),
+        };
+        Ok(Self { file: Arc::new(file), local, path, size_bytes, urgency, whole })
+    }
+
+    /// A small one whole, where it is what was committed.
+    pub fn whole(&self, expected: &blake3::Hash) -> Result<Bytes, ApiError> {
+        match &self.whole {
+            Some((content, blake3)) if blake3.finalize() == *expected => Ok(content.clone()),
+            _ => Err(failure::local_differs(&self.path, &self.local)),
+        }
+    }
+
     /// Hashes with SHA-256 too where `want_sha256`, and keeps to the origin's pace.
-    pub fn source(self, piece_bytes: usize, want_sha256: bool, pace: &Arc<Pace>) -> Source {
-        let sha256 = want_sha256.then(Sha256::new);
-        let reading = Reading { offset: 0, chunk: Bytes::new(), blake3: blake3::Hasher::new(), sha256 };
+    pub fn source(mut self, piece_bytes: usize, want_sha256: bool, pace: &Arc<Pace>) -> Source {
+        let (chunk, blake3) = self.whole.take().unwrap_or_default();
+        let sha256 = want_sha256.then(|| Sha256::new_with_prefix(&chunk));
+        let reading = Reading { offset: 0, chunk, blake3, sha256 };
         Source { local: self, piece_bytes, pace: pace.clone(), reading: Mutex::new(reading) }
     }
 }
@@ -98,19 +123,17 @@ impl Source {
         // Whole pieces, so that only the last one is short.
         let want = READ_BYTES.max(self.piece_bytes as u64) / self.piece_bytes as u64 * self.piece_bytes as u64;
         let length = want.min(self.local.size_bytes - offset) as usize;
-        let (mut blake3, mut sha256) = (reading.blake3.clone(), reading.sha256.clone());
+        let (blake3, mut sha256) = (reading.blake3.clone(), reading.sha256.clone());
         let work = move || {
-            let mut chunk = vec![0; length];
-            file.read_exact_at(&mut chunk, offset)?;
-            blake3.update(&chunk);
+            let (chunk, blake3) = read(&file, offset, length, blake3)?;
             if let Some(sha256) = &mut sha256 {
                 sha256.update(&chunk);
             }
             Ok::<_, std::io::Error>((chunk, blake3, sha256))
         };
         let done = tokio::task::spawn_blocking(work).await.expect("reading does not panic");
-        let (chunk, blake3, sha256) = done.map_err(|error| failure::local_io(&self.local.path, &self.local.local, &error))?;
-        (reading.chunk, reading.blake3, reading.sha256) = (Bytes::from(chunk), blake3, sha256);
+        (reading.chunk, reading.blake3, reading.sha256) =
+            done.map_err(|error| failure::local_io(&self.local.path, &self.local.local, &error))?;
         Ok(())
     }
 
@@ -123,4 +146,11 @@ impl Source {
     pub fn damaged(&self) -> ApiError {
         failure::local_differs(&self.local.path, &self.local.local)
     }
+}
+
+fn read(file: &File, offset: u64, length: usize, mut blake3: blake3::Hasher) -> std::io::Result<(Bytes, blake3::Hasher)> {
+    let mut chunk = vec![0; length];
+    file.read_exact_at(&mut chunk, offset)?;
+    blake3.update(&chunk);
+    Ok((chunk.into(), blake3))
 }

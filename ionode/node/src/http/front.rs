@@ -35,6 +35,7 @@ const PATTERNS: &[&str] = &[
     "/v1/origins/*/erase",
     "/v1/origins/*/list",
     "/v1/origins/*/probe",
+    "/v1/origins/*/ready",
     "/v1/origins/*/stat",
     "/v1/origins/*/verify",
     "/v1/packs",

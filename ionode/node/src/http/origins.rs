@@ -12,7 +12,7 @@ use stager_origins::{verify_content, Listing, OriginConfig, Probe, Urgency, Veri
 use crate::failure::bad_request;
 use crate::node::{Node, OpenOrigin};
 use crate::replicas::blocking;
-use crate::wire::{EraseAnswer, EraseRequest, ListRequest, ProbeRequest, StatAnswer, StatEntry, StatRequest, VerifyRequest};
+use crate::wire::{EraseAnswer, EraseRequest, ListRequest, ProbeRequest, ReadyRequest, StatAnswer, StatEntry, StatRequest, VerifyRequest};
 
 /// What makes two descriptions the same place.
 const PLACE: [&str; 10] = ["kind", "host", "port", "user", "base_path", "bucket", "prefix", "endpoint", "base_url", "queries"];
@@ -93,4 +93,11 @@ pub async fn verify(node: &Node, origin_id: &str, request: VerifyRequest) -> Res
     check_relative_path(&request.path)?;
     let origin = node.origin(origin_id)?.origin;
     verify_content(origin.as_ref(), &request.path, request.size_bytes, &request.blake3, &Urgency::default()).await
+}
+
+/// Nobody waits for it: it ends by itself, or with the node.
+pub fn get_ready(node: &Arc<Node>, origin_id: &str, request: &ReadyRequest) -> Result<(), ApiError> {
+    let (origin, ending, files) = (node.origin(origin_id)?.origin, node.ending.clone(), request.files);
+    tokio::spawn(async move { ending.run_until_cancelled(origin.get_ready(files)).await });
+    Ok(())
 }

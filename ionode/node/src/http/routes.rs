@@ -231,6 +231,10 @@ async fn of_origins(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
         ("POST", ["stat"]) => Ok(answer::ok(&origins::stat(node, origin_id, call.body()?).await?)),
         ("POST", ["list"]) => Ok(answer::ok(&origins::list(node, origin_id, call.body()?).await?)),
         ("POST", ["probe"]) => Ok(answer::ok(&origins::probe(node, origin_id, call.body()?).await?)),
+        ("POST", ["ready"]) => {
+            origins::get_ready(node, origin_id, &call.body()?)?;
+            Ok(answer::accepted(&crate::wire::Empty {}))
+        }
         ("POST", ["erase"]) => Ok(answer::ok(&origins::erase(node, origin_id, call.body()?).await?)),
         ("POST", ["verify"]) => Ok(answer::ok(&origins::verify(node, origin_id, call.body()?).await?)),
         _ => Err(unknown(call).into()),
@@ -266,6 +270,7 @@ async fn of_transfers(call: &Call, segments: &[&str]) -> Result<Answer, Failure>
     match (call.method.as_str(), segments) {
         ("GET", [id]) => Ok(answer::ok(&transfers::wait(&call.node, id, call.wait()?).await?)),
         ("GET", []) => Ok(answer::ok(&TransfersAnswer { transfers: call.node.transfers.list() })),
+        ("POST", []) => Ok(answer::accepted(&transfers::put_all(&call.node, &call.cause, call.body()?).await)),
         ("PUT", [id]) => {
             check_id("transfer id", id)?;
             Ok(answer::accepted(&transfers::put(&call.node, call.cause.clone(), id, call.body()?).await?))

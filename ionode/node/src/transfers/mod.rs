@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 use stager_core::error::ApiError;
 use stager_core::ids::{check_id, check_relative_path};
 use stager_core::index::Index;
+use stager_core::learn::START;
 use stager_core::queue::{Queue, DEMAND_BELOW};
 use stager_core::record::{Partial, Source};
 use stager_core::replica::ReplicaKey;
@@ -41,7 +42,7 @@ use chain::Chain;
 use crate::failure::bad_request;
 use crate::node::{Cause, Node};
 use crate::wire::{
-    Event, Fact, TransferAnswer, TransferKind, TransferRequest, TransferState, TransferStatus, UploadRequest,
+    AskedAnswer, AskedAnswers, AskedTransfer, Event, Fact, TransferAnswer, TransferKind, TransferRequest, TransferState, TransferStatus, TransfersRequest, UploadRequest,
 };
 
 pub struct Transfers {
@@ -270,6 +271,26 @@ pub async fn put(node: &Arc<Node>, cause: Cause, transfer_id: &str, request: Tra
     Ok(answer)
 }
 
+/// Each as by `put`, and refused for itself. They come into the queue in this order, and none waits for the chain of another.
+pub async fn put_all(node: &Arc<Node>, cause: &Cause, asked: TransfersRequest) -> AskedAnswers {
+    let one = |asked: AskedTransfer| async move {
+        check_id("transfer id", &asked.transfer_id)?;
+        asked.command_id.as_deref().map_or(Ok(()), |command_id| check_id("command id", command_id))?;
+        let cause = Cause { command_id: asked.command_id, ..cause.clone() };
+        put(node, cause, &asked.transfer_id, asked.request).await
+    };
+    let answers = futures::future::join_all(asked.transfers.into_iter().map(one)).await;
+    AskedAnswers {
+        answers: answers
+            .into_iter()
+            .map(|answer: Result<TransferAnswer, ApiError>| match answer {
+                Ok(answer) => AskedAnswer::Accepted(answer),
+                Err(error) => AskedAnswer::Refused { error },
+            })
+            .collect(),
+    }
+}
+
 /// It may start when its turn comes.
 fn let_go(node: &Arc<Node>, transfer_id: &str) {
     let mut desk = node.transfers.desk();
@@ -280,7 +301,11 @@ fn let_go(node: &Arc<Node>, transfer_id: &str) {
     if small {
         desk.small.entry(lane.clone()).or_default().push(transfer_id.to_string());
     }
-    desk.queue.push(&lane, transfer_id, priority, request::is_small(&lane));
+    let at_once = match request::is_small(&lane) {
+        true => node.origin(request::origin_of(&lane)).map_or(START, |open| open.origin.small_uploads_at_once()),
+        false => START,
+    };
+    desk.queue.push(&lane, transfer_id, priority, at_once);
     drop(desk);
     run::start_waiting(node);
 }

@@ -20,9 +20,9 @@ use crate::store::tree::Manifest;
 use crate::wire::{OnExists, UploadRequest, VerifyMode};
 
 /// Of a directory: so many small members at once, since round trips are what they cost. A larger one counts as many.
-const MEMBERS_AT_ONCE: usize = 64;
-const SMALL_BYTES: u64 = 1 << 20;
-const LARGE_COUNTS: u32 = 16;
+const MEMBERS_AT_ONCE: usize = 128;
+const SMALL_BYTES: u64 = 256 << 10;
+const LARGE_COUNTS: u32 = 32;
 const STALL: Duration = Duration::from_secs(60);
 /// An origin that verifies a file moves no byte of it that we could count: it gets time by the file's size on top.
 const VERIFY_BYTES_PER_S_MIN: u64 = 8 << 20;

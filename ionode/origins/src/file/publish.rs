@@ -1,5 +1,5 @@
-//! An upload to this host: temporary name, write, fsync, read back, rename, fsync of the directory. Each step runs on a blocking thread;
-//! the directory is synced once for all who published there until that begins.
+//! An upload to this host: temporary name, write, fsync, read back, rename, fsync of the directory. Each step runs on a blocking thread, all
+//! of a small file's as one; the directory is synced once for all who published there until that begins.
 //!
 //! The one rule: the final name appears by one rename of bytes that were read back from the file system, and never over a file nobody
 //! allowed to replace.
@@ -18,7 +18,7 @@ use stager_core::error::ApiError;
 
 use super::{beneath, blocking, Site, READ_BYTES};
 use crate::failure;
-use crate::local::LocalFile;
+use crate::local::{LocalFile, SMALL_BYTES};
 use crate::newer::seconds_of;
 use crate::path::{split, temporary_name};
 use crate::rights;
@@ -34,6 +34,7 @@ struct Job {
     name: String,
     temporary: String,
     directory: OwnedFd,
+    size_bytes: u64,
     blake3: blake3::Hash,
     replace: bool,
     made: Option<Made>,
@@ -43,56 +44,97 @@ struct Job {
 }
 
 pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, clean: String) -> Result<Uploaded, ApiError> {
-    let local = LocalFile::open(upload).await?;
     let expected = blake3::Hash::from_bytes(upload.blake3);
-    if let Some(adopted) = existing(site, &clean, upload.size_bytes, expected, upload.replace).await? {
+    let wanted = Wanted { path: clean, size_bytes: upload.size_bytes, blake3: expected, replace: upload.replace };
+    if upload.size_bytes <= SMALL_BYTES {
+        return small(site, turn, upload, wanted).await;
+    }
+    let local = LocalFile::open(upload).await?;
+    let (at, looked) = (site.clone(), wanted.clone());
+    if let Some(adopted) = blocking(move || existing(&at, &looked)).await? {
         return Ok(adopted);
     }
-    let job = Arc::new(prepare(site, turn, upload, clean).await?);
+    let preparing = Job::preparing(site, turn, upload, wanted.clone());
+    let job = Arc::new(blocking(preparing).await?);
     let result = write_and_publish(&job, local, upload).await;
     if result.is_err() {
         let job = job.clone();
-        blocking(move || unlinkat(&job.directory, job.temporary.as_str(), UnlinkatFlags::NoRemoveDir).ok()).await;
+        blocking(move || job.remove_temporary()).await;
     }
     match result {
-        // Somebody else made the file meanwhile: theirs may be the same.
-        Err(error) if error.code == "destination_exists" => {
-            existing(site, &job.path, upload.size_bytes, expected, false).await?.ok_or(error)
+        Err(error) => {
+            let at = site.clone();
+            blocking(move || others(&at, &wanted, error)).await
         }
-        other => other,
+        done => done,
     }
 }
 
-/// Adopts equal content; other content is an error unless it may be replaced.
-async fn existing(
-    site: &Arc<Site>,
-    path: &str,
+/// To hand each step over to another thread would cost more than the step.
+async fn small(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, wanted: Wanted) -> Result<Uploaded, ApiError> {
+    site.pace.take(upload.size_bytes, &upload.urgency).await;
+    let (local, shown, urgency) = (upload.local.to_owned(), upload.path.to_owned(), upload.urgency.clone());
+    let (at, size_bytes, preparing) = (site.clone(), upload.size_bytes, Job::preparing(site, turn, upload, wanted.clone()));
+    let done = blocking(move || {
+        let content = LocalFile::open_here(local, shown, size_bytes, urgency)?.whole(&wanted.blake3)?;
+        if let Some(adopted) = existing(&at, &wanted)? {
+            return Ok((adopted, None));
+        }
+        let job = Arc::new(preparing()?);
+        match job.write_and_publish_whole(&content) {
+            Ok((directory, token)) => Ok((job.uploaded(token), Some((directory, job)))),
+            Err(error) => {
+                job.remove_temporary();
+                others(&at, &wanted, error).map(|adopted| (adopted, None))
+            }
+        }
+    });
+    let (uploaded, published) = done.await?;
+    (upload.progress)(size_bytes);
+    match published {
+        Some((directory, job)) => Ok(Uploaded { synced: job.sync_names(&directory).await?, ..uploaded }),
+        None => Ok(uploaded),
+    }
+}
+
+/// What is to be where.
+#[derive(Clone)]
+struct Wanted {
+    path: String,
     size_bytes: u64,
-    expected: blake3::Hash,
+    blake3: blake3::Hash,
     replace: bool,
-) -> Result<Option<Uploaded>, ApiError> {
-    let (site, path) = (site.clone(), path.to_owned());
-    blocking(move || {
-        let entry = match site.stat(&path) {
-            Ok(entry) => entry,
-            Err(error) if error.code == "not_found" => return Ok(None),
-            Err(error) if error.code == "link_leads_out" => return Err(site.parent_failure(Errno::ELOOP, &path)),
-            Err(error) => return Err(error),
-        };
-        if entry.kind == EntryKind::Directory {
-            return Err(failure::is_directory(&path, &site.place));
-        }
-        if entry.size_bytes == size_bytes && hash_expected(&site, &entry)? == expected {
-            let synced = put_on_disk(&site, &entry)?;
-            return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, synced, bytes_moved: size_bytes }));
-        }
-        if replace {
-            Ok(None)
-        } else {
-            Err(failure::destination_exists(&path, &site.place))
-        }
-    })
-    .await
+}
+
+/// Adopts equal content; other content is an error unless it may be replaced.
+fn existing(site: &Site, wanted: &Wanted) -> Result<Option<Uploaded>, ApiError> {
+    let path = wanted.path.as_str();
+    let entry = match site.stat(path) {
+        Ok(entry) => entry,
+        Err(error) if error.code == "not_found" => return Ok(None),
+        Err(error) if error.code == "link_leads_out" => return Err(site.parent_failure(Errno::ELOOP, path)),
+        Err(error) => return Err(error),
+    };
+    if entry.kind == EntryKind::Directory {
+        return Err(failure::is_directory(path, &site.place));
+    }
+    if entry.size_bytes == wanted.size_bytes && hash_expected(site, &entry)? == wanted.blake3 {
+        let synced = put_on_disk(site, &entry)?;
+        return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, synced, bytes_moved: wanted.size_bytes }));
+    }
+    if wanted.replace {
+        Ok(None)
+    } else {
+        Err(failure::destination_exists(path, &site.place))
+    }
+}
+
+/// Somebody else made the file meanwhile: theirs may be the same.
+fn others(site: &Site, wanted: &Wanted, error: ApiError) -> Result<Uploaded, ApiError> {
+    if error.code != "destination_exists" {
+        return Err(error);
+    }
+    existing(site, &Wanted { replace: false, ..wanted.clone() })?.ok_or(error)
 }
 
 /// Whoever wrote it may not have done so.
@@ -132,19 +174,6 @@ fn hash_handle(site: &Site, handle: &OwnedFd, path: &str, size_bytes: u64) -> Re
     Ok(hasher.finalize())
 }
 
-async fn prepare(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, path: String) -> Result<Job, ApiError> {
-    let (site, blake3) = (site.clone(), blake3::Hash::from_bytes(upload.blake3));
-    let (temporary, replace, executable) = (temporary_name(upload.transfer_id), upload.replace, upload.executable);
-    let made = upload.made;
-    blocking(move || {
-        let (parent, name) = split(&path);
-        let directory = site.base(&path)?.directory_without_links(parent, true).map_err(|errno| site.parent_failure(errno, &path))?;
-        let name = name.to_owned();
-        Ok(Job { site, path, name, temporary, directory, blake3, replace, made, executable, _turn: turn })
-    })
-    .await
-}
-
 async fn write_and_publish(job: &Arc<Job>, local: LocalFile, upload: &Upload<'_>) -> Result<Uploaded, ApiError> {
     let at = job.clone();
     let (file, clock_ahead_s) = blocking(move || at.begin()).await?;
@@ -158,17 +187,52 @@ async fn write_and_publish(job: &Arc<Job>, local: LocalFile, upload: &Upload<'_>
     if source.hashes().await.blake3 != job.blake3 {
         return Err(source.damaged());
     }
-    let (at, size_bytes) = (job.clone(), upload.size_bytes);
-    let seen = blocking(move || at.finish(&file, size_bytes)).await?;
+    let at = job.clone();
+    let seen = blocking(move || at.finish(&file)).await?;
     let at = job.clone();
     let (directory, token) = blocking(move || at.publish(&seen, clock_ahead_s)).await?;
-    let at = job.clone();
-    let syncing = async move { blocking(move || name_synced(&at.directory)).await };
-    let synced = job.site.syncs.join(&directory, syncing).await.map_err(|errno| job.failure(errno))?;
-    Ok(Uploaded { token, verified: Verified::Readback, synced, bytes_moved: 2 * upload.size_bytes })
+    Ok(Uploaded { synced: job.sync_names(&directory).await?, ..job.uploaded(token) })
 }
 
 impl Job {
+    /// What makes the directory that the file goes to, on a blocking thread.
+    fn preparing(
+        site: &Arc<Site>,
+        turn: Turn,
+        upload: &Upload<'_>,
+        wanted: Wanted,
+    ) -> impl FnOnce() -> Result<Self, ApiError> + Send + 'static {
+        let (site, made, executable, temporary) = (site.clone(), upload.made, upload.executable, temporary_name(upload.transfer_id));
+        move || {
+            let Wanted { path, size_bytes, blake3, replace } = wanted;
+            let (parent, name) = split(&path);
+            let directory = site.base(&path)?.directory_without_links(parent, true).map_err(|errno| site.parent_failure(errno, &path))?;
+            let name = name.to_owned();
+            Ok(Self { site, path, name, temporary, directory, size_bytes, blake3, replace, made, executable, _turn: turn })
+        }
+    }
+
+    fn write_and_publish_whole(&self, content: &[u8]) -> Result<(String, String), ApiError> {
+        let (file, clock_ahead_s) = self.begin()?;
+        file.write_all_at(content, 0).map_err(|error| self.failure(errno_of(&error)))?;
+        self.publish(&self.finish(&file)?, clock_ahead_s)
+    }
+
+    /// Its name is not on the disk yet.
+    fn uploaded(&self, token: String) -> Uploaded {
+        Uploaded { token, verified: Verified::Readback, synced: Synced::Content, bytes_moved: 2 * self.size_bytes }
+    }
+
+    async fn sync_names(self: &Arc<Self>, directory: &str) -> Result<Synced, ApiError> {
+        let at = self.clone();
+        let syncing = async move { blocking(move || name_synced(&at.directory)).await };
+        self.site.syncs.join(directory, syncing).await.map_err(|errno| self.failure(errno))
+    }
+
+    fn remove_temporary(&self) {
+        unlinkat(&self.directory, self.temporary.as_str(), UnlinkatFlags::NoRemoveDir).ok();
+    }
+
     fn failure(&self, errno: Errno) -> ApiError {
         self.site.failure(errno, &self.path)
     }
@@ -202,13 +266,13 @@ impl Job {
     }
 
     /// Reads back through a new handle, with the written pages dropped so that they come from the disk where the kernel lets them go.
-    fn finish(&self, file: &File, size_bytes: u64) -> Result<Entry, ApiError> {
+    fn finish(&self, file: &File) -> Result<Entry, ApiError> {
         fsync(file).map_err(|errno| self.failure(errno))?;
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let fresh = openat(&self.directory, self.temporary.as_str(), flags, Mode::empty()).map_err(|errno| self.failure(errno))?;
         let found = fstat(&fresh).map_err(|errno| self.failure(errno))?.st_size as u64;
         posix_fadvise(&fresh, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).ok();
-        if found != size_bytes || hash_handle(&self.site, &fresh, &self.path, size_bytes)? != self.blake3 {
+        if found != self.size_bytes || hash_handle(&self.site, &fresh, &self.path, found)? != self.blake3 {
             return Err(failure::written_differs(&self.path, &self.site.place));
         }
         fchmod(&fresh, rights::file_mode(self.executable)).map_err(|errno| self.failure(errno))?;

@@ -142,6 +142,20 @@ impl Sums {
         Self { ssh, desk: Arc::default() }
     }
 
+    /// So that it runs when the first checksum is wanted.
+    pub fn start(&self) {
+        let mut state = self.desk.state();
+        if !state.has_failed {
+            self.start_if_ended(&mut state);
+        }
+    }
+
+    fn start_if_ended(&self, state: &mut State) {
+        if !std::mem::replace(&mut state.is_running, true) {
+            tokio::spawn(work(self.ssh.clone(), self.desk.clone()));
+        }
+    }
+
     async fn of(&self, path: &str, size_bytes: u64) -> Option<Sum> {
         let (answer, come) = oneshot::channel();
         {
@@ -150,9 +164,7 @@ impl Sums {
                 return None;
             }
             state.waiting.push_back(Asked { path: path.to_owned(), size_bytes, answer });
-            if !std::mem::replace(&mut state.is_running, true) {
-                tokio::spawn(work(self.ssh.clone(), self.desk.clone()));
-            }
+            self.start_if_ended(&mut state);
         }
         self.desk.came.notify_one();
         come.await.ok()?

@@ -35,6 +35,8 @@ use link::Link;
 use pool::{Pool, Work};
 
 const STATS_IN_FLIGHT: usize = 256;
+/// Another connection is worth a login for so many more small files.
+const FILES_A_CONNECTION: usize = 64;
 /// Modification times come in whole seconds, so two seconds of age need three of difference.
 const SETTLED_AFTER_S: i64 = 3;
 /// SSH_FXE_STATVFS_ST_RDONLY of statvfs@openssh.com.
@@ -317,6 +319,19 @@ impl Origin for SftpOrigin {
         let clean = checked(path)?;
         let lease = self.site.pool.lease(Work::Metadata).await?;
         self.site.make_directories(&lease.link, &clean).await
+    }
+
+    /// They share a few connections, and take about seven round trips each.
+    fn small_uploads_at_once(&self) -> usize {
+        512
+    }
+
+    /// Logs in, which takes ten round trips and more, and starts what computes checksums.
+    async fn get_ready(&self, files: usize) {
+        let links = self.site.pool.get_ready(1 + files / FILES_A_CONNECTION).await;
+        if self.site.shell.load(Ordering::Relaxed) {
+            links.iter().for_each(|link| link.sums.start());
+        }
     }
 
     async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError> {

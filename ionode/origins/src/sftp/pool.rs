@@ -107,6 +107,16 @@ impl Pool {
         lease
     }
 
+    /// So many connections, or as many as may be had. Those that are open.
+    pub async fn get_ready(self: &Arc<Self>, connections: usize) -> Vec<Arc<Link>> {
+        let wanted = connections.min(self.connections_max());
+        let mut more = self.lease(Work::Metadata).await.is_ok();
+        while more && self.alive() < wanted {
+            more = self.grow().await.is_some();
+        }
+        self.links.lock().expect("no holder panics").iter().filter(|link| link.is_alive()).cloned().collect()
+    }
+
     /// A link nobody moves bytes over, or a new one: for a file that is worth several.
     pub async fn another(&self) -> Option<Lease> {
         match self.least_busy() {
