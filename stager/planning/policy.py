@@ -17,7 +17,7 @@ class Policy:
     """
 
     fetches_ahead_max: int = 64
-    uploads_max: int = 512
+    uploads_max: int = 1024
     admitted_waiting_max: int = 32
     retry_delay_s: float = 1.0
     retry_delay_s_max: float = 60.0

@@ -53,6 +53,35 @@ async fn one_shell_a_connection_says_the_checksums_of_hundreds() {
     assert!((1..=2).contains(&shell_commands(&sshd)), "{} shells", shell_commands(&sshd));
 }
 
+/// What takes long is done while a job runs that has finals.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_got_ready_neither_logs_in_nor_starts_a_shell_when_files_come() {
+    for (files, connections) in [(3, 1), (100, 2), (1000, 3)] {
+        let sshd = Sshd::start(SHELL);
+        let relay = Relay::to(sshd.port).await;
+        let place = place(&sshd, SftpConfig { shell_checksum: true, connections_max: Some(3), ..sshd.config_by(relay.port) });
+        place.origin.get_ready(files).await;
+        assert_eq!(relay.connections(), connections, "for {files} files");
+        let patience = Instant::now() + Duration::from_secs(30);
+        while shell_commands(&sshd) < connections && Instant::now() < patience {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        place.origin.get_ready(files).await;
+        let before = (relay.connections(), shell_commands(&sshd));
+        assert_eq!(before, (connections, connections), "for {files} files");
+        assert_eq!(put(&place, "f", &content(1, 3000)).await.verified, Verified::RemoteChecksum);
+        assert_eq!((relay.connections(), shell_commands(&sshd)), before, "for {files} files");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_nothing_to_get_ready_for() {
+    let sshd = Sshd::start(SHELL);
+    let place = place(&sshd, sshd.config_by(sshd::free_port()));
+    place.origin.get_ready(1000).await;
+    assert_eq!(place.origin.stat("f").await.unwrap_err().code, "origin_unreachable");
+}
+
 /// No names, odd names and long ones, empty files, and more at once than a server has handles for us.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_they_are_called_and_however_many_come() {

@@ -59,7 +59,7 @@ pub async fn nothing_is_clobbered(place: &dyn Place) {
     let origin = place.origin();
     let theirs = content(20, 5000);
     put(place, "clobber/file", &theirs).await;
-    for size_bytes in [5000, 4000, 0] {
+    for size_bytes in [5000, 4000, 0, 400_000] {
         let mine = local(place, &content(21, size_bytes));
         assert_eq!(code(upload(place, &mine, "clobber/file", How::default()).await), "destination_exists");
     }
@@ -115,19 +115,22 @@ pub async fn what_was_written_is_read_back(place: &dyn Place) {
 
 pub async fn replacing_is_allowed_when_asked(place: &dyn Place) {
     let origin = place.origin();
-    put(place, "replace/file", &content(30, 5000)).await;
-    let mine = content(31, 70_000);
-    let uploaded = upload(place, &local(place, &mine), "replace/file", How { replace: true, ..How::default() }).await.unwrap();
-    let entry = origin.stat("replace/file").await.unwrap();
-    assert_eq!(entry.token, uploaded.token);
-    assert!(get(&*origin, &entry).await.unwrap() == mine);
+    for size_bytes in [70_000, 700_000] {
+        let path = format!("replace/{size_bytes}");
+        put(place, &path, &content(30, 5000)).await;
+        let mine = content(31, size_bytes);
+        let uploaded = upload(place, &local(place, &mine), &path, How { replace: true, ..How::default() }).await.unwrap();
+        let entry = origin.stat(&path).await.unwrap();
+        assert_eq!(entry.token, uploaded.token);
+        assert!(get(&*origin, &entry).await.unwrap() == mine);
+    }
 }
 
 pub async fn equal_content_is_adopted(place: &dyn Place) {
-    let bytes = content(40, 300_000);
-    let first = put(place, "adopt/file", &bytes).await;
-    for replace in [false, true] {
-        let again = upload(place, &local(place, &bytes), "adopt/file", How { replace, ..How::default() }).await.unwrap();
+    for (size_bytes, replace) in [(3_000, false), (3_000, true), (300_000, false), (300_000, true)] {
+        let (bytes, path) = (content(40, size_bytes), format!("adopt/{size_bytes} {replace}"));
+        let first = put(place, &path, &bytes).await;
+        let again = upload(place, &local(place, &bytes), &path, How { replace, ..How::default() }).await.unwrap();
         assert_eq!((again.verified, &again.token), (Verified::Adopted, &first.token));
         assert_eq!(again.synced, first.synced, "what is adopted is put on the disk as what is written");
     }
@@ -135,19 +138,22 @@ pub async fn equal_content_is_adopted(place: &dyn Place) {
 
 pub async fn damaged_local_content_is_refused(place: &dyn Place) {
     let origin = place.origin();
-    let bytes = content(50, 600_000);
-    let mut damaged = local(place, &bytes);
-    damaged.blake3[0] ^= 1;
-    assert_eq!(code(upload(place, &damaged, "damaged/file", How::default()).await), "checksum_mismatch");
-    let mut truncated = local(place, &bytes);
-    truncated.size_bytes += 1;
-    assert_eq!(code(upload(place, &truncated, "damaged/file", How::default()).await), "checksum_mismatch");
-    assert_eq!(code(origin.stat("damaged/file").await), "not_found");
-    put(place, "damaged/there", &content(51, 100)).await;
-    let replaced = upload(place, &damaged, "damaged/there", How { replace: true, ..How::default() }).await;
-    assert_eq!(code(replaced), "checksum_mismatch");
-    let entry = origin.stat("damaged/there").await.unwrap();
-    assert!(get(&*origin, &entry).await.unwrap() == content(51, 100), "the old content is gone");
+    for size_bytes in [6_000, 600_000] {
+        let bytes = content(50, size_bytes);
+        let (fresh, there) = (format!("damaged/{size_bytes}"), format!("damaged/there {size_bytes}"));
+        let mut damaged = local(place, &bytes);
+        damaged.blake3[0] ^= 1;
+        assert_eq!(code(upload(place, &damaged, &fresh, How::default()).await), "checksum_mismatch");
+        let mut truncated = local(place, &bytes);
+        truncated.size_bytes += 1;
+        assert_eq!(code(upload(place, &truncated, &fresh, How::default()).await), "checksum_mismatch");
+        assert_eq!(code(origin.stat(&fresh).await), "not_found");
+        put(place, &there, &content(51, 100)).await;
+        let replaced = upload(place, &damaged, &there, How { replace: true, ..How::default() }).await;
+        assert_eq!(code(replaced), "checksum_mismatch");
+        let entry = origin.stat(&there).await.unwrap();
+        assert!(get(&*origin, &entry).await.unwrap() == content(51, 100), "the old content is gone");
+    }
 }
 
 pub async fn a_changed_source_is_noticed(place: &dyn Place) {
