@@ -216,7 +216,8 @@ def delete_replica(state: State, command: cmd.DeleteReplica) -> None:
     copy = file.copies.get(command.node) if file is not None else None
     if file is not None and copy is not None and copy.generation == command.generation:
         move_copy(state, file, command.node, CopyState.DELETING)
-        end_span(state, copy)
+        if copy.span is not None:
+            end_span(state, copy)
 
 
 def erase_spill(state: State, command: cmd.EraseSpill) -> None:
@@ -242,7 +243,8 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
             state.want(command.node, file)
         copy = pin(state, file, command.node)
         pinned.append((file, copy))
-        end_span(state, copy)
+        if copy.span is not None:
+            end_span(state, copy)
         job.inputs_missing += copy.state is not CopyState.PRESENT
     if job.inputs_missing == 0:
         queue_start(state, run, job)

@@ -92,7 +92,8 @@ def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
         count_idle(node, copy, idle=False)
     account(node, copy, -1)
     no_prefetch(node, file)
-    end_span(state, copy)
+    if copy.span is not None:
+        end_span(state, copy)
     recount_live(state, file)
     for other in file.copies:
         # It may be the only one now.
@@ -273,8 +274,10 @@ def inputs_of(state: State, run: RunEntry, job_id: str) -> list[FileEntry]:
     """Those that a node must hold for it, each file once, in the order of writing; what it reads in place is none of them."""
     inputs = run.inputs.get(job_id)
     if inputs is None:
-        lfns = dict.fromkeys([entry.lfn for entry in run.workflow.jobs[job_id].inputs])
-        inputs = run.inputs[job_id] = [state.files[run.file_ids[lfn]] for lfn in lfns if not run.reads_in_place(lfn)]
+        lfns = list(dict.fromkeys([entry.lfn for entry in run.workflow.jobs[job_id].inputs]))
+        if run.direct:
+            lfns = [lfn for lfn in lfns if not run.reads_in_place(lfn)]
+        inputs = run.inputs[job_id] = [state.files[run.file_ids[lfn]] for lfn in lfns]
     return inputs
 
 

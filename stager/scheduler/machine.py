@@ -60,7 +60,8 @@ class Machine:
         if state.moved:
             leave_behind(turn)
         while ended:
-            self._clear_up(turn)
+            if state.useless or state.spills_to_erase or state.loose_parts:
+                self._clear_up(turn)
             if state.due_uploads and state.uploads_live < state.policy.uploads_max:
                 send_finals(turn)
             work_nodes(turn)
@@ -69,14 +70,14 @@ class Machine:
             if state.to_spare or state.sparing:
                 send_spares(turn)
             ended = bool(state.finish_checks) and end_runs(turn)
-        self._clear_up(turn)
+        if state.useless or state.spills_to_erase or state.loose_parts:
+            self._clear_up(turn)
 
     def _clear_up(self, turn: Turn) -> None:
-        state = self.state
-        if state.loose_parts:
+        """Asked for only where there is something: at most events there is not."""
+        if self.state.loose_parts:
             call_off_parts(turn)
-        if state.useless or state.spills_to_erase:
-            tidy_up(turn)
+        tidy_up(turn)
 
     def replay(self, events: Iterable[Event], commands: Sequence[Command]) -> None:
         """Applies a recorded batch without deciding: for a journal written by another version.

@@ -135,6 +135,8 @@ def is_wanted_elsewhere(state: State, node: NodeEntry) -> bool:
     """Whether what is free on this node may be for others to send here: then nothing is brought ahead, which would be called off again at
     once, and so on for ever.
     """
+    if len(state.nodes) == 1:
+        return False
     if any(other.movable and other.waiting_attempts for other in state.nodes.values() if other is not node):
         return True
     run = oldest_run(state)

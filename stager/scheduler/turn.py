@@ -25,7 +25,8 @@ class Turn:
     def give(self, kind: type, **facts: Any) -> None:
         """Makes the command, applies it, keeps it."""
         state = self.state
-        command = kind(id=f"c{state.epoch}-{state.commands_made}", at=state.now, cause=self.cause, **facts)
+        facts["id"], facts["at"], facts["cause"] = f"c{state.epoch}-{state.commands_made}", state.now, self.cause
+        command = kind(**facts)
         apply_command(state, command)
         self.commands.append(command)
 

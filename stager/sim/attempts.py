@@ -62,6 +62,7 @@ class Trying(Struct):
     flow: Flow | None = None
     readings: list[Reading] = []
     path: tuple[str, ...] = ()
+    reads_direct: bool = False
 
     @property
     def held_bytes(self) -> int:
@@ -153,6 +154,7 @@ class Executor:
             replica.leases += 1
         self.read_bytes += trying.held_bytes
         if len(replicas) < len(command.inputs):
+            trying.reads_direct = True
             trying.readings = readings_of(command, job.job_type, run.in_place, self._origin_of)
         self._read_on(trying)
 
@@ -228,7 +230,7 @@ class Executor:
             trying.state = "waiting"
             self._tell(None, ev.AttemptWaits(at=self._clock.now, attempt=trying.command.attempt, needed_bytes=made))
             return
-        fault = fault_of_direct(trying.command, self._origin_of)
+        fault = fault_of_direct(trying.command, self._origin_of) if trying.reads_direct else None
         if fault is not None:
             self._end(trying, ev.Outcome.FAILED, fault, exit_code=0)
             return

@@ -114,7 +114,7 @@ class Links:
         first_at, first = self._next if not self._stale else (inf, None)
         self._move_to(now)
         ended: list[Any] = []
-        for group in list(self._active):
+        for group in tuple(self._active):
             flow = group.top()
             while flow is not None and (flow.target <= group.served + CLOSE_BYTES or (group is first and first_at <= now)):
                 first = None if group is first else first
