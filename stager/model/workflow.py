@@ -162,7 +162,7 @@ class IoHint:
 class Derived:
     """What follows from a workflow, kept with it once it is known, and no part of its value."""
 
-    __slots__ = ("graph",)
+    __slots__ = ("digest", "graph")
 
 
 @dataclass(frozen=True, slots=True)

@@ -466,8 +466,16 @@ def check_capacity(plan: Plan) -> None:
 
 def workflow_digest(workflow: Workflow) -> str:
     """Changes when anything changes that a plan or a run depends on: jobs, files, tokens, origins. Not when only the order of writing does,
-    nor with the age of an input.
+    nor with the age of an input. Made once: each plan of a workflow asks for it.
     """
+    digest: str | None = getattr(workflow, "digest", None)
+    if digest is None:
+        digest = digested(workflow)
+        object.__setattr__(workflow, "digest", digest)
+    return digest
+
+
+def digested(workflow: Workflow) -> str:
     who = (workflow.engine,) if workflow.engine else ()
     running = digest_of(workflow.name, workflow.on_failure.value, workflow.spill_origin or "", *who)
     for table in (workflow.origins, workflow.hints, workflow.files, workflow.jobs):

@@ -100,17 +100,18 @@ def eager_order(shape: Shape, priority: list[int], greedy: bool) -> list[int]:
             adds[reads[0]] -= size[file]
     done = [False] * len(waiting)
 
-    def key(job: int) -> tuple[int, int, int]:
+    def key(job: int) -> tuple[int, int, int, int]:
         if adds[job] <= 0 or greedy:
-            return (0, adds[job], priority[job])
-        return (1, priority[job], 0)
+            return (0, adds[job], priority[job], job)
+        return (1, priority[job], 0, job)
 
-    ready = [(key(job), job) for job, count in enumerate(waiting) if count == 0]
+    ready = [key(job) for job, count in enumerate(waiting) if count == 0]
     heapify(ready)
     order: list[int] = []
     while ready:
-        seen, job = heappop(ready)
-        if done[job] or seen != key(job):
+        # One that frees more by now stands before it once more.
+        job = heappop(ready)[3]
+        if done[job]:
             continue
         done[job] = True
         order.append(job)
@@ -120,11 +121,11 @@ def eager_order(shape: Shape, priority: list[int], greedy: bool) -> list[int]:
                 last = next(reader for reader in readers[file] if not done[reader])
                 adds[last] -= size[file]
                 if waiting[last] == 0:
-                    heappush(ready, (key(last), last))
+                    heappush(ready, key(last))
         for child in shape.children[job]:
             waiting[child] -= 1
             if waiting[child] == 0:
-                heappush(ready, (key(child), child))
+                heappush(ready, key(child))
     return order
 
 
