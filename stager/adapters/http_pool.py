@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 client for control calls: keep-alive connections over a Unix socket or loopback, to our own I/O nodes.
+"""A small HTTP/1.1 client for control calls: keep-alive connections over a Unix socket or loopback, parsed by httptools.
 
-May know: asyncio. One rule: a call costs a fraction of a millisecond, since every job makes several: so it reads answers by itself, as
-strictly as h11 did, which took half of the scheduler's time. Payload bytes never come this way.
+May know: asyncio and httptools. One rule: a call costs a fraction of a millisecond, since every job makes several.
+Payload bytes never come this way.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+import httptools
+
 READ_BYTES = 65_536
 IDLE_KEPT_MAX = 32
-HEAD_END = b"\r\n\r\n"
-VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
-# What says where an answer ends must be said once.
-FRAMING = (b"content-length", b"transfer-encoding")
-HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
 BODILESS = (204, 304)
 Header = tuple[str, str]
 
@@ -34,109 +31,91 @@ class Misread(ValueError):
     """What came is no answer of HTTP/1.1."""
 
 
+class Answer:
+    """One answer as httptools tells of it: whoever began it feeds the parser until it `is_whole`."""
+
+    def __init__(self) -> None:
+        self.parser = httptools.HttpResponseParser(self)
+        self.status, self.parts = 0, list[bytes]()
+        self.head_is_whole = self.is_whole = self.is_framed = self.stays = False
+        self.head_bytes = 0
+
+    def feed(self, data: bytes) -> None:
+        """Raises Misread."""
+        self.head_bytes += 0 if self.head_is_whole else len(data)
+        if self.head_bytes > 2 * READ_BYTES:
+            raise Misread("the head of the answer is too long")
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError as problem:
+            if not self.is_whole:
+                raise Misread(f"the answer is not understood: {problem}") from problem
+            self.stays = False
+
+    def ended(self) -> bool:
+        """The connection did: whether that is how this answer ends."""
+        self.is_whole = self.is_whole or self.head_is_whole and not self.is_framed
+        return self.is_whole
+
+    def on_message_begin(self) -> None:
+        # What follows an answer belongs to none that was asked for.
+        if self.is_whole:
+            self.stays = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.is_whole:
+            return
+        name = name.lower()
+        if name == b"transfer-encoding" and value.lower() != b"chunked":
+            raise Misread(f"the answer comes as {value[:40]!r}")
+        self.is_framed = self.is_framed or name in (b"content-length", b"transfer-encoding")
+
+    def on_headers_complete(self) -> None:
+        if not self.is_whole:
+            self.status = self.parser.get_status_code()
+            self.head_is_whole = self.status >= 200
+            self.is_framed = self.is_framed or self.status in BODILESS
+
+    def on_body(self, body: bytes) -> None:
+        if not self.is_whole:
+            self.parts.append(body)
+
+    def on_message_complete(self) -> None:
+        if not self.is_whole and self.head_is_whole:
+            self.is_whole, self.stays = True, self.parser.should_keep_alive()
+
+
 class Connection:
-    """One call at a time. What is left in `buffer` after an answer belongs to none that was asked for."""
+    """One call at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self.buffer = bytearray()
-        self.began = self.stays = False
+        self.stays = False
 
     async def exchange(self, method: str, target: str, headers: Iterable[Header], body: bytes) -> tuple[int, bytes]:
         """Status and body; raises Lost."""
-        self.began = self.stays = False
+        began, self.stays = False, False
         try:
             self.writer.write(head_of(method, target, headers, len(body)) + body)
             if len(body) > READ_BYTES:
                 await self.writer.drain()
-            status, said = await self._head()
-            while status < 200:
-                status, said = await self._head()
-            answer = b"" if status in BODILESS else await self._body(said)
+            answer = Answer()
+            while not answer.is_whole:
+                data = await self.reader.read(READ_BYTES)
+                began = began or bool(data)
+                if data:
+                    answer.feed(data)
+                elif not answer.ended():
+                    raise Lost("the connection was closed before an answer came", began=began)
         except (OSError, Misread) as problem:
             if isinstance(problem, Lost):
                 raise
-            raise Lost(str(problem), began=self.began) from problem
-        self.stays = self.stays and said.get(b"connection", b"").lower() != b"close"
-        return status, answer
-
-    async def _head(self) -> tuple[int, dict[bytes, bytes]]:
-        """The status and the headers, by their names in small letters."""
-        while (end := self.buffer.find(HEAD_END)) < 0:
-            if len(self.buffer) > READ_BYTES:
-                raise Misread("the head of the answer is too long")
-            await self._more()
-        first, *lines = bytes(self.buffer[:end]).split(b"\r\n")
-        del self.buffer[: end + len(HEAD_END)]
-        version, status = first[:8], first[9:12]
-        if version not in VERSIONS or first[8:9] != b" " or not status.isdigit():
-            raise Misread(f"the answer begins with {first[:40]!r}")
-        self.stays = version == b"HTTP/1.1"
-        said: dict[bytes, bytes] = {}
-        for line in lines:
-            name, colon, value = line.partition(b":")
-            name = name.lower()
-            if not colon or name in said and name in FRAMING:
-                raise Misread(f"the answer has the header {line[:40]!r}")
-            said[name] = value.strip()
-        return int(status), said
-
-    async def _body(self, said: dict[bytes, bytes]) -> bytes:
-        coding, length = said.get(b"transfer-encoding"), said.get(b"content-length")
-        if coding is not None:
-            if coding.lower() != b"chunked" or length is not None:
-                raise Misread(f"the answer comes as {coding[:40]!r}")
-            return await self._chunks()
-        if length is not None:
-            if not length.isdigit():
-                raise Misread(f"the answer is {length[:40]!r} bytes long")
-            return await self._take(int(length))
-        self.stays = False
-        while data := await self.reader.read(READ_BYTES):
-            self.buffer += data
-        return await self._take(len(self.buffer))
-
-    async def _chunks(self) -> bytes:
-        parts = []
-        while True:
-            size = (await self._line()).partition(b";")[0].strip()
-            if not size or not HEX_DIGITS.issuperset(size):
-                raise Misread(f"a part of the answer is {size[:40]!r} bytes long")
-            length = int(size, 16)
-            if not length:
-                break
-            parts.append(await self._take(length))
-            if await self._line():
-                raise Misread("a part of the answer is longer than it says")
-        while await self._line():
-            """Of what follows the parts nothing is used."""
-        return b"".join(parts)
-
-    async def _line(self) -> bytes:
-        while (end := self.buffer.find(b"\r\n")) < 0:
-            if len(self.buffer) > READ_BYTES:
-                raise Misread("a line of the answer is too long")
-            await self._more()
-        line = bytes(self.buffer[:end])
-        del self.buffer[: end + 2]
-        return line
-
-    async def _take(self, length: int) -> bytes:
-        while len(self.buffer) < length:
-            await self._more()
-        taken = bytes(self.buffer[:length])
-        del self.buffer[:length]
-        return taken
-
-    async def _more(self) -> None:
-        data = await self.reader.read(READ_BYTES)
-        if not data:
-            raise Lost("the connection was closed before an answer came", began=self.began)
-        self.began = True
-        self.buffer += data
+            raise Lost(str(problem), began=began) from problem
+        self.stays = answer.stays
+        return answer.status, b"".join(answer.parts)
 
     def reusable(self) -> bool:
-        return self.stays and not self.buffer and not self.reader.at_eof()
+        return self.stays and not self.reader.at_eof()
 
     def close(self) -> None:
         self.writer.close()
@@ -148,7 +127,7 @@ def head_of(method: str, target: str, headers: Iterable[Header], length: int) ->
     head = "\r\n".join(lines)
     if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1 or lines[0].count(" ") != 2:
         raise ValueError(f"{method} {target!r}: a header, or the target, holds what none may")
-    return head.encode("ascii") + HEAD_END
+    return head.encode("ascii") + b"\r\n\r\n"
 
 
 class Pool:
