@@ -42,8 +42,8 @@ class Belief:
 
 
 EXACT = Belief(1.0, 1.0)
-# Of all jobs of a type together. A guess says next to nothing: jobs of the made set's learning half take 0.03 to 100 s on average.
-COMPUTE_S = {Basis.PROFILE: Belief(0.9, 1.15), Basis.DECLARED: Belief(0.8, 1.25), Basis.DEFAULT: Belief(1 / 30, 100.0)}
+# Of all jobs of a type together. A guess says next to nothing: jobs of the made set, scaled to short runs or not, take 0.01 to 100 s.
+COMPUTE_S = {Basis.PROFILE: Belief(0.9, 1.15), Basis.DECLARED: Belief(0.8, 1.25), Basis.DEFAULT: Belief(1 / 100, 100.0)}
 # Of what jobs make. Inputs were listed.
 SIZE_BYTES = {
     Basis.MEASURED: EXACT,
