@@ -73,7 +73,8 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
         f"{guessed_text(workflow, plan)}, "
         f"{format_size(plan.readback_bytes)} read back to verify{in_place_text(plan)}",
         f"predicted time      {format_duration(plan.makespan_s)}, "
-        f"{plan.overhead_s * 1000:.0f} ms of each attempt beside its program ({plan.overhead_basis.value}){made_text(plan)}",
+        f"{plan.overhead_s * 1000:.0f} ms of each attempt beside its program ({plan.overhead_basis.value}){made_text(plan)}, "
+        f"{format_size(plan.disk_bytes_per_s)}/s of the disk ({plan.disk_basis.value})",
     ]
     for line in [*facts, *off_lines(plan), *(f"{'links' if not at else '':<20}{line}" for at, line in enumerate(link_lines(plan.links)))]:
         out.print(line, markup=False)

@@ -53,6 +53,7 @@ class IoNodes:
     on_compute_nodes: bool = False
     sandbox_bytes: int | None = None
     failures_per_hour: float = 0.0
+    disk_measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ class Cluster:
                 overhead_file_measured=compute.overhead_file_measured,
                 sandbox_bytes=io.sandbox_bytes,
                 failures_per_hour=io.failures_per_hour,
+                disk_measured=io.disk_measured,
             )
             for number in range(io_nodes)
         )

@@ -3,6 +3,8 @@
 May know: the model's statistics and topology. One rule: the disk's time for what was made is not in it, since whoever plans with it adds
 that time by the bytes.
 
+How fast that is shows too: what attempts take beyond their programs grows by the bytes that pass there.
+
 Each output is hashed, synced and told of, so a thousand of them take longer than one, however small they are. Attempts with few outputs
 show what any attempt takes, those with many what each output adds.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stager.model.robust import median
+from stager.model.robust import line_through, median
 from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_OVERHEAD_S
 
 # Fewer attempts say less than the default does.
@@ -23,29 +25,46 @@ MANY_FILES = 32
 AS_DECLARED_S = 0.1
 # So many times what is usual tells of a busy machine.
 ODD_FACTOR = 3.0
+# Attempts tell of the disk where that many differ by so many seconds at the rate that is assumed, and no disk is believed to be slower
+# or faster than this.
+DISK_POINTS_MIN, DISK_MATTERS_S = 12, 0.02
+DISK_BYTES_PER_S = 20e6, 5e9
+# A line through all pairs of points takes time by the square of their number.
+DISK_POINTS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Of one attempt, and of each of its outputs. `measured`: here; else it is the default, which is nothing for an output."""
+    """Of one attempt, and of each of its outputs. `measured`: here; else it is the default, which is nothing for an output.
+    `disk_bytes_per_s`: what jobs get of the node's disk, page cache included; None: nobody saw it.
+    """
 
     seconds: float = DEFAULT_OVERHEAD_S
     measured: bool = False
     file_s: float = 0.0
     file_measured: bool = False
+    disk_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SeenOverhead:
-    """Of one attempt that made so many files."""
+    """Of one attempt that made so many files. `beyond_s`: what it took beyond its program, with the disk's time for `passed_bytes`;
+    None: it was not kept.
+    """
 
     seconds: float
     files: int = 0
+    passed_bytes: int = 0
+    beyond_s: float | None = None
 
 
-def seen_overhead_s(begun_at: float, ended_at: float, program_s: float, made_bytes: int) -> float:
-    """Of one attempt, from its command to the word of its end, whose program took so long and made so many bytes."""
-    return max(0.0, ended_at - begun_at - program_s - made_bytes / DEFAULT_DISK_BYTES_PER_S)
+def seen_overhead(took_s: float, wall_s: float, declared_s: float | None, input_bytes: int, made_bytes: int, files: int) -> SeenOverhead:
+    """Of one attempt that took so long from its command to the word of its end, and its program `wall_s` of that."""
+    program = program_s(wall_s, declared_s, input_bytes)
+    seconds = max(0.0, took_s - program - made_bytes / DEFAULT_DISK_BYTES_PER_S)
+    if declared_s is not None and did_as_declared(wall_s, declared_s, input_bytes):
+        return SeenOverhead(seconds, files, input_bytes + made_bytes, took_s - declared_s)
+    return SeenOverhead(seconds, files, made_bytes, took_s - wall_s)
 
 
 def program_s(wall_s: float, declared_s: float | None, input_bytes: int) -> float:
@@ -53,10 +72,36 @@ def program_s(wall_s: float, declared_s: float | None, input_bytes: int) -> floa
     add the reading of its inputs. A program that did about that has taken what it was declared to, and the rest is what any program
     takes to start and to end. One that did not was declared wrongly, which is no overhead.
     """
-    if declared_s is None:
+    if declared_s is None or not did_as_declared(wall_s, declared_s, input_bytes):
         return wall_s
-    planned_s = declared_s + input_bytes / DEFAULT_DISK_BYTES_PER_S
-    return planned_s if abs(wall_s - planned_s) <= AS_DECLARED_S else wall_s
+    return declared_s + input_bytes / DEFAULT_DISK_BYTES_PER_S
+
+
+def did_as_declared(wall_s: float, declared_s: float, input_bytes: int) -> bool:
+    """It read its inputs as fast as is assumed, or faster."""
+    return declared_s - AS_DECLARED_S <= wall_s <= declared_s + input_bytes / DEFAULT_DISK_BYTES_PER_S + AS_DECLARED_S
+
+
+def disk_rate(seen: Sequence[SeenOverhead]) -> float | None:
+    """By how the time beyond the programs grows with the bytes: the slope of a line that a few odd attempts do not move."""
+    points = [(float(each.passed_bytes), each.beyond_s) for each in seen if each.beyond_s is not None and each.files < MANY_FILES]
+    points = points[:: -(-len(points) // DISK_POINTS_MAX) or 1]
+    if len(points) < DISK_POINTS_MIN:
+        return None
+    middle = median([size for size, _ in points], [1.0] * len(points))
+    telling = sum(abs(size - middle) >= DISK_MATTERS_S * DEFAULT_DISK_BYTES_PER_S for size, _ in points)
+    if telling < DISK_POINTS_MIN:
+        return None
+    line = line_through(*zip(*points, strict=True), [1.0] * len(points))
+    least, most = DISK_BYTES_PER_S
+    return min(max(1 / line.slope, least), most) if line is not None else most
+
+
+def beside_s(each: SeenOverhead, disk_bytes_per_s: float | None) -> float:
+    """What it took beside its program, without what the disk took."""
+    if disk_bytes_per_s is None or each.beyond_s is None:
+        return each.seconds
+    return max(0.0, each.beyond_s - each.passed_bytes / disk_bytes_per_s)
 
 
 def usual_mean(values: Sequence[float]) -> float:
@@ -69,10 +114,11 @@ def overhead_of(seen: Sequence[SeenOverhead]) -> Overhead:
     """What attempts take adds up in their slots, so it is their mean. An odd one, which waited for a busy machine, counts as no more than
     a few usual ones.
     """
-    few = [each.seconds for each in seen if each.files < MANY_FILES]
-    known = Overhead(usual_mean(few), measured=True) if len(few) >= SAMPLES_MIN else Overhead()
+    disk = disk_rate(seen)
+    few = [beside_s(each, disk) for each in seen if each.files < MANY_FILES]
+    known = Overhead(usual_mean(few), True, disk_bytes_per_s=disk) if len(few) >= SAMPLES_MIN else Overhead()
     many = [each for each in seen if each.files >= MANY_FILES]
     if not many:
         return known
     file_s = median([max(0.0, each.seconds - known.seconds) / each.files for each in many], [float(each.files) for each in many])
-    return Overhead(known.seconds, known.measured, file_s, file_measured=True)
+    return Overhead(known.seconds, known.measured, file_s, True, known.disk_bytes_per_s)

@@ -39,6 +39,7 @@ class Node:
     failures_per_hour: float = 0.0
     overhead_file_s: float = 0.0
     overhead_file_measured: bool = False
+    disk_measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,12 @@ class Topology:
         facts = {"overhead_s": overhead_s, "overhead_measured": measured}
         facts |= {"overhead_file_s": file_s, "overhead_file_measured": file_measured}
         return replace(self, nodes=tuple(replace(node, **facts) for node in self.nodes))
+
+    def with_disks(self, bytes_per_s: float | None) -> Topology:
+        """As jobs here were seen to get of them; None: as they are."""
+        if bytes_per_s is None:
+            return self
+        return replace(self, nodes=tuple(replace(node, disk_bytes_per_s=bytes_per_s, disk_measured=True) for node in self.nodes))
 
     def bounded_by(self, bytes_per_s_max: Mapping[str, float]) -> Topology:
         """With no link faster than what is declared for its origin."""

@@ -52,6 +52,8 @@ SIZE_BYTES = {
     Basis.DEFAULT: Belief(1 / 30, 30.0),
 }
 OVERHEAD_S = {Basis.MEASURED: Belief(0.8, 1.3), Basis.DEFAULT: Belief(0.3, 4.0)}
+# Of what jobs get of a node's disk: 500 MB/s are assumed, and a page cache gives thousands.
+JOBS_DISK_RATE = {Basis.MEASURED: Belief(0.7, 1.5), Basis.DEFAULT: Belief(0.2, 10.0)}
 # Of lines: nobody has seen one before the first run. 50 MB/s are assumed, and lines of 20 Mbit/s to 1 Gbit/s are usual; 50 ms, and a few
 # to some hundreds are.
 RATE = {Basis.MEASURED: Belief(0.85, 1.15), Basis.DECLARED: Belief(0.8, 1.25), Basis.DEFAULT: Belief(1 / 25, 2.5)}
@@ -87,6 +89,7 @@ def at_edge(
         replace(
             node,
             overhead_s=node.overhead_s * OVERHEAD_S[measured(node.overhead_measured)].of_amount(edge),
+            disk_bytes_per_s=node.disk_bytes_per_s * JOBS_DISK_RATE[measured(node.disk_measured)].of_rate(edge),
             overhead_file_s=node.overhead_file_s * OVERHEAD_S[measured(node.overhead_file_measured)].of_amount(edge),
         )
         for node in topology.nodes

@@ -126,7 +126,7 @@ def lay_out(
     spill = spill_origin if spill_origin is not None else workflow.spill_origin
     graph = graph or graph_of(workflow)
     for guess in GUESSES_BYTES_MAX:
-        sized = expected(workflow, graph.order, profiles, guess)
+        sized = expected(workflow, graph.order, profiles, guess, min(node.disk_bytes_per_s for node in topology.nodes))
         shape, ranks, orders, in_place = shape_and_orders(
             workflow, graph, sized, topology, profiles, policy or Policy(), spill is not None
         )
@@ -179,7 +179,10 @@ def plan_in(layout: Layout, chosen: Chosen, with_range: bool = False) -> Plan:
 
 def overhead_of(topology: Topology) -> dict[str, Any]:
     slowest = max(topology.nodes, key=lambda node: (node.overhead_s, node.overhead_file_s))
+    disk = min(topology.nodes, key=lambda node: node.disk_bytes_per_s)
     return {
+        "disk_bytes_per_s": disk.disk_bytes_per_s,
+        "disk_basis": Basis.MEASURED if disk.disk_measured else Basis.DEFAULT,
         "overhead_s": tidy(slowest.overhead_s),
         "overhead_basis": Basis.MEASURED if slowest.overhead_measured else Basis.DEFAULT,
         "overhead_file_s": tidy(slowest.overhead_file_s),

@@ -176,9 +176,10 @@ class Plan:
     `makespan_least_s` and `makespan_most_s`: at least nine of ten runs should end between them (planning/beliefs.py); None: nobody asked.
     `profiles_ignored`: made as if nothing had been measured of any job type. `links`: of every origin, in the order of their names; empty
     in a plan of version 3. `copying_bytes_per_s`: what a copy from node to node gets, of several nodes the least. `read_in_place_bytes`:
-    what jobs read at origins through mounts, in none of the other sums. `keeps_to`: of more nodes, those
-    that its jobs stay on while all of them can be reached; empty: all. `ahead_max`: of each node, how many jobs may wait for inputs and a
-    core, and how many files may come before their jobs are admitted; 0: as many as the policy says.
+    what jobs read at origins through mounts, in none of the other sums. `disk_bytes_per_s`: what jobs get of a node's disk, of several
+    nodes the least. `keeps_to`: of more nodes, those that its jobs stay on while all of them can be reached; empty: all. `ahead_max`: of
+    each node, how many jobs may wait for inputs and a core, and how many files may come before their jobs are admitted; 0: as many as
+    the policy says.
     """
 
     version: int
@@ -212,3 +213,5 @@ class Plan:
     makespan_most_s: float | None = None
     keeps_to: tuple[str, ...] = ()
     ahead_max: int = 0
+    disk_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
+    disk_basis: Basis = Basis.DEFAULT

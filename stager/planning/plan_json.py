@@ -39,6 +39,8 @@ LATER = {
     "makespan_most_s": None,
     "keeps_to": [],
     "ahead_max": 0,
+    "disk_bytes_per_s": DEFAULT_DISK_BYTES_PER_S,
+    "disk_basis": Basis.DEFAULT.value,
 }
 
 
@@ -93,7 +95,7 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
         rest = {key: head[key] for key in PLAN_KEYS if key not in LISTS}
         rest["keeps_to"] = tuple(head["keeps_to"])
         rest["links"] = tuple(link_from(entry) for entry in head["links"])
-        rest |= {key: Basis(rest[key]) for key in ("overhead_basis", "overhead_file_basis")}
+        rest |= {key: Basis(rest[key]) for key in ("overhead_basis", "overhead_file_basis", "disk_basis")}
         return Plan(**rest, jobs=jobs, files=files, notes=tuple(head["notes"]), tightest_files=tuple(head["tightest_files"]))
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{source} is not a whole plan ({error!r}); plan again", subject=source) from None

@@ -36,6 +36,7 @@ class Sized:
     compute_basis: dict[str, Basis] = field(default_factory=dict)
     compute_spread: dict[str, float | None] = field(default_factory=dict)
     guessed: int = 0
+    disk_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
 
     def size(self, lfn: str, size_bytes: int, basis: Basis) -> None:
         self.size_bytes[lfn] = self.likely_bytes[lfn] = size_bytes
@@ -50,9 +51,15 @@ class Sized:
         self.size_basis[lfn], self.size_spread[lfn] = Basis.PROFILE, quantity.spread
 
 
-def expected(workflow: Workflow, order: tuple[str, ...], profiles: Profiles, guess_bytes_max: int = GUESS_BYTES_MAX) -> Sized:
+def expected(
+    workflow: Workflow,
+    order: tuple[str, ...],
+    profiles: Profiles,
+    guess_bytes_max: int = GUESS_BYTES_MAX,
+    disk_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S,
+) -> Sized:
     """Walks the jobs in topological order, so that what is said of a job can look at the sizes of its inputs."""
-    sized = Sized()
+    sized = Sized(disk_bytes_per_s=disk_bytes_per_s)
     for lfn, file in workflow.files.items():
         if file.is_external:
             sized.size(lfn, *external_size(file))
@@ -137,7 +144,7 @@ def size_compute(job: Job, workflow: Workflow, profile: Profile | None, input_by
         seconds, basis = job.compute_s, Basis.DECLARED
     elif profile is not None and profile.wall_s is not None:
         wall_s, cpu_s = profile.wall_s.at(input_bytes), None if profile.cpu_s is None else profile.cpu_s.at(input_bytes)
-        seconds, basis = without_reading_s(wall_s, cpu_s, job.cores, input_bytes), Basis.PROFILE
+        seconds, basis = without_reading_s(wall_s, cpu_s, job.cores, input_bytes, sized.disk_bytes_per_s), Basis.PROFILE
         sized.compute_spread[job.id] = profile.wall_s.spread
     elif hint is not None and hint.compute_s is not None:
         seconds, basis = hint.compute_s, Basis.DECLARED
@@ -146,14 +153,16 @@ def size_compute(job: Job, workflow: Workflow, profile: Profile | None, input_by
     sized.compute_s[job.id], sized.compute_basis[job.id] = seconds, basis
 
 
-def without_reading_s(wall_s: float, cpu_s: float | None, cores: int, input_bytes: int | None) -> float:
+def without_reading_s(
+    wall_s: float, cpu_s: float | None, cores: int, input_bytes: int | None, disk_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
+) -> float:
     """A program's wall time contains the reading of its inputs, which schedule and simulation add by the bytes: it is taken off, at the
     rate of a disk that nobody measured, as far as the program did not compute meanwhile. Where CPU time or bytes are not known nothing is.
     """
     if cpu_s is None or input_bytes is None:
         return wall_s
     computing_s = min(wall_s, cpu_s / max(1, cores))
-    return max(computing_s, wall_s - input_bytes / DEFAULT_DISK_BYTES_PER_S)
+    return max(computing_s, wall_s - input_bytes / disk_bytes_per_s)
 
 
 def weakest(bases: list[Basis]) -> Basis:

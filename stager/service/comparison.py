@@ -62,7 +62,8 @@ def cluster_of(history: wire.RunHistory, given: Cluster | None, plan: Plan) -> C
     `stager submit` starts them, and links are what the plan took them to be, unless a topology says otherwise.
     """
     count = max(1, len(history.nodes))
-    base = given or Cluster(io=IoNodes(on_compute_nodes=True), links={link.origin: WanLink(link_of(link)) for link in plan.links})
+    io = IoNodes(on_compute_nodes=True, disk_bytes_per_s=plan.disk_bytes_per_s)
+    base = given or Cluster(io=io, links={link.origin: WanLink(link_of(link)) for link in plan.links})
     compute = replace(base.compute, nodes=count, cores=history.cores, memory_bytes=history.memory_bytes)
     return replace(base, compute=compute, io=replace(base.io, nodes=count, capacity_bytes=history.capacity_bytes // count))
 

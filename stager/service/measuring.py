@@ -9,7 +9,7 @@ from stager.adapters import moves
 from stager.adapters.overheads import Seen
 from stager.adapters.profiles_store import ProfilesStore
 from stager.model.link import Move
-from stager.model.overhead import SeenOverhead, program_s, seen_overhead_s
+from stager.model.overhead import SeenOverhead, seen_overhead
 from stager.model.profiling import Kind, Sample, Side, group_files
 from stager.model.workflow import Job, Origin, OriginKind
 from stager.scheduler import commands as cmd
@@ -54,18 +54,18 @@ class Measuring:
             elif type(event) is ev.AttemptEnded:
                 begun_at, wall_s = self.begun.pop(event.attempt, None), event.measures.wall_s
                 if begun_at is not None and wall_s is not None and event.outcome is ev.Outcome.OK:
-                    made_bytes = sum(made.size_bytes for made in event.outputs)
-                    took_s = seen_overhead_s(begun_at, event.at, self._program_s(event, wall_s), made_bytes)
-                    seen.append((event.attempt, event.at, SeenOverhead(took_s, len(event.outputs))))
+                    seen.append((event.attempt, event.at, self._overhead(event, event.at - begun_at, wall_s)))
         self.begun |= {command.attempt: command.at for command in commands if type(command) is cmd.StartAttempt}
         return seen
 
-    def _program_s(self, event: ev.AttemptEnded, wall_s: float) -> float:
+    def _overhead(self, event: ev.AttemptEnded, took_s: float, wall_s: float) -> SeenOverhead:
+        made_bytes = sum(made.size_bytes for made in event.outputs)
         run = self.machine.state.runs.get(event.run)
-        if run is None:
-            return wall_s
-        job = run.workflow.jobs[event.job]
-        return program_s(wall_s, job.compute_s, sum(size_bytes for _, size_bytes in self._inputs(run, job)))
+        declared_s, input_bytes = None, 0
+        if run is not None:
+            job = run.workflow.jobs[event.job]
+            declared_s, input_bytes = job.compute_s, sum(size_bytes for _, size_bytes in self._inputs(run, job))
+        return seen_overhead(took_s, wall_s, declared_s, input_bytes, made_bytes, len(event.outputs))
 
     def _inputs(self, run: RunEntry, job: Job) -> list[tuple[str, int]]:
         """Each with its size."""

@@ -50,7 +50,8 @@ def topology_of(settings: Settings, workflow: Workflow) -> Topology:
     """Embedded, with what earlier runs measured of attempts and of the links to the workflow's origins."""
     overhead, links = load_overhead(settings), load_links(settings, workflow)
     here = embedded(settings.capacity_bytes, cores=settings.cores, memory_bytes=settings.memory_bytes, links=links)
-    return here.with_overhead(overhead.seconds, overhead.measured, overhead.file_s, overhead.file_measured)
+    here = here.with_overhead(overhead.seconds, overhead.measured, overhead.file_s, overhead.file_measured)
+    return here.with_disks(overhead.disk_bytes_per_s)
 
 
 def require_spill(workflow: Workflow, spill: str | None) -> None:
@@ -160,4 +161,7 @@ def cluster_here(settings: Settings, workflow: Workflow) -> Cluster:
         overhead_file_measured=overhead.file_measured,
     )
     links = {link.origin: WanLink(link) for link in load_links(settings, workflow)}
-    return replace(Cluster(), compute=compute, io=IoNodes(capacity_bytes=settings.capacity_bytes, on_compute_nodes=True), links=links)
+    io = IoNodes(capacity_bytes=settings.capacity_bytes, on_compute_nodes=True)
+    if overhead.disk_bytes_per_s is not None:
+        io = replace(io, disk_bytes_per_s=overhead.disk_bytes_per_s, disk_measured=True)
+    return replace(Cluster(), compute=compute, io=io, links=links)
