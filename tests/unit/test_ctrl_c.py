@@ -119,7 +119,8 @@ def test_one_that_comes_while_the_run_is_submitted_reaches_it(where: Any, monkey
         monkeypatch.setattr(running, "connect_or_start", lambda *what: FakeClient(run))
         monkeypatch.setattr(running, "tell_capacity", lambda *what: None)
         workflow: Any = SimpleNamespace(name="w", jobs=())
-        code = running.run_to_end(settings, workflow, None, None, quiet=True)  # type: ignore[arg-type]
+        plan: Any = SimpleNamespace(makespan_s=1.0, makespan_least_s=None, makespan_most_s=None)
+        code = running.run_to_end(settings, workflow, plan, None, quiet=True)
     else:
         monkeypatch.setattr(remote, "reach_service", lambda where: FakeClient(run))
         (tmp_path / "w.yml").write_text("stager: 1\nname: w\njobs: {a: {run: x}}\n")
