@@ -34,7 +34,7 @@ REHEARSED_S, REHEARSED_NODE_SHARE = 0.00015, 0.02
 REHEARSING_S_MAX = 1.0
 REHEARSING_SHARE = 0.5
 # So few jobs of a node wait, and so few files come ahead: what is next has the lines in to itself.
-AHEAD = (2, 1)
+FEW_AHEAD = 2
 
 
 def best_plan(
@@ -116,11 +116,10 @@ def alternatives(layouts: list[Layout], rehearsals: Rehearsals) -> Iterator[Way]
     for layout in layouts[1:]:
         yield from heard(Way(layout, layout.orders.chosen))
     for layout in well_first():
-        for ahead_max in AHEAD:
-            yield from heard(Way(layout, layout.orders.chosen, ahead_max))
+        yield from heard(Way(layout, layout.orders.chosen, FEW_AHEAD))
     for layout in well_first():
         went_well = best[len(layout.topology.nodes)][1]
-        for ahead_max in sorted((0, *AHEAD), key=lambda ahead_max: ahead_max != went_well):
+        for ahead_max in sorted((0, FEW_AHEAD), key=lambda ahead_max: ahead_max != went_well):
             for order in layout.orders.others.values():
                 yield from heard(Way(layout, order, ahead_max))
 
