@@ -3,7 +3,7 @@
 //! The one rule: a file name never meets the shell. It goes in on standard input, ended by NUL, so no character in it can mean anything.
 //!
 //! An account's start files may take long, and each file's checksum is a round trip. So the command is started once for a connection and
-//! works on many names at a time: all that came while it worked on those before.
+//! works on many names at a time. Batches go out while those before are worked on: it reads them in turn.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,6 +12,7 @@ use std::time::Duration;
 use russh::client::{Handle, Msg};
 use russh::{Channel, ChannelMsg};
 use tokio::sync::{oneshot, Notify};
+use tokio::time::Instant;
 
 use super::link::{Client, Link};
 
@@ -20,6 +21,8 @@ const ONE: &str = "xargs -0 sha256sum --";
 /// So many names at a time, as they come.
 const MANY: &str = "xargs -0 -n 64 sha256sum --";
 const NAMES: usize = 64;
+/// So many batches are under way, so that the next is there when one is done.
+const BATCHES_AT_ONCE: usize = 4;
 /// Below what any `xargs` takes for one command: it would begin early, and wait for more.
 const NAMES_BYTES: usize = 16 << 10;
 /// Makes a batch full: it is there on every system that has the command, costs nothing, and its last line says that the batch is done.
@@ -174,52 +177,98 @@ impl Sums {
 async fn work(ssh: Arc<Handle<Client>>, desk: Arc<Desk>) {
     let opened = tokio::time::timeout(patience(0), started(&ssh, MANY)).await;
     let Some(mut channel) = opened.ok().flatten() else { return desk.fail() };
-    let mut said = Said::default();
+    let (mut said, mut under_way) = (Said::default(), UnderWay::new());
     loop {
-        let batch = desk.batch();
-        if batch.is_empty() {
-            if tokio::time::timeout(IDLE, desk.came.notified()).await.is_err() && desk.ends_idle() {
-                channel.eof().await.ok();
-                return;
+        while under_way.batches.len() < BATCHES_AT_ONCE {
+            let batch = desk.batch();
+            if batch.is_empty() {
+                break;
             }
-            continue;
+            let patience = patience(batch.iter().map(|asked| asked.size_bytes).sum());
+            let sent = tokio::time::timeout(patience, channel.data_bytes(under_way.add(batch))).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                return desk.fail();
+            }
         }
-        let size_bytes = batch.iter().map(|asked| asked.size_bytes).sum();
-        let found = tokio::time::timeout(patience(size_bytes), sums_of(&mut channel, &mut said, &batch)).await;
-        let Some(mut found) = found.ok().flatten() else { return desk.fail() };
-        for asked in batch {
-            // Nobody may wait for it any more.
-            let _ = asked.answer.send(found.remove(&asked.path));
+        let patience = under_way.since + under_way.patience();
+        tokio::select! {
+            message = channel.wait() => match message {
+                Some(ChannelMsg::Data { data }) if said.takes(&data, &mut under_way) => {}
+                None | Some(ChannelMsg::Data { .. } | ChannelMsg::Failure | ChannelMsg::Eof | ChannelMsg::Close | ChannelMsg::ExitStatus { .. }) => {
+                    return desk.fail();
+                }
+                Some(_) => {}
+            },
+            () = desk.came.notified(), if under_way.batches.len() < BATCHES_AT_ONCE => {}
+            () = tokio::time::sleep_until(patience) => {
+                if !under_way.batches.is_empty() {
+                    return desk.fail();
+                }
+                if desk.ends_idle() {
+                    channel.eof().await.ok();
+                    return;
+                }
+            }
         }
     }
 }
 
-/// What the command said of one full batch, by name; None where it ended, or says what it cannot have been asked for.
-async fn sums_of(channel: &mut Channel<Msg>, said: &mut Said, batch: &[Asked]) -> Option<HashMap<String, Sum>> {
-    let mut names: Vec<u8> = batch.iter().flat_map(|asked| ended_by_nul(&asked.path)).collect();
-    let mut fillers = NAMES - batch.len();
-    for _ in 0..fillers {
-        names.extend(ended_by_nul(FILLER));
+/// What the command was asked for and has not answered, in that order.
+struct UnderWay {
+    batches: VecDeque<Batch>,
+    /// When the first of them became the first, or when there was none any more.
+    since: Instant,
+}
+
+struct Batch {
+    asked: HashMap<String, Asked>,
+    fillers: usize,
+    size_bytes: u64,
+}
+
+impl UnderWay {
+    fn new() -> Self {
+        Self { batches: VecDeque::new(), since: Instant::now() }
     }
-    channel.data_bytes(names).await.ok()?;
-    let mut found = HashMap::new();
-    while fillers > 0 {
-        match channel.wait().await? {
-            ChannelMsg::Data { data } => said.rest.extend_from_slice(&data),
-            ChannelMsg::Failure | ChannelMsg::Eof | ChannelMsg::Close | ChannelMsg::ExitStatus { .. } => return None,
-            _ => {}
+
+    /// The names as they are sent, with what makes the batch full behind them.
+    fn add(&mut self, asked: Vec<Asked>) -> Vec<u8> {
+        let mut names: Vec<u8> = asked.iter().flat_map(|asked| ended_by_nul(&asked.path)).collect();
+        let fillers = NAMES - asked.len();
+        for _ in 0..fillers {
+            names.extend(ended_by_nul(FILLER));
         }
-        while let Some(line) = said.line() {
-            match named(&line)? {
-                (_, name) if name == FILLER => fillers = fillers.checked_sub(1)?,
-                (sum, name) => drop(found.insert(name, sum)),
+        let size_bytes = asked.iter().map(|asked| asked.size_bytes).sum();
+        if self.batches.is_empty() {
+            self.since = Instant::now();
+        }
+        self.batches.push_back(Batch { asked: asked.into_iter().map(|asked| (asked.path.clone(), asked)).collect(), fillers, size_bytes });
+        names
+    }
+
+    /// Until something has to come of it; where nothing is asked for, until it ends.
+    fn patience(&self) -> Duration {
+        self.batches.front().map_or(IDLE, |batch| patience(batch.size_bytes))
+    }
+
+    /// None: it says what it cannot have been asked for.
+    fn answered(&mut self, name: &str, sum: Sum) -> Option<()> {
+        let batch = self.batches.front_mut()?;
+        if name != FILLER {
+            if let Some(asked) = batch.asked.remove(name) {
+                // Nobody may wait for it any more.
+                let _ = asked.answer.send(Some(sum));
             }
+            return Some(());
         }
-        if said.rest.len() > LINE_BYTES_MAX {
-            return None;
+        batch.fillers -= 1;
+        if batch.fillers == 0 {
+            // Who is left in it was not said: its sender is dropped, which is an answer too.
+            self.batches.pop_front();
+            self.since = Instant::now();
         }
+        Some(())
     }
-    Some(found)
 }
 
 /// What came and is no whole line yet.
@@ -229,6 +278,17 @@ struct Said {
 }
 
 impl Said {
+    /// False: it says what it cannot have been asked for.
+    fn takes(&mut self, data: &[u8], under_way: &mut UnderWay) -> bool {
+        self.rest.extend_from_slice(data);
+        while let Some(line) = self.line() {
+            if named(&line).and_then(|(sum, name)| under_way.answered(&name, sum)).is_none() {
+                return false;
+            }
+        }
+        self.rest.len() <= LINE_BYTES_MAX
+    }
+
     fn line(&mut self) -> Option<Vec<u8>> {
         let end = self.rest.iter().position(|byte| *byte == b'\n')?;
         let line = self.rest.drain(..=end).collect::<Vec<_>>();
@@ -296,6 +356,35 @@ mod tests {
         for wrong in [SUM.to_owned(), format!("{SUM} name"), format!("\\{SUM}  a\\q"), format!("welcome {SUM}  a")] {
             assert_eq!(name(&wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn batches_are_answered_in_turn_each_by_its_own_lines() {
+        let (mut under_way, mut said) = (UnderWay::new(), Said::default());
+        let mut ask = |names: [&str; 2]| {
+            let (asked, come): (Vec<_>, Vec<_>) = names
+                .iter()
+                .map(|name| {
+                    let (answer, come) = oneshot::channel();
+                    (Asked { path: (*name).to_owned(), size_bytes: 1, answer }, come)
+                })
+                .unzip();
+            let sent = under_way.add(asked);
+            assert_eq!(sent.iter().filter(|byte| **byte == 0).count(), NAMES);
+            come
+        };
+        let (mut first, mut second) = (ask(["a", "not said"]), ask(["b", "c"]));
+        let lines = |names: &[&str]| names.iter().map(|name| format!("{SUM}  {name}\n")).collect::<String>();
+        let filled = |name: &str, fillers: usize| lines(&[name]) + &lines(&[FILLER]).repeat(fillers);
+        let whole = filled("a", NAMES - 2) + &filled("b", 0);
+        let (begun, rest) = whole.as_bytes().split_at(100);
+        assert!(said.takes(begun, &mut under_way) && under_way.batches.len() == 2);
+        assert!(said.takes(rest, &mut under_way) && under_way.batches.len() == 1);
+        assert!(matches!(first.remove(0).try_recv(), Ok(Some(_))));
+        assert!(first.remove(0).try_recv().is_err(), "whoever was left out is told so when the batch is done");
+        assert!(matches!(second.remove(0).try_recv(), Ok(Some(_))));
+        assert!(!said.takes(b"welcome to the lab, please read the rules before you do anything at all here, thank you\n", &mut under_way));
+        assert!(!Said::default().takes(lines(&["d"]).as_bytes(), &mut UnderWay::new()), "nobody asked");
     }
 
     #[test]
