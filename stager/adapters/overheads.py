@@ -14,7 +14,8 @@ from stager.model.overhead import SeenOverhead
 
 # (attempt, when it ended, what it took).
 Seen = tuple[str, float, SeenOverhead]
-KEPT = 500
+# More than most runs have: the last attempts of a run are not like its first.
+KEPT = 2_000
 TABLES = (
     "CREATE TABLE IF NOT EXISTS overheads (attempt TEXT PRIMARY KEY, at REAL NOT NULL, seconds REAL NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS overhead_files (attempt TEXT PRIMARY KEY, files INTEGER NOT NULL) WITHOUT ROWID",
