@@ -343,13 +343,19 @@ async fn a_long_way_is_worth_several_connections() {
     let sshd = Sshd::start("");
     let relay = Relay::to(sshd.port).await;
     relay.lengthen(4);
-    let place = DirectoryPlace::new(origin(SftpConfig { connections_max: Some(3), ..sshd.config_by(relay.port) }), &sshd.base());
+    // A file that is through sooner than the next login needs no further connection, so the line is slow: two seconds for this one.
+    let config = || SftpConfig {
+        connections_max: Some(3),
+        bandwidth_bytes_per_s_max: Some(20 << 20),
+        ..sshd.config_by(relay.port)
+    };
+    let place = DirectoryPlace::new(origin(config()), &sshd.base());
     let bytes = content(1, (40 << 20) + 7);
     put(&place, "file", &bytes).await;
     assert_eq!(relay.connections(), 3);
     assert!(std::fs::read(sshd.base().join("file")).unwrap() == bytes);
     let entry = place.origin.stat("file").await.unwrap();
-    let again = DirectoryPlace::new(origin(SftpConfig { connections_max: Some(3), ..sshd.config_by(relay.port) }), &sshd.base());
+    let again = DirectoryPlace::new(origin(config()), &sshd.base());
     assert!(get(&*again.origin, &entry).await.unwrap() == bytes);
     assert_eq!(relay.connections(), 6);
 }
