@@ -27,7 +27,7 @@ CLEARLY_QUICKER = 0.98
 def order_by_lines(workflow: Workflow, shape: Shape, ranks: list[float], topology: Topology) -> list[int] | None:
     """By what is needed after the start of a job, the wait of its finals for their lines included. None: no line has much to carry."""
     finals = line_seconds(workflow, shape, topology)
-    return rank_order(shape, line_ranks(shape, finals, topology)) if lines_matter(shape, ranks, finals, topology) else None
+    return rank_order(line_ranks(shape, finals, topology)) if lines_matter(shape, ranks, finals, topology) else None
 
 
 def is_clearly_quicker(workflow: Workflow, shape: Shape, order: list[int], than: list[int], topology: Topology) -> bool:

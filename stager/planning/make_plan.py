@@ -239,12 +239,12 @@ def choose_order(workflow: Workflow, shape: Shape, ranks: list[float], topology:
     waits for the lines out, where all that is live fits then and that is clearly quicker.
     """
     nodes = len(topology.nodes)
-    ranked = measure(shape, ordering.rank_order(shape, ranks), can_spill, nodes)
-    deep = ordering.places(ordering.deep_order(shape, ranks))
+    ranked = measure(shape, ordering.rank_order(ranks), can_spill, nodes)
+    deep = ordering.deep_order(shape, ranks)
     orders = {
         "eager": ordering.eager_order(shape, deep, greedy=False),
-        "deep": sorted(range(len(deep)), key=deep.__getitem__),
-        "greedy": ordering.eager_order(shape, ordering.places(ranked.order), greedy=True),
+        "deep": deep,
+        "greedy": ordering.eager_order(shape, ranked.order, greedy=True),
     }
     candidates = {"rank": ranked} | {name: measure(shape, order, can_spill, nodes) for name, order in orders.items()}
     smallest = min(candidates.values(), key=lambda chosen: (chosen.each, chosen.smallest, chosen.peak))

@@ -91,7 +91,7 @@ def test_where_the_line_out_carries_little_the_order_is_by_rank() -> None:
     shape, there = shape_on(workflow, topology()), topology()
     ranks = upward_ranks(shape)
     assert order_by_lines(workflow, shape, ranks, there) is None
-    by_rank = [shape.jobs[job] for job in rank_order(shape, ranks)]
+    by_rank = [shape.jobs[job] for job in rank_order(ranks)]
     assert [entry.job for entry in make_plan(workflow, there).jobs] == by_rank
 
 
@@ -111,7 +111,7 @@ def test_a_rehearsal_says_what_the_schedule_says_of_one_node_with_room(cores: in
     there = topology(cores=cores)
     workflow = chains(7)
     shape = shape_on(workflow, there)
-    order = rank_order(shape, upward_ranks(shape))
+    order = rank_order(upward_ranks(shape))
     assert rehearsal_s(workflow, shape, order, there) == pytest.approx(predict(workflow, shape, order, there).makespan_s)
 
 
