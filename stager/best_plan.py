@@ -15,7 +15,8 @@ from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow, bandwidths_of
 from stager.planning.bounds import lower_bound
-from stager.planning.make_plan import Chosen, Layout, lay_out, plan_in
+from stager.planning.choose_order import Chosen
+from stager.planning.make_plan import Layout, lay_out, plan_in
 from stager.planning.plan import Basis, Plan
 from stager.planning.policy import Limits, Policy
 from stager.scheduler.commands import RunOutcome

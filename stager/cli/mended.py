@@ -15,7 +15,8 @@ from stager.adapters.origin_access import IonodeOriginAccess
 from stager.client import RunClient
 from stager.model.errors import InvalidInput, Refused, StagerError
 from stager.model.workflow import Workflow
-from stager.planning.make_plan import check_capacity, workflow_digest
+from stager.planning.digest import workflow_digest
+from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Access, Plan
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
 from stager.scheduler.amendment import with_known_shells

@@ -133,7 +133,7 @@ class Job:
     idempotent: bool = True
     deterministic: bool = False
     compute_s: float | None = None
-    # Not shown, since plans that were written before them keep their digest (planning/make_plan.py).
+    # Not shown, since plans that were written before them keep their digest (planning/digest.py).
     interpreter: tuple[str, ...] = field(default=(), repr=False)
     kept_by: str = field(default="", repr=False)
 

@@ -6,22 +6,19 @@ is a plan, and `check_capacity` says why not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from heapq import nlargest
-from operator import itemgetter
 from typing import Any
 
 from stager.model.errors import Refused
-from stager.model.files import File
-from stager.model.ids import digest_of
 from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
 from stager.model.units import format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
 from stager.planning.beliefs import makespan_range
-from stager.planning.by_lines import is_clearly_quicker, order_by_lines
+from stager.planning.choose_order import Chosen, Orders, choose_order, largest_made
+from stager.planning.digest import workflow_digest
 from stager.planning.durability import SINGLE, Kept, kept_files
 from stager.planning.in_place import Choice, choose_for_room, choose_in_place
 from stager.planning.links import is_read_back, link_plans
@@ -30,7 +27,7 @@ from stager.planning.policy import Limits, Policy
 from stager.planning.schedule import Offer, Schedule, predict
 from stager.planning.shape import Shape, shape_of
 from stager.planning.sizes import GUESS_BYTES_MAX, Sized, expected, weakest
-from stager.planning.space import pooled_bytes, share_bytes
+from stager.planning.space import pooled_bytes
 from stager.planning.transport import Transported
 
 # Guesses are lowered to these, in turn, before a workflow is called too large because of them.
@@ -39,33 +36,6 @@ TIGHTEST_FILES_MAX = 5
 IGNORED = "made without the profiles of job types (--ignore-profiles): what earlier runs measured is left out"
 NOTHING: Mapping[str, Any] = {}
 HOW_TO_GIVE = "end a scheduler that runs with `stager shutdown`, then --capacity or STAGER_CAPACITY"
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """One serial order with what it needs: `held` per position without help from outside, of which the most is `smallest`; `peak` when
-    nothing is ever given up. `twice`: what may be on two nodes then, and `needs`, how large each node must be; one alone: as `held`.
-    """
-
-    order: list[int]
-    held: list[int]
-    twice: list[int]
-    needs: list[int]
-    smallest: int
-    peak: int
-
-    @property
-    def each(self) -> int:
-        return max(self.needs, default=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Orders:
-    """`chosen`: the one to run in; `smallest`: the one of smallest need; `others`: by name, those that could be run in as well."""
-
-    chosen: Chosen
-    smallest: Chosen
-    others: dict[str, Chosen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,66 +202,6 @@ def check_counts(workflow: Workflow, limits: Limits) -> None:
                 f"workflow {workflow.name!r} has {count} {what}, the limit is {most}; raise the limit or split the workflow",
                 code="too_many",
             )
-
-
-def choose_order(workflow: Workflow, shape: Shape, ranks: list[float], topology: Topology, can_spill: bool) -> Orders:
-    """By rank where all that is live fits beside one job per core; else, of the orders that fit at all, the one that holds least. By what
-    waits for the lines out, where all that is live fits then and that is clearly quicker.
-    """
-    nodes = len(topology.nodes)
-    ranked = measure(shape, ordering.rank_order(ranks), can_spill, nodes)
-    deep = ordering.deep_order(shape, ranks)
-    orders = {
-        "eager": ordering.eager_order(shape, deep, greedy=False),
-        "deep": deep,
-        "greedy": ordering.eager_order(shape, ranked.order, greedy=True),
-    }
-    candidates = {"rank": ranked} | {name: measure(shape, order, can_spill, nodes) for name, order in orders.items()}
-    smallest = min(candidates.values(), key=lambda chosen: (chosen.each, chosen.smallest, chosen.peak))
-    fitting = {name: chosen for name, chosen in candidates.items() if chosen.each <= topology.node_bytes}
-    roomy_bytes = topology.capacity_bytes - beside_bytes(shape.footprint, topology)
-    chosen = min(fitting.values(), key=lambda chosen: chosen.peak) if fitting else smallest
-    if "rank" in fitting and ranked.peak <= roomy_bytes:
-        chosen = ranked
-    by_lines = order_by_lines(workflow, shape, ranks, topology)
-    if by_lines is not None:
-        other = measure(shape, by_lines, can_spill, nodes)
-        if other.each <= topology.node_bytes:
-            fitting["lines"] = other
-            if other.peak <= roomy_bytes and is_clearly_quicker(workflow, shape, by_lines, chosen.order, topology):
-                chosen = other
-    return Orders(chosen, smallest, distinct(fitting, chosen))
-
-
-def distinct(orders: dict[str, Chosen], chosen: Chosen) -> dict[str, Chosen]:
-    """Those that are neither the chosen one nor one before."""
-    others: dict[str, Chosen] = {}
-    for name, other in orders.items():
-        if all(other.order != known.order for known in (chosen, *others.values())):
-            others[name] = other
-    return others
-
-
-def beside_bytes(footprint: Sequence[int], topology: Topology) -> int:
-    """What the other cores' jobs may hold beside the one in turn: one large job does not make all of them large."""
-    return sum(nlargest(max(0, sum(node.cores for node in topology.nodes) - 1), footprint))
-
-
-def measure(shape: Shape, order: list[int], can_spill: bool, nodes: int) -> Chosen:
-    position = ordering.places(order)
-    stays = [] if can_spill else ordering.unspillable(shape)
-    held = [shape.footprint[job] for job in order] if can_spill else ordering.usage(shape, position, stays)
-    everything = ordering.usage(shape, position, [access is not Access.DIRECT for access in shape.access])
-    twice, needs = [0] * len(order), held
-    if nodes > 1 and not can_spill:
-        largest, twice = largest_made(shape), [sum([shape.size[file] for file in shape.held[job] if stays[file]]) for job in order]
-        shares = [share_bytes(nodes, now, largest, again) for now, again in zip(held, twice, strict=True)]
-        needs = [max(share, shape.footprint[job]) for job, share in zip(order, shares, strict=True)]
-    return Chosen(order, held, twice, needs, max(held, default=0), max(everything, default=0))
-
-
-def largest_made(shape: Shape) -> int:
-    return max((size for size, external in zip(shape.size, shape.external, strict=True) if not external), default=0)
 
 
 def tidy_factor(spread: float | None) -> float | None:
@@ -465,34 +375,3 @@ def check_capacity(plan: Plan) -> None:
         code="capacity_too_small",
         subject=plan.tightest_job,
     )
-
-
-def workflow_digest(workflow: Workflow) -> str:
-    """Changes when anything changes that a plan or a run depends on: jobs, files, tokens, origins. Not when only the order of writing does,
-    nor with the age of an input. Made once: each plan of a workflow asks for it.
-    """
-    digest: str | None = getattr(workflow, "digest", None)
-    if digest is None:
-        digest = digested(workflow)
-        object.__setattr__(workflow, "digest", digest)
-    return digest
-
-
-def digested(workflow: Workflow) -> str:
-    who = (workflow.engine,) if workflow.engine else ()
-    running = digest_of(workflow.name, workflow.on_failure.value, workflow.spill_origin or "", *who)
-    for table in (workflow.origins, workflow.hints, workflow.files, workflow.jobs):
-        for _, value in sorted(table.items(), key=itemgetter(0)):
-            running = digest_of(running, repr(ageless(value)))
-        running = digest_of(running, str(len(table)))
-    for job_id, job in sorted(workflow.jobs.items(), key=itemgetter(0)):
-        if job.interpreter:
-            running = digest_of(running, job_id, *job.interpreter)
-    return running
-
-
-def ageless(value: object) -> object:
-    """A file without the word on whether its inputs had settled when they were listed: that changes by itself."""
-    if not isinstance(value, File) or all(source.settled for source in value.sources):
-        return value
-    return replace(value, sources=tuple(replace(source, settled=True) for source in value.sources))

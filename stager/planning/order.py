@@ -121,29 +121,34 @@ def places(order: list[int]) -> list[int]:
     return position
 
 
-def usage(shape: Shape, position: list[int], stays: list[bool]) -> list[int]:
-    """Bytes in use at each position of a topological order, where files that stay are kept from producer (externals: first reader) to last
-    reader, and others only while a job runs.
+class Usage:
+    """How many bytes are in use while each job of an order runs, where files that stay are kept from producer (externals: first reader) to
+    last reader, and others only while a job runs. What is the same for all orders is found once.
     """
-    begins, here = [0] * (len(position) + 1), [0] * len(position)
-    for job, footprint in enumerate(shape.footprint):
-        here[position[job]] = footprint
-    for size, reads, producer, lasts in zip(shape.size, shape.readers, shape.producer, stays, strict=True):
-        if not lasts or not reads or (producer < 0 and len(reads) == 1):
-            # What one job alone has open is in its footprint.
-            continue
-        at = [position[job] for job in reads]
-        if producer >= 0:
-            first = position[producer]
-            here[first] -= size
-        else:
-            first = min(at)
-        begins[first] += size
-        begins[max(at) + 1] -= size
-        # The footprints of producer and readers count it already.
-        for place in at:
-            here[place] -= size
-    return [now + beside for now, beside in zip(accumulate(begins), here, strict=False)]
+
+    __slots__ = ("_footprint", "_kept")
+
+    def __init__(self, shape: Shape, stays: list[bool]) -> None:
+        used_by = zip(shape.size, shape.producer, shape.readers, stays, strict=True)
+        users = [(size, reads if producer < 0 else (producer, *reads)) for size, producer, reads, lasts in used_by if lasts and size]
+        # What one job alone has open is in its footprint.
+        self._footprint, self._kept = shape.footprint, [(size, jobs) for size, jobs in users if len(jobs) > 1]
+
+    def along(self, order: list[int]) -> list[int]:
+        """Of a topological order, by position."""
+        position, used = places(order), [self._footprint[job] for job in order]
+        between = [0] * (len(order) + 1)
+        for size, jobs in self._kept:
+            at = [position[job] for job in jobs]
+            first, last = min(at), max(at)
+            between[first + 1] += size
+            between[last] -= size
+            if len(at) > 2:
+                # The footprints of all users count it already.
+                for place in at:
+                    if first < place < last:
+                        used[place] -= size
+        return [now + beside for now, beside in zip(used, accumulate(between), strict=False)]
 
 
 def unspillable(shape: Shape) -> list[bool]:

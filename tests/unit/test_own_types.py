@@ -13,7 +13,8 @@ from stager.model.profiling import Kind, Sample
 from stager.model.topology import embedded
 from stager.model.units import parse_size_bytes
 from stager.model.workflow import Workflow
-from stager.planning.make_plan import make_plan, workflow_digest
+from stager.planning.digest import workflow_digest
+from stager.planning.make_plan import make_plan
 from stager.readers import native
 
 

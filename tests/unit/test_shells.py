@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stager.model.workflow import Job, Workflow
-from stager.planning.make_plan import workflow_digest
+from stager.planning.digest import workflow_digest
 from stager.readers import native, shells
 from stager.readers.lines import WorkflowInvalid
 

@@ -1,0 +1,114 @@
+"""Which order the jobs of a plan run in: the candidates of `order` and `by_lines`, measured by the space that they need.
+
+May know: planning's shape and orders, the topology. One rule: of what fits the quickest; of what does not fit what needs least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+
+from stager.model.topology import Topology
+from stager.model.workflow import Workflow
+from stager.planning import order as ordering
+from stager.planning.by_lines import is_clearly_quicker, order_by_lines
+from stager.planning.plan import Access
+from stager.planning.shape import Shape
+from stager.planning.space import share_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One serial order with what it needs: `held` per position without help from outside, of which the most is `smallest`; `peak` when
+    nothing is ever given up. `twice`: what may be on two nodes then, and `needs`, how large each node must be; one alone: as `held`.
+    """
+
+    order: list[int]
+    held: list[int]
+    twice: list[int]
+    needs: list[int]
+    smallest: int
+    peak: int
+
+    @property
+    def each(self) -> int:
+        return max(self.needs, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """`chosen`: the one to run in; `smallest`: the one of smallest need; `others`: by name, those that could be run in as well."""
+
+    chosen: Chosen
+    smallest: Chosen
+    others: dict[str, Chosen]
+
+
+def choose_order(workflow: Workflow, shape: Shape, ranks: list[float], topology: Topology, can_spill: bool) -> Orders:
+    """By rank where all that is live fits beside one job per core; else, of the orders that fit at all, the one that holds least. By what
+    waits for the lines out, where all that is live fits then and that is clearly quicker.
+    """
+    measure = Measure(shape, can_spill, len(topology.nodes))
+    ranked = measure.of(ordering.rank_order(ranks))
+    deep = ordering.deep_order(shape, ranks)
+    orders = {
+        "eager": ordering.eager_order(shape, deep, greedy=False),
+        "deep": deep,
+        "greedy": ordering.eager_order(shape, ranked.order, greedy=True),
+    }
+    candidates = {"rank": ranked} | {name: measure.of(order) for name, order in orders.items()}
+    smallest = min(candidates.values(), key=lambda chosen: (chosen.each, chosen.smallest, chosen.peak))
+    fitting = {name: chosen for name, chosen in candidates.items() if chosen.each <= topology.node_bytes}
+    roomy_bytes = topology.capacity_bytes - beside_bytes(shape.footprint, topology)
+    chosen = min(fitting.values(), key=lambda chosen: chosen.peak) if fitting else smallest
+    if "rank" in fitting and ranked.peak <= roomy_bytes:
+        chosen = ranked
+    by_lines = order_by_lines(workflow, shape, ranks, topology)
+    if by_lines is not None:
+        other = measure.of(by_lines)
+        if other.each <= topology.node_bytes:
+            fitting["lines"] = other
+            if other.peak <= roomy_bytes and is_clearly_quicker(workflow, shape, by_lines, chosen.order, topology):
+                chosen = other
+    return Orders(chosen, smallest, distinct(fitting, chosen))
+
+
+def distinct(orders: dict[str, Chosen], chosen: Chosen) -> dict[str, Chosen]:
+    """Those that are neither the chosen one nor one before."""
+    others: dict[str, Chosen] = {}
+    for name, other in orders.items():
+        if all(other.order != known.order for known in (chosen, *others.values())):
+            others[name] = other
+    return others
+
+
+def beside_bytes(footprint: Sequence[int], topology: Topology) -> int:
+    """What the other cores' jobs may hold beside the one in turn: one large job does not make all of them large."""
+    return sum(nlargest(max(0, sum(node.cores for node in topology.nodes) - 1), footprint))
+
+
+class Measure:
+    """What orders of one shape need."""
+
+    __slots__ = ("_everything", "_kept", "_nodes", "_shape", "_unspillable")
+
+    def __init__(self, shape: Shape, can_spill: bool, nodes: int) -> None:
+        self._shape, self._nodes, self._unspillable = shape, nodes, ordering.unspillable(shape)
+        self._everything = ordering.Usage(shape, [access is not Access.DIRECT for access in shape.access])
+        self._kept = None if can_spill else ordering.Usage(shape, self._unspillable)
+
+    def of(self, order: list[int]) -> Chosen:
+        shape, kept, nodes = self._shape, self._kept, self._nodes
+        held = [shape.footprint[job] for job in order] if kept is None else kept.along(order)
+        twice, needs = [0] * len(order), held
+        if nodes > 1 and kept is not None:
+            largest = largest_made(shape)
+            twice = [sum([shape.size[file] for file in shape.held[job] if self._unspillable[file]]) for job in order]
+            shares = [share_bytes(nodes, now, largest, again) for now, again in zip(held, twice, strict=True)]
+            needs = [max(share, shape.footprint[job]) for job, share in zip(order, shares, strict=True)]
+        return Chosen(order, held, twice, needs, max(held, default=0), max(self._everything.along(order), default=0))
+
+
+def largest_made(shape: Shape) -> int:
+    return max((size for size, external in zip(shape.size, shape.external, strict=True) if not external), default=0)
