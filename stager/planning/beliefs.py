@@ -139,7 +139,7 @@ def shape_at_edge(workflow: Workflow, shape: Shape, sized: Sized, topology: Topo
     """`there`: the topology at this edge. Where a file is external it is as large as it was listed."""
     computing = factors(COMPUTE_S, edge)
     sizes = factors(SIZE_BYTES, edge)
-    likely = [round(size * sizes[sized.size_basis[lfn]]) for lfn, size in zip(shape.files, shape.likely, strict=True)]
+    likely = [round(size * sizes[sized.files[lfn].basis]) for lfn, size in zip(shape.files, shape.likely, strict=True)]
     quicker = {name: there.link(name).fetch_by(1) / topology.link(name).fetch_by(1) for name in workflow.origins}
     sources = (workflow.files[lfn].sources for lfn in shape.files)
     disk = min(node.disk_bytes_per_s for node in there.nodes)
@@ -149,7 +149,7 @@ def shape_at_edge(workflow: Workflow, shape: Shape, sized: Sized, topology: Topo
     return replace(
         shape,
         likely=likely,
-        compute_s=[seconds * computing[sized.compute_basis[job]] for job, seconds in zip(shape.jobs, shape.compute_s, strict=True)],
+        compute_s=[seconds * computing[sized.jobs[job].basis] for job, seconds in zip(shape.jobs, shape.compute_s, strict=True)],
         local_s=[
             sum(likely[file] for file in (*makes, *reads)) / disk + made_s * len(makes)
             for reads, makes in zip(shape.held, shape.outputs, strict=True)

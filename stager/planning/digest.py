@@ -6,7 +6,6 @@ May know: the model. One rule: a digest of a workflow that was planned before ne
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import itemgetter
 
 from stager.model.files import File
 from stager.model.ids import digest_of
@@ -27,18 +26,23 @@ def workflow_digest(workflow: Workflow) -> str:
 def digested(workflow: Workflow) -> str:
     who = (workflow.engine,) if workflow.engine else ()
     running = digest_of(workflow.name, workflow.on_failure.value, workflow.spill_origin or "", *who)
-    for table in (workflow.origins, workflow.hints, workflow.files, workflow.jobs):
-        for _, value in sorted(table.items(), key=itemgetter(0)):
-            running = digest_of(running, repr(ageless(value)))
+    tables = ((workflow.origins, repr), (workflow.hints, repr), (workflow.files, text_of), (workflow.jobs, repr))
+    for table, text in tables:
+        for name in sorted(table):
+            running = digest_of(running, text(table[name]))
         running = digest_of(running, str(len(table)))
-    for job_id, job in sorted(workflow.jobs.items(), key=itemgetter(0)):
-        if job.interpreter:
-            running = digest_of(running, job_id, *job.interpreter)
+    for job_id in sorted([job.id for job in workflow.jobs.values() if job.interpreter]):
+        running = digest_of(running, job_id, *workflow.jobs[job_id].interpreter)
     return running
 
 
-def ageless(value: object) -> object:
-    """A file without the word on whether its inputs had settled when they were listed: that changes by itself."""
-    if not isinstance(value, File) or all(source.settled for source in value.sources):
-        return value
-    return replace(value, sources=tuple(replace(source, settled=True) for source in value.sources))
+def text_of(file: File) -> str:
+    return repr(ageless(file))
+
+
+def ageless(file: File) -> File:
+    """Without the word on whether its inputs had settled when they were listed: that changes by itself."""
+    for source in file.sources:
+        if not source.settled:
+            return replace(file, sources=tuple(replace(source, settled=True) for source in file.sources))
+    return file

@@ -211,24 +211,27 @@ def tidy_factor(spread: float | None) -> float | None:
 def job_plans(
     shape: Shape, sized: Sized, order: list[int], ranks: list[float], schedule: Schedule, topology: Topology
 ) -> tuple[JobPlan, ...]:
-    return tuple(
-        JobPlan(
-            job=shape.jobs[job],
-            order=place,
-            rank_s=tidy(ranks[job]),
-            node=topology.nodes[schedule.node[job]].id,
-            start_s=tidy(schedule.start_s[job]),
-            finish_s=tidy(schedule.finish_s[job]),
-            compute_s=tidy(shape.compute_s[job]),
-            compute_basis=sized.compute_basis[shape.jobs[job]],
-            reserve_bytes=shape.reserve[job],
-            footprint_bytes=shape.footprint[job],
-            reserve_basis=weakest([sized.size_basis[shape.files[file]] for file in shape.outputs[job]]),
-            compute_spread=tidy_factor(sized.compute_spread.get(shape.jobs[job])),
-            **other_offer(schedule.other[job], topology),
+    plans, names = [], [node.id for node in topology.nodes]
+    for place, job in enumerate(order):
+        expected_of = sized.jobs[shape.jobs[job]]
+        plans.append(
+            JobPlan(
+                job=shape.jobs[job],
+                order=place,
+                rank_s=tidy(ranks[job]),
+                node=names[schedule.node[job]],
+                start_s=tidy(schedule.start_s[job]),
+                finish_s=tidy(schedule.finish_s[job]),
+                compute_s=tidy(expected_of.compute_s),
+                compute_basis=expected_of.basis,
+                reserve_bytes=shape.reserve[job],
+                footprint_bytes=shape.footprint[job],
+                reserve_basis=weakest([sized.files[shape.files[file]].basis for file in shape.outputs[job]]),
+                compute_spread=tidy_factor(expected_of.spread),
+                **other_offer(schedule.other[job], topology),
+            )
         )
-        for place, job in enumerate(order)
-    )
+    return tuple(plans)
 
 
 def other_offer(offer: Offer | None, topology: Topology) -> dict[str, Any]:
@@ -254,14 +257,14 @@ def file_plans(
     plans, names = [], [node.id for node in topology.nodes]
     for file in sorted(range(len(shape.files)), key=shape.files.__getitem__):
         lfn, nodes = shape.files[file], schedule.nodes[file]
+        expected_of, sources = sized.files[lfn], workflow.files[lfn].sources
         uses = [position[job] for job in shape.readers[file]]
-        sources = workflow.files[lfn].sources
         # By place, and what few files have only for those: there are many files, and names cost most of the time.
         plans.append(
             FilePlan(
                 lfn,
                 shape.size[file],
-                sized.size_basis[lfn],
+                expected_of.basis,
                 shape.access[file],
                 names[nodes[0] if nodes else 0],
                 len(nodes) or 1,
@@ -269,7 +272,7 @@ def file_plans(
                 max(uses) if uses else -1,
                 (sources[0].token or "") if sources else "",
                 shape.likely[file],
-                tidy_factor(sized.size_spread.get(lfn)),
+                tidy_factor(expected_of.spread),
                 **({"nodes": tuple([names[node] for node in nodes])} if len(names) > 1 else NOTHING),
                 **transport_of(shape.transport[file]),
                 **copies_of(kept[file]),

@@ -6,11 +6,14 @@ sets, so that order never depends on a hash.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from stager.model.files import File
 from stager.model.topology import Topology
-from stager.model.workflow import Graph, Workflow
+from stager.model.workflow import Graph, Job, Workflow
 from stager.planning.access import access_of
 from stager.planning.plan import Access
 from stager.planning.sizes import Sized
@@ -57,48 +60,40 @@ class Shape:
 
 def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology, in_place: Mapping[int, ReadS] = NOTHING) -> Shape:
     """`in_place`: by file index what is read in place, and for how many seconds a job of each type stands still for it."""
-    jobs = list(graph.order)
-    files = list(workflow.files)
-    job_index = {job: index for index, job in enumerate(jobs)}
+    jobs, files = list(graph.order), list(workflow.files)
+    entries, called = list(workflow.files.values()), [workflow.jobs[job] for job in jobs]
     file_index = {lfn: index for index, lfn in enumerate(files)}
-    entries = list(workflow.files.values())
-    external, final = [entry.is_external for entry in entries], [entry.is_final for entry in entries]
-    size = [sized.size_bytes[lfn] for lfn in files]
-    likely = [sized.likely_bytes[lfn] for lfn in files]
-    access = [Access.DIRECT if index in in_place else access_of(entry.kind, size[index]) for index, entry in enumerate(entries)]
-    inputs = [[file_index[lfn] for lfn in dict.fromkeys([item.lfn for item in workflow.jobs[job].inputs])] for job in jobs]
-    outputs = [[file_index[item.lfn] for item in workflow.jobs[job].outputs] for job in jobs]
-    producer = [-1] * len(files)
-    readers: list[list[int]] = [[] for _ in files]
-    for index, (reads, makes) in enumerate(zip(inputs, outputs, strict=True)):
-        for file in reads:
-            readers[file].append(index)
-        for file in makes:
-            producer[file] = index
-    transport = transports_of(workflow, size, topology)
-    fetch_rate, upload_rate = file_rates(workflow, topology, transport)
-    fetch_file_s, costs_s = file_costs(workflow, topology)
+    external, final = [bool(file.sources) for file in entries], [file.destination is not None for file in entries]
+    expected = [sized.files[lfn] for lfn in files]
+    size, likely = [each.size_bytes for each in expected], [each.likely_bytes for each in expected]
+    access = [Access.DIRECT if index in in_place else access_of(file.kind, size[index]) for index, file in enumerate(entries)]
+    inputs = [list(dict.fromkeys([file_index[entry.lfn] for entry in job.inputs])) for job in called]
+    outputs = [[file_index[entry.lfn] for entry in job.outputs] for job in called]
+    edges = edges_of(called, inputs, outputs, len(files))
+    transport = transports_of(entries, size, topology)
+    fetch_rate, upload_rate = file_rates(entries, topology, transport)
+    fetch_file_s, upload_file_s = file_costs(workflow, topology)
     disk = min(node.disk_bytes_per_s for node in topology.nodes)
     made_s = max(node.overhead_file_s for node in topology.nodes)
     reserve = [sum([size[file] for file in makes]) for makes in outputs]
     held = [[file for file in reads if file not in in_place] for reads in inputs] if in_place else inputs
-    stands_s = standing_s(workflow, jobs, inputs, in_place)
+    stands_s = standing_s(called, inputs, in_place)
     return Shape(
         jobs=jobs,
         files=files,
-        parents=[[job_index[above] for above in graph.parents[job]] for job in jobs],
-        children=[[job_index[below] for below in graph.children[job]] for job in jobs],
+        parents=edges.parents,
+        children=edges.children,
         inputs=inputs,
         outputs=outputs,
         size=size,
         likely=likely,
-        producer=producer,
-        readers=readers,
+        producer=edges.producer,
+        readers=edges.readers,
         external=external,
         final=final,
         access=access,
-        cores=[workflow.jobs[job].cores for job in jobs],
-        compute_s=[sized.compute_s[job] for job in jobs],
+        cores=[job.cores for job in called],
+        compute_s=[sized.jobs[job].compute_s for job in jobs],
         reserve=reserve,
         footprint=[out + sum([size[file] for file in reads]) for out, reads in zip(reserve, held, strict=True)],
         fetch_s=[
@@ -109,7 +104,7 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
             sum([likely[file] for file in (*makes, *reads)]) / disk + made_s * len(makes)
             for reads, makes in zip(held, outputs, strict=True)
         ],
-        upload_s=[sum(likely[file] / upload_rate[file] + costs_s[file] for file in makes if final[file]) for makes in outputs],
+        upload_s=[sum([likely[file] / upload_rate[file] + upload_file_s[file] for file in makes if final[file]]) for makes in outputs],
         transport=transport,
         fetch_rate=fetch_rate,
         held=held,
@@ -117,30 +112,53 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
     )
 
 
-def standing_s(workflow: Workflow, jobs: list[str], inputs: list[list[int]], in_place: Mapping[int, ReadS]) -> list[float]:
+class Edges(NamedTuple):
+    """Who makes (-1: no job) and who reads each file, and whom each job waits for: first in the order of its inputs."""
+
+    producer: list[int]
+    readers: list[list[int]]
+    parents: list[list[int]]
+    children: list[list[int]]
+
+
+def edges_of(jobs: list[Job], inputs: list[list[int]], outputs: list[list[int]], files: int) -> Edges:
+    edges = Edges([-1] * files, [[] for _ in range(files)], [], [[] for _ in jobs])
+    index = {job.id: index for index, job in enumerate(jobs)}
+    for job, makes in enumerate(outputs):
+        for file in makes:
+            edges.producer[file] = job
+    for job, reads in enumerate(inputs):
+        for file in reads:
+            edges.readers[file].append(job)
+        above = [edges.producer[file] for file in reads if edges.producer[file] >= 0]
+        parents = list(dict.fromkeys([*above, *[index[name] for name in jobs[job].after]]))
+        edges.parents.append(parents)
+        for parent in parents:
+            edges.children[parent].append(job)
+    return edges
+
+
+def standing_s(jobs: list[Job], inputs: list[list[int]], in_place: Mapping[int, ReadS]) -> list[float]:
     """By job, the seconds for which it stands still while it reads in place."""
     if not in_place:
         return [0.0] * len(jobs)
-    types = [workflow.jobs[job].job_type for job in jobs]
-    return [sum([in_place[file][kind] for file in reads if file in in_place]) for kind, reads in zip(types, inputs, strict=True)]
+    return [sum([in_place[file][job.job_type] for file in reads if file in in_place]) for job, reads in zip(jobs, inputs, strict=True)]
 
 
-def transports_of(workflow: Workflow, size: list[int], topology: Topology) -> list[Transported | None]:
+def transports_of(files: list[File], size: list[int], topology: Topology) -> list[Transported | None]:
     """Of each external file, by its first source; None of what a job makes."""
-    origins = [file.sources[0].location.origin if file.sources else "" for file in workflow.files.values()]
-    small: dict[str, int] = {}
-    for origin, size_bytes in zip(origins, size, strict=True):
-        small[origin] = small.get(origin, 0) + (size_bytes <= SMALL_BYTES)
+    origins = [file.sources[0].location.origin if file.sources else "" for file in files]
+    small = Counter([origin for origin, size_bytes in zip(origins, size, strict=True) if size_bytes <= SMALL_BYTES])
     ways = {origin: way_to(topology, origin) for origin in dict.fromkeys(origins) if origin}
     return [choose(size_bytes, ways[origin], small[origin]) if origin else None for origin, size_bytes in zip(origins, size, strict=True)]
 
 
-def file_rates(workflow: Workflow, topology: Topology, transport: list[Transported | None]) -> tuple[list[float], list[float]]:
+def file_rates(files: list[File], topology: Topology, transport: list[Transported | None]) -> tuple[list[float], list[float]]:
     """WAN rates each file would be fetched and uploaded with; its first source counts."""
     fetch, upload = [1.0] * len(transport), [1.0] * len(transport)
     fetched: dict[tuple[str, int], float] = {}
     uploaded: dict[str, float] = {}
-    for index, (file, chosen) in enumerate(zip(workflow.files.values(), transport, strict=True)):
+    for index, (file, chosen) in enumerate(zip(files, transport, strict=True)):
         if file.sources:
             way = (file.sources[0].location.origin, chosen.stripes if chosen is not None else 1)
             if way not in fetched:

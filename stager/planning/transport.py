@@ -51,12 +51,13 @@ class Way:
 
 
 class Transported(Record):
-    """The choice with its reasons: `whole_s` and `chosen_s` are what the file takes by itself, over one line and as chosen."""
+    """The way that a file takes."""
 
     transport: Transport
     stripes: int
-    whole_s: float
-    chosen_s: float
+
+
+WHOLE, PACK = Transported(Transport.WHOLE, 1), Transported(Transport.PACK, 1)
 
 
 def way_to(topology: Topology, origin: str) -> Way:
@@ -103,14 +104,15 @@ def has_room(size_bytes: float, stripes: int, way: Way) -> bool:
 
 def choose(size_bytes: int, way: Way, small_ones: int) -> Transported:
     """`small_ones`: how many small files come from this origin. The fewest stripes that bring it soonest, where they are worth it."""
-    alone_s = whole_s(size_bytes, way)
     if size_bytes <= SMALL_BYTES and small_ones >= MANY:
-        return Transported(Transport.PACK, 1, alone_s, alone_s)
+        return PACK
+    if way.nodes == 1:
+        return WHOLE
     counts = [count for count in range(2, stripes_max(size_bytes, way) + 1) if has_room(size_bytes, count, way)]
     best = min(counts, key=lambda count: (striped_s(size_bytes, count, way), count), default=1)
-    if best > 1 and striped_s(size_bytes, best, way) <= WORTH * alone_s:
-        return Transported(Transport.STRIPE, best, alone_s, striped_s(size_bytes, best, way))
-    return Transported(Transport.WHOLE, 1, alone_s, alone_s)
+    if best > 1 and striped_s(size_bytes, best, way) <= WORTH * whole_s(size_bytes, way):
+        return Transported(Transport.STRIPE, best)
+    return WHOLE
 
 
 def may_begin(under_way: int, under_way_bytes: float, latency_s: float, bytes_per_s: float) -> bool:

@@ -39,8 +39,8 @@ LAB = Way(nodes=8, link=135e6, line=20e6, latency_s=0.0, inside=1250e6, disk=1e9
 def test_a_large_file_over_a_narrow_line_comes_in_as_many_stripes_as_fill_the_link() -> None:
     chosen = choose(100 * GB, LAB, 0)
     assert (chosen.transport, chosen.stripes) == (Transport.STRIPE, 7)
-    assert chosen.whole_s == 5000
-    assert chosen.chosen_s == pytest.approx(100 * GB / 135e6, rel=1e-3)
+    assert whole_s(100 * GB, LAB) == 5000
+    assert striped_s(100 * GB, 7, LAB) == pytest.approx(100 * GB / 135e6, rel=1e-3)
 
 
 def test_a_stripe_is_as_slow_as_the_narrowest_of_what_it_passes() -> None:
@@ -96,7 +96,7 @@ def test_stripes_are_never_more_than_there_are_nodes_and_always_worth_their_room
     assert chosen.stripes <= stripes_max(size, way) <= way.nodes
     assert (chosen.transport is Transport.STRIPE) == (chosen.stripes > 1)
     if chosen.stripes > 1:
-        assert chosen.chosen_s <= WORTH * chosen.whole_s
+        assert striped_s(size, chosen.stripes, way) <= WORTH * whole_s(size, way)
         assert has_room(size, chosen.stripes, way)
         assert size / chosen.stripes <= PART_OF_NODE * way.capacity_bytes
         # One line less would not fill the link.
