@@ -8,14 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from stager.model.acyclic import acyclic
+from stager.model.acyclic import acyclic, written_once
 
 
+@written_once
 class FileKind(StrEnum):
     FILE = "file"
     DIRECTORY = "directory"
 
 
+@written_once
 class OnExists(StrEnum):
     """A destination that holds other content already. The same content is always adopted."""
 

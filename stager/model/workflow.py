@@ -6,7 +6,7 @@ foreach left).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -226,27 +226,39 @@ def graph_of(workflow: Workflow) -> Graph:
 
 def united(workflow: Workflow) -> Graph:
     producer: dict[str, str] = {}
-    readers: dict[str, list[str]] = {lfn: [] for lfn in workflow.files}
     for job in workflow.jobs.values():
         for output in job.outputs:
             if producer.setdefault(output.lfn, job.id) != job.id:
                 raise ValueError(f"file {output.lfn!r} has two producers: {producer[output.lfn]!r} and {job.id!r}")
-        for lfn in dict.fromkeys([entry.lfn for entry in job.inputs]):
-            readers.setdefault(lfn, []).append(job.id)
     parents: dict[str, tuple[str, ...]] = {}
-    children: dict[str, list[str]] = {job_id: [] for job_id in workflow.jobs}
+    readers: dict[str, tuple[str, ...]] = dict.fromkeys(workflow.files, ())
+    children: dict[str, tuple[str, ...]] = dict.fromkeys(workflow.jobs, ())
+    # Most have one reader, or one child: lists are made of the others only.
+    more_readers: dict[str, list[str]] = {}
+    more_children: dict[str, list[str]] = {}
     for job in workflow.jobs.values():
-        wanted = dict.fromkeys([producer[entry.lfn] for entry in job.inputs if entry.lfn in producer])
+        own, reads = (job.id,), dict.fromkeys([entry.lfn for entry in job.inputs])
+        for lfn in reads:
+            if readers.get(lfn):
+                more_readers.setdefault(lfn, []).append(job.id)
+            else:
+                readers[lfn] = own
+        above = dict.fromkeys([producer[lfn] for lfn in reads if lfn in producer])
         if job.after:
-            wanted |= dict.fromkeys(job.after)
-        parents[job.id] = tuple(wanted)
-        for parent in wanted:
-            children[parent].append(job.id)
-    order = topological_order(parents, children)
-    return Graph(producer, {k: tuple(v) for k, v in readers.items()}, parents, {k: tuple(v) for k, v in children.items()}, order)
+            above |= dict.fromkeys(job.after)
+        for parent in above:
+            if children[parent]:
+                more_children.setdefault(parent, []).append(job.id)
+            else:
+                children[parent] = own
+        parents[job.id] = tuple(above)
+    for firsts, more in ((readers, more_readers), (children, more_children)):
+        for name, others in more.items():
+            firsts[name] += tuple(others)
+    return Graph(producer, readers, parents, children, topological_order(parents, children))
 
 
-def topological_order(parents: dict[str, tuple[str, ...]], children: dict[str, list[str]]) -> tuple[str, ...]:
+def topological_order(parents: Mapping[str, Sequence[str]], children: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Kahn's order, stable. Raises CycleFound with one cycle."""
     waiting = {job: len(above) for job, above in parents.items()}
     order = [job for job, count in waiting.items() if count == 0]
@@ -260,7 +272,7 @@ def topological_order(parents: dict[str, tuple[str, ...]], children: dict[str, l
     return tuple(order)
 
 
-def find_cycle(stuck: set[str], parents: dict[str, tuple[str, ...]]) -> list[str]:
+def find_cycle(stuck: set[str], parents: Mapping[str, Sequence[str]]) -> list[str]:
     """Walks up from any stuck job until one comes twice."""
     job = min(stuck)
     seen: dict[str, int] = {}

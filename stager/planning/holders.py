@@ -55,11 +55,11 @@ class OnlyHolder:
     def __init__(self, likely_bytes: list[int]) -> None:
         self._here = [False] * len(likely_bytes)
 
-    def nodes_of(self, file: int) -> list[int]:
-        return [0] if self._here[file] else []
+    def nodes(self) -> list[list[int]]:
+        return [[0] if here else [] for here in self._here]
 
-    def second_s(self, file: int) -> float:
-        return inf
+    def seconds_s(self) -> list[float]:
+        return [inf] * len(self._here)
 
     def put(self, file: int, node: int, since_s: float) -> None:
         self._here[file] = True
@@ -83,13 +83,19 @@ class Holders:
         # Until something is put down all nodes that are as fast, and have it not, get the same answer.
         self._told: dict[tuple[int, float, float], tuple[float, float]] = {}
 
+    def nodes(self) -> list[list[int]]:
+        """By file, in the order in which it gets there."""
+        return [self.nodes_of(file) for file in range(len(self._likely))]
+
     def nodes_of(self, file: int) -> list[int]:
-        """In the order in which it gets there."""
         since = self._held[file].since_s if file in self._held else {}
         return sorted(since, key=since.__getitem__)
 
+    def seconds_s(self) -> list[float]:
+        """By file, from when on two nodes hold it; never, as a rule."""
+        return [self.second_s(file) for file in range(len(self._likely))]
+
     def second_s(self, file: int) -> float:
-        """From when on two nodes hold it; never, as a rule."""
         held = self._held.get(file)
         return held.arrivals_s[1] if held is not None and len(held.arrivals_s) > 1 else inf
 

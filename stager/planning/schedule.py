@@ -79,8 +79,7 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
         plan.node[job], plan.start_s[job], plan.finish_s[job] = best.node, best.start_s, best.finish_s
         sites.take(job, best, arrival)
         line.ended(job, best.finish_s)
-    plan.nodes = [sites.holders.nodes_of(file) for file in range(len(shape.files))]
-    plan.second_s = [sites.holders.second_s(file) for file in range(len(shape.files))]
+    plan.nodes, plan.second_s = sites.holders.nodes(), sites.holders.seconds_s()
     plan.makespan_s = max([*plan.finish_s, upload_end(workflow, shape, plan.finish_s, topology)], default=0.0)
     return plan
 

@@ -123,18 +123,21 @@ class Edges(NamedTuple):
 
 def edges_of(jobs: list[Job], inputs: list[list[int]], outputs: list[list[int]], files: int) -> Edges:
     edges = Edges([-1] * files, [[] for _ in range(files)], [], [[] for _ in jobs])
+    producer, readers, _, children = edges
     index = {job.id: index for index, job in enumerate(jobs)}
     for job, makes in enumerate(outputs):
         for file in makes:
-            edges.producer[file] = job
+            producer[file] = job
     for job, reads in enumerate(inputs):
         for file in reads:
-            edges.readers[file].append(job)
-        above = [edges.producer[file] for file in reads if edges.producer[file] >= 0]
-        parents = list(dict.fromkeys([*above, *[index[name] for name in jobs[job].after]]))
+            readers[file].append(job)
+        parents = [producer[file] for file in reads if producer[file] >= 0]
+        parents += [index[name] for name in jobs[job].after]
+        if len(parents) > 1:
+            parents = list(dict.fromkeys(parents))
         edges.parents.append(parents)
         for parent in parents:
-            edges.children[parent].append(job)
+            children[parent].append(job)
     return edges
 
 
