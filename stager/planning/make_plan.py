@@ -22,13 +22,13 @@ from stager.planning.digest import workflow_digest
 from stager.planning.durability import SINGLE, Kept, kept_files
 from stager.planning.in_place import Choice, choose_for_room, choose_in_place
 from stager.planning.links import is_read_back, link_plans
-from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, JobPlan, Plan, Transport, tidy
+from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, InPlace, JobPlan, Plan, tidy
 from stager.planning.policy import Limits, Policy
 from stager.planning.schedule import Offer, Schedule, predict
 from stager.planning.shape import Shape, shape_of
 from stager.planning.sizes import GUESS_BYTES_MAX, Sized, expected, weakest
 from stager.planning.space import pooled_bytes
-from stager.planning.transport import Transported
+from stager.planning.transport import WHOLE, Transported
 
 # Guesses are lowered to these, in turn, before a workflow is called too large because of them.
 GUESSES_BYTES_MAX = (GUESS_BYTES_MAX, 1024 * 1024, 4096)
@@ -273,17 +273,22 @@ def file_plans(
                 (sources[0].token or "") if sources else "",
                 shape.likely[file],
                 tidy_factor(expected_of.spread),
+                **rarely(shape.transport[file], kept[file], in_place.weighed.get(file)),
                 **({"nodes": tuple([names[node] for node in nodes])} if len(names) > 1 else NOTHING),
-                **transport_of(shape.transport[file]),
-                **copies_of(kept[file]),
-                **({"in_place": in_place.weighed[file]} if file in in_place.weighed else NOTHING),
             )
         )
     return tuple(plans)
 
 
+def rarely(chosen: Transported | None, kept: Kept, in_place: InPlace | None) -> Mapping[str, Any]:
+    """What a plan says of few files."""
+    if (chosen is None or chosen is WHOLE) and kept is SINGLE and in_place is None:
+        return NOTHING
+    return {**transport_of(chosen), **copies_of(kept), "in_place": in_place}
+
+
 def transport_of(chosen: Transported | None) -> Mapping[str, Any]:
-    if chosen is None or chosen.transport is Transport.WHOLE:
+    if chosen is None or chosen is WHOLE:
         return NOTHING
     return {"transport": chosen.transport, "stripes": chosen.stripes}
 

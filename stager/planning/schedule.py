@@ -149,22 +149,34 @@ def arrivals(workflow: Workflow, shape: Shape, order: list[int], topology: Topol
     """When each external file will be there, if the lines of all nodes to its origin together serve one file after the other in order
     of first use, and each file as fast as the way goes that it takes. What a file costs the line is part of its time there.
     """
-    clock: dict[str, float] = {}
-    links: dict[str, OriginLink] = {}
+    lines: dict[str, LineIn] = {}
     arrival, files = [0.0] * len(shape.files), list(workflow.files.values())
+    external, likely, fetch_rate = shape.external, shape.likely, shape.fetch_rate
     for job in order:
         for file in shape.held[job]:
-            if not shape.external[file] or arrival[file]:
+            if not external[file] or arrival[file]:
                 continue
             origin = files[file].sources[0].location.origin
-            link = links.get(origin)
-            if link is None:
-                link = links[origin] = topology.link(origin)
-                clock[origin] = link.latency_s + (link.login_s or 0.0)
-            begun = clock[origin]
-            clock[origin] = begun + link.fetch_weighs(shape.likely[file]) / link.fetch_by(len(topology.nodes))
-            arrival[file] = begun + shape.likely[file] / shape.fetch_rate[file] + (link.fetch_file_s or 0.0)
+            line = lines.get(origin) or lines.setdefault(origin, line_in(topology.link(origin), len(topology.nodes)))
+            arrival[file] = line.free_s + likely[file] / fetch_rate[file] + line.file_s
+            line.free_s += (likely[file] + line.file_bytes) / line.bytes_per_s
     return arrival
+
+
+@dataclass(slots=True)
+class LineIn:
+    """From one origin to all nodes together. `free_s`: from when on it can take one more file, each of which costs it `file_bytes` beside
+    its own, and takes `file_s` longer.
+    """
+
+    free_s: float
+    bytes_per_s: float
+    file_bytes: float
+    file_s: float
+
+
+def line_in(link: OriginLink, nodes: int) -> LineIn:
+    return LineIn(link.latency_s + (link.login_s or 0.0), link.fetch_by(nodes), link.fetch_weighs(0), link.fetch_file_s or 0.0)
 
 
 def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology: Topology) -> float:
