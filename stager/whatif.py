@@ -18,7 +18,8 @@ from stager.model.profile import Profiles
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow
 from stager.planning.bounds import Bound, Limit, Seen, bottleneck, lower_bound
-from stager.planning.make_plan import beside_bytes, check_capacity, make_plan
+from stager.planning.choose_order import beside_bytes
+from stager.planning.make_plan import check_capacity, make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
 from stager.planning.transport import AT_ONCE_MAX
