@@ -22,11 +22,12 @@ CommandId = NewType("CommandId", str)
 
 def digest_of(*parts: str) -> str:
     """32 hex digits that differ when any part, or the border between parts, differs."""
-    bordered = []
+    digest = blake2b(digest_size=16)
     for part in parts:
         raw = part.encode("utf-8", "surrogateescape")
-        bordered += (len(raw).to_bytes(8, "big"), raw)
-    return blake2b(b"".join(bordered), digest_size=16).hexdigest()
+        digest.update(len(raw).to_bytes(8, "big"))
+        digest.update(raw)
+    return digest.hexdigest()
 
 
 def external_file_id(origin_url: str, path: str, token: str, endpoint: str = "") -> FileId:

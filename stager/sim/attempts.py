@@ -32,7 +32,7 @@ LEASE_LINGERS_S = 0.5
 @dataclass(slots=True)
 class Expected:
     """What the executor knows of a run: its jobs, the ids of their files, the sizes of those and the computing times to expect, each with
-    its spread; what is read in place.
+    its spread; what is read in place; by origin, whether what is written there comes back to be verified.
     """
 
     workflow: Workflow
@@ -40,6 +40,7 @@ class Expected:
     sizes: dict[str, tuple[int, float]]
     compute_s: dict[str, tuple[float, float]]
     in_place: Reads = field(default_factory=dict)
+    comes_back: dict[str, bool] = field(default_factory=dict)
 
 
 class Trying(Struct):

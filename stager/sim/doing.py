@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stager.planning.links import is_read_back
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 
@@ -31,8 +30,7 @@ def copy_replica(world: SimWorld, command: cmd.CopyReplica | cmd.Gather) -> None
 def upload(world: SimWorld, command: cmd.Upload) -> None:
     node, origin = world.nodes[command.node], world.origin_of(command.run, command.origin)
     if node.answers:
-        there = world.runs[command.run].workflow.origins[command.origin]
-        world.desk.accept(command, node, origin, is_read_back(there, world.topology.link(command.origin)))
+        world.desk.accept(command, node, origin, world.executor.runs[command.run].comes_back[command.origin])
 
 
 def hasten(world: SimWorld, command: cmd.Hasten) -> None:

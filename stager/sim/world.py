@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from stager.model.ids import produced_file_id
 from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, Node, Topology
 from stager.model.workflow import Graph, Workflow, graph_of
+from stager.planning.links import is_read_back
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
@@ -426,4 +427,5 @@ def enter(world: SimWorld, run: str, workflow: Workflow, plan: Plan, truth: Plan
     sizes = {entry.lfn: (entry.expected_bytes, entry.size_spread or 1.0) for entry in truth.files}
     ids = {lfn: str(produced_file_id(run, lfn)) for lfn, file in workflow.files.items() if not file.is_external}
     times = {entry.job: (entry.compute_s, entry.compute_spread or 1.0) for entry in truth.jobs}
-    world.executor.runs[run] = Expected(workflow, ids, sizes, times, reads_of(plan.files) | reads_of(truth.files))
+    back = {name: is_read_back(origin, world.topology.link(name)) for name, origin in workflow.origins.items()}
+    world.executor.runs[run] = Expected(workflow, ids, sizes, times, reads_of(plan.files) | reads_of(truth.files), back)
