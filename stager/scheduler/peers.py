@@ -6,6 +6,7 @@ May know: the state. One rule: a byte crosses the wide area once; where a node h
 from __future__ import annotations
 
 from heapq import heappush
+from itertools import islice
 
 from stager.scheduler.state import NEVER, FileEntry, State, TransferEntry
 from stager.scheduler.states import CopyState
@@ -70,9 +71,10 @@ def next_use_on(state: State, file: FileEntry, node_id: str) -> tuple[int, str, 
     """(order key, run, job) of the first reader on this node that still has to run."""
     if state.next_use(file) == NEVER:
         return None
-    uses = file.uses
-    for at in range(file.use_at, len(uses)):
-        use = uses[at]
+    first = file.uses[file.use_at]
+    if state.runs[first[1]].jobs[first[2]].node == node_id:
+        return first
+    for use in islice(file.uses, file.use_at + 1, None):
         if not state.use_is_over(use) and state.runs[use[1]].jobs[use[2]].node == node_id:
             return use
     return None

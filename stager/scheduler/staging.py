@@ -13,24 +13,26 @@ from stager.scheduler.state import JobEntry, NodeEntry, RunEntry, State
 
 def staged_inputs(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> tuple[cmd.StagedInput, ...]:
     """In the order of writing; all that is not read in place is on the node."""
-    staged = []
+    staged, files, held = [], state.files, forced_access(node, run, job)
     for entry in run.workflow.jobs[job.id].inputs:
         lfn = entry.lfn
         if run.direct and run.reads_in_place(lfn):
             staged.append(staged_in_place(state, run, lfn, entry.path))
             continue
         file_id = run.file_ids[lfn]
-        generation = state.files[file_id].copies[node.id].generation
-        staged.append(cmd.StagedInput(lfn, file_id, generation, entry.path, access_on(node, run, job, lfn)))
+        generation = files[file_id].copies[node.id].generation
+        staged.append(cmd.StagedInput(lfn, file_id, generation, entry.path, held or planned_access(run, lfn)))
     return tuple(staged)
 
 
-def access_on(node: NodeEntry, run: RunEntry, job: JobEntry, lfn: str) -> Access:
-    """Of an input that the node holds."""
+def forced_access(node: NodeEntry, run: RunEntry, job: JobEntry) -> Access | None:
+    """Of all inputs that the node holds, where there is no choice."""
     if run.is_engines:
         # A link is a mount in the job's own namespace, which an engine's task has not.
         return Access.HELD if job.pins_only else Access.COPY
-    if not node.can_link:
-        return Access.COPY
+    return None if node.can_link else Access.COPY
+
+
+def planned_access(run: RunEntry, lfn: str) -> Access:
     planned = run.planned[lfn].access
     return Access.LINK if planned is Access.DIRECT else planned
