@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.made_set import made_paths
-from benchmarks.measuring import verdict
+from benchmarks.measuring import slice_of, verdict
 from stager.estimate import Report, estimate
 from stager.model.topology import Node, Topology
 from stager.model.units import format_size
@@ -124,6 +124,7 @@ def main() -> int:
     parser.add_argument("--instances", type=Path, default=records_dir(), help="where records are")
     parser.add_argument("--only", default="", help="instances whose name holds this")
     parser.add_argument("--largest", type=int, default=1 << 60, help="bytes of the largest file of an instance that is taken")
+    parser.add_argument("--slice", default="0/1", help="of 1/3 the second of three, every third workflow by size")
     parser.add_argument("--cores", type=int, default=8)
     parser.add_argument("--steps", type=int, default=5, help="capacities for each instance")
     parser.add_argument("--spill", choices=("both", "yes", "no"), default="both")
@@ -134,7 +135,7 @@ def main() -> int:
     paths = [path for path in there if asked.only in path.name and path.stat().st_size <= asked.largest]
     if not paths:
         parser.error("no such instance")
-    paths.sort(key=lambda path: path.stat().st_size)
+    paths = slice_of(sorted(paths, key=lambda path: path.stat().st_size), asked.slice)
     ways = {"both": (True, False), "yes": (True,), "no": (False,)}[asked.spill]
     policy = Policy(lookahead=not asked.no_lookahead)
     print(" ".join(f"{name:{'<' if not place else '>'}{width}}" for place, (name, width) in enumerate(COLUMNS)))

@@ -25,7 +25,7 @@ if "--tree" in sys.argv:
 
 from benchmarks.drawn_shapes import SHAPES, drawn_workflow
 from benchmarks.made_set import made_paths
-from benchmarks.measuring import verdict
+from benchmarks.measuring import slice_of, verdict
 from stager.estimate import estimate
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Workflow
@@ -155,6 +155,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=48, help="of drawn workflows")
     parser.add_argument("--only", default="", help="records and seeds whose name holds this")
     parser.add_argument("--largest", type=int, default=1_200_000, help="bytes of the largest record taken")
+    parser.add_argument("--slice", default="0/1", help="of 1/3 the second of three, every third workflow")
     parser.add_argument("--lines", default="2,20,200", help="out, in MB/s")
     parser.add_argument("--nodes", default="1,2,4")
     parser.add_argument("--spill", choices=("both", "yes", "no"), default="no")
@@ -163,9 +164,12 @@ def main() -> int:
     parser.add_argument("--shown", type=int, default=10, help="rows of each goal")
     parser.add_argument("--tree", default="", help="take stager from this clone")
     parser.add_argument("--save", type=Path, help="keep the rows there")
-    parser.add_argument("--against", type=Path, help="rows that were kept")
+    parser.add_argument("--kept", type=Path, action="append", help="judge rows that were kept, and run nothing; may be given again")
+    parser.add_argument("--against", type=Path, action="append", help="rows that were kept; may be given again")
     asked = parser.parse_args()
-    names = names_of(asked.set, asked.half, asked.seeds, asked.only, asked.largest)
+    if asked.kept:
+        return judged(kept_rows(asked.kept), kept_rows(asked.against or []), asked.shown)
+    names = slice_of(names_of(asked.set, asked.half, asked.seeds, asked.only, asked.largest), asked.slice)
     lines, nodes = [float(word) for word in asked.lines.split(",")], [int(word) for word in asked.nodes.split(",")]
     ways = {"both": (False, True), "yes": (True,), "no": (False,)}[asked.spill]
     rows: list[Row] = []
@@ -175,17 +179,20 @@ def main() -> int:
             rows += future.result()
     if asked.save:
         asked.save.write_text(json.dumps([asdict(row) for row in rows]))
-    return judged(rows, asked.against, asked.shown)
+    return judged(rows, kept_rows(asked.against or []), asked.shown)
 
 
-def judged(rows: list[Row], against: Path | None, shown: int) -> int:
+def kept_rows(paths: list[Path]) -> list[Row]:
+    return [Row(**entry) for path in paths for entry in json.loads(path.read_text())]
+
+
+def judged(rows: list[Row], before: list[Row], shown: int) -> int:
     """Prints what became of the goals; returns the exit code."""
     ended = [row for row in rows if row.ok]
     of_bound = geometric_mean([row.wall_s / row.bound_s for row in ended])
     print(f"{len(rows)} rows, {len(rows) - len(ended)} failed; of the lower bound: {of_bound:.4f} on average")
     good = [judge_steps(rows, "step", "more room", shown), judge_steps(rows, "nodes", "more nodes", shown)]
-    if against:
-        before = [Row(**entry) for entry in json.loads(against.read_text())]
+    if before:
         good.append(judge_against(rows, {row.key: row for row in before}, shown))
     return int(not all(good) or len(ended) < len(rows))
 

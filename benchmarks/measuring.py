@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 # Above it the processors are what was measured.
 CPU_BOUND = 0.85
@@ -116,3 +117,9 @@ def goal(what: str, found: float, wanted: float, *rows: Row) -> str:
     """What was wanted and whether it is so. A miss with busy processors says so: it is theirs."""
     bound = " (CPU-bound)" if any(row.cpu_bound for row in rows) else ""
     return f"goal: {what} {short(found)}, wanted >= {short(wanted)}: {verdict(found >= wanted)}{bound}"
+
+
+def slice_of(names: list[Any], which: str) -> list[Any]:
+    """Of "1/3" the second of three: every third, so that each has small and large ones."""
+    number, slices = (int(word) for word in which.split("/"))
+    return names[number::slices]

@@ -6,17 +6,17 @@ simulation and moves no more bytes over the wide area; and the same arguments gi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
 from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
+from stager.model.units import format_size
 from stager.model.workflow import Workflow, bandwidths_of
 from stager.planning.bounds import lower_bound
-from stager.planning.choose_order import Chosen
-from stager.planning.make_plan import Layout, lay_out, plan_in
+from stager.planning.make_plan import Layout, lay_out, narrowed, plan_in
 from stager.planning.plan import Basis, Plan
 from stager.planning.policy import Limits, Policy
 from stager.scheduler.commands import RunOutcome
@@ -28,9 +28,13 @@ RUN = "estimate"
 # Of the time of the best plan so far: what another may take at most to be preferred.
 CLEARLY_EARLIER = 0.99
 # A simulation that takes so much longer than the best one is given up.
-TOO_LATE = 1.2
-# About what planning and simulating once takes for each job and each file; on many nodes more by so much for each of them.
-REHEARSED_S, REHEARSED_NODE_SHARE = 0.00015, 0.02
+TOO_LATE = 1.02
+# About what planning once takes: for each job and file, and on each node for each that a job reads or makes.
+PLANNED_S, PLANNED_USE_S = 0.000005, 0.0000015
+# About what simulating takes for each event and command, and how much more of that for each node; and how many of these there are for each
+# job and file.
+STEPPED_S, STEPPED_NODE_SHARE = 0.000023, 0.25
+STEPS = 3
 # All simulations of one plan may take so long, and at most that share of what there is to win.
 REHEARSING_S_MAX = 1.0
 REHEARSING_SHARE = 0.5
@@ -48,38 +52,81 @@ def best_plan(
     ignore_profiles: bool = False,
     with_range: bool = False,
 ) -> Plan:
-    """As `make_plan`. Alternatives are other orders of the jobs, fewer of the nodes, and fewer jobs that wait ahead. None are looked for
-    where a foreign engine has its own order, where nothing fits, where most times are guesses, and where simulating takes too long for
-    what there is to win.
+    """As `make_plan`. Alternatives are other orders of the jobs, fewer of the nodes, a part of their room, and fewer jobs that wait ahead.
+    None are looked for where a foreign engine has its own order, where nothing fits, where most times are guesses, and where simulating
+    takes too long for what there is to win.
     """
     topology = topology.bounded_by(bandwidths_of(workflow))
+
+    def on(nodes: int) -> Layout:
+        return lay_out(workflow, topology, profiles, policy, limits, spill_origin, layout.graph, ignore_profiles, nodes=nodes)
+
     with rare_collections():
         layout = lay_out(workflow, topology, profiles, policy, limits, spill_origin, ignore_profiles=ignore_profiles)
-        first = Way(layout, layout.orders.chosen)
-        plan, rehearsals = first.plan(with_range), Rehearsals(workflow, topology, policy, limits)
-        in_vain = bool(workflow.engine) or plan.smallest_node_bytes > plan.node_bytes or is_guesswork(plan)
-        if in_vain or not rehearsals.begin(first, plan):
+        plan = plan_in(layout, layout.orders.chosen, with_range)
+        if workflow.engine or plan.smallest_node_bytes > plan.node_bytes or is_guesswork(plan):
             return plan
-        layouts = [layout]
-        for few in fewer_nodes(len(topology.nodes))[: rehearsals.left]:
-            less = lay_out(workflow, topology, profiles, policy, limits, spill_origin, layout.graph, ignore_profiles, nodes=few)
-            if less.orders.smallest.each <= topology.node_bytes:
-                layouts.append(less)
-        for way in alternatives(layouts, rehearsals):
-            if not rehearsals.hear(way):
+        ways, rehearsals = Ways(layout, on), Rehearsals(workflow, topology, policy, limits)
+        if not rehearsals.begin(ways.first, plan):
+            return plan
+        for way in alternatives(ways, rehearsals):
+            if not rehearsals.hear(way, ways.plan(way)):
                 break
-        return plan if rehearsals.best is first else told_why(rehearsals, plan, rehearsals.best.plan(with_range))
+        best = rehearsals.best
+        return plan if best is ways.first else told_why(rehearsals, plan, ways.plan(best, with_range))
 
 
 class Way(NamedTuple):
-    """To run the workflow."""
+    """To run the workflow: on how many nodes, holding how much of each at most (0: all), with how many ahead, in which order."""
 
-    layout: Layout
-    order: Chosen
-    ahead_max: int = 0
+    nodes: int
+    holds_max_bytes: int
+    ahead_max: int
+    order: str
 
-    def plan(self, with_range: bool = False) -> Plan:
-        return replace(plan_in(self.layout, self.order, with_range), ahead_max=self.ahead_max)
+
+class Ways:
+    """All there are. Layouts are made when they are asked for, and kept."""
+
+    def __init__(self, layout: Layout, on: Callable[[int], Layout]) -> None:
+        self._on = on
+        self._layouts: dict[tuple[int, int], Layout] = {(len(layout.topology.nodes), 0): layout}
+        self._node_bytes = layout.topology.node_bytes
+        self._all_bytes = sum(layout.shape.size)
+        self.nodes = [len(layout.topology.nodes), *fewer_nodes(len(layout.topology.nodes))]
+        self.first = self.ruled(self.nodes[0], 0, 0)
+
+    def plan(self, way: Way, with_range: bool = False) -> Plan:
+        layout = self._layout(way.nodes, way.holds_max_bytes)
+        return replace(plan_in(layout, layout.orders.made[way.order], with_range), ahead_max=way.ahead_max)
+
+    def ruled(self, nodes: int, holds_max_bytes: int, ahead_max: int) -> Way:
+        """In the order that the rules choose."""
+        return Way(nodes, holds_max_bytes, ahead_max, self.orders(nodes, holds_max_bytes)[0])
+
+    def orders(self, nodes: int, holds_max_bytes: int) -> list[str]:
+        """Those that fit; none: nothing does. The first by the rules."""
+        layout = self._layout(nodes, holds_max_bytes)
+        if layout.orders.smallest.each > layout.topology.node_bytes:
+            return []
+        return [name for name, order in layout.orders.made.items() if order is layout.orders.chosen] + list(layout.orders.others)
+
+    def parts(self, nodes: int) -> list[int]:
+        """Of the room of each node: all, then from what holds everything down by halves, the same whatever room there is."""
+        parts, part_bytes = [0], self._all_bytes
+        least_bytes = self._layout(nodes, 0).orders.smallest.each
+        while part_bytes >= max(1, least_bytes):
+            if part_bytes < self._node_bytes:
+                parts.append(part_bytes)
+            part_bytes //= 2
+        return parts
+
+    def _layout(self, nodes: int, holds_max_bytes: int) -> Layout:
+        found = self._layouts.get((nodes, holds_max_bytes))
+        if found is None:
+            found = narrowed(self._layout(nodes, 0), holds_max_bytes) if holds_max_bytes else self._on(nodes)
+            self._layouts[nodes, holds_max_bytes] = found
+        return found
 
 
 def is_guesswork(plan: Plan) -> bool:
@@ -88,6 +135,7 @@ def is_guesswork(plan: Plan) -> bool:
 
 def told_why(rehearsals: Rehearsals, first: Plan, plan: Plan) -> Plan:
     ways = [f"on {len(plan.keeps_to)} of the {first.nodes} nodes"] if plan.keeps_to else []
+    ways += [f"with no more than {format_size(plan.holds_max_bytes)} of a node held at once"] if plan.holds_max_bytes else []
     ways += [f"with no more than {plan.ahead_max} ahead on a node"] if plan.ahead_max else []
     ways += ["in another order"] if [job.job for job in plan.jobs] != [job.job for job in first.jobs] else []
     took = f"simulated, it takes {rehearsals.best_s:,.1f} s, and {rehearsals.first_s:,.1f} s without that"
@@ -99,30 +147,60 @@ def fewer_nodes(count: int) -> list[int]:
     return sorted({fewer for fewer in (count - 1, *(count >> shift for shift in range(1, count.bit_length()))) if fewer}, reverse=True)
 
 
-def alternatives(layouts: list[Layout], rehearsals: Rehearsals) -> Iterator[Way]:
-    """First on fewer nodes, then with fewer jobs ahead, then both in other orders; what went well first. `layouts`: the first is for all
-    nodes.
-    """
-    # By the number of nodes: what the best way took, and how many jobs it had ahead.
-    best = {len(layouts[0].topology.nodes): (rehearsals.best_s, 0)}
+def alternatives(ways: Ways, rehearsals: Rehearsals) -> Iterator[Way]:
+    """One thing changed of the best way so far, as long as that helps; then all the others, those like the best first."""
+    heard, before = {ways.first: rehearsals.best_s}, None
+    while before is not rehearsals.best:
+        before = rehearsals.best
+        for change in (other_nodes, other_ahead, other_orders, other_parts):
+            best, near_s = rehearsals.best, TOO_LATE * rehearsals.best_s
+            near = [way for way in heard if heard[way] < near_s and way[1:3] == best[1:3] and way.nodes != best.nodes]
+            for way in change(ways, [best, *near]):
+                if way not in heard:
+                    yield way
+                    heard[way] = rehearsals.heard_s
+    for way in everything(ways, rehearsals.best):
+        if way not in heard:
+            heard[way] = inf
+            yield way
 
-    def heard(way: Way) -> Iterator[Way]:
-        yield way
-        nodes = len(way.layout.topology.nodes)
-        best[nodes] = min(best.get(nodes, (inf, 0)), (rehearsals.heard_s, way.ahead_max))
 
-    def well_first() -> list[Layout]:
-        return sorted(layouts, key=lambda layout: best[len(layout.topology.nodes)][0])
+def other_nodes(ways: Ways, good: Sequence[Way]) -> list[Way]:
+    return [like(ways, good[0], nodes=nodes) for nodes in ways.nodes if ways.orders(nodes, good[0].holds_max_bytes)]
 
-    for layout in layouts[1:]:
-        yield from heard(Way(layout, layout.orders.chosen))
-    for layout in well_first():
-        yield from heard(Way(layout, layout.orders.chosen, FEW_AHEAD))
-    for layout in well_first():
-        went_well = best[len(layout.topology.nodes)][1]
-        for ahead_max in sorted((0, FEW_AHEAD), key=lambda ahead_max: ahead_max != went_well):
-            for order in layout.orders.others.values():
-                yield from heard(Way(layout, order, ahead_max))
+
+def other_ahead(ways: Ways, good: Sequence[Way]) -> list[Way]:
+    """On other nodes, too, where that is about as good: which are the best depends on it most."""
+    return [way._replace(ahead_max=ahead_max) for way in good for ahead_max in (0, FEW_AHEAD)]
+
+
+def other_orders(ways: Ways, good: Sequence[Way]) -> list[Way]:
+    best = good[0]
+    return [best._replace(order=order) for order in ways.orders(best.nodes, best.holds_max_bytes)]
+
+
+def other_parts(ways: Ways, good: Sequence[Way]) -> list[Way]:
+    return [like(ways, good[0], holds_max_bytes=part_bytes) for part_bytes in ways.parts(good[0].nodes)]
+
+
+def like(ways: Ways, way: Way, **changed: int) -> Way:
+    """In the same order if it fits; by the rules where this one is."""
+    other = way._replace(**changed)
+    orders = ways.orders(other.nodes, other.holds_max_bytes)
+    is_ruled = way.order == ways.orders(way.nodes, way.holds_max_bytes)[0]
+    return other._replace(order=orders[0] if is_ruled or way.order not in orders else way.order)
+
+
+def everything(ways: Ways, best: Way) -> Iterator[Way]:
+    """Each part of the room before other orders there."""
+    for nodes in sorted(ways.nodes, key=lambda nodes: nodes != best.nodes):
+        for ahead_max in sorted((0, FEW_AHEAD), key=lambda ahead_max: ahead_max != best.ahead_max):
+            for part_bytes in ways.parts(nodes):
+                yield from [Way(nodes, part_bytes, ahead_max, order) for order in ways.orders(nodes, part_bytes)[:1]]
+    for nodes in sorted(ways.nodes, key=lambda nodes: nodes != best.nodes):
+        for part_bytes in ways.parts(nodes):
+            for ahead_max in sorted((0, FEW_AHEAD), key=lambda ahead_max: ahead_max != best.ahead_max):
+                yield from [Way(nodes, part_bytes, ahead_max, order) for order in ways.orders(nodes, part_bytes)]
 
 
 class TooLate(Exception):
@@ -131,45 +209,52 @@ class TooLate(Exception):
 
 class Rehearsals:
     """`best`: the way by the rules, or the one that ended first; of two about alike the one that was heard first. `heard_s`: what the last
-    one took, at most TOO_LATE times as long, and infinite where it moved more; `left`: how many more may be heard.
+    one took, at most TOO_LATE times as long as the best, and infinite where it moved more.
     """
 
     best: Way
 
     def __init__(self, workflow: Workflow, topology: Topology, policy: Policy | None, limits: Limits | None) -> None:
         self._workflow, self._topology, self._policy, self._limits = workflow, topology, policy, limits
-        self.left, self.heard_s, self.best_s, self.first_s = 0, inf, inf, inf
-        self._moved_bytes_max = inf
+        self._uses = sum([len(job.inputs) + len(job.outputs) for job in workflow.jobs.values()])
+        self.best_s = self.first_s = self.heard_s = self._moved_bytes_max = inf
+        self._least_s, self._took_s, self._steps = 0.0, 0.0, 0
 
     def begin(self, first: Way, plan: Plan) -> bool:
         """Whether there may be a better one, and time to find it."""
-        each_s = REHEARSED_S * (len(plan.jobs) + len(plan.files)) * (1 + REHEARSED_NODE_SHARE * plan.nodes)
-        if each_s > REHEARSING_S_MAX or each_s > REHEARSING_SHARE * plan.makespan_s:
+        two_s = 2 * self._takes_s(plan, STEPS * (len(plan.jobs) + len(plan.files)))
+        if two_s > REHEARSING_S_MAX or two_s > REHEARSING_SHARE * plan.makespan_s:
             return False
         self.best = first
         self.first_s, self._moved_bytes_max = self.simulated(plan)
-        self.best_s = self.first_s
-        to_win_s = self.best_s - lower_bound(self._workflow, self._topology, plan).least_s
-        if self.best_s == inf or to_win_s <= (1 - CLEARLY_EARLIER) * self.best_s:
-            return False
-        self.left = int(min(REHEARSING_S_MAX, REHEARSING_SHARE * to_win_s) / each_s)
-        return self.left > 0
+        self.best_s, self._took_s = self.first_s, self._takes_s(plan, self._steps)
+        self._least_s = lower_bound(self._workflow, self._topology, plan).least_s
+        return self.best_s != inf and self._least_s < CLEARLY_EARLIER * self.best_s and self._has_time()
 
-    def hear(self, way: Way) -> bool:
+    def hear(self, way: Way, plan: Plan) -> bool:
         """Whether more may be heard."""
-        simulated_s, moved_bytes = self.simulated(way.plan())
+        self._steps = 0
+        simulated_s, moved_bytes = self.simulated(plan)
         self.heard_s = simulated_s if moved_bytes <= self._moved_bytes_max else inf
         if self.heard_s <= CLEARLY_EARLIER * self.best_s:
             self.best, self.best_s = way, self.heard_s
-        self.left -= 1
-        return self.left > 0
+        self._took_s += self._takes_s(plan, self._steps)
+        return self._has_time()
+
+    def _has_time(self) -> bool:
+        return self._took_s < min(REHEARSING_S_MAX, REHEARSING_SHARE * (self.best_s - self._least_s))
+
+    def _takes_s(self, plan: Plan, steps: int) -> float:
+        """Planning and simulating, whatever it really takes: the same arguments have to give the same."""
+        planned_s = PLANNED_S * (len(plan.jobs) + len(plan.files)) + PLANNED_USE_S * self._uses * plan.nodes
+        return planned_s + STEPPED_S * (1 + STEPPED_NODE_SHARE * plan.nodes) * steps
 
     def simulated(self, plan: Plan) -> tuple[float, float]:
         """(until the run has ended well, bytes over the wide area); infinite where it does not. One that is too late is given up."""
         world = SimWorld(self._topology, self._policy, self._limits)
         world.submit(RUN, self._workflow, plan)
         try:
-            simulate(world, self._give_up)
+            simulate(world, self._watch)
         except TooLate:
             return TOO_LATE * self.best_s, 0.0
         entry, desk = world.runs[RUN], world.desk
@@ -178,6 +263,7 @@ class Rehearsals:
         in_place_bytes = sum(world.executor.in_place_bytes.values())
         return entry.finished_at, desk.fetched_bytes + desk.uploaded_bytes + desk.readback_bytes + in_place_bytes
 
-    def _give_up(self, machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
+    def _watch(self, machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        self._steps += len(events) + len(commands)
         if machine.state.now > TOO_LATE * self.best_s:
             raise TooLate

@@ -17,6 +17,8 @@ from stager.planning.plan import Access
 from stager.planning.shape import Shape
 from stager.planning.space import share_bytes
 
+BY_LINES = "lines"
+
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -38,17 +40,18 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """`chosen`: the one to run in; `smallest`: the one of smallest need; `others`: by name, those that could be run in as well."""
+    """`chosen`: the one to run in; `smallest`: the one of smallest need; `others`: by name, those that could be run in as well; `made`: by
+    name, all there are.
+    """
 
     chosen: Chosen
     smallest: Chosen
     others: dict[str, Chosen]
+    made: dict[str, Chosen]
 
 
-def choose_order(workflow: Workflow, shape: Shape, ranks: list[float], topology: Topology, can_spill: bool) -> Orders:
-    """By rank where all that is live fits beside one job per core; else, of the orders that fit at all, the one that holds least. By what
-    waits for the lines out, where all that is live fits then and that is clearly quicker.
-    """
+def made_orders(workflow: Workflow, shape: Shape, ranks: list[float], topology: Topology, can_spill: bool) -> dict[str, Chosen]:
+    """By name. The last is by what waits for the lines out, where that matters. How much room there is changes none of them."""
     measure = Measure(shape, can_spill, len(topology.nodes))
     ranked = measure.of(ordering.rank_order(ranks))
     deep = ordering.deep_order(shape, ranks)
@@ -57,21 +60,29 @@ def choose_order(workflow: Workflow, shape: Shape, ranks: list[float], topology:
         "deep": deep,
         "greedy": ordering.eager_order(shape, ranked.order, greedy=True),
     }
-    candidates = {"rank": ranked} | {name: measure.of(order) for name, order in orders.items()}
+    by_lines = order_by_lines(workflow, shape, ranks, topology)
+    if by_lines is not None:
+        orders[BY_LINES] = by_lines
+    return {"rank": ranked} | {name: measure.of(order) for name, order in orders.items()}
+
+
+def choose_order(workflow: Workflow, shape: Shape, topology: Topology, made: dict[str, Chosen]) -> Orders:
+    """By rank where all that is live fits beside one job per core; else, of the orders that fit at all, the one that holds least. By what
+    waits for the lines out, where all that is live fits then and that is clearly quicker.
+    """
+    candidates = {name: order for name, order in made.items() if name != BY_LINES}
     smallest = min(candidates.values(), key=lambda chosen: (chosen.each, chosen.smallest, chosen.peak))
     fitting = {name: chosen for name, chosen in candidates.items() if chosen.each <= topology.node_bytes}
     roomy_bytes = topology.capacity_bytes - beside_bytes(shape.footprint, topology)
     chosen = min(fitting.values(), key=lambda chosen: chosen.peak) if fitting else smallest
-    if "rank" in fitting and ranked.peak <= roomy_bytes:
-        chosen = ranked
-    by_lines = order_by_lines(workflow, shape, ranks, topology)
-    if by_lines is not None:
-        other = measure.of(by_lines)
-        if other.each <= topology.node_bytes:
-            fitting["lines"] = other
-            if other.peak <= roomy_bytes and is_clearly_quicker(workflow, shape, by_lines, chosen.order, topology):
-                chosen = other
-    return Orders(chosen, smallest, distinct(fitting, chosen))
+    if "rank" in fitting and fitting["rank"].peak <= roomy_bytes:
+        chosen = fitting["rank"]
+    other = made.get(BY_LINES)
+    if other is not None and other.each <= topology.node_bytes:
+        fitting[BY_LINES] = other
+        if other.peak <= roomy_bytes and is_clearly_quicker(workflow, shape, other.order, chosen.order, topology):
+            chosen = other
+    return Orders(chosen, smallest, distinct(fitting, chosen), made)
 
 
 def distinct(orders: dict[str, Chosen], chosen: Chosen) -> dict[str, Chosen]:

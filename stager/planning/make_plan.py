@@ -17,7 +17,7 @@ from stager.model.units import format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
 from stager.planning.beliefs import makespan_range
-from stager.planning.choose_order import Chosen, Orders, choose_order, largest_made
+from stager.planning.choose_order import Chosen, Orders, choose_order, largest_made, made_orders
 from stager.planning.digest import workflow_digest
 from stager.planning.durability import SINGLE, Kept, kept_files
 from stager.planning.in_place import Choice, choose_for_room, choose_in_place
@@ -41,7 +41,7 @@ HOW_TO_GIVE = "end a scheduler that runs with `stager shutdown`, then --capacity
 @dataclass(frozen=True, slots=True)
 class Layout:
     """All of a plan that does not depend on which of the orders is taken. Jobs run in the `topology`, which may be some nodes of the
-    `whole` one; `guess`: what an output of unknown size was taken for."""
+    `whole` one, or a part of their room; `guess`: what an output of unknown size was taken for."""
 
     workflow: Workflow
     topology: Topology
@@ -56,6 +56,7 @@ class Layout:
     in_place: Choice
     digest: str
     graph: Graph
+    holds_max_bytes: int = 0
 
 
 def make_plan(
@@ -106,10 +107,19 @@ def lay_out(
     return Layout(workflow, topology, whole, spill, ignore_profiles, guess, sized, shape, ranks, orders, in_place, digest, graph)
 
 
+def narrowed(layout: Layout, holds_max_bytes: int) -> Layout:
+    """As if no node had more room than that."""
+    nodes = tuple([replace(node, capacity_bytes=min(node.capacity_bytes, holds_max_bytes)) for node in layout.topology.nodes])
+    topology = replace(layout.topology, nodes=nodes)
+    orders = choose_order(layout.workflow, layout.shape, topology, layout.orders.made)
+    return replace(layout, topology=topology, orders=orders, holds_max_bytes=holds_max_bytes)
+
+
 def plan_in(layout: Layout, chosen: Chosen, with_range: bool = False) -> Plan:
     """The plan to run in this order."""
     workflow, topology, sized, shape, ranks = layout.workflow, layout.topology, layout.sized, layout.shape, layout.ranks
     whole, names = layout.whole, tuple([node.id for node in topology.nodes])
+    kept_to = replace(whole, nodes=whole.nodes[: len(names)])
     smallest, in_place, spill = layout.orders.smallest, layout.in_place, layout.spill_origin
     schedule = predict(workflow, shape, chosen.order, topology)
     kept = kept_files(workflow, shape, schedule, ranks, whole, chosen.peak)
@@ -131,7 +141,7 @@ def plan_in(layout: Layout, chosen: Chosen, with_range: bool = False) -> Plan:
         readback_bytes=readback,
         jobs=job_plans(shape, sized, chosen.order, ranks, schedule, topology),
         files=file_plans(workflow, shape, sized, position, schedule, kept, topology, in_place),
-        notes=(*ignored, *notes_of(workflow, shape, sized, chosen, topology, layout.guess)),
+        notes=(*ignored, *notes_of(workflow, shape, sized, chosen, kept_to, layout.guess)),
         tightest_job=shape.jobs[tightest] if tightest >= 0 else "",
         tightest_files=tightest_files(shape, smallest, tightest, spill is not None),
         profiles_ignored=layout.ignore_profiles,
@@ -142,6 +152,7 @@ def plan_in(layout: Layout, chosen: Chosen, with_range: bool = False) -> Plan:
         node_bytes=whole.node_bytes,
         smallest_node_bytes=smallest.each,
         keeps_to=names if len(names) < len(whole.nodes) else (),
+        holds_max_bytes=layout.holds_max_bytes,
         **overhead_of(topology),
         **(range_of(workflow, shape, sized, chosen.order, topology, schedule) if with_range else {}),
     )
@@ -178,7 +189,7 @@ def shape_and_orders(
         if in_place.chosen:
             shape = shape_of(workflow, graph, sized, topology, in_place.read_s())
         ranks = ordering.upward_ranks(shape)
-        orders = choose_order(workflow, shape, ranks, topology, can_spill)
+        orders = choose_order(workflow, shape, topology, made_orders(workflow, shape, ranks, topology, can_spill))
         if not choose_for_room(kept, in_place, over_bytes(kept, shape, orders.smallest, topology) if in_place.weighed else ()):
             return shape, ranks, orders, in_place
 

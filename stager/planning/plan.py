@@ -179,7 +179,7 @@ class Plan:
     what jobs read at origins through mounts, in none of the other sums. `disk_bytes_per_s`: what jobs get of a node's disk, of several
     nodes the least. `keeps_to`: of more nodes, those that its jobs stay on while all of them can be reached; empty: all. `ahead_max`: of
     each node, how many jobs may wait for inputs and a core, and how many files may come before their jobs are admitted; 0: as many as
-    the policy says.
+    the policy says. `holds_max_bytes`: of each node's room, how much its jobs and what comes ahead for them may hold at once; 0: all.
     """
 
     version: int
@@ -213,5 +213,6 @@ class Plan:
     makespan_most_s: float | None = None
     keeps_to: tuple[str, ...] = ()
     ahead_max: int = 0
+    holds_max_bytes: int = 0
     disk_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
     disk_basis: Basis = Basis.DEFAULT

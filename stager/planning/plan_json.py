@@ -39,6 +39,7 @@ LATER = {
     "makespan_most_s": None,
     "keeps_to": [],
     "ahead_max": 0,
+    "holds_max_bytes": 0,
     "disk_bytes_per_s": DEFAULT_DISK_BYTES_PER_S,
     "disk_basis": Basis.DEFAULT.value,
 }

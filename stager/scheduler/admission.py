@@ -14,6 +14,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler.books import footprints_of, inputs_of
 from stager.scheduler.calls import refuse, wait_or_refuse
 from stager.scheduler.copying import give_copy
+from stager.scheduler.holding import may_begin, may_come_ahead
 from stager.scheduler.instead import may_read_in_place
 from stager.scheduler.moving import is_first, is_wanted_elsewhere, move_away, safe_bytes
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
@@ -196,7 +197,10 @@ def reserve_now(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, missi
     if is_well_ahead(state, node) and not run.is_engines:
         # What it fetches now comes ahead of its use, as a prefetch does, and would go when those before it ask for their room.
         beside = beside_bytes(state, run) if missing_bytes else 0
-        return job.reserve_bytes if make_room_ahead(turn, node, needed + beside) else None
+        has_room = may_begin(state, run, node, job, beside) and make_room_ahead(turn, node, needed + beside)
+        return job.reserve_bytes if has_room else None
+    if not may_begin(state, run, node, job):
+        return None
     if node.free_bytes >= needed:
         return job.reserve_bytes
     own = frozenset(file.id for file in inputs_of(state, run, job.id))
@@ -456,11 +460,11 @@ def prefetch(turn: Turn, node: NodeEntry) -> None:
             continue
         _, run_id, job_id = use
         run = state.runs[run_id]
-        if 0 < run.plan.ahead_max <= len(node.prefetching):
-            return
         order = run.jobs[job_id].order
         too_far = run.ahead is not None and run.head < order and run.ahead.max(run.head, order) + file.size_bytes > node.capacity_bytes
-        if too_far or is_wanted_elsewhere(state, node) or not make_room_ahead(turn, node, file.size_bytes + beside_bytes(state, run)):
+        needed = file.size_bytes + beside_bytes(state, run)
+        held_back = too_far or is_wanted_elsewhere(state, node) or not may_come_ahead(state, run, node, needed)
+        if held_back or not make_room_ahead(turn, node, needed):
             return
         heappop(node.candidates)
         bring_ahead(turn, node, file, run_id, min(FIRST_PREFETCH + order, LAST_PRIORITY))

@@ -12,6 +12,7 @@ from heapq import heappop
 from stager.scheduler import commands as cmd
 from stager.scheduler.admission import admit_here, is_safe, send_wanted, start, start_calls
 from stager.scheduler.books import inputs_of
+from stager.scheduler.holding import may_begin
 from stager.scheduler.peers import peer_for
 from stager.scheduler.sources import denial, must_wait, own_fault
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
@@ -143,7 +144,8 @@ def may_come(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> boo
 def has_place(state: State, node: NodeEntry, run: RunEntry, job: JobEntry, missing_bytes: int) -> bool:
     """Cores, and room for what it makes and what has to be brought."""
     cores = run.workflow.jobs[job.id].cores + node.cores_used + node.admitted_waiting
-    return cores <= state.limits.cores and missing_bytes + job.reserve_bytes <= node.free_bytes
+    has_room = missing_bytes + job.reserve_bytes <= node.free_bytes and may_begin(state, run, node, job)
+    return cores <= state.limits.cores and has_room
 
 
 def is_worth_copying(run: RunEntry, job: JobEntry, missing_bytes: int) -> bool:

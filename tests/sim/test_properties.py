@@ -29,6 +29,7 @@ SHORT = {
     "node_faults": 200,
     "stripes": 200,
     "node_losses": 200,
+    "held": 200,
     "engine": 200,
     "engine_faults": 200,
     "direct": 200,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.bench_serving import counted
-from benchmarks.measuring import Table, goal, watched
+from benchmarks.measuring import Table, goal, slice_of, watched
 
 
 def table(*rounds: tuple[float, float]) -> Table:
@@ -56,3 +56,10 @@ def test_work_that_takes_no_processor_time_leaves_the_machine_at_rest() -> None:
 )
 def test_the_summary_of_the_load_generator(said: str, found: tuple[int, float, float]) -> None:
     assert counted(said) == pytest.approx(found)
+
+
+def test_slices_are_all_there_is_and_each_has_some_of_every_size() -> None:
+    names = list(range(10))
+    slices = [slice_of(names, f"{number}/3") for number in range(3)]
+    assert slices[1] == [1, 4, 7]
+    assert sorted(name for each in slices for name in each) == names == slice_of(names, "0/1")

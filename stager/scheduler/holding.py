@@ -1,0 +1,68 @@
+"""How much room a run may take on a node at once, and how much may come ahead, where its plan says less than the node has: as if the node
+were smaller.
+
+May know: the state. One rule: it only holds back what would begin. Nothing is evicted or called off for it, and a run of which no job holds
+room on a node may begin one there, however large.
+"""
+
+from __future__ import annotations
+
+from stager.scheduler.books import inputs_of
+from stager.scheduler.state import JobEntry, NodeEntry, RunEntry, State
+
+
+def may_begin(state: State, run: RunEntry, node: NodeEntry, job: JobEntry, beside_bytes: int = 0) -> bool:
+    """Whether the job may be admitted there; `beside_bytes`: and so much be left for others."""
+    most_bytes = run.plan.holds_max_bytes
+    if not most_bytes:
+        return True
+    inputs = inputs_of(state, run, job.id)
+    more_bytes = job.reserve_bytes + beside_bytes
+    if all_there(node) + sum([file.size_bytes for file in inputs]) + more_bytes <= most_bytes:
+        return True
+    held_bytes, files = held_by_jobs(run, node)
+    if not held_bytes and not files:
+        return True
+    files |= coming_ahead(state, run, node)
+    for file in inputs:
+        files[file.id] = file.size_bytes
+    return held_bytes + more_bytes + sum(files.values()) <= most_bytes
+
+
+def may_come_ahead(state: State, run: RunEntry, node: NodeEntry, size_bytes: int) -> bool:
+    """Whether a file for the run may be fetched there before its job is admitted; `size_bytes`: of it, and of what else needs room beside
+    it.
+    """
+    if 0 < run.plan.ahead_max <= len(node.prefetching):
+        return False
+    most_bytes = run.plan.holds_max_bytes
+    if not most_bytes or all_there(node) + size_bytes <= most_bytes:
+        return True
+    if size_bytes > most_bytes:
+        return False
+    held_bytes, files = held_by_jobs(run, node)
+    files |= coming_ahead(state, run, node)
+    return held_bytes + sum(files.values()) + size_bytes <= most_bytes
+
+
+def all_there(node: NodeEntry) -> int:
+    """At least what anybody holds there, and quickly summed."""
+    return node.capacity_bytes - node.free_bytes
+
+
+def held_by_jobs(run: RunEntry, node: NodeEntry) -> tuple[int, dict[str, int]]:
+    """What is set aside for the outputs of its jobs that are admitted or run, and their inputs by file: what two read is there once."""
+    reserved_bytes, files, jobs, here = 0, {}, run.jobs, node.id
+    for job_id, pins in run.pinned.items():
+        job = jobs[job_id]
+        if job.node == here:
+            reserved_bytes += job.reserve_bytes
+            for file, copy in pins:
+                files[file.id] = copy.size_bytes
+    return reserved_bytes, files
+
+
+def coming_ahead(state: State, run: RunEntry, node: NodeEntry) -> dict[str, int]:
+    """By file, those on their way there that it is the first to read."""
+    files = [state.files[file_id] for file_id in node.prefetching]
+    return {file.id: file.size_bytes for file in files if file.use_at < len(file.uses) and file.uses[file.use_at][1] == run.id}
