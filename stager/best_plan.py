@@ -155,7 +155,7 @@ def alternatives(ways: Ways, rehearsals: Rehearsals) -> Iterator[Way]:
         for change in (other_nodes, other_ahead, other_orders, other_parts):
             best, near_s = rehearsals.best, TOO_LATE * rehearsals.best_s
             near = [way for way in heard if heard[way] < near_s and way[1:3] == best[1:3] and way.nodes != best.nodes]
-            for way in change(ways, [best, *near]):
+            for way in change(ways, best, sorted([best, *near], key=heard.__getitem__)):
                 if way not in heard:
                     yield way
                     heard[way] = rehearsals.heard_s
@@ -165,22 +165,21 @@ def alternatives(ways: Ways, rehearsals: Rehearsals) -> Iterator[Way]:
             yield way
 
 
-def other_nodes(ways: Ways, good: Sequence[Way]) -> list[Way]:
-    return [like(ways, good[0], nodes=nodes) for nodes in ways.nodes if ways.orders(nodes, good[0].holds_max_bytes)]
+def other_nodes(ways: Ways, best: Way, near: Sequence[Way]) -> list[Way]:
+    return [like(ways, best, nodes=nodes) for nodes in ways.nodes if ways.orders(nodes, best.holds_max_bytes)]
 
 
-def other_ahead(ways: Ways, good: Sequence[Way]) -> list[Way]:
-    """On other nodes, too, where that is about as good: which are the best depends on it most."""
-    return [way._replace(ahead_max=ahead_max) for way in good for ahead_max in (0, FEW_AHEAD)]
+def other_ahead(ways: Ways, best: Way, near: Sequence[Way]) -> list[Way]:
+    """On other nodes, too, where that is about as good, what went well first: which are the best depends on it most."""
+    return [way._replace(ahead_max=ahead_max) for way in near for ahead_max in (0, FEW_AHEAD)]
 
 
-def other_orders(ways: Ways, good: Sequence[Way]) -> list[Way]:
-    best = good[0]
+def other_orders(ways: Ways, best: Way, near: Sequence[Way]) -> list[Way]:
     return [best._replace(order=order) for order in ways.orders(best.nodes, best.holds_max_bytes)]
 
 
-def other_parts(ways: Ways, good: Sequence[Way]) -> list[Way]:
-    return [like(ways, good[0], holds_max_bytes=part_bytes) for part_bytes in ways.parts(good[0].nodes)]
+def other_parts(ways: Ways, best: Way, near: Sequence[Way]) -> list[Way]:
+    return [like(ways, best, holds_max_bytes=part_bytes) for part_bytes in ways.parts(best.nodes)]
 
 
 def like(ways: Ways, way: Way, **changed: int) -> Way:
