@@ -1,6 +1,6 @@
 //! What many want done at the same time is done once for all of them. Knows names only.
 //!
-//! The one rule: work that somebody joined begins after they joined: it sees all that they did before.
+//! The one rule: work that somebody joined begins after they joined: it sees all that they did before. What prepares it may have begun.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -26,26 +26,44 @@ impl<T: Clone> Default for Waves<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Waves<T> {
-    /// The outcome of `work`, or of somebody else's of the same name.
+    /// The outcome of `work`, or of somebody else's of the same name. One at a time: who comes meanwhile is in the next.
     pub async fn join<F>(self: &Arc<Self>, name: &str, work: F) -> T
     where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let (waves, turn_of) = (self.clone(), name.to_owned());
+        let turn = async move { waves.turns.take(&turn_of).await };
+        let work = |turn| async move {
+            let outcome = work.await;
+            drop(turn);
+            outcome
+        };
+        self.join_while(name, turn, work).await
+    }
+
+    /// As `join`, with others who come while `preparing` lasts. What needs what was prepared is `work`.
+    pub async fn join_while<P, W, F>(self: &Arc<Self>, name: &str, preparing: P, work: W) -> T
+    where
+        P: Future + Send + 'static,
+        P::Output: Send,
+        W: FnOnce(P::Output) -> F + Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
         let wave = {
             let mut pending = self.pending.lock().expect("no holder panics");
             pending.get(name).and_then(WeakShared::upgrade).unwrap_or_else(|| {
-                let wave = self.clone().wave(name.to_owned(), work).boxed().shared();
+                let (waves, own) = (self.clone(), name.to_owned());
+                let wave = async move {
+                    let prepared = preparing.await;
+                    waves.pending.lock().expect("no holder panics").remove(&own);
+                    work(prepared).await
+                };
+                let wave = wave.boxed().shared();
                 pending.extend(wave.downgrade().map(|held| (name.to_owned(), held)));
                 wave
             })
         };
         wave.await
-    }
-
-    async fn wave(self: Arc<Self>, name: String, work: impl Future<Output = T>) -> T {
-        let _turn = self.turns.take(&name).await;
-        self.pending.lock().expect("no holder panics").remove(&name);
-        work.await
     }
 }
 
@@ -53,6 +71,8 @@ impl<T: Clone + Send + Sync + 'static> Waves<T> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
+
+    use tokio::sync::oneshot;
 
     use super::*;
 
@@ -77,6 +97,30 @@ mod tests {
         };
         futures::future::join_all((0..20).map(|n| joined(if n < 10 { 0 } else { 50 }))).await;
         assert_eq!((begun.load(Ordering::SeqCst), done.load(Ordering::SeqCst)), (2, 20));
+    }
+
+    #[tokio::test]
+    async fn who_comes_while_it_is_prepared_is_in_it_and_the_next_is_not_kept_waiting() {
+        let waves = Arc::new(Waves::default());
+        let ((prepare, prepared), (end, ended)) = (oneshot::channel::<()>(), oneshot::channel::<()>());
+        let wave = |number, prepared: oneshot::Receiver<()>, ended: oneshot::Receiver<()>| {
+            let preparing = async move { prepared.await.map(|()| number) };
+            Box::pin(waves.join_while("a", preparing, |number| async move { ended.await.and(number) }))
+        };
+        let over = || {
+            let (tell, told) = oneshot::channel();
+            tell.send(()).unwrap();
+            told
+        };
+        let mut first = wave(1, prepared, ended);
+        assert!(futures::poll!(&mut first).is_pending());
+        let mut second = wave(2, over(), over());
+        assert!(futures::poll!(&mut second).is_pending(), "the first had not begun");
+        prepare.send(()).unwrap();
+        assert!(futures::poll!(&mut first).is_pending());
+        assert_eq!(wave(3, over(), over()).await, Ok(3), "the first had begun, and lasts");
+        end.send(()).unwrap();
+        assert_eq!((first.await, second.await), (Ok(1), Ok(1)));
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ use stager_origins::conformance::{self, content, local, put, upload_as, How, Pla
 use stager_origins::{open, OriginConfig, SftpConfig, Uploaded, Verified};
 
 const SHELL: &str = "LogLevel VERBOSE";
+const SFTP_SERVER: &str = "/usr/lib/openssh/sftp-server";
 
 fn place(sshd: &Sshd, config: SftpConfig) -> DirectoryPlace {
     DirectoryPlace::new(open(&OriginConfig::Sftp(config)).unwrap(), &sshd.base())
@@ -139,6 +140,27 @@ async fn a_small_file_takes_few_round_trips() {
     // Opened; written and settled; opened again; read; published; the directory opened; synced.
     let quickest = took.into_iter().min().unwrap();
     assert!(quickest < Duration::from_millis(80 * 9), "{quickest:?}");
+}
+
+/// The names of new directories are put on the disk too, each by the one above it, before a file in them counts as there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_new_directories_are_on_the_disk_with_the_first_file() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let sshd = Sshd::start(&format!("ForceCommand {SFTP_SERVER} -e -l DEBUG3 2>>{}", log.path().display()));
+    let place = place(&sshd, sshd.config());
+    let synced = |directory: &str| {
+        let said = std::fs::read_to_string(log.path()).unwrap();
+        let opened = format!("open \"{}\"", sshd.base().join(directory).display().to_string().trim_end_matches('/'));
+        // Each directory is opened to be synced and for nothing else.
+        said.contains(&opened) && said.contains("fsync")
+    };
+    let names: Vec<String> = (0..40).map(|n| format!("new/deep/f{n}")).collect();
+    futures::future::join_all(names.iter().map(|name| put(&place, name, b"content"))).await;
+    for directory in ["new/deep", "new", ""] {
+        assert!(synced(directory), "{directory:?}: {}", std::fs::read_to_string(log.path()).unwrap());
+    }
+    place.origin.make_directory("another/one").await.unwrap();
+    assert!(synced("another") && synced("another/one"));
 }
 
 /// The line is cut while a hundred are under way: each says so or has ended, and the same again ends well.

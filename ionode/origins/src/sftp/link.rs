@@ -24,6 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::checksum::Sums;
 use super::credentials::{authenticate, expanded};
 use super::known::KnownKeys;
+use super::pool::PlaceToWrite;
 use super::session::Session;
 use super::Timing;
 use crate::config::SftpConfig;
@@ -33,7 +34,7 @@ use crate::failure::{self, shown};
 const IO_BYTES_DEFAULT: u64 = 32 * 1024;
 const IO_BYTES_MAX: u64 = 255 * 1024;
 /// russh-sftp reads handles as text, and OpenSSH's stop being that at 128.
-const HANDLES_MAX: usize = 100;
+const HANDLES_MAX: usize = 120;
 const WINDOW_BYTES: u32 = 16 << 20;
 /// When to come again to a server that hangs up on who comes.
 const TURNED_AWAY_S: f64 = 5.0;
@@ -61,6 +62,7 @@ pub struct Link {
     pub(super) users: AtomicUsize,
     place: Arc<str>,
     handles: Arc<Semaphore>,
+    writing: Arc<Semaphore>,
     lost: AtomicBool,
 }
 
@@ -128,7 +130,7 @@ impl Link {
         here.map_err(no_sftp)?;
         let limits = limits.map_err(no_sftp)?;
         sftp.set_limits(limits);
-        let handles = limits.open_handles.map_or(HANDLES_MAX, |n| HANDLES_MAX.min(n as usize));
+        let handles = limits.open_handles.map_or(HANDLES_MAX, |n| HANDLES_MAX.min(n as usize)).max(1);
         let ssh = Arc::new(ssh);
         Ok(Self {
             sums: Sums::new(ssh.clone()),
@@ -141,9 +143,20 @@ impl Link {
             commands: Semaphore::new(4),
             users: AtomicUsize::new(0),
             place: place.clone(),
-            handles: Arc::new(Semaphore::new(handles.max(1))),
+            handles: Arc::new(Semaphore::new(handles)),
+            writing: Arc::new(Semaphore::new((handles * 4 / 5).max(1))),
             lost: AtomicBool::new(false),
         })
+    }
+
+    /// A place for one more file that is being written. There are fewer than handles: who reads, or puts names on the disk, waits behind no
+    /// crowd of uploads.
+    pub fn place_to_write(&self) -> Option<OwnedSemaphorePermit> {
+        self.writing.clone().try_acquire_owned().ok()
+    }
+
+    pub fn has_place_to_write(&self) -> bool {
+        self.writing.available_permits() > 0
     }
 
     pub fn is_alive(&self) -> bool {
@@ -275,12 +288,12 @@ pub fn failure_of(error: SftpError, path: &str, place: &str) -> ApiError {
     }
 }
 
-/// An open file or directory of a link; closed when dropped, also by a cancelled caller. Its place among the handles is free only when the
-/// server has closed it.
+/// An open file or directory of a link; closed when dropped, also by a cancelled caller. Its places are free when the close was sent: a
+/// server takes requests in the order they were sent in, so it has the handle free again before it opens what comes behind.
 pub struct Opened {
     pub link: Arc<Link>,
     pub handle: String,
-    place: Option<OwnedSemaphorePermit>,
+    places: Option<(OwnedSemaphorePermit, Option<PlaceToWrite>)>,
 }
 
 impl Opened {
@@ -301,8 +314,14 @@ impl Opened {
         opening: impl std::future::Future<Output = Result<String, SftpError>> + Send + 'static,
     ) -> Result<Self, SftpError> {
         let (link, permit) = (link.clone(), link.handles.clone().acquire_owned().await.expect("never closed"));
-        let task = tokio::spawn(async move { opening.await.map(|handle| Self { link, handle, place: Some(permit) }) });
+        let task = tokio::spawn(async move { opening.await.map(|handle| Self { link, handle, places: Some((permit, None)) }) });
         task.await.expect("opening does not panic")
+    }
+
+    /// Until it is closed.
+    pub fn holding(mut self, place: PlaceToWrite) -> Self {
+        self.places = self.places.take().map(|(handle, _)| (handle, Some(place)));
+        self
     }
 
     /// Where the answer to the close matters: some servers report write errors only here.
@@ -312,11 +331,16 @@ impl Opened {
 
     /// Its caller may be cancelled once it was asked for: then a task waits for the answer.
     fn closing(&mut self) -> Closing {
-        let (handle, link, place) = (std::mem::take(&mut self.handle), self.link.clone(), self.place.take());
+        let (handle, link, places) = (std::mem::take(&mut self.handle), self.link.clone(), self.places.take());
         let asked = async move {
-            let answer = link.sftp.close(handle).await.map(|_| ());
-            drop(place);
-            answer
+            let mut answer = std::pin::pin!(link.sftp.close(handle));
+            // It is sent when it is first polled.
+            let at_once = futures::poll!(&mut answer);
+            drop(places);
+            match at_once {
+                Poll::Ready(answer) => answer.map(|_| ()),
+                Poll::Pending => answer.await.map(|_| ()),
+            }
         };
         Closing(Some(asked.boxed()))
     }

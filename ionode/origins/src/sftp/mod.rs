@@ -12,9 +12,10 @@ mod read;
 mod session;
 mod walk;
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -78,6 +79,8 @@ struct Site {
     shell: AtomicBool,
     /// By directory: making it, and having its names put on the server's disk.
     makings: Arc<Waves<Result<(), ApiError>>>,
+    /// Directories that we made and whose names are not known to be on the server's disk.
+    made: Mutex<HashSet<String>>,
     /// Whether it was, and whether the line was still there then.
     syncs: Arc<Waves<(bool, bool)>>,
 }
@@ -107,6 +110,7 @@ impl SftpOrigin {
             clock_ahead_s: AtomicI64::new(0),
             shell: AtomicBool::new(config.shell_checksum),
             makings: Arc::default(),
+            made: Mutex::default(),
             syncs: Arc::default(),
         };
         Ok(Self { site: Arc::new(site), turns: Turns::default(), verify_source: config.verify_source })
@@ -214,10 +218,15 @@ impl Site {
     /// Makes `directory` and what is missing above it, below the base: once for all uploads that need it.
     async fn make_directories(self: &Arc<Self>, link: &Arc<Link>, directory: &str) -> Result<(), ApiError> {
         let (site, link, missing) = (self.clone(), link.clone(), directory.to_owned());
-        self.makings.join(directory, async move { site.make_missing(&link, &missing).await }).await
+        self.makings.join_while(directory, async move { site.make_missing(&link, &missing).await }, std::future::ready).await
     }
 
+    /// Mostly one directory is missing, and one request makes it. Their names are put on the disk by `sync_made`, before anything in them
+    /// counts as durable: nobody waits for that before the first byte.
     async fn make_missing(&self, link: &Arc<Link>, directory: &str) -> Result<(), ApiError> {
+        if !directory.is_empty() && self.make_one(link, directory).await.is_ok() {
+            return Ok(());
+        }
         let mut missing = Vec::new();
         let mut here = directory;
         loop {
@@ -231,17 +240,28 @@ impl Site {
             here = split(here).0;
         }
         for directory in missing.into_iter().rev() {
-            if let Err(error) = link.sftp.mkdir(self.remote(directory), FileAttributes::empty()).await {
-                let error = link.failure(error, directory);
+            if let Err(error) = self.make_one(link, directory).await {
                 // Another upload may have made it meanwhile.
                 let there = self.stat_on(link, directory).await.is_ok_and(|entry| entry.kind == EntryKind::Directory);
                 if !there {
                     return Err(self.or_full(link, error, 1).await);
                 }
             }
-            publish::sync(self, link, split(directory).0).await;
         }
         Ok(())
+    }
+
+    async fn make_one(&self, link: &Link, directory: &str) -> Result<(), ApiError> {
+        let made = link.sftp.mkdir(self.remote(directory), FileAttributes::empty()).await;
+        made.map_err(|error| link.failure(error, directory))?;
+        if link.offers.fsync {
+            self.made().insert(directory.to_owned());
+        }
+        Ok(())
+    }
+
+    fn made(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.made.lock().expect("no holder panics")
     }
 
     /// A shell that gave no answer is not asked again. A line that broke says nothing of the shell behind it.
@@ -318,20 +338,24 @@ impl Origin for SftpOrigin {
     async fn make_directory(&self, path: &str) -> Result<(), ApiError> {
         let clean = checked(path)?;
         let lease = self.site.pool.lease(Work::Metadata).await?;
-        self.site.make_directories(&lease.link, &clean).await
+        self.site.make_directories(&lease.link, &clean).await?;
+        publish::put_names_on_disk(&self.site, &lease.link, &clean).await;
+        Ok(())
     }
 
     /// They share a few connections, and take about seven round trips each.
     fn small_uploads_at_once(&self) -> usize {
-        512
+        1024
     }
 
     /// Logs in, which takes ten round trips and more, and starts what computes checksums.
     async fn get_ready(&self, files: usize) {
-        let links = self.site.pool.get_ready(1 + files / FILES_A_CONNECTION).await;
-        if self.site.shell.load(Ordering::Relaxed) {
-            links.iter().for_each(|link| link.sums.start());
-        }
+        let start = |link: &Link| {
+            if self.site.shell.load(Ordering::Relaxed) {
+                link.sums.start();
+            }
+        };
+        self.site.pool.get_ready(1 + files / FILES_A_CONNECTION, start).await;
     }
 
     async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError> {

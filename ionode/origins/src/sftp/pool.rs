@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use stager_core::error::ApiError;
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedSemaphorePermit};
 
 use super::link::Link;
 use super::Timing;
@@ -30,6 +30,8 @@ pub struct Pool {
     timing: Timing,
     links: Mutex<Vec<Arc<Link>>>,
     door: AsyncMutex<Door>,
+    /// Told when a place to write may be free.
+    freed: Arc<Notify>,
 }
 
 /// What was met at the server's door. Who holds it logs in.
@@ -52,6 +54,19 @@ impl Drop for Lease {
     }
 }
 
+/// For a file that is written over one of the links, until it is closed.
+pub struct PlaceToWrite {
+    permit: Option<OwnedSemaphorePermit>,
+    freed: Arc<Notify>,
+}
+
+impl Drop for PlaceToWrite {
+    fn drop(&mut self) {
+        drop(self.permit.take());
+        self.freed.notify_one();
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Metadata,
@@ -60,7 +75,7 @@ pub enum Work {
 
 impl Pool {
     pub fn new(config: SftpConfig, place: Arc<str>, timing: Timing) -> Self {
-        Self { config, place, timing, links: Mutex::default(), door: AsyncMutex::default() }
+        Self { config, place, timing, links: Mutex::default(), door: AsyncMutex::default(), freed: Arc::default() }
     }
 
     pub fn connections_max(&self) -> usize {
@@ -85,6 +100,20 @@ impl Pool {
         opened
     }
 
+    /// Over the link that has a place for it: one that is opened meanwhile takes its part of a crowd that waits.
+    pub async fn lease_to_write(self: &Arc<Self>) -> Result<(Lease, PlaceToWrite), ApiError> {
+        loop {
+            let mut freed = std::pin::pin!(self.freed.notified());
+            freed.as_mut().enable();
+            let lease = self.lease(Work::Bulk).await?;
+            if let Some(permit) = lease.link.place_to_write() {
+                return Ok((lease, PlaceToWrite { permit: Some(permit), freed: self.freed.clone() }));
+            }
+            drop(lease);
+            freed.await;
+        }
+    }
+
     async fn open_patiently(&self) -> Result<Lease, ApiError> {
         for pause in PAUSES {
             match self.open().await {
@@ -107,14 +136,16 @@ impl Pool {
         lease
     }
 
-    /// So many connections, or as many as may be had. Those that are open.
-    pub async fn get_ready(self: &Arc<Self>, connections: usize) -> Vec<Arc<Link>> {
+    /// So many connections, or as many as may be had. `start` is called for each when it is open, before the next is.
+    pub async fn get_ready(self: &Arc<Self>, connections: usize, start: impl Fn(&Link)) {
         let wanted = connections.min(self.connections_max());
         let mut more = self.lease(Work::Metadata).await.is_ok();
-        while more && self.alive() < wanted {
-            more = self.grow().await.is_some();
+        self.alive().iter().for_each(|link| start(link));
+        while more && self.alive().len() < wanted {
+            let grown = self.grow().await;
+            more = grown.is_some();
+            grown.iter().for_each(|lease| start(&lease.link));
         }
-        self.links.lock().expect("no holder panics").iter().filter(|link| link.is_alive()).cloned().collect()
     }
 
     /// A link nobody moves bytes over, or a new one: for a file that is worth several.
@@ -128,7 +159,7 @@ impl Pool {
     /// One more connection, unless one is being opened already or was refused lately.
     async fn grow(&self) -> Option<Lease> {
         let mut door = self.door.try_lock().ok()?;
-        if door.refused_at.is_some_and(|at| at.elapsed() < self.timing.grow_again) || self.alive() >= self.connections_max() {
+        if door.refused_at.is_some_and(|at| at.elapsed() < self.timing.grow_again) || self.alive().len() >= self.connections_max() {
             return None;
         }
         match self.open().await {
@@ -144,14 +175,15 @@ impl Pool {
         }
     }
 
-    fn alive(&self) -> usize {
-        self.links.lock().expect("no holder panics").iter().filter(|link| link.is_alive()).count()
+    fn alive(&self) -> Vec<Arc<Link>> {
+        self.links.lock().expect("no holder panics").iter().filter(|link| link.is_alive()).cloned().collect()
     }
 
+    /// One with a place to write, if there is one.
     fn least_busy(&self) -> Option<(Lease, usize)> {
         let mut links = self.links.lock().expect("no holder panics");
         links.retain(|link| link.is_alive());
-        let link = links.iter().min_by_key(|link| link.users.load(Ordering::Relaxed))?.clone();
+        let link = links.iter().min_by_key(|link| (!link.has_place_to_write(), link.users.load(Ordering::Relaxed)))?.clone();
         link.users.fetch_add(1, Ordering::Relaxed);
         Some((Lease { link }, links.len()))
     }
@@ -160,6 +192,7 @@ impl Pool {
         let link = Arc::new(Link::open(&self.config, &self.place, &self.timing).await?);
         link.users.fetch_add(1, Ordering::Relaxed);
         self.links.lock().expect("no holder panics").push(link.clone());
+        self.freed.notify_waiters();
         Ok(Lease { link })
     }
 }

@@ -6,6 +6,7 @@
 //! A small file costs round trips, not bytes. So what does not need the answer of another request goes out with it: `futures::join!` polls in
 //! the order that is written there, and each request is sent when it is first polled. What was asked for too early is asked again.
 
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use russh_sftp::protocol::OpenFlags;
 use stager_core::error::ApiError;
 
 use super::link::{Link, Opened};
-use super::pool::{Lease, Work};
+use super::pool::Lease;
 use super::read::{connections_worth, hash, open_expected, IN_FLIGHT, SMALL_PIECES};
 use super::Site;
 use crate::failure;
@@ -30,17 +31,13 @@ struct Job<'a> {
     upload: &'a Upload<'a>,
     path: String,
     temporary: String,
-    source: Source,
 }
 
 pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, path: String) -> Result<Uploaded, ApiError> {
-    let local = LocalFile::open(upload).await?;
-    let lease = site.pool.lease(Work::Bulk).await?;
+    let (lease, place) = site.pool.lease_to_write().await?;
     let link = lease.link.clone();
     let temporary = join(split(&path).0, &temporary_name(upload.transfer_id));
-    let want_sha256 = site.shell.load(std::sync::atomic::Ordering::Relaxed);
-    let source = local.source(link.write_bytes as usize, want_sha256, &site.pace);
-    let job = Job { site, upload, path, temporary, source };
+    let job = Job { site, upload, path, temporary };
     let (adopted, created) = futures::join!(existing(site, &link, &job.path, upload), job.create(&link));
     if let Some(decided) = adopted.transpose() {
         // What an earlier try may have left between its link and its remove, too.
@@ -50,6 +47,7 @@ pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, path: Str
         }
         return decided;
     }
+    let created = created.map(|opened| opened.holding(place));
     let result = job.write_and_publish(created, lease, turn).await;
     if result.is_err() && link.is_alive() {
         link.sftp.remove(site.remote(&job.temporary)).await.ok();
@@ -87,21 +85,48 @@ async fn put_on_disk(site: &Arc<Site>, link: &Arc<Link>, path: &str) -> Synced {
     if !sync(site, link, path).await {
         return Synced::Nothing;
     }
-    named(sync_names(site, link, split(path).0).await)
+    named(put_names_on_disk(site, link, split(path).0).await)
 }
 
-/// Once for all who published there until it begins.
+/// What `directory` holds, and those directories that we made on the way to it.
+pub(super) async fn put_names_on_disk(site: &Arc<Site>, link: &Arc<Link>, directory: &str) -> bool {
+    let (names, above) = futures::join!(sync_names(site, link, directory), sync_made(site, link, directory));
+    names && above
+}
+
+/// Once for all who published there until it is open.
 async fn sync_names(site: &Arc<Site>, link: &Arc<Link>, directory: &str) -> bool {
     if !link.offers.fsync {
         return false;
     }
-    let (at, over, names) = (site.clone(), link.clone(), directory.to_owned());
-    let syncing = async move { (sync(&at, &over, &names).await, over.is_alive()) };
-    match site.syncs.join(directory, syncing).await {
+    let (over, by, remote) = (link.clone(), link.clone(), site.remote(directory));
+    let opening = async move { Opened::file(&over, &remote, OpenFlags::READ, None).await };
+    let syncing = |opened| async move { (synced(opened).await, by.is_alive()) };
+    match site.syncs.join_while(directory, opening, syncing).await {
         // The line of another broke: that says nothing of the server.
         (false, false) => sync(site, link, directory).await,
         (synced, _) => synced,
     }
+}
+
+/// The names of `directory` and of what is above it, as far as we made those and nobody did so yet. Whether all are on the disk.
+async fn sync_made(site: &Arc<Site>, link: &Arc<Link>, directory: &str) -> bool {
+    let mut made = Vec::new();
+    let mut here = directory;
+    while !here.is_empty() {
+        if site.made().contains(here) {
+            made.push(here);
+        }
+        here = split(here).0;
+    }
+    let sync = async |made: &str| {
+        let synced = sync_names(site, link, split(made).0).await;
+        if synced {
+            site.made().remove(made);
+        }
+        synced
+    };
+    futures::future::join_all(made.into_iter().map(sync)).await.into_iter().all(|synced| synced)
 }
 
 fn named(name: bool) -> Synced {
@@ -113,12 +138,16 @@ fn named(name: bool) -> Synced {
 }
 
 /// Of a directory, too: OpenSSH opens one like a file where its system does.
-pub(super) async fn sync(site: &Site, link: &Arc<Link>, path: &str) -> bool {
+async fn sync(site: &Site, link: &Arc<Link>, path: &str) -> bool {
     if !link.offers.fsync {
         return false;
     }
-    let Ok(opened) = Opened::file(link, &site.remote(path), OpenFlags::READ, None).await else { return false };
-    let handle = opened.handle.clone();
+    synced(Opened::file(link, &site.remote(path), OpenFlags::READ, None).await).await
+}
+
+async fn synced(opened: Result<Opened, SftpError>) -> bool {
+    let Ok(opened) = opened else { return false };
+    let (link, handle) = (opened.link.clone(), opened.handle.clone());
     let (synced, _) = futures::join!(link.sftp.fsync(handle), opened.close());
     synced.is_ok()
 }
@@ -134,12 +163,13 @@ impl Job<'_> {
     async fn write_and_publish(&self, created: Result<Opened, ApiError>, lease: Lease, turn: Turn) -> Result<Uploaded, ApiError> {
         let (link, first) = (lease.link.clone(), created?);
         self.look_early(&first).await?;
+        let source = self.source(&link).await?;
         let (hashes, seen) = if self.upload.size_bytes <= SMALL_PIECES as u64 * link.write_bytes {
-            self.write_at_once(first).await?
+            self.write_at_once(&source, first).await?
         } else {
             let extra = connections_worth(&link, self.upload.size_bytes, self.site.pool.connections_max()) - 1;
-            futures::future::try_join(self.lane(&first), self.more_lanes(extra)).await?;
-            (self.sent().await?, self.settle(first).await?)
+            futures::future::try_join(self.lane(&source, &first), self.more_lanes(&source, extra)).await?;
+            (self.sent(&source).await?, self.settle(first).await?)
         };
         let (verified, bytes_read) = self.verify(&link, &hashes).await?;
         self.refuse_newer(&link).await?;
@@ -187,21 +217,27 @@ impl Job<'_> {
         }
     }
 
+    /// Opened when there is a handle at the server to write it to: a small file is read at once, and thousands may wait for their handle.
+    async fn source(&self, link: &Link) -> Result<Source, ApiError> {
+        let want_sha256 = self.site.shell.load(Ordering::Relaxed);
+        Ok(LocalFile::open(self.upload).await?.source(link.write_bytes as usize, want_sha256, &self.site.pace))
+    }
+
     /// What all that was handed out hashes to.
-    async fn sent(&self) -> Result<Hashes, ApiError> {
-        let hashes = self.source.hashes().await;
+    async fn sent(&self, source: &Source) -> Result<Hashes, ApiError> {
+        let hashes = source.hashes().await;
         if hashes.blake3 == self.upload.blake3 {
             Ok(hashes)
         } else {
-            Err(self.source.damaged())
+            Err(source.damaged())
         }
     }
 
     /// All pieces and what settles them in one breath: a server answers requests for one file in the order they were sent in (section 7 of
     /// the protocol's draft). One that does not is found out by the size that it saw, or when the content is verified.
-    async fn write_at_once(&self, first: Opened) -> Result<(Hashes, String), ApiError> {
-        let pieces: Vec<(u64, Bytes)> = self.source.pieces().try_collect().await?;
-        let hashes = self.sent().await?;
+    async fn write_at_once(&self, source: &Source, first: Opened) -> Result<(Hashes, String), ApiError> {
+        let pieces: Vec<(u64, Bytes)> = source.pieces().try_collect().await?;
+        let hashes = self.sent(source).await?;
         let flight = self.site.writes.fly(self.upload.size_bytes.max(1), self.upload.urgency.clone()).await;
         let (link, handle) = (first.link.clone(), first.handle.clone());
         let write = |(offset, piece): (u64, Bytes)| link.sftp.write(handle.clone(), offset, piece.to_vec());
@@ -215,8 +251,8 @@ impl Job<'_> {
         Ok((hashes, seen?))
     }
 
-    fn lane<'b>(&'b self, opened: &'b Opened) -> BoxFuture<'b, Result<(), ApiError>> {
-        let writing = self.source.pieces().map_ok(move |piece| self.write(opened, piece));
+    fn lane<'b>(&'b self, source: &'b Source, opened: &'b Opened) -> BoxFuture<'b, Result<(), ApiError>> {
+        let writing = source.pieces().map_ok(move |piece| self.write(opened, piece));
         writing.try_buffer_unordered(IN_FLIGHT).try_for_each(|()| std::future::ready(Ok(()))).boxed()
     }
 
@@ -233,7 +269,7 @@ impl Job<'_> {
     }
 
     /// Writes to the same file over further connections.
-    fn more_lanes(&self, count: usize) -> BoxFuture<'_, Result<(), ApiError>> {
+    fn more_lanes<'b>(&'b self, source: &'b Source, count: usize) -> BoxFuture<'b, Result<(), ApiError>> {
         async move {
             if count == 0 {
                 return Ok(());
@@ -242,7 +278,7 @@ impl Job<'_> {
             let link = &lease.link;
             let opened = Opened::file(link, &self.site.remote(&self.temporary), OpenFlags::WRITE, None).await;
             let opened = opened.map_err(|error| link.failure(error, &self.path))?;
-            futures::future::try_join(self.lane(&opened), self.more_lanes(count - 1)).await?;
+            futures::future::try_join(self.lane(source, &opened), self.more_lanes(source, count - 1)).await?;
             opened.close().await.map_err(|error| link.failure(error, &self.path))
         }
         .boxed()
@@ -306,7 +342,7 @@ impl Job<'_> {
                     false => Ok(()),
                 }
             };
-            let (removed, name) = futures::join!(removed, sync_names(&site, &link, split(&path).0));
+            let (removed, name) = futures::join!(removed, put_names_on_disk(&site, &link, split(&path).0));
             removed?;
             // Somebody may have put another file there already.
             let same = entry.token == seen
