@@ -3,6 +3,7 @@
 //! The one rule: a link that lost a request is never given to new work, and every request ends within its time.
 
 use std::borrow::Cow;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -11,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use futures::FutureExt;
-use russh::client::{self, Handle};
+use russh::client::{self, Handle, Msg};
 use russh::keys::{Algorithm, PublicKeyOrCertificate};
-use russh::{cipher, Preferred};
+use russh::{cipher, Channel, Preferred};
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::client::rawsession::Limits;
 use russh_sftp::protocol::{FileAttributes, OpenFlags, Packet, StatusCode};
@@ -91,10 +92,15 @@ impl client::Handler for Client {
     }
 }
 
-impl Link {
-    pub async fn open(config: &SftpConfig, place: &Arc<str>, timing: &Timing) -> Result<Self, ApiError> {
-        let late = |_| unreachable(place, format!("no answer within {} s", timing.connect_s));
-        tokio::time::timeout(Duration::from_secs(timing.connect_s), Self::connect(config, place, timing)).await.map_err(late)?
+/// A connection that the server has let in: it opened a channel, so no login of ours is under way there any more.
+pub struct Login {
+    ssh: Handle<Client>,
+    channel: Channel<Msg>,
+}
+
+impl Login {
+    pub async fn new(config: &SftpConfig, place: &Arc<str>, timing: &Timing) -> Result<Self, ApiError> {
+        in_time(place, timing, Self::connect(config, place, timing)).await
     }
 
     async fn connect(config: &SftpConfig, place: &Arc<str>, timing: &Timing) -> Result<Self, ApiError> {
@@ -106,11 +112,25 @@ impl Link {
         let mut ssh = client::connect_stream(ssh_config, stream, Client { known }).await.map_err(|error| refused(place, error))?;
         authenticate(&mut ssh, config).await?;
         let channel = ssh.channel_open_session().await.map_err(|error| refused(place, error.into()))?;
-        channel.request_subsystem(true, "sftp").await.map_err(|error| refused(place, error.into()))?;
-        let settings = russh_sftp::client::Config { request_timeout_secs: timing.request_s, ..Default::default() };
-        Self::greet(ssh, Session::new(channel.into_stream(), settings), place).await
+        Ok(Self { ssh, channel })
     }
 
+    pub async fn greet(self, place: &Arc<str>, timing: &Timing) -> Result<Link, ApiError> {
+        let greeting = async {
+            self.channel.request_subsystem(true, "sftp").await.map_err(|error| refused(place, error.into()))?;
+            let settings = russh_sftp::client::Config { request_timeout_secs: timing.request_s, ..Default::default() };
+            Link::greet(self.ssh, Session::new(self.channel.into_stream(), settings), place).await
+        };
+        in_time(place, timing, greeting).await
+    }
+}
+
+async fn in_time<T>(place: &str, timing: &Timing, step: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    let late = |_| unreachable(place, format!("no answer within {} s", timing.connect_s));
+    tokio::time::timeout(Duration::from_secs(timing.connect_s), step).await.map_err(late)?
+}
+
+impl Link {
     async fn greet(ssh: Handle<Client>, mut sftp: Session, place: &Arc<str>) -> Result<Self, ApiError> {
         let no_sftp = |error: SftpError| {
             ApiError::transient("origin_unreachable", &**place, format!("{place} accepted the login but does not speak SFTP ({error})."))
@@ -311,7 +331,7 @@ impl Opened {
     /// In a task of its own: a handle that arrives after its caller was cancelled is closed all the same.
     async fn detached(
         link: &Arc<Link>,
-        opening: impl std::future::Future<Output = Result<String, SftpError>> + Send + 'static,
+        opening: impl Future<Output = Result<String, SftpError>> + Send + 'static,
     ) -> Result<Self, SftpError> {
         let (link, permit) = (link.clone(), link.handles.clone().acquire_owned().await.expect("never closed"));
         let task = tokio::spawn(async move { opening.await.map(|handle| Self { link, handle, places: Some((permit, None)) }) });
@@ -356,7 +376,7 @@ impl Drop for Opened {
 
 struct Closing(Option<BoxFuture<'static, Result<(), SftpError>>>);
 
-impl std::future::Future for Closing {
+impl Future for Closing {
     type Output = Result<(), SftpError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -355,7 +355,7 @@ impl Origin for SftpOrigin {
                 link.sums.start();
             }
         };
-        self.site.pool.get_ready(1 + files / FILES_A_CONNECTION, start).await;
+        self.site.pool.get_ready(1 + files / FILES_A_CONNECTION, &start).await;
     }
 
     async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError> {

@@ -3,14 +3,16 @@
 //! The one rule: a server never sees two of our logins at once, nor more connections than allowed; one that turns us away is asked again later,
 //! by one of us for all.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
+use futures::FutureExt;
 use stager_core::error::ApiError;
-use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedSemaphorePermit};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, OwnedSemaphorePermit};
 
-use super::link::Link;
+use super::link::{Link, Login};
 use super::Timing;
 use crate::config::SftpConfig;
 
@@ -29,18 +31,36 @@ pub struct Pool {
     place: Arc<str>,
     timing: Timing,
     links: Mutex<Vec<Arc<Link>>>,
+    /// Connections that are being opened.
+    coming: Arc<AtomicUsize>,
+    /// Held by who opens the first one.
     door: AsyncMutex<Door>,
+    /// Held by who logs in. When a further connection was refused: the ones at hand are shared for a while.
+    logging_in: AsyncMutex<Option<Instant>>,
     /// Told when a place to write may be free.
     freed: Arc<Notify>,
 }
 
-/// What was met at the server's door. Who holds it logs in.
 #[derive(Default)]
 struct Door {
-    /// A further connection was refused: the ones at hand are shared for a while.
-    refused_at: Option<Instant>,
-    /// The first one was not to be had: who waited at the door then is told the same.
+    /// It was not to be had: who waited at the door then is told the same.
     failed: Option<(Instant, ApiError)>,
+}
+
+/// A connection that is being opened.
+struct Coming(Arc<AtomicUsize>);
+
+impl Coming {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A share in a link; bulk work counts, so that the next transfer finds the least busy one.
@@ -75,7 +95,16 @@ pub enum Work {
 
 impl Pool {
     pub fn new(config: SftpConfig, place: Arc<str>, timing: Timing) -> Self {
-        Self { config, place, timing, links: Mutex::default(), door: AsyncMutex::default(), freed: Arc::default() }
+        Self {
+            config,
+            place,
+            timing,
+            links: Mutex::default(),
+            coming: Arc::default(),
+            door: AsyncMutex::default(),
+            logging_in: AsyncMutex::default(),
+            freed: Arc::default(),
+        }
     }
 
     pub fn connections_max(&self) -> usize {
@@ -136,16 +165,31 @@ impl Pool {
         lease
     }
 
-    /// So many connections, or as many as may be had. `start` is called for each when it is open, before the next is.
-    pub async fn get_ready(self: &Arc<Self>, connections: usize, start: impl Fn(&Link)) {
+    /// So many connections, or as many as may be had. `start` is called for each when it is open.
+    pub async fn get_ready(self: &Arc<Self>, connections: usize, start: &(dyn Fn(&Link) + Sync)) {
         let wanted = connections.min(self.connections_max());
-        let mut more = self.lease(Work::Metadata).await.is_ok();
-        self.alive().iter().for_each(|link| start(link));
-        while more && self.alive().len() < wanted {
-            let grown = self.grow().await;
-            more = grown.is_some();
-            grown.iter().for_each(|lease| start(&lease.link));
+        let first = async {
+            if self.lease(Work::Metadata).await.is_ok() {
+                self.alive().iter().for_each(|link| start(link));
+            }
+        };
+        // Polled in this order: the first one is coming when more are asked for.
+        futures::join!(first, self.get_more(wanted, start));
+    }
+
+    /// One after another logs in; what follows a login is no matter of the door.
+    fn get_more<'a>(&'a self, wanted: usize, start: &'a (dyn Fn(&Link) + Sync)) -> BoxFuture<'a, ()> {
+        async move {
+            let logging_in = self.logging_in.lock().await;
+            // None at all: the first one was not to be had.
+            if !(1..wanted).contains(&self.open_and_coming()) {
+                return;
+            }
+            let Some(login) = self.log_in_again(logging_in).await else { return };
+            let greeted = async { self.greet_again(login).await.iter().for_each(|lease| start(&lease.link)) };
+            futures::join!(greeted, self.get_more(wanted, start));
         }
+        .boxed()
     }
 
     /// A link nobody moves bytes over, or a new one: for a file that is worth several.
@@ -156,23 +200,36 @@ impl Pool {
         }
     }
 
-    /// One more connection, unless one is being opened already or was refused lately.
+    /// One more connection, unless somebody is logging in already or was refused lately.
     async fn grow(&self) -> Option<Lease> {
-        let mut door = self.door.try_lock().ok()?;
-        if door.refused_at.is_some_and(|at| at.elapsed() < self.timing.grow_again) || self.alive().len() >= self.connections_max() {
+        let login = self.log_in_again(self.logging_in.try_lock().ok()?).await?;
+        self.greet_again(login).await
+    }
+
+    async fn log_in_again(&self, mut refused_at: MutexGuard<'_, Option<Instant>>) -> Option<(Login, Coming)> {
+        if refused_at.is_some_and(|at| at.elapsed() < self.timing.grow_again) || self.open_and_coming() >= self.connections_max() {
             return None;
         }
-        match self.open().await {
-            Ok(lease) => {
-                door.refused_at = None;
-                Some(lease)
-            }
-            Err(error) => {
-                tracing::warn!(origin = &*self.place, code = error.code, "a further connection was refused; the open ones are shared");
-                door.refused_at = Some(Instant::now());
-                None
-            }
+        let coming = Coming::new(&self.coming);
+        let login = Login::new(&self.config, &self.place, &self.timing).await.map_err(|error| self.say_refused(&error)).ok();
+        *refused_at = login.is_none().then(Instant::now);
+        login.map(|login| (login, coming))
+    }
+
+    async fn greet_again(&self, (login, _coming): (Login, Coming)) -> Option<Lease> {
+        let lease = self.greet(login).await.map_err(|error| self.say_refused(&error)).ok();
+        if lease.is_none() {
+            *self.logging_in.lock().await = Some(Instant::now());
         }
+        lease
+    }
+
+    fn say_refused(&self, error: &ApiError) {
+        tracing::warn!(origin = &*self.place, code = error.code, "a further connection was refused; the open ones are shared");
+    }
+
+    fn open_and_coming(&self) -> usize {
+        self.alive().len() + self.coming.load(Ordering::Relaxed)
     }
 
     fn alive(&self) -> Vec<Arc<Link>> {
@@ -189,7 +246,15 @@ impl Pool {
     }
 
     async fn open(&self) -> Result<Lease, ApiError> {
-        let link = Arc::new(Link::open(&self.config, &self.place, &self.timing).await?);
+        let _coming = Coming::new(&self.coming);
+        let logging_in = self.logging_in.lock().await;
+        let login = Login::new(&self.config, &self.place, &self.timing).await?;
+        drop(logging_in);
+        self.greet(login).await
+    }
+
+    async fn greet(&self, login: Login) -> Result<Lease, ApiError> {
+        let link = Arc::new(login.greet(&self.place, &self.timing).await?);
         link.users.fetch_add(1, Ordering::Relaxed);
         self.links.lock().expect("no holder panics").push(link.clone());
         self.freed.notify_waiters();
