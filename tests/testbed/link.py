@@ -130,17 +130,24 @@ class Link:
             writer.transport.abort()
             return
         self.connections += 1
-        with contextlib.suppress(OSError):
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
-            self._open |= {writer, far_writer}
-            try:
-                await asyncio.gather(self._pump(reader, far_writer, self.up), self._pump(far_reader, writer, self.down))
-            finally:
-                for end in (writer, far_writer):
-                    self._open.discard(end)
-                    end.transport.abort()
-        if not writer.is_closing():
+        # From now on: a line that goes down while the server is being called takes this one with it.
+        self._open.add(writer)
+        try:
+            with contextlib.suppress(OSError):
+                await self._carry(reader, writer)
+        finally:
+            self._open.discard(writer)
             writer.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
+        self._open.add(far_writer)
+        try:
+            if not writer.transport.is_closing():
+                await asyncio.gather(self._pump(reader, far_writer, self.up), self._pump(far_reader, writer, self.down))
+        finally:
+            self._open.discard(far_writer)
+            far_writer.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Direction) -> None:
         """Reading and writing are apart, so that a delay is latency and costs no bandwidth."""
