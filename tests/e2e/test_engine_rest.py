@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -292,6 +293,10 @@ def test_an_engine_that_only_waits_sees_nothing_of_restarts_at_any_instant(lab: 
         assert restarts[number].wait(PATIENCE_S)
         return taken
 
+    def let_it_be_met(number: int) -> None:
+        restarts[number].set()
+        wait_until(lambda: met[number + 1] or playing.done(), f"the engine to meet restart {number}", PATIENCE_S)
+
     def play() -> list[wire.CallState]:
         with RestClient(lab.service.url, lab.token) as client:
             engine = client.engine(run, patience_s=PATIENCE_S)
@@ -303,11 +308,11 @@ def test_an_engine_that_only_waits_sees_nothing_of_restarts_at_any_instant(lab: 
     monkeypatch.setattr(Tries, "unanswered", counted)
     with threads:
         playing = threads.submit(play)
-        for number, restart in enumerate(restarts):
+        for number in range(len(restarts)):
             wait_until(lambda number=number: len(begun) > number or playing.done(), f"step {number} of the engine", PATIENCE_S)
             if playing.done():
                 break
-            lab.restart(kill=number % 2 == 0, while_away=restart.set)
+            lab.restart(kill=number % 2 == 0, while_away=partial(let_it_be_met, number))
         assert playing.result(PATIENCE_S) == [DONE] * len(JOBS)
     assert met.keys() >= {1, 2, 3, 4}, f"each restart was met: {met}"
     assert lab.client.run(run).wait_finished(60).state == "succeeded"
