@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import tidy_pages
 from tests import tidy_rules as rules
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -174,6 +175,13 @@ def test_no_dead_modules_in_plugins(place: str) -> None:
     assert_none(rules.dead_modules(sources, started, packages))
 
 
+@pytest.mark.parametrize("place", ["", "plugins/airflow/", "plugins/pegasus/"])
+def test_wheels_carry_the_licence(place: str) -> None:
+    beside = PROJECT / place / "LICENSE"
+    text = beside.read_bytes() if beside.is_file() else None
+    assert_none(tidy_pages.licence_findings(text, text_of(f"{place}pyproject.toml"), f"{place}pyproject.toml"))
+
+
 # Each rule must be able to fire, and must let pass what is right beside it.
 
 Check = Callable[[str], Iterator[str]]
@@ -311,3 +319,14 @@ def test_dead_module_rule_fires() -> None:
     trees = {name: ast.parse(text) for name, text in sources.items()}
     dead = rules.dead_modules(trees, {"stager.cli.main"}, {"stager"})
     assert [line.split(":")[0] for line in dead] == ["stager.cli.forgotten", "stager.model.orphan"]
+
+
+LICENSED = '[project]\nlicense = "Apache-2.0"\nlicense-files = ["LICENSE"]\n'
+
+
+def test_licence_rule_fires() -> None:
+    exact = (PROJECT / "LICENSE").read_bytes()
+    assert not list(tidy_pages.licence_findings(exact, LICENSED, "x"))
+    assert list(tidy_pages.licence_findings(None, LICENSED, "x"))
+    assert list(tidy_pages.licence_findings(exact.replace(b"2004", b"2005"), LICENSED, "x"))
+    assert list(tidy_pages.licence_findings(exact, LICENSED.replace("license-files", "#"), "x"))

@@ -42,6 +42,17 @@ def test_the_wheel_holds_the_provider_and_nothing_of_airflows(wheels: Path) -> N
     assert {str(path.relative_to(here)) for path in here.rglob("*.py")} <= set(names)
 
 
+def test_each_wheel_carries_the_licence(wheels: Path) -> None:
+    text = (PROJECT / "LICENSE").read_bytes()
+    carried = {path.name.split("-")[0]: licences_of(path) for path in wheels.glob("*.whl")}
+    assert carried == {"apache_airflow_providers_stager": [text], "pegasus_stager": [text]}
+
+
+def licences_of(wheel: Path) -> list[bytes]:
+    archive = zipfile.ZipFile(wheel)
+    return [archive.read(name) for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE")]
+
+
 def test_the_extras_bring_the_plugins_and_nothing_else(wheels: Path) -> None:
     """pegasus-wms would take Airflow's SQLAlchemy down to 1.3."""
     said = pip("install", "--dry-run", "--no-index", "--find-links", wheels, "stager[airflow,pegasus]")
