@@ -182,6 +182,14 @@ def test_wheels_carry_the_licence(place: str) -> None:
     assert_none(tidy_pages.licence_findings(text, text_of(f"{place}pyproject.toml"), f"{place}pyproject.toml"))
 
 
+def test_decisions_have_a_status_and_are_listed() -> None:
+    place = "docs/decisions/"
+    pages = {path.removeprefix(place): text_of(path) for path in tracked() if path.startswith(place)}
+    assert len(pages) > len(tidy_pages.BESIDE_DECISIONS)
+    assert_none(tidy_pages.decision_findings(pages))
+    assert_none(tidy_pages.index_findings(pages, pages["README.md"]))
+
+
 # Each rule must be able to fire, and must let pass what is right beside it.
 
 Check = Callable[[str], Iterator[str]]
@@ -330,3 +338,53 @@ def test_licence_rule_fires() -> None:
     assert list(tidy_pages.licence_findings(None, LICENSED, "x"))
     assert list(tidy_pages.licence_findings(exact.replace(b"2004", b"2005"), LICENSED, "x"))
     assert list(tidy_pages.licence_findings(exact, LICENSED.replace("license-files", "#"), "x"))
+
+
+OLD, NEW = "2026-01-01-old.md", "2026-01-02-new.md"
+DECIDED = {
+    OLD: f"# 2026-01-01 Old\n\n**Status:** superseded by\n[New]({NEW})\n\n**Decided**: so.\n",
+    NEW: "# 2026-01-02 New\n\n**Status:** accepted\n\n**Decided**: else.\n",
+    "template.md": "# YYYY-MM-DD Title\n",
+}
+INDEX = f"- 2026-01-01 [Old]({OLD}), superseded. It was\n  so.\n- 2026-01-02 [New]({NEW}), accepted. It is.\n"
+
+
+def test_decision_rules_let_pass() -> None:
+    assert not list(tidy_pages.decision_findings(DECIDED))
+    assert not list(tidy_pages.index_findings(DECIDED, INDEX))
+    in_part = DECIDED | {OLD: f"# 2026-01-01 Old\n\n**Status:** accepted, superseded in part by [New]({NEW}) (half of it)\n"}
+    assert not list(tidy_pages.decision_findings(in_part))
+    assert not list(tidy_pages.index_findings(in_part, INDEX.replace("superseded", "accepted, superseded in part")))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (NEW, "# 2026-01-02 New\n\n**Decided**: else.\n"),
+        (NEW, "# 2026-01-02 New\n\n**Decided**: else.\n\n**Status:** accepted\n"),
+        (NEW, "# 2026-01-02 New\n\n**Status:** perhaps\n"),
+        (NEW, "# New\n\n**Status:** accepted\n"),
+        (OLD, "# 2026-01-01 Old\n\n**Status:** superseded by [New](2026-01-02-gone.md)\n"),
+        (OLD, "# 2026-01-01 Old\n\n**Status:** superseded by [itself](2026-01-01-old.md)\n"),
+        (OLD, "# 2026-01-01 Old\n\n**Status:** superseded\n"),
+        (OLD, "# 2026-01-01 Old\n\n**Status:** accepted, superseded in part by [New](2026-01-02-gone.md)\n"),
+        ("notes.md", "# 2026-01-02 Notes\n\n**Status:** accepted\n"),
+    ],
+)
+def test_decision_rule_fires(name: str, text: str) -> None:
+    assert len(list(tidy_pages.decision_findings(DECIDED | {name: text}))) == 1
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        INDEX.split("- 2026-01-02")[0],
+        INDEX + INDEX.split("so.\n")[1],
+        INDEX.replace("[New]", "[Newer]"),
+        INDEX.replace("superseded", "accepted"),
+        INDEX.replace(" It is.", ""),
+        INDEX + "- 2026-01-03 [Gone](2026-01-03-gone.md), accepted. It is not.\n",
+    ],
+)
+def test_index_rule_fires(index: str) -> None:
+    assert list(tidy_pages.index_findings(DECIDED, index))
