@@ -8,6 +8,9 @@ transfer's own beginning, in which it waits for answers, is no work; small files
 work, though it moves nothing (file_cost.py).
 
 Each of the three is what the others do not explain of what was seen. So they are looked at in turn, until none changes any more.
+
+Where small and large files crowd a line together, no stretch is of large ones alone. Then the line carries at least what passed it in the
+stretch, and at least what it carried of one large file; and what files wait for behind those bytes is no latency.
 """
 
 from __future__ import annotations
@@ -92,6 +95,7 @@ class Stretch:
     moved_bytes: int
     took_s: float
     weight: float
+    large_bytes: int = 0
 
 
 def measured(moves: Iterable[Move]) -> Measured:
@@ -152,6 +156,9 @@ def seen_of(moves: Sequence[Move], large: Sequence[Span], weights: dict[str, flo
         before, seen = seen, looked_at(traffic, found, large, weights, back_bytes_per_s, seen)
         if seen.is_as(before) or not found:
             break
+    if seen.bytes_per_s is None and (rate := mixed_rate_of(moves, weights, back_bytes_per_s, found)) is not None:
+        file_s = file_cost_s(found, rate)
+        return Seen(rate, latency_of(traffic, large, weights, file_s or 0.0, rate), file_s)
     return seen
 
 
@@ -173,13 +180,17 @@ def run_weights(ordered: Sequence[Move]) -> dict[str, float]:
     return {run: weight_of_age(newer) for newer, run in enumerate(newest_first)}
 
 
-def latency_of(traffic: Traffic, large: Sequence[Span], weights: dict[str, float], file_s: float) -> float | None:
+def latency_of(
+    traffic: Traffic, large: Sequence[Span], weights: dict[str, float], file_s: float, bytes_per_s: float = inf
+) -> float | None:
     """Seconds of a transfer that moves next to nothing, with no larger one beside it: what it waits behind that is not its own.
 
-    The median of what the costs of those beside it do not explain.
+    The median of what neither the costs of those beside it explain, nor the bytes that passed meanwhile, where the rate is known.
     """
     small = [move for move in traffic.moves if move.moved_bytes <= SMALL_BYTES and not meets(large, (move.begun_at, move.ended_at))]
-    seen = [(move.took_s, file_s * traffic.beside(move), weights[move.run]) for move in small]
+    passed = [traffic.passed_bytes(move.begun_at, move.ended_at) for move in small]
+    costs = [file_s * traffic.beside(move) + size / bytes_per_s for move, size in zip(small, passed, strict=True)]
+    seen = [(move.took_s, cost_s, weights[move.run]) for move, cost_s in zip(small, costs, strict=True)]
     telling = telling_of(seen, file_s)
     if len(telling) < SMALL_MIN:
         return None
@@ -216,6 +227,28 @@ def rate_of(
     return quantile(rates, [each.weight * each.moved_bytes for each in full], RATE_SHARE)
 
 
+def mixed_rate_of(
+    moves: Sequence[Move], weights: dict[str, float], back_bytes_per_s: float | None, found: Sequence[Crowd]
+) -> float | None:
+    """Bytes per second at least, of stretches most of whose bytes are of large files, however many small ones there were beside them.
+    None as well where, at that rate, files cost more of the stretches than their bytes.
+    """
+    latency_s = usual_latency_s(moves, None)
+    least_s = WAITS_MIN * latency_s
+    mixed = [
+        stretch
+        for stretch in stretches(moves, weights, latency_s, back_bytes_per_s)
+        if 2 * stretch.large_bytes > stretch.moved_bytes and stretch.took_s >= least_s
+    ]
+    if not mixed:
+        return None
+    rates = [stretch.moved_bytes / stretch.took_s for stretch in mixed]
+    single = [move.moved_bytes / move.took_s for move in moves if move.moved_bytes > SMALL_BYTES and move.took_s >= least_s]
+    rate = max(quantile(rates, [each.weight * each.moved_bytes for each in mixed], RATE_SHARE), *single, 0.0)
+    costs_s = (file_cost_s(found, rate) or 0.0) * sum(each.moves for each in mixed)
+    return rate if costs_s <= COSTS_SHARE_MAX * sum(each.took_s for each in mixed) else None
+
+
 def is_full(stretch: Stretch, latency_s: float, file_s: float) -> bool:
     """It is of large files, and longer than the waiting of its transfers in turns, or logging in, would explain; and more of it went by
     with bytes than with what files cost.
@@ -245,16 +278,17 @@ def stretches(moves: Sequence[Move], weights: dict[str, float], latency_s: float
     """What overlaps is one stretch; a run's weight is that of the last transfer in it."""
     spans = sorted((*working_span(move, latency_s, back_bytes_per_s), move.moved_bytes, weights[move.run]) for move in moves)
     found: list[Stretch] = []
-    begun, ended, count, moved_bytes, weight = 0.0, 0.0, 0, 0, 0.0
+    begun, ended, count, moved_bytes, large_bytes, weight = 0.0, 0.0, 0, 0, 0, 0.0
     for begins, ends, size_bytes, own_weight in spans:
         if count and begins > ended:
-            found.append(Stretch(count, moved_bytes, ended - begun, weight))
-            count, moved_bytes = 0, 0
+            found.append(Stretch(count, moved_bytes, ended - begun, weight, large_bytes))
+            count, moved_bytes, large_bytes = 0, 0, 0
         if not count:
             begun, ended = begins, ends
         ended, weight = max(ended, ends), own_weight
         count, moved_bytes = count + 1, moved_bytes + size_bytes
-    return [*found, Stretch(count, moved_bytes, ended - begun, weight)] if count else found
+        large_bytes += size_bytes if size_bytes > SMALL_BYTES else 0
+    return [*found, Stretch(count, moved_bytes, ended - begun, weight, large_bytes)] if count else found
 
 
 def working_span(move: Move, latency_s: float, back_bytes_per_s: float | None) -> Span:

@@ -3,7 +3,8 @@
 May know: the model's statistics and topology. One rule: the disk's time for what was made is not in it, since whoever plans with it adds
 that time by the bytes.
 
-How fast that is shows too: what attempts take beyond their programs grows by the bytes that pass there.
+How fast that is shows too: what attempts take beyond their programs grows by the bytes that pass there. Attempts side by side pass
+theirs at the same time, so those of all of them count: what each one gets is not what the disk, or the page cache of many cores, gives.
 
 Each output is hashed, synced and told of, so a thousand of them take longer than one, however small they are. Attempts with few outputs
 show what any attempt takes, those with many what each output adds.
@@ -36,7 +37,7 @@ DISK_POINTS_MAX = 100
 @dataclass(frozen=True, slots=True)
 class Overhead:
     """Of one attempt, and of each of its outputs. `measured`: here; else it is the default, which is nothing for an output.
-    `disk_bytes_per_s`: what jobs get of the node's disk, page cache included; None: nobody saw it.
+    `disk_bytes_per_s`: what jobs together get of the node's disk, page cache included; None: nobody saw it.
     """
 
     seconds: float = DEFAULT_OVERHEAD_S
@@ -48,8 +49,8 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class SeenOverhead:
-    """Of one attempt that made so many files. `beyond_s`: what it took beyond its program, with the disk's time for `passed_bytes`;
-    None: it was not kept.
+    """Of one attempt that made so many files. `beyond_s`: what it took beyond its program, in which `passed_bytes` passed the disk, those
+    of attempts beside it included; None: it was not kept.
     """
 
     seconds: float
@@ -58,13 +59,19 @@ class SeenOverhead:
     beyond_s: float | None = None
 
 
-def seen_overhead(took_s: float, wall_s: float, declared_s: float | None, input_bytes: int, made_bytes: int, files: int) -> SeenOverhead:
-    """Of one attempt that took so long from its command to the word of its end, and its program `wall_s` of that."""
+def seen_overhead(
+    took_s: float, wall_s: float, declared_s: float | None, input_bytes: int, made_bytes: int, files: int, others: int = 0
+) -> SeenOverhead:
+    """Of one attempt that took so long from its command to the word of its end, and its program `wall_s` of that, with so many `others`
+    under way, which are taken to be like it: they pass bytes for the same share of their time.
+    """
     program = program_s(wall_s, declared_s, input_bytes)
     seconds = max(0.0, took_s - program - made_bytes / DEFAULT_DISK_BYTES_PER_S)
+    own_bytes, beyond_s = made_bytes, took_s - wall_s
     if declared_s is not None and did_as_declared(wall_s, declared_s, input_bytes):
-        return SeenOverhead(seconds, files, input_bytes + made_bytes, took_s - declared_s)
-    return SeenOverhead(seconds, files, made_bytes, took_s - wall_s)
+        own_bytes, beyond_s = input_bytes + made_bytes, took_s - declared_s
+    at_once = 1 + others * min(1.0, max(0.0, beyond_s) / took_s) if took_s > 0 else 1.0
+    return SeenOverhead(seconds, files, round(own_bytes * at_once), beyond_s)
 
 
 def program_s(wall_s: float, declared_s: float | None, input_bytes: int) -> float:
@@ -83,18 +90,29 @@ def did_as_declared(wall_s: float, declared_s: float, input_bytes: int) -> bool:
 
 
 def disk_rate(seen: Sequence[SeenOverhead]) -> float | None:
-    """By how the time beyond the programs grows with the bytes: the slope of a line that a few odd attempts do not move."""
+    """By how the time beyond the programs grows with the bytes: the slope of a line that a few odd attempts do not move. Where all pass
+    about the same, there is none. Then they show how fast the disk is at least.
+    """
     points = [(float(each.passed_bytes), each.beyond_s) for each in seen if each.beyond_s is not None and each.files < MANY_FILES]
     points = points[:: -(-len(points) // DISK_POINTS_MAX) or 1]
     if len(points) < DISK_POINTS_MIN:
         return None
+    matters = DISK_MATTERS_S * DEFAULT_DISK_BYTES_PER_S
     middle = median([size for size, _ in points], [1.0] * len(points))
-    telling = sum(abs(size - middle) >= DISK_MATTERS_S * DEFAULT_DISK_BYTES_PER_S for size, _ in points)
-    if telling < DISK_POINTS_MIN:
-        return None
-    line = line_through(*zip(*points, strict=True), [1.0] * len(points))
     least, most = DISK_BYTES_PER_S
+    if sum(abs(size - middle) >= matters for size, _ in points) < DISK_POINTS_MIN:
+        rate = rate_at_least([point for point in points if point[0] >= matters])
+        return None if rate is None else min(rate, most)
+    line = line_through(*zip(*points, strict=True), [1.0] * len(points))
     return min(max(1 / line.slope, least), most) if line is not None else most
+
+
+def rate_at_least(points: Sequence[tuple[float, float]]) -> float | None:
+    """As if attempts took nothing beside their bytes. None: that is no more than is assumed, and says nothing then."""
+    if len(points) < DISK_POINTS_MIN:
+        return None
+    rate = median([size / max(beyond_s, 1e-9) for size, beyond_s in points], [1.0] * len(points))
+    return rate if rate > DEFAULT_DISK_BYTES_PER_S else None
 
 
 def beside_s(each: SeenOverhead, disk_bytes_per_s: float | None) -> float:

@@ -47,25 +47,25 @@ class Measuring:
 
     def _overheads(self, events: Sequence[Any], commands: Sequence[Any]) -> list[Seen]:
         """One that waited for space, or was begun by an earlier scheduler, tells nothing of what an attempt takes."""
-        seen = []
+        seen, others = [], len(self.begun) - 1
         for event in events:
             if type(event) is ev.AttemptWaits:
                 self.begun.pop(event.attempt, None)
             elif type(event) is ev.AttemptEnded:
                 begun_at, wall_s = self.begun.pop(event.attempt, None), event.measures.wall_s
                 if begun_at is not None and wall_s is not None and event.outcome is ev.Outcome.OK:
-                    seen.append((event.attempt, event.at, self._overhead(event, event.at - begun_at, wall_s)))
+                    seen.append((event.attempt, event.at, self._overhead(event, event.at - begun_at, wall_s, others)))
         self.begun |= {command.attempt: command.at for command in commands if type(command) is cmd.StartAttempt}
         return seen
 
-    def _overhead(self, event: ev.AttemptEnded, took_s: float, wall_s: float) -> SeenOverhead:
+    def _overhead(self, event: ev.AttemptEnded, took_s: float, wall_s: float, others: int) -> SeenOverhead:
         made_bytes = sum(made.size_bytes for made in event.outputs)
         run = self.machine.state.runs.get(event.run)
         declared_s, input_bytes = None, 0
         if run is not None:
             job = run.workflow.jobs[event.job]
             declared_s, input_bytes = job.compute_s, sum(size_bytes for _, size_bytes in self._inputs(run, job))
-        return seen_overhead(took_s, wall_s, declared_s, input_bytes, made_bytes, len(event.outputs))
+        return seen_overhead(took_s, wall_s, declared_s, input_bytes, made_bytes, len(event.outputs), others)
 
     def _inputs(self, run: RunEntry, job: Job) -> list[tuple[str, int]]:
         """Each with its size."""

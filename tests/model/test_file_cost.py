@@ -220,3 +220,23 @@ def test_a_simulated_line_is_found_to_be_what_it_is() -> None:
     free = replace(dear, fetch_file_s=None, upload_file_s=None)
     found = measured(lived_over(free, lab(), "w-1", [1000] * 600, [1000] * 600))
     assert max(found.fetch_file_s or 0.0, found.upload_file_s or 0.0) < 1.3 * 0.05 / 256
+
+
+@pytest.mark.parametrize("rate", [0.6e6, 2.5e6, 12.5e6])
+@pytest.mark.parametrize(("small", "file_s"), [(338, 0.0), (600, 0.0), (338, 0.001)])
+def test_a_narrow_line_that_small_and_large_files_crowd_together_is_found_to_be_narrow(rate: float, small: int, file_s: float) -> None:
+    """338 files of 12 kB and two of some MB over 20 Mbit/s: the line seemed to be as fast as is assumed, and each file to cost 14 ms."""
+    sizes = [6_650_000, 1_580_000, *[12_469] * small] * (2 if rate > 1e7 else 1)
+    link = OriginLink("lab", rate, rate, 0.005, fetch_file_s=file_s)
+    found = measured(lived_over(link, lab(), "w-1", sizes, []))
+    assert found.fetch_bytes_per_s is not None and 0.7 * rate <= found.fetch_bytes_per_s <= 1.02 * rate, "at least"
+    assert (found.fetch_file_s or 0.0) <= file_s + 0.2 * 12_469 / rate
+    foretold_s = sum(found.of("lab").fetch_weighs(size) for size in sizes) / (found.fetch_bytes_per_s or 1)
+    assert foretold_s == pytest.approx(sum(sizes) / rate + file_s * len(sizes), rel=0.1)
+
+
+def test_a_slow_account_that_sends_a_large_file_beside_many_small_ones_is_no_narrow_line() -> None:
+    """The large one alone went 50 times as quickly as all together: what the others took is their cost."""
+    found = measured([*burst(1000, 16, 0.05, 0.1, 16_384), move(1.0, 3.0, 30 * MB, is_fetch=False)])
+    assert found.upload_bytes_per_s is None
+    assert found.upload_file_s == pytest.approx(0.1, rel=0.15)

@@ -83,6 +83,33 @@ def test_few_bytes_say_nothing_of_the_disk() -> None:
     assert disk_rate(passed(1e15, SIZES)) == 5e9, "no disk is believed to be as fast as that"
 
 
+def test_attempts_that_pass_the_same_show_how_fast_the_disk_is_at_least() -> None:
+    """340 jobs that each read an index of 36 MB from the page cache were foretold to take twice as long as they did."""
+    assert disk_rate(passed(2e9, [36_000_000] * 60)) == pytest.approx(36e6 / (0.05 + 36e6 / 2e9))
+    assert disk_rate(passed(1e8, [36_000_000] * 60)) is None, "something beside the bytes may have taken as long"
+    assert disk_rate(passed(2e9, [36_000_000] * 11 + [0] * 49)) is None
+    assert disk_rate([SeenOverhead(0.0, 1, 10**9, 0.0)] * 60) == 5e9
+    known = overhead_of(passed(2e9, [36_000_000] * 60))
+    assert known.seconds == pytest.approx(0.0, abs=1e-9), "all of it is in the bytes"
+
+
+def test_what_attempts_beside_it_pass_meanwhile_counts_too() -> None:
+    """Each of four gets what one gets alone: the disk gives four times as much."""
+    alone, beside = seen_overhead(2.0, 1.0, None, 0, 10**9, 1), seen_overhead(2.0, 1.0, None, 0, 10**9, 1, others=4)
+    assert (alone.passed_bytes, beside.passed_bytes) == (10**9, 3 * 10**9), "half of their time is theirs to compute"
+    assert seen_overhead(2.0, 0.0, None, 0, 10**9, 1, others=3).passed_bytes == 4 * 10**9
+    assert seen_overhead(1.0, 2.0, None, 0, 10**9, 1, others=3).passed_bytes == 10**9
+    assert seen_overhead(0.0, 0.0, None, 0, 10**9, 1, others=3).passed_bytes == 10**9
+
+
+def test_a_run_measures_with_the_attempts_that_were_beside_it() -> None:
+    """Two end in one batch: each was beside the other, and beside a third that goes on."""
+    began = ([], [start(name, 5.0) for name in "abc"])
+    made = 50_000_000
+    found = seen_by(began, ([ended(name, 9.0, made_bytes=made) for name in "ab"], []), ([ended("c", 9.0, made_bytes=made)], []))
+    assert [each.passed_bytes for _, _, each in found] == [2 * made, 2 * made, made]
+
+
 def test_a_plan_reckons_with_the_disk_that_was_seen_and_says_so() -> None:
     value = workflow(CHAIN)
     here = embedded(10**12, cores=2)
