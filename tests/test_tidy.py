@@ -190,6 +190,14 @@ def test_decisions_have_a_status_and_are_listed() -> None:
     assert_none(tidy_pages.index_findings(pages, pages["README.md"]))
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md"])
+def test_pages_about_the_code_name_what_is_there(page: str) -> None:
+    def source(path: str) -> str | None:
+        return text_of(path) if path in tracked() else None
+
+    assert_none(tidy_pages.reference_findings(text_of(page), page, source))
+
+
 # Each rule must be able to fire, and must let pass what is right beside it.
 
 Check = Callable[[str], Iterator[str]]
@@ -388,3 +396,19 @@ def test_decision_rule_fires(name: str, text: str) -> None:
 )
 def test_index_rule_fires(index: str) -> None:
     assert list(tidy_pages.index_findings(DECIDED, index))
+
+
+@pytest.mark.parametrize("reference", ["a/x.py", "a/x.py::f", "a/x.py::C", "a/x.rs::g", "a/x.py::TABLE", "python a/gone.py", "gone.py"])
+def test_reference_rule_lets_pass(reference: str) -> None:
+    assert not list(tidy_pages.reference_findings(f"see `{reference}`.", "p", SOURCES.get))
+
+
+@pytest.mark.parametrize("reference", ["a/gone.py", "a/x.py::g", "a/x.rs::f", "a/x.py::use"])
+def test_reference_rule_fires(reference: str) -> None:
+    assert len(list(tidy_pages.reference_findings(f"see `{reference}`.", "p", SOURCES.get))) == 1
+
+
+SOURCES = {
+    "a/x.py": "class C:\n    async def f(self):\n        use(1)\nTABLE: dict = {}\n",
+    "a/x.rs": "    pub(super) async fn g(x: u8) {}\n",
+}

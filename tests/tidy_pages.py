@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 # https://www.apache.org/licenses/LICENSE-2.0.txt, to the byte.
 APACHE_2_SHA256 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
@@ -26,6 +26,10 @@ STATUS = {
 LISTED = re.compile(
     r"^- (?P<date>\d{4}-\d\d-\d\d) \[(?P<title>.+?)\]\((?P<name>[^)]+\.md)\), (?P<status>accepted(?:, superseded in part)?|superseded)\. \S"
 )
+
+# In a page: `stager/driver.py`, or `stager/driver.py::drive` for what is defined there.
+REFERENCE = re.compile(r"`(?P<path>[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+\.(?:py|rs|md|json|toml|txt|sh))(?:::(?P<name>\w+))?`")
+DEFINITION = r"^\s*(?:pub(?:\([a-z]+\))? )?(?:async )?(?:def|class|fn|struct|enum|trait|const) {name}\b|^{name}\b.* = "
 
 
 def licence_findings(text: bytes | None, pyproject: str, where: str) -> Iterator[str]:
@@ -97,3 +101,14 @@ def items_of(index: str) -> list[str]:
         elif items and line.startswith("  "):
             items[-1] += f" {line.strip()}"
     return items
+
+
+def reference_findings(page: str, where: str, sources: Callable[[str], str | None]) -> Iterator[str]:
+    """Files that a page names, and what it says is defined in them. `sources`: the text of a path from the root; None: there is none."""
+    for found in REFERENCE.finditer(page):
+        path, name = found["path"], found["name"]
+        text = sources(path)
+        if text is None:
+            yield f"{where}: there is no {path}"
+        elif name and not re.search(DEFINITION.format(name=re.escape(name)), text, re.MULTILINE):
+            yield f"{where}: {path} defines no {name}"
