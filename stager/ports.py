@@ -83,7 +83,7 @@ class World(Protocol):
 
 
 class Batch(NamedTuple):
-    """Numbers grow; `version` is of the code that wrote it."""
+    """Numbers grow; `version` is of the code that decided it (runtime/deciding.py)."""
 
     number: int
     version: str

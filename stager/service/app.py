@@ -32,6 +32,7 @@ from stager.planning.policy import Limits, Policy
 from stager.ports import Batch
 from stager.runtime.clock import SteadyClock
 from stager.runtime.credentials import CredentialBook
+from stager.runtime.deciding import deciding_digest
 from stager.runtime.inbox import Inbox
 from stager.runtime.live_world import LiveWorld
 from stager.runtime.mounting import mounted
@@ -113,7 +114,7 @@ class Scheduler:
         self.started_at = self.clock()
         self.records = RunRecords(self.state_dir.runs)
         self.profiles = ProfilesStore(self.state_dir.profiles)
-        self.journal = SqliteJournal(self.state_dir.journal, __version__)
+        self.journal = SqliteJournal(self.state_dir.journal, deciding_digest())
         self.tally, self.rates = Tally(), Rates(time.monotonic)
         self.tenancy = Tenancy(settings.tenants_file or self.state_dir.tenants, settings.state_dir, settings.environ)
         self.tenancy.of_runs = {record.run: record.tenant for record in self.records.all() if record.tenant}
@@ -134,7 +135,7 @@ class Scheduler:
     def replay(self) -> None:
         """The Machine as it was when the last scheduler ended. Long for a long journal."""
         self._fold_away()
-        self.past = recover(self.journal, __version__, lambda: Machine(Policy(), self.limits), self._start_tally)
+        self.past = recover(self.journal, deciding_digest(), lambda: Machine(Policy(), self.limits), self._start_tally)
         self.machine, self.outstanding = self.past.machine, self.past.outstanding.twin()
         self.epoch = self._next_epoch(self.outstanding.epoch)
 
@@ -219,7 +220,7 @@ class Scheduler:
 
     def _watch(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
         """On the driving thread, after each batch."""
-        self.past.saw(Batch(self.world.last_batch, __version__, events, commands))
+        self.past.saw(Batch(self.world.last_batch, deciding_digest(), events, commands))
         self.measuring.saw(events, commands)
         for event in events:
             if type(event) is ev.RunSubmitted:
