@@ -198,6 +198,15 @@ def test_pages_about_the_code_name_what_is_there(page: str) -> None:
     assert_none(tidy_pages.reference_findings(text_of(page), page, source))
 
 
+def test_the_architecture_names_every_file_of_the_machine_and_every_crate() -> None:
+    page = text_of("docs/architecture.md")
+    files = [path.removeprefix("stager/scheduler/") for path in python_files("stager/scheduler/") if not is_package(path)]
+    crates = [path.split("/")[1] for path in tracked() if path.startswith("ionode/") and path.endswith("/Cargo.toml")]
+    assert len(files) > 20 and len(crates) > 5
+    named = [name for name in files if not name.startswith("apply_")] + crates
+    assert_none(f"docs/architecture.md: its table has no row for `{name}`" for name in named if f"`{name}`" not in page)
+
+
 # Each rule must be able to fire, and must let pass what is right beside it.
 
 Check = Callable[[str], Iterator[str]]
