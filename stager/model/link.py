@@ -106,8 +106,16 @@ def measured(moves: Iterable[Move]) -> Measured:
     fetch = seen_of([move for move in ordered if move.is_fetch and move.moved_bytes > 0], large, weights, None)
     upload = seen_of([move for move in ordered if not move.is_fetch and move.moved_bytes > 0], large, weights, fetch.bytes_per_s)
     login_s = login_of(ordered, weights, fetch, upload)
-    rates, latencies, costs = zip(*((seen.bytes_per_s, seen.latency_s, seen.file_s) for seen in (fetch, upload)), strict=True)
-    return Measured(*rates, *latencies, *costs, login_s, reads_back(ordered, weights))
+    return Measured(
+        fetch.bytes_per_s,
+        upload.bytes_per_s,
+        fetch.latency_s,
+        upload.latency_s,
+        fetch.file_s,
+        upload.file_s,
+        login_s,
+        reads_back(ordered, weights),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def disk_rate(seen: Sequence[SeenOverhead]) -> float | None:
     if sum(abs(size - middle) >= matters for size, _ in points) < DISK_POINTS_MIN:
         rate = rate_at_least([point for point in points if point[0] >= matters])
         return None if rate is None else min(rate, most)
-    line = line_through(*zip(*points, strict=True), [1.0] * len(points))
+    line = line_through([size for size, _ in points], [seconds for _, seconds in points], [1.0] * len(points))
     return min(max(1 / line.slope, least), most) if line is not None else most
 
 

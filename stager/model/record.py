@@ -8,9 +8,13 @@ back to it.
 
 from __future__ import annotations
 
+from typing import dataclass_transform
+
 import msgspec
 
 
+# For type checkers: what derives from a record is as frozen as a record is, without saying so.
+@dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
 class Record(msgspec.Struct, frozen=True, gc=False):
     """Events and commands take their fields by name (`kw_only=True`), what is only a part of one, or of a plan, by place too."""
 

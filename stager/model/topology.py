@@ -134,9 +134,17 @@ class Topology:
 
     def with_overhead(self, overhead_s: float, measured: bool, file_s: float = 0.0, file_measured: bool = False) -> Topology:
         """With attempts that take so much of their slots beside their programs, and so much for each output, on all nodes."""
-        facts = {"overhead_s": overhead_s, "overhead_measured": measured}
-        facts |= {"overhead_file_s": file_s, "overhead_file_measured": file_measured}
-        return replace(self, nodes=tuple(replace(node, **facts) for node in self.nodes))
+        nodes = tuple(
+            replace(
+                node,
+                overhead_s=overhead_s,
+                overhead_measured=measured,
+                overhead_file_s=file_s,
+                overhead_file_measured=file_measured,
+            )
+            for node in self.nodes
+        )
+        return replace(self, nodes=nodes)
 
     def with_disks(self, bytes_per_s: float | None) -> Topology:
         """As jobs here were seen to get of them; None: as they are."""

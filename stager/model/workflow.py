@@ -143,6 +143,11 @@ class Job:
         return self.kept_by or self.job_type
 
     @property
+    def lfns(self) -> tuple[str, ...]:
+        """Of all that it reads and makes."""
+        return (*[entry.lfn for entry in self.inputs], *[entry.lfn for entry in self.outputs])
+
+    @property
     def command(self) -> tuple[str, ...]:
         if self.argv or not self.shell:
             return self.argv

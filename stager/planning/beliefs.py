@@ -107,10 +107,6 @@ def link_at_edge(link: OriginLink, origin: Origin, edge: Edge) -> OriginLink:
     fetch, upload = (rate_belief(basis, origin).of_rate(edge) for basis in (known.fetch_basis, known.upload_basis))
     latency = LATENCY_S[known.latency_basis].of_amount(edge)
     slow = edge is Edge.SLOW and origin.kind is not OriginKind.FILE
-    files = {
-        "fetch_file_s": file_s_at_edge(link.fetch_file_s, known.fetch_file_basis, FETCH_FILE_S_MAX if slow else 0.0, edge),
-        "upload_file_s": file_s_at_edge(link.upload_file_s, known.upload_file_basis, UPLOAD_FILE_S_MAX if slow else 0.0, edge),
-    }
     nobody_saw = known.upload_basis is Basis.DEFAULT and known.fetch_basis is Basis.DEFAULT
     return replace(
         link,
@@ -122,7 +118,8 @@ def link_at_edge(link: OriginLink, origin: Origin, edge: Edge) -> OriginLink:
         upload_latency_s=None if link.upload_latency_s is None else link.upload_latency_s * latency,
         login_s=LOGIN_S_MAX if slow and link.login_s is None else link.login_s,
         reads_back=link.reads_back or (slow and nobody_saw),
-        **files,
+        fetch_file_s=file_s_at_edge(link.fetch_file_s, known.fetch_file_basis, FETCH_FILE_S_MAX if slow else 0.0, edge),
+        upload_file_s=file_s_at_edge(link.upload_file_s, known.upload_file_basis, UPLOAD_FILE_S_MAX if slow else 0.0, edge),
     )
 
 

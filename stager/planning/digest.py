@@ -5,11 +5,15 @@ May know: the model. One rule: a digest of a workflow that was planned before ne
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from stager.model.files import File
 from stager.model.ids import digest_of
 from stager.model.workflow import Workflow
+
+Value = TypeVar("Value")
 
 
 def workflow_digest(workflow: Workflow) -> str:
@@ -26,14 +30,19 @@ def workflow_digest(workflow: Workflow) -> str:
 def digested(workflow: Workflow) -> str:
     who = (workflow.engine,) if workflow.engine else ()
     running = digest_of(workflow.name, workflow.on_failure.value, workflow.spill_origin or "", *who)
-    tables = ((workflow.origins, repr), (workflow.hints, repr), (workflow.files, text_of), (workflow.jobs, repr))
-    for table, text in tables:
-        for name in sorted(table):
-            running = digest_of(running, text(table[name]))
-        running = digest_of(running, str(len(table)))
+    running = with_table(running, workflow.origins, repr)
+    running = with_table(running, workflow.hints, repr)
+    running = with_table(running, workflow.files, text_of)
+    running = with_table(running, workflow.jobs, repr)
     for job_id in sorted([job.id for job in workflow.jobs.values() if job.interpreter]):
         running = digest_of(running, job_id, *workflow.jobs[job_id].interpreter)
     return running
+
+
+def with_table(running: str, table: Mapping[str, Value], text: Callable[[Value], str]) -> str:
+    for name in sorted(table):
+        running = digest_of(running, text(table[name]))
+    return digest_of(running, str(len(table)))
 
 
 def text_of(file: File) -> str:

@@ -131,7 +131,7 @@ def placer_of(graph: Graph, jobs: dict[str, JobPlan], lfn: str) -> JobPlan:
 
 
 def why_node(placer: JobPlan) -> str:
-    if not placer.other_node:
+    if not placer.other_node or placer.other_finish_s is None:
         return "the only one"
     copied = f"after copying {format_size(placer.other_copies_bytes)} there" if placer.other_copies_bytes else "with nothing to copy"
     ends = f"job {placer.job!r} is predicted to end here at {format_duration(placer.finish_s)}"

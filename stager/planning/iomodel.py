@@ -26,7 +26,9 @@ def node_cost(data_bytes: float, bytes_per_s: float, price_per_node_hour: float,
 
 def sharing_rate(others: int, clients: int, io_nodes: int) -> float:
     """The chance that one client uses its I/O node together with exactly `others` of the other clients, each choosing at random."""
-    return comb(clients - 1, others) * (io_nodes - 1) ** (clients - others - 1) / io_nodes ** (clients - 1)
+    apart: int = (io_nodes - 1) ** (clients - others - 1)
+    choices: int = io_nodes ** (clients - 1)
+    return comb(clients - 1, others) * apart / choices
 
 
 def client_throughput(node_bytes_per_s: float, clients: int, io_nodes: int) -> float:

@@ -127,6 +127,7 @@ def plan_in(layout: Layout, chosen: Chosen, with_range: bool = False) -> Plan:
     tightest = smallest.order[smallest.needs.index(smallest.each)] if smallest.needs else -1
     fetch, upload, readback = wan_bytes(workflow, shape, topology)
     ignored = (IGNORED,) if layout.ignore_profiles else ()
+    least_s, most_s = range_of(workflow, shape, sized, chosen.order, topology, schedule) if with_range else (None, None)
     return Plan(
         version=PLAN_VERSION,
         workflow=workflow.name,
@@ -154,7 +155,8 @@ def plan_in(layout: Layout, chosen: Chosen, with_range: bool = False) -> Plan:
         keeps_to=names if len(names) < len(whole.nodes) else (),
         holds_max_bytes=layout.holds_max_bytes,
         **overhead_of(topology),
-        **(range_of(workflow, shape, sized, chosen.order, topology, schedule) if with_range else {}),
+        makespan_least_s=least_s,
+        makespan_most_s=most_s,
     )
 
 
@@ -173,9 +175,9 @@ def overhead_of(topology: Topology) -> dict[str, Any]:
 
 def range_of(
     workflow: Workflow, shape: Shape, sized: Sized, order: list[int], topology: Topology, schedule: Schedule
-) -> dict[str, float]:
+) -> tuple[float, float]:
     least_s, most_s = makespan_range(workflow, shape, sized, order, topology, schedule.makespan_s)
-    return {"makespan_least_s": tidy(least_s), "makespan_most_s": tidy(most_s)}
+    return tidy(least_s), tidy(most_s)
 
 
 def shape_and_orders(

@@ -25,7 +25,7 @@ LINK_BASES = ("fetch_basis", "upload_basis", "latency_basis", "fetch_file_basis"
 # Of the plan's own values, those that are lists.
 LISTS = ("jobs", "files", "notes", "tightest_files", "links", "keeps_to")
 # Not in plans that were written before there were such things.
-LATER = {
+LATER: dict[str, Any] = {
     "overhead_s": 0.0,
     "overhead_basis": Basis.DEFAULT.value,
     "overhead_file_s": 0.0,
@@ -104,14 +104,15 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
 
 def job_from(entry: dict[str, Any]) -> JobPlan:
     """Version 1 did not say what a reservation rests on; some plans of version 4 say 0 for when a job would end on no other node."""
-    bases = {key: Basis(entry[key]) for key in ("compute_basis", "reserve_basis") if key in entry}
+    bases: dict[str, Basis] = {key: Basis(entry[key]) for key in ("compute_basis", "reserve_basis") if key in entry}
     finish_s = entry.get("other_finish_s") if entry.get("other_node") else None
-    return JobPlan(**{**entry, **bases, "other_finish_s": finish_s})
+    values: dict[str, Any] = {**entry, **bases, "other_finish_s": finish_s}
+    return JobPlan(**values)
 
 
 def file_from(entry: dict[str, Any]) -> FilePlan:
     """Before version 4 only the first of its nodes was told, everything came whole, and nothing was read in place."""
-    values = {
+    values: dict[str, Any] = {
         "size_basis": Basis(entry["size_basis"]),
         "access": Access(entry["access"]),
         "nodes": tuple(entry.get("nodes", ())),

@@ -114,10 +114,9 @@ class RivalCache:
                     self.uses.setdefault(file, []).append(index)
 
     def do(self, step: Step) -> None:
-        kind = type(step)
-        if kind is Take:
+        if isinstance(step, Take):
             self.take(step)
-        elif kind is Give:
+        elif isinstance(step, Give):
             self.give(step)
         elif step.file in self.held and self.held[step.file].must_stay:
             self.held[step.file].must_stay = False

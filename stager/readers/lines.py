@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -53,7 +54,7 @@ class Node:
     place: Place
     text: str = ""
     plain: bool = False
-    items: list | tuple = ()
+    items: Sequence[Any] = ()
     weight: int = 1
 
     @property
@@ -224,7 +225,7 @@ class Composer:
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
         self.root: Node | None = None
-        self.open: list[tuple[Node, Node | None, set[str]]] = []
+        self.open: list[tuple[Node, list[Any], Node | None, set[str]]] = []
         self.anchors: dict[str, Node | None] = {}
         self.documents = 0
 
@@ -238,7 +239,7 @@ class Composer:
         elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
             self.start(event, "mapping" if kind is yaml.MappingStartEvent else "sequence")
         elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
-            node, anchor_node, _ = self.open.pop()
+            node, _, anchor_node, _ = self.open.pop()
             if node.kind == "mapping":
                 node.items = [pair for pair in node.items if pair[0].kind == "scalar"]
             if anchor_node is not None:
@@ -258,26 +259,27 @@ class Composer:
         anchor = Node("scalar", place_of(event), event.anchor) if event.anchor else None
         if anchor is not None:
             self.anchors[event.anchor] = None
-        self.open.append((Node(kind, place_of(event), items=[]), anchor, set()))
+        items: list[Any] = []
+        self.open.append((Node(kind, place_of(event), items=items), items, anchor, set()))
 
     def put(self, node: Node) -> None:
         """A node is complete: hand it to what it lies in. Weights add up, so an alias counts as all that it stands for."""
         if not self.open:
             self.root = node
             return
-        above, _, keys = self.open[-1]
+        above, items, _, keys = self.open[-1]
         above.weight += node.weight
         if above.weight > NODES_MAX:
             self.findings.note(node.place, "", f"aliases make this more than {NODES_MAX:,} values")
             self.findings.raise_if_any()
         if above.kind == "sequence":
-            above.items.append(node)
-        elif above.items and above.items[-1][1] is None:
-            above.items[-1] = (above.items[-1][0], node)
+            items.append(node)
+        elif items and items[-1][1] is None:
+            items[-1] = (items[-1][0], node)
         else:
-            self.put_key(above, node, keys)
+            self.put_key(items, node, keys)
 
-    def put_key(self, above: Node, node: Node, keys: set[str]) -> None:
+    def put_key(self, items: list[Any], node: Node, keys: set[str]) -> None:
         if node.kind != "scalar":
             self.findings.note(node.place, "", "a key must be a plain word; quote it if it holds special characters")
         elif node.text == "<<" and node.plain:
@@ -287,7 +289,7 @@ class Composer:
             self.findings.note(node.place, node.text, "the same key twice; keep one of them")
             node = replace(node, kind="dropped")
         keys.add(node.text)
-        above.items.append((node, None))
+        items.append((node, None))
 
     def follow(self, event: yaml.AliasEvent) -> None:
         node = self.anchors.get(event.anchor)

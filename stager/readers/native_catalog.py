@@ -47,7 +47,7 @@ class Listing:
             directory = fixed_directory(path) if glob else path
             recursive = not glob or "/" in path[len(directory) :].strip("/") or path.endswith("**")
             pattern = pattern_of(path) if glob else None
-            listed = self.below(origin, directory, recursive)
+            listed = self.below(self.access, origin, directory, recursive)
         except (ValueError, InvalidInput) as error:
             self.findings.note(place, key, str(error))
             return []
@@ -60,10 +60,10 @@ class Listing:
             self.findings.note(place, key, f"{shown!r} {what}; looked at {self.origins[origin].url}/{directory}")
         return found
 
-    def below(self, origin: str, directory: str, recursive: bool) -> DirectoryListing:
+    def below(self, access: OriginAccess, origin: str, directory: str, recursive: bool) -> DirectoryListing:
         key = (origin, directory, recursive)
         if key not in self.seen:
-            files, left_out = self.access.list(self.origins[origin], directory, recursive=recursive)
+            files, left_out = access.list(self.origins[origin], directory, recursive=recursive)
             files = [entry for entry in files if entry.kind == "file" and not is_ours(entry.path)]
             self.seen[key] = DirectoryListing(files, [each for each in left_out if not is_ours(each.path)])
         return self.seen[key]
@@ -91,7 +91,7 @@ def is_ours(path: str) -> bool:
 
 
 class Catalog:
-    """Names -> files, in the order of writing."""
+    """Names -> files, in the order of writing. Templates under `files:` have no holes: there is no foreach."""
 
     def __init__(self, spec: WorkflowSpec, listing: Listing, findings: Findings) -> None:
         self.spec, self.listing, self.findings = spec, listing, findings
@@ -113,7 +113,7 @@ class Catalog:
                 self.sets[spec.name] = self.add_set(spec)
 
     def add_single(self, spec: FileSpec) -> None:
-        places = [Location(source.reference.origin, source.reference.path.pieces[0]) for source in spec.sources]
+        places = [Location(source.reference.origin, source.reference.path.source) for source in spec.sources]
         sources = tuple(Source(at, site=source.site, priority=source.priority) for at, source in zip(places, spec.sources, strict=True))
         self.files[spec.name] = File(spec.name, size_bytes=spec.size_bytes, sources=sources, executable=spec.executable, sha256=spec.sha256)
         self.places[spec.name] = (spec.sources[0].place, spec.sources[0].key)
@@ -122,7 +122,7 @@ class Catalog:
 
     def add_set(self, spec: FileSpec) -> list[str]:
         source = spec.sources[0]
-        reference, path = source.reference, source.reference.path.pieces[0]
+        reference, path = source.reference, source.reference.path.source
         entries = self.listing.match(reference.origin, path, glob=reference.glob, place=source.place, key=source.key)
         top = fixed_directory(path) if reference.glob else path
         return self.add_listed(reference.origin, entries, source.place, source.key, put_at=spec.put_at, top=top, executable=spec.executable)

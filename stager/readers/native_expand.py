@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from stager.model.files import File, FileKind
-from stager.model.workflow import Job, JobInput, JobOutput, Workflow
+from stager.model.files import Destination, File, FileKind
+from stager.model.workflow import Job, JobInput, JobOutput, Origin, Workflow
 from stager.readers.lines import Findings, Place, nearest
 from stager.readers.native_catalog import Catalog, destination_of, moved
 from stager.readers.native_foreach import rows_of, unknown_set
 from stager.readers.native_references import rendered_path
-from stager.readers.native_spec import DestinationSpec, InputSpec, JobSpec, OutputSpec, WorkflowSpec
+from stager.readers.native_spec import Axis, DestinationSpec, InputSpec, JobSpec, OutputSpec, Reference, WorkflowSpec
+from stager.readers.native_template import Template
 from stager.readers.paths import clean_path, escape_wildcards, fixed_directory
 from stager.readers.shells import STRICT_SH, strict_shell
 
@@ -69,7 +70,7 @@ class Expansion:
                         entry.spec.place, entry.spec.key, f"more than {LINKS_MAX:,} inputs and waits in all; let one job gather them"
                     )
                     self.findings.raise_if_any()
-        used = {each.lfn for job in jobs.values() for each in (*job.inputs, *job.outputs)}
+        used = {lfn for job in jobs.values() for lfn in job.lfns}
         return Workflow(
             name=self.spec.name,
             files={lfn: file for lfn, file in self.catalog.files.items() if lfn in used},
@@ -94,7 +95,7 @@ class Expansion:
         if strict and self.strict_shell == STRICT_SH:
             yield f"there is no bash here, so the text of job {strict[0]!r} is run by sh -eu, which overlooks what fails inside a pipeline"
 
-    def used_origins(self, used: set[str]) -> dict:
+    def used_origins(self, used: set[str]) -> dict[str, Origin]:
         """`here` is there without being written, and leaves unless something uses it."""
         touched = {self.spec.spill_origin}
         for lfn in used:
@@ -108,7 +109,8 @@ class Expansion:
         spec = entry.spec
         values: dict[int, list[tuple[str, ...]]] = {}
         for position, axis in enumerate(spec.axes):
-            values[position] = list(axis.rows) if axis.reference is None else [(lfn,) for lfn in self.axis_values(entry, position)]
+            reference = axis.reference
+            values[position] = list(axis.rows) if reference is None else [(lfn,) for lfn in self.axis_values(entry, axis, reference)]
             if not values[position]:
                 return
         try:
@@ -126,10 +128,9 @@ class Expansion:
             entry.ids.append(job_id)
         entry.id_tuple = tuple(entry.ids)
 
-    def axis_values(self, entry: JobEntry, position: int) -> list[str]:
+    def axis_values(self, entry: JobEntry, axis: Axis, reference: Reference) -> list[str]:
         """Names of the files a foreach goes over: a set, a pattern at an origin, or outputs of the jobs above."""
-        axis = entry.spec.axes[position]
-        reference, name = axis.reference, axis.reference.path.pieces[0]
+        name = reference.path.pieces[0]
         if not isinstance(name, str):
             self.findings.note(axis.place, axis.key, "a foreach cannot use another foreach key")
             return []
@@ -176,7 +177,7 @@ class Expansion:
         kind = FileKind.DIRECTORY if spec.directory else FileKind.FILE
         return File(lfn, kind, spec.size_bytes, destination=destination, executable=spec.executable)
 
-    def destination(self, lfn: str, spec: DestinationSpec, job: JobSpec, row: Mapping[str, str]):
+    def destination(self, lfn: str, spec: DestinationSpec, job: JobSpec, row: Mapping[str, str]) -> Destination:
         on_exists = spec.on_exists or job.settings.on_exists or self.spec.on_exists
         path = "" if spec.path.pieces == ("",) else rendered_path(spec.path, row)
         return destination_of(spec.origin, path, spec.into, lfn, on_exists)
@@ -238,7 +239,7 @@ class Expansion:
             deterministic=settings.deterministic,
         )
 
-    def waits(self, entry: JobEntry, each, row: Mapping[str, str]) -> tuple[str, ...]:
+    def waits(self, entry: JobEntry, each: tuple[Template, Place, str], row: Mapping[str, str]) -> tuple[str, ...]:
         """All jobs of an entry by its name, or one by its id."""
         template, place, key = each
         name = template.render(row)
@@ -265,7 +266,7 @@ class Expansion:
         if item.executable:
             for each in found:
                 self.catalog.files[each.lfn] = replace(self.catalog.files[each.lfn], executable=True)
-        if item.reference.path.constant and (item.put_at is None or item.put_at.constant):
+        if item.reference.path.constant is not None and (item.put_at is None or item.put_at.constant is not None):
             entry.constant_inputs[number] = found
         return found
 

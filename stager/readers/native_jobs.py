@@ -189,7 +189,9 @@ def read_run(fields: Fields, names: Names, program: tuple[str, ...]) -> tuple[tu
 
 def read_stdin(fields: Fields, names: Names) -> Reference | None:
     node, key = fields.get("stdin"), fields.at("stdin")
-    reference = names.reference(node, key) if node is not None else None
+    if node is None:
+        return None
+    reference = names.reference(node, key)
     if reference and (reference.glob or reference.directory):
         fields.form.findings.note(node.place, key, "standard input is one file; name it")
         return None
@@ -198,7 +200,9 @@ def read_stdin(fields: Fields, names: Names) -> Reference | None:
 
 def read_stream(fields: Fields, names: Names, stream: str) -> Template | None:
     node = fields.get(stream)
-    text = fields.form.text(node, fields.at(stream)) if node is not None else ""
+    if node is None:
+        return None
+    text = fields.form.text(node, fields.at(stream))
     return names.path(text, node, fields.at(stream)) if text else None
 
 

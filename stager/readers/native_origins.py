@@ -109,7 +109,7 @@ def parse_url(text: str, base: Path) -> tuple[OriginKind, str]:
     """The kind and the URL in one spelling. Raises ValueError; a URL with a secret is not repeated in it."""
     match = URL.fullmatch(text)
     scheme = match[1].lower() if match else ""
-    if scheme not in KINDS:
+    if match is None or scheme not in KINDS:
         shown = f"{scheme!r} is no kind of origin" if scheme else "this is no URL"
         raise ValueError(f"{shown}; write file:DIR, sftp://, sshfs://, s3:// or https://" + (nearest(scheme, KINDS) if scheme else ""))
     kind, rest = KINDS[scheme], match[2]

@@ -107,8 +107,8 @@ class Names:
         if template is None:
             return None
         try:
-            if template.constant:
-                return Template((clean_path(template.pieces[0]),))
+            if template.constant is not None:
+                return Template((clean_path(template.constant),))
             clean_path(template.render(dict.fromkeys(self.keys, "x"), lambda value: "x"))
         except ValueError as error:
             self.form.findings.note(node.place, key, str(error))
@@ -165,6 +165,7 @@ def no_input(text: str) -> str:
 
 def rendered_path(template: Template, row: Mapping[str, str], clean: Callable[[str], str] | None = None) -> str:
     """The path with the values in it, clean. Raises ValueError that names the path."""
-    if template.constant:
-        return template.pieces[0]
+    constant = template.constant
+    if constant is not None:
+        return constant
     return clean_path(template.render(row, clean))

@@ -96,7 +96,8 @@ class ShellLexer:
         elif sign == "'":
             self.single_quotes()
         elif sign == "#" and (self.position == 0 or self.text[self.position - 1] in " \t\n;&|()"):
-            self.copy(len(re.compile(r"[^\n]*").match(self.text, self.position)[0]))
+            end = self.text.find("\n", self.position)
+            self.copy((end if end >= 0 else len(self.text)) - self.position)
         elif sign == "(":
             self.enter(")")
             self.copy(1)

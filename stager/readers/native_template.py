@@ -60,8 +60,10 @@ class Template:
     pieces: tuple[str | Hole, ...]
 
     @property
-    def constant(self) -> bool:
-        return len(self.pieces) == 1 and type(self.pieces[0]) is str
+    def constant(self) -> str | None:
+        """The text that it is whatever the values are; None: it has holes."""
+        first = self.pieces[0]
+        return first if len(self.pieces) == 1 and isinstance(first, str) else None
 
     @property
     def source(self) -> str:
@@ -72,8 +74,8 @@ class Template:
     def render(self, row: Mapping[str, str], clean: Callable[[str], str] | None = None) -> str:
         """`clean` is applied to the values, not to the literal text (a glob escapes what it is given)."""
         if clean is None:
-            return "".join([piece if type(piece) is str else PARTS[piece.part](row[piece.key]) for piece in self.pieces])
-        return "".join([piece if type(piece) is str else clean(piece.value(row)) for piece in self.pieces])
+            return "".join([piece if isinstance(piece, str) else PARTS[piece.part](row[piece.key]) for piece in self.pieces])
+        return "".join([piece if isinstance(piece, str) else clean(piece.value(row)) for piece in self.pieces])
 
 
 def hole_of(match: re.Match[str], keys: Collection[str]) -> Hole | None:

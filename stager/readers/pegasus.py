@@ -175,10 +175,10 @@ class Assembly:
             except ValueError as error:
                 self.reports.wrong(external.file, external.place, f"pfn of {external.lfn!r}", str(error))
                 return found
-        for reason in elsewhere if not found else ():
-            self.reports.refuse(external.file, external.place, f"pfn of {external.lfn!r}", reason)
-        for reason in elsewhere if found else ():
-            self.reports.note(f"a source of {external.lfn!r} is left out: {reason}")
+        for why in elsewhere if not found else ():
+            self.reports.refuse(external.file, external.place, f"pfn of {external.lfn!r}", why)
+        for why in elsewhere if found else ():
+            self.reports.note(f"a source of {external.lfn!r} is left out: {why}")
         return self.nearer(external, found)
 
     def nearer(self, external: External, found: list[tuple[str, Pfn]]) -> list[tuple[str, Pfn]]:

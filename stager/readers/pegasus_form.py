@@ -6,7 +6,7 @@ May know: lines. One rule: nothing stops at the first finding; what concerns man
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from stager.model.errors import Refused
@@ -135,7 +135,7 @@ class Entry:
             self.reports.wrong(self.file, self.members[name].place, self.key(name), f"{word!r} is not true or false")
         return default if word not in TRUE and word not in FALSE else word in TRUE
 
-    def list_of(self, name: str) -> list[Node]:
+    def list_of(self, name: str) -> Sequence[Node]:
         node = self.members.get(name)
         if node is None or node.is_null:
             return []

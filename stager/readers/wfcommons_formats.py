@@ -117,7 +117,7 @@ class Reading:
         task.command = tuple(str(word) for word in ([program] if program else []) + arguments)
 
 
-KIND_NAMES = {dict: "an object", list: "a list", str: "a text"}
+KIND_NAMES: dict[type, str] = {dict: "an object", list: "a list", str: "a text"}
 
 
 def read_record(path: Path | str) -> Record:

@@ -21,9 +21,9 @@ class Lineage:
                 above[child][task.id] = None
         self.parents = {task: tuple(words) for task, words in above.items()}
         children: dict[str, list[str]] = {task.id: [] for task in tasks}
-        for task, words in self.parents.items():
-            for parent in words:
-                children[parent].append(task)
+        for child, parents in self.parents.items():
+            for parent in parents:
+                children[parent].append(child)
         self.position = {task: place for place, task in enumerate(topological_order(self.parents, children))}
         self.known: dict[str, frozenset[str]] = {}
 

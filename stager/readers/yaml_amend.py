@@ -117,9 +117,10 @@ class Writer:
 
     def end_of_line(self, mark: yaml.Mark) -> int:
         """Before the line break, so that a last line without one needs no care. A block of text ends behind its own."""
-        if mark.column == 0 and mark.index:
-            return mark.index - (2 if self.before[mark.index - 2 : mark.index] == "\r\n" else 1)
-        at = self.before.find("\n", mark.index)
+        index: int = mark.index
+        if mark.column == 0 and index:
+            return index - (2 if self.before[index - 2 : index] == "\r\n" else 1)
+        at = self.before.find("\n", index)
         if at < 0:
             return len(self.before)
         return at - 1 if self.before[at - 1] == "\r" else at
@@ -142,13 +143,14 @@ def last_mark(node: yaml.Node | tuple[yaml.Node, yaml.Node]) -> yaml.Mark:
 
 
 def in_line(tree: Tree | Mapping[str, Tree]) -> str:
-    dumped = yaml.safe_dump(tree, sort_keys=False, default_flow_style=True, width=2**30, allow_unicode=True)
+    dumped: str = yaml.safe_dump(tree, sort_keys=False, default_flow_style=True, width=2**30, allow_unicode=True)
     return dumped.removesuffix("\n").removesuffix("\n...")
 
 
 def document(tree: Tree) -> str:
     """A whole new text in the layout of Pegasus.api."""
-    return yaml.safe_dump(tree, sort_keys=False, default_flow_style=False, width=2**30, allow_unicode=True)
+    text: str = yaml.safe_dump(tree, sort_keys=False, default_flow_style=False, width=2**30, allow_unicode=True)
+    return text
 
 
 def list_at(tree: Mapping[str, Tree], key: str, shown: str) -> list[dict[str, Tree]]:
@@ -156,6 +158,7 @@ def list_at(tree: Mapping[str, Tree], key: str, shown: str) -> list[dict[str, Tr
     found = tree.get(key)
     if found is None:
         return []
-    if not isinstance(found, list) or not all(isinstance(member, dict) for member in found):
+    mappings = [member for member in found if isinstance(member, dict)] if isinstance(found, list) else []
+    if not isinstance(found, list) or len(mappings) < len(found):
         raise InvalidInput(f"{shown}: {key}: must be a list of mappings", code="bad_request", subject=shown)
-    return found
+    return mappings
