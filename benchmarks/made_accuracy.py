@@ -327,4 +327,3 @@ def judged_made(rows: Sequence[MadeRow]) -> bool:
     for what, share in zip(("with declared jobs", "with nothing declared"), held, strict=True):
         print(f"goal: first run within what its plan said, {what}: {share:.0%}, wanted {HELD_LEAST:.0%}: {verdict(share >= HELD_LEAST)}")
     return all(value <= most for _, value, most in found) and min(held) >= HELD_LEAST
-

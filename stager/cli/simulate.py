@@ -160,9 +160,7 @@ def command(
     workflow = read_only(settings, file, output_origin)
     require_spill(workflow, spill)
     overhead = load_overhead(settings)
-    usual = Choice(
-        cores=settings.cores, capacity=settings.capacity_bytes, overhead=overhead.seconds, overhead_file=overhead.file_s
-    )
+    usual = Choice(cores=settings.cores, capacity=settings.capacity_bytes, overhead=overhead.seconds, overhead_file=overhead.file_s)
     names = [field.name for field in fields(Choice)]
     choices = [Choice(*row) for row in product(*(asked[name] or (getattr(usual, name),) for name in names))]
     questions = [Question(topology_of(workflow, choice), policy_of(choice, no_direct), choice.failures) for choice in choices]

@@ -188,9 +188,7 @@ def run_weights(ordered: Sequence[Move]) -> dict[str, float]:
     return {run: weight_of_age(newer) for newer, run in enumerate(newest_first)}
 
 
-def latency_of(
-    traffic: Traffic, large: Sequence[Span], weights: dict[str, float], file_s: float, bytes_per_s: float = inf
-) -> float | None:
+def latency_of(traffic: Traffic, large: Sequence[Span], weights: dict[str, float], file_s: float, bytes_per_s: float = inf) -> float | None:
     """Seconds of a transfer that moves next to nothing, with no larger one beside it: what it waits behind that is not its own.
 
     The median of what neither the costs of those beside it explain, nor the bytes that passed meanwhile, where the rate is known.
@@ -235,9 +233,7 @@ def rate_of(
     return quantile(rates, [each.weight * each.moved_bytes for each in full], RATE_SHARE)
 
 
-def mixed_rate_of(
-    moves: Sequence[Move], weights: dict[str, float], back_bytes_per_s: float | None, found: Sequence[Crowd]
-) -> float | None:
+def mixed_rate_of(moves: Sequence[Move], weights: dict[str, float], back_bytes_per_s: float | None, found: Sequence[Crowd]) -> float | None:
     """Bytes per second at least, of stretches most of whose bytes are of large files, however many small ones there were beside them.
     None as well where, at that rate, files cost more of the stretches than their bytes.
     """

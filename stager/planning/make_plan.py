@@ -98,9 +98,7 @@ def lay_out(
     graph = graph or graph_of(workflow)
     for guess in GUESSES_BYTES_MAX:
         sized = expected(workflow, graph.order, profiles, guess, min(node.disk_bytes_per_s for node in topology.nodes))
-        shape, ranks, orders, in_place = shape_and_orders(
-            workflow, graph, sized, topology, profiles, policy or Policy(), spill is not None
-        )
+        shape, ranks, orders, in_place = shape_and_orders(workflow, graph, sized, topology, profiles, policy or Policy(), spill is not None)
         if orders.smallest.each <= topology.node_bytes or not sized.guessed:
             break
     digest = workflow_digest(workflow)

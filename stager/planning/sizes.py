@@ -145,9 +145,7 @@ def share_out(
     sized.files |= dict.fromkeys(unknown, share)
 
 
-def sized_job(
-    job: Job, workflow: Workflow, profile: Profile | None, input_bytes: int | None, disk_bytes_per_s: float
-) -> SizedJob:
+def sized_job(job: Job, workflow: Workflow, profile: Profile | None, input_bytes: int | None, disk_bytes_per_s: float) -> SizedJob:
     if job.compute_s is not None:
         return SizedJob(job.compute_s, Basis.DECLARED)
     if profile is not None and profile.wall_s is not None:

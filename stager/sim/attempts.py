@@ -339,9 +339,7 @@ def contents_read(command: cmd.StartAttempt, replicas: list[Replica], origin_of:
     """Of all inputs, where some are read in place."""
     there = iter(replicas)
     return [
-        next(there).content
-        if entry.access is not Access.DIRECT
-        else origin_of(command.run, entry.origin).files[entry.origin_path].content
+        next(there).content if entry.access is not Access.DIRECT else origin_of(command.run, entry.origin).files[entry.origin_path].content
         for entry in command.inputs
     ]
 

@@ -130,9 +130,7 @@ def test_a_program_that_did_as_declared_leaves_its_start_to_the_overhead() -> No
     assert program_s(0.1, 9.0, 0) == 0.1
 
 
-@pytest.mark.parametrize(
-    ("declared_s", "seen"), [(1.95, (0.95, 1, 50_000_000, 1.05)), (1.0, (1.0, 1, 0, 1.0)), (None, (1.0, 1, 0, 1.0))]
-)
+@pytest.mark.parametrize(("declared_s", "seen"), [(1.95, (0.95, 1, 50_000_000, 1.05)), (1.0, (1.0, 1, 0, 1.0)), (None, (1.0, 1, 0, 1.0))])
 def test_a_run_measures_beyond_what_was_declared_of_its_jobs(declared_s: float | None, seen: tuple[float, ...]) -> None:
     """The program took 2 s of 3 and read 50 MB, which plans give a tenth of a second."""
     job = Job("j", "j", ("true",), inputs=(JobInput("in", "in"),), compute_s=declared_s)

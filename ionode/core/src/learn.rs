@@ -78,7 +78,15 @@ impl Default for Learner {
 
 impl Learner {
     pub fn beginning_with(limit: usize) -> Self {
-        Self { limit, most: MAX.max(limit), mode: Mode::Doubling, rate_before: None, stay_rounds: STAY_ROUNDS, old: 0, round: Round::default() }
+        Self {
+            limit,
+            most: MAX.max(limit),
+            mode: Mode::Doubling,
+            rate_before: None,
+            stay_rounds: STAY_ROUNDS,
+            old: 0,
+            round: Round::default(),
+        }
     }
 
     pub fn limit(&self) -> usize {

@@ -9,7 +9,8 @@ use stager_store::{fsck, Log, Op, Options, Sync, When};
 fuzz_target!(|bytes: &[u8]| {
     let root = tempfile::tempdir().unwrap();
     let options = Options { sync: Sync::Never, segment_bytes: 1 << 20, index_cache_bytes: 1 << 20, reclaim: false };
-    let put = |key: &[u8]| Op::Put { table: 1, key: key.to_vec(), meta: vec![], value: b"value"[..].into(), weight_bytes: 5, when: When::Any };
+    let put =
+        |key: &[u8]| Op::Put { table: 1, key: key.to_vec(), meta: vec![], value: b"value"[..].into(), weight_bytes: 5, when: When::Any };
     let log = Log::open(root.path(), options).unwrap().0;
     log.write_all_blocking(vec![put(b"one")]).unwrap();
     drop(log);

@@ -86,7 +86,10 @@ fn look(options: &FsckOptions) -> Result<Findings, Unopened> {
     let format = recovery::format_of(root)?;
     let _lock = recovery::lock(root)?;
     if format != store::FORMAT {
-        let message = format!("the store {} has format {format}; start a node on it once, which upgrades it, or use the version that wrote it", root.display());
+        let message = format!(
+            "the store {} has format {format}; start a node on it once, which upgrades it, or use the version that wrote it",
+            root.display()
+        );
         return Err(ApiError::invalid("unsupported", root.display().to_string(), message).into());
     }
     let report = fsck::check(root)?;
@@ -141,7 +144,11 @@ fn meaning(what: What) -> &'static str {
 
 /// Names of replicas are an id and a generation with a NUL between.
 fn shown(table: u8, key: &[u8]) -> String {
-    format!("{}{}", String::from_utf8_lossy(key).replace('\0', " "), if table == tables::REPLICAS { String::new() } else { format!(" (table {table})") })
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(key).replace('\0', " "),
+        if table == tables::REPLICAS { String::new() } else { format!(" (table {table})") }
+    )
 }
 
 /// The replicas that lie in files of their own.
@@ -164,7 +171,11 @@ fn files(root: &Path, options: &FsckOptions, findings: &mut Findings) -> Result<
             true => None,
         };
         if let Some(why) = why {
-            let message = format!("{} {why}; {}", store::data_path(root, &replica.key()).display(), "a repair quarantines it, so that it is made again");
+            let message = format!(
+                "{} {why}; {}",
+                store::data_path(root, &replica.key()).display(),
+                "a repair quarantines it, so that it is made again"
+            );
             findings.problems.push(Problem { kind: "replica_broken", subject: replica.key().to_string(), message });
             wrong.push(replica.key());
         }
@@ -213,7 +224,9 @@ fn matches(root: &Path, replica: &Replica) -> Result<bool, ApiError> {
             let file = File::open(&path).map_err(crate::failure::at("opening", &path))?;
             Some(digest::of_file(&file, &path, false)?)
         }
-        ReplicaKind::Directory => tree::verify(&path, &store::manifest_path(root, &replica.key()), &mut |file, path| digest::of_file(file, path, false))?,
+        ReplicaKind::Directory => {
+            tree::verify(&path, &store::manifest_path(root, &replica.key()), &mut |file, path| digest::of_file(file, path, false))?
+        }
     };
     Ok(found.is_some_and(|found| (found.size_bytes, &found.blake3) == (replica.size_bytes, &replica.blake3)))
 }
@@ -225,7 +238,14 @@ fn tell(findings: &Findings, json: bool) {
     }
     println!(
         "{}: format {}, {} segments with {} frames and {} entries, {} keys with {} bytes of content, {} replicas",
-        findings.store, findings.format, findings.segments, findings.frames, findings.entries, findings.keys, findings.value_bytes, findings.replicas
+        findings.store,
+        findings.format,
+        findings.segments,
+        findings.frames,
+        findings.entries,
+        findings.keys,
+        findings.value_bytes,
+        findings.replicas
     );
     if findings.index_missing {
         println!("the index is missing or unreadable; the next start builds it anew");

@@ -20,11 +20,7 @@ const DISK_ROOM_BYTES_MIN: u64 = 16 << 20;
 pub fn unready(node: &Node) -> Vec<&'static str> {
     let full = disk_available_bytes(node.store.root()).is_some_and(|available| available < DISK_ROOM_BYTES_MIN);
     let log = node.store.log.health();
-    let held = [
-        (DISK_FULL, full || log == Health::Full),
-        (DRAINING, node.is_draining()),
-        (LOG_FAILING, matches!(log, Health::Failing(_))),
-    ];
+    let held = [(DISK_FULL, full || log == Health::Full), (DRAINING, node.is_draining()), (LOG_FAILING, matches!(log, Health::Failing(_)))];
     held.into_iter().filter(|(_, holds)| *holds).map(|(reason, _)| reason).collect()
 }
 

@@ -17,11 +17,11 @@ use tokio::net::{TcpListener, UnixListener};
 use crate::failure::{at, bad_request};
 use crate::node::{Node, API};
 use crate::s3::{self, S3Options};
-use crate::store::durability::Durability;
-use crate::store::Settings;
-use crate::store::recovery::{self, Unopened};
-use crate::wire::{Rendezvous, S3Place};
 use crate::scrub::{Manner, Scrubber};
+use crate::store::durability::Durability;
+use crate::store::recovery::{self, Unopened};
+use crate::store::Settings;
+use crate::wire::{Rendezvous, S3Place};
 use crate::{attempts, ending, http, logging, scrub};
 
 pub const EXIT_LOCKED: i32 = 3;
@@ -121,7 +121,10 @@ fn start(options: ServeOptions) -> Result<(), Unopened> {
     let node = Arc::new(Node::new(options.node_id.clone(), opened, can_link()));
     attempts::adopt(&node)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .max_blocking_threads(BLOCKING_THREADS_MAX).enable_all().build().map_err(at("starting threads for", &options.store))?;
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .enable_all()
+        .build()
+        .map_err(at("starting threads for", &options.store))?;
     runtime.block_on(serve(node, &options, s3))?;
     runtime.shutdown_timeout(Duration::from_secs(5));
     Ok(())

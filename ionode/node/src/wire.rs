@@ -222,9 +222,15 @@ pub enum Fact {
         #[serde(flatten)]
         replication: Replication,
     },
-    TransferCancelled { transfer_id: String },
+    TransferCancelled {
+        transfer_id: String,
+    },
     ReplicaDeleted(ReplicaKey),
-    ReplicaCorrupt { file_id: String, generation: String, error: ApiError },
+    ReplicaCorrupt {
+        file_id: String,
+        generation: String,
+        error: ApiError,
+    },
     Space(SpaceAnswer),
 }
 

@@ -109,7 +109,11 @@ fn outputs_become_replicas_and_the_reservation_shrinks() {
     std::fs::write(path.join("out/tree/a"), b"aa").unwrap();
     std::fs::write(path.join("stray"), b"").unwrap();
     std::fs::write(path.join("kept"), b"").unwrap();
-    let outputs = json!([output("o1", "out/tool", "file", false), output("o2", "out/tree", "directory", false), output("o3", "out/no", "file", true)]);
+    let outputs = json!([
+        output("o1", "out/tool", "file", false),
+        output("o2", "out/tree", "directory", false),
+        output("o3", "out/no", "file", true)
+    ]);
     let mut request = stage_out(&path, "r1", outputs);
     request["keep"] = json!(["kept"]);
     request["want_sha256"] = json!(true);
@@ -173,8 +177,15 @@ fn outputs_that_lead_out_of_the_sandbox_are_refused() {
     symlink("../../secret/file", path.join("tree/link")).unwrap();
     nix::unistd::mkfifo(&path.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     std::fs::write(path.join("plain"), b"plain").unwrap();
-    let cases = [("link", "file", "link"), ("linked_dir/file", "file", "linked_dir/file"), ("linked_dir", "directory", "linked_dir"),
-        ("tree", "directory", "tree/link"), ("fifo", "file", "fifo"), ("plain", "directory", "plain"), ("tree", "file", "tree")];
+    let cases = [
+        ("link", "file", "link"),
+        ("linked_dir/file", "file", "linked_dir/file"),
+        ("linked_dir", "directory", "linked_dir"),
+        ("tree", "directory", "tree/link"),
+        ("fifo", "file", "fifo"),
+        ("plain", "directory", "plain"),
+        ("tree", "file", "tree"),
+    ];
     for (declared, kind, named) in cases {
         let outputs = json!([output("o1", declared, kind, true), output("o2", "plain", "file", false)]);
         let outputs = if declared == "plain" { json!([outputs[0]]) } else { outputs };
@@ -205,7 +216,8 @@ fn missing_and_too_large_outputs_are_named_and_nothing_is_taken() {
     let node = Host::start(root.path(), 1000);
     let (path, _) = staged_in(&node, "a1", json!([]));
     std::fs::write(path.join("here"), noise(1, 101)).unwrap();
-    let outputs = json!([output("o1", "here", "file", false), output("o2", "no/way", "file", false), output("o3", "nor", "directory", false)]);
+    let outputs =
+        json!([output("o1", "here", "file", false), output("o2", "no/way", "file", false), output("o3", "nor", "directory", false)]);
     let answer = node.refused("POST", "attempts/a1/stage-out", stage_out(&path, "r1", outputs), 422, "outputs_missing");
     assert_eq!(answer["paths"], json!(["no/way", "nor"]));
     node.ok("PUT", "reservations/r1", json!({"bytes": 100}));
@@ -275,7 +287,9 @@ fn a_replica_changed_through_a_link_is_found_out() {
 fn a_change_that_hides_its_time_is_found_out() {
     let root = tempfile::tempdir().unwrap();
     let node = with_input(root.path());
-    for (attempt, content, changed) in [("a1", None, json!([])), ("a2", Some(b"INPUT BYTES"), json!([{"file_id": "f1", "generation": "t1"}]))] {
+    for (attempt, content, changed) in
+        [("a1", None, json!([])), ("a2", Some(b"INPUT BYTES"), json!([{"file_id": "f1", "generation": "t1"}]))]
+    {
         let (_, answer) = staged_in(&node, attempt, json!([input("f1", "x", "link")]));
         let path = PathBuf::from(answer["mounts"][0]["source"].as_str().unwrap());
         let before = path.metadata().unwrap().modified().unwrap();
@@ -310,13 +324,15 @@ fn an_output_that_is_still_written_is_not_taken_for_what_was_hashed() {
         let answer = std::thread::scope(|scope| {
             let writing = scope.spawn(|| {
                 let deadline = std::time::Instant::now() + DEADLINE;
-                let begun = || std::fs::read_dir(&shelves).unwrap().flatten().any(|shelf| shelf.path().join(&taken).symlink_metadata().is_ok());
+                let begun =
+                    || std::fs::read_dir(&shelves).unwrap().flatten().any(|shelf| shelf.path().join(&taken).symlink_metadata().is_ok());
                 while !begun() {
                     assert!(std::time::Instant::now() < deadline, "it is never taken");
                 }
                 std::os::unix::fs::FileExt::write_all_at(&writer, b"later", 0).unwrap();
             });
-            let answer = node.send("POST", &format!("attempts/{attempt}/stage-out"), &stage_out(&path, &reservation, outputs), &node.headers());
+            let answer =
+                node.send("POST", &format!("attempts/{attempt}/stage-out"), &stage_out(&path, &reservation, outputs), &node.headers());
             writing.join().unwrap();
             answer
         });
@@ -371,7 +387,8 @@ fn a_kill_during_stage_out_loses_no_output() {
         std::thread::scope(|scope| {
             let calling = scope.spawn(|| {
                 let body = serde_json::to_vec(&request).unwrap();
-                let mut head = format!("POST /v1/attempts/{attempt}/stage-out HTTP/1.1\r\nHost: node\r\nContent-Length: {}\r\n", body.len());
+                let mut head =
+                    format!("POST /v1/attempts/{attempt}/stage-out HTTP/1.1\r\nHost: node\r\nContent-Length: {}\r\n", body.len());
                 headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
                 // Whether it is heard or answered before the kill is what the rounds differ in.
                 let _ = std::io::Write::write_all(&mut stream, format!("{head}\r\n").as_bytes());
@@ -395,7 +412,11 @@ fn a_kill_during_stage_out_loses_no_output() {
 /// The file of `f1 t1`, with one bit turned, in place.
 fn flip(node: &Host) {
     use std::os::unix::fs::FileExt;
-    let found = std::fs::read_dir(node.root.join("store/data")).unwrap().flatten().map(|shelf| shelf.path().join("f1@t1")).find(|path| path.exists());
+    let found = std::fs::read_dir(node.root.join("store/data"))
+        .unwrap()
+        .flatten()
+        .map(|shelf| shelf.path().join("f1@t1"))
+        .find(|path| path.exists());
     let path = found.expect("f1 t1 is on a shelf");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();

@@ -34,7 +34,8 @@ struct Manifest {
 fn ask(socket: &Path, headers: &str, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
     let mut stream = UnixStream::connect(socket).ok()?;
     let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
-    let head = format!("{method} /v1/{path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n", body.len());
+    let head =
+        format!("{method} /v1/{path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n", body.len());
     stream.write_all(head.as_bytes()).ok()?;
     stream.write_all(&body).ok()?;
     let mut answer = Vec::new();
@@ -74,7 +75,9 @@ impl Writer<'_> {
             let attempt = format!("a{number}");
             let sandbox = self.root.join("sandboxes").join(&attempt);
             let outputs: Vec<(String, u8, usize)> = (0..1 + number % 3)
-                .map(|at| (format!("f{number}-{at}"), (number + at) as u8, [0, 70, 5000, 65_536, 65_537, 200_000][((number + at) % 6) as usize]))
+                .map(|at| {
+                    (format!("f{number}-{at}"), (number + at) as u8, [0, 70, 5000, 65_536, 65_537, 200_000][((number + at) % 6) as usize])
+                })
                 .collect();
             self.call("POST", &format!("attempts/{attempt}/stage-in"), json!({"sandbox_dir": sandbox, "inputs": []}))?;
             self.call("PUT", &format!("reservations/{attempt}"), json!({"bytes": 700_000}))?;
@@ -104,7 +107,9 @@ impl Writer<'_> {
         self.manifest.lock().unwrap().in_doubt.insert(name.clone(), content);
         self.call("DELETE", &format!("replicas/{name}/a"), Value::Null)?;
         // Acknowledged when it can no longer be read; on disk when its event was sent.
-        let gone = || self.call("GET", "events?after=0", Value::Null).map(|events| events.to_string().contains(&format!("\"file_id\":\"{name}\"")));
+        let gone = || {
+            self.call("GET", "events?after=0", Value::Null).map(|events| events.to_string().contains(&format!("\"file_id\":\"{name}\"")))
+        };
         while !gone()? {
             std::thread::yield_now();
         }
@@ -159,7 +164,8 @@ fn what_was_acknowledged_survives_kills_at_any_moment() {
         check(&node, &mut manifest.lock().unwrap(), round < ALL_AT_EACH || round.is_multiple_of(ALL_EVERY));
         std::thread::scope(|scope| {
             for _ in 0..WRITERS {
-                let writer = Writer { root: root.path(), headers: headers(&node), manifest: &manifest, number: &number, unanswered: &unanswered };
+                let writer =
+                    Writer { root: root.path(), headers: headers(&node), manifest: &manifest, number: &number, unanswered: &unanswered };
                 scope.spawn(move || writer.run());
             }
             // The moment of the kill, not a wait for anything.
@@ -171,8 +177,11 @@ fn what_was_acknowledged_survives_kills_at_any_moment() {
     let mut manifest = manifest.into_inner().unwrap();
     check(&node, &mut manifest, true);
     let (unanswered, traces) = (unanswered.into_inner(), traces_of_kills(root.path()));
-    println!("{rounds} kills: {} kept, {} deleted, {unanswered} calls cut off, {traces} starts with something to mend",
-        manifest.acknowledged.len(), manifest.deleted.len());
+    println!(
+        "{rounds} kills: {} kept, {} deleted, {unanswered} calls cut off, {traces} starts with something to mend",
+        manifest.acknowledged.len(),
+        manifest.deleted.len()
+    );
     assert!(unanswered >= rounds, "no call was under way when the node was killed: this proves nothing");
     assert!(traces > 0, "no kill left anything half done: this proves nothing");
 }

@@ -69,7 +69,8 @@ fn a_flipped_bit_damages_its_entry_and_no_other() {
     let node = Host::start(root.path(), ROOM);
     let asks: Vec<Ask> = (0..9).map(|n| put(&format!("f{n}"), &noise(n, 1000))).collect();
     let whole = pack(&asks);
-    let starts: Vec<usize> = asks.iter().scan(0, |at, ask| Some(std::mem::replace(at, *at + pack(std::slice::from_ref(ask)).len() - 24))).collect();
+    let starts: Vec<usize> =
+        asks.iter().scan(0, |at, ask| Some(std::mem::replace(at, *at + pack(std::slice::from_ref(ask)).len() - 24))).collect();
     for (entry, byte) in [(3, blocks::HEADER_BYTES + 500), (4, blocks::HEADER_BYTES), (5, 9), (6, 17)] {
         let mut damaged = whole.clone();
         damaged[starts[entry] + byte] ^= 1;

@@ -22,7 +22,8 @@ use stager_node::packs::format::Ask;
 const ROOM: u64 = 1 << 30;
 
 fn calls(node: &Host, method: &str, route: &str) -> f64 {
-    let of = |status: u16| node.metric(&format!("stager_node_http_requests_total{{method=\"{method}\",route=\"{route}\",status=\"{status}\"}}"));
+    let of =
+        |status: u16| node.metric(&format!("stager_node_http_requests_total{{method=\"{method}\",route=\"{route}\",status=\"{status}\"}}"));
     [200, 206].into_iter().filter_map(of).sum()
 }
 
@@ -67,7 +68,8 @@ fn a_thousand_small_copies_from_one_peer_come_in_a_few_packs() {
         let transfers = answer["transfers"].as_array().unwrap().clone();
         (transfers.iter().filter(ended).count() == 1000).then_some(transfers)
     });
-    let by_id: BTreeMap<&str, &Value> = events.iter().map(|transfer| (transfer["transfer_id"].as_str().unwrap(), &transfer["event"])).collect();
+    let by_id: BTreeMap<&str, &Value> =
+        events.iter().map(|transfer| (transfer["transfer_id"].as_str().unwrap(), &transfer["event"])).collect();
     assert_eq!(by_id["t500"]["error"]["code"], "replica_unknown", "{}", by_id["t500"]);
     assert_eq!(by_id["t600"]["error"]["class"], "corrupt", "{}", by_id["t600"]);
     assert_eq!(by_id["t700"]["kind"], "transfer_cancelled");
@@ -125,7 +127,8 @@ fn seen(top: &Path) -> BTreeMap<PathBuf, (bool, bool, Vec<u8>)> {
 }
 
 fn made(top: &Path) {
-    for (n, odd) in [&b"\xff\xfe not utf-8"[..], b"new\nline", b"per%cent", b"..", b"-n", b" ", "ä/ö".as_bytes()].into_iter().enumerate() {
+    for (n, odd) in [&b"\xff\xfe not utf-8"[..], b"new\nline", b"per%cent", b"..", b"-n", b" ", "ä/ö".as_bytes()].into_iter().enumerate()
+    {
         let below = top.join(format!("sub {}", n % 3)).join(OsStr::from_bytes(&[b"x", odd].concat()));
         std::fs::create_dir_all(below.parent().unwrap()).unwrap();
         std::fs::write(below, odd).unwrap();

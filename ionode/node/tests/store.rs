@@ -12,14 +12,17 @@ fn log(root: &Path) -> PathBuf {
     root.join("store/segments/0000000001.seg")
 }
 
-
 /// Commits one output of `length` bytes as `o<n> a`.
 fn commit(node: &Host, n: usize, length: usize) {
     let path = node.root.join(format!("sandboxes/s{n}"));
     node.ok("POST", &format!("attempts/s{n}/stage-in"), json!({"sandbox_dir": path, "inputs": []}));
     node.ok("PUT", &format!("reservations/s{n}"), json!({"bytes": length}));
     std::fs::write(path.join("out"), noise(n as u8, length)).unwrap();
-    node.ok("POST", &format!("attempts/s{n}/stage-out"), stage_out(&path, &format!("s{n}"), json!([output(&format!("o{n}"), "out", "file", false)])));
+    node.ok(
+        "POST",
+        &format!("attempts/s{n}/stage-out"),
+        stage_out(&path, &format!("s{n}"), json!([output(&format!("o{n}"), "out", "file", false)])),
+    );
     node.ok("POST", &format!("attempts/s{n}/release"), json!({"sandbox_dir": path, "remove_sandbox": true}));
     node.ok("DELETE", &format!("reservations/s{n}"), Value::Null);
 }
@@ -138,8 +141,10 @@ fn small_replicas_lie_in_the_log_and_are_given_and_verified_from_there() {
     for (n, length) in [(1, 0), (2, 10), (3, 64 << 10), (4, (64 << 10) + 1)] {
         commit(&node, n, length);
     }
-    let files: Vec<String> = std::fs::read_dir(root.path().join("store/data")).unwrap()
-        .flat_map(|shelf| std::fs::read_dir(shelf.unwrap().path()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap())).collect();
+    let files: Vec<String> = std::fs::read_dir(root.path().join("store/data"))
+        .unwrap()
+        .flat_map(|shelf| std::fs::read_dir(shelf.unwrap().path()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()))
+        .collect();
     assert_eq!(files, ["o4@a"], "only what is larger has a file");
     node.kill();
     std::fs::remove_dir_all(root.path().join("store/index")).unwrap();
@@ -150,7 +155,11 @@ fn small_replicas_lie_in_the_log_and_are_given_and_verified_from_there() {
     }
     let path = root.path().join("sandboxes/reader");
     let input = |n: usize, access: &str| json!({"file_id": format!("o{n}"), "generation": "a", "path": format!("in{n}"), "access": access});
-    let staged = node.ok("POST", "attempts/reader/stage-in", json!({"sandbox_dir": path, "inputs": [input(1, "link"), input(2, "link"), input(3, "copy")]}));
+    let staged = node.ok(
+        "POST",
+        "attempts/reader/stage-in",
+        json!({"sandbox_dir": path, "inputs": [input(1, "link"), input(2, "link"), input(3, "copy")]}),
+    );
     assert_eq!((&staged["mounts"], &staged["copied_bytes"]), (&json!([]), &json!((64 << 10) + 10)), "a small link is a copy");
     for (n, length) in [(1, 0), (2, 10), (3, 64 << 10)] {
         assert!(std::fs::read(path.join(format!("in{n}"))).unwrap() == noise(n as u8, length));

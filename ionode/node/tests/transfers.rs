@@ -21,7 +21,11 @@ fn a_fetched_file_is_the_file_at_the_origin() {
     assert_eq!((event["bytes_moved"].as_u64(), event["command_id"].as_str()), (Some(bytes.len() as u64), Some("c3")));
     assert!(node.content("f1", "t1") == bytes, "the content served is another one");
     assert_eq!(node.space(), (bytes.len() as u64, 0));
-    let again = node.ok("PUT", "transfers/t1", fetch("f1", "t1", "raw/one", json!({"size_bytes": 1, "token": null, "blake3": null, "sha256": null})));
+    let again = node.ok(
+        "PUT",
+        "transfers/t1",
+        fetch("f1", "t1", "raw/one", json!({"size_bytes": 1, "token": null, "blake3": null, "sha256": null})),
+    );
     assert_eq!((again["state"].as_str(), &again["event"]), (Some("done"), &event));
     node.ok("POST", "events/ack", json!({"seq": event["seq"]}));
     assert_eq!(node.telemetry("t1"), Value::Null, "an acknowledged transfer is forgotten");
@@ -38,12 +42,8 @@ fn transfers_asked_for_in_one_call_are_accepted_or_refused_each_for_itself() {
     node.put_file_origin(&root.path().join("lab"));
     let unknown = json!({"size_bytes": 3, "token": null, "blake3": null, "sha256": null});
     let too_large = json!({"size_bytes": 2000, "token": null, "blake3": null, "sha256": null});
-    let asked = |id: &str, command: &str, expected: &Value| {
-        json!({"transfer_id": id, "command_id": command, "request": fetch("f-refused", id, "one", expected.clone())})
-    };
-    let good = |id: &str, file: &str| {
-        json!({"transfer_id": id, "command_id": format!("c-{id}"), "request": fetch(file, id, "one", unknown.clone())})
-    };
+    let asked = |id: &str, command: &str, expected: &Value| json!({"transfer_id": id, "command_id": command, "request": fetch("f-refused", id, "one", expected.clone())});
+    let good = |id: &str, file: &str| json!({"transfer_id": id, "command_id": format!("c-{id}"), "request": fetch(file, id, "one", unknown.clone())});
     let body = json!({"transfers": [
         good("t1", "f1"), asked("t2", "c-t2", &too_large), asked("../t", "c-t3", &unknown), asked("t4", "no id", &unknown), good("t5", "f5"),
     ]});
@@ -153,9 +153,7 @@ fn half_fetched(root: &std::path::Path, bytes: &[u8]) -> Host {
     node.put_slow_origin(&root.join("lab"), 2 * MIB as u64);
     assert_eq!(node.ask_fetch("t1", "f1", "big").0, 202);
     let log = root.join("store/segments/0000000001.seg");
-    until("a checkpoint is logged", || {
-        String::from_utf8_lossy(&std::fs::read(&log).unwrap()).contains("prefix_blake3").then_some(())
-    });
+    until("a checkpoint is logged", || String::from_utf8_lossy(&std::fs::read(&log).unwrap()).contains("prefix_blake3").then_some(()));
     node
 }
 
@@ -187,7 +185,10 @@ fn a_damaged_partial_is_fetched_anew() {
     let node = Host::start(root.path(), 1 << 30);
     node.put_file_origin(&root.path().join("lab"));
     let event = node.fetched("t2", "f1", "big");
-    assert_eq!((event["bytes_moved"].as_u64(), event["blake3"].as_str()), (Some(bytes.len() as u64), Some(blake3::hash(&bytes).to_hex().as_str())));
+    assert_eq!(
+        (event["bytes_moved"].as_u64(), event["blake3"].as_str()),
+        (Some(bytes.len() as u64), Some(blake3::hash(&bytes).to_hex().as_str()))
+    );
 }
 
 #[test]
@@ -199,7 +200,10 @@ fn a_partial_of_another_content_is_not_joined() {
     let node = Host::start(root.path(), 1 << 30);
     node.put_file_origin(&root.path().join("lab"));
     let event = node.fetched("t1", "f1", "big");
-    assert_eq!((event["bytes_moved"].as_u64(), event["blake3"].as_str()), (Some(bytes.len() as u64), Some(blake3::hash(&bytes).to_hex().as_str())));
+    assert_eq!(
+        (event["bytes_moved"].as_u64(), event["blake3"].as_str()),
+        (Some(bytes.len() as u64), Some(blake3::hash(&bytes).to_hex().as_str()))
+    );
     assert_eq!(std::fs::read_dir(root.path().join("store/partial")).unwrap().count(), 0);
 }
 

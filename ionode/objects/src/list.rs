@@ -25,14 +25,7 @@ pub struct Uploading {
 }
 
 impl Objects {
-    pub fn list(
-        &self,
-        bucket: &BucketName,
-        prefix: &str,
-        delimiter: Option<&str>,
-        after: &str,
-        limit: usize,
-    ) -> Result<Listing, ApiError> {
+    pub fn list(&self, bucket: &BucketName, prefix: &str, delimiter: Option<&str>, after: &str, limit: usize) -> Result<Listing, ApiError> {
         self.require_bucket(bucket)?;
         let behind = if after.is_empty() { Vec::new() } else { tables::below(bucket, after) };
         let below = tables::below(bucket, prefix);

@@ -33,10 +33,8 @@ pub fn link_leads_out(path: &str, place: &str) -> ApiError {
 
 /// `link` is the part of `path` that is one.
 pub fn link_not_followed(path: &str, link: &str, place: &str) -> ApiError {
-    let message = format!(
-        "{} at {place} is a symbolic link that is not followed here; name what it leads to, or an origin there.",
-        shown(link)
-    );
+    let message =
+        format!("{} at {place} is a symbolic link that is not followed here; name what it leads to, or an origin there.", shown(link));
     ApiError::invalid("link_not_followed", path, message)
 }
 

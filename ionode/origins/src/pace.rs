@@ -221,7 +221,7 @@ impl Desk {
     /// Urgent ones first, then those of the oldest transfer, so that one after the other is complete and its reader can begin, or it can be
     /// verified, while the next is under way; of those that count, none while the window is full.
     fn first(&self, flights_max: usize) -> Option<usize> {
-        let least = (self.turns + 1) % TURNS_OF_LEAST == 0;
+        let least = (self.turns + 1).is_multiple_of(TURNS_OF_LEAST);
         let rank = |waiter: &Waiter| if least { waiter.urgency.given.load(Ordering::Relaxed) } else { waiter.urgency.number };
         let of = |urgent: bool| {
             let first = |counts: bool| {

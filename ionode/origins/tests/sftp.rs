@@ -41,7 +41,9 @@ async fn keeps_every_promise_without_a_shell() {
 /// The server says what it can do; what it was not told to put on its disk is not said to be there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_server_puts_on_its_disk_is_told() {
-    for (extra, synced) in [("ForceCommand internal-sftp", Synced::ContentAndName), ("ForceCommand internal-sftp -P fsync", Synced::Nothing)] {
+    for (extra, synced) in
+        [("ForceCommand internal-sftp", Synced::ContentAndName), ("ForceCommand internal-sftp -P fsync", Synced::Nothing)]
+    {
         let sshd = Sshd::start(extra);
         let place = place(&sshd);
         assert_eq!(put(&place, "new/deep/file", b"content").await.synced, synced, "{extra}");
@@ -344,11 +346,7 @@ async fn a_long_way_is_worth_several_connections() {
     let relay = Relay::to(sshd.port).await;
     relay.lengthen(4);
     // A file that is through sooner than the next login needs no further connection, so the line is slow: two seconds for this one.
-    let config = || SftpConfig {
-        connections_max: Some(3),
-        bandwidth_bytes_per_s_max: Some(20 << 20),
-        ..sshd.config_by(relay.port)
-    };
+    let config = || SftpConfig { connections_max: Some(3), bandwidth_bytes_per_s_max: Some(20 << 20), ..sshd.config_by(relay.port) };
     let place = DirectoryPlace::new(origin(config()), &sshd.base());
     let bytes = content(1, (40 << 20) + 7);
     put(&place, "file", &bytes).await;

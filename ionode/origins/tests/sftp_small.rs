@@ -171,7 +171,8 @@ async fn a_line_cut_in_the_middle_of_many_leaves_nothing_half_done() {
         let relay = Relay::to(sshd.port).await;
         let place = place(&sshd, SftpConfig { shell_checksum, connections_max: Some(1), ..sshd.config_by(relay.port) });
         put(&place, "first", b"logs in").await;
-        let files: Vec<_> = (0..100u64).map(|n| (local(&place, &content(n, 9000)), conformance::transfer_id(), format!("d/f{n}"))).collect();
+        let files: Vec<_> =
+            (0..100u64).map(|n| (local(&place, &content(n, 9000)), conformance::transfer_id(), format!("d/f{n}"))).collect();
         let send = || {
             let uploads = files.iter().map(|case| async {
                 let (file, id, path) = case;

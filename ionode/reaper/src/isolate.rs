@@ -43,12 +43,15 @@ impl Mode {
     /// In the child: ids, private propagation, a /proc that knows the new pids.
     pub fn settle(self, uid: libc::uid_t, gid: libc::gid_t) -> Result<(), String> {
         if self.user {
-            let write = |name: &str, text: String| fs::write(format!("/proc/self/{name}"), text).map_err(|error| format!("{name} cannot be set: {error}"));
+            let write = |name: &str, text: String| {
+                fs::write(format!("/proc/self/{name}"), text).map_err(|error| format!("{name} cannot be set: {error}"))
+            };
             write("setgroups", "deny".into())?;
             write("uid_map", format!("{uid} {uid} 1"))?;
             write("gid_map", format!("{gid} {gid} 1"))?;
         }
-        sys::mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE).map_err(|error| format!("mounts cannot be made private: {error}"))?;
+        sys::mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE)
+            .map_err(|error| format!("mounts cannot be made private: {error}"))?;
         if self.pid {
             let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
             sys::mount(c"proc", c"/proc", c"proc", flags).map_err(|error| format!("/proc cannot be mounted afresh: {error}"))?;

@@ -68,14 +68,25 @@ pub fn launch(spec: &Spec, logs: &Logs) -> Result<Started, Refusal> {
     let arguments = spec.arguments().map_err(invalid)?;
     let environment = spec.environment().map_err(invalid)?;
     let Some(candidates) = spec.candidates() else {
-        return refuse("program_not_found", format!("the program {:?} cannot be looked up: the job's environment has no PATH", spec.argv[0]));
+        return refuse(
+            "program_not_found",
+            format!("the program {:?} cannot be looked up: the job's environment has no PATH", spec.argv[0]),
+        );
     };
     let stdin = open_stdin(spec)?;
     let failed = |what: &str, error: io::Error| Refusal { code: "start_failed", message: format!("{what}: {error}") };
-    let cwd = open(&spec.cwd, libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW, 0).map_err(|error| failed(&format!("the directory {}", spec.cwd.display()), error))?;
+    let cwd = open(&spec.cwd, libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW, 0)
+        .map_err(|error| failed(&format!("the directory {}", spec.cwd.display()), error))?;
     let (error_in, error_out) = sys::pipe().map_err(|error| failed("pipe", error))?;
     let (go_in, go_out) = sys::pipe().map_err(|error| failed("pipe", error))?;
-    let start = Start { cwd, stdio: [stdin.as_raw_fd(), logs.stdout.as_raw_fd(), logs.stderr.as_raw_fd()], candidates, arguments: &arguments, environment: &environment, unprivileged: spec.unprivileged };
+    let start = Start {
+        cwd,
+        stdio: [stdin.as_raw_fd(), logs.stdout.as_raw_fd(), logs.stderr.as_raw_fd()],
+        candidates,
+        arguments: &arguments,
+        environment: &environment,
+        unprivileged: spec.unprivileged,
+    };
     let parent = std::process::id() as pid_t;
     let root = sys::fork_with(0).map_err(|error| failed("the job's process cannot be made", error))?;
     if root == 0 {

@@ -21,7 +21,8 @@ pub fn bind_all(sandbox: &Path, links: &[Link]) -> Result<(), String> {
 
 fn bind(sandbox: &Path, link: &Link) -> Result<(), String> {
     let source = c_string(link.source.as_os_str())?;
-    let source = sys::open_at(libc::AT_FDCWD, &source, libc::O_PATH | libc::O_NOFOLLOW, 0).map_err(|error| format!("{}: {error}", link.source.display()))?;
+    let source = sys::open_at(libc::AT_FDCWD, &source, libc::O_PATH | libc::O_NOFOLLOW, 0)
+        .map_err(|error| format!("{}: {error}", link.source.display()))?;
     require_kind(&source, link.directory, &link.source)?;
     let target = open_inside(sandbox, &link.target)?;
     require_kind(&target, link.directory, &link.target)?;
@@ -35,7 +36,12 @@ fn bind(sandbox: &Path, link: &Link) -> Result<(), String> {
 /// In a user namespace the flags of the mount below are locked: leaving one out would be refused.
 fn kept_flags(mounted: &OwnedFd) -> Result<c_ulong, String> {
     let has = sys::mount_flags_of(mounted).map_err(|error| format!("its mount flags cannot be read: {error}"))?;
-    let pairs = [(libc::ST_NOEXEC, libc::MS_NOEXEC), (libc::ST_NOATIME, libc::MS_NOATIME), (libc::ST_NODIRATIME, libc::MS_NODIRATIME), (libc::ST_RELATIME, libc::MS_RELATIME)];
+    let pairs = [
+        (libc::ST_NOEXEC, libc::MS_NOEXEC),
+        (libc::ST_NOATIME, libc::MS_NOATIME),
+        (libc::ST_NODIRATIME, libc::MS_NODIRATIME),
+        (libc::ST_RELATIME, libc::MS_RELATIME),
+    ];
     Ok(pairs.iter().filter(|(seen, _)| has & seen != 0).fold(0, |flags, (_, keep)| flags | keep))
 }
 
@@ -63,10 +69,12 @@ fn open_inside(sandbox: &Path, path: &Path) -> Result<OwnedFd, String> {
     }
     let flags = libc::O_PATH | libc::O_NOFOLLOW;
     let top = c_string(sandbox.as_os_str())?;
-    let mut here = sys::open_at(libc::AT_FDCWD, &top, flags | libc::O_DIRECTORY, 0).map_err(|error| format!("{}: {error}", sandbox.display()))?;
+    let mut here =
+        sys::open_at(libc::AT_FDCWD, &top, flags | libc::O_DIRECTORY, 0).map_err(|error| format!("{}: {error}", sandbox.display()))?;
     for (index, name) in names.iter().enumerate() {
         let directory = if index + 1 < names.len() { libc::O_DIRECTORY } else { 0 };
-        here = sys::open_at(here.as_raw_fd(), &c_string(name)?, flags | directory, 0).map_err(|error| format!("{}: {error}", name.to_string_lossy()))?;
+        here = sys::open_at(here.as_raw_fd(), &c_string(name)?, flags | directory, 0)
+            .map_err(|error| format!("{}: {error}", name.to_string_lossy()))?;
     }
     Ok(here)
 }

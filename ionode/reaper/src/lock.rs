@@ -13,7 +13,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// None: somebody else keeps holding it.
 pub fn take(path: &Path) -> io::Result<Option<File>> {
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)?;
+    let mut file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)?;
     for attempt in 0..TRIES {
         // SAFETY: flock on a descriptor this function owns.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {

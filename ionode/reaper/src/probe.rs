@@ -28,7 +28,8 @@ pub fn probe() -> serde_json::Value {
     }
     let _ = fs::remove_dir_all(&directory);
     why_not.dedup();
-    let why = if found.is_some() { "a read-only bind mount was made and a write through it was refused".into() } else { why_not.join("; ") };
+    let why =
+        if found.is_some() { "a read-only bind mount was made and a write through it was refused".into() } else { why_not.join("; ") };
     answer(found, why)
 }
 

@@ -35,15 +35,22 @@ pub fn run(spec_path: &Path) -> Result<i32, Stop> {
     sys::set_umask(0o022);
     sys::forbid_core_dumps();
     sys::become_subreaper().map_err(|error| stop(EXIT_USAGE)(format!("orphans cannot be adopted on this kernel: {error}")))?;
-    let held = lock::take(&spec.lock_path).map_err(|error| stop(EXIT_USAGE)(format!("the lock {} cannot be taken: {error}", spec.lock_path.display())))?;
+    let held = lock::take(&spec.lock_path)
+        .map_err(|error| stop(EXIT_USAGE)(format!("the lock {} cannot be taken: {error}", spec.lock_path.display())))?;
     let Some(lock) = held else {
-        return Err(stop(EXIT_TAKEN)(format!("attempt {} is running already: its lock {} is held", spec.attempt_id, spec.lock_path.display())));
+        return Err(stop(EXIT_TAKEN)(format!(
+            "attempt {} is running already: its lock {} is held",
+            spec.attempt_id,
+            spec.lock_path.display()
+        )));
     };
     if spec.result_path.symlink_metadata().is_ok() {
         return Err(stop(EXIT_TAKEN)(format!("attempt {} has a result already: {}", spec.attempt_id, spec.result_path.display())));
     }
     let report = attempt(&spec, &lock);
-    report.write(&spec.result_path).map_err(|error| stop(EXIT_NO_RESULT)(format!("the result {} cannot be written: {error}", spec.result_path.display())))?;
+    report
+        .write(&spec.result_path)
+        .map_err(|error| stop(EXIT_NO_RESULT)(format!("the result {} cannot be written: {error}", spec.result_path.display())))?;
     drop(lock);
     Ok(EXIT_RESULT_WRITTEN)
 }
@@ -64,7 +71,10 @@ fn attempt(spec: &Spec, lock: &File) -> Report {
         return supervised(spec, &logs, Reach::Descendants);
     }
     why_not.dedup();
-    let message = format!("inputs cannot be linked on this host, since it gives this user no mount namespace ({}); stage them in with access copy", why_not.join("; "));
+    let message = format!(
+        "inputs cannot be linked on this host, since it gives this user no mount namespace ({}); stage them in with access copy",
+        why_not.join("; ")
+    );
     Report::not_started(&spec.attempt_id, "cannot_link", message)
 }
 
@@ -163,7 +173,8 @@ fn read_answer(from: OwnedFd) -> Option<Answer> {
 /// The init was killed from outside (by hand, or for want of memory), and its whole tree with it.
 fn lost_init(spec: &Spec, status: i32, asked: bool, started: (Instant, f64)) -> Report {
     let signal = std::process::ExitStatus::from_raw(status).signal();
-    let message = "the process that holds the job's tree together was ended from outside, and the tree with it; was the host out of memory?";
+    let message =
+        "the process that holds the job's tree together was ended from outside, and the tree with it; was the host out of memory?";
     Report {
         outcome: if asked { Outcome::Killed } else { Outcome::Signalled },
         code: None,

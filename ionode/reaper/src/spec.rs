@@ -58,7 +58,13 @@ impl Spec {
     }
 
     fn check(&self) -> Result<(), String> {
-        for (key, path) in [("cwd", &self.cwd), ("stdout", &self.stdout), ("stderr", &self.stderr), ("result_path", &self.result_path), ("lock_path", &self.lock_path)] {
+        for (key, path) in [
+            ("cwd", &self.cwd),
+            ("stdout", &self.stdout),
+            ("stderr", &self.stderr),
+            ("result_path", &self.result_path),
+            ("lock_path", &self.lock_path),
+        ] {
             absolute(key, path)?;
         }
         absolute("sandbox_dir", self.sandbox())?;

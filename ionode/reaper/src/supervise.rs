@@ -20,8 +20,13 @@ const KILL_AGAIN_MAX: Duration = Duration::from_secs(1);
 enum Phase {
     Running,
     /// TERM was sent; KILL follows at the instant.
-    Ending { until: Instant },
-    Killing { next: Instant, pause: Duration },
+    Ending {
+        until: Instant,
+    },
+    Killing {
+        next: Instant,
+        pause: Duration,
+    },
 }
 
 pub struct Supervisor<'a> {
@@ -141,7 +146,9 @@ impl<'a> Supervisor<'a> {
         let (exit_code, signal) = (status.and_then(|status| status.code()), status.and_then(|status| status.signal()));
         let outcome = self.why_ended.unwrap_or(if signal.is_some() { Outcome::Signalled } else { Outcome::Exited });
         let message = match outcome {
-            Outcome::Timeout => Some(format!("the job ran longer than its timeout of {} s and was ended", self.spec.timeout_s.unwrap_or_default())),
+            Outcome::Timeout => {
+                Some(format!("the job ran longer than its timeout of {} s and was ended", self.spec.timeout_s.unwrap_or_default()))
+            }
             Outcome::Killed => Some("the job was ended on request".into()),
             Outcome::Signalled => signal.map(|number| format!("the job ended by signal {number}")),
             Outcome::Exited | Outcome::NotStarted => None,

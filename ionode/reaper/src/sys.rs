@@ -8,7 +8,11 @@ use std::time::Duration;
 use libc::{c_int, c_ulong, pid_t};
 
 pub fn check(value: c_int) -> io::Result<c_int> {
-    if value < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+    if value < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(value)
+    }
 }
 
 /// fork, into new namespaces if `flags` says so. Safe only because the reaper never has a second thread.
@@ -158,7 +162,11 @@ pub fn wait_signal(limit: Option<Duration>) -> Option<(c_int, pid_t)> {
     // SAFETY: valid set, info and time (or null: without limit); si_pid is set for all signals in the set.
     unsafe {
         let signal = libc::sigtimedwait(&watched(), info.as_mut_ptr(), time);
-        if signal > 0 { Some((signal, info.assume_init().si_pid())) } else { None }
+        if signal > 0 {
+            Some((signal, info.assume_init().si_pid()))
+        } else {
+            None
+        }
     }
 }
 

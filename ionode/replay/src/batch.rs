@@ -30,16 +30,17 @@ impl Specification {
     pub fn parse(text: &str) -> Result<Self, String> {
         let found: Specification = serde_json::from_str(text).map_err(|error| format!("the specification cannot be read: {error}"))?;
         if found.format != 1 {
-            return Err(format!("the specification has format {}, this program reads format 1; use the stager that wrote it", found.format));
+            return Err(format!(
+                "the specification has format {}, this program reads format 1; use the stager that wrote it",
+                found.format
+            ));
         }
         Ok(found)
     }
 
     /// Makes what is not right already.
     pub fn make(&self, base: &Path, threads: usize) -> Summary {
-        self.each(threads, |name, content, buffers| {
-            files::place(base, name).and_then(|path| files::ensure(&path, name, content, buffers))
-        })
+        self.each(threads, |name, content, buffers| files::place(base, name).and_then(|path| files::ensure(&path, name, content, buffers)))
     }
 
     pub fn check(&self, base: &Path, threads: usize) -> Summary {

@@ -55,7 +55,11 @@ impl Job {
             let written = files::place(sandbox, name).and_then(|path| files::write(&path, name, &content, &mut buffers));
             wrong.extend(written.err().map(|why| format!("output {why}")));
         }
-        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+        if wrong.is_empty() {
+            Ok(())
+        } else {
+            Err(wrong)
+        }
     }
 }
 

@@ -79,9 +79,7 @@ pub async fn read(file: &Arc<File>, offset: u64, length: usize, lead: usize) -> 
         return Ok(buffer);
     }
     let file = file.clone();
-    let rest = tokio::task::spawn_blocking(move || {
-        file.read_exact_at(&mut buffer[lead + came..], offset + came as u64).map(|()| buffer)
-    });
+    let rest = tokio::task::spawn_blocking(move || file.read_exact_at(&mut buffer[lead + came..], offset + came as u64).map(|()| buffer));
     rest.await.map_err(io::Error::other)?
 }
 

@@ -159,7 +159,14 @@ pub fn repair(directory: &Path, report: &Report) -> Result<(), ApiError> {
             let Some(stat) = index.get(*table, key)? else { continue };
             let Some(value) = read_value(&segments, &stat)? else { continue };
             let value = Bytes::from(value);
-            again.push(Op::Put { table: *table, key: key.clone(), meta: stat.meta, value, weight_bytes: stat.weight_bytes, when: When::Any });
+            again.push(Op::Put {
+                table: *table,
+                key: key.clone(),
+                meta: stat.meta,
+                value,
+                weight_bytes: stat.weight_bytes,
+                when: When::Any,
+            });
         }
     }
     for broken in &report.broken {

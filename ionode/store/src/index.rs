@@ -191,8 +191,7 @@ impl Index {
             let number = |at: usize| value.get(at..at + 8).map(|_| u64_at(&value, at)).ok_or_else(damaged);
             match key.split_first() {
                 Some((b'a', _)) => {
-                    tally.applied =
-                        Applied { segment: number(0)? as u32, offset: number(8)?, sequence: number(16)?, version: number(24)? };
+                    tally.applied = Applied { segment: number(0)? as u32, offset: number(8)?, sequence: number(16)?, version: number(24)? };
                 }
                 Some((b's', rest)) => {
                     let segment = u32::from_be_bytes(rest.try_into().map_err(|_| damaged())?);
@@ -256,9 +255,9 @@ impl Index {
 
     /// A segment that is gone.
     pub fn forget_segment(&self, tally: &mut Tally, segment: u32) -> Result<(), ApiError> {
-        self.sums.remove(segment_key(segment)).map_err(|error| {
-            ApiError::transient("io_error", "index", format!("the index cannot be written ({error})"))
-        })?;
+        self.sums
+            .remove(segment_key(segment))
+            .map_err(|error| ApiError::transient("io_error", "index", format!("the index cannot be written ({error})")))?;
         tally.uses.remove(&segment);
         Ok(())
     }
@@ -304,11 +303,17 @@ fn numbers(values: &[u64]) -> Vec<u8> {
 }
 
 fn failed(path: &Path) -> impl FnOnce(fjall::Error) -> ApiError + '_ {
-    move |error| ApiError::transient("io_error", path.display().to_string(), format!("the index {} cannot be opened ({error})", path.display()))
+    move |error| {
+        ApiError::transient("io_error", path.display().to_string(), format!("the index {} cannot be opened ({error})", path.display()))
+    }
 }
 
 fn unread(error: fjall::Error) -> ApiError {
-    ApiError::transient("io_error", "index", format!("the index cannot be read ({error}); a restart builds it anew from the log if need be"))
+    ApiError::transient(
+        "io_error",
+        "index",
+        format!("the index cannot be read ({error}); a restart builds it anew from the log if need be"),
+    )
 }
 
 fn damaged() -> ApiError {

@@ -73,22 +73,46 @@ pub enum When {
 
 #[derive(Clone, Debug)]
 pub enum Op {
-    Put { table: u8, key: Vec<u8>, meta: Vec<u8>, value: Bytes, weight_bytes: u64, when: When },
-    Delete { table: u8, key: Vec<u8>, when: When },
+    Put {
+        table: u8,
+        key: Vec<u8>,
+        meta: Vec<u8>,
+        value: Bytes,
+        weight_bytes: u64,
+        when: When,
+    },
+    Delete {
+        table: u8,
+        key: Vec<u8>,
+        when: When,
+    },
     /// Its value is not what was put: reads are refused until it is put again or deleted.
-    Quarantine { table: u8, key: Vec<u8>, when: When },
+    Quarantine {
+        table: u8,
+        key: Vec<u8>,
+        when: When,
+    },
 }
 
 /// How an operation went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
-    Put { version: u64, before: Option<Stat> },
-    Deleted { before: Option<Stat> },
+    Put {
+        version: u64,
+        before: Option<Stat>,
+    },
+    Deleted {
+        before: Option<Stat>,
+    },
     Quarantined,
     /// The condition does not hold; nothing was changed.
-    NotMet { found: Option<Stat> },
+    NotMet {
+        found: Option<Stat>,
+    },
     /// The table would be larger than its limit; nothing was changed.
-    NoRoom { free_bytes: u64 },
+    NoRoom {
+        free_bytes: u64,
+    },
 }
 
 impl Done {
@@ -136,9 +160,11 @@ struct Shared {
 
 impl Shared {
     fn index(&self) -> Result<Arc<Index>, ApiError> {
-        self.index.read().expect("nobody panics here").clone().ok_or_else(|| {
-            ApiError::transient("io_error", "index", "the index is being built anew; ask again in a few seconds")
-        })
+        self.index
+            .read()
+            .expect("nobody panics here")
+            .clone()
+            .ok_or_else(|| ApiError::transient("io_error", "index", "the index is being built anew; ask again in a few seconds"))
     }
 
     fn give_up_index(&self) {

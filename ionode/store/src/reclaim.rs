@@ -47,11 +47,7 @@ impl Stopping {
     }
 }
 
-pub fn start(
-    shared: Arc<Shared>,
-    turns: Arc<Turns>,
-    stopping: Arc<Stopping>,
-) -> Result<std::thread::JoinHandle<()>, ApiError> {
+pub fn start(shared: Arc<Shared>, turns: Arc<Turns>, stopping: Arc<Stopping>) -> Result<std::thread::JoinHandle<()>, ApiError> {
     let directory = shared.directory.clone();
     let work = move || {
         while !stopping.wait(LOOK_EVERY) {

@@ -44,11 +44,7 @@ pub fn mark_path(directory: &Path) -> PathBuf {
 }
 
 /// `acknowledged`: up to where nothing can be an unfinished write, where the caller knows more than the index.
-pub fn open(
-    directory: &Path,
-    options: Options,
-    acknowledged: Option<Applied>,
-) -> Result<(Shared, Position, Recovered), ApiError> {
+pub fn open(directory: &Path, options: Options, acknowledged: Option<Applied>) -> Result<(Shared, Position, Recovered), ApiError> {
     let started = Instant::now();
     let below = directory.join("segments");
     DirBuilder::new().recursive(true).mode(0o700).create(&below).map_err(at("making", &below))?;
@@ -128,8 +124,7 @@ fn trusted_index(directory: &Path, segments: &Segments, options: Options) -> Res
     let mark = mark_path(directory);
     let path = index_path(directory);
     let torn = fs::read_to_string(&mark).is_ok_and(|by| by != boot);
-    let mut file =
-        fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&mark).map_err(at("making", &mark))?;
+    let mut file = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&mark).map_err(at("making", &mark))?;
     file.write_all(boot.as_bytes()).and_then(|()| file.sync_all()).map_err(at("writing", &mark))?;
     sync_directory(directory)?;
     let mut acknowledged = Applied::default();
@@ -271,7 +266,12 @@ impl<'a> Replay<'a> {
             position.sequence = frame.sequence;
             self.recovered.entries += frame.entries.len() as u64;
             let number = segment.header.number;
-            changes.extend(frame.entries.into_iter().map(|(entry, range)| Change { entry, segment: number, offset: range.start, before: None }));
+            changes.extend(frame.entries.into_iter().map(|(entry, range)| Change {
+                entry,
+                segment: number,
+                offset: range.start,
+                before: None,
+            }));
             if changes.len() >= ENTRIES_AT_ONCE {
                 self.index.apply(&mut self.tally, std::mem::take(&mut changes), position)?;
             }
@@ -297,7 +297,11 @@ impl<'a> Replay<'a> {
         if segment.header.synced {
             // Each frame was on disk before the next was begun: behind an unfinished one there is nothing.
             if let Some(later) = &later {
-                return Err(damaged(&segment.path, position.offset, &format!("a whole frame follows at byte {}, so this one was acknowledged", later.start)));
+                return Err(damaged(
+                    &segment.path,
+                    position.offset,
+                    &format!("a whole frame follows at byte {}, so this one was acknowledged", later.start),
+                ));
             }
             if !newest {
                 return Err(damaged(&segment.path, position.offset, "a newer segment follows, so this one had been finished"));

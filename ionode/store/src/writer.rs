@@ -47,11 +47,19 @@ pub struct Moving {
 
 pub enum Message {
     Write(Submission),
-    Move { moving: Vec<Moving>, answer: oneshot::Sender<Result<(), ApiError>> },
+    Move {
+        moving: Vec<Moving>,
+        answer: oneshot::Sender<Result<(), ApiError>>,
+    },
     /// The segment holds nothing that counts any more.
-    Drop { segment: u32, answer: oneshot::Sender<Result<(), ApiError>> },
+    Drop {
+        segment: u32,
+        answer: oneshot::Sender<Result<(), ApiError>>,
+    },
     /// The newest segment is mostly garbage: what comes goes into a new one.
-    RollOver { answer: oneshot::Sender<Result<(), ApiError>> },
+    RollOver {
+        answer: oneshot::Sender<Result<(), ApiError>>,
+    },
     Stop,
 }
 
@@ -69,7 +77,8 @@ pub fn check(ops: &[Op]) -> Result<(), ApiError> {
         };
         if key.len() > KEY_BYTES_MAX || meta > META_BYTES_MAX {
             let subject = String::from_utf8_lossy(&key[..key.len().min(200)]).into_owned();
-            let message = format!("a name of {} bytes with {meta} bytes of metadata is more than {KEY_BYTES_MAX} and {META_BYTES_MAX}", key.len());
+            let message =
+                format!("a name of {} bytes with {meta} bytes of metadata is more than {KEY_BYTES_MAX} and {META_BYTES_MAX}", key.len());
             return Err(ApiError::invalid("bad_request", subject, message));
         }
         together += key.len() + meta + value + format::ENTRY_HEAD_BYTES as usize;
@@ -277,9 +286,10 @@ impl Writer {
     /// What is free where the put does not fit; the group's totals follow where it does.
     fn no_room(&self, group: &mut Group, table: u8, weight_bytes: u64, before: Option<&Stat>) -> Option<u64> {
         let limit = self.shared.limits.lock().expect("nobody panics here")[usize::from(table)]?;
-        let now = group.totals.entry(table).or_insert_with(|| {
-            self.shared.tally.lock().expect("nobody panics here").totals.get(&table).copied().unwrap_or_default()
-        });
+        let now = group
+            .totals
+            .entry(table)
+            .or_insert_with(|| self.shared.tally.lock().expect("nobody panics here").totals.get(&table).copied().unwrap_or_default());
         let rest = now.weight_bytes - before.map_or(0, |before| before.weight_bytes);
         if weight_bytes > 0 && rest + weight_bytes > limit {
             return Some(limit.saturating_sub(rest));
@@ -375,7 +385,9 @@ impl Writer {
     fn mend_if_due(&mut self) -> Result<Arc<Index>, ApiError> {
         if self.is_failing() {
             if Instant::now() < self.mend_after {
-                let Health::Failing(why) = self.shared.health.lock().expect("nobody panics here").clone() else { return self.shared.index() };
+                let Health::Failing(why) = self.shared.health.lock().expect("nobody panics here").clone() else {
+                    return self.shared.index();
+                };
                 return Err(ApiError::transient("io_error", "log", format!("{why}; it is tried again every second")));
             }
             self.mend_after = Instant::now() + MEND_EVERY;

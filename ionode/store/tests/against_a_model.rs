@@ -12,16 +12,29 @@ const TABLE: u8 = 7;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Put { key: u8, size: usize, when: u8 },
-    Delete { key: u8 },
-    Quarantine { key: u8 },
+    Put {
+        key: u8,
+        size: usize,
+        when: u8,
+    },
+    Delete {
+        key: u8,
+    },
+    Quarantine {
+        key: u8,
+    },
     /// Several at once, all or none.
-    Together { keys: Vec<u8>, only_if_absent: bool },
+    Together {
+        keys: Vec<u8>,
+        only_if_absent: bool,
+    },
     Reclaim,
     /// Opens a copy made while the log is open, as after kill -9.
     Kill,
     /// As `Kill`, after a power cut: the index is not trusted, a half-written frame lies at the end.
-    PowerCut { torn: Vec<u8> },
+    PowerCut {
+        torn: Vec<u8>,
+    },
     Reopen,
 }
 
@@ -64,7 +77,14 @@ fn value(size: usize, seed: u64) -> Vec<u8> {
 
 fn put(key: Vec<u8>, value: &[u8], when: When) -> Op {
     let weight_bytes = value.len() as u64;
-    Op::Put { table: TABLE, meta: b"m".iter().chain(&key).copied().collect(), key, value: Bytes::copy_from_slice(value), weight_bytes, when }
+    Op::Put {
+        table: TABLE,
+        meta: b"m".iter().chain(&key).copied().collect(),
+        key,
+        value: Bytes::copy_from_slice(value),
+        weight_bytes,
+        when,
+    }
 }
 
 struct Bench {
@@ -123,7 +143,8 @@ impl Bench {
         let mut distinct = numbers.to_vec();
         distinct.sort_unstable();
         distinct.dedup();
-        let met = !only_if_absent || (distinct.len() == numbers.len() && numbers.iter().all(|number| !self.model.contains_key(&key(*number))));
+        let met =
+            !only_if_absent || (distinct.len() == numbers.len() && numbers.iter().all(|number| !self.model.contains_key(&key(*number))));
         assert_eq!(done.iter().all(Done::is_done), met);
         if met {
             for ((number, value), done) in numbers.iter().zip(values).zip(done) {

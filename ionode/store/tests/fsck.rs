@@ -21,7 +21,12 @@ fn value(number: u8) -> Vec<u8> {
 fn filled(directory: &Path) {
     let log = Log::open(directory, options()).unwrap().0;
     let put = |number: u8| Op::Put {
-        table: TABLE, key: vec![number], meta: vec![number; 60], value: Bytes::from(value(number)), weight_bytes: 500, when: When::Any,
+        table: TABLE,
+        key: vec![number],
+        meta: vec![number; 60],
+        value: Bytes::from(value(number)),
+        weight_bytes: 500,
+        when: When::Any,
     };
     for number in (0..20).chain([5]) {
         log.write_all_blocking(vec![put(number)]).unwrap();
@@ -125,7 +130,14 @@ fn rot_in_the_last_frame_costs_its_value_only() {
         let root = tempfile::tempdir().unwrap();
         filled(root.path());
         let log = Log::open(root.path(), options()).unwrap().0;
-        let put = |key: u8| Op::Put { table: TABLE, key: vec![key], meta: vec![], value: Bytes::from(value(key)), weight_bytes: 500, when: When::Any };
+        let put = |key: u8| Op::Put {
+            table: TABLE,
+            key: vec![key],
+            meta: vec![],
+            value: Bytes::from(value(key)),
+            weight_bytes: 500,
+            when: When::Any,
+        };
         log.write_all_blocking(vec![put(30), put(31)]).unwrap();
         drop(log);
         let (path, at) = place(root.path(), 31);

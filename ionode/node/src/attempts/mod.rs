@@ -25,12 +25,7 @@ use crate::transfers::chain;
 use crate::wire::{Ack, StageInAnswer, StageInRequest, StageOutAnswer, StageOutRequest};
 
 /// With the copies and the release that follow, if they were asked for. What is committed stays committed: a release that fails is left to a call of its own.
-pub async fn stage_out(
-    node: Arc<Node>,
-    cause: Cause,
-    attempt_id: String,
-    mut request: StageOutRequest,
-) -> Result<StageOutAnswer, Failure> {
+pub async fn stage_out(node: Arc<Node>, cause: Cause, attempt_id: String, mut request: StageOutRequest) -> Result<StageOutAnswer, Failure> {
     let follows = request.release.take();
     let wanted = request.replicas.take();
     chain::check(&node, wanted.as_ref().map_or(&[], |wanted| wanted.chain.as_slice()))?;

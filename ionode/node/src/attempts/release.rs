@@ -80,10 +80,7 @@ fn foreign(attempt_id: &str, asked: &Path) -> ApiError {
 
 async fn changed_links(node: &Arc<Node>, attempt: Attempt) -> Result<Vec<ReplicaKey>, ApiError> {
     let worker = node.clone();
-    blocking(move || {
-        Ok(attempt.links.iter().filter(|link| was_changed(&worker, link)).map(|link| link.key.clone()).collect())
-    })
-    .await
+    blocking(move || Ok(attempt.links.iter().filter(|link| was_changed(&worker, link)).map(|link| link.key.clone()).collect())).await
 }
 
 /// Rights and names may change without harm: what nothing else speaks against is read again.

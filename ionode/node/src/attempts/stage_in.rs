@@ -195,9 +195,7 @@ impl Target<'_> {
                 let made = self.folder.make_file(self.name, mode(replica.executable)).map_err(at("making", &self.path))?;
                 return (&made).write_all(&bytes).map_err(at("writing", &self.path));
             }
-            Place::File(source) => {
-                return copy_file(&source, replica.size_bytes, replica.executable, &self.folder, self.name, &self.path)
-            }
+            Place::File(source) => return copy_file(&source, replica.size_bytes, replica.executable, &self.folder, self.name, &self.path),
             Place::Tree { top, manifest } => (top, Manifest::read(&manifest)?),
         };
         self.folder.make_folder(self.name, 0o700).map_err(at("making", &self.path))?;

@@ -70,12 +70,7 @@ pub fn run(options: &BenchOptions) -> i32 {
 fn bench_in(options: &BenchOptions, dir: &Path) -> Result<(), ApiError> {
     std::fs::create_dir(dir).map_err(at("making", dir))?;
     let durability = Durability(!options.no_fsync);
-    let load = Load {
-        files: options.files,
-        value_bytes: options.bytes,
-        clients: options.clients.max(1),
-        batch: options.batch.max(1),
-    };
+    let load = Load { files: options.files, value_bytes: options.bytes, clients: options.clients.max(1), batch: options.batch.max(1) };
     let (mut phases, log) = measure(dir, log_options(durability), &load)?;
     let payload = (options.files * options.bytes as u64).max(1);
     let written = log.counters().log_bytes.load(Ordering::Relaxed);

@@ -126,7 +126,9 @@ fn run<T: Serialize>(work: impl Future<Output = Result<T, ApiError>>) -> i32 {
 /// A node by `NODE_HELP`.
 pub fn link(text: &str) -> Result<Link, ApiError> {
     let (address, token_file) = match text.split_once('@') {
-        Some((address, token_file)) => (Address::parse(address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/'))?, PathBuf::from(token_file)),
+        Some((address, token_file)) => {
+            (Address::parse(address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/'))?, PathBuf::from(token_file))
+        }
         None => {
             let path = Path::new(text).join("rendezvous.json");
             let bytes = std::fs::read(&path).map_err(|error| {

@@ -41,8 +41,7 @@ fn an_empty_file_is_a_file() {
     std::fs::write(place.path().join("empty"), b"").unwrap();
     let to = place.path().join("to");
     let origin = json!({ "kind": "file", "base_path": place.path() });
-    let answer =
-        ask(&Courier::default(), json!({ "id": 1, "origin": origin, "errand": { "get": { "path": "empty", "to": to } } }));
+    let answer = ask(&Courier::default(), json!({ "id": 1, "origin": origin, "errand": { "get": { "path": "empty", "to": to } } }));
     assert_eq!(answer["done"]["size_bytes"], 0, "{answer}");
     assert_eq!(std::fs::metadata(&to).unwrap().len(), 0);
 }

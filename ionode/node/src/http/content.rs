@@ -12,7 +12,9 @@ use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
 use futures::stream;
 use hyper::body::Frame;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue, ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE, TE, TRAILER};
+use hyper::header::{
+    HeaderMap, HeaderName, HeaderValue, ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE, TE, TRAILER,
+};
 use hyper::{Response, StatusCode};
 use stager_core::replica::ReplicaKey;
 use stager_store::at_hand;

@@ -21,8 +21,8 @@ use super::{content, gate, mounts, origins, packs, push};
 use crate::failure::{bad_request, Failure};
 use crate::node::{Cause, Node, OpenCall};
 use crate::wire::{
-    AckRequest, CapacityRequest, LeaseAnswer, MatchAnswer, Reservation, ReservationRequest, ShutdownRequest, StateAnswer,
-    TransferStatus, TransfersAnswer,
+    AckRequest, CapacityRequest, LeaseAnswer, MatchAnswer, Reservation, ReservationRequest, ShutdownRequest, StateAnswer, TransferStatus,
+    TransfersAnswer,
 };
 use crate::{attempts, replicas, transfers};
 
@@ -329,7 +329,9 @@ mod tests {
 
     #[test]
     fn a_wait_is_a_number_of_seconds() {
-        for (text, wait) in [("0", Duration::ZERO), ("-0", Duration::ZERO), ("0.5", Duration::from_millis(500)), ("1e300", Duration::from_secs(300))] {
+        for (text, wait) in
+            [("0", Duration::ZERO), ("-0", Duration::ZERO), ("0.5", Duration::from_millis(500)), ("1e300", Duration::from_secs(300))]
+        {
             assert_eq!(wait_of(text), Some(wait), "{text}");
         }
         for text in ["nan", "NaN", "-nan", "inf", "infinity", "-inf", "-1", "-1e-9", "", "1s", "0x1", "1e999"] {

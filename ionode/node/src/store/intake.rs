@@ -19,10 +19,10 @@ use super::durability::Durability;
 use super::tree::{Manifest, Member};
 use super::Store;
 use crate::failure::at;
-use crate::seals::Look;
 use crate::sandbox::copy;
 use crate::sandbox::folder::{split, Folder};
 use crate::sandbox::survey::{Found, Seen};
+use crate::seals::Look;
 
 /// The content of so many bytes of small outputs goes into one record of the log; the others become files.
 pub const INLINE_BYTES_TOGETHER: u64 = 32 << 20;
@@ -67,7 +67,13 @@ pub fn take_file(
 }
 
 /// A small output: its content goes into the log with its record, and no file is made.
-pub fn take_small(sandbox: &Path, output_path: &str, key: &ReplicaKey, seen: &Seen, want_sha256: bool) -> Result<(Replica, Bytes), ApiError> {
+pub fn take_small(
+    sandbox: &Path,
+    output_path: &str,
+    key: &ReplicaKey,
+    seen: &Seen,
+    want_sha256: bool,
+) -> Result<(Replica, Bytes), ApiError> {
     let path = sandbox.join(output_path);
     let (parents, name) = split(output_path);
     let source = Folder::open(sandbox).and_then(|top| top.descend(&parents)).map_err(at("opening", &path))?;

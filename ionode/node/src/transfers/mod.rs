@@ -2,12 +2,12 @@
 //!
 //! The one rule: every transfer that was accepted ends in exactly one event, and gives back what it held.
 
+pub mod arrival;
 pub mod chain;
 mod copy;
 mod copy_pack;
 mod copy_tree;
 mod feed;
-pub mod arrival;
 mod fetch;
 mod held;
 mod intake;
@@ -42,7 +42,8 @@ use chain::Chain;
 use crate::failure::bad_request;
 use crate::node::{Cause, Node};
 use crate::wire::{
-    AskedAnswer, AskedAnswers, AskedTransfer, Event, Fact, TransferAnswer, TransferKind, TransferRequest, TransferState, TransferStatus, TransfersRequest, UploadRequest,
+    AskedAnswer, AskedAnswers, AskedTransfer, Event, Fact, TransferAnswer, TransferKind, TransferRequest, TransferState, TransferStatus,
+    TransfersRequest, UploadRequest,
 };
 
 pub struct Transfers {
@@ -228,8 +229,7 @@ impl Transfers {
     pub fn census(&self) -> BTreeMap<(&'static str, &'static str), usize> {
         let kinds = [TransferKind::Fetch, TransferKind::Copy, TransferKind::Push, TransferKind::Upload];
         let states = ["queued", "running", "done", "failed", "cancelled"];
-        let mut census: BTreeMap<_, usize> =
-            kinds.iter().flat_map(|kind| states.iter().map(|state| ((kind.word(), *state), 0))).collect();
+        let mut census: BTreeMap<_, usize> = kinds.iter().flat_map(|kind| states.iter().map(|state| ((kind.word(), *state), 0))).collect();
         for transfer in self.desk().table.values() {
             *census.entry((transfer.request.kind().word(), transfer.state.word())).or_default() += 1;
         }
@@ -238,7 +238,11 @@ impl Transfers {
 
     /// Id of the origin, running, waiting, limit.
     pub fn lanes(&self) -> Vec<(String, usize, usize, f64)> {
-        self.desk().queue.lanes().map(|lane| (request::origin_of(lane.origin_id).to_string(), lane.running, lane.waiting, lane.limit)).collect()
+        self.desk()
+            .queue
+            .lanes()
+            .map(|lane| (request::origin_of(lane.origin_id).to_string(), lane.running, lane.waiting, lane.limit))
+            .collect()
     }
 
     pub fn any_runs(&self) -> bool {

@@ -77,12 +77,7 @@ async fn file(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn
     send(origin, job, request, &piece).await
 }
 
-async fn send(
-    origin: &dyn Origin,
-    job: &Job,
-    request: &UploadRequest,
-    piece: &Piece<'_>,
-) -> Result<Uploaded, ApiError> {
+async fn send(origin: &dyn Origin, job: &Job, request: &UploadRequest, piece: &Piece<'_>) -> Result<Uploaded, ApiError> {
     let upload = Upload {
         local: piece.local,
         path: &piece.path,

@@ -78,7 +78,8 @@ impl Host {
 
     pub fn start_in(root: &Path, capacity_bytes: u64, more: &[&str], environment: &[(String, String)]) -> Self {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(root.join("log")).unwrap();
-        let mut child = command(root, capacity_bytes, more).envs(environment.iter().cloned()).stderr(log).stdin(Stdio::null()).spawn().unwrap();
+        let mut child =
+            command(root, capacity_bytes, more).envs(environment.iter().cloned()).stderr(log).stdin(Stdio::null()).spawn().unwrap();
         let pid = child.id();
         let rendezvous = until("the node listens", || {
             if let Some(status) = child.try_wait().unwrap() {

@@ -21,7 +21,10 @@ async fn part(shop: &Shop, name: &Name, id: UploadId, number: u16, bytes: &[u8])
 }
 
 fn listed(parts: &[(u16, &Part)]) -> Vec<CompletedPart> {
-    parts.iter().map(|(number, part)| CompletedPart { number: *number, etag: Some(part.etag().to_string()), checksums: Vec::new() }).collect()
+    parts
+        .iter()
+        .map(|(number, part)| CompletedPart { number: *number, etag: Some(part.etag().to_string()), checksums: Vec::new() })
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +79,10 @@ async fn parts_become_an_object_without_being_copied() {
     // The answer was lost: it is asked for again, and again after a restart.
     let shop = shop.killed();
     assert_eq!(shop.objects.complete_upload(&one, id, list, Condition::Absent, Whole::default()).await.unwrap(), object);
-    assert_eq!(code(shop.objects.complete_upload(&name("other"), id, Vec::new(), Condition::Any, Whole::default()).await), "upload_unknown");
+    assert_eq!(
+        code(shop.objects.complete_upload(&name("other"), id, Vec::new(), Condition::Any, Whole::default()).await),
+        "upload_unknown"
+    );
     shop.objects.delete(&one, Condition::Any).await.unwrap();
     assert_eq!(shop.files().len(), 0);
 }

@@ -79,7 +79,10 @@ async fn damage_is_found_before_anybody_reads_it() {
     let objects = shop.objects.clone();
     let damaged = tokio::task::spawn_blocking(move || {
         let verdicts = ["b", "c"].map(|key| objects.verify(&name(key), &mut Counting::default()).unwrap());
-        verdicts.into_iter().filter_map(|verdict| if let Verdict::Damaged(damaged) = verdict { Some(damaged.name) } else { None }).collect::<Vec<_>>()
+        verdicts
+            .into_iter()
+            .filter_map(|verdict| if let Verdict::Damaged(damaged) = verdict { Some(damaged.name) } else { None })
+            .collect::<Vec<_>>()
     })
     .await
     .unwrap();
@@ -106,5 +109,9 @@ async fn a_store_that_nobody_serves_is_looked_through_by_sizes_or_by_bytes() {
     .unwrap();
     std::fs::remove_file(&shop.files()[1]).unwrap();
     let (log, root) = (shop.log.clone(), shop.root.path().to_owned());
-    assert_eq!(tokio::task::spawn_blocking(move || look_through(&log, &root, None).unwrap().len()).await.unwrap(), 1, "gone is told without reading");
+    assert_eq!(
+        tokio::task::spawn_blocking(move || look_through(&log, &root, None).unwrap().len()).await.unwrap(),
+        1,
+        "gone is told without reading"
+    );
 }

@@ -50,7 +50,9 @@ impl fmt::Display for Barred {
             Self::TooMany => "it redirects again and again",
             Self::Unencrypted => "it redirects from https to http, which anyone on the way can read and change",
             Self::OtherScheme => "it redirects to what is neither http nor https",
-            Self::LinkLocal => "it leads to a link-local address, or another one at which this machine's own services or its cloud's answer",
+            Self::LinkLocal => {
+                "it leads to a link-local address, or another one at which this machine's own services or its cloud's answer"
+            }
             Self::NotPublic => "it leads to an address that is not of the public internet; an administrator can register that origin",
         })
     }

@@ -41,15 +41,15 @@ impl Fence {
 
 /// Where clouds answer to whoever runs on a machine, besides link-local addresses: of Azure, Alibaba and Oracle; of AWS and Google by IPv6.
 const METADATA_V4: [Ipv4Addr; 3] = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
-const METADATA_V6: [Ipv6Addr; 2] =
-    [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
+const METADATA_V6: [Ipv6Addr; 2] = [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
 
 /// Link-local, or as good as that.
 fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_link_local_v4(address),
-        IpAddr::V6(address) => inside(address)
-            .map_or_else(|| address.is_unicast_link_local() || METADATA_V6.contains(&address), is_link_local_v4),
+        IpAddr::V6(address) => {
+            inside(address).map_or_else(|| address.is_unicast_link_local() || METADATA_V6.contains(&address), is_link_local_v4)
+        }
     }
 }
 

@@ -183,6 +183,9 @@ fn part_bytes(size_bytes: u64) -> u64 {
     usual.max(size_bytes.div_ceil(PARTS_MAX))
 }
 
+/// With what the server says of its content, where it says that.
+type SentPart = (PartId, Option<Digest>);
+
 /// A begun multipart upload; given up when dropped before its end, after a failure as by a cancelled caller.
 struct Multipart<'a> {
     origin: &'a S3Origin,
@@ -235,7 +238,7 @@ impl Multipart<'_> {
         source: &'b Source,
         part_bytes: u64,
         progress: &'b (dyn Fn(u64) + Send + Sync),
-    ) -> BoxFuture<'b, Result<Vec<(PartId, Option<Digest>)>, ApiError>> {
+    ) -> BoxFuture<'b, Result<Vec<SentPart>, ApiError>> {
         let in_flight = (PARTS_BYTES_IN_FLIGHT / part_bytes).clamp(2, 4) as usize;
         let pieces = stream::try_unfold((), move |()| async move {
             let held = room(self.origin, part_bytes).await;
@@ -254,12 +257,7 @@ impl Multipart<'_> {
         ordered.boxed()
     }
 
-    async fn send_part(
-        &self,
-        index: usize,
-        bytes: Bytes,
-        progress: &(dyn Fn(u64) + Send + Sync),
-    ) -> Result<(usize, (PartId, Option<Digest>)), ApiError> {
+    async fn send_part(&self, index: usize, bytes: Bytes, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<(usize, SentPart), ApiError> {
         let length = bytes.len() as u64;
         let hashed = bytes.clone();
         let (store, key, id) = (self.origin.clients.plain.clone(), self.key.clone(), self.id.clone());
@@ -277,11 +275,7 @@ impl Multipart<'_> {
     async fn complete(&self, parts: Vec<PartId>, replace: bool) -> Result<PutResult, ApiError> {
         let (origin, clients) = (self.origin, &self.origin.clients);
         if replace {
-            return clients
-                .plain
-                .complete_multipart(&self.key, &self.id, parts)
-                .await
-                .map_err(|error| origin.failure(&error, self.path));
+            return clients.plain.complete_multipart(&self.key, &self.id, parts).await.map_err(|error| origin.failure(&error, self.path));
         }
         match origin.head(self.path).await {
             Ok(_) => return Err(failure::destination_exists(self.path, &origin.place)),

@@ -345,8 +345,7 @@ impl Job<'_> {
             let (removed, name) = futures::join!(removed, put_names_on_disk(&site, &link, split(&path).0));
             removed?;
             // Somebody may have put another file there already.
-            let same = entry.token == seen
-                || (entry.size_bytes == size_bytes && hash_of(&site, &link, &entry, &urgency).await? == blake3);
+            let same = entry.token == seen || (entry.size_bytes == size_bytes && hash_of(&site, &link, &entry, &urgency).await? == blake3);
             match (same, link.offers.fsync) {
                 (true, true) => Ok((entry.token, named(name))),
                 (true, false) => Ok((entry.token, Synced::Nothing)),

@@ -167,7 +167,8 @@ impl Case {
     }
 
     pub fn text(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}; stderr: {:?}", fs::read_to_string(self.path("err"))))
+        fs::read_to_string(self.path(name))
+            .unwrap_or_else(|error| panic!("{name}: {error}; stderr: {:?}", fs::read_to_string(self.path("err"))))
     }
 
     /// A duration that no other sleep on this host has: how a process is found again from outside its pid namespace.
@@ -189,7 +190,9 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 /// Whether any process but a zombie has the token among its arguments as a word of its own.
 pub fn is_running(token: &str) -> bool {
     let entries = fs::read_dir("/proc").unwrap().flatten();
-    entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok()).any(|line| line.split(|byte| *byte == 0).any(|word| word == token.as_bytes()))
+    entries
+        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
+        .any(|line| line.split(|byte| *byte == 0).any(|word| word == token.as_bytes()))
 }
 
 /// Whether a process that names the token anywhere in its arguments is stopped.

@@ -29,20 +29,27 @@ fn said(output: &Output) -> String {
 fn inputs_are_there_and_cannot_be_changed_and_the_exit_code_is_the_commands() {
     each(|case| {
         case.make_file("stored", "content\n", 0o600);
-        let case = case.link("stored", "in").shell("cat in; (echo x >> in) 2>&1; echo new > new; test -e /proc/self/fd/9 && echo orders; id -u; exit 7");
+        let case = case
+            .link("stored", "in")
+            .shell("cat in; (echo x >> in) 2>&1; echo new > new; test -e /proc/self/fd/9 && echo orders; id -u; exit 7");
         let case = case.set("env", json!({"PATH": "/usr/bin:/bin", "OWN": "1"}));
         let output = enter(&case);
         assert_eq!(output.status.code(), Some(7), "{}", said(&output));
         assert!(said(&output).starts_with("content\n") && said(&output).contains("Read-only file system"), "{}", said(&output));
         assert!(!said(&output).contains("orders"), "the orders hold an environment");
-        assert_eq!((case.text("stored").as_str(), case.text("sandbox/in").as_str(), case.text("sandbox/new").as_str()), ("content\n", "", "new\n"));
+        assert_eq!(
+            (case.text("stored").as_str(), case.text("sandbox/in").as_str(), case.text("sandbox/new").as_str()),
+            ("content\n", "", "new\n")
+        );
     });
 }
 
 #[test]
 fn the_environment_is_the_jobs_and_signals_are_as_for_any_program() {
     each(|case| {
-        let case = case.shell("env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= | sort; yes | head -1").set("env", json!({"PATH": "/usr/bin:/bin", "OWN": "1"}));
+        let case = case
+            .shell("env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= | sort; yes | head -1")
+            .set("env", json!({"PATH": "/usr/bin:/bin", "OWN": "1"}));
         let output = enter(&case);
         assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), "OWN=1\nPATH=/usr/bin:/bin\ny\n"));
     });

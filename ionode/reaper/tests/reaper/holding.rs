@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-use crate::case::{each, is_running, is_root, signal, wait_until, As, Case};
+use crate::case::{each, is_root, is_running, signal, wait_until, As, Case};
 use serde_json::json;
 
 fn lock_is_free(case: &Case) -> bool {
@@ -103,7 +103,8 @@ fn kill_9_of_the_reaper_ends_the_whole_tree_in_a_pid_namespace() {
     each(|case| {
         case.make_file("stored", "x", 0o400);
         let token = case.token(1);
-        let case = case.link("stored", "in").shell(&format!("(setsid sh -c \"trap '' TERM HUP; sleep {token}\" &); echo > ready; sleep {token}"));
+        let case =
+            case.link("stored", "in").shell(&format!("(setsid sh -c \"trap '' TERM HUP; sleep {token}\" &); echo > ready; sleep {token}"));
         let mut reaper = case.start();
         wait_until("the daemon", || case.path("sandbox/ready").exists() && is_running(&token));
         signal(reaper.id(), "KILL");

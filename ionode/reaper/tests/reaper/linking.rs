@@ -37,7 +37,9 @@ fn linked_directory_cannot_be_changed() {
         case.make_dir("stored");
         case.make_dir("stored/sub");
         case.make_file("stored/sub/member", "m\n", 0o600);
-        let case = case.link("stored", "in").shell("cat in/sub/member; (: <> in/sub/member) 2>&1; touch in/new 2>&1; rm in/sub/member 2>&1; mkdir in/d 2>&1");
+        let case = case
+            .link("stored", "in")
+            .shell("cat in/sub/member; (: <> in/sub/member) 2>&1; touch in/new 2>&1; rm in/sub/member 2>&1; mkdir in/d 2>&1");
         case.report();
         let said = case.text("out");
         assert_eq!(said.matches("Read-only file system").count(), 4, "{said}");
@@ -173,8 +175,15 @@ fn cwd_may_lie_below_the_sandbox() {
 }
 
 /// An "administrator" who allows no user namespaces, and a user without rights: uid 0 of a namespace with every capability dropped.
-const NO_NAMESPACES: [&str; 7] =
-    ["unshare", "-Ur", "sh", "-c", "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all \"$@\"", "sh", "--"];
+const NO_NAMESPACES: [&str; 7] = [
+    "unshare",
+    "-Ur",
+    "sh",
+    "-c",
+    "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all \"$@\"",
+    "sh",
+    "--",
+];
 
 #[test]
 fn where_nothing_can_be_mounted_the_job_is_not_started() {

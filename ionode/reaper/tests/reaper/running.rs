@@ -22,7 +22,11 @@ fn result_appears_by_rename_and_all_files_are_private() {
         for name in ["result.json", "out", "err", "lock"] {
             assert_eq!(mode(&case, name), 0o600, "{name}");
         }
-        let left: Vec<_> = fs::read_dir(case.root.path()).unwrap().flatten().filter(|entry| entry.file_name().to_string_lossy().contains(".new")).collect();
+        let left: Vec<_> = fs::read_dir(case.root.path())
+            .unwrap()
+            .flatten()
+            .filter(|entry| entry.file_name().to_string_lossy().contains(".new"))
+            .collect();
         assert!(left.is_empty(), "{left:?}");
     });
 }
@@ -42,7 +46,10 @@ fn job_starts_with_a_clean_process() {
         let case = case.shell("umask; ulimit -c; pwd; grep -E '^Sig(Blk|Ign)' /proc/self/status; exec ls /proc/self/fd");
         case.write_spec();
         // The starter leaks descriptors and ignores signals.
-        let status = case.run_command(&["sh", "-c", "ulimit -c unlimited && trap '' HUP USR1 PIPE; exec 7</etc/passwd; exec 9<&7; exec \"$@\"", "sh"]).status().unwrap();
+        let status = case
+            .run_command(&["sh", "-c", "ulimit -c unlimited && trap '' HUP USR1 PIPE; exec 7</etc/passwd; exec 9<&7; exec \"$@\"", "sh"])
+            .status()
+            .unwrap();
         assert!(status.success());
         let cwd = case.path("sandbox");
         let clean = "0000000000000000";
@@ -145,7 +152,10 @@ fn bare_name_is_looked_up_in_the_path_given() {
 fn death_by_signal_is_told_apart_from_an_exit_code() {
     each(|case| {
         let report = case.shell("kill -SEGV $$").report();
-        assert_eq!((report["outcome"].as_str(), report["exit_code"].as_i64(), report["signal"].as_i64()), (Some("signalled"), None, Some(11)));
+        assert_eq!(
+            (report["outcome"].as_str(), report["exit_code"].as_i64(), report["signal"].as_i64()),
+            (Some("signalled"), None, Some(11))
+        );
     });
 }
 
@@ -194,7 +204,8 @@ fn timeout_kills_a_tree_that_does_not_listen() {
 fn term_to_the_reaper_ends_the_job() {
     each(|case| {
         let token = case.token(1);
-        let script = format!("for i in 1 2 3 4 5 6 7 8; do sh -c 'setsid sh -c \"sleep {token}; :\"; :' & done; echo ready > ready; sleep {token}");
+        let script =
+            format!("for i in 1 2 3 4 5 6 7 8; do sh -c 'setsid sh -c \"sleep {token}; :\"; :' & done; echo ready > ready; sleep {token}");
         let case = case.shell(&script).set("grace_s", json!(100));
         let mut reaper = case.start();
         wait_until("the job", || case.path("sandbox/ready").exists() && is_running(&token));
