@@ -17,7 +17,7 @@ WORKERS ?= 2
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run setup-bench unit unit-alone test draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak lint clean
+.PHONY: help setup setup-run setup-bench unit unit-alone test draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak lint lint-quick setup-lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -92,9 +92,14 @@ bench-%: setup-bench
 soak: setup ## a node under every kind of load, killed now and then (MINUTES=)
 	@$(PYTHON) scripts/soak.py --minutes $(or $(MINUTES),30)
 
-lint: setup-run ## style of Python and Rust
-	$(VENV)/bin/ruff check .
-	cargo clippy --release --locked --workspace --all-targets
+lint: setup-lint ## what CI checks before the tests: style, format, shell scripts, licences, clippy
+	@scripts/lint.sh all
+
+lint-quick: setup-run ## the part of it that takes seconds; `pre-commit install` has it run before each commit
+	@scripts/lint.sh quick
+
+setup-lint: setup-run
+	@scripts/setup.sh lint
 
 clean: ## what this clone made (the shared build cache stays)
 	rm -rf demo-out .pytest_cache .hypothesis .ruff_cache build *.egg-info $(CURDIR)/.venv

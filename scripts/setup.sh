@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prepares a machine: `setup.sh run` for what a user needs, `setup.sh test` for what the tests need besides, `setup.sh bench` for peers of the benchmarks,
-# `setup.sh povray` for what the workflow povray needs, `setup.sh recorded` for the recorded workflows of the tests alone, `setup.sh made` for the
+# `setup.sh lint` for the one checker that is no wheel, `setup.sh povray` for what the workflow povray needs, `setup.sh recorded` for the recorded
+# workflows of the tests alone, `setup.sh made` for the
 # made set of the benchmarks alone.
 # One rule: each step looks first whether its work is done, so that a second call costs a second.
 set -euo pipefail
@@ -250,6 +251,15 @@ make_airflow_database() (
     AIRFLOW_HOME="$home" AIRFLOW__CORE__LOAD_EXAMPLES=False "$1/bin/airflow" db migrate >/dev/null 2>&1 && mv "$home/airflow.db" "$1/airflow.db"
 )
 
+# Quicker to build without optimisation, and it runs a second either way.
+need_cargo_deny() {
+    local wanted=0.18.9
+    [ "$("$cache/bin/cargo-deny" --version 2>/dev/null)" = "cargo-deny $wanted" ] && return 0
+    say "building cargo-deny for \`make lint\`; this takes minutes the first time"
+    cargo install --locked --quiet --debug --root "$cache" --target-dir "$CARGO_TARGET_DIR/deny" "cargo-deny@$wanted" || return 1
+    rm -rf "$CARGO_TARGET_DIR/deny"
+}
+
 # The scenes are called documentation, which the dpkg of many container images leaves out.
 need_povray() {
     command -v povray >/dev/null 2>&1 && [ -d /usr/share/doc/povray/examples ] && return 0
@@ -281,6 +291,10 @@ if [ "$level" = recorded ]; then
     need_recorded_workflows
     [ -f "$cache/recorded/.installed" ] || exit 1
     exit 0
+fi
+if [ "$level" = lint ]; then
+    need_cargo_deny
+    exit
 fi
 if [ "$level" = made ]; then
     need_made_workflows

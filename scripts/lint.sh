@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# The checks that need no test: `lint.sh quick` in seconds, `lint.sh all` as CI runs them. Each runs even if one before it failed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bin="${VENV:-$PWD/.venv}/bin"
+failed=()
+
+check() {
+    local name="$1" begun=$SECONDS
+    shift
+    if "$@"; then
+        printf 'lint: %-14s ok, %d s\n' "$name" $((SECONDS - begun))
+    else
+        printf 'lint: %-14s FAILED\n' "$name"
+        failed+=("$name")
+    fi
+}
+
+shell_scripts() { git ls-files -z | xargs -0 grep -lIE '^#!.*\b(ba)?sh$' --; }
+
+case "${1:-all}" in
+    quick | all) ;;
+    *) echo "lint.sh: 'quick' or 'all', not '$1'" >&2; exit 2 ;;
+esac
+check 'ruff check' "$bin/ruff" check --quiet .
+check 'ruff format' "$bin/ruff" format --check --quiet .
+check rustfmt cargo fmt --all --check
+mapfile -t scripts < <(shell_scripts)
+check shellcheck "$bin/shellcheck" "${scripts[@]}"
+if [ "${1:-all}" = all ]; then
+    check 'cargo deny' "$HOME/.cache/stager/bin/cargo-deny" --offline --log-level error check --hide-inclusion-graph licenses bans sources
+    check clippy cargo clippy --release --locked --workspace --all-targets --quiet -- -D warnings
+fi
+if [ ${#failed[@]} -gt 0 ]; then
+    echo "lint: failed: ${failed[*]}; \`ruff format .\` and \`cargo fmt --all\` mend what is only format"
+    exit 1
+fi
