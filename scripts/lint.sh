@@ -16,6 +16,9 @@ check() {
     fi
 }
 
+# A file whose name says no type that there is, is an error.
+changelog_can_be_made() { "$bin/towncrier" build --draft --version next >/dev/null; }
+
 shell_scripts() { git ls-files -z | xargs -0 grep -lIE '^#!.*\b(ba)?sh$' --; }
 
 case "${1:-all}" in
@@ -27,6 +30,7 @@ check 'ruff format' "$bin/ruff" format --check --quiet .
 check rustfmt cargo fmt --all --check
 mapfile -t scripts < <(shell_scripts)
 check shellcheck "$bin/shellcheck" "${scripts[@]}"
+check changelog changelog_can_be_made
 if [ "${1:-all}" = all ]; then
     check 'cargo deny' "$HOME/.cache/stager/bin/cargo-deny" --offline --log-level error check --hide-inclusion-graph licenses bans sources
     check clippy cargo clippy --release --locked --workspace --all-targets --quiet -- -D warnings
