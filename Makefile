@@ -17,13 +17,16 @@ WORKERS ?= 2
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run setup-bench unit unit-alone test draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak lint lint-quick setup-lint clean
+.PHONY: help setup setup-run setup-unit setup-bench unit unit-alone test draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak lint lint-quick setup-lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
-setup-run: ## what a user needs: virtual environment, package, I/O node
+setup-run: ## what a user and the demos need: virtual environment, package, I/O node
 	@scripts/setup.sh run
+
+setup-unit: # what the unit tests need besides
+	@scripts/setup.sh unit
 
 setup: ## what the tests need too: ssh server, sshfs, nginx, an S3 server, S3 clients, Airflow
 	@scripts/setup.sh test
@@ -34,7 +37,7 @@ setup-bench: setup
 rust: setup-run ## tests of the data plane
 	$(PYTHON) scripts/cargo_tests.py
 
-unit: setup-run ## quick tests of the control plane
+unit: setup-unit ## quick tests of the control plane
 	$(PYTHON) -m pytest -n $(WORKERS) -m "not slow" --ignore=tests/conformance --ignore=tests/e2e tests
 
 unit-alone: setup ## unit tests in a clone with nothing beside it, of what is committed
@@ -95,10 +98,10 @@ soak: setup ## a node under every kind of load, killed now and then (MINUTES=)
 lint: setup-lint ## what CI checks before the tests: style, format, shell scripts, licences, clippy
 	@scripts/lint.sh all
 
-lint-quick: setup-run ## the part of it that takes seconds; `pre-commit install` has it run before each commit
+lint-quick: setup-unit ## the part of it that takes seconds; `pre-commit install` has it run before each commit
 	@scripts/lint.sh quick
 
-setup-lint: setup-run
+setup-lint:
 	@scripts/setup.sh lint
 
 clean: ## what this clone made (the shared build cache stays)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Prepares a machine: `setup.sh run` for what a user needs, `setup.sh test` for what the tests need besides, `setup.sh bench` for peers of the benchmarks,
-# `setup.sh lint` for the one checker that is no wheel, `setup.sh povray` for what the workflow povray needs, `setup.sh recorded` for the recorded
-# workflows of the tests alone, `setup.sh made` for the
-# made set of the benchmarks alone.
+# Prepares a machine: `setup.sh run` for what a user and the demos need, `setup.sh unit` for what the unit tests need besides, `setup.sh test`
+# for what all tests need, `setup.sh lint` for the checks before them, `setup.sh bench` for peers of the benchmarks, `setup.sh povray` for what
+# the workflow povray needs, `setup.sh recorded` for the recorded workflows of the tests alone, `setup.sh made` for the made set of the
+# benchmarks alone.
 # One rule: each step looks first whether its work is done, so that a second call costs a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,6 +11,9 @@ cache="$HOME/.cache/stager"
 venv="${VENV:-${VIRTUAL_ENV:-$PWD/.venv}}"
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$cache/target}"
 export PATH="$PATH:$HOME/.cargo/bin:/usr/local/go/bin:/usr/sbin:/sbin"
+
+users_extras=workflows
+all_extras=test,workflows,dev
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 stop() { say "$*"; exit 1; }
@@ -108,13 +111,14 @@ make_venv() {
     "$python" -m venv "$venv"
 }
 
+# install_package EXTRAS: who has all of them has those of a user, too.
 install_package() {
     local stamp="$venv/.stager-installed" wanted
     wanted="$(cat pyproject.toml <(echo "$PWD") <("$venv/bin/python" --version) | sha256sum)"
-    [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return 0
-    say "installing stager and what it needs into $venv"
-    "$venv/bin/python" -m pip install -q --disable-pip-version-check -e '.[test,workflows,dev]'
-    echo "$wanted" >"$stamp"
+    [ -f "$stamp" ] && { [ "$(cat "$stamp")" = "$wanted $1" ] || [ "$(cat "$stamp")" = "$wanted $all_extras" ]; } && return 0
+    say "installing stager[$1] into $venv"
+    "$venv/bin/python" -m pip install -q --disable-pip-version-check -e ".[$1]"
+    echo "$wanted $1" >"$stamp"
 }
 
 # Before pip, which would hide what the compiler says; pip then finds all of it built. Beside everything else that is brought meanwhile.
@@ -292,10 +296,6 @@ if [ "$level" = recorded ]; then
     [ -f "$cache/recorded/.installed" ] || exit 1
     exit 0
 fi
-if [ "$level" = lint ]; then
-    need_cargo_deny
-    exit
-fi
 if [ "$level" = made ]; then
     need_made_workflows
     [ -f "$cache/made/.installed" ] || exit 1
@@ -306,8 +306,9 @@ make_venv
 start_building
 [ "$level" != test ] || bring_test_tools
 finish_building
-install_package
+if [ "$level" = run ] || [ "$level" = povray ]; then install_package "$users_extras"; else install_package "$all_extras"; fi
 refresh_ionode
+[ "$level" != lint ] || need_cargo_deny
 if [ "$level" = bench ]; then
     need_to_test wrk:wrk redis-server:redis-server
     [ -e /usr/include/lmdb.h ] || need_to_test lmdb.h:liblmdb-dev
