@@ -166,7 +166,7 @@ def alternatives(ways: Ways, rehearsals: Rehearsals) -> Iterator[Way]:
 
 
 def other_nodes(ways: Ways, best: Way, near: Sequence[Way]) -> list[Way]:
-    return [like(ways, best, nodes=nodes) for nodes in ways.nodes if ways.orders(nodes, best.holds_max_bytes)]
+    return [like(ways, best, best._replace(nodes=nodes)) for nodes in ways.nodes if ways.orders(nodes, best.holds_max_bytes)]
 
 
 def other_ahead(ways: Ways, best: Way, near: Sequence[Way]) -> list[Way]:
@@ -179,12 +179,11 @@ def other_orders(ways: Ways, best: Way, near: Sequence[Way]) -> list[Way]:
 
 
 def other_parts(ways: Ways, best: Way, near: Sequence[Way]) -> list[Way]:
-    return [like(ways, best, holds_max_bytes=part_bytes) for part_bytes in ways.parts(best.nodes)]
+    return [like(ways, best, best._replace(holds_max_bytes=part_bytes)) for part_bytes in ways.parts(best.nodes)]
 
 
-def like(ways: Ways, way: Way, **changed: int) -> Way:
-    """In the same order if it fits; by the rules where this one is."""
-    other = way._replace(**changed)
+def like(ways: Ways, way: Way, other: Way) -> Way:
+    """The other in the same order as this way if it fits; by the rules where this one is."""
     orders = ways.orders(other.nodes, other.holds_max_bytes)
     is_ruled = way.order == ways.orders(way.nodes, way.holds_max_bytes)[0]
     return other._replace(order=orders[0] if is_ruled or way.order not in orders else way.order)

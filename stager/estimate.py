@@ -25,7 +25,7 @@ from stager.scheduler.commands import Fetch, RunOutcome, StartAttempt, Upload
 from stager.scheduler.events import AttemptEnded, TransferDone
 from stager.scheduler.machine import Machine
 from stager.sim.accesses import Accesses
-from stager.sim.draws import Spread
+from stager.sim.draws import Doubts, Spread
 from stager.sim.faults import NO_FAULTS, Faults
 from stager.sim.simulate import Watch, rare_collections, simulate
 from stager.sim.world import SimWorld
@@ -101,7 +101,7 @@ def estimate(
     policy: Policy | None = None,
     limits: Limits | None = None,
     spill_origin: str | None = None,
-    spread: Spread | None = None,
+    spread: Spread | Doubts | None = None,
     plan: Plan | None = None,
     faults: Faults = NO_FAULTS,
     resumes_max: int = 0,

@@ -60,10 +60,10 @@ class Options(Sent):
     read in place, and where the outputs of a Pegasus workflow go.
     """
 
-    spill: str | None = Field(None, max_length=100)
+    spill: str | None = Field(default=None, max_length=100)
     ignore_profiles: bool = False
     no_direct: bool = False
-    output_origin: str | None = Field(None, max_length=4000)
+    output_origin: str | None = Field(default=None, max_length=4000)
 
 
 class Upload(Sent):
@@ -74,14 +74,14 @@ class Upload(Sent):
     workflow: str = Field(min_length=1)
     file_name: Annotated[str, Field(pattern=FILE_NAME)] = "workflow.yml"
     format: Literal["native", "pegasus", "wfcommons"] | None = None
-    files: dict[Annotated[str, Field(pattern=FILE_NAME)], str] = Field({}, max_length=FILES_MAX)
+    files: dict[Annotated[str, Field(pattern=FILE_NAME)], str] = Field(default={}, max_length=FILES_MAX)
     options: Options = Options()
 
 
 class Submission(Upload):
     """`env`: values of the variables that jobs name in `env_pass`; the service has none of its own to give."""
 
-    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,200}$")], str] = Field({}, max_length=1000)
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,200}$")], str] = Field(default={}, max_length=1000)
 
 
 class EngineSubmission(Upload):
@@ -122,11 +122,11 @@ class EstimateQuestion(Upload):
     """`topology`: text as in docs/formats/topology.md. `io_nodes`: so many, each asked about; 0: none."""
 
     topology: str | None = None
-    io_nodes: list[Annotated[int, Field(ge=0, le=1000)]] = Field([], max_length=8)
+    io_nodes: list[Annotated[int, Field(ge=0, le=1000)]] = Field(default=[], max_length=8)
 
 
 class Resumption(Sent):
-    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,200}$")], str] = Field({}, max_length=1000)
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,200}$")], str] = Field(default={}, max_length=1000)
 
 
 class Submitted(wire.Body):

@@ -313,7 +313,7 @@ def not_startable(command: cmd.StartAttempt, fault: Fault) -> AttemptResult:
 
 def ended_event(command: cmd.StartAttempt, ended: AttemptResult, workflow: Workflow, at: Callable[[float], float]) -> ev.AttemptEnded:
     """Outputs that turned out void are named too: the Machine has them deleted."""
-    lfns = {produced_file_id(command.run, output.lfn): output.lfn for output in workflow.jobs[command.job].outputs}
+    lfns: dict[str, str] = {produced_file_id(command.run, output.lfn): output.lfn for output in workflow.jobs[command.job].outputs}
     made = ended.outputs if ended.outcome is Outcome.OK else (*ended.outputs, *ended.void_outputs)
     measures = ended.measures
     cpu_s = None if measures.cpu_user_s is None or measures.cpu_system_s is None else measures.cpu_user_s + measures.cpu_system_s

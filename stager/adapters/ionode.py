@@ -125,7 +125,8 @@ class IoNode(OriginCalls):
         await self.call("DELETE", f"/v1/transfers/{part(transfer_id)}", command_id=command_id)
 
     async def transfers(self) -> list[dict[str, Any]]:
-        return (await self.call("GET", "/v1/transfers"))["transfers"]
+        transfers: list[dict[str, Any]] = (await self.call("GET", "/v1/transfers"))["transfers"]
+        return transfers
 
     async def poll_events(self, after: int, *, wait_s: float) -> dict[str, Any]:
         return await self.call("GET", f"/v1/events?after={after}&wait_s={wait_s:g}", timeout_s=wait_s + POLL_GRACE_S)

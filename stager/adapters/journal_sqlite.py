@@ -86,7 +86,7 @@ class SqliteJournal:
         if fresh or not self._has_schema():
             self.db.executescript(f"BEGIN; {SCHEMA} INSERT INTO meta VALUES ('format', '{FORMAT}'); COMMIT;")
         self._check_format()
-        self.next_seq = self.db.execute("SELECT coalesce(max(seq), 0) + 1 FROM batches").fetchone()[0]
+        self.next_seq: int = self.db.execute("SELECT coalesce(max(seq), 0) + 1 FROM batches").fetchone()[0]
 
     def _has_schema(self) -> bool:
         return self.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone() is not None
@@ -176,22 +176,31 @@ class SqliteJournal:
         try:
             row = self.db.execute("SELECT seq, version, shape, checksum, body FROM snapshot").fetchone()
         except sqlite3.DatabaseError as problem:
-            return self._unused(f"it cannot be read ({problem})")
+            self._tell_unused(f"it cannot be read ({problem})")
+            return None
         if row is None:
             return None
         seq, version, shape, checksum, stored = row
-        if version != self.version:
-            return self._unused(f"stager {version} wrote it, and this is {self.version}")
-        if shape != shape_of(kinds):
-            return self._unused(f"other code than this {self.version} wrote it")
-        if zlib.crc32(stored) != checksum:
-            return self._unused("it is damaged")
-        if seq >= self.next_seq:
-            return self._unused(f"it is of batch {seq}, and the last one is {self.next_seq - 1}")
+        why = self._why_unused(seq, version, shape_of(kinds) == shape, zlib.crc32(stored) == checksum)
+        if why is not None:
+            self._tell_unused(why)
+            return None
         raw = msgspec.msgpack.decode(zlib.decompress(stored), type=dict[str, msgspec.Raw])
         return Snapshot(seq, {name: msgspec.msgpack.decode(raw[name], type=kind) for name, kind in kinds.items()})
 
-    def _unused(self, why: str) -> None:
+    def _why_unused(self, seq: int, version: str, is_like_ours: bool, is_whole: bool) -> str | None:
+        """None: nothing is wrong with it."""
+        if version != self.version:
+            return f"stager {version} wrote it, and this is {self.version}"
+        if not is_like_ours:
+            return f"other code than this {self.version} wrote it"
+        if not is_whole:
+            return "it is damaged"
+        if seq >= self.next_seq:
+            return f"it is of batch {seq}, and the last one is {self.next_seq - 1}"
+        return None
+
+    def _tell_unused(self, why: str) -> None:
         log.warning("the snapshot in the journal %s is not used: %s; all batches are replayed", self.path, why)
 
     def clear(self) -> None:

@@ -63,7 +63,7 @@ class IonodeOriginAccess:
             text = f"the origin {origin.name!r} did not answer {action} within {CALL_DEADLINE_S:.0f} s"
             raise Transient(text, code="timeout", subject=origin.name) from problem
         try:
-            answer = msgspec.json.decode(done.stdout)
+            answer: dict[str, Any] = msgspec.json.decode(done.stdout)
         except msgspec.DecodeError:
             said = done.stderr.decode(errors="replace").strip()[-500:]
             text = f"asking the origin {origin.name!r} failed (exit {done.returncode}): {said}"

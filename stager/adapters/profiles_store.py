@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from stager.adapters import moves, overheads
 from stager.adapters.run_records import workflows_in
@@ -322,19 +323,19 @@ def row_of(sample: Sample) -> tuple[object, ...]:
 
 def samples_in(db: sqlite3.Connection) -> Iterator[Sample]:
     for row in db.execute(f"SELECT {', '.join(COLUMNS)}, also, files FROM samples ORDER BY job_type, at, store, attempt"):
-        said = dict(zip((*COLUMNS, "also"), row, strict=False))
-        numbers = {name: whole_bytes(name, said.pop(name)) for name in NUMBERS}
+        said: dict[str, Any] = dict(zip((*COLUMNS, "also"), row, strict=False))
+        said |= {name: whole_bytes(name, said[name]) for name in NUMBERS}
         said["kind"] = Kind(said["kind"])
-        yield Sample(**said, **numbers, files=tuple(group_of(entry) for entry in json.loads(row[-1])))
+        yield Sample(**said, files=tuple(group_of(entry) for entry in json.loads(row[-1])))
 
 
 GROUP_KEYS = tuple(entry.name for entry in fields(FileGroup))
 
 
 def group_of(entry: list[object]) -> FileGroup:
-    said = dict(zip(GROUP_KEYS, entry, strict=True))
+    said: dict[str, Any] = dict(zip(GROUP_KEYS, entry, strict=True))
     said["side"] = Side(str(said["side"]))
-    return FileGroup(**said)  # type: ignore[arg-type]
+    return FileGroup(**said)
 
 
 def whole_bytes(name: str, value: float | None) -> float | int | None:

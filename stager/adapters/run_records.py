@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stager.model.errors import Corrupt, Refused
 
@@ -307,7 +307,7 @@ def workflows_in(path: Path) -> dict[str, str]:
     return dict(rows_in(path, "SELECT run, workflow FROM runs"))
 
 
-def rows_in(path: Path, question: str) -> list[tuple[str, ...]]:
+def rows_in(path: Path, question: str) -> list[tuple[Any, ...]]:
     try:
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         try:
@@ -364,5 +364,6 @@ def is_under_way(path: Path, workflow: str, tenant: str | None = None) -> bool:
         return False
 
 
-def record_of(row: tuple[object, ...]) -> RunRecord:
-    return RunRecord(*row[:-1], removed=bool(row[-1]))  # type: ignore[arg-type]
+def record_of(row: tuple[Any, ...]) -> RunRecord:
+    *values, removed = row
+    return RunRecord(*(*values, bool(removed)))

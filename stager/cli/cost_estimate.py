@@ -11,6 +11,7 @@ import click
 from stager.adapters.plots import plot_choices, require_drawable
 from stager.cli.estimates import print_choices
 from stager.cli.options import (
+    ParamType,
     ignore_profiles_option,
     json_option,
     no_direct_option,
@@ -34,7 +35,7 @@ from stager.service.profiles import load_profiles
 IO_NODES_MAX = 10_000
 
 
-class Counts(click.ParamType):
+class Counts(ParamType):
     """`0,1,2,4`: in ascending order, each once."""
 
     name = "counts"

@@ -55,7 +55,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return importlib.import_module(f"stager.cli.{cmd_name.replace('-', '_')}").command
+        found: click.Command = importlib.import_module(f"stager.cli.{cmd_name.replace('-', '_')}").command
+        return found
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         try:
@@ -64,8 +65,7 @@ class LazyGroup(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], COMMANDS, 1)
-            error.message += f" Did you mean {near[0]!r}?" if near else ""
-            raise
+            raise click.UsageError(error.message + (f" Did you mean {near[0]!r}?" if near else ""), error.ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

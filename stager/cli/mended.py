@@ -14,7 +14,7 @@ from pathlib import Path
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.client import RunClient
 from stager.model.errors import InvalidInput, Refused, StagerError
-from stager.model.workflow import Workflow
+from stager.model.workflow import Origin, Workflow
 from stager.planning.digest import workflow_digest
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Access, Plan
@@ -101,7 +101,7 @@ def go_on_with(run: RunClient, again: Again, credentials: Callable[[Workflow | N
     return [again.note] if again.note else []
 
 
-def options_of(old: Workflow, path: Path) -> dict:
+def options_of(old: Workflow, path: Path) -> dict[str, Origin]:
     if sniff(path) is WorkflowFormat.PEGASUS and OUTPUT_ORIGIN in old.origins:
         return {"output_origin": old.origins[OUTPUT_ORIGIN]}
     return {}

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -17,8 +17,14 @@ from stager.model.units import parse_duration_s, parse_rate_bytes_per_s, parse_s
 from stager.service.settings import Settings, read_settings, state_dir_of
 from stager.service.state_dir import StateDir
 
+if TYPE_CHECKING:
+    # Generic to type checkers; at run time only the newest of the releases that we allow can be subscripted.
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType
 
-class Size(click.ParamType):
+
+class Size(ParamType):
     """`20 GB`, `512MiB`, `4096`."""
 
     name = "size"
@@ -30,7 +36,7 @@ class Size(click.ParamType):
             self.fail(str(problem), param, ctx)
 
 
-class Duration(click.ParamType):
+class Duration(ParamType):
     """`90`, `20 min`, `1.5h`; in seconds."""
 
     name = "time"
@@ -42,7 +48,7 @@ class Duration(click.ParamType):
             self.fail(str(problem), param, ctx)
 
 
-class Rate(click.ParamType):
+class Rate(ParamType):
     """`50 MB/s`, `1 Gbit/s`; in bytes per second."""
 
     name = "rate"
@@ -54,7 +60,7 @@ class Rate(click.ParamType):
             self.fail(str(problem), param, ctx)
 
 
-class RunName(click.ParamType):
+class RunName(ParamType):
     """A run's id or the beginning of one; completed from the records of the state directory, which no scheduler need serve for that."""
 
     name = "run"

@@ -16,7 +16,7 @@ from stager.adapters.origin_access import IonodeOriginAccess
 from stager.adapters.profiles_store import read_samples
 from stager.adapters.strace import Trace, command_prefix
 from stager.cli.exits import Exit, exit_of
-from stager.cli.options import capacity_option, cores_option, json_option, print_json, settings_of, state_dir_option
+from stager.cli.options import ParamType, capacity_option, cores_option, json_option, print_json, settings_of, state_dir_option
 from stager.cli.prepare import credentials_of, require_runnable
 from stager.cli.profile_tables import how_read
 from stager.cli.progress import follow
@@ -38,7 +38,7 @@ from stager.service.tracing import TracedFile, find_strace, job_named, trace_sam
 LOG_SHOWN_BYTES = 4096
 
 
-class GivenFile(click.ParamType):
+class GivenFile(ParamType):
     """`LFN=FILE`; an lfn may hold no `=` here."""
 
     name = "lfn=file"

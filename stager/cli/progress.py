@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Group
@@ -23,6 +23,9 @@ from stager.cli.tables import console
 from stager.client import RunClient
 from stager.model.errors import Refused, Transient
 from stager.model.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from stager.client import RestRun
 
 REFRESH_S = 0.4
 LINE_EVERY_S = 5.0
@@ -65,7 +68,7 @@ class Wishes:
             raise KeyboardInterrupt
 
 
-def follow(run: RunClient, *, quiet: bool = False, wishes: Wishes | None = None) -> wire.WaitResponse:
+def follow(run: RunClient | RestRun, *, quiet: bool = False, wishes: Wishes | None = None) -> wire.WaitResponse:
     """Until the run has finished. Ctrl-C drains it, a second one stops it; so do those that `wishes` has heard before."""
     begun, passed_on = time.monotonic(), 0
     wishes = wishes or Wishes()
@@ -87,7 +90,7 @@ def follow(run: RunClient, *, quiet: bool = False, wishes: Wishes | None = None)
             pass_on(run, passed_on)
 
 
-def pass_on(run: RunClient, wish: int) -> None:
+def pass_on(run: RunClient | RestRun, wish: int) -> None:
     click.echo(f"\n{DRAINING}" if wish == 1 else "\nstopping", err=True)
     try:
         run.drain() if wish == 1 else run.stop()
@@ -97,7 +100,7 @@ def pass_on(run: RunClient, wish: int) -> None:
             raise
 
 
-def watch(run: RunClient, begun: float, *, quiet: bool) -> wire.WaitResponse:
+def watch(run: RunClient | RestRun, begun: float, *, quiet: bool) -> wire.WaitResponse:
     out = console()
     if quiet:
         return run.wait_finished()
@@ -111,7 +114,7 @@ def watch(run: RunClient, begun: float, *, quiet: bool) -> wire.WaitResponse:
                 return answer
 
 
-def watch_lines(run: RunClient) -> wire.WaitResponse:
+def watch_lines(run: RunClient | RestRun) -> wire.WaitResponse:
     """The first line after a while: what ends at once needs none but the summary."""
     said_at = time.monotonic()
     while True:

@@ -5,7 +5,7 @@ started for the question, since the journal knows the runs.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from stager.cli.options import Where, settings_of
 from stager.client import Client, RunClient, connect, connect_or_start
@@ -63,6 +63,14 @@ def submitted_with(settings: Settings) -> Settings:
             "(--state-dir or STAGER_STATE_DIR names another)"
         )
     return settings
+
+
+@overload
+def find_run(client: Client, name: str | None) -> RunClient: ...
+
+
+@overload
+def find_run(client: RestClient, name: str | None) -> RestRun: ...
 
 
 def find_run(client: Client | RestClient, name: str | None) -> RunClient | RestRun:

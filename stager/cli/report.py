@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,12 +127,22 @@ def cells(line: Line) -> tuple[str, str, str]:
 def value(kind: str, amount: float | None) -> str:
     if amount is None:
         return "—"
-    tell = {"seconds": format_duration, "bytes": format_size, "money": money, "share": share, "count": lambda count: f"{count:,.0f}"}
-    return tell.get(kind, lambda hours: f"{hours:.3g}")(amount)
+    return TELL.get(kind, hours)(amount)
 
 
 def share(amount: float) -> str:
     return f"{amount:.1%}"
+
+
+def count(amount: float) -> str:
+    return f"{amount:,.0f}"
+
+
+def hours(amount: float) -> str:
+    return f"{amount:.3g}"
+
+
+TELL: dict[str, Callable[[float], str]] = {"seconds": format_duration, "bytes": format_size, "money": money, "share": share, "count": count}
 
 
 def print_spent(spent: TimeSpent) -> None:

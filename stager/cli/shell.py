@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from stager import wire
-from stager.cli.options import RunName, Where, settings_of, where_option
+from stager.cli.options import ParamType, RunName, Where, settings_of, where_option
 from stager.cli.reach import find_run, reach
 from stager.client import RunClient
 from stager.model.errors import Refused
@@ -26,7 +26,7 @@ COMMAND_SHOWN = 400
 MISSING_SHOWN = 5
 
 
-class KeptJob(click.ParamType):
+class KeptJob(ParamType):
     """A job of that run whose sandbox is kept."""
 
     name = "job"

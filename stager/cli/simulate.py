@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from stager.cli.exits import Exit
 from stager.cli.options import (
     Duration,
+    ParamType,
     Rate,
     Size,
     ignore_profiles_option,
@@ -49,7 +51,7 @@ WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "n
 MAY_BE_ZERO = ("fetches_ahead_max", "outage_s_max")
 
 
-class PolicyChoice(click.ParamType):
+class PolicyChoice(ParamType):
     """`default`, or `lookahead=off,fetches_ahead_max=8`."""
 
     name = "policy"
@@ -105,7 +107,10 @@ class Choice:
     failures_per_hour: float = 0.0
 
 
-def many(name: str, kind: click.ParamType, text: str) -> Any:
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def many(name: str, kind: ParamType, text: str) -> Callable[[F], F]:
     return click.option(f"--{name.replace('_', '-')}", name, type=kind, multiple=True, help=text)
 
 
@@ -192,8 +197,17 @@ def topology_of(workflow: Workflow, choice: Choice) -> Topology:
         )
         for number in range(choice.nodes)
     )
-    costs = {"fetch_file_s": choice.fetch_file, "upload_file_s": choice.upload_file}
-    links = tuple(OriginLink(name, choice.wan, choice.wan, choice.latency, **costs) for name in workflow.origins)
+    links = tuple(
+        OriginLink(
+            name,
+            choice.wan,
+            choice.wan,
+            choice.latency,
+            fetch_file_s=choice.fetch_file,
+            upload_file_s=choice.upload_file,
+        )
+        for name in workflow.origins
+    )
     return Topology(nodes, links).with_overhead(choice.overhead, measured=False, file_s=choice.overhead_file)
 
 

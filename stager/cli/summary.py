@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from stager.cli.options import print_json
 from stager.client import RunClient
 from stager.model.errors import AWAY_CODE, StagerError
 from stager.model.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from stager.client import RestRun
 
 METHODS = {
     "readback": "read back and compared",
@@ -24,7 +28,7 @@ MISSING_SHOWN, JOBS_TOLD = 5, 3
 NO_ROOM = "no_space_node"
 
 
-def print_summary(run: RunClient, *, as_json: bool = False) -> Exit:
+def print_summary(run: RunClient | RestRun, *, as_json: bool = False) -> Exit:
     """Prints, and says how to exit."""
     summary = run.summary()
     if as_json:
@@ -73,7 +77,7 @@ def ratio(summary: wire.RunSummary) -> str:
     return f", hit rate {summary.hit_rate:.0%}" if summary.hit_rate is not None else ""
 
 
-def tell_trouble(run: RunClient, summary: wire.RunSummary) -> None:
+def tell_trouble(run: RunClient | RestRun, summary: wire.RunSummary) -> None:
     failed = run.jobs(state="failed", limit=JOBS_TOLD) if summary.outcome == "failed" else []
     told = [job.fault.message for job in failed if job.fault is not None and job.fault.code != AWAY_CODE]
     if summary.fault is not None and summary.fault.message not in told:
@@ -89,7 +93,7 @@ def tell_trouble(run: RunClient, summary: wire.RunSummary) -> None:
             click.echo(f"go on with: stager resume {summary.run}", err=True)
 
 
-def tell_job(run: RunClient, job: wire.JobView) -> None:
+def tell_job(run: RunClient | RestRun, job: wire.JobView) -> None:
     message = job.fault.message if job.fault is not None else f"exit {job.exit_code}"
     tries = f" (after {job.attempts} attempts)" if job.attempts > 1 else ""
     name = "" if repr(job.job) in message else f"job {job.job!r}: "

@@ -254,7 +254,7 @@ class Tries:
         if self.count >= TRIES and time.monotonic() - self.began >= self.call.patience_s:
             return None
         most = PATIENT_PAUSE_MAX_S if self.call.patience_s else PAUSE_MAX_S
-        return min(most, max(said_s, PAUSE_S * 2 ** min(self.count - 1, 10)))
+        return min(most, max(said_s, PAUSE_S * 2.0 ** min(self.count - 1, 10)))
 
 
 class EventLines:

@@ -6,7 +6,7 @@ May know: the calls, httpx. One rule: it decides nothing; what is asked and what
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -82,10 +82,11 @@ class RestClient:
 
     def runs(self, *, parts: bool = True) -> list[wire.RunInfo]:
         """All that the token may see, the newest first. `parts`: as in `Client.runs`."""
+        steps: Generator[Call[rest.RunPage], rest.RunPage, list[wire.RunInfo]]
         steps = all_pages(partial(calls.runs, parts=parts), lambda page: page.runs, calls.PAGE)
         return play(steps, self.send)
 
-    def nodes(self) -> list[wire.NodeView]:
+    def nodes(self) -> list[rest.Node]:
         return self.send(calls.nodes()).nodes
 
     def storage(self) -> rest.Storage:

@@ -6,7 +6,7 @@ May know: the calls, httpx. One rule: it decides nothing; what is asked and what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Generator, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -82,10 +82,11 @@ class AsyncRestClient:
 
     async def runs(self, *, parts: bool = True) -> list[wire.RunInfo]:
         """All that the token may see, the newest first. `parts`: as in `Client.runs`."""
+        steps: Generator[Call[rest.RunPage], rest.RunPage, list[wire.RunInfo]]
         steps = all_pages(partial(calls.runs, parts=parts), lambda page: page.runs, calls.PAGE)
         return await play_async(steps, self.send)
 
-    async def nodes(self) -> list[wire.NodeView]:
+    async def nodes(self) -> list[rest.Node]:
         return (await self.send(calls.nodes())).nodes
 
     async def storage(self) -> rest.Storage:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import httpx
@@ -24,6 +24,9 @@ from stager.client.proxies import goes_direct, mounts_for
 from stager.fs.failures import NAME_WRONG, NO_KEY, Unreachable, key_gone, unreached
 from stager.fs.listing import Page, page_of, question, quoted, signed
 from stager.model.errors import Denied, StagerError, Transient
+
+if TYPE_CHECKING:
+    from obstore.store import S3Credential
 
 # With so much left of it at the latest a key is replaced, a short-lived one at half its time.
 REFRESH_S = 600.0
@@ -102,7 +105,7 @@ class Access:
         with self._lock:
             self._until = 0.0
 
-    def _key(self) -> dict[str, Any]:
+    def _key(self) -> S3Credential:
         """As obstore asks for it. Its end is told by this machine's clock, which need not be the service's."""
         with self._lock:
             given = self._now()

@@ -34,6 +34,8 @@ class Reading(AbstractBufferedFile):
 class Writing(AbstractBufferedFile):
     """In parts, where it is large. `create`: kept aside until it is closed, since only a whole body can be refused where one is there."""
 
+    closed: bool
+
     def __init__(self, fs: Any, path: str, mode: str, **more: Any) -> None:
         super().__init__(fs, path, mode, **more)
         self.create = mode == "xb"

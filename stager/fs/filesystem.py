@@ -13,8 +13,9 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import obstore
 from fsspec.asyn import sync
@@ -25,6 +26,9 @@ from stager.fs.access import Access
 from stager.fs.failures import BehindTheEnd, Broken, Unsent
 from stager.fs.files import Reading, Writing
 from stager.fs.looking import Looking
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
 
 PART_BYTES = 16 << 20
 # Of one object; what is written by a stream, whose end nobody knows, ends at 160 GB.
@@ -70,7 +74,7 @@ class StagerFileSystem(Looking):
         if (start or 0) < 0 or (end is not None and end < 0):
             size = (await self._info(path))["size"]
             start, end = (None if each is None else max(0, size + each) if each < 0 else each for each in (start, end))
-        options: dict[str, Any] = {"if_match": if_match} if if_match else {}
+        options: GetOptions = {"if_match": if_match} if if_match else {}
         if end is not None:
             if end <= (start or 0):
                 return b""
@@ -128,11 +132,12 @@ class StagerFileSystem(Looking):
         spans = joined(ranges)
 
         def get(span: tuple[int, int], tag: str) -> tuple[str, bytes]:
-            answer = obstore.get(store, key, options={"range": span} | ({"if_match": tag} if tag else {}))
+            options: GetOptions = {"range": span, "if_match": tag} if tag else {"range": span}
+            answer = obstore.get(store, key, options=options)
             return answer.meta["e_tag"] or "", bytes(answer.bytes())
 
         async def all_of(tag: str) -> list[tuple[str, bytes]]:
-            return await asyncio.gather(*(self._did(path, lambda span=span: get(span, tag), Broken) for span in spans))
+            return await asyncio.gather(*(self._did(path, partial(get, span, tag), Broken) for span in spans))
 
         read = await all_of("")
         if len({tag for tag, _ in read}) > 1:
@@ -236,7 +241,7 @@ class StagerFileSystem(Looking):
             store = await self._store(bucket)
             for start in range(0, len(some), DELETES_MAX):
                 page = some[start : start + DELETES_MAX]
-                await self._did(bucket, lambda store=store, page=page: obstore.delete(store, page))
+                await self._did(bucket, partial(obstore.delete, store, page))
 
     async def _mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
         """Makes a bucket; directories in it need no making."""

@@ -52,7 +52,8 @@ class Looking(AsyncFileSystem):
         return bucket, key
 
     async def _store(self, bucket: str) -> S3Store:
-        return self.access.known(bucket) or await self._beside(self.access.store, bucket)
+        known = self.access.known(bucket)
+        return known if known is not None else await self._beside(self.access.store, bucket)
 
     async def _place(self, path: str) -> tuple[S3Store, str]:
         bucket, key = self.split(path)

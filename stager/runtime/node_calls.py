@@ -85,7 +85,8 @@ class NodeCalls:
     async def origin_id(self, run: str, name: str) -> str:
         """The origin's id at the node, told to this incarnation before it is used."""
         workflow = self.outstanding.workflows[run]
-        origin_id, config = self.book.known(run, name) or await asyncio.to_thread(self.book.work_out, run, name, workflow)
+        known = self.book.known(run, name)
+        origin_id, config = known if known is not None else await asyncio.to_thread(self.book.work_out, run, name, workflow)
         telling = self.origins.get(origin_id)
         if telling is None or (telling.done() and (telling.cancelled() or telling.exception() is not None)):
             telling = self.origins[origin_id] = asyncio.create_task(self.client.put_origin(origin_id, config))

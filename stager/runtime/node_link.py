@@ -19,6 +19,7 @@ from stager.runtime.node_calls import Clock, NodeCalls, Put
 from stager.runtime.outstanding import Outstanding
 from stager.runtime.tasks import Tasks
 from stager.runtime.wire_events import node_event, node_reported
+from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 
 log = logging.getLogger(__name__)
@@ -30,8 +31,11 @@ RETRY_S, RETRY_S_MAX = 0.05, 2.0
 class NodeSource(Protocol):
     """Where a living node comes from: started and restarted here, or found."""
 
-    node_id: str
-    client: IoNode
+    @property
+    def node_id(self) -> str: ...
+
+    @property
+    def client(self) -> IoNode: ...
 
     async def contact(self) -> IoNode: ...
 
@@ -45,7 +49,7 @@ class NodeLink:
         put: Put,
         outstanding: Outstanding,
         book: CredentialBook,
-        fatal: Callable[[StagerError], None],
+        fatal: Callable[[BaseException | None], None],
         clock: Clock,
     ) -> None:
         self.source, self.put, self.outstanding, self.fatal = source, put, outstanding, fatal
@@ -172,7 +176,8 @@ class NodeLink:
     def go_up(self) -> None:
         """The Machine has taken the report: calls may be made again, those first whose answer was lost."""
         self.up = True
-        for command in (*self.outstanding.cancels.values(), *self.outstanding.erases.values()):
+        unanswered: list[cmd.CancelTransfer | cmd.EraseSpill] = [*self.outstanding.cancels.values(), *self.outstanding.erases.values()]
+        for command in unanswered:
             if command.node == self.node:
                 self.calls.carry_out(command)
 

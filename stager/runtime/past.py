@@ -29,7 +29,8 @@ SHARE_LIVE, SHARE_AT_END = 4, 10
 class Watch(Protocol):
     """Sums over all batches, live and in replay. What it `kept`, of the class KEPT, is written down at once and taken up by a new one."""
 
-    KEPT: type
+    @property
+    def KEPT(self) -> type: ...
 
     def saw(self, events: Sequence[Any], commands: Sequence[Any]) -> None: ...
     def kept(self) -> Any: ...
@@ -104,4 +105,6 @@ def brings_definition(event: Any) -> bool:
 
 
 def submission(batch: Batch, run: str) -> ev.RunSubmitted | ev.RunResumed:
-    return next(event for event in reversed(batch.events) if brings_definition(event) and event.run == run)
+    found: ev.RunSubmitted | ev.RunResumed
+    found = next(event for event in reversed(batch.events) if brings_definition(event) and event.run == run)
+    return found

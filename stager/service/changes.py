@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from stager.model.errors import Refused
 from stager.service.app import Scheduler
@@ -26,14 +26,15 @@ async def taken(scheduler: Scheduler, ask: Callable[[Callable[[], None]], T]) ->
 
     answer = await scheduler.ask(lambda: ask(told))
     waiting = asyncio.create_task(scheduler.ended.wait())
-    await asyncio.wait([durable, waiting], return_when=asyncio.FIRST_COMPLETED)
+    either: list[asyncio.Future[Any]] = [durable, waiting]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if not durable.done():
         raise Refused("the scheduler ended before it took this; start it again and ask again", code="draining")
     return answer
 
 
-async def done(scheduler: Scheduler, ask: Callable[[Callable[[], None]], None]) -> None:
+async def done(scheduler: Scheduler, ask: Callable[[Callable[[], None]], object]) -> None:
     def asked(told: Callable[[], None]) -> str:
         ask(told)
         return ""

@@ -162,14 +162,16 @@ def staged_choice(question: Question, io_nodes: int) -> Choice:
             why = report.fault.message if report.fault is not None else "the simulation came to a standstill"
             return Choice(io_nodes, report.outcome.value, why)
         lives.append(staged_life(question, io_nodes, report))
-    return replace(choice_of(io_nodes, lives), notes=notes_of(workflow, cluster, io_nodes), **said_of(plan, lives[0]))
+    least_s, most_s = makespan_range_of(plan, lives[0])
+    notes = notes_of(workflow, cluster, io_nodes)
+    return replace(choice_of(io_nodes, lives), notes=notes, makespan_least_s=least_s, makespan_most_s=most_s)
 
 
-def said_of(plan: Plan, expected: Lived) -> dict[str, float]:
+def makespan_range_of(plan: Plan, expected: Lived) -> tuple[float, float]:
     """How far the time may be off."""
     assert plan.makespan_least_s is not None and plan.makespan_most_s is not None, "plans of choices say it"
     wall_s = expected.usage.wall_s
-    return {"makespan_least_s": min(plan.makespan_least_s, wall_s), "makespan_most_s": max(plan.makespan_most_s, wall_s)}
+    return min(plan.makespan_least_s, wall_s), max(plan.makespan_most_s, wall_s)
 
 
 def plans_of(
@@ -292,8 +294,8 @@ def direct_life(question: Question, lived: DirectRun) -> Lived:
     cluster, workflow = question.cluster, question.workflow
     by_origin = {name: Traffic(name) for name in workflow.origins}
     for access in lived.accesses:
-        traffic = by_origin[access.origin]
-        (traffic.fetched if access.is_read else traffic.uploaded)(access.size_bytes)
+        there = by_origin[access.origin]
+        (there.fetched if access.is_read else there.uploaded)(access.size_bytes)
     traffic = list(by_origin.values())
     reads, writes = requests_of(workflow, traffic)
     hits = 0.0 if any(access.is_read and access.size_bytes for access in lived.accesses) else None

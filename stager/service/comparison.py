@@ -115,8 +115,8 @@ def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunH
         if span.verified == ADOPTED:
             looked_at[span.origin].fetched(span.size_bytes)
         else:
-            traffic = by_origin[span.origin]
-            (traffic.fetched if span.direction == "fetch" else traffic.uploaded)(span.size_bytes)
+            there = by_origin[span.origin]
+            (there.fetched if span.direction == "fetch" else there.uploaded)(span.size_bytes)
     traffic = list(by_origin.values())
     reads, writes = requests_of(workflow, [*traffic, *looked_at.values()])
     # What is read back where it was written, in a directory, crosses no WAN.

@@ -74,9 +74,18 @@ class RunDesk:
             run = f"{slug}-{self.records.next_number(slug)}"
             # No key has a space in it.
             submit_id = sender.submit_id(request.submit_id or f"run {run}")
-            about = (workflow.name, workflow.source_path, now, len(workflow.jobs))
-            whose = {"tenant": sender.tenant, "request_digest": sender.request_digest}
-            self.records.add(RunRecord(run, submit_id, *about, **whose, part_of=request.part_of))
+            record = RunRecord(
+                run,
+                submit_id,
+                workflow.name,
+                workflow.source_path,
+                now,
+                len(workflow.jobs),
+                tenant=sender.tenant,
+                request_digest=sender.request_digest,
+                part_of=request.part_of,
+            )
+            self.records.add(record)
         else:
             run = earlier.run
         if sender.tenant:
@@ -222,9 +231,9 @@ def check_whole(workflow: Workflow, plan: Plan) -> None:
         if workflow.engine and (job.argv or job.shell):
             text = f"job {job.id!r} has a command, and {workflow.engine} is to run the jobs of this workflow: leave the command out"
             raise InvalidInput(text, subject=job.id)
-        for entry in (*job.inputs, *job.outputs):
-            if entry.lfn not in workflow.files:
-                raise InvalidInput(f"job {job.id!r} names the file {entry.lfn!r}, which the workflow does not have", subject=entry.lfn)
+        for lfn in job.lfns:
+            if lfn not in workflow.files:
+                raise InvalidInput(f"job {job.id!r} names the file {lfn!r}, which the workflow does not have", subject=lfn)
     for lfn, file in workflow.files.items():
         places = [source.location.origin for source in file.sources] + ([file.destination.location.origin] if file.destination else [])
         if any(origin not in workflow.origins for origin in places):

@@ -6,7 +6,7 @@ May know: events and commands. One rule: it only retells what is recorded; times
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -152,9 +152,9 @@ class Past:
     def ended(self, event: ev.AttemptEnded) -> None:
         begun = event.attempt in self.begun
         begun_at, node = self.begun.pop(event.attempt, (event.at, ""))
-        for made in event.outputs:
-            self.sizes[made.file] = made.size_bytes
-            self.hold(node, made.file, made.generation, made.size_bytes)
+        for output in event.outputs:
+            self.sizes[output.file] = output.size_bytes
+            self.hold(node, output.file, output.generation, output.size_bytes)
         self.note(event.at)
         if event.run != self.run or self.workflow is None:
             return
@@ -209,7 +209,7 @@ class Past:
         )
 
 
-HEARD = {
+HEARD: dict[type, Callable[[Past, Any], None]] = {
     ev.RunSubmitted: Past.submitted,
     ev.RunResumed: Past.resumed,
     ev.PolicySet: Past.set_policy,

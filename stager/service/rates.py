@@ -54,11 +54,13 @@ class Totals:
     def of(self, run: str, make: Callable[[], T]) -> T:
         now = self.clock()
         good_until, value = self.made.get(run, (0.0, None))
-        if now >= good_until:
-            value = make()
-            spent_s = self.clock() - now
-            self.made[run] = (now + 10 * spent_s, value)
-        return value
+        if now < good_until:
+            known: T = value
+            return known
+        made = make()
+        spent_s = self.clock() - now
+        self.made[run] = (now + 10 * spent_s, made)
+        return made
 
 
 def under_way(telemetry: Mapping[str, Mapping[str, Any]], transfers: Iterable[str]) -> int:

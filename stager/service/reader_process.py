@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 import msgspec
 
@@ -90,7 +90,7 @@ class Answer(msgspec.Struct, frozen=True):
     last: bool = False
 
 
-def read_frame(stream: BinaryIO) -> bytes:
+def read_frame(stream: IO[bytes]) -> bytes:
     """Raises EOFError where the other side is gone."""
     head = stream.read(LENGTH_BYTES)
     body = stream.read(int.from_bytes(head)) if len(head) == LENGTH_BYTES else b""
@@ -99,7 +99,7 @@ def read_frame(stream: BinaryIO) -> bytes:
     return body
 
 
-def write_frame(stream: BinaryIO, body: bytes) -> None:
+def write_frame(stream: IO[bytes], body: bytes) -> None:
     stream.write(len(body).to_bytes(LENGTH_BYTES))
     stream.write(body)
     stream.flush()

@@ -51,7 +51,7 @@ def disks_of(workflow: Workflow, plan: Plan | None, probes: Probes, there: Paths
     are known.
     """
     planned = {file.lfn: file for file in plan.files} if plan is not None else {}
-    first = {origin: probe for (origin, _), probe in reversed(probes.items())}
+    first = {origin: probe for (origin, _), probe in reversed(list(probes.items()))}
     disks: dict[tuple[str, str], Disk] = {}
     for lfn, file in workflow.files.items():
         if file.destination is None:

@@ -231,7 +231,7 @@ def default_capacity(state_dir: Path) -> int:
     store = state_dir / "node"
     held = sum(entry.stat().st_blocks * 512 for entry in store.rglob("*") if entry.is_file() and store / "objects" not in entry.parents)
     room = int((shutil.disk_usage(place).free + held) * FREE_SHARE)
-    digit = 10 ** (len(str(room)) - 1)
+    digit: int = 10 ** (len(str(room)) - 1)
     return room // digit * digit
 
 

@@ -38,7 +38,7 @@ class Step:
 
 def step_of(seq: int, run: str, value: Any) -> Step:
     about = (getattr(value, "transfer", ""), outcome_of(value), getattr(value, "duration_s", None))
-    return Step(seq, run, value.at, kind_of(type(value)), subject_of(value), text_of(value), *about)
+    return Step(seq, run, value.at, kind_of(type(value).__name__), subject_of(value), text_of(value), *about)
 
 
 def outcome_of(value: Any) -> str:
@@ -46,9 +46,9 @@ def outcome_of(value: Any) -> str:
 
 
 @cache
-def kind_of(kind: type) -> str:
+def kind_of(name: str) -> str:
     """`TransferDone` -> `transfer_done`."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def subject_of(value: Any) -> str:
@@ -61,7 +61,7 @@ def progress_event(step: Step) -> wire.ProgressEvent:
 
 def text_of(value: Any) -> str:
     teller = TELL.get(type(value))
-    return teller(value) if teller is not None else kind_of(type(value)).replace("_", " ")
+    return teller(value) if teller is not None else kind_of(type(value).__name__).replace("_", " ")
 
 
 def done_text(event: ev.TransferDone) -> str:
@@ -145,7 +145,7 @@ def story(batches: Iterable[Batch], run: str, file_id: str, job: str, is_seen: C
             text = (
                 text_of(value)
                 if seen_of(value, is_seen, strange)
-                else f"for a run of somebody else: {kind_of(type(value)).replace('_', ' ')}"
+                else f"for a run of somebody else: {kind_of(type(value).__name__).replace('_', ' ')}"
             )
             yield f"{time.strftime('%H:%M:%S', time.localtime(value.at))}  {text}" + (f"  [{value.cause}]" if value.cause else "")
 

@@ -75,7 +75,7 @@ def traced_workflow(workflow: Workflow, job_id: str, prefix: Sequence[str], give
         job, argv=(*prefix, *job.command), shell="", interpreter=(), retries=0, job_type=traced_type(job.job_type), kept_by=""
     )
     jobs = {name: replace(entry, after=tuple(name for name in entry.after if name in needed)) for name, entry in jobs.items()}
-    used = dict.fromkeys(entry.lfn for entry in jobs.values() for entry in (*entry.inputs, *entry.outputs))
+    used = {lfn for entry in jobs.values() for lfn in entry.lfns}
     files = {lfn: given_file(workflow.files[lfn], given) for lfn in workflow.files if lfn in used}
     origins = dict(workflow.origins)
     if given:
@@ -114,17 +114,23 @@ def traced_files(trace: Trace, job: Job, state_dir: Path, sizes: Mapping[str, in
     sandbox = re.compile(re.escape(str(state_dir.resolve())) + r"/attempts/[^/]+/sandbox/")
     inside = {path[found.end() :]: file for path, file in trace.files.items() if (found := sandbox.match(path))}
     executed = {posixpath.normpath(sandbox.sub("", path)) for path in trace.executed}
-    found = []
+    traced = []
     for lfn, path in {entry.lfn: entry.path for entry in job.inputs}.items():
         parts = [file for name, file in inside.items() if name == path or name.startswith(f"{path}/")]
         why = why_unknown(trace, path, parts, any(name == path or name.startswith(f"{path}/") for name in executed))
-        seen = (
-            [None] * 3
-            if why
-            else [sum(getattr(part, name) for part in parts) for name in ("touched_bytes", "read_bytes", "sequential_bytes")]
+        traced.append(
+            TracedFile(
+                lfn,
+                path,
+                sizes.get(lfn),
+                bool(parts),
+                touched_bytes=None if why else sum(part.touched_bytes for part in parts),
+                read_bytes=None if why else sum(part.read_bytes for part in parts),
+                sequential_bytes=None if why else sum(part.sequential_bytes for part in parts),
+                why_unknown=why,
+            )
         )
-        found.append(TracedFile(lfn, path, sizes.get(lfn), bool(parts), *seen, why_unknown=why))
-    return found
+    return traced
 
 
 def why_unknown(trace: Trace, path: str, parts: Sequence[FileTrace], executed: bool) -> str:

@@ -66,8 +66,16 @@ def silence_of(run: RunEntry, now: float) -> Iterator[wire.WaitingView]:
         return
     open_calls = sum(job.call_open for job in run.jobs.values())
     message = f"no word from {run.workflow.engine} for {round_duration(since_s)} (calls open: {open_calls})"
-    facts = {"origin": "", "code": "engine_silent", "reason": "the engine says nothing", "fetches": 0, "uploads": 0}
-    yield wire.WaitingView(since_s=since_s, next_try_s=0.0, message=message, **facts)
+    yield wire.WaitingView(
+        origin="",
+        code="engine_silent",
+        reason="the engine says nothing",
+        since_s=since_s,
+        fetches=0,
+        uploads=0,
+        next_try_s=0.0,
+        message=message,
+    )
 
 
 def retried(state: State, run: RunEntry) -> Iterator[tuple[Tries, bool]]:
@@ -95,8 +103,16 @@ def view(origin: str, group: Group, now: float, *, is_back: bool) -> wire.Waitin
     state, because = ("it answers again", f"before: {because}") if is_back else (state, because)
     again = f"next try in {round_duration(next_try_s)}" if next_try_s >= 1 else "tried again now"
     message = f"origin {origin}: {state} ({because}), {what}, {again}"
-    facts = {"origin": origin, "code": group.fault.code, "reason": reason(group.fault), "fetches": group.fetches, "uploads": group.uploads}
-    return wire.WaitingView(since_s=since_s, next_try_s=next_try_s, message=message, **facts)
+    return wire.WaitingView(
+        origin=origin,
+        code=group.fault.code,
+        reason=reason(group.fault),
+        since_s=since_s,
+        fetches=group.fetches,
+        uploads=group.uploads,
+        next_try_s=next_try_s,
+        message=message,
+    )
 
 
 def round_duration(seconds: float) -> str:

@@ -18,7 +18,7 @@ from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.sim.clock import Clock
-from stager.sim.draws import Spread
+from stager.sim.draws import Doubts, Spread
 from stager.sim.faults import JOB_FAULT, Faults
 from stager.sim.in_place import OriginOf, ReaderLinks, Reading, Reads, fault_of_direct, mount_fault, readings_of
 from stager.sim.links import Flow, Links
@@ -81,7 +81,7 @@ class Executor:
         clock: Clock,
         links: Links,
         faults: Faults,
-        spread: Spread,
+        spread: Spread | Doubts,
         tell: Callable[[SimNode | None, Any], None],
         overfull: Callable[[str], None],
         origin_of: OriginOf,

@@ -4,6 +4,7 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stager.scheduler import commands as cmd
@@ -102,7 +103,7 @@ def record_only(world: SimWorld, command: Any) -> None:
     """A decision that changes nothing outside the Machine."""
 
 
-DOERS = {
+DOERS: dict[type, Callable[[SimWorld, Any], None]] = {
     cmd.Fetch: fetch,
     cmd.Gather: copy_replica,
     cmd.GiveUpStripes: record_only,

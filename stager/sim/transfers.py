@@ -221,8 +221,15 @@ class TransferDesk:
     def _tell_there(self, command: cmd.Fetch | cmd.Gather | cmd.CopyReplica, node: SimNode, token: str) -> None:
         """Committed by an earlier life of the node."""
         replica = node.replicas[command.file, command.transfer]
-        facts = {"size_bytes": replica.size_bytes, "blake3": replica.content, "token": token}
-        self._tell(node, ev.TransferDone(at=self._clock.now, node=node.id, transfer=command.transfer, **facts))
+        done = ev.TransferDone(
+            at=self._clock.now,
+            node=node.id,
+            transfer=command.transfer,
+            size_bytes=replica.size_bytes,
+            blake3=replica.content,
+            token=token,
+        )
+        self._tell(node, done)
 
     def hasten(self, transfer: str, priority: int) -> None:
         moving = self.open.get(transfer)
@@ -275,7 +282,7 @@ class TransferDesk:
             size_bytes = moving.command.size_bytes
             self.readback_bytes += size_bytes
             moving.flow = self._links.start(self._clock.now, way_back_of(moving), size_bytes, moving)
-        else:
+        elif isinstance(moving.command, cmd.Upload):
             self._end_upload(moving, moving.command)
 
     def _pump(self, lane: Lane) -> None:
@@ -304,7 +311,8 @@ class TransferDesk:
             self._fail(moving, fault)
             return
         moving.state = "moving"
-        size, drawn = moving.command.size_bytes, self._faults.transfer_fault(self._clock.now, moving.command.transfer)
+        size: float = moving.command.size_bytes
+        drawn = self._faults.transfer_fault(self._clock.now, moving.command.transfer)
         if drawn is not None:
             moving.fault, size = drawn[0], size * drawn[1]
         if moving.hops:

@@ -24,7 +24,7 @@ from stager.scheduler import events as ev
 from stager.sim.attempts import Executor, Expected
 from stager.sim.clock import Clock
 from stager.sim.doing import DOERS
-from stager.sim.draws import Spread, fraction
+from stager.sim.draws import Doubts, Spread, fraction
 from stager.sim.engine import Habits, SimEngine
 from stager.sim.faults import NO_FAULTS, Faults
 from stager.sim.gathers import Hop
@@ -110,7 +110,7 @@ class SimWorld:
         limits: Limits | None = None,
         *,
         faults: Faults = NO_FAULTS,
-        spread: Spread | None = None,
+        spread: Spread | Doubts | None = None,
         checkers: Sequence[Checker] = (),
         resumes_max: int = 0,
         keep_journal: bool = False,

@@ -18,7 +18,7 @@ class ErrorBody(Body):
 
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
-    error_class: ErrorClass = Field(alias="class")
+    error_class: ErrorClass = Field(validation_alias="class", serialization_alias="class")
     code: str
     message: str
     subject: str = ""

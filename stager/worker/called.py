@@ -88,7 +88,7 @@ class Called:
         staged = read_json(place.staged)
         if staged is None and how == FINISHED:
             raise Refused("this call was not staged yet, so its task cannot have ended well", code="not_staged", subject=attempt_id)
-        result = {"outcome": how, "exit_code": 0 if how == FINISHED else None}
+        result: dict[str, Any] = {"outcome": how, "exit_code": 0 if how == FINISHED else None}
         if staged is not None:
             result |= {"started_at_s": staged["staged_at_s"], "wall_s": waited_s(staged)}
         publish_json(place.result, result)

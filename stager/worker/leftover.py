@@ -28,7 +28,7 @@ def with_found(fault: Fault, spec: AttemptSpec, place: Place) -> Fault:
 
 def made_in(spec: AttemptSpec, place: Place) -> Iterator[str]:
     """Paths below the sandbox that are no inputs, in order; those of directories only where nothing is in them."""
-    inputs = {entry.path for entry in (*spec.inputs, *spec.direct)} | {SCRATCH}
+    inputs = {*spec.input_paths, SCRATCH}
     left = ENTRIES_MAX
     for top, directories, files in os.walk(place.sandbox):
         below = os.path.relpath(top, place.sandbox)

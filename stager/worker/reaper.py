@@ -13,11 +13,14 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from stager.worker.place import Place, publish_json, read_json, write_all
 from stager.worker.spec import AttemptSpec
+
+R = TypeVar("R")
 
 EXIT_USAGE, EXIT_TAKEN, EXIT_NO_RESULT = 2, 3, 4
 # Stand for the result of a reaper that never came to write one: what its job did nobody knows; it never took its lock, so there was no job.
@@ -112,29 +115,35 @@ def open_pidfd(pid: int) -> int | None:
 async def readable(descriptor: int) -> None:
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
-    loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
+
+    def tell() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(descriptor, tell)
     try:
         await ready
     finally:
         loop.remove_reader(descriptor)
 
 
-async def in_thread(call: Any) -> Any:
+async def in_thread(call: Callable[[], R]) -> R:
     """A thread of its own that may block for days: the shared pool would run out of threads, and its end would be waited for."""
     loop = asyncio.get_running_loop()
-    answer = loop.create_future()
+    answer: asyncio.Future[R] = loop.create_future()
 
-    def settle(value: Any, problem: BaseException | None) -> None:
+    def settle(give: Callable[[], None]) -> None:
         if not answer.done():
-            answer.set_exception(problem) if problem else answer.set_result(value)
+            give()
 
     def work() -> None:
+        give: Callable[[], None]
         try:
-            value, problem = call(), None
-        except OSError as error:
-            value, problem = None, error
+            give = partial(answer.set_result, call())
+        except OSError as problem:
+            give = partial(answer.set_exception, problem)
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, value, problem)
+            loop.call_soon_threadsafe(settle, give)
 
     threading.Thread(target=work, daemon=True, name="stager-wait").start()
     return await answer

@@ -101,14 +101,19 @@ class AttemptSpec:
             raise InvalidInput(f"job {self.job_id!r} has no command", subject=self.job_id)
         if self.cwd:
             check_path(self.job_id, self.cwd)
-        named = [entry.path for entry in (*self.inputs, *self.direct, *self.outputs)]
+        named = [*self.input_paths, *(entry.path for entry in self.outputs)]
         for path in named + [path for path in (self.stdin, self.stdout, self.stderr) if path]:
             check_path(self.job_id, path)
         declared = {output.path for output in self.outputs}
-        for path in (self.stdout, self.stderr):
-            if path and path not in declared:
-                text = f"job {self.job_id!r} sends its output to {path!r}, which is not among its outputs; declare it there"
-                raise InvalidInput(text, subject=path)
+        for stream in (self.stdout, self.stderr):
+            if stream and stream not in declared:
+                text = f"job {self.job_id!r} sends its output to {stream!r}, which is not among its outputs; declare it there"
+                raise InvalidInput(text, subject=stream)
+
+    @property
+    def input_paths(self) -> list[str]:
+        """In the sandbox, of what is staged and of what is read in place."""
+        return [*(entry.path for entry in self.inputs), *(entry.path for entry in self.direct)]
 
     @property
     def reservation(self) -> str:

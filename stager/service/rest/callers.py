@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request, Security
 from fastapi.dependencies.utils import get_flat_dependant
@@ -42,7 +42,7 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-def needs(scope: Scope) -> Callable[..., Caller]:
+def needs(scope: Scope) -> Callable[..., Coroutine[Any, Any, Caller]]:
     async def check(request: Request, _: Annotated[object, Security(BEARER)] = None) -> Caller:
         caller = caller_of(request)
         if not caller.scope.includes(scope):

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from stager import rest
 from stager.model.workflow import Graph, Workflow
+from stager.scheduler.states import JobState
 from stager.service.app import Scheduler
 from stager.service.rest.callers import Reader, run_of
 from stager.service.rest.pages import TAGGED, tagged
@@ -32,7 +33,7 @@ def graph_router(scheduler: Scheduler) -> APIRouter:
         """The states of all jobs, in the order of the graph."""
         await own(run, caller)
 
-        def look() -> list[rest.JobState]:
+        def look() -> list[JobState]:
             entry = scheduler.desk.known(run)
             return [entry.jobs[job].state for job in entry.graph.order]
 

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query, Request, Response
 from pydantic import BaseModel
@@ -21,7 +21,7 @@ Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="entries of a page"
 Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before")]
 Contains = Annotated[str, Query(max_length=500, description="this text, in small letters or capitals")]
 # What FastAPI declares beside 200 for what `tagged` answers.
-TAGGED = {304: {"description": "Nothing has changed since the answer with that ETag"}}
+TAGGED: dict[int | str, dict[str, Any]] = {304: {"description": "Nothing has changed since the answer with that ETag"}}
 
 
 def cursor_of(*parts: str | float) -> str:

@@ -32,7 +32,7 @@ By = Annotated[str, Query(pattern=rest.BY_PATTERN, description="who asks, as tho
 PartOf = Annotated[
     str, Query(max_length=rest.PART_OF_MAX, pattern=rest.PART_OF_PATTERN, description="only the runs that are part of this, each by itself")
 ]
-Created = {200: {"model": rest.Submitted, "description": "This key has made the run before"}}
+Created: dict[int | str, dict[str, Any]] = {200: {"model": rest.Submitted, "description": "This key has made the run before"}}
 
 
 @dataclass(frozen=True, slots=True)
