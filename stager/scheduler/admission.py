@@ -301,8 +301,8 @@ def is_safe(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
     for other_id in reversed(state.active):
         other = state.runs[other_id]
         if other is run:
-            met, early = True, run.safety is not None and job.order > run.head
-            if early and run.safety.max(run.head, job.order) + job.reserve_bytes + held > room:
+            met, safety = True, run.safety if job.order > run.head else None
+            if safety is not None and safety.max(run.head, job.order) + job.reserve_bytes + held > room:
                 return False
             held += job.reserve_bytes
         elif met and rest_of(other) + held > room:

@@ -6,7 +6,9 @@ One rule: a command's effect on the books comes when it is given, its effect on 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappush
+from typing import Any
 
 from stager.model.errors import NEWER_CODE, ErrorClass
 from stager.scheduler import commands as cmd
@@ -371,7 +373,7 @@ def wake_at(state: State, command: cmd.WakeAt) -> None:
     state.wake_at = command.wake_at
 
 
-APPLY = {
+APPLY: dict[type, Callable[[State, Any], None]] = {
     cmd.Fetch: fetch,
     cmd.Gather: gather,
     cmd.GiveUpStripes: give_up_stripes,

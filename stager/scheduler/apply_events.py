@@ -6,7 +6,9 @@ One rule: the same state and event give the same state, whoever replays it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappush
+from typing import Any
 
 from stager.model.errors import UNKNOWN_CODE, Fault, is_permanent, is_unreachable
 from stager.scheduler import events as ev
@@ -469,7 +471,7 @@ def spill_erased(state: State, event: ev.SpillErased) -> None:
     """Nothing hangs on it any more."""
 
 
-APPLY = {
+APPLY: dict[type, Callable[[State, Any], None]] = {
     ev.SchedulerStarted: scheduler_started,
     ev.PolicySet: policy_set,
     ev.NodeReported: node_reported,

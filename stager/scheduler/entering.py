@@ -39,12 +39,12 @@ def content_of(workflow: Workflow, file: File, ids: int) -> str:
 def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
     file = run.workflow.files[lfn]
     if not file.is_external:
-        file_id = produced_file_id(run.id, lfn)
+        made_id = produced_file_id(run.id, lfn)
         producer = run.graph.producer[lfn]
-        state.files[file_id] = FileEntry(
-            file_id, lfn, run.id, size_bytes, file.kind, file.executable, producer=producer, destination=file.destination
+        state.files[made_id] = FileEntry(
+            made_id, lfn, run.id, size_bytes, file.kind, file.executable, producer=producer, destination=file.destination
         )
-        return file_id
+        return made_id
     file_id = content_of(run.workflow, file, run.ids)
     size_bytes = file.size_bytes if file.size_bytes is not None else size_bytes
     entry = state.files.get(file_id)
@@ -75,9 +75,9 @@ def enter_uses(state: State, run: RunEntry) -> None:
         if not state.can_be_had(file):
             continue
         for node_id in dict.fromkeys([run.jobs[job].node for _, reader, job in file.uses if reader == run.id]):
-            use = next_use_on(state, file, node_id) if node_id not in file.copies else None
-            if use is not None:
-                state.nodes[node_id].candidates.append((use[0], file.id))
+            first = next_use_on(state, file, node_id) if node_id not in file.copies else None
+            if first is not None:
+                state.nodes[node_id].candidates.append((first[0], file.id))
     for node in state.nodes.values():
         heapify(node.candidates)
         node.stirred = True

@@ -61,8 +61,9 @@ def begin_profiles(state: State, run: RunEntry) -> None:
 def hold_for_readers(run: RunEntry, lfn: str, size_bytes: int) -> None:
     """What was planned to be read in place is held while each of its readers runs."""
     for profile in (run.safety, run.ahead):
-        for order in [run.jobs[job_id].order for job_id in run.graph.readers[lfn]] if profile is not None else ():
-            profile.add(order, order + 1, size_bytes)
+        if profile is not None:
+            for order in [run.jobs[job_id].order for job_id in run.graph.readers[lfn]]:
+                profile.add(order, order + 1, size_bytes)
 
 
 def adjust_profile(run: RunEntry, job: JobEntry, file: FileEntry, delta: int) -> None:

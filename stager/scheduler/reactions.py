@@ -6,6 +6,9 @@ One rule: only what this event makes necessary; the queues are worked in admissi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from stager.model.errors import SANDBOX_FULL_CODE, ErrorClass, Fault, is_permanent
 from stager.model.units import format_size
 from stager.model.workflow import Job
@@ -27,10 +30,9 @@ RESERVE_BYTES_MIN = 64 * 1024
 
 def subject_of(state: State, event: ev.Event) -> AttemptEntry | TransferEntry | None:
     """What the reaction must know of the state as it was before the event was applied."""
-    kind = type(event)
-    if kind is ev.AttemptEnded:
+    if type(event) is ev.AttemptEnded:
         return state.attempts.get(event.attempt)
-    return state.transfers.get(event.transfer) if kind is ev.TransferFailed else None
+    return state.transfers.get(event.transfer) if type(event) is ev.TransferFailed else None
 
 
 def react(turn: Turn, event: ev.Event, subject: AttemptEntry | TransferEntry | None) -> None:
@@ -220,7 +222,7 @@ def stop_waiting_for(turn: Turn, file: FileEntry) -> None:
             turn.give(cmd.CancelTransfer, node=state.transfers[copy.generation].node, transfer=copy.generation)
 
 
-REACTIONS = {
+REACTIONS: dict[type, Callable[[Turn, Any, Any], None]] = {
     ev.TransferFailed: transfer_failed,
     ev.AttemptEnded: attempt_ended,
     ev.RunDrained: end_run_early,

@@ -8,7 +8,7 @@ was submitted.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -425,7 +425,7 @@ def run_finished(times: RunTimes, command: cmd.FinishRun) -> None:
         times.finish(command.at, command.outcome)
 
 
-HEARD = {
+HEARD: dict[type, Callable[[RunTimes, Any], None]] = {
     ev.PolicySet: policy_set,
     ev.RunSubmitted: run_submitted,
     ev.RunResumed: run_resumed,
@@ -442,7 +442,7 @@ HEARD = {
     ev.AttemptWaits: attempt_waits,
     ev.AttemptEnded: attempt_ended,
 }
-GAVE = {
+GAVE: dict[type, Callable[[RunTimes, Any], None]] = {
     cmd.Fetch: fetched,
     cmd.Gather: fetched,
     cmd.CopyReplica: copied,

@@ -83,8 +83,20 @@ def kept_state(state: State) -> KeptState:
 
 def bare(run: RunEntry) -> RunEntry:
     """Without what is kept beside it or follows from the event that submitted it."""
-    elsewhere = {"workflow": NO_WORKFLOW, "plan": NO_PLAN, "graph": NO_GRAPH, "by_order": [], "planned": {}, "direct": frozenset()}
-    return replace(run, **elsewhere, inputs={}, footprints_bytes=[], pinned={}, safety=None, ahead=None)
+    return replace(
+        run,
+        workflow=NO_WORKFLOW,
+        plan=NO_PLAN,
+        graph=NO_GRAPH,
+        by_order=[],
+        planned={},
+        direct=frozenset(),
+        inputs={},
+        footprints_bytes=[],
+        pinned={},
+        safety=None,
+        ahead=None,
+    )
 
 
 def values_of(profile: SpaceProfile | None) -> list[int] | None:

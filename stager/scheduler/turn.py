@@ -37,6 +37,6 @@ class Turn:
         """Doubling delay with jitter from what is retried, so that a replay waits the same."""
         policy = self.state.policy
         doublings = min(max(0, failures - 1), DOUBLINGS_MAX)
-        delay_s = min(policy.retry_delay_s * 2**doublings, policy.retry_delay_s_max)
+        delay_s = min(policy.retry_delay_s * 2.0**doublings, policy.retry_delay_s_max)
         fraction = int.from_bytes(hashlib.blake2b(f"{subject}/{failures}".encode(), digest_size=4).digest(), "big") / 2**32
         return self.state.now + delay_s * (0.5 + fraction / 2)
