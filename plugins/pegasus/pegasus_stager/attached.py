@@ -11,6 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pegasus_stager import local_files
 from pegasus_stager.failures import Failed
@@ -94,7 +95,7 @@ class Attached:
     def tell_failed(self, message: str) -> None:
         """What it was given is given back. Where that cannot be said, the next try takes its place."""
         try:
-            self.scheduler.post("/calls/fail", **self.names(), message=message)
+            self.scheduler.post("/calls/fail", job=self.job, call=self.call, message=message)
         except (Unasked, Declined) as problem:
             self.log.debug(f"call {self.call} is still open: {problem}")
 
@@ -197,7 +198,7 @@ class Attached:
     def names(self) -> dict[str, object]:
         return {"job": self.job, "call": self.call}
 
-    def word(self) -> dict[str, object]:
+    def word(self) -> dict[str, Any]:
         """What attach has left. Only a file that nobody else can write is believed: it says whom to give files to."""
         seen = os.stat(self.place)
         if seen.st_uid != os.geteuid():

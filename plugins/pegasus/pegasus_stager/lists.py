@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from pegasus_stager.failures import ListRefused
 from pegasus_stager.urls import Url
@@ -95,11 +96,11 @@ def read_json(text: str, environ: Mapping[str, str]) -> list[Entry]:
 
 def entry_of(raw: object, where: str, environ: Mapping[str, str]) -> Entry:
     kind = raw.get("type") if isinstance(raw, dict) else None
-    if kind == "transfer":
+    if isinstance(raw, dict) and kind == "transfer":
         sources = urls_of(raw, "src_urls", where, environ)
         return Transfer(raw, sources, urls_of(raw, "dest_urls", where, environ))
-    if kind in ("mkdir", "remove"):
-        target = raw.get("target")
+    if isinstance(raw, dict) and kind in ("mkdir", "remove"):
+        target: Any = raw.get("target")
         url = url_of(target, f"{where}, target", environ)
         if kind == "mkdir":
             return Directory(raw, url)

@@ -279,7 +279,10 @@ def remove_tree(path: str) -> None:
         stayed.append(found)
 
     # Its older name of the same goes away.
-    shutil.rmtree(path, **{"onexc" if sys.version_info >= (3, 12) else "onerror": note})
+    if sys.version_info >= (3, 12):
+        shutil.rmtree(path, onexc=note)
+    else:
+        shutil.rmtree(path, onerror=note)
     if stayed:
         raise stayed[0]
 

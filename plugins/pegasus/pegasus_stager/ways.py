@@ -36,7 +36,9 @@ class Ways:
             return next((reason for reason in reasons if reason), "")
         if isinstance(entry, Directory):
             return "" if entry.url.protocol == "file" else self.against_remote(entry.url, "mkdir")
-        if isinstance(entry, Removal) and entry.url.protocol in LOCAL_REMOVED:
+        if not isinstance(entry, Removal):
+            raise TypeError(f"{type(entry).__name__} is no entry of a list")
+        if entry.url.protocol in LOCAL_REMOVED:
             return ""
         return self.against_remote(entry.url, "recursive remove" if entry.recursive else "remove")
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -284,7 +285,7 @@ def at_home(run: RestRun, lfn: str, uri: str, end: float) -> None:
     """Returns when it is there, and says on the way what keeps it. Raises AirflowException when it does not get there."""
     said, wait_s, pulse = "", 1.0, Pulse()
     while True:
-        answer = insisting(lambda wait_s=wait_s: run.wait(timeout_s=wait_s, lfn=lfn), end)
+        answer = insisting(partial(run.wait, timeout_s=wait_s, lfn=lfn), end)
         (entry,) = insisting(lambda: run.ledger(lfn=lfn), end)
         if answer.durable or entry.state in AT_HOME:
             return

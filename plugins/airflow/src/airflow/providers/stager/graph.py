@@ -125,7 +125,8 @@ def exchanged(dag: DagFact) -> frozenset[str]:
 def shape_of(dag: DagFact, title: str, loose: Iterable[str] = ()) -> Shape:
     """`title`: what the runs are called. `loose`: URIs that are to be in no part, for the service has refused them."""
     ancestors, left_out = ancestors_of(dag), frozenset(loose)
-    first, later, notes = Sketch(), {}, []
+    first, notes = Sketch(), list[str]()
+    later: dict[str, Sketch] = {}
     for uri, uses in uses_of(dag).items():
         if uri not in left_out:
             notes += placed(uri, uses, ancestors, first, later)

@@ -191,7 +191,10 @@ def refused_files(part: Part, problem: StagerError) -> dict[str, str]:
         return dict.fromkeys((by_name[name] for name in finals_of(part)), problem.message)
     if problem.code == "host_not_public":
         return {uri: problem.message for uri in part.files if urlsplit(uri).hostname == problem.subject}
-    findings = [(each["key"], each["message"]) for each in problem.details.get("findings", ()) if isinstance(each, dict)]
+    listed = problem.details.get("findings")
+    findings: list[tuple[str, str]] = []
+    if isinstance(listed, list):
+        findings = [(each["key"], each["message"]) for each in listed if isinstance(each, dict)]
     found: dict[str, str] = {}
     for key, why in findings or [(problem.subject, problem.message)]:
         of_file, of_origin = OF_FILE.fullmatch(key), OF_ORIGIN.fullmatch(key)

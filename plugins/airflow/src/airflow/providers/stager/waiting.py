@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.providers.stager import progress
@@ -179,8 +180,8 @@ async def durable(line: Line, run: str, lfns: Sequence[str], patience_s: float =
     try:
         for lfn in lfns:
             while True:
-                await line.say(run, pulse, lambda status, lfn=lfn: f"waiting until {lfn} is durable; {progress.of_run(status)}")
-                answer = await patiently(lambda lfn=lfn: line.wait(run, lfn), patience_s)
+                await line.say(run, pulse, partial(until_durable, lfn))
+                answer = await patiently(partial(line.wait, run, lfn), patience_s)
                 if answer.durable or answer.overtaken or answer.finished:
                     break
             if answer.overtaken:
@@ -205,6 +206,10 @@ async def durable(line: Line, run: str, lfns: Sequence[str], patience_s: float =
 def told_overtaken(status: wire.RunStatus) -> list[str]:
     """Of products that do not go home, since something newer is there."""
     return [problem.message for problem in status.problems if problem.code == NEWER_CODE]
+
+
+def until_durable(lfn: str, status: wire.RunStatus) -> str:
+    return f"waiting until {lfn} is durable; {progress.of_run(status)}"
 
 
 def never(run: str, answer: wire.WaitResponse, lfn: str) -> str:

@@ -53,8 +53,15 @@ class Watch:
 
 def beside() -> subprocess.Popen[str]:
     """In a session of its own: what ends the group of the task is not to end it. By its file, for to import this package takes a second."""
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/", "start_new_session": True}
-    return subprocess.Popen([sys.executable, "-P", __file__], stdin=subprocess.PIPE, text=True, **quiet)
+    return subprocess.Popen(
+        [sys.executable, "-P", __file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd="/",
+        start_new_session=True,
+    )
 
 
 def main() -> None:
