@@ -14,6 +14,7 @@ import sqlite3
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from stager.model.errors import Refused
 from stager.model.tenants import Scope
@@ -124,6 +125,6 @@ def digest_of(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
-def token_of(row: tuple[object, ...]) -> Token:
+def token_of(row: tuple[Any, ...]) -> Token:
     token_id, tenant, scope, *rest = row
-    return Token(token_id, tenant, Scope(scope), *rest)  # type: ignore[arg-type]
+    return Token(token_id, tenant, Scope(scope), *rest)

@@ -25,10 +25,10 @@ def console() -> Console:
 
 
 def print_table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> None:
-    """Columns are (name, justify). Cells are text as it is: names of jobs hold `[…]`, which rich would take for markup."""
+    """Columns are (name, "left" or "right"). Cells are text as it is: names of jobs hold `[…]`, which rich would take for markup."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in columns:
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     console().print(table)

@@ -17,12 +17,14 @@ def acyclic(kind: type[Value]) -> type[Value]:
     half of its time.
     """
     written = kind.__repr__
+    # A method may not be put in the place of another, to a type checker; that is what this is for.
     kind.__repr__ = getattr(written, "__wrapped__", written)  # type: ignore[method-assign]
     return kind
 
 
 def written_once(kind: type[Kind]) -> type[Kind]:
     """For an enumeration: what is put together anew for each of its members takes a third of a file's `repr`."""
+    # Nor may a member be given what its class does not name, which would be one more member.
     for member in kind:
         member.written = repr(member)  # type: ignore[attr-defined]
     kind.__repr__ = lambda member: member.written  # type: ignore[attr-defined,method-assign]

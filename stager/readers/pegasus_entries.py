@@ -113,7 +113,7 @@ def site_catalog(sites: Sequence[TransferSite]) -> str:
     return document({"pegasus": "5.0", "sites": needs}) if needs else ""
 
 
-def entry(name: str, sites: Sequence[TransferSite]) -> Tree:
+def entry(name: str, sites: Sequence[TransferSite]) -> dict[str, Tree]:
     return {"namespace": NAMESPACE, "name": name, "sites": [installed(site) for site in sites]}
 
 
@@ -139,7 +139,7 @@ def with_transformations(text: str, sites: Sequence[TransferSite], replace: bool
             if not there and mine:
                 mine[0]["sites"] = [*list_at(mine[0], "sites", shown), installed(site)]
         if not mine:
-            entries = [*entries, entry(name, sites)]  # type: ignore[list-item]
+            entries = [*entries, entry(name, sites)]
     catalog["transformations"] = list(entries)
     refuse(conflicts, replace, shown)
     return amended(text, top, shown)

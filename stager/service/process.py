@@ -69,6 +69,7 @@ class Impatient(H11Protocol):
     deadline: asyncio.TimerHandle | None = None
     is_tenants = is_let_go = False
 
+    # As uvicorn's own protocol narrows it.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.came_at = self.loop.time()

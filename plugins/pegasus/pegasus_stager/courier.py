@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from typing import IO
 
 from pegasus_stager.ending import Ending
 from pegasus_stager.failures import Failed
@@ -59,14 +60,14 @@ class Courier:
         """Raises Failed."""
         waiting = Waiting()
         with self.lock:
-            process = self.started()
+            asked = self.started()
             self.count += 1
             number = self.count
             line = json.dumps({"id": number, "origin": origin, "errand": errand}).encode() + b"\n"
             self.orders[number] = waiting
             try:
-                process.stdin.write(line)  # type: ignore[union-attr]
-                process.stdin.flush()  # type: ignore[union-attr]
+                asked.write(line)
+                asked.flush()
             except OSError:
                 # Its reader sees the same end, and answers all.
                 pass
@@ -78,7 +79,8 @@ class Courier:
         done = waiting.answer.get("done")
         return done if isinstance(done, dict) else {}
 
-    def started(self) -> subprocess.Popen[bytes]:
+    def started(self) -> IO[bytes]:
+        """What it reads."""
         if self.ended:
             raise Failed(f"{self.program} has ended before its time")
         if self.process is None:
@@ -88,7 +90,8 @@ class Courier:
             except OSError as problem:
                 raise Failed(f"{self.program} cannot be started: {problem.strerror or problem}", lasting=True) from problem
             threading.Thread(target=self.read, args=(self.process,), daemon=True).start()
-        return self.process
+        assert self.process.stdin is not None
+        return self.process.stdin
 
     def read(self, process: subprocess.Popen[bytes]) -> None:
         """Until it ends. Whoever still waits then, waits in vain."""

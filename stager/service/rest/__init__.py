@@ -51,6 +51,7 @@ def make_app(scheduler: Scheduler, settings: RestSettings, waits: Waits, figures
     app = FastAPI(
         docs_url=None, redoc_url=None, openapi_url=f"{rest.API_PREFIX}/openapi.json", generate_unique_id_function=lambda route: route.name
     )
+    # FastAPI's own way to say it: a function in the place of the method.
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
     app.include_router(dashboard_router())
     app.include_router(health_router(scheduler, figures, metrics_open=settings.metrics_open))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Response
 
 from stager import __version__, rest
@@ -30,18 +32,20 @@ def health_router(scheduler: Scheduler, figures: Figures, *, metrics_open: bool)
     async def exposition() -> Response:
         return Response(await figures.text(), media_type=figures.media_type)
 
-    text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' text format"}}
+    text: dict[int | str, dict[str, Any]] = {
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' text format"}
+    }
 
     if metrics_open:
 
-        @router.get("/metrics", name="metrics", response_class=Response, responses=text)  # type: ignore[arg-type]
+        @router.get("/metrics", name="metrics", response_class=Response, responses=text)
         async def metrics_for_all() -> Response:
             """Figures for Prometheus."""
             return await exposition()
 
     else:
 
-        @router.get("/metrics", response_class=Response, responses=text)  # type: ignore[arg-type]
+        @router.get("/metrics", response_class=Response, responses=text)
         async def metrics(caller: Administrator) -> Response:
             """Figures for Prometheus."""
             return await exposition()

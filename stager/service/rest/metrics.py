@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter as Counts
 from collections.abc import Iterable
+from functools import partial
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -45,7 +46,7 @@ class Figures:
         state = self.scheduler.machine.state
         states = self.scheduler.records.ended() | {"active": len(state.active)}
         active = [state.runs[run] for run in state.active]
-        sums = [self.scheduler.totals.of(run.id, lambda run=run: run_sums(state, run)) for run in active]  # type: ignore[misc]
+        sums = [self.scheduler.totals.of(run.id, partial(run_sums, state, run)) for run in active]
         return states, [(each.jobs, each.ledger) for each in sums]
 
     def _runs(self, states: dict[str, int], sums: list[tuple[dict[str, int], wire.LedgerTotals]]) -> Iterable[Metric]:
