@@ -230,35 +230,34 @@ class Composer:
         self.documents = 0
 
     def take(self, event: yaml.Event) -> None:
-        kind = type(event)
-        if kind is yaml.ScalarEvent:
+        if isinstance(event, yaml.ScalarEvent):
             self.check_tag(event)
             node = Node("scalar", place_of(event), event.value, not event.style)
             self.name_anchor(event, node)
             self.put(node)
-        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
-            self.start(event, "mapping" if kind is yaml.MappingStartEvent else "sequence")
-        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+        elif isinstance(event, yaml.CollectionStartEvent):
+            self.start(event, "mapping" if isinstance(event, yaml.MappingStartEvent) else "sequence")
+        elif isinstance(event, yaml.CollectionEndEvent):
             node, _, anchor_node, _ = self.open.pop()
             if node.kind == "mapping":
                 node.items = [pair for pair in node.items if pair[0].kind == "scalar"]
             if anchor_node is not None:
                 self.anchors[anchor_node.text] = node
             self.put(node)
-        elif kind is yaml.AliasEvent:
+        elif isinstance(event, yaml.AliasEvent):
             self.follow(event)
-        elif kind is yaml.DocumentStartEvent:
+        elif isinstance(event, yaml.DocumentStartEvent):
             self.documents += 1
             if self.documents > 1:
                 self.stop(event, "a second document starts here; a workflow file holds one")
 
-    def start(self, event: yaml.Event, kind: str) -> None:
+    def start(self, event: yaml.CollectionStartEvent, kind: str) -> None:
         self.check_tag(event)
         if len(self.open) >= DEPTH_MAX:
             self.stop(event, f"nested deeper than {DEPTH_MAX} levels")
         anchor = Node("scalar", place_of(event), event.anchor) if event.anchor else None
         if anchor is not None:
-            self.anchors[event.anchor] = None
+            self.anchors[anchor.text] = None
         items: list[Any] = []
         self.open.append((Node(kind, place_of(event), items=items), items, anchor, set()))
 
@@ -292,18 +291,19 @@ class Composer:
         items.append((node, None))
 
     def follow(self, event: yaml.AliasEvent) -> None:
-        node = self.anchors.get(event.anchor)
+        name = event.anchor or ""
+        node = self.anchors.get(name)
         if node is None:
-            inside = event.anchor in self.anchors
-            self.stop(event, f"alias *{event.anchor} " + ("stands inside what it names" if inside else "names no anchor before it"))
+            inside = name in self.anchors
+            self.stop(event, f"alias *{name} " + ("stands inside what it names" if inside else "names no anchor before it"))
         else:
             self.put(node)
 
-    def name_anchor(self, event: yaml.Event, node: Node) -> None:
+    def name_anchor(self, event: yaml.NodeEvent, node: Node) -> None:
         if event.anchor:
             self.anchors[event.anchor] = node
 
-    def check_tag(self, event: yaml.Event) -> None:
+    def check_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
         if event.tag:
             self.findings.note(place_of(event), event.tag[:80], "tags are not read; leave it out")
 
@@ -314,4 +314,4 @@ class Composer:
 
 def place_of(event: yaml.Event) -> Place:
     mark = event.start_mark
-    return Place(mark.line + 1, mark.column + 1)
+    return Place(mark.line + 1, mark.column + 1) if mark is not None else Place()

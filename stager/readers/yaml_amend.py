@@ -75,7 +75,7 @@ class Writer:
         self.line_end = "\r\n" if "\r\n" in before else "\n"
         self.edits: list[Edit] = []
 
-    def bring(self, node: yaml.Node, wanted: Tree) -> None:
+    def bring(self, node: yaml.Node | None, wanted: Tree) -> None:
         if isinstance(node, yaml.MappingNode) and isinstance(wanted, dict):
             there = {key.value for key, _ in node.value}
             for key, value in node.value:
