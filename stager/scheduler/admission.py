@@ -18,6 +18,7 @@ from stager.scheduler.holding import may_begin, may_come_ahead
 from stager.scheduler.instead import may_read_in_place
 from stager.scheduler.moving import is_first, is_wanted_elsewhere, move_away, safe_bytes
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
+from stager.scheduler.profiles import would_stay
 from stager.scheduler.room import make_room, make_room_ahead
 from stager.scheduler.sources import (
     denial,
@@ -461,7 +462,7 @@ def prefetch(turn: Turn, node: NodeEntry) -> None:
         _, run_id, job_id = use
         run = state.runs[run_id]
         order = run.jobs[job_id].order
-        too_far = run.ahead is not None and run.head < order and run.ahead.max(run.head, order) + file.size_bytes > node.capacity_bytes
+        too_far = not would_stay(state, run, node, order, file.size_bytes)
         needed = file.size_bytes + beside_bytes(state, run)
         held_back = too_far or is_wanted_elsewhere(state, node) or not may_come_ahead(state, run, node, needed)
         if held_back or not make_room_ahead(turn, node, needed):

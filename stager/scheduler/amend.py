@@ -35,7 +35,7 @@ def amend(state: State, run: RunEntry, workflow: Workflow, plan: Plan) -> None:
         job.attempts = run.attempts_before.get(job.id, 0)
         if job.id in jobs_before and jobs_before[job.id].state is JobState.DONE:
             job.state = JobState.DONE
-    run.file_ids, run.inputs, run.footprints_bytes, run.shared = {}, {}, [], {}
+    run.file_ids, run.inputs, run.footprints_bytes, run.stays_from, run.shared = {}, {}, [], {}, {}
     for lfn in workflow.files:
         size_bytes = run.planned[lfn].size_bytes if lfn in run.planned else 0
         run.file_ids[lfn] = reenter_file(state, run, lfn, size_bytes, lfn in made_files and lfn in before)

@@ -6,7 +6,8 @@ One rule: a profile is a sum of the plan and of what has come of it so far; it c
 from __future__ import annotations
 
 from stager.planning.space import SpaceProfile, serial_usage
-from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
+from stager.planning.staying import stays_from
+from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import BEGUN, JobState
 
 
@@ -78,3 +79,25 @@ def adjust_profile(run: RunEntry, job: JobEntry, file: FileEntry, delta: int) ->
     for profile in (run.safety, run.ahead):
         if profile is not None:
             profile.add(job.early_span[0] if job.early_span else job.order, last + 1, delta)
+
+
+def would_stay(state: State, run: RunEntry, node: NodeEntry, order: int, size_bytes: int) -> bool:
+    """Whether so much, brought now for the job at that place, is probably still there when it begins.
+
+    Without a spill origin the profile has all that waits for its readers. With one it has none of that, since it may go; but what is read
+    later goes before it.
+    """
+    if run.ahead is None or run.head >= order:
+        return True
+    if run.ahead.max(run.head, order) + size_bytes > node.capacity_bytes:
+        return False
+    return run.plan.spill_origin is None or run.is_engines or run.head >= stays_on(state, run, node)[order]
+
+
+def stays_on(state: State, run: RunEntry, node: NodeEntry) -> list[int]:
+    """Found once for a node as large as it is now: it follows from the plan alone."""
+    asked = (node.capacity_bytes, state.limits.cores)
+    known = run.stays_from.get(node.id)
+    if known is None or known[:2] != asked:
+        known = run.stays_from[node.id] = (*asked, stays_from(run.workflow, run.plan, node.id, *asked))
+    return known[2]

@@ -93,6 +93,7 @@ def bare(run: RunEntry) -> RunEntry:
         direct=frozenset(),
         inputs={},
         footprints_bytes=[],
+        stays_from={},
         pinned={},
         safety=None,
         ahead=None,

@@ -230,10 +230,11 @@ class RunEntry:
 
     `direct`: its names of the files that its plan has read in place. `inputs` (looked up once) and `pinned` (of admitted and running jobs)
     are by job, and not in it: a job names others, it holds none.
-    `footprints_bytes`: what each job needs at once, inputs and outputs, by order; empty until somebody asks. `fetched_instead`: its names
-    of files that were to be read in place, and why they are not; `in_place_bytes`: what done jobs were foretold to read in place.
-    `adopted_bytes`: finals that were at their destination already. `finals_overtaken`: those that do not go home, since what is there was
-    changed after they were made, while we were away.
+    `footprints_bytes`: what each job needs at once, inputs and outputs, by order; empty until somebody asks. `stays_from`: by
+    node, its capacity and cores, and from which place on the inputs of each job may come there (planning/staying.py).
+    `fetched_instead`: its names of files that were to be read in place, and why they are not; `in_place_bytes`: what done jobs were
+    foretold to read in place. `adopted_bytes`: finals that were at their destination already. `finals_overtaken`: those that do not go
+    home, since what is there was changed after they were made, while we were away.
 
     `ids`: how its external files are named (`RunSubmitted`).
 
@@ -255,6 +256,7 @@ class RunEntry:
     shared: dict[str, str] = field(default_factory=dict)
     inputs: dict[str, list[FileEntry]] = field(default_factory=dict)
     footprints_bytes: list[int] = field(default_factory=list)
+    stays_from: dict[str, tuple[int, int, list[int]]] = field(default_factory=dict)
     pinned: dict[str, list[tuple[FileEntry, Copy]]] = field(default_factory=dict)
     state: RunState = RunState.ACTIVE
     outcome: RunOutcome | None = None

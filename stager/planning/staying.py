@@ -1,0 +1,62 @@
+"""How far ahead a file may come and still be there when it is read, where room is short: what is used before it may need its room.
+
+May know: the workflow, the plan, and how large a node is. One rule: it counts as if whatever is used last goes first, and as if all that is
+made can be put elsewhere: so only what is used before the file stands in its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from stager.model.workflow import Workflow
+from stager.planning.plan import Access, Plan
+from stager.planning.space import SpaceProfile
+
+Files = dict[str, int]
+
+
+def stays_from(workflow: Workflow, plan: Plan, node: str, capacity_bytes: int, at_once: int) -> list[int]:
+    """By place in the plan's order: the first place from which on what its job reads may come to this node. `at_once`: so many of the jobs
+    there run side by side. 0 for jobs of other nodes: nothing is known of those.
+    """
+    here = sorted([entry for entry in plan.jobs if entry.node == node], key=lambda entry: entry.order)
+    found = [0] * len(plan.jobs)
+    for index, first in enumerate(first_places(uses_of(workflow, plan, [entry.job for entry in here]), capacity_bytes, at_once)):
+        found[here[index].order] = here[first].order if first else 0
+    return found
+
+
+def uses_of(workflow: Workflow, plan: Plan, jobs: Sequence[str]) -> list[Files]:
+    """What each job reads on its node or makes, by name, with its size."""
+    sizes = {entry.lfn: entry.size_bytes for entry in plan.files if entry.access is not Access.DIRECT}
+    names = [[entry.lfn for entry in (*workflow.jobs[job].inputs, *workflow.jobs[job].outputs)] for job in jobs]
+    return [{lfn: sizes[lfn] for lfn in used if lfn in sizes} for used in names]
+
+
+def first_places(uses: Sequence[Files], capacity_bytes: int, at_once: int) -> list[int]:
+    """The same of jobs in a row: the first place from which on all that is used before fits. What is used from place k to k + at_once - 1
+    is in use at k; what is used before and after k waits there, as far as it is used again before the file.
+    """
+    steps = [0] * (len(uses) + 1)
+    waits: list[list[tuple[int, int, int]]] = [[] for _ in uses]
+    used_at: dict[str, int] = {}
+    for place, files in enumerate(uses):
+        begins = max(0, place - at_once + 1)
+        for lfn, size_bytes in files.items():
+            after = used_at.get(lfn, -1) + 1
+            steps[max(after, begins)] += size_bytes
+            steps[place + 1] -= size_bytes
+            if 0 < after < begins:
+                waits[place].append((after, begins, size_bytes))
+            used_at[lfn] = place
+    profile = SpaceProfile(list(accumulate(steps))[: len(uses)])
+    first, found = 0, []
+    for place, waiting in enumerate(waits):
+        for begin, end, size_bytes in waiting:
+            profile.add(begin, end, size_bytes)
+        last = max(0, place - at_once + 1)
+        while first < last and profile.max(first, last) > capacity_bytes:
+            first += 1
+        found.append(first)
+    return found
