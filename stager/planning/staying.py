@@ -54,7 +54,8 @@ def first_places(uses: Sequence[Files], capacity_bytes: int, at_once: int) -> li
     first, found = 0, []
     for place, waiting in enumerate(waits):
         for begin, end, size_bytes in waiting:
-            profile.add(begin, end, size_bytes)
+            if end > first:
+                profile.add(max(begin, first), end, size_bytes)
         last = max(0, place - at_once + 1)
         while first < last and profile.max(first, last) > capacity_bytes:
             first += 1
