@@ -51,7 +51,8 @@ def first_places(uses: Sequence[Files], capacity_bytes: int, at_once: int) -> li
                 waits[place].append((after, begins, size_bytes))
             used_at[lfn] = place
     profile = SpaceProfile(list(accumulate(steps))[: len(uses)])
-    first, found = 0, []
+    first = 0
+    found: list[int] = []
     for place, waiting in enumerate(waits):
         for begin, end, size_bytes in waiting:
             if end > first:
