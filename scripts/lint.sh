@@ -32,6 +32,7 @@ mapfile -t scripts < <(shell_scripts)
 check shellcheck "$bin/shellcheck" "${scripts[@]}"
 check changelog changelog_can_be_made
 if [ "${1:-all}" = all ]; then
+    check mypy "$bin/mypy"
     check 'cargo deny' "$HOME/.cache/stager/bin/cargo-deny" --offline --log-level error check --hide-inclusion-graph licenses bans sources
     check clippy cargo clippy --release --locked --workspace --all-targets --quiet -- -D warnings
 fi
