@@ -38,6 +38,8 @@ WAITS_MIN = 10.0
 TURNS = 8
 # What files cost may explain so much of a stretch, or of a small file's time, before the rest says too little of rate or latency.
 COSTS_SHARE_MAX = 0.5
+# Of a stretch of small and large files: when the small ones are through, the large ones go on alone.
+CROWDED_SHARE_MIN = 1 / 3
 # The rate changes what the files cost by a small part, and that the rate by less.
 ROUNDS = 10
 
@@ -96,6 +98,7 @@ class Stretch:
     took_s: float
     weight: float
     large_bytes: int = 0
+    begun_at: float = 0.0
 
 
 def measured(moves: Iterable[Move]) -> Measured:
@@ -164,7 +167,7 @@ def seen_of(moves: Sequence[Move], large: Sequence[Span], weights: dict[str, flo
         before, seen = seen, looked_at(traffic, found, large, weights, back_bytes_per_s, seen)
         if seen.is_as(before) or not found:
             break
-    if seen.bytes_per_s is None and (rate := mixed_rate_of(moves, weights, back_bytes_per_s, found)) is not None:
+    if seen.bytes_per_s is None and (rate := mixed_rate_of(traffic, weights, back_bytes_per_s, found)) is not None:
         file_s = file_cost_s(found, rate)
         return Seen(rate, latency_of(traffic, large, weights, file_s or 0.0, rate), file_s)
     return seen
@@ -233,16 +236,20 @@ def rate_of(
     return quantile(rates, [each.weight * each.moved_bytes for each in full], RATE_SHARE)
 
 
-def mixed_rate_of(moves: Sequence[Move], weights: dict[str, float], back_bytes_per_s: float | None, found: Sequence[Crowd]) -> float | None:
-    """Bytes per second at least, of stretches most of whose bytes are of large files, however many small ones there were beside them.
-    None as well where, at that rate, files cost more of the stretches than their bytes.
+def mixed_rate_of(traffic: Traffic, weights: dict[str, float], back_bytes_per_s: float | None, found: Sequence[Crowd]) -> float | None:
+    """Bytes per second at least, of stretches most of whose bytes are of large files, however many small ones there were beside them, and
+    in a third of which a crowd was under way: with fewer, the line may have waited for those who asked. None as well where, at that rate,
+    files cost more of the stretches than their bytes.
     """
+    moves, crowded = traffic.moves, traffic.crowded()
     latency_s = usual_latency_s(moves, None)
     least_s = WAITS_MIN * latency_s
     mixed = [
         stretch
         for stretch in stretches(moves, weights, latency_s, back_bytes_per_s)
-        if 2 * stretch.large_bytes > stretch.moved_bytes and stretch.took_s >= least_s
+        if 2 * stretch.large_bytes > stretch.moved_bytes
+        and stretch.took_s >= least_s
+        and overlap_s(crowded, stretch.begun_at, stretch.begun_at + stretch.took_s) > CROWDED_SHARE_MIN * stretch.took_s
     ]
     if not mixed:
         return None
@@ -272,6 +279,11 @@ def union(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
+def overlap_s(spans: Sequence[Span], begin: float, end: float) -> float:
+    """Seconds of these spans, which are apart, that lie between the two."""
+    return sum(max(0.0, min(end, later) - max(begin, earlier)) for earlier, later in spans)
+
+
 def meets(spans: Sequence[Span], span: Span) -> bool:
     """Whether it overlaps one of these, which are in order and apart."""
     place = bisect_right(spans, (span[1], inf))
@@ -285,14 +297,14 @@ def stretches(moves: Sequence[Move], weights: dict[str, float], latency_s: float
     begun, ended, count, moved_bytes, large_bytes, weight = 0.0, 0.0, 0, 0, 0, 0.0
     for begins, ends, size_bytes, own_weight in spans:
         if count and begins > ended:
-            found.append(Stretch(count, moved_bytes, ended - begun, weight, large_bytes))
+            found.append(Stretch(count, moved_bytes, ended - begun, weight, large_bytes, begun))
             count, moved_bytes, large_bytes = 0, 0, 0
         if not count:
             begun, ended = begins, ends
         ended, weight = max(ended, ends), own_weight
         count, moved_bytes = count + 1, moved_bytes + size_bytes
         large_bytes += size_bytes if size_bytes > SMALL_BYTES else 0
-    return [*found, Stretch(count, moved_bytes, ended - begun, weight, large_bytes)] if count else found
+    return [*found, Stretch(count, moved_bytes, ended - begun, weight, large_bytes, begun)] if count else found
 
 
 def working_span(move: Move, latency_s: float, back_bytes_per_s: float | None) -> Span:
