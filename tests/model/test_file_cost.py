@@ -243,6 +243,6 @@ def test_a_slow_account_that_sends_a_large_file_beside_many_small_ones_is_no_nar
 
 
 def test_files_that_come_as_jobs_have_room_for_them_tell_nothing_of_the_line() -> None:
-    """Three under way at a time, without a pause, for as long as the jobs took: a run with little room was foretold to take twice as long."""
+    """Three under way at a time, without a pause, as long as the jobs took: a run with little room was foretold to take twice as long."""
     moves = [move(at / 3, at / 3 + 1.0, 200_000 if at % 5 == 0 else 12_000) for at in range(300)]
     assert measured(moves).fetch_bytes_per_s is None
