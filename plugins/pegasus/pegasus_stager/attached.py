@@ -11,7 +11,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from pegasus_stager import local_files
 from pegasus_stager.failures import Failed
@@ -20,6 +19,11 @@ from pegasus_stager.log import Log
 from pegasus_stager.report import Report
 from pegasus_stager.scheduler import Declined, Scheduler, Unasked
 from pegasus_stager.urls import Url
+
+# lists.py says why.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 FORMAT = 1
 POLL_S = 20.0

@@ -11,10 +11,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from typing import IO
 
 from pegasus_stager.ending import Ending
 from pegasus_stager.failures import Failed
+
+# lists.py says why.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO
 
 NAME = "stager-ionode"
 VARIABLE = "STAGER_IONODE"

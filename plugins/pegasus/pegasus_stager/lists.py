@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from pegasus_stager.failures import ListRefused
 from pegasus_stager.urls import Url
+
+# Every call reads a list, and importing typing takes longer than many a call.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 TEXT_START = "# src"
 SITE = re.compile(r"^# +\w+ +\w+ +([\w\-_]+)")
