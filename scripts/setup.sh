@@ -255,7 +255,7 @@ make_airflow_database() (
     AIRFLOW_HOME="$home" AIRFLOW__CORE__LOAD_EXAMPLES=False "$1/bin/airflow" db migrate >/dev/null 2>&1 && mv "$home/airflow.db" "$1/airflow.db"
 )
 
-# Quicker to build without optimisation, and it runs a second either way.
+# Quicker to build without optimisation, and it runs for seconds only.
 need_cargo_deny() {
     local wanted=0.18.9
     [ "$("$cache/bin/cargo-deny" --version 2>/dev/null)" = "cargo-deny $wanted" ] && return 0

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
-# The Machine and all that it imports; tests/test_tidy.py holds that it imports nothing else of ours.
+# The Machine and all that it imports; tests/unit/test_deciding.py holds that it imports nothing else of ours.
 DECIDING = ("model", "planning", "scheduler")
 
 
