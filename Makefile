@@ -17,7 +17,7 @@ WORKERS ?= 2
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run setup-unit setup-bench unit unit-alone test draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak lint lint-quick setup-lint clean
+.PHONY: help setup setup-run setup-unit setup-bench unit unit-alone test draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak lint lint-quick setup-lint docs docs-serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -104,6 +104,13 @@ lint-quick: setup-unit ## the part of it that takes seconds; `pre-commit install
 setup-lint:
 	@scripts/setup.sh lint
 
+docs: setup-unit ## these pages as a site, in site/index.html
+	@scripts/docs.sh build --strict --quiet
+	@echo "open $(CURDIR)/site/index.html"
+
+docs-serve: setup-unit ## the same at http://127.0.0.1:8000, built anew at each change
+	@scripts/docs.sh serve --watch scripts --watch README.md
+
 clean: ## what this clone made (the shared build cache stays)
-	rm -rf demo-out .pytest_cache .hypothesis .ruff_cache build *.egg-info $(CURDIR)/.venv
+	rm -rf demo-out site .pytest_cache .hypothesis .ruff_cache build *.egg-info $(CURDIR)/.venv
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -13,7 +13,7 @@ export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$cache/target}"
 export PATH="$PATH:$HOME/.cargo/bin:/usr/local/go/bin:/usr/sbin:/sbin"
 
 users_extras=workflows
-all_extras=test,workflows,dev
+all_extras=test,workflows,dev,docs
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 stop() { say "$*"; exit 1; }
