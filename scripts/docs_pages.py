@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -133,18 +134,34 @@ def rest_page(document: Mapping[str, Any]) -> str:
         "This page is made from the [OpenAPI document](../formats/rest.openapi.json). Tests compare that with the service. [The API's",
         "rules](../formats/rest.md) describe tokens, errors and streams.",
         "",
-        "## Calls",
+        "## Errors",
         "",
     ]
+    errors = common_errors(document)
+    parts += [*table(("status", "what"), sorted(errors.items())), "## Calls", ""]
     parts += [
-        part for path, calls in document["paths"].items() for method, call in calls.items() for part in call_parts(path, method, call)
+        part
+        for path, calls in document["paths"].items()
+        for method, call in calls.items()
+        for part in call_parts(path, method, call, errors)
     ]
     parts += ["## Schemas", ""]
     parts += [part for name, schema in sorted(document["components"]["schemas"].items()) for part in schema_parts(name, schema)]
     return "\n".join(parts) + "\n"
 
 
-def call_parts(path: str, method: str, call: Mapping[str, Any]) -> Iterator[str]:
+def common_errors(document: Mapping[str, Any]) -> dict[str, str]:
+    """Status -> what most calls say of it, so that no call has to say it again."""
+    said: dict[str, Counter[str]] = {}
+    for calls in document["paths"].values():
+        for call in calls.values():
+            for status, answer in call["responses"].items():
+                if status >= "400":
+                    said.setdefault(status, Counter())[answer["description"]] += 1
+    return {status: count.most_common(1)[0][0] for status, count in said.items()}
+
+
+def call_parts(path: str, method: str, call: Mapping[str, Any], errors: Mapping[str, str]) -> Iterator[str]:
     yield f"### `{method.upper()} {path}` {{ #{call['operationId'].replace('_', '-')} }}"
     yield ""
     yield call.get("description") or call.get("summary", "")
@@ -159,12 +176,17 @@ def call_parts(path: str, method: str, call: Mapping[str, Any]) -> Iterator[str]
     if body:
         yield "Body: " + ", ".join(f"`{kind}`, {shape(content.get('schema', {}))}" for kind, content in body.items())
         yield ""
-    yield from table(("status", "what", "body"), [answer_row(status, answer) for status, answer in call["responses"].items()])
+    usual = [status for status, answer in call["responses"].items() if errors.get(status) == answer["description"]]
+    rows = [answer_row(status, answer) for status, answer in call["responses"].items() if status not in usual]
+    yield from table(("status", "what", "body"), rows)
+    if usual:
+        yield f"Errors: {', '.join(usual)} ([what they mean](#errors)).\n"
 
 
 def answer_row(status: str, answer: Mapping[str, Any]) -> tuple[str, str, str]:
     bodies = [f"`{kind}` {shape(content.get('schema', {}))}".strip() for kind, content in answer.get("content", {}).items()]
-    return status, answer.get("description", ""), ", ".join(bodies)
+    what = answer.get("description", "")
+    return status, "done" if what == "Successful Response" else what, ", ".join(bodies)
 
 
 def schema_parts(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
