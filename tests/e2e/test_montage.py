@@ -46,7 +46,7 @@ def workflow_file(demo: SimpleNamespace, tmp_path_factory: pytest.TempPathFactor
     demo.make_tiles.write_region(place / "survey" / "region.hdr", survey)
     text = (DEMO / "workflow.yml").read_text()
     assert ORIGIN_LINE in text
-    text = text.replace(ORIGIN_LINE, f"survey: file:{place}/survey").replace("here:montage_job.py", "code:montage_job.py")
+    text = text.replace(ORIGIN_LINE, f"survey: file:{place}/survey").replace(": here:", ": code:")
     (place / "workflow.yml").write_text(text.replace("origins:\n", f"origins:\n  code: file:{DEMO}\n"))
     return place / "workflow.yml"
 

@@ -5,12 +5,12 @@
 Steps: project, diff, model, background, add, view. Montage keeps the weight of each pixel of x.fits beside it, in x_area.fits:
 each step that reads or writes an image does so with its area.
 
-May know: MontagePy. One rule: a step reads and writes only what its arguments name, and ends with 1 and a message if Montage says so.
+May know: MontagePy, steps.py. One rule: a step reads and writes only what its arguments name. It ends with 1 and a message
+if Montage fails.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import MontagePy.main as montage
+from steps import Step, run_step
 
 FIT_COLUMNS = "a b c crpix1 crpix2 xmin xmax ymin ymax xcenter ycenter npixel rms boxx boxy boxwidth boxheight boxang".split()
 
@@ -118,26 +119,14 @@ def table_rows(table: Path) -> Iterator[dict[str, str]]:
 
 def main() -> None:
     steps = {
-        "project": (project, ["tile", "region", "image"], []),
-        "diff": (diff, ["first", "second", "region", "fit"], []),
-        "model": (model, ["corrections"], ["images", "fits"]),
-        "background": (background, ["image", "corrections", "corrected"], []),
-        "add": (add, ["mosaic", "region"], ["images"]),
-        "view": (view, ["mosaic", "picture"], []),
+        "project": Step(project, ["tile", "region", "image"]),
+        "diff": Step(diff, ["first", "second", "region", "fit"]),
+        "model": Step(model, ["corrections"], ["images", "fits"]),
+        "background": Step(background, ["image", "corrections", "corrected"]),
+        "add": Step(add, ["mosaic", "region"], ["images"]),
+        "view": Step(view, ["mosaic", "picture"]),
     }
-    parser = argparse.ArgumentParser(description="One step of the mosaic, done by Montage.")
-    commands = parser.add_subparsers(dest="step", required=True)
-    for name, (step, single, many) in steps.items():
-        command = commands.add_parser(name, help=step.__doc__)
-        for argument in single:
-            command.add_argument(argument, type=Path)
-        for argument in many:
-            command.add_argument(f"--{argument}", type=Path, nargs="+", required=True)
-    arguments = vars(parser.parse_args())
-    step, single, _ = steps[arguments.pop("step")]
-    for name in single:
-        arguments[name].parent.mkdir(parents=True, exist_ok=True)
-    step(**arguments)
+    run_step("One step of the mosaic, done by Montage.", steps)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,12 @@
 Steps: stars, align, template, subtract, detect, join, score. Images are FITS; not-a-number is where an exposure saw nothing. Positions are
 in pixels of the first reference, counted from 0.
 
-May know: fits.py, numpy, scipy, sep. One rule: a step reads and writes only what its arguments name, the same bytes each time, and ends
-with 1 and a message where the images do not allow it.
+May know: fits.py, steps.py, numpy, scipy, sep. One rule: a step reads and writes only what its arguments name, the same bytes
+each time. It ends with 1 and a message if the images do not allow it.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import sys
@@ -24,6 +23,7 @@ import sep
 from scipy.ndimage import affine_transform, binary_erosion, gaussian_filter
 from scipy.optimize import minimize_scalar
 from scipy.spatial import cKDTree
+from steps import Step, run_step
 
 BRIGHTEST = 60
 STARS_MIN = 6
@@ -191,27 +191,15 @@ def score(truth: Path, transients: Path, score: Path) -> None:
 
 def main() -> None:
     steps = {
-        "stars": (stars, ["exposure", "stars"], []),
-        "align": (align, ["exposure", "stars", "aligned"], []),
-        "template": (template, ["template"], ["images"]),
-        "subtract": (subtract, ["image", "template", "difference", "error"], []),
-        "detect": (detect, ["difference", "error", "candidates"], []),
-        "join": (join, ["transients"], ["candidates"]),
-        "score": (score, ["truth", "transients", "score"], []),
+        "stars": Step(stars, ["exposure", "stars"]),
+        "align": Step(align, ["exposure", "stars", "aligned"]),
+        "template": Step(template, ["template"], ["images"]),
+        "subtract": Step(subtract, ["image", "template", "difference", "error"]),
+        "detect": Step(detect, ["difference", "error", "candidates"]),
+        "join": Step(join, ["transients"], ["candidates"]),
+        "score": Step(score, ["truth", "transients", "score"]),
     }
-    parser = argparse.ArgumentParser(description="One step of the search for supernovae.")
-    commands = parser.add_subparsers(dest="step", required=True)
-    for name, (step, single, many) in steps.items():
-        command = commands.add_parser(name, help=step.__doc__)
-        for argument in single:
-            command.add_argument(argument, type=Path)
-        for argument in many:
-            command.add_argument(f"--{argument}", type=Path, nargs="+", required=True)
-    arguments = vars(parser.parse_args())
-    step, single, _ = steps[arguments.pop("step")]
-    for name in single:
-        arguments[name].parent.mkdir(parents=True, exist_ok=True)
-    step(**arguments)
+    run_step("One step of the search for supernovae.", steps)
 
 
 if __name__ == "__main__":
