@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -268,7 +268,8 @@ class EventLines:
     def headers(self) -> dict[str, str]:
         return {"Accept": "text/event-stream", "Last-Event-ID": str(self.after)}
 
-    def feed(self, line: str) -> Iterator[wire.ProgressEvent]:
+    def feed(self, line: str) -> wire.ProgressEvent | None:
+        """The event that ends with this line."""
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "event":
@@ -282,8 +283,9 @@ class EventLines:
             elif kind == "gap":
                 # What is told next may begin anew.
                 self.after = 0
-                yield wire.ProgressEvent(seq=0, at=0.0, run="", kind="gap", text="some events are no longer kept; look at the status")
+                return wire.ProgressEvent(seq=0, at=0.0, run="", kind="gap", text="some events are no longer kept; look at the status")
             else:
                 event = wire.ProgressEvent.model_validate_json(data)
                 self.after = event.seq
-                yield event
+                return event
+        return None

@@ -1,8 +1,9 @@
-"""An engine's words about a run whose jobs it runs itself, over HTTP.
+"""An engine's words about a run whose jobs it runs itself, over HTTP, one call at a time.
 
 May know: the calls. One rule: whatever is said may be said again, so a service that is started again meanwhile is waited for.
 """
 
+# Written from engines_async.py by scripts/sync_clients.py: change that one.
 from __future__ import annotations
 
 from functools import partial

@@ -3,6 +3,7 @@
 May know: the calls, httpx. One rule: it decides nothing; what is asked and what is made of the answer stands in `calls`.
 """
 
+# Written from rest_async.py by scripts/sync_clients.py: change that one.
 from __future__ import annotations
 
 import time
@@ -178,7 +179,8 @@ class RestRun:
                         # Where it is closed before the end, the service ends, or something between here and there did.
                         opened, pause_s = True, calls.PAUSE_S
                         for line in answer.iter_lines():
-                            yield from lines.feed(line)
+                            if (event := lines.feed(line)) is not None:
+                                yield event
             except httpx.TransportError as problem:
                 pause_s = calls.PAUSE_S if opened else tries.unanswered(problem)
             if opened:

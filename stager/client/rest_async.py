@@ -90,6 +90,7 @@ class AsyncRestClient:
         return (await self.send(calls.nodes())).nodes
 
     async def storage(self) -> rest.Storage:
+        """The S3 endpoint of the service, and a key for an hour."""
         return await self.send(calls.storage())
 
     async def profiles(self) -> rest.ProfileList:
@@ -177,7 +178,7 @@ class AsyncRestRun:
                         # Where it is closed before the end, the service ends, or something between here and there did.
                         opened, pause_s = True, calls.PAUSE_S
                         async for line in answer.aiter_lines():
-                            for event in lines.feed(line):
+                            if (event := lines.feed(line)) is not None:
                                 yield event
             except httpx.TransportError as problem:
                 pause_s = calls.PAUSE_S if opened else tries.unanswered(problem)
