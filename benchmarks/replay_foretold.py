@@ -12,7 +12,7 @@ from pathlib import Path
 from stager.adapters.binary import find_ionode
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.options import settings_of
-from stager.cli.prepare import replacing
+from stager.cli.replay import replacing
 from stager.estimate import estimate
 from stager.planning.policy import Limits
 from stager.readers import wfcommons

@@ -16,8 +16,9 @@ from typing import Any
 from stager.adapters.binary import find_ionode
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.options import settings_of
-from stager.cli.prepare import credentials_of, replacing
 from stager.cli.prices import table_of
+from stager.cli.replay import replacing
+from stager.cli.workflow_file import credentials_of
 from stager.client import connect_or_start
 from stager.model.prices import prices_for
 from stager.model.workflow import Origin, Workflow

@@ -22,7 +22,6 @@ from stager.cli.options import (
     spill_option,
     state_dir_option,
 )
-from stager.cli.prepare import reader_options
 from stager.model.errors import StagerError
 from stager.model.files import OnExists
 from stager.model.units import format_size
@@ -32,9 +31,9 @@ from stager.planning.plan import Plan
 from stager.ports import Probe
 from stager.readers.shell_programs import programs_of
 from stager.readers.shells import quotes_like_sh, strict_shell
-from stager.readers.sniff import read_workflow
+from stager.readers.sniff import read_workflow, sniff
 from stager.service.destinations import There, already_there, refusal
-from stager.service.prepare import destination_directories, new_directories, plan_of
+from stager.service.prepare import destination_directories, new_directories, plan_of, reader_options
 from stager.service.profiles import load_profiles
 from stager.service.room import Probes, disks_of
 from stager.service.settings import Settings
@@ -80,7 +79,7 @@ def command(
     settings = settings_of(state_dir, capacity, cores)
     access = IonodeOriginAccess(settings.environ)
     findings: list[Finding] = []
-    options = reader_options(file, output_origin)
+    options = reader_options(sniff(file), output_origin, Path.cwd()) if output_origin is not None else {}
     workflow = read_or_note(file, access, options, findings)
     if workflow is not None:
         probes: dict[tuple[str, str], Probe] = {}

@@ -22,8 +22,8 @@ from stager.cli.options import (
     spill_option,
     state_dir_option,
 )
-from stager.cli.prepare import read_only
 from stager.cli.prices import table_of
+from stager.cli.workflow_file import read_only
 from stager.model.errors import Refused
 from stager.model.prices import prices_for
 from stager.readers.topology import read_topology

@@ -20,7 +20,7 @@ from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Access, Plan
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
 from stager.scheduler.amendment import with_known_shells
-from stager.service.prepare import make_destinations, new_directories, plan_of, policy_of, require_destinations
+from stager.service.prepare import SubmitOptions, make_destinations, new_directories, plan_as_asked, require_destinations
 from stager.service.profiles import load_profiles
 from stager.service.settings import Settings
 from stager.wire import Credentials
@@ -111,8 +111,6 @@ def planned(settings: Settings, workflow: Workflow, before: Plan) -> Plan:
     """By the choices that the submit made: where to spill, and whether anything is read in place."""
     spill = before.spill_origin if workflow.spill_origin is None and before.spill_origin in workflow.origins else None
     direct = any(file.access is Access.DIRECT for file in before.files)
-    plan = plan_of(
-        workflow, settings, load_profiles(settings), spill, ignore_profiles=before.profiles_ignored, policy=policy_of(not direct)
-    )
+    plan = plan_as_asked(workflow, settings, load_profiles(settings), SubmitOptions(spill, before.profiles_ignored, not direct))
     check_capacity(plan)
     return plan

@@ -9,8 +9,8 @@ import click
 
 from stager.cli.exits import Exit, exit_of
 from stager.cli.options import capacity_option, settings_of, state_dir_option
-from stager.cli.prepare import credentials_of
 from stager.cli.running import tell_capacity
+from stager.cli.workflow_file import credentials_of
 from stager.client import Client, connect, connect_or_start
 from stager.client.socket_engines import SocketEngineRun
 from stager.model.errors import Transient

@@ -17,8 +17,8 @@ from stager.cli.options import (
     spill_option,
     state_dir_option,
 )
-from stager.cli.prepare import cluster_topology, read_only
 from stager.cli.tables import plan_table, simulation_report
+from stager.cli.workflow_file import cluster_topology, read_only
 from stager.estimate import estimate
 from stager.model.workflow import Workflow, graph_of
 from stager.planning.explain import explain_file

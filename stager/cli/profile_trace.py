@@ -17,10 +17,10 @@ from stager.adapters.profiles_store import read_samples
 from stager.adapters.strace import Trace, command_prefix
 from stager.cli.exits import Exit, exit_of
 from stager.cli.options import ParamType, capacity_option, cores_option, json_option, print_json, settings_of, state_dir_option
-from stager.cli.prepare import credentials_of, require_runnable
 from stager.cli.profile_tables import how_read
 from stager.cli.progress import follow
 from stager.cli.tables import print_table
+from stager.cli.workflow_file import credentials_of
 from stager.client import RunClient, connect_or_start
 from stager.model.errors import InvalidInput
 from stager.model.profile import Profiles
@@ -29,7 +29,7 @@ from stager.model.workflow import Job, Origin, OriginKind, Workflow
 from stager.planning.make_plan import check_capacity
 from stager.readers.resolve import resolve
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
-from stager.service.prepare import plan_of
+from stager.service.prepare import plan_of, require_runnable
 from stager.service.profiles import OpenProfiles, load_profiles
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
@@ -83,7 +83,7 @@ def trace(
     """
     settings = settings_of(state_dir, capacity, cores)
     strace = find_strace(settings.environ)
-    require_runnable(file)
+    require_runnable(sniff(file), str(file))
     StateDir(settings.state_dir).make()
     with scratch_below(settings.state_dir) as scratch:
         access = IonodeOriginAccess(settings.environ)

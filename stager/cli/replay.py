@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -10,9 +11,10 @@ from stager.adapters.binary import find_ionode
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.exits import Exit
 from stager.cli.options import capacity_option, cores_option, settings_of, state_dir_option
-from stager.cli.prepare import credentials_of, replacing
 from stager.cli.running import run_to_end
+from stager.cli.workflow_file import credentials_of
 from stager.model.errors import InvalidInput
+from stager.model.files import OnExists
 from stager.model.units import format_size
 from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.planning.make_plan import check_capacity
@@ -140,3 +142,12 @@ def run_one(settings: Settings, workflow: Workflow, *, quiet: bool, spill: str |
     plan = plan_of(workflow, settings, load_profiles(settings), spill)
     check_capacity(plan)
     return run_to_end(settings, workflow, plan, credentials_of(settings, workflow), quiet=quiet)
+
+
+def replacing(workflow: Workflow) -> Workflow:
+    """Finals of a replay replace what an earlier replay left."""
+    files = {
+        lfn: replace(file, destination=replace(file.destination, on_exists=OnExists.REPLACE)) if file.destination is not None else file
+        for lfn, file in workflow.files.items()
+    }
+    return replace(workflow, files=files)

@@ -8,10 +8,10 @@ import click
 
 from stager.cli.mended import Again, go_on_with, read_again
 from stager.cli.options import RunName, Where, capacity_option, settings_of, where_option
-from stager.cli.prepare import credentials_for, credentials_of
 from stager.cli.progress import follow
 from stager.cli.reach import find_run, reach, reach_with_capacity
 from stager.cli.summary import print_summary
+from stager.cli.workflow_file import credentials_for, credentials_of
 from stager.client import RunClient
 from stager.model.workflow import Workflow
 from stager.service.settings import Settings

@@ -27,8 +27,8 @@ from stager.cli.options import (
     spill_option,
     state_dir_option,
 )
-from stager.cli.prepare import read_only
 from stager.cli.simulated import answer_json, print_answers
+from stager.cli.workflow_file import read_only
 from stager.model.topology import (
     DEFAULT_DISK_BYTES_PER_S,
     DEFAULT_LATENCY_S,

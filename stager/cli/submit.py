@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from stager.adapters.origin_access import IonodeOriginAccess
+from stager.cli.approved_plan import as_approved
 from stager.cli.mended import digest_of_file
 from stager.cli.options import (
     Where,
@@ -21,12 +22,18 @@ from stager.cli.options import (
     spill_option,
     where_option,
 )
-from stager.cli.prepare import credentials_of, read_only, ready_to_run, require_ours, require_runnable
 from stager.cli.running import run_to_end
-from stager.service.destinations import require_free
-from stager.service.prepare import make_destinations, new_directories, policy_of, require_destinations
+from stager.cli.workflow_file import credentials_of, read_only
+from stager.readers.sniff import sniff
+from stager.service.prepare import (
+    SubmitOptions,
+    make_destinations,
+    new_directories,
+    ready_to_run,
+    require_native,
+    require_runnable,
+)
 from stager.service.profiles import load_profiles
-from stager.service.state_dir import StateDir
 
 
 @click.command(
@@ -85,16 +92,14 @@ def command(
 
         options = rest.Options(spill=spill, ignore_profiles=ignore_profiles, no_direct=no_direct, output_origin=output_origin)
         return submit_to(where, settings, file, options, detach=detach, quiet=quiet, as_json=as_json)
-    require_runnable(file)
+    require_runnable(sniff(file), str(file))
     access = IonodeOriginAccess(settings.environ)
     digest = digest_of_file(file)
     workflow = replace(read_only(settings, file, output_origin, access), source_path=str(file.absolute()), source_digest=digest)
-    require_ours(workflow)
-    new = new_directories(workflow)
-    require_destinations(workflow, access, new)
-    require_free(workflow, access, StateDir(settings.state_dir).runs)
-    plan = ready_to_run(
-        workflow, settings, load_profiles(settings), spill, plan_file, ignore_profiles=ignore_profiles, policy=policy_of(no_direct)
-    )
-    make_destinations(new)
+    require_native(workflow)
+    asked = SubmitOptions(spill, ignore_profiles, no_direct)
+    plan = ready_to_run(workflow, settings, access, asked)
+    if plan_file is not None:
+        plan = as_approved(plan_file, plan, workflow, settings, load_profiles(settings), asked)
+    make_destinations(new_directories(workflow))
     return run_to_end(settings, workflow, plan, credentials_of(settings, workflow), detach=detach, quiet=quiet, as_json=as_json)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from stager.cli.options import output_origin_option, print_json, settings_of
-from stager.cli.prepare import read_only
+from stager.cli.workflow_file import read_only
 from stager.readers.sniff import sniff
 
 

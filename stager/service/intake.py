@@ -23,7 +23,6 @@ from stager.model.errors import Denied, InvalidInput, StagerError
 from stager.model.prices import prices_for
 from stager.model.workflow import Workflow
 from stager.planning.make_plan import check_capacity
-from stager.planning.plan import Plan
 from stager.planning.plan_json import to_json
 from stager.readers.lines import WorkflowInvalid
 from stager.readers.prices import packaged_prices
@@ -33,7 +32,17 @@ from stager.service.choices import Question, ask, draws_for
 from stager.service.choices_json import choices_json
 from stager.service.destinations import require_free
 from stager.service.fence import FencedAccess, translated
-from stager.service.prepare import cluster_here, origin_from_url, plan_of, policy_of, require_destinations, require_spill, writable
+from stager.service.prepare import (
+    SubmitOptions,
+    cluster_here,
+    plan_as_asked,
+    policy_of,
+    reader_options,
+    ready_to_run,
+    require_native,
+    require_runnable,
+    require_spill,
+)
 from stager.service.profiles import load_profiles
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
@@ -102,7 +111,8 @@ class Intake(Rights):
         """A `rest.Planned` as JSON."""
         upload = understood(body, rest.Upload)
         with self.read(upload, tenant) as read:
-            plan, fault = self._plan(read.workflow, upload.options), None
+            plan = plan_as_asked(read.workflow, self.settings, load_profiles(self.settings), chosen(upload.options))
+            fault = None
             try:
                 check_capacity(plan)
                 if not read.workflow.engine:
@@ -130,18 +140,10 @@ class Intake(Rights):
         sent = understood(body, rest.Submission)
         self.require_native_jobs(tenant)
         with self.read(sent, tenant) as read:
-            if read.format is WorkflowFormat.WFCOMMONS:
-                raise InvalidInput(
-                    "this is a record of a run, whose programs are not here; `stager replay` makes it run", subject="workflow"
-                )
-            if read.workflow.engine:
-                text = f"the jobs of this workflow are run by {read.workflow.engine}, and nothing here would start them"
-                raise InvalidInput(f"{text}; its plugin submits it to /api/v1/engine-runs", code="engines_workflow", subject="engine")
+            require_runnable(read.format, "this")
+            require_native(read.workflow)
             check_env(read.workflow, sent.env)
-            plan = self._plan(read.workflow, sent.options)
-            check_capacity(plan)
-            require_destinations(read.workflow, read.access)
-            require_free(read.workflow, read.access, self.records, tenant)
+            plan = ready_to_run(read.workflow, self.settings, read.access, chosen(sent.options), tenant)
             credentials = self.credentials(read.workflow, tenant, sent.env)
         return wire.SubmitRequest(read.workflow, plan, credentials)
 
@@ -152,15 +154,9 @@ class Intake(Rights):
             if not read.workflow.engine:
                 text = "the workflow names no engine that runs its jobs"
                 raise InvalidInput(f"{text}; write engine: NAME, or submit it to /api/v1/runs", code="no_engine", subject="engine")
-            plan = self._plan(read.workflow, sent.options)
-            require_destinations(read.workflow, read.access)
+            plan = ready_to_run(read.workflow, self.settings, read.access, chosen(sent.options), tenant)
             credentials = self.credentials(read.workflow, tenant, {})
         return wire.SubmitRequest(read.workflow, plan, credentials, part_of=sent.part_of)
-
-    def _plan(self, workflow: Workflow, options: rest.Options) -> Plan:
-        policy = policy_of(options.no_direct)
-        profiles = load_profiles(self.settings)
-        return plan_of(workflow, self.settings, profiles, options.spill, ignore_profiles=options.ignore_profiles, policy=policy)
 
     @contextmanager
     def read(self, upload: rest.Upload, tenant: str) -> Iterator[Read]:
@@ -174,12 +170,16 @@ class Intake(Rights):
             found = sniff(path)
             if upload.format is not None and upload.format != found.value:
                 raise InvalidInput(f"format is {upload.format!r}, and by its content this is {found.value!r}", subject="format")
-            workflow = read_workflow(path, access=access, options=reader_options(upload, found))
+            workflow = read_workflow(path, access=access, options=reader_options(found, upload.options.output_origin, Path("/")))
             if upload.options.spill is not None:
                 require_spill(workflow, upload.options.spill)
             fenced = translated(spilling(workflow, upload.options.spill), fence)
             notes = tuple(note.replace(f"{place}/", "") for note in fenced.notes)
             yield Read(replace(fenced, source_path="", notes=notes), found, access)
+
+
+def chosen(options: rest.Options) -> SubmitOptions:
+    return SubmitOptions(options.spill, options.ignore_profiles, options.no_direct)
 
 
 def planned(plan: str, notes: list[str], fault: wire.ErrorBody | None) -> bytes:
@@ -191,15 +191,6 @@ def planned(plan: str, notes: list[str], fault: wire.ErrorBody | None) -> bytes:
 def spilling(workflow: Workflow, spill: str | None) -> Workflow:
     """So that the origin to spill to is one of those that are used."""
     return replace(workflow, spill_origin=spill) if spill is not None else workflow
-
-
-def reader_options(upload: rest.Upload, found: WorkflowFormat) -> dict[str, Any]:
-    if upload.options.output_origin is None:
-        return {}
-    if found is not WorkflowFormat.PEGASUS:
-        text = "output_origin is for Pegasus workflows; a native workflow names its destinations itself"
-        raise InvalidInput(text, subject="options.output_origin")
-    return {"output_origin": writable(origin_from_url(upload.options.output_origin, "output", Path("/")))}
 
 
 @contextmanager

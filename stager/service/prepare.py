@@ -1,14 +1,15 @@
-"""From a workflow to what a run of it needs: plans, probes of its destinations. For the command line and for the service.
+"""The way from a workflow to a run that may begin, the same for the command line, the REST API and the plugins: what may be submitted,
+where finals go, the plan.
 
-May know: the planner, the profiles of the state directory, the OriginAccess port. One rule: nothing is started here; every error is said
-before anything is.
+May know: the planner, the profiles of the state directory, the OriginAccess port. One rule: nothing is started here; every error is
+raised before anything is.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -18,16 +19,70 @@ from stager.model.errors import Denied, Fault, InvalidInput, Refused, error_from
 from stager.model.profile import Profiles
 from stager.model.topology import Topology, embedded
 from stager.model.workflow import Origin, OriginKind, Workflow
+from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
 from stager.ports import OriginAccess
 from stager.readers.native_origins import parse_url
-from stager.service.profiles import load_links, load_overhead
+from stager.readers.sniff import WorkflowFormat
+from stager.service.destinations import require_free
+from stager.service.profiles import load_links, load_overhead, load_profiles
 from stager.service.settings import Settings
+from stager.service.state_dir import StateDir
 
 DIRECTORIES_PROBED = 8
 # Where disks are mounted by hand.
 MOUNTS_BELOW = (Path("/mnt"), Path("/media"), Path("/run/media"))
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitOptions:
+    """What a submit may choose. `spill`: the origin where intermediates may go when space is short."""
+
+    spill: str | None = None
+    ignore_profiles: bool = False
+    no_direct: bool = False
+
+
+def ready_to_run(workflow: Workflow, settings: Settings, access: OriginAccess, options: SubmitOptions, tenant: str | None = None) -> Plan:
+    """The plan of a run that may begin. Raises what would stop it. A tenant's directories are never made for it, and what an engine's
+    run has no space for is one call, not the run.
+    """
+    require_destinations(workflow, access, new_directories(workflow) if tenant is None else ())
+    if not workflow.engine:
+        require_free(workflow, access, StateDir(settings.state_dir).runs, tenant)
+    plan = plan_as_asked(workflow, settings, load_profiles(settings), options)
+    if not workflow.engine:
+        check_capacity(plan)
+    return plan
+
+
+def plan_as_asked(workflow: Workflow, settings: Settings, profiles: Profiles, options: SubmitOptions) -> Plan:
+    policy = policy_of(options.no_direct)
+    return plan_of(workflow, settings, profiles, options.spill, ignore_profiles=options.ignore_profiles, policy=policy)
+
+
+def reader_options(found: WorkflowFormat, output_origin: str | None, here: Path) -> dict[str, Origin]:
+    """What the reader is told besides the file. Relative paths in it are below `here`."""
+    if output_origin is None:
+        return {}
+    if found is not WorkflowFormat.PEGASUS:
+        text = "an output origin (--output-origin, or output_origin over HTTP) is for Pegasus workflows"
+        raise InvalidInput(f"{text}; a native workflow names its destinations itself", subject="options.output_origin")
+    return {"output_origin": writable(origin_from_url(output_origin, "output", here))}
+
+
+def require_runnable(found: WorkflowFormat, name: str) -> None:
+    if found is WorkflowFormat.WFCOMMONS:
+        text = f"{name} is a record of a run, whose programs are not here"
+        raise InvalidInput(f"{text}; `stager replay` makes it run with real bytes", subject="workflow")
+
+
+def require_native(workflow: Workflow) -> None:
+    if workflow.engine:
+        text = f"the jobs of this workflow are run by {workflow.engine}, and nothing here would start them"
+        advice = "its plugin submits it, to /api/v1/engine-runs; `stager plan` and `stager validate` look at it"
+        raise InvalidInput(f"{text}; {advice}", code="engines_workflow", subject="engine")
 
 
 def origin_from_url(url: str, name: str, here: Path | None = None) -> Origin:

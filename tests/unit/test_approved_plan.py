@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from stager.cli.prepare import ready_to_run
+from stager.cli.approved_plan import as_approved
 from stager.model.errors import Refused
 from stager.model.files import Destination, File, Location
 from stager.model.profile import NO_PROFILES
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
+from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Plan
 from stager.planning.plan_json import to_json
+from stager.service.prepare import SubmitOptions, plan_as_asked
 from stager.service.settings import Settings, read_settings
 
 MB = 10**6
@@ -37,13 +39,23 @@ def settings(capacity_bytes: int, *, given: bool) -> Settings:
 
 
 def planned(capacity_bytes: int, workflow: Workflow | None = None) -> Plan:
-    return ready_to_run(workflow or chains(), settings(capacity_bytes, given=True), NO_PROFILES, None, None)
+    return fresh(workflow or chains(), settings(capacity_bytes, given=True))
+
+
+def fresh(workflow: Workflow, settings: Settings) -> Plan:
+    plan = plan_as_asked(workflow, settings, NO_PROFILES, SubmitOptions())
+    check_capacity(plan)
+    return plan
+
+
+def approved(workflow: Workflow, settings: Settings, file: Path) -> Plan:
+    return as_approved(file, fresh(workflow, settings), workflow, settings, NO_PROFILES, SubmitOptions())
 
 
 def test_a_default_capacity_that_moved_does_not_refuse_a_plan(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text(to_json(planned(600 * MB)))
-    run = ready_to_run(chains(), settings(500 * MB, given=False), NO_PROFILES, None, file)
+    run = approved(chains(), settings(500 * MB, given=False), file)
     assert run == planned(600 * MB)
 
 
@@ -53,7 +65,7 @@ def test_where_less_is_free_than_the_planned_order_needs_no_other_plan_is_run_in
     file = tmp_path / "plan.json"
     file.write_text(to_json(roomy))
     with pytest.raises(Refused) as refused:
-        ready_to_run(chains(), settings(70 * MB, given=False), NO_PROFILES, None, file)
+        approved(chains(), settings(70 * MB, given=False), file)
     said = refused.value.message
     assert refused.value.code == "plan_changed" and "capacity was 600000000" in said and "another place in the order" in said, said
     assert f"may need {roomy.peak_live_bytes} bytes" in said and "--capacity" in said, said
@@ -63,14 +75,14 @@ def test_a_capacity_that_was_asked_for_is_part_of_what_was_approved(tmp_path: Pa
     file = tmp_path / "plan.json"
     file.write_text(to_json(planned(600 * MB)))
     with pytest.raises(Refused, match="capacity was 600000000"):
-        ready_to_run(chains(), settings(500 * MB, given=True), NO_PROFILES, None, file)
+        approved(chains(), settings(500 * MB, given=True), file)
 
 
 def test_what_else_changed_is_refused_whatever_the_capacity(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text(to_json(planned(600 * MB)))
     with pytest.raises(Refused, match="is gone"):
-        ready_to_run(chains(3), settings(500 * MB, given=False), NO_PROFILES, None, file)
+        approved(chains(3), settings(500 * MB, given=False), file)
 
 
 def test_too_little_capacity_is_said_with_how_to_give_more(tmp_path: Path) -> None:
