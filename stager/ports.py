@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from stager.model.errors import Fault, StagerError
 from stager.model.workflow import Origin
+
+if TYPE_CHECKING:
+    from stager.scheduler.commands import Command
+    from stager.scheduler.events import Event
+    from stager.wire import node as said
+
+Body = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +80,12 @@ class OriginAccess(Protocol):
 class World(Protocol):
     """What a Machine lives in. LiveWorld and SimWorld are the only two."""
 
-    def events(self) -> Iterable[Sequence[Any]]:
+    def events(self) -> Iterable[Sequence[Event]]:
         """Batches of events, in order, `at` never going back; ends when there is nothing left to wait for. Blocks (live) or moves the
         virtual clock (sim).
         """
 
-    def perform(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+    def perform(self, events: Sequence[Event], commands: Sequence[Command]) -> None:
         """Journal both as one fact, then do the commands. Never calls the Machine."""
 
 
@@ -87,15 +94,15 @@ class Batch(NamedTuple):
 
     number: int
     version: str
-    events: Sequence[Any]
-    commands: Sequence[Any]
+    events: Sequence[Event]
+    commands: Sequence[Command]
 
 
 class Snapshot(NamedTuple):
     """What a replay may begin with instead of the batches up to `number`."""
 
     number: int
-    parts: dict[str, Any]
+    parts: dict[str, object]
 
 
 class Journal(Protocol):
@@ -104,7 +111,7 @@ class Journal(Protocol):
     A snapshot is a short cut and never the truth: no batch is dropped because of one.
     """
 
-    def append(self, events: Sequence[Any], commands: Sequence[Any]) -> int:
+    def append(self, events: Sequence[Event], commands: Sequence[Command]) -> int:
         """The batch's number."""
 
     def batches(self, after: int = 0) -> Iterable[Batch]:
@@ -113,7 +120,7 @@ class Journal(Protocol):
     def batch(self, number: int) -> Batch:
         """Raises KeyError if there is none."""
 
-    def snapshot(self, parts: Mapping[str, Any]) -> None:
+    def snapshot(self, parts: Mapping[str, object]) -> None:
         """Keeps these dataclasses, as of the last batch, in the place of any snapshot before. They may change once it returned.
 
         It is stored when the journal is closed, or before; what cannot be stored is logged.
@@ -126,26 +133,26 @@ class Journal(Protocol):
 
 
 class NodeClient(Protocol):
-    """Control of one I/O node (docs/formats/ionode-api.md). Plain dicts as on the wire; errors are raised as StagerError with the node's
-    class and code.
+    """Control of one I/O node (docs/formats/ionode-api.md). What is asked is written as on the wire. Errors are raised as StagerError with
+    the node's class and code.
     """
 
-    async def node(self) -> dict[str, Any]: ...
-    async def state(self) -> dict[str, Any]: ...
-    async def put_origin(self, origin_id: str, config: Mapping[str, Any]) -> None: ...
-    async def stat(self, origin_id: str, paths: Sequence[str]) -> list[dict[str, Any]]: ...
+    async def node(self) -> said.NodeAbout: ...
+    async def state(self) -> said.NodeState: ...
+    async def put_origin(self, origin_id: str, config: Mapping[str, object]) -> None: ...
+    async def stat(self, origin_id: str, paths: Sequence[str]) -> list[said.StatEntry]: ...
     async def get_ready(self, origin_id: str, files: int) -> None: ...
-    async def put_mount(self, origin_id: str) -> dict[str, Any]: ...
-    async def put_transfer(self, transfer_id: str, body: Mapping[str, Any], *, command_id: str) -> dict[str, Any]: ...
-    async def put_transfers(self, asked: Sequence[tuple[str, Mapping[str, Any], str]]) -> list[dict[str, Any] | StagerError]: ...
+    async def put_mount(self, origin_id: str) -> said.MountAnswer: ...
+    async def put_transfer(self, transfer_id: str, body: Body, *, command_id: str) -> said.TransferAnswer: ...
+    async def put_transfers(self, asked: Sequence[tuple[str, Body, str]]) -> list[said.TransferAnswer | StagerError]: ...
     async def cancel_transfer(self, transfer_id: str, *, command_id: str) -> None: ...
-    async def transfers(self) -> list[dict[str, Any]]: ...
-    async def poll_events(self, after: int, *, wait_s: float) -> dict[str, Any]: ...
+    async def transfers(self) -> list[said.NodeTransfer]: ...
+    async def poll_events(self, after: int, *, wait_s: float) -> said.EventPage: ...
     async def ack_events(self, seq: int) -> None: ...
     async def delete_replica(self, file_id: str, generation: str, *, command_id: str) -> None: ...
     async def erase(self, origin_id: str, path: str, token: str | None, *, command_id: str) -> bool: ...
     async def put_reservation(self, reservation_id: str, size_bytes: int) -> None: ...
-    async def stage_in(self, attempt_id: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
-    async def stage_out(self, attempt_id: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
-    async def release(self, attempt_id: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def stage_in(self, attempt_id: str, body: Body) -> said.StagedIn: ...
+    async def stage_out(self, attempt_id: str, body: Body) -> said.StagedOut: ...
+    async def release(self, attempt_id: str, body: Body) -> said.Released: ...
     async def shutdown(self, drain_s: float = 0.0) -> None: ...

@@ -36,6 +36,9 @@ MAY_READ_ENVIRONMENT = {
     "plugins/pegasus/pegasus_stager/settings.py": "Pegasus tells its programs through it what is asked of them; it is the plugin's reader",
 }
 
+# What passes between the layers, and on the wire.
+CONTRACTS = ("stager/ports.py", "stager/driver.py", "stager/wire/")
+
 # What each plugin is called where it is installed, by its directory, and the modules that its scripts or its entry points start.
 PLUGINS = {
     "plugins/pegasus/": ("pegasus_stager", {"pegasus_stager.main", "pegasus_stager.__main__"}),
@@ -133,6 +136,10 @@ def test_manners() -> None:
 def test_only_settings_reads_the_environment() -> None:
     readers = {path: list(rules.environment_findings(parsed(path), path)) for path in python_files("stager/", "plugins/")}
     assert_none(finding for path, findings in readers.items() if path not in MAY_READ_ENVIRONMENT for finding in findings)
+
+
+def test_contracts_say_what_passes() -> None:
+    assert_none(chain.from_iterable(rules.typed_findings(parsed(path), path) for path in python_files(*CONTRACTS)))
 
 
 def test_modules_say_what_they_are_for() -> None:
@@ -236,6 +243,10 @@ def plugin(source: str) -> Iterator[str]:
     return rules.plugin_findings(ast.parse(source), "plugins/x/y.py")
 
 
+def typed(source: str) -> Iterator[str]:
+    return rules.typed_findings(ast.parse(source), "x.py")
+
+
 def docstring(source: str) -> Iterator[str]:
     return rules.docstring_findings(ast.parse(source), "x.py")
 
@@ -304,6 +315,8 @@ CASES: list[tuple[str, Check, str, str]] = [
     ("class without a noun", manners, "class BaseOrigin: ...", "class Database: ..."),
     ("os.environ", environment, "import os\nos.environ['X']", "import os\nos.getcwd()"),
     ("getenv", environment, "from os import getenv", "from os import getcwd"),
+    ("anything in a contract", typed, "from typing import Any, Protocol", "from typing import Protocol"),
+    ("anything in a contract, by its module", typed, "import typing\nx: typing.Any", "import typing\nx: typing.Protocol"),
     ("docstring", docstring, "x = 1", '"""What for."""'),
     ("unfinished", unfinished, "# TO" + "DO: more", "# to do is to be"),
     ("long function in Rust", rust, rust_function_of(61), rust_function_of(60)),

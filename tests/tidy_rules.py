@@ -147,6 +147,15 @@ def environment_findings(tree: ast.AST, where: str) -> Iterator[str]:
             yield f"{where}:{node.lineno}: reads the environment; service/settings.py does that, for all"
 
 
+def typed_findings(tree: ast.AST, where: str) -> Iterator[str]:
+    """In the modules that say what passes between the layers nothing may be anything."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "Any" for alias in node.names):
+            yield f"{where}:{node.lineno}: Any in a contract; name the type, or say object"
+        elif isinstance(node, ast.Attribute) and node.attr == "Any":
+            yield f"{where}:{node.lineno}: Any in a contract; name the type, or say object"
+
+
 def docstring_findings(tree: ast.Module, where: str) -> Iterator[str]:
     if not ast.get_docstring(tree):
         yield f"{where}: no module docstring: what is it for, what may it know, what is its one rule?"

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from stager.adapters.http_pool import Header, Lost, Pool
-from stager.model.errors import ErrorClass, Fault, StagerError, Transient, error_from
+from stager.model.errors import StagerError, Transient, error_from
+from stager.wire import node as said
 
 API_VERSION = 1
 CALL_TIMEOUT_S = 30.0
@@ -24,6 +25,8 @@ POLL_GRACE_S = 15.0
 # What needs no quoting, as `quote` has it.
 PLAIN = re.compile(r"[A-Za-z0-9_.~-]*", re.ASCII)
 LOST_CODES = frozenset({"connection_lost", "stale_incarnation", "draining"})
+A = TypeVar("A")
+Body = Mapping[str, object]
 
 
 class NodeCaller:
@@ -45,14 +48,15 @@ class NodeCaller:
 
     async def call(
         self,
+        answer: type[A],
         method: str,
         target: str,
-        body: Mapping[str, Any] | None = None,
+        body: Body | None = None,
         *,
         command_id: str = "",
         timeout_s: float | None = CALL_TIMEOUT_S,
-    ) -> dict[str, Any]:
-        """The answer as it is on the wire. Raises StagerError with the node's class and code; `connection_lost` if it cannot be asked."""
+    ) -> A:
+        """Raises StagerError with the node's class and code; `connection_lost` if it cannot be asked."""
         headers: list[Header] = [
             ("Host", "stager-ionode"),
             ("Authorization", f"Bearer {self.token}"),
@@ -73,88 +77,89 @@ class NodeCaller:
             raise Transient(f"the I/O node did not answer {method} {target} within {timeout_s:.0f} s", code="timeout") from problem
         if status >= 400:
             raise error_of(status, data)
-        return msgspec.json.decode(data) if data else {}
+        return msgspec.json.decode(data or b"{}", type=answer)
 
 
 class OriginCalls(NodeCaller):
     """What can be asked about origins."""
 
-    async def put_origin(self, origin_id: str, config: Mapping[str, Any]) -> None:
-        await self.call("PUT", f"/v1/origins/{part(origin_id)}", config)
+    async def put_origin(self, origin_id: str, config: Body) -> None:
+        await self.call(said.NoAnswer, "PUT", f"/v1/origins/{part(origin_id)}", config)
 
-    async def stat(self, origin_id: str, paths: Sequence[str]) -> list[dict[str, Any]]:
-        answer = await self.call("POST", f"/v1/origins/{part(origin_id)}/stat", {"paths": list(paths)}, timeout_s=LISTING_TIMEOUT_S)
-        return list(answer["entries"])
+    async def stat(self, origin_id: str, paths: Sequence[str]) -> list[said.StatEntry]:
+        body = {"paths": list(paths)}
+        answer = await self.call(said.StatAnswer, "POST", f"/v1/origins/{part(origin_id)}/stat", body, timeout_s=LISTING_TIMEOUT_S)
+        return answer.entries
 
     async def get_ready(self, origin_id: str, files: int) -> None:
         """So many files will go there soon: the node logs in now."""
-        await self.call("POST", f"/v1/origins/{part(origin_id)}/ready", {"files": files})
+        await self.call(said.NoAnswer, "POST", f"/v1/origins/{part(origin_id)}/ready", {"files": files})
 
-    async def put_mount(self, origin_id: str) -> dict[str, Any]:
+    async def put_mount(self, origin_id: str) -> said.MountAnswer:
         """Longer than the node waits for the origin (30 s)."""
-        return await self.call("PUT", f"/v1/mounts/{part(origin_id)}", timeout_s=2 * CALL_TIMEOUT_S)
+        return await self.call(said.MountAnswer, "PUT", f"/v1/mounts/{part(origin_id)}", timeout_s=2 * CALL_TIMEOUT_S)
 
     async def erase(self, origin_id: str, path: str, token: str | None, *, command_id: str) -> bool:
         body = {"path": path, "token": token}
-        answer = await self.call("POST", f"/v1/origins/{part(origin_id)}/erase", body, command_id=command_id, timeout_s=LISTING_TIMEOUT_S)
-        return bool(answer["erased"])
+        target = f"/v1/origins/{part(origin_id)}/erase"
+        answer = await self.call(said.EraseAnswer, "POST", target, body, command_id=command_id, timeout_s=LISTING_TIMEOUT_S)
+        return answer.erased
 
 
 class IoNode(OriginCalls):
     """What can be called."""
 
-    async def node(self) -> dict[str, Any]:
-        return await self.call("GET", "/v1/node")
+    async def node(self) -> said.NodeAbout:
+        return await self.call(said.NodeAbout, "GET", "/v1/node")
 
-    async def state(self) -> dict[str, Any]:
-        return await self.call("GET", "/v1/state", timeout_s=LISTING_TIMEOUT_S)
+    async def state(self) -> said.NodeState:
+        return await self.call(said.NodeState, "GET", "/v1/state", timeout_s=LISTING_TIMEOUT_S)
 
-    async def set_capacity(self, capacity_bytes: int) -> dict[str, Any]:
-        return await self.call("PUT", "/v1/capacity", {"capacity_bytes": capacity_bytes})
+    async def set_capacity(self, capacity_bytes: int) -> None:
+        await self.call(said.NoAnswer, "PUT", "/v1/capacity", {"capacity_bytes": capacity_bytes})
 
-    async def put_transfer(self, transfer_id: str, body: Mapping[str, Any], *, command_id: str) -> dict[str, Any]:
-        return await self.call("PUT", f"/v1/transfers/{part(transfer_id)}", body, command_id=command_id)
+    async def put_transfer(self, transfer_id: str, body: Body, *, command_id: str) -> said.TransferAnswer:
+        return await self.call(said.TransferAnswer, "PUT", f"/v1/transfers/{part(transfer_id)}", body, command_id=command_id)
 
-    async def put_transfers(self, asked: Sequence[tuple[str, Mapping[str, Any], str]]) -> list[dict[str, Any] | StagerError]:
+    async def put_transfers(self, asked: Sequence[tuple[str, Body, str]]) -> list[said.TransferAnswer | StagerError]:
         """Of (transfer id, body, command id) each: its answer, or why it was refused."""
         body = {"transfers": [{"transfer_id": name, "command_id": command, "request": request} for name, request, command in asked]}
-        answers = (await self.call("POST", "/v1/transfers", body))["answers"]
-        return [error_from(fault_of(answer["error"])) if "error" in answer else answer for answer in answers]
+        answers = (await self.call(said.AskedAnswers, "POST", "/v1/transfers", body)).answers
+        return [answer if answer.error is None else error_from(answer.error.fault()) for answer in answers]
 
     async def cancel_transfer(self, transfer_id: str, *, command_id: str) -> None:
-        await self.call("DELETE", f"/v1/transfers/{part(transfer_id)}", command_id=command_id)
+        await self.call(said.NoAnswer, "DELETE", f"/v1/transfers/{part(transfer_id)}", command_id=command_id)
 
-    async def transfers(self) -> list[dict[str, Any]]:
-        transfers: list[dict[str, Any]] = (await self.call("GET", "/v1/transfers"))["transfers"]
-        return transfers
+    async def transfers(self) -> list[said.NodeTransfer]:
+        return (await self.call(said.NodeTransfers, "GET", "/v1/transfers")).transfers
 
-    async def poll_events(self, after: int, *, wait_s: float) -> dict[str, Any]:
-        return await self.call("GET", f"/v1/events?after={after}&wait_s={wait_s:g}", timeout_s=wait_s + POLL_GRACE_S)
+    async def poll_events(self, after: int, *, wait_s: float) -> said.EventPage:
+        return await self.call(said.EventPage, "GET", f"/v1/events?after={after}&wait_s={wait_s:g}", timeout_s=wait_s + POLL_GRACE_S)
 
     async def ack_events(self, seq: int) -> None:
-        await self.call("POST", "/v1/events/ack", {"seq": seq})
+        await self.call(said.NoAnswer, "POST", "/v1/events/ack", {"seq": seq})
 
     async def delete_replica(self, file_id: str, generation: str, *, command_id: str) -> None:
-        await self.call("DELETE", f"/v1/replicas/{part(file_id)}/{part(generation)}", command_id=command_id)
+        await self.call(said.NoAnswer, "DELETE", f"/v1/replicas/{part(file_id)}/{part(generation)}", command_id=command_id)
 
     async def put_reservation(self, reservation_id: str, size_bytes: int) -> None:
-        await self.call("PUT", f"/v1/reservations/{part(reservation_id)}", {"bytes": size_bytes}, command_id=reservation_id)
+        await self.call(said.NoAnswer, "PUT", f"/v1/reservations/{part(reservation_id)}", {"bytes": size_bytes}, command_id=reservation_id)
 
-    async def stage_in(self, attempt_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._attempt(attempt_id, "stage-in", body)
+    async def stage_in(self, attempt_id: str, body: Body) -> said.StagedIn:
+        return await self._attempt(said.StagedIn, attempt_id, "stage-in", body)
 
-    async def stage_out(self, attempt_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._attempt(attempt_id, "stage-out", body)
+    async def stage_out(self, attempt_id: str, body: Body) -> said.StagedOut:
+        return await self._attempt(said.StagedOut, attempt_id, "stage-out", body)
 
-    async def release(self, attempt_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._attempt(attempt_id, "release", body)
+    async def release(self, attempt_id: str, body: Body) -> said.Released:
+        return await self._attempt(said.Released, attempt_id, "release", body)
 
-    async def _attempt(self, attempt_id: str, what: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def _attempt(self, answer: type[A], attempt_id: str, what: str, body: Body) -> A:
         """Without a timeout: copying and hashing take as long as the bytes do, and a dead node breaks the connection."""
-        return await self.call("POST", f"/v1/attempts/{part(attempt_id)}/{what}", body, command_id=attempt_id, timeout_s=None)
+        return await self.call(answer, "POST", f"/v1/attempts/{part(attempt_id)}/{what}", body, command_id=attempt_id, timeout_s=None)
 
     async def shutdown(self, drain_s: float = 0.0) -> None:
-        await self.call("POST", "/v1/shutdown", {"drain_s": round(drain_s)}, timeout_s=drain_s + CALL_TIMEOUT_S)
+        await self.call(said.NoAnswer, "POST", "/v1/shutdown", {"drain_s": round(drain_s)}, timeout_s=drain_s + CALL_TIMEOUT_S)
 
 
 def part(text: str) -> str:
@@ -165,19 +170,13 @@ def part(text: str) -> str:
 def error_of(status: int, data: bytes) -> StagerError:
     """The node's error as the exception of its class; `details` holds what else it said, such as `needed_bytes`."""
     try:
-        said = msgspec.json.decode(data)
-        entry = said["error"]
-        fault = fault_of(entry)
-    except (ValueError, KeyError, TypeError):
+        entry = msgspec.json.decode(data, type=said.ErrorAnswer).error
+        details = msgspec.json.decode(data, type=dict[str, object])
+    except msgspec.DecodeError:
         return Transient(f"the I/O node answered {status}: {data[:200].decode(errors='replace')}", code="io_error")
-    error = error_from(fault)
-    error.details = {key: value for key, value in said.items() if key != "error"} | {"retry_after_s": entry.get("retry_after_s")}
+    error = error_from(entry.fault())
+    error.details = {key: value for key, value in details.items() if key != "error"} | {"retry_after_s": entry.retry_after_s}
     return error
-
-
-def fault_of(entry: Mapping[str, Any]) -> Fault:
-    """An error of the wire as a value."""
-    return Fault(ErrorClass(entry["class"]), entry["code"], entry["message"], entry.get("subject") or "")
 
 
 def is_lost(error: StagerError) -> bool:

@@ -56,7 +56,7 @@ class Codec:
         self.encoder = msgspec.msgpack.Encoder()
         self.outer = msgspec.msgpack.Decoder(tuple[list[tuple[str, msgspec.Raw]], list[tuple[str, msgspec.Raw]]])
 
-    def encode(self, events: Sequence[Any], commands: Sequence[Any]) -> bytes:
+    def encode(self, events: Sequence[Event], commands: Sequence[Command]) -> bytes:
         return self.encoder.encode(([(type(e).__name__, e) for e in events], [(type(c).__name__, c) for c in commands]))
 
     def decode(self, body: bytes) -> tuple[list[Any], list[Any]]:
@@ -112,7 +112,7 @@ class SqliteJournal:
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'format'", (str(FORMAT),))
         self.db.execute("COMMIT")
 
-    def append(self, events: Sequence[Any], commands: Sequence[Any]) -> int:
+    def append(self, events: Sequence[Event], commands: Sequence[Command]) -> int:
         body = self.codec.encode(events, commands)
         packed = len(body) > PACK_OVER_BYTES
         stored = zlib.compress(body, 1) if packed else body
@@ -150,7 +150,7 @@ class SqliteJournal:
             raise Corrupt(f"{text}, or move it away to start anew (finals at the origins are not touched)", code="checksum_mismatch")
         return Batch(seq, version, *self.codec.decode(zlib.decompress(stored) if packed else stored))
 
-    def snapshot(self, parts: Mapping[str, Any]) -> None:
+    def snapshot(self, parts: Mapping[str, object]) -> None:
         body = self.codec.encoder.encode(parts)
         shape = shape_of({name: type(part) for name, part in parts.items()})
         self._end_storing()

@@ -106,9 +106,9 @@ class NodeProcess:
         if not adopted:
             await self._end_unanswering()
             await self._start()
-        said = await self.client.node()
+        about = await self.client.node()
         self.had_store = True
-        if said["capacity_bytes"] != self.settings.capacity_bytes:
+        if about.capacity_bytes != self.settings.capacity_bytes:
             await self.client.set_capacity(self.settings.capacity_bytes)
         return self.client
 
@@ -125,7 +125,7 @@ class NodeProcess:
         except (OSError, ValueError, KeyError, Transient):
             # A TimeoutError is an OSError.
             return False
-        if answer["incarnation"] != said["incarnation"] or answer["draining"]:
+        if answer.incarnation != said["incarnation"] or answer.draining:
             return False
         s3 = said.get("s3") or {"address": "", "share_bytes": 0}
         self.s3_address, self.s3_share_bytes = s3["address"], s3["share_bytes"]

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from stager.adapters.binary import find_ionode
-from stager.adapters.ionode import fault_of
 from stager.adapters.origin_config import resolve
 from stager.model.errors import Fault, InvalidInput, Transient, error_from
 from stager.model.workflow import Origin
 from stager.ports import DirectoryListing, Entry, LeftOut, Probe
+from stager.wire.node import NodeError
 
 CALL_DEADLINE_S = 600.0
 
@@ -76,3 +76,7 @@ class IonodeOriginAccess:
 
 def entry_of(entry: Mapping[str, Any]) -> Entry:
     return Entry(entry["path"], entry["size_bytes"], entry["token"], entry["kind"], entry["settled"], entry.get("mtime_ns"))
+
+
+def fault_of(entry: Mapping[str, Any]) -> Fault:
+    return msgspec.convert(entry, NodeError).fault()

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeGuard, get_args
 
 from stager.model.errors import StagerError
 from stager.ports import Journal
 from stager.runtime.inbox import Inbox
+from stager.runtime.node_calls import ToNode
 from stager.runtime.node_link import NodeLink
 from stager.runtime.outstanding import Outstanding
 from stager.runtime.tasks import Tasks
@@ -21,9 +22,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 
 log = logging.getLogger(__name__)
-TO_NODES = frozenset(
-    {cmd.Fetch, cmd.Gather, cmd.CopyReplica, cmd.Upload, cmd.Hasten, cmd.CancelTransfer, cmd.DeleteReplica, cmd.EraseSpill}
-)
+TO_NODES = frozenset(get_args(ToNode))
 
 
 class Attempts(Protocol):
@@ -43,7 +42,7 @@ class LiveWorld:
         inbox: Inbox,
         outstanding: Outstanding,
         loop: asyncio.AbstractEventLoop,
-        carried_out: Callable[[Sequence[Any]], None],
+        carried_out: Callable[[Sequence[ev.Event]], None],
     ) -> None:
         """`carried_out` is called on the loop's thread after each batch: one wake-up of the loop serves both."""
         self.journal, self.inbox, self.outstanding, self.loop, self.carried_out = journal, inbox, outstanding, loop, carried_out
@@ -54,12 +53,12 @@ class LiveWorld:
         self.last_batch = 0
         self.failure: BaseException | None = None
 
-    def events(self) -> Iterable[Sequence[Any]]:
+    def events(self) -> Iterable[Sequence[ev.Event]]:
         while (batch := self.inbox.take()) is not None:
             events, self.callbacks = batch
             yield events
 
-    def perform(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+    def perform(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> None:
         self.last_batch = self.journal.append(events, commands)
         for command in commands:
             if type(command) is cmd.WakeAt:
@@ -86,7 +85,7 @@ class LiveWorld:
             self.failure = problem or StagerError("the world ended without a reason")
             self.inbox.close()
 
-    def _carry_out(self, events: Sequence[Any], commands: Sequence[Any], callbacks: Sequence[Callable[[], None]]) -> None:
+    def _carry_out(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command], callbacks: Sequence[Callable[[], None]]) -> None:
         """On the loop's thread, batch by batch in the order of the journal."""
         for callback in callbacks:
             callback()
@@ -99,16 +98,19 @@ class LiveWorld:
             self._do(command)
         self.carried_out(events)
 
-    def _do(self, command: Any) -> None:
-        kind = type(command)
-        if kind in TO_NODES:
+    def _do(self, command: cmd.Command) -> None:
+        if goes_to_node(command):
             self.links[command.node].carry_out(command)
         elif self.attempts is None:
             return
-        elif kind is cmd.StartAttempt:
+        elif isinstance(command, cmd.StartAttempt):
             self.attempts.start(command)
             self.links[command.node].job_begins(command.run, command.job)
-        elif kind is cmd.GrantSpace:
+        elif isinstance(command, cmd.GrantSpace):
             self.attempts.grant(command)
-        elif kind is cmd.KillAttempt:
+        elif isinstance(command, cmd.KillAttempt):
             self.attempts.kill(command)
+
+
+def goes_to_node(command: cmd.Command) -> TypeGuard[ToNode]:
+    return type(command) in TO_NODES

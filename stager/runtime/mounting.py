@@ -7,7 +7,7 @@ origin that is away: the one is fetched from instead, the other waited for.
 from __future__ import annotations
 
 from stager.adapters.ionode import is_lost
-from stager.model.errors import CANNOT_MOUNT_CODE, Fault, Refused, StagerError, Transient, error_from, is_unreachable
+from stager.model.errors import CANNOT_MOUNT_CODE, ErrorClass, Fault, Refused, StagerError, Transient, error_from, is_unreachable
 from stager.runtime.node_calls import NodeCalls
 
 
@@ -39,4 +39,4 @@ async def answers(calls: NodeCalls, run: str, origin: str, path: str) -> bool:
         entries = await calls.client.stat(await calls.origin_id(run, origin), [path])
     except StagerError:
         return False
-    return not any("error" in entry and entry["error"]["class"] == "transient" for entry in entries)
+    return not any(entry.error is not None and entry.error.error_class is ErrorClass.TRANSIENT for entry in entries)

@@ -28,6 +28,7 @@ CALLS_MAX = 32
 # A connection that nobody used may have been cut off meanwhile; to ask anew costs one small call.
 READY_AGAIN_S = 30.0
 S_AGO_MAX = 2**32 - 1
+ToNode = cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload | cmd.Hasten | cmd.CancelTransfer | cmd.DeleteReplica | cmd.EraseSpill
 Put = Callable[..., None]
 Lost = Callable[[StagerError], None]
 Clock = Callable[[], float]
@@ -47,14 +48,14 @@ class NodeCalls:
         self.slots = asyncio.Semaphore(CALLS_MAX)
         self.transfer_calls = TransferCalls(client)
 
-    def carry_out(self, command: Any) -> None:
+    def carry_out(self, command: ToNode) -> None:
         key_of, call = CALLS[type(command)]
         key = key_of(command)
         task = asyncio.create_task(self._in_turn(self.tasks.get(key), call, command))
         self.tasks[key] = task
         task.add_done_callback(lambda done: self._ended(key, done))
 
-    async def _in_turn(self, before: asyncio.Task[None] | None, call: Callable[..., Coroutine[Any, Any, None]], command: Any) -> None:
+    async def _in_turn(self, before: asyncio.Task[None] | None, call: Callable[..., Coroutine[Any, Any, None]], command: ToNode) -> None:
         if before is not None:
             await asyncio.wait([before])
         await call(self, command)
@@ -140,16 +141,15 @@ class NodeCalls:
             if not self._is_lost(problem):
                 self.put(ev.TransferFailed(at=0.0, cause=command.id, node=self.node, transfer=command.transfer, fault=problem.fault()))
             return
-        if answer.get("event"):
-            event = node_event(self.node, answer["event"])
-            if event is not None:
-                self.put(event)
+        end = answer.end()
+        if end is not None and (event := node_event(self.node, end)) is not None:
+            self.put(event)
 
     async def is_ours(self, origin_id: str, upload: cmd.Upload) -> bool:
         """Whether what is at its destination now is the earlier making that we left there."""
         async with self.slots:
             (entry,) = await self.client.stat(origin_id, [upload.path])
-        return entry.get("token") == upload.replaces
+        return entry.token == upload.replaces
 
     async def cancel_transfer(self, command: cmd.CancelTransfer) -> None:
         try:

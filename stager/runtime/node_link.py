@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from stager.adapters.ionode import IoNode
 from stager.model.errors import Fault, Refused, StagerError, Transient
 from stager.runtime.credentials import CredentialBook
-from stager.runtime.node_calls import Clock, NodeCalls, Put
+from stager.runtime.node_calls import Clock, NodeCalls, Put, ToNode
 from stager.runtime.outstanding import Outstanding
 from stager.runtime.tasks import Tasks
 from stager.runtime.wire_events import node_event, node_reported
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.wire.node import EventPage, NodeAbout
 
 log = logging.getLogger(__name__)
 POLL_WAIT_S = 20.0
@@ -56,7 +57,7 @@ class NodeLink:
         self.node, self.client = source.node_id, source.client
         self.calls = NodeCalls(self.node, self.client, put, outstanding, book, self.call_lost, clock)
         self.up = False
-        self.about: dict[str, Any] = {}
+        self.about: NodeAbout | None = None
         self.problem: Fault | None = None
         self.seen_seq = self.acked_seq = self.durable_seq = 0
         self.stream: asyncio.Task[None] | None = None
@@ -77,7 +78,7 @@ class NodeLink:
                 self.asked_again = False
                 continue
             # At its first start a refusal is for whoever started the scheduler to read; later the node may come back.
-            hopeless = isinstance(problem, Refused) and not self.about
+            hopeless = isinstance(problem, Refused) and self.about is None
             if not isinstance(problem, StagerError) or problem.code == "stale_epoch" or hopeless:
                 self.fatal(problem)
                 return
@@ -118,14 +119,14 @@ class NodeLink:
         await self._report()
         while True:
             page = await self.client.poll_events(self.seen_seq, wait_s=POLL_WAIT_S)
-            if page["gap"]:
+            if page.gap:
                 await self._report()
             else:
                 self._take(page)
 
-    def _take(self, page: dict[str, Any]) -> None:
-        for said in page["events"]:
-            event, seq = node_event(self.node, said), said["seq"]
+    def _take(self, page: EventPage) -> None:
+        for fact in page.node_events():
+            event, seq = node_event(self.node, fact), fact.seq
             if event is None:
                 self.durable(seq)
             else:
@@ -138,14 +139,14 @@ class NodeLink:
         await self.calls.quiet()
         about = await self.client.node()
         state = await self.client.state()
-        if self.seen_seq >= state["next_seq"]:
+        if self.seen_seq >= state.next_seq:
             self.seen_seq = 0
         # A gap does not matter here: the state that follows says all that the lost events said.
-        while self.seen_seq < state["next_seq"] - 1:
+        while self.seen_seq < state.next_seq - 1:
             page = await self.client.poll_events(self.seen_seq, wait_s=0)
             self._take(page)
-            if not page["events"]:
-                self.seen_seq = state["next_seq"] - 1
+            if not page.events:
+                self.seen_seq = state.next_seq - 1
         self.about, self.problem = about, None
         self.put(node_reported(self.node, about, state))
 
@@ -185,7 +186,7 @@ class NodeLink:
         if self.up:
             self.tasks.start(f"getting node {self.node} ready for finals", self.calls.get_ready(run, job))
 
-    def carry_out(self, command: Any) -> None:
+    def carry_out(self, command: ToNode) -> None:
         """Not while the node is lost: see the module's rule."""
         if self.up:
             self.calls.carry_out(command)

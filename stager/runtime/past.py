@@ -10,11 +10,12 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from stager.ports import Batch, Journal
 from stager.runtime.outstanding import KeptOutstanding, Outstanding
 from stager.scheduler import events as ev
+from stager.scheduler.commands import Command
 from stager.scheduler.machine import Machine
 from stager.scheduler.snapshot import KeptState, kept_state, restored
 
@@ -32,7 +33,7 @@ class Watch(Protocol):
     @property
     def KEPT(self) -> type: ...
 
-    def saw(self, events: Sequence[Any], commands: Sequence[Any]) -> None: ...
+    def saw(self, events: Sequence[ev.Event], commands: Sequence[Command]) -> None: ...
     def kept(self) -> Any: ...
     def take_up(self, kept: Any) -> None: ...
 
@@ -90,21 +91,19 @@ def from_snapshot(journal: Journal, start_watch: Callable[[], Watch]) -> tuple[P
     snapshot = journal.newest_snapshot(kinds)
     if snapshot is None:
         return None
-    parts = snapshot.parts
-    places = parts["places"].submitted
-    submitted = {run: submission(journal.batch(number), run) for run, number in places.items()}
-    past = Past(Machine.of(restored(parts["machine"], submitted)), watch, submitted=places)
-    past.outstanding.take_up(parts["outstanding"], submitted)
-    watch.take_up(parts["watch"])
+    machine, outstanding, kept, places = (snapshot.parts[name] for name in kinds)
+    assert isinstance(machine, KeptState) and isinstance(outstanding, KeptOutstanding) and isinstance(places, Places)
+    submitted = {run: submission(journal.batch(number), run) for run, number in places.submitted.items()}
+    past = Past(Machine.of(restored(machine, submitted)), watch, submitted=places.submitted)
+    past.outstanding.take_up(outstanding, submitted)
+    watch.take_up(kept)
     return past, snapshot.number
 
 
-def brings_definition(event: Any) -> bool:
+def brings_definition(event: ev.Event) -> TypeGuard[ev.RunSubmitted | ev.RunResumed]:
     """A run's workflow and plan: the ones that it begins with, or others that it goes on with."""
     return type(event) is ev.RunSubmitted or (type(event) is ev.RunResumed and event.workflow is not None)
 
 
 def submission(batch: Batch, run: str) -> ev.RunSubmitted | ev.RunResumed:
-    found: ev.RunSubmitted | ev.RunResumed
-    found = next(event for event in reversed(batch.events) if brings_definition(event) and event.run == run)
-    return found
+    return next(event for event in reversed(batch.events) if brings_definition(event) and event.run == run)

@@ -11,10 +11,10 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from stager.ports import Journal
 from stager.runtime.past import Past, Watch, from_snapshot
+from stager.scheduler.commands import Command
 from stager.scheduler.machine import Machine
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class Diverged(Exception):
     """This version decides differently from what it recorded: a defect, or code that changed under the same version."""
 
-    def __init__(self, batch: int, recorded: Sequence[Any], decided: Sequence[Any]) -> None:
+    def __init__(self, batch: int, recorded: Sequence[Command], decided: Sequence[Command]) -> None:
         super().__init__(f"batch {batch}: recorded {summary(recorded)}, decided {summary(decided)}")
 
 
@@ -45,7 +45,7 @@ def replayed(journal: Journal, version: str, past: Past, after: int) -> Past:
     started, count, machine = time.monotonic(), 0, past.machine
     for batch in journal.batches(after):
         if batch.version == version:
-            decided: list[Any] = []
+            decided: list[Command] = []
             for event in batch.events:
                 decided.extend(machine.step(event))
             if decided != batch.commands:
@@ -71,6 +71,6 @@ def no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def summary(commands: Sequence[Any]) -> str:
+def summary(commands: Sequence[Command]) -> str:
     shown = ", ".join(f"{type(command).__name__} {command.id}" for command in commands[:5])
     return f"[{shown}{', …' if len(commands) > 5 else ''}]"

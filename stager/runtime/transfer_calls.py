@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from stager.model.errors import StagerError
-from stager.ports import NodeClient
+from stager.ports import Body, NodeClient
+from stager.wire.node import TransferAnswer
 
 TOGETHER_MAX = 256
 
 
 class Asked(NamedTuple):
     transfer: str
-    body: Mapping[str, Any]
+    body: Body
     command_id: str
-    answer: asyncio.Future[dict[str, Any]]
+    answer: asyncio.Future[TransferAnswer]
 
 
 class TransferCalls:
@@ -30,7 +31,7 @@ class TransferCalls:
         self.waiting: deque[Asked] = deque()
         self.asking: asyncio.Task[None] | None = None
 
-    async def ask(self, transfer: str, body: Mapping[str, Any], command_id: str) -> dict[str, Any]:
+    async def ask(self, transfer: str, body: Body, command_id: str) -> TransferAnswer:
         """The node's answer to this one, as of put_transfer. Raises StagerError as that does."""
         asked = Asked(transfer, body, command_id, asyncio.get_running_loop().create_future())
         self.waiting.append(asked)
@@ -44,7 +45,7 @@ class TransferCalls:
             taken = [self.waiting.popleft() for _ in range(min(TOGETHER_MAX, len(self.waiting)))]
             # Who does not wait any more was called off: nothing is asked for it.
             together = [asked for asked in taken if not asked.answer.done()]
-            answers: Sequence[dict[str, Any] | Exception]
+            answers: Sequence[TransferAnswer | Exception]
             try:
                 answers = await self._answers(together)
             except Exception as problem:
@@ -57,7 +58,7 @@ class TransferCalls:
                 else:
                     asked.answer.set_result(answer)
 
-    async def _answers(self, together: list[Asked]) -> Sequence[dict[str, Any] | StagerError]:
+    async def _answers(self, together: list[Asked]) -> Sequence[TransferAnswer | StagerError]:
         if len(together) > 1:
             return await self.client.put_transfers([(asked.transfer, asked.body, asked.command_id) for asked in together])
         return [await self.client.put_transfer(asked.transfer, asked.body, command_id=asked.command_id) for asked in together]

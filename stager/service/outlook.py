@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
 
 from stager import wire
 from stager.adapters.executor_local import LocalExecutor
 from stager.model.errors import Fault, Refused, StagerError
 from stager.runtime.node_link import NodeLink
 from stager.runtime.outstanding import Outstanding
+from stager.wire.node import NodeTransfer
 
 DEADLINE_S = 2.0
 
@@ -21,12 +21,12 @@ class Outlook:
     def __init__(self, link: NodeLink, executor: LocalExecutor, outstanding: Outstanding) -> None:
         self.link, self.executor, self.outstanding = link, executor, outstanding
 
-    async def telemetry(self) -> dict[str, dict[str, Any]]:
+    async def telemetry(self) -> dict[str, NodeTransfer]:
         """Transfers as the node sees them; empty if it cannot be asked now."""
         if self.link.up and self.outstanding.transfers:
             with contextlib.suppress(TimeoutError, StagerError):
                 async with asyncio.timeout(DEADLINE_S):
-                    return {entry["transfer_id"]: entry for entry in await self.link.client.transfers()}
+                    return {entry.transfer_id: entry for entry in await self.link.client.transfers()}
         return {}
 
     async def nodes(self) -> list[wire.NodeView]:
@@ -36,16 +36,18 @@ class Outlook:
                 async with asyncio.timeout(DEADLINE_S):
                     self.link.about = await self.link.client.node()
         about = self.link.about
-        view = wire.NodeView(
-            node=self.link.node,
-            connected=self.link.up,
-            incarnation=about.get("incarnation", ""),
-            pid=about.get("pid"),
-            capacity_bytes=about.get("capacity_bytes", 0),
-            used_bytes=about.get("used_bytes", 0),
-            reserved_bytes=about.get("reserved_bytes", 0),
-            can_link=about.get("can_link", False),
-        )
+        view = wire.NodeView(node=self.link.node, connected=self.link.up)
+        if about is not None:
+            view = wire.NodeView(
+                node=self.link.node,
+                connected=self.link.up,
+                incarnation=about.incarnation,
+                pid=about.pid,
+                capacity_bytes=about.capacity_bytes,
+                used_bytes=about.used_bytes,
+                reserved_bytes=about.reserved_bytes,
+                can_link=about.can_link,
+            )
         return [view]
 
     def troubles(self, run: str) -> list[Fault]:

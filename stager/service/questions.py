@@ -59,7 +59,7 @@ def run_infos(scheduler: Scheduler, records: Iterable[RunRecord], *, in_lines: b
 async def status_of(scheduler: Scheduler, run: str) -> wire.RunStatus:
     telemetry, nodes, troubles = await scheduler.outlook.telemetry(), await scheduler.outlook.nodes(), scheduler.outlook.troubles(run)
     # A node asks the origin before it counts what an earlier try left.
-    moving = {transfer for transfer, said in telemetry.items() if said.get("state") == "running" and said.get("bytes_done")}
+    moving = {transfer for transfer, said in telemetry.items() if said.state == "running" and said.bytes_done}
 
     def look() -> wire.RunStatus:
         if scheduler.desk.is_folded(run):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from stager.wire.node import NodeTransfer
+
 WINDOW_S = 10.0
 T = TypeVar("T")
 
@@ -63,5 +65,5 @@ class Totals:
         return made
 
 
-def under_way(telemetry: Mapping[str, Mapping[str, Any]], transfers: Iterable[str]) -> int:
-    return sum(telemetry[transfer].get("bytes_done") or 0 for transfer in transfers if transfer in telemetry)
+def under_way(telemetry: Mapping[str, NodeTransfer], transfers: Iterable[str]) -> int:
+    return sum(telemetry[transfer].bytes_done or 0 for transfer in transfers if transfer in telemetry)

@@ -103,6 +103,6 @@ async def linked(scheduler: Scheduler, kept: Kept, files: dict[str, tuple[str, s
     finally:
         await client.release(look, {"sandbox_dir": directory, "remove_sandbox": True, "reservation_id": None})
     return [
-        wire.Mount(source=each["source"], target=kept.place.sandbox + each["target"].removeprefix(directory), directory=each["directory"])
-        for each in staged["mounts"]
+        wire.Mount(source=each.source, target=kept.place.sandbox + each.target.removeprefix(directory), directory=each.directory)
+        for each in staged.mounts
     ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from stager import wire
 from stager.adapters.run_records import WORST_FIRST, Line, RunRecord
@@ -21,6 +20,7 @@ from stager.scheduler.state import FileEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState, RunState
 from stager.service.rates import Moved
 from stager.service.tally import Tally
+from stager.wire.node import NodeTransfer
 
 PROBLEMS_MAX = 20
 RUNNING_MAX = 200
@@ -29,6 +29,8 @@ TRANSFERS_MAX = 200
 WAN_BYTES_PER_S = 50e6
 # And what a job costs beside its computing: many short jobs take their time too.
 JOB_S = 0.05
+# A transfer that the node does not list now.
+UNSEEN = NodeTransfer(transfer_id="", state="queued", bytes_done=0, bytes_total=0)
 COUNTED = {
     standing: standing.value for standing in (Standing.AT_RISK, Standing.SAFE, Standing.WRITTEN, Standing.DURABLE, Standing.OVERTAKEN)
 }
@@ -132,7 +134,7 @@ def run_status(
     info: wire.RunInfo,
     sums: RunSums,
     moved: Moved,
-    telemetry: Mapping[str, Mapping[str, Any]],
+    telemetry: Mapping[str, NodeTransfer],
     problems: list[wire.ErrorBody],
     nodes: list[wire.NodeView],
     waiting: list[wire.WaitingView],
@@ -187,21 +189,21 @@ def eta_s(run: RunEntry, now: float, moved: Moved, sums: RunSums, bytes_total: i
     return spent * (1 - done_share) / done_share if done_share > 0.01 and spent > 0.5 else None
 
 
-def transfers_of(state: State, run: RunEntry, telemetry: Mapping[str, Mapping[str, Any]]) -> list[wire.TransferView]:
+def transfers_of(state: State, run: RunEntry, telemetry: Mapping[str, NodeTransfer]) -> list[wire.TransferView]:
     views = []
     for transfer in state.transfers.values():
         if transfer.run != run.id:
             continue
-        said = telemetry.get(transfer.id, {})
+        said = telemetry.get(transfer.id, UNSEEN)
         view = wire.TransferView(
             transfer=transfer.id,
             direction="copy" if transfer.source else "fetch" if transfer.is_fetch else "upload",
             lfn=state.files[transfer.file].lfn,
-            state="cancelling" if transfer.cancelled else said.get("state", "queued"),
+            state="cancelling" if transfer.cancelled else said.state,
             purpose=transfer.purpose.value,
             origin=transfer.source or transfer.origin,
-            bytes_done=said.get("bytes_done") or 0,
-            bytes_total=said.get("bytes_total") or transfer.size_bytes,
+            bytes_done=said.bytes_done,
+            bytes_total=said.bytes_total or transfer.size_bytes,
         )
         views.append(view)
     return sorted(views, key=lambda view: view.state != "running")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from stager.model.workflow import Origin
@@ -52,7 +50,7 @@ class RunNeeds(Body):
     """What a resume has to bring: the origins to resolve and the variables to pass."""
 
     run: str
-    origins: list[dict[str, Any]]
+    origins: list[dict[str, object]]
     env_pass: list[str]
 
     def origin_values(self) -> list[Origin]:

@@ -5,8 +5,6 @@ May know: the pure rooms. One rule: secrets travel in `Credentials` only, which 
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from stager.model.workflow import Workflow
@@ -19,7 +17,7 @@ class Credentials(msgspec.Struct, frozen=True):
     `origins`: the node's configuration of each origin, by its name (docs/formats/ionode-api.md). `env`: the variables named by `env_pass`.
     """
 
-    origins: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    origins: dict[str, dict[str, object]] = msgspec.field(default_factory=dict)
     env: dict[str, str] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -44,14 +42,15 @@ class ResumeRequest(msgspec.Struct, frozen=True):
     plan: Plan | None = None
 
 
-def encode(value: Any) -> bytes:
+def encode(value: object) -> bytes:
     """JSON of a body, a workflow or a plan as it travels; plans on paper are planning.plan_json's."""
     return msgspec.json.encode(value)
 
 
-def builtins_of(value: Any) -> Any:
+def builtins_of(value: object) -> dict[str, object]:
     """A value of the model as plain JSON values, for a place in a pydantic body."""
-    return msgspec.to_builtins(value)
+    found: dict[str, object] = msgspec.to_builtins(value)
+    return found
 
 
 def decode_submit(body: bytes) -> SubmitRequest:

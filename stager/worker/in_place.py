@@ -6,11 +6,11 @@ what it made is void.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from stager.model.errors import ErrorClass, Fault, StagerError, is_unreachable
+from stager.wire.node import DirectInputState
 from stager.worker.attempt import AttemptResult, Outcome
 from stager.worker.spec import AttemptSpec
 
@@ -25,11 +25,11 @@ def not_staged(spec: AttemptSpec, problem: StagerError) -> Fault | None:
     return None
 
 
-def judged(spec: AttemptSpec, ended: AttemptResult, said: Sequence[Mapping[str, Any]] | None) -> AttemptResult:
+def judged(spec: AttemptSpec, ended: AttemptResult, said: Sequence[DirectInputState] | None) -> AttemptResult:
     """`said`: of each path that it read in place `same`, `changed` or `unknown`, asked after the job; None: nobody could be asked."""
     if not spec.direct or ended.outcome not in (Outcome.OK, Outcome.FAILED):
         return ended
-    states = {entry["path"]: entry["state"] for entry in said or ()}
+    states = {entry.path: entry.state for entry in said or ()}
     changed = [entry.path for entry in spec.direct if states.get(entry.path) == "changed"]
     unknown = [entry.path for entry in spec.direct if states.get(entry.path, "unknown") == "unknown"]
     if changed:

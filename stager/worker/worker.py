@@ -18,7 +18,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from stager.model.errors import SANDBOX_FULL_CODE, ErrorClass, Fault, InvalidInput, Refused, StagerError
+from stager.wire.node import Released
 from stager.worker import in_place, reaper
 from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, changed_fault, fault_of, lost_fault, measures_of
 from stager.worker.captured import put_log
@@ -158,13 +161,13 @@ class Worker:
         except StagerError as problem:
             return failed(spec, in_place.not_staged(spec, problem) or unless_unasked(problem))
         if self.starting[spec.attempt_id]:
-            return self._result(spec, {"outcome": "killed"}, staged["copied_bytes"])
+            return self._result(spec, {"outcome": "killed"}, staged.copied_bytes)
         try:
             logs = self._prepare(spec, place)
             env = job_environment(spec, place.sandbox, self.inherited)
-            orders = reaper.reaper_spec(spec, place, env, staged["mounts"], logs, self.epoch)
+            orders = reaper.reaper_spec(spec, place, env, msgspec.to_builtins(staged.mounts), logs, self.epoch)
             started = self.reapers[spec.attempt_id] = Reaper(self.binary, orders, logs[1])
-            started.copied_bytes = staged["copied_bytes"]
+            started.copied_bytes = staged.copied_bytes
         except OSError as problem:
             text = f"job {spec.job_id!r} could not be started: {problem}"
             return failed(spec, Fault(ErrorClass.TRANSIENT, "start_failed", text, spec.job_id))
@@ -219,9 +222,9 @@ class Worker:
             if fault.code == "outputs_missing":
                 fault = await asyncio.to_thread(with_found, fault, spec, place)
             return await self.release(spec, place, replace(ended, outcome=Outcome.FAILED, fault=fault))
-        outputs, undeclared = tuple(taken["outputs"]), tuple(taken["undeclared"])
-        ended = replace(ended, outputs=outputs, undeclared=undeclared, undeclared_count=taken["undeclared_count"])
-        return await self.release(spec, place, ended, taken["released"])
+        outputs, undeclared = tuple(msgspec.to_builtins(each) for each in taken.outputs), tuple(taken.undeclared)
+        ended = replace(ended, outputs=outputs, undeclared=undeclared, undeclared_count=taken.undeclared_count)
+        return await self.release(spec, place, ended, taken.released)
 
     async def _settle_sandbox(self, spec: AttemptSpec, place: Place) -> None:
         """Scratch goes, captured output comes. After a crash past the commit the sandbox may be gone; the node knows."""
@@ -238,20 +241,18 @@ class Worker:
             elif path:
                 put_log(log, place.sandbox, path)
 
-    async def release(
-        self, spec: AttemptSpec, place: Place, ended: AttemptResult, released: Mapping[str, Any] | None = None
-    ) -> AttemptResult:
+    async def release(self, spec: AttemptSpec, place: Place, ended: AttemptResult, released: Released | None = None) -> AttemptResult:
         """Ends the leases, unless the stage-out did, and the sandbox if nobody wants to look at it; then the attempt is over."""
         keep = spec.keep_failed_sandbox and ended.outcome is Outcome.FAILED and not is_full(ended)
         try:
             if released is None:
                 released = await self.node.release(spec.attempt_id, release_body(spec, place, keep_sandbox=keep))
-            changed, direct = released["changed"], released.get("direct")
+            changed, direct = released.changed, released.direct
         except StagerError as problem:
-            changed, direct, ended = (), None, replace(ended, release_fault=unless_unasked(problem))
+            changed, direct, ended = [], None, replace(ended, release_fault=unless_unasked(problem))
         ended = in_place.judged(spec, ended, direct)
         if changed:
-            ended = self._tainted(spec, ended, tuple((entry["file_id"], entry["generation"]) for entry in changed))
+            ended = self._tainted(spec, ended, tuple((entry.file_id, entry.generation) for entry in changed))
         publish_json(place.outcome, ended.to_json())
         return ended
 

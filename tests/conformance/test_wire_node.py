@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -18,6 +19,8 @@ from stager.runtime.node_calls import copy_body, made_s_ago, transfer_body
 from stager.runtime.wire_events import node_event, node_reported, replicas_seen
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.wire import node as said
+from stager.wire.node import EventPage, NodeAbout, NodeEvent, NodeReplica, NodeState, decode_event
 from tests.testbed.places import needed_program
 
 WIRE = Path(__file__).parent / "wire"
@@ -28,8 +31,20 @@ def golden(name: str) -> Any:
     return json.loads((WIRE / f"{name}.json").read_text())
 
 
+def told(name: str) -> NodeEvent:
+    return decode_event((WIRE / f"{name}.json").read_bytes())
+
+
+def replicas(*written: dict[str, Any]) -> tuple[ev.ReplicaSeen, ...]:
+    return replicas_seen(msgspec.convert(written, list[NodeReplica]))
+
+
+def reported(state: dict[str, Any]) -> ev.NodeReported:
+    return node_reported("node0", msgspec.convert(golden("node.response"), NodeAbout), msgspec.convert(state, NodeState))
+
+
 def test_the_end_of_a_fetch() -> None:
-    event = node_event("node0", golden("event.transfer_done.fetch"))
+    event = node_event("node0", told("event.transfer_done.fetch"))
     token = "m=1763629200000000000;s=1048576"
     size = 1048576
     moved = {"bytes_moved": size, "duration_s": 0.25}
@@ -39,25 +54,25 @@ def test_the_end_of_a_fetch() -> None:
 
 
 def test_the_end_of_an_upload_says_how_it_was_verified() -> None:
-    event = node_event("node0", golden("event.transfer_done.upload"))
+    event = node_event("node0", told("event.transfer_done.upload"))
     assert isinstance(event, ev.TransferDone)
     assert (event.verified, event.synced, event.token) == ("readback", "content_and_name", "m=1763629300;s=20")
 
 
 def test_the_end_of_a_copy_and_of_a_chain_are_ends_of_transfers() -> None:
     for name, transfer in [("copy", "t-30"), ("replicas", "t-31")]:
-        event = node_event("node1", golden(f"event.transfer_done.{name}"))
+        event = node_event("node1", told(f"event.transfer_done.{name}"))
         assert isinstance(event, ev.TransferDone) and (event.transfer, event.blake3, event.node) == (transfer, HASH, "node1")
-    event = node_event("node0", golden("event.transfer_failed.replicas"))
+    event = node_event("node0", told("event.transfer_failed.replicas"))
     assert isinstance(event, ev.TransferFailed) and (event.fault.code, event.fault.error_class) == ("replication_failed", "transient")
 
 
 def test_the_end_of_an_async_chain_is_of_no_concern_to_a_scheduler_of_one_node() -> None:
-    assert node_event("node0", golden("event.replicated")) is None
+    assert node_event("node0", told("event.replicated")) is None
 
 
 def test_a_failed_transfer() -> None:
-    event = node_event("node0", golden("event.transfer_failed"))
+    event = node_event("node0", told("event.transfer_failed"))
     assert isinstance(event, ev.TransferFailed)
     assert (event.transfer, event.fault.error_class, event.fault.code) == ("t-19", "transient", "connection_lost")
 
@@ -71,23 +86,24 @@ def test_a_failed_transfer() -> None:
     ],
 )
 def test_plain_events(name: str, expected: ev.Event) -> None:
-    assert node_event("node0", golden(name)) == expected
+    assert node_event("node0", told(name)) == expected
 
 
 def test_a_corrupt_replica() -> None:
-    event = node_event("node0", golden("event.replica_corrupt"))
+    event = node_event("node0", told("event.replica_corrupt"))
     assert isinstance(event, ev.ReplicaCorrupt)
     assert (event.file, event.generation, event.fault.error_class) == ("f-raw-01", "t-17", "corrupt")
 
 
 def test_every_golden_event_is_understood_and_a_newer_kind_is_left_out() -> None:
-    page = golden("events.response")
-    assert all(node_event("node0", said) is not None for said in page["events"])
-    assert node_event("node0", {**page["events"][0], "kind": "of_tomorrow"}) is None
+    page = msgspec.json.decode((WIRE / "events.response.json").read_bytes(), type=EventPage)
+    assert all(node_event("node0", fact) is not None for fact in page.node_events())
+    of_tomorrow = golden("events.response")["events"][0] | {"kind": "of_tomorrow"}
+    assert node_event("node0", decode_event(json.dumps(of_tomorrow).encode())) is None
 
 
 def test_the_report_names_transfers_that_have_not_ended_and_no_others() -> None:
-    event = node_reported("node0", golden("node.response"), golden("state.response"))
+    event = reported(golden("state.response"))
     assert event.transfers == ("t-21", "t-22")
     assert event.incarnation == "8f14e45fceea167a5a36dedd4bea2543"
     assert (event.capacity_bytes, event.can_link) == (107374182400, True)
@@ -97,7 +113,50 @@ def test_the_report_names_transfers_that_have_not_ended_and_no_others() -> None:
 def test_a_quarantined_replica_is_reported_as_such() -> None:
     state = golden("state.response")
     state["replicas"][0]["state"] = "quarantined"
-    assert node_reported("node0", golden("node.response"), state).replicas[0].quarantined
+    assert reported(state).replicas[0].quarantined
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("node.response", said.NodeAbout),
+        ("state.response", said.NodeState),
+        ("transfers.response", said.NodeTransfers),
+        ("transfer.response", said.TransferAnswer),
+        ("transfer_done.response", said.TransferAnswer),
+        ("transfers_asked.response", said.AskedAnswers),
+        ("origin_stat.response", said.StatAnswer),
+        ("origin_erase.response", said.EraseAnswer),
+        ("mount.response", said.MountAnswer),
+        ("stage_in.response", said.StagedIn),
+        ("stage_out.response", said.StagedOut),
+        ("stage_out.replicas.response", said.StagedOut),
+        ("release.response", said.Released),
+        ("release_direct.response", said.Released),
+        ("empty.response", said.NoAnswer),
+        ("capacity.response", said.NoAnswer),
+    ],
+)
+def test_answers_are_understood_as_they_are_written(name: str, kind: type[said.NodeMessage]) -> None:
+    answer = msgspec.json.decode((WIRE / f"{name}.json").read_bytes(), type=kind)
+    assert same(json.loads(msgspec.json.encode(answer)), golden(name))
+
+
+def test_the_answer_to_a_transfer_that_has_ended_says_how() -> None:
+    def end(name: str) -> NodeEvent | None:
+        return msgspec.json.decode((WIRE / f"{name}.json").read_bytes(), type=said.TransferAnswer).end()
+
+    assert end("transfer.response") is None
+    assert isinstance(end("transfer_done.response"), said.TransferDone) and isinstance(end("transfer_failed.response"), said.TransferFailed)
+
+
+def same(value: Any, written: Any) -> bool:
+    """As far as this side reads it."""
+    if isinstance(value, dict):
+        return all(same(value[key], written[key]) for key in value if key in written)
+    if isinstance(value, list):
+        return len(value) == len(written) and all(map(same, value, written))
+    return bool(value == written)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +222,7 @@ def test_the_body_of_a_part_is_the_golden_one_and_names_the_size_of_the_whole() 
     held = golden("replica.stripes.response")
     assert part.size_bytes == part_bytes(104857600, 1, 4, 8388608) == held["size_bytes"]
     whole = golden("replica.file.response")
-    assert [seen.part for seen in replicas_seen([held, whole])] == [True, False]
+    assert [seen.part for seen in replicas(held, whole)] == [True, False]
 
 
 def test_the_body_of_a_part_is_the_golden_one_and_what_it_made_is_reported_as_a_part() -> None:
@@ -175,12 +234,15 @@ def test_the_body_of_a_part_is_the_golden_one_and_what_it_made_is_reported_as_a_
     assert transfer_body(part, "lab", 10) == golden("transfer_fetch.stripe.request")
     held = golden("replica.stripes.response")
     assert part.size_bytes == part_bytes(104857600, 1, 4, 8388608) == held["size_bytes"]
-    assert [seen.part for seen in replicas_seen([held, golden("replica.file.response")])] == [True, False]
+    assert [seen.part for seen in replicas_seen(msgspec.convert([held, golden("replica.file.response")], list[NodeReplica]))] == [
+        True,
+        False,
+    ]
 
 
 def test_a_real_node_does_not_say_that_it_can_gather_parts() -> None:
     """So the Machine gives it none, whatever a plan says (tests/sim/test_stripes.py)."""
-    assert not node_reported("node0", golden("node.response"), golden("state.response")).can_gather
+    assert not reported(golden("state.response")).can_gather
 
 
 def test_the_configuration_of_an_s3_origin_has_the_golden_keys() -> None:
@@ -217,5 +279,5 @@ def test_the_configuration_of_an_ssh_origin_has_the_golden_keys(kind: OriginKind
 
 
 def test_faults_travel_whole() -> None:
-    event = node_event("node0", golden("event.transfer_failed"))
+    event = node_event("node0", told("event.transfer_failed"))
     assert isinstance(event, ev.TransferFailed) and isinstance(event.fault, Fault) and event.fault.subject == "raw/two.fits"

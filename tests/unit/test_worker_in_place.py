@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from stager.model.errors import ErrorClass, Fault, Transient
+from stager.wire.node import DirectInputState
 from stager.worker import AttemptResult, AttemptSpec, DirectInput, Outcome
 from stager.worker.in_place import judged, not_staged
 
@@ -16,8 +15,8 @@ OK = AttemptResult(attempt_id="a", outcome=Outcome.OK, exit_code=0, outputs=MADE
 BAD = AttemptResult(attempt_id="a", outcome=Outcome.FAILED, exit_code=1, fault=Fault(ErrorClass.TRANSIENT, "job_failed", "it failed", "j"))
 
 
-def said(state: str) -> list[dict[str, Any]]:
-    return [{"path": "in", "state": state}]
+def said(state: str) -> list[DirectInputState]:
+    return [DirectInputState(path="in", state=state)]
 
 
 def test_what_was_the_same_before_and_after_is_believed() -> None:
@@ -32,7 +31,7 @@ def test_what_changed_has_failed_for_good_and_made_nothing(ended: AttemptResult)
 
 
 @pytest.mark.parametrize("words", [said("unknown"), [], None])
-def test_a_job_of_which_nobody_can_say_what_it_read_has_not_succeeded(words: list[dict[str, Any]] | None) -> None:
+def test_a_job_of_which_nobody_can_say_what_it_read_has_not_succeeded(words: list[DirectInputState] | None) -> None:
     result = judged(SPEC, OK, words)
     assert (result.outcome, result.outputs, result.void_outputs) == (Outcome.FAILED, (), MADE)
     assert result.fault is not None and (result.fault.error_class, result.fault.code) == (ErrorClass.TRANSIENT, "origin_unreachable")
