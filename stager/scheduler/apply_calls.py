@@ -27,6 +27,7 @@ from stager.scheduler.books import (
     reopen_uses,
     reserve,
     settle,
+    take_copy,
     unpin,
     withdraw,
 )
@@ -164,7 +165,7 @@ def job_node(run: RunEntry, file: FileEntry) -> str:
 
 def set_apart(state: State, file: FileEntry, node: NodeEntry, copy: Copy) -> None:
     """It holds its space until it is read by nobody and the node has deleted it; what is still on its way, until that was called off."""
-    del file.copies[node.id]
+    take_copy(state, file, node.id)
     count_idle(node, copy, idle=False)
     account(node, copy, -1)
     no_prefetch(node, file)

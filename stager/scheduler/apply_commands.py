@@ -16,12 +16,15 @@ from stager.scheduler.apply_calls import end_call, skip_uncalled
 from stager.scheduler.apply_stripes import begin_part, cancel_part, disband
 from stager.scheduler.books import (
     add_copy,
+    begin_transfer,
+    call_off,
     count_parents,
     end_span,
     inputs_of,
     make_ready_or_wait,
     move_copy,
     move_job,
+    move_run,
     pin,
     promise,
     queue_start,
@@ -71,7 +74,7 @@ def begin_fetch(state: State, command: cmd.Fetch | cmd.Gather) -> None:
     expect(state, file, command)
     file.fetch = file.fetch or Tries()
     file.fetch.transfer = command.transfer
-    state.transfers[command.transfer] = transfer_of(command)
+    begin_transfer(state, transfer_of(command))
 
 
 def copy_replica(state: State, command: cmd.CopyReplica) -> None:
@@ -88,10 +91,8 @@ def copy_replica(state: State, command: cmd.CopyReplica) -> None:
         state.moving[command.transfer] = None
     state.nodes[command.source].sending += 1
     size, at = command.size_bytes, command.at
-    state.transfers[command.transfer] = TransferEntry(
-        command.transfer, command.node, file.id, command.run, command.purpose, "", "", size, at, source=command.source
-    )
-    state.transfers[command.transfer].copy = pin(state, file, command.source)
+    transfer = TransferEntry(command.transfer, command.node, file.id, command.run, command.purpose, "", "", size, at, source=command.source)
+    begin_transfer(state, transfer).copy = pin(state, file, command.source)
 
 
 def expect(state: State, file: FileEntry, command: cmd.Fetch | cmd.Gather | cmd.CopyReplica) -> None:
@@ -144,7 +145,7 @@ def hasten(state: State, command: cmd.Hasten) -> None:
 
 def upload(state: State, command: cmd.Upload) -> None:
     file = state.files[command.file]
-    transfer = state.transfers[command.transfer] = transfer_of(command)
+    transfer = begin_transfer(state, transfer_of(command))
     transfer.copy = pin(state, file, command.node)
     state.uploads_live += 1
     file.upload = file.upload or Tries()
@@ -162,7 +163,7 @@ def cancel_transfer(state: State, command: cmd.CancelTransfer) -> None:
         cancel_part(state, part)
         return
     transfer = state.transfers[command.transfer]
-    transfer.cancelled = True
+    call_off(state, transfer)
     if transfer.is_fetch and not transfer.old:
         move_copy(state, state.files[transfer.file], transfer.node, CopyState.CANCELLING)
     if transfer.gathers:
@@ -302,14 +303,14 @@ def fail_job(state: State, command: cmd.FailJob) -> None:
         withdraw(state, run, job)
     move_job(state, job, JobState.FAILED)
     job.fault = command.fault
-    stop_if_asked(run, command)
+    stop_if_asked(state, run, command)
     skip_with_descendants(state, run, job)
 
 
-def stop_if_asked(run: RunEntry, command: cmd.FailJob) -> None:
+def stop_if_asked(state: State, run: RunEntry, command: cmd.FailJob) -> None:
     run.fault = run.fault or command.fault
     if run.workflow.on_failure == "stop" and run.state is RunState.ACTIVE:
-        run.state = RunState.DRAINING
+        move_run(state, run, RunState.DRAINING)
 
 
 def remake_file(state: State, command: cmd.RemakeFile) -> None:
@@ -355,7 +356,8 @@ def pause_origin(state: State, command: cmd.PauseOrigin) -> None:
 def finish_run(state: State, command: cmd.FinishRun) -> None:
     """What nobody wants any more is offered for deletion; what a resumed run would want is kept while there is room."""
     run = state.runs[command.run]
-    run.state, run.outcome, run.finished_at = RunState.FINISHED, command.outcome, command.at
+    move_run(state, run, RunState.FINISHED)
+    run.outcome, run.finished_at = command.outcome, command.at
     run.fault = command.fault or run.fault
     state.active.pop(run.id, None)
     run.safety = run.ahead = None

@@ -8,7 +8,7 @@ from stager.model.workflow import graph_of
 from stager.scheduler import events as ev
 from stager.scheduler.amend import amend
 from stager.scheduler.amendment import conflicts_of
-from stager.scheduler.books import count_parents, due_upload, make_ready_or_wait, move_job, recount_live, settle
+from stager.scheduler.books import count_parents, due_upload, make_ready_or_wait, move_job, move_run, recount_live, settle
 from stager.scheduler.entering import enter_file, enter_uses, planned_files, read_in_place, serial_order
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import profile_if_tight
@@ -59,7 +59,8 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
             amend(state, run, event.workflow, event.plan)
         queue_last(state, run)
         run.interrupted_s += max(0.0, state.now - run.finished_at)
-    run.state, run.outcome, run.fault, run.interrupted_by = RunState.ACTIVE, None, None, ""
+    move_run(state, run, RunState.ACTIVE)
+    run.outcome, run.fault, run.interrupted_by = None, None, ""
     if run.engine_outcome is ev.EngineOutcome.FAILED or (run.engine_outcome is not None and any(lost_finals(state, run))):
         # It may call jobs again. Else what it said had succeeded only wants its finals to go home.
         run.engine_outcome = None
@@ -138,7 +139,7 @@ def run_cancelled(state: State, event: ev.RunCancelled) -> None:
     if run is not None and run.state is RunState.FINISHED and run.outcome not in ("succeeded", "cancelled"):
         run.outcome, run.interrupted_by = None, ""
         state.active[run.id] = None
-        run.state = RunState.CANCELLING
+        move_run(state, run, RunState.CANCELLING)
         state.finish_checks[run.id] = None
         return
     leave(state, event.run, RunState.CANCELLING)
@@ -151,6 +152,6 @@ def leave(state: State, run_id: str, new: RunState, by: str = "") -> None:
     if run is None or run.state is RunState.FINISHED or strength.index(new) <= strength.index(run.state):
         state.stale += 1
         return
-    run.state = new
+    move_run(state, run, new)
     run.interrupted_by = run.interrupted_by if by == ev.BY_SERVICE and run.interrupted_by else by
     state.finish_checks[run.id] = None

@@ -11,10 +11,26 @@ from stager.scheduler.commands import Purpose
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import end_early_span
 from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
-from stager.scheduler.states import ENDED, JOB_TRANSITIONS, CopyState, JobState
+from stager.scheduler.states import (
+    COPY_TRANSITIONS,
+    ENDED,
+    JOB_TRANSITIONS,
+    RUN_TRANSITIONS,
+    TRANSFER_TRANSITIONS,
+    CopyState,
+    JobState,
+    RunState,
+    TransferState,
+)
 
 FAILED_STATES = (JobState.FAILED, JobState.SKIPPED)
 IN_FETCHING = (CopyState.WANTED, CopyState.FETCHING, CopyState.CANCELLING)
+
+
+def note_illegal(state: State, what: str, old: str | None, new: str | None) -> None:
+    """A defect, which the checkers of tests and simulations find. Production goes on with what it has."""
+    told = f"{what} went from {old or 'nothing'} to {new or 'nothing'}"
+    state.illegal[told] = state.illegal.get(told, 0) + 1
 
 
 def account(node: NodeEntry, copy: Copy, sign: int) -> None:
@@ -47,6 +63,8 @@ def count_idle(node: NodeEntry, copy: Copy, idle: bool) -> None:
 
 
 def add_copy(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
+    if copy.state not in COPY_TRANSITIONS[None] or node_id in file.copies:
+        note_illegal(state, "a copy", file.copies[node_id].state if node_id in file.copies else None, copy.state)
     file.copies[node_id] = copy
     account(state.nodes[node_id], copy, +1)
     recount_live(state, file)
@@ -75,6 +93,8 @@ def move_copy(state: State, file: FileEntry, node_id: str, new: CopyState, size_
     copy, node = file.copies[node_id], state.nodes[node_id]
     if copy.idle:
         count_idle(node, copy, idle=False)
+    if new not in COPY_TRANSITIONS[copy.state]:
+        note_illegal(state, "a copy", copy.state, new)
     account(node, copy, -1)
     copy.state = new
     if size_bytes is not None:
@@ -85,9 +105,17 @@ def move_copy(state: State, file: FileEntry, node_id: str, new: CopyState, size_
     return copy
 
 
+def take_copy(state: State, file: FileEntry, node_id: str) -> Copy:
+    """It is none of the file's copies any more; what it held is still counted."""
+    copy = file.copies.pop(node_id)
+    if None not in COPY_TRANSITIONS[copy.state]:
+        note_illegal(state, "a copy", copy.state, None)
+    return copy
+
+
 def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
     """Its space is free again. If somebody will read it and it can be had, it becomes a candidate for prefetch."""
-    copy, node = file.copies.pop(node_id), state.nodes[node_id]
+    copy, node = take_copy(state, file, node_id), state.nodes[node_id]
     if copy.idle:
         count_idle(node, copy, idle=False)
     account(node, copy, -1)
@@ -100,6 +128,34 @@ def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
         settle(state, file, other)
     offer_for_prefetch(state, file, node_id)
     close_if_lost(state, file)
+
+
+def begin_transfer(state: State, transfer: TransferEntry) -> TransferEntry:
+    before = state.transfers.get(transfer.id)
+    if before is not None or transfer.state not in TRANSFER_TRANSITIONS[None]:
+        note_illegal(state, "a transfer", before.state if before is not None else None, transfer.state)
+    state.transfers[transfer.id] = transfer
+    return transfer
+
+
+def call_off(state: State, transfer: TransferEntry) -> None:
+    if TransferState.CANCELLING not in TRANSFER_TRANSITIONS[transfer.state]:
+        note_illegal(state, "a transfer", transfer.state, TransferState.CANCELLING)
+    transfer.state = TransferState.CANCELLING
+
+
+def take_transfer(state: State, transfer_id: str) -> TransferEntry | None:
+    """It has ended. None: it is not, or no longer, one of those under way."""
+    transfer = state.transfers.pop(transfer_id, None)
+    if transfer is not None and None not in TRANSFER_TRANSITIONS[transfer.state]:
+        note_illegal(state, "a transfer", transfer.state, None)
+    return transfer
+
+
+def move_run(state: State, run: RunEntry, new: RunState) -> None:
+    if new is not run.state and new not in RUN_TRANSITIONS[run.state]:
+        note_illegal(state, "a run", run.state, new)
+    run.state = new
 
 
 def is_spared(state: State, file: FileEntry) -> bool:

@@ -20,6 +20,7 @@ def broken_invariants(state: State) -> list[str]:
     ]
     if state.capacities_bytes is not None and state.capacities_bytes != capacities_of(state):
         found.append(f"nodes that can be reached are taken to have {state.capacities_bytes}, and have {capacities_of(state)}")
+    found += [f"{told}, {count} times" for told, count in state.illegal.items()]
     for node in state.nodes.values():
         found += broken_on_node(state, node)
     for run in state.runs.values():

@@ -18,7 +18,7 @@ from stager.planning.policy import Limits, Policy
 from stager.planning.space import SpaceProfile
 from stager.scheduler.commands import Purpose, RunOutcome
 from stager.scheduler.events import EngineOutcome
-from stager.scheduler.states import ENDED, CopyState, JobState, RunState
+from stager.scheduler.states import ENDED, CopyState, JobState, RunState, TransferState
 
 NEVER = 1 << 62
 RUN_STRIDE = 1 << 32
@@ -176,11 +176,15 @@ class TransferEntry(Entry):
     path: str
     size_bytes: int
     started_at: float
-    cancelled: bool = False
+    state: TransferState = TransferState.UNDER_WAY
     copy: Copy | None = None
     source: str = ""
     gathers: bool = False
     old: bool = False
+
+    @property
+    def cancelled(self) -> bool:
+        return self.state is TransferState.CANCELLING
 
     @property
     def is_fetch(self) -> bool:
@@ -363,6 +367,8 @@ class State:
     events_seen: int = 0
     commands_made: int = 0
     stale: int = 0
+    # Transitions that no table allows, and how often each was made. Always empty.
+    illegal: dict[str, int] = field(default_factory=dict)
     runs_seen: int = 0
     wake_at: float | None = None
     nodes: dict[str, NodeEntry] = field(default_factory=dict)

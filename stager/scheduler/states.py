@@ -1,5 +1,5 @@
-"""States and the table of their transitions. One rule: a transition that is not in the table is a bug; docs/architecture.md draws its
-diagrams from here.
+"""States and the tables of their transitions. One rule: a transition that is not in its table is a bug. scripts/state_diagrams.py draws the
+diagrams of docs/architecture.md from here.
 """
 
 from __future__ import annotations
@@ -37,6 +37,13 @@ class CopyState(StrEnum):
     DELETING = "deleting"
 
 
+class TransferState(StrEnum):
+    """UNDER_WAY: its node was asked for it. CANCELLING: its node was asked to end it, and has not answered yet."""
+
+    UNDER_WAY = "under_way"
+    CANCELLING = "cancelling"
+
+
 class RunState(StrEnum):
     """ACTIVE: starts jobs. DRAINING: starts none, lets attempts and uploads end. STOPPING: ends attempts and transfers. CANCELLING: the
     same, for good. FINISHED: has an outcome.
@@ -58,6 +65,28 @@ JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.DONE: frozenset({JobState.WAITING}),
     JobState.FAILED: frozenset({JobState.WAITING}),
     JobState.SKIPPED: frozenset({JobState.WAITING}),
+}
+# None: there is none, before it began or after it ended.
+COPY_TRANSITIONS: dict[CopyState | None, frozenset[CopyState | None]] = {
+    None: frozenset({CopyState.WANTED, CopyState.FETCHING, CopyState.PRESENT}),
+    CopyState.WANTED: frozenset({CopyState.FETCHING, None}),
+    CopyState.FETCHING: frozenset({CopyState.PRESENT, CopyState.CANCELLING, CopyState.WANTED, None}),
+    CopyState.CANCELLING: frozenset({CopyState.PRESENT, CopyState.WANTED, None}),
+    CopyState.PRESENT: frozenset({CopyState.DELETING, None}),
+    CopyState.DELETING: frozenset({CopyState.PRESENT, None}),
+}
+TRANSFER_TRANSITIONS: dict[TransferState | None, frozenset[TransferState | None]] = {
+    None: frozenset({TransferState.UNDER_WAY}),
+    TransferState.UNDER_WAY: frozenset({TransferState.CANCELLING, None}),
+    TransferState.CANCELLING: frozenset({None}),
+}
+RUN_TRANSITIONS: dict[RunState | None, frozenset[RunState]] = {
+    None: frozenset({RunState.ACTIVE}),
+    RunState.ACTIVE: frozenset({RunState.DRAINING, RunState.STOPPING, RunState.CANCELLING, RunState.FINISHED}),
+    RunState.DRAINING: frozenset({RunState.ACTIVE, RunState.STOPPING, RunState.CANCELLING, RunState.FINISHED}),
+    RunState.STOPPING: frozenset({RunState.CANCELLING, RunState.FINISHED}),
+    RunState.CANCELLING: frozenset({RunState.FINISHED}),
+    RunState.FINISHED: frozenset({RunState.ACTIVE, RunState.CANCELLING}),
 }
 BEGUN = frozenset({JobState.ADMITTED, JobState.RUNNING, JobState.DONE})
 ENDED = frozenset({JobState.DONE, JobState.FAILED, JobState.SKIPPED})
