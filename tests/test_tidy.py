@@ -138,6 +138,12 @@ def test_only_settings_reads_the_environment() -> None:
     assert_none(finding for path, findings in readers.items() if path not in MAY_READ_ENVIRONMENT for finding in findings)
 
 
+def test_tasks_are_registered() -> None:
+    starting = {path: list(rules.task_findings(parsed(path), path)) for path in python_files("stager/")}
+    assert_none(finding for path, findings in starting.items() if path not in rules.STARTS_TASKS for finding in findings)
+    assert_none(f"tests/tidy_rules.py: {path} starts no task; leave it out" for path in rules.STARTS_TASKS if not starting[path])
+
+
 def test_contracts_say_what_passes() -> None:
     assert_none(chain.from_iterable(rules.typed_findings(parsed(path), path) for path in python_files(*CONTRACTS)))
 
@@ -243,6 +249,10 @@ def plugin(source: str) -> Iterator[str]:
     return rules.plugin_findings(ast.parse(source), "plugins/x/y.py")
 
 
+def tasks(source: str) -> Iterator[str]:
+    return rules.task_findings(ast.parse(source), "x.py")
+
+
 def typed(source: str) -> Iterator[str]:
     return rules.typed_findings(ast.parse(source), "x.py")
 
@@ -315,6 +325,7 @@ CASES: list[tuple[str, Check, str, str]] = [
     ("class without a noun", manners, "class BaseOrigin: ...", "class Database: ..."),
     ("os.environ", environment, "import os\nos.environ['X']", "import os\nos.getcwd()"),
     ("getenv", environment, "from os import getenv", "from os import getcwd"),
+    ("a task that nobody keeps", tasks, "asyncio.create_task(f())", "tasks.start('f', f())"),
     ("anything in a contract", typed, "from typing import Any, Protocol", "from typing import Protocol"),
     ("anything in a contract, by its module", typed, "import typing\nx: typing.Any", "import typing\nx: typing.Protocol"),
     ("docstring", docstring, "x = 1", '"""What for."""'),

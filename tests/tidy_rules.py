@@ -16,7 +16,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("model",),
     ("planning",),
     ("scheduler",),
-    ("ports", "driver", "wire", "rest"),
+    ("ports", "driver", "tasks", "wire", "rest"),
     ("adapters", "readers", "client"),
     ("runtime", "sim"),
     ("best_plan",),
@@ -25,7 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("service", "fs"),
     ("cli",),
 )
-SOCIABLE = frozenset({"ports", "driver", "wire", "rest"})
+SOCIABLE = frozenset({"ports", "driver", "tasks", "wire", "rest"})
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # What runs on a compute node stands apart: small, with little below it, started from the fourth floor up.
 WORKER_MAY_IMPORT, WORKER_SEEN_FROM = frozenset({"worker", "model", "wire"}), 4
@@ -38,6 +38,14 @@ PURE_MODULES = frozenset(
     """__future__ abc base64 bisect binascii collections contextlib copy dataclasses difflib enum fnmatch fractions functools hashlib
     heapq itertools json math msgspec numbers operator re statistics string struct textwrap types typing zlib stager""".split()
 )
+# Who starts a task of asyncio itself, and who looks at what that ends with. All others go through stager/tasks.py.
+STARTS_TASKS = {
+    "stager/tasks.py": "it is the register",
+    "stager/runtime/node_link.py": "the one that runs the link waits for it, and takes its exception",
+    "stager/runtime/node_calls.py": "each call that needs the origin waits for the word to the node, and raises its exception",
+    "stager/runtime/transfer_calls.py": "it hands each exception to those who asked",
+    "stager/service/changes.py": "it only waits for an event, beside something else, and is ended at once",
+}
 # hash() differs from process to process, so a decision that rests on it cannot be replayed.
 IMPURE_CALLS = frozenset({"open", "input", "print", "exec", "eval", "breakpoint", "__import__", "hash"})
 
@@ -145,6 +153,13 @@ def environment_findings(tree: ast.AST, where: str) -> Iterator[str]:
         imported = isinstance(node, ast.ImportFrom) and node.module == "os" and any(alias.name in ENVIRONMENT for alias in node.names)
         if direct or imported:
             yield f"{where}:{node.lineno}: reads the environment; service/settings.py does that, for all"
+
+
+def task_findings(tree: ast.AST, where: str) -> Iterator[str]:
+    """A task that nobody keeps may vanish, and nobody ever sees its exception."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future", "run_in_executor"):
+            yield f"{where}:{node.lineno}: {node.attr} beside the register of tasks; start it with stager.tasks.Tasks"
 
 
 def typed_findings(tree: ast.AST, where: str) -> Iterator[str]:

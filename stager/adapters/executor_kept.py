@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Protocol
 
 from stager.model.errors import SANDBOX_FULL_CODE
 from stager.scheduler import commands as cmd
+from stager.tasks import Tasks
 from stager.worker import AttemptResult, Outcome, Shelf
 
 log = logging.getLogger(__name__)
@@ -23,10 +23,10 @@ class Surroundings(Protocol):
 
 
 class Keeper:
-    """On the event loop's thread. `spawn`: does something beside the rest, by that name."""
+    """On the event loop's thread."""
 
-    def __init__(self, shelf: Shelf, surroundings: Surroundings, spawn: Callable[[str, Coroutine[Any, Any, None]], None]) -> None:
-        self.shelf, self.surroundings, self.spawn = shelf, surroundings, spawn
+    def __init__(self, shelf: Shelf, surroundings: Surroundings, tasks: Tasks) -> None:
+        self.shelf, self.surroundings, self.tasks = shelf, surroundings, tasks
 
     async def make_room(self, ending: AttemptResult) -> None:
         """Before the end of this attempt is told: where it found the disk full, its next try begins without what was kept."""
@@ -43,9 +43,9 @@ class Keeper:
         if is_full(ending):
             return False
         if ending.outcome is Outcome.OK and (command.run, command.job) in shelf.kept:
-            self.spawn(f"drop {command.attempt}", self._drop(command))
+            self.tasks.start(f"the removal of what is kept of job {command.job}", self._drop(command))
         elif ending.outcome is Outcome.FAILED and self._take(command.attempt):
-            self.spawn("trim the shelf", self.trim())
+            self.tasks.start("the look through what is kept", self.trim())
             return True
         return False
 

@@ -23,6 +23,7 @@ from stager.model.workflow import Job, Workflow
 from stager.planning.plan import Access as PlannedAccess
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.tasks import Tasks
 from stager.worker import (
     Access,
     AttemptInput,
@@ -74,8 +75,8 @@ class LocalExecutor:
     def __init__(self, worker: Worker, put: Callable[..., None], surroundings: Surroundings, shelf: Shelf | None = None) -> None:
         """`shelf`: where sandboxes of jobs that failed are kept; None: none is."""
         self.worker, self.put, self.surroundings = worker, put, surroundings
-        self.keeper = Keeper(shelf, surroundings, self._spawn) if shelf is not None else None
-        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.tasks = Tasks()
+        self.keeper = Keeper(shelf, surroundings, self.tasks) if shelf is not None else None
         self.started: dict[str, cmd.StartAttempt] = {}
         self.waiting: dict[str, int] = {}
         self.granted: dict[str, int] = {}
@@ -121,27 +122,15 @@ class LocalExecutor:
         elif self.waiting.pop(command.attempt, None) is not None:
             self._go_on(start, self.worker.abandon(command.attempt))
         else:
-            self._spawn(f"kill {command.attempt}", self._kill(command.attempt))
+            self.tasks.start(f"the end of attempt {command.attempt}", self._kill(command.attempt))
 
     async def close(self) -> None:
         """Stops watching; the attempts live on under their reapers and are adopted by the next scheduler."""
-        for task in self.tasks.values():
-            task.cancel()
-        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        await self.tasks.close()
         await self._forget_all()
 
     def _go_on(self, command: cmd.StartAttempt, steps: Coroutine[Any, Any, Ending]) -> None:
-        self._spawn(command.attempt, self._until_ended(command, steps))
-
-    def _spawn(self, name: str, steps: Coroutine[Any, Any, None]) -> None:
-        task = self.tasks[name] = asyncio.create_task(steps, name=name)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        if self.tasks.get(task.get_name()) is task:
-            del self.tasks[task.get_name()]
-        if not task.cancelled() and (problem := task.exception()) is not None:
-            log.error("attempt %s: a defect of stager", task.get_name(), exc_info=problem)
+        self.tasks.start(f"attempt {command.attempt}", self._until_ended(command, steps))
 
     async def _until_ended(self, command: cmd.StartAttempt, steps: Coroutine[Any, Any, Ending]) -> None:
         """A StagerError that is raised says that the node could not be asked, and nothing about the attempt."""
@@ -189,16 +178,20 @@ class LocalExecutor:
         """In a thread, together with the next: a directory takes longer to remove than an attempt to start."""
         self.over.append(attempt)
         if len(self.over) == 1:
-            asyncio.get_running_loop().call_later(FORGET_AFTER_S, self._forget_all)
+            self.tasks.start("the removal of what attempts left", self._forget_soon())
 
-    def _forget_all(self) -> asyncio.Future[None]:
+    async def _forget_soon(self) -> None:
+        await asyncio.sleep(FORGET_AFTER_S)
+        await self._forget_all()
+
+    async def _forget_all(self) -> None:
         over, self.over = self.over, []
 
         def forget() -> None:
             for attempt in over:
                 self.worker.forget(attempt)
 
-        return asyncio.get_running_loop().run_in_executor(None, forget)
+        await asyncio.to_thread(forget)
 
     async def sweep(self, outstanding: Container[str]) -> None:
         """What a crash left of attempts whose end is recorded."""

@@ -17,9 +17,9 @@ from stager.runtime.inbox import Inbox
 from stager.runtime.node_calls import ToNode
 from stager.runtime.node_link import NodeLink
 from stager.runtime.outstanding import Outstanding
-from stager.runtime.tasks import Tasks
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.tasks import Tasks
 
 log = logging.getLogger(__name__)
 TO_NODES = frozenset(get_args(ToNode))

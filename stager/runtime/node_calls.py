@@ -22,6 +22,7 @@ from stager.runtime.transfer_calls import TransferCalls
 from stager.runtime.wire_events import node_event
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.tasks import Tasks
 
 log = logging.getLogger(__name__)
 CALLS_MAX = 32
@@ -43,7 +44,9 @@ class NodeCalls:
         self.node, self.client, self.put, self.clock = node, client, put, clock
         self.outstanding, self.book, self.lost = outstanding, book, lost
         self.origins: dict[str, asyncio.Task[None]] = {}
-        self.tasks: dict[str, asyncio.Task[None]] = {}
+        # The last call of each transfer, replica and place; all of them are in `tasks`.
+        self.newest: dict[str, asyncio.Task[None]] = {}
+        self.tasks = Tasks()
         self.readied: dict[str, tuple[float, int]] = {}
         self.slots = asyncio.Semaphore(CALLS_MAX)
         self.transfer_calls = TransferCalls(client)
@@ -51,8 +54,7 @@ class NodeCalls:
     def carry_out(self, command: ToNode) -> None:
         key_of, call = CALLS[type(command)]
         key = key_of(command)
-        task = asyncio.create_task(self._in_turn(self.tasks.get(key), call, command))
-        self.tasks[key] = task
+        task = self.newest[key] = self.tasks.start(f"a call to node {self.node}", self._in_turn(self.newest.get(key), call, command))
         task.add_done_callback(lambda done: self._ended(key, done))
 
     async def _in_turn(self, before: asyncio.Task[None] | None, call: Callable[..., Coroutine[Any, Any, None]], command: ToNode) -> None:
@@ -61,21 +63,17 @@ class NodeCalls:
         await call(self, command)
 
     def _ended(self, key: str, task: asyncio.Task[None]) -> None:
-        if self.tasks.get(key) is task:
-            del self.tasks[key]
-        if not task.cancelled() and (problem := task.exception()) is not None:
-            log.error("node %s: a call ended by a defect of stager", self.node, exc_info=problem)
+        if self.newest.get(key) is task:
+            del self.newest[key]
 
     async def quiet(self) -> None:
         """Waits until no call is under way."""
-        while self.tasks:
-            await asyncio.wait(self.tasks.values())
+        while self.newest:
+            await asyncio.wait(self.newest.values())
 
     async def close(self) -> None:
         self.transfer_calls.close()
-        for task in self.tasks.values():
-            task.cancel()
-        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        await self.tasks.close()
 
     def _is_lost(self, problem: StagerError) -> bool:
         if is_lost(problem) or problem.code == "stale_epoch":

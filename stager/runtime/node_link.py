@@ -17,10 +17,10 @@ from stager.model.errors import Fault, Refused, StagerError, Transient
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.node_calls import Clock, NodeCalls, Put, ToNode
 from stager.runtime.outstanding import Outstanding
-from stager.runtime.tasks import Tasks
 from stager.runtime.wire_events import node_event, node_reported
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.tasks import Tasks
 from stager.wire.node import EventPage, NodeAbout
 
 log = logging.getLogger(__name__)

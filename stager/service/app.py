@@ -38,7 +38,6 @@ from stager.runtime.live_world import LiveWorld
 from stager.runtime.mounting import mounted
 from stager.runtime.node_link import NodeLink
 from stager.runtime.recovery import recover
-from stager.runtime.tasks import Tasks
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.ledger import ledger_of
@@ -54,6 +53,7 @@ from stager.service.state_dir import StateDir
 from stager.service.tally import Tally
 from stager.service.tenancy import Tenancy
 from stager.service.views import ledger_entry, run_summary, state_of
+from stager.tasks import Tasks
 from stager.worker import Shelf, Worker
 
 log = logging.getLogger(__name__)

@@ -155,8 +155,8 @@ def played(
 
 
 async def settled(executor: LocalExecutor) -> None:
-    while executor.tasks:
-        await asyncio.wait(executor.tasks.values(), timeout=10)
+    while executor.tasks.under_way:
+        await asyncio.wait(executor.tasks.under_way, timeout=10)
 
 
 def test_an_attempt_ends_once_and_is_forgotten_when_the_journal_has_it(tmp_path: Path) -> None:
@@ -167,6 +167,25 @@ def test_an_attempt_ends_once_and_is_forgotten_when_the_journal_has_it(tmp_path:
     [ended] = world.events
     assert (ended.outcome, ended.cause, ended.outputs) == ("ok", "c1", (ev.OutputMade("out", produced_file_id("r", "out"), "a-1", 3, "b"),))
     assert worker.asked == ["run", "forget"]
+
+
+def test_a_disk_that_keeps_what_an_attempt_left_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play() -> None:
+        worker, world = ScriptedWorker(tmp_path, [ok()]), World({})
+        monkeypatch.setattr(worker, "forget", refused)
+        executor = LocalExecutor(worker, world.put, world)  # type: ignore[arg-type]
+        executor.start(start())
+        await settled(executor)
+        world.told[0]()
+        await settled(executor)
+
+    def refused(attempt: str) -> None:
+        raise OSError(30, "Read-only file system", attempt)
+
+    asyncio.run(play())
+    assert "the removal of what attempts left ended" in caplog.text and "Read-only file system" in caplog.text
 
 
 @pytest.mark.parametrize("tenants", [True, False])

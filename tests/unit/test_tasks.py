@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from stager.model.errors import Refused
-from stager.runtime.tasks import Tasks
+from stager.tasks import Tasks
 
 
 async def forever(name: str, ended: list[str], begun: asyncio.Event) -> None:
