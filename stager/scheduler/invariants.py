@@ -5,11 +5,12 @@ which number is off.
 from __future__ import annotations
 
 from stager.scheduler.admission import is_at_rest
-from stager.scheduler.books import IN_FETCHING, count_parents, inputs_of
+from stager.scheduler.books import FAILED_STATES, IN_FETCHING, count_parents, inputs_of, slot_of
 from stager.scheduler.moving import capacities_of
-from stager.scheduler.state import FileEntry, NodeEntry, RunEntry, State
+from stager.scheduler.state import AttemptEntry, FileEntry, NodeEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
+KEYED = ("nodes", "files", "runs", "transfers", "parts", "striped")
 WITH_PROMISE = (JobState.ADMITTED, JobState.RUNNING)
 
 
@@ -25,8 +26,13 @@ def broken_invariants(state: State) -> list[str]:
         found += broken_on_node(state, node)
     for run in state.runs.values():
         found += broken_in_run(state, run)
-    found += broken_stripes(state)
+    found += broken_stripes(state) + broken_queues(state)
+    for transfer in state.transfers.values():
+        found += broken_transfer(state, transfer)
+    for attempt_id, attempt in state.attempts.items():
+        found += broken_attempt(state, attempt_id, attempt)
     for file in state.files.values():
+        found += broken_file(state, file)
         for node_id, copy in file.copies.items():
             if copy.pins < 0:
                 found.append(f"{file.lfn} on {node_id}: {copy.pins} pins")
@@ -37,6 +43,57 @@ def broken_invariants(state: State) -> list[str]:
             if copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and copy.generation not in state.transfers:
                 found.append(f"{file.lfn} on {node_id} is {copy.state} by no transfer")
         found += broken_spares(state, file)
+    return found
+
+
+def broken_queues(state: State) -> list[str]:
+    found = [f"{name} is {left}, and was to be emptied" for name in ("lost", "back") if (left := getattr(state, name))]
+    uploads = sum(not transfer.is_fetch for transfer in state.transfers.values())
+    if state.uploads_live != uploads:
+        found.append(f"uploads_live is {state.uploads_live}, should be {uploads}")
+    found += [f"{name} holds {key} under another key" for name in KEYED for key, entry in getattr(state, name).items() if entry.id != key]
+    return found
+
+
+def broken_transfer(state: State, transfer: TransferEntry) -> list[str]:
+    """What brings a replica has its copy, called off as it is; what reads one has it pinned."""
+    found = []
+    if transfer.node not in state.nodes or transfer.file not in state.files:
+        return [f"{transfer.id} is of {transfer.file} on {transfer.node}, and one of them is not known"]
+    if transfer.is_fetch and not transfer.old:
+        copy = state.files[transfer.file].copies.get(transfer.node)
+        wanted = CopyState.CANCELLING if transfer.cancelled else CopyState.FETCHING
+        if copy is None or copy.generation != transfer.id or copy.state is not wanted:
+            found.append(f"{transfer.id} is {transfer.state}, and its copy is {copy}")
+    if (transfer.copy is None) == (not transfer.is_fetch or transfer.source != ""):
+        found.append(f"{transfer.id} for {transfer.purpose} reads {transfer.copy}")
+    return found
+
+
+def broken_attempt(state: State, attempt_id: str, attempt: AttemptEntry) -> list[str]:
+    """It is its job's own, unless what it makes is void; while it waits for space it takes no cores."""
+    job, waits = state.job(attempt.run, attempt.job), attempt_id in state.nodes[attempt.node].waiting_attempts
+    found = []
+    if job.attempt != attempt_id or not (job.state is JobState.RUNNING or attempt.void or attempt.killed):
+        found.append(f"{attempt_id} of job {job.id}, which is {job.state} and has {job.attempt or 'none'}")
+    if waits != (attempt.needed_bytes is not None):
+        found.append(f"{attempt_id} wants {attempt.needed_bytes} bytes, and waits for them: {waits}")
+    return found
+
+
+def broken_file(state: State, file: FileEntry) -> list[str]:
+    found = []
+    if not 0 <= file.use_at <= len(file.uses) or file.uses != sorted(file.uses):
+        found.append(f"{file.lfn}: the uses from {file.use_at} on are {file.uses}")
+    if file.copies.keys() - state.nodes.keys():
+        found.append(f"{file.lfn} is on {sorted(file.copies)}, and these are not all known")
+    if file.spilling and (file.spilling not in state.transfers or state.transfers[file.spilling].file != file.id):
+        found.append(f"{file.lfn} is being spilled by {file.spilling}, which is not under way")
+    for node_id, copy in file.copies.items():
+        if copy.state is CopyState.WANTED and not copy.pins:
+            found.append(f"{file.lfn} is wanted on {node_id} by nobody")
+        if copy.state in (CopyState.PRESENT, CopyState.DELETING) and not copy.generation:
+            found.append(f"{file.lfn} is {copy.state} on {node_id} without a generation")
     return found
 
 
@@ -98,6 +155,8 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
         "admitted_waiting": admitted,
         "sending": sum(transfer.source == node.id for transfer in state.transfers.values()),
     }
+    slots = [slot_of(state, state.runs[each.run], each.job) for each in attempts if each.needed_bytes is None]
+    sums |= {"cores_used": sum(cores for cores, _ in slots), "memory_used_bytes": sum(memory_bytes for _, memory_bytes in slots)}
     found = [
         f"node {node.id}: {name} is {getattr(node, name)}, should be {value}"
         for name, value in sums.items()
@@ -118,6 +177,10 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
         for copy in copies
         if copy.pins != pins.get(id(copy), 0)
     ]
+    for file_id in node.prefetching:
+        fetched = state.files[file_id].copies.get(node.id)
+        if fetched is None or fetched.state is not CopyState.FETCHING or fetched.pins:
+            found.append(f"node {node.id} prefetches {file_id}, and its copy is {fetched}")
     if node.free_bytes < 0:
         found.append(f"node {node.id}: over its capacity by {-node.free_bytes} bytes")
     return found
@@ -128,6 +191,20 @@ def broken_in_run(state: State, run: RunEntry) -> list[str]:
     unended = sum(job.state not in ENDED for job in run.jobs.values())
     if run.unended != unended:
         found.append(f"run {run.id}: unended is {run.unended}, should be {unended}")
+    failed = sum(job.state in FAILED_STATES for job in run.jobs.values())
+    if run.failed != failed:
+        found.append(f"run {run.id}: failed is {run.failed}, should be {failed}")
+    head = next((order for order, job_id in enumerate(run.by_order) if run.jobs[job_id].state not in ENDED), len(run.by_order))
+    if run.head != head:
+        found.append(f"run {run.id}: head is {run.head}, should be {head}")
+    if (run.outcome is not None) != (run.state is RunState.FINISHED):
+        found.append(f"run {run.id} is {run.state}, and its outcome is {run.outcome}")
+    sending = sum(not transfer.is_fetch and transfer.purpose != "spill" for transfer in state.transfers.values() if transfer.run == run.id)
+    if run.uploads_live != sending:
+        found.append(f"run {run.id}: uploads_live is {run.uploads_live}, should be {sending}")
+    home = [file_id for file_id in run.finals_open if state.files[file_id].durable is not None]
+    if home:
+        found.append(f"run {run.id} waits for {home}, which are durable")
     if (run.state is RunState.FINISHED) == (run.id in state.active):
         found.append(f"run {run.id} is {run.state} and active is {run.id in state.active}")
     held = sum(job.reserve_bytes for job in run.jobs.values() if job.state is JobState.ADMITTED)
