@@ -225,6 +225,8 @@ def broken_in_run(state: State, run: RunEntry) -> list[str]:
         waits = count_parents(state, run, job.id)
         if job.state in (JobState.WAITING, JobState.READY, JobState.BACKOFF) and job.waits_for != waits:
             found.append(f"job {job.id}: waits_for is {job.waits_for}, should be {waits}")
+        if job.state is JobState.RUNNING and job.attempt not in state.attempts:
+            found.append(f"job {job.id} runs, and its attempt {job.attempt or 'none'} is not under way")
         if job.state is JobState.ADMITTED:
             missing = sum(copy.state is not CopyState.PRESENT for _, copy in run.pinned[job.id])
             if missing != job.inputs_missing:

@@ -2,7 +2,7 @@
 O(log n).
 
 May know: the model and planning. One rule: only books.py and the apply modules change it; queues are lazy: an entry may be out of date
-and is checked when it is taken.
+and is checked when it is taken. A comment beside a field says what holds after each event, and invariants.py checks it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Copy(Entry):
     """
 
     state: CopyState
-    generation: str
+    generation: str  # empty only while WANTED
     size_bytes: int
-    pins: int = 0
+    pins: int = 0  # as many as admitted and running jobs hold, and transfers that read it; none while DELETING, some while WANTED
     prefetched: bool = False
     span: tuple[str, int, int] | None = None
     spare: bool = False
-    idle: bool = False
+    idle: bool = False  # only PRESENT without pins
 
 
 class Tries(Entry):
@@ -99,13 +99,13 @@ class FileEntry(Entry):
     destination: Destination | None = None
     durable: HeldAt | None = None
     spilled: HeldAt | None = None
-    uses: list[tuple[int, str, str]] = []
-    use_at: int = 0
-    copies: dict[str, Copy] = {}
+    uses: list[tuple[int, str, str]] = []  # sorted
+    use_at: int = 0  # within `uses`
+    copies: dict[str, Copy] = {}  # by node, each of them known
     fetch: Tries | None = None
     upload: Tries | None = None
-    spilling: str = ""
-    live_bytes: int = 0
+    spilling: str = ""  # empty, or a transfer of it that is under way
+    live_bytes: int = 0  # at most `size_bytes`
     whole: bool = False
     spares: int = 0
     moves_failed: int = 0
@@ -130,11 +130,11 @@ class JobEntry(Entry):
     node: str
     reserve_bytes: int
     state: JobState = JobState.WAITING
-    waits_for: int = 0
-    inputs_missing: int = 0
+    waits_for: int = 0  # parents that are not DONE, until it is admitted
+    inputs_missing: int = 0  # while ADMITTED: pinned copies that are not PRESENT
     attempts: int = 0
     failures: int = 0
-    attempt: str = ""
+    attempt: str = ""  # while RUNNING: one of the attempts under way
     not_before: float = 0.0
     fault: Fault | None = None
     early_span: tuple[int, int, int] | None = None
@@ -156,7 +156,7 @@ class AttemptEntry(Entry):
     number: int
     reserve_bytes: int
     started_at: float
-    needed_bytes: int | None = None
+    needed_bytes: int | None = None  # not None: among the waiting attempts of its node, and takes no cores
     killed: bool = False
     void: bool = False
     call: str = ""
@@ -176,8 +176,8 @@ class TransferEntry(Entry):
     path: str
     size_bytes: int
     started_at: float
-    state: TransferState = TransferState.UNDER_WAY
-    copy: Copy | None = None
+    state: TransferState = TransferState.UNDER_WAY  # of one that brings a replica, as its copy: FETCHING or CANCELLING
+    copy: Copy | None = None  # None only of what comes from an origin, or is gathered
     source: str = ""
     gathers: bool = False
     old: bool = False
@@ -212,7 +212,7 @@ class PartEntry:
     file: str
     run: str
     size_bytes: int
-    here: bool = False
+    here: bool = False  # then somebody gathers it
     cancelled: bool = False
 
 
@@ -223,7 +223,7 @@ class StripedFetch:
     id: str
     file: str
     node: str
-    parts: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)  # each of them comes, or is here
 
 
 @dataclass(slots=True)
@@ -259,27 +259,27 @@ class RunEntry:
     direct: frozenset[str]
     shared: dict[str, str] = field(default_factory=dict)
     inputs: dict[str, list[FileEntry]] = field(default_factory=dict)
-    footprints_bytes: list[int] = field(default_factory=list)
+    footprints_bytes: list[int] = field(default_factory=list)  # inputs and reserved outputs of each job
     stays_from: dict[str, tuple[int, int, list[int]]] = field(default_factory=dict)
-    pinned: dict[str, list[tuple[FileEntry, Copy]]] = field(default_factory=dict)
+    pinned: dict[str, list[tuple[FileEntry, Copy]]] = field(default_factory=dict)  # of ADMITTED jobs: all their inputs
     state: RunState = RunState.ACTIVE
-    outcome: RunOutcome | None = None
+    outcome: RunOutcome | None = None  # not None exactly while FINISHED
     fault: Fault | None = None
     finished_at: float = 0.0
-    head: int = 0
-    unended: int = 0
-    failed: int = 0
-    attempts_live: int = 0
-    finals_open: dict[str, None] = field(default_factory=dict)
+    head: int = 0  # all before it have ended, it has not
+    unended: int = 0  # jobs that have not ended
+    failed: int = 0  # jobs that are FAILED or SKIPPED
+    attempts_live: int = 0  # its attempts under way
+    finals_open: dict[str, None] = field(default_factory=dict)  # none of them durable
     finals_given_up: dict[str, Fault] = field(default_factory=dict)
     finals_overtaken: dict[str, Fault] = field(default_factory=dict)
-    live_bytes: int = 0
-    promised_bytes: int = 0
+    live_bytes: int = 0  # sum over the files it makes
+    promised_bytes: int = 0  # sum over its admitted jobs and its attempts
     safety: SpaceProfile | None = None
     largest_bytes: int = 0
     largest_footprint_bytes: int = 0
     ahead: SpaceProfile | None = None
-    uploads_live: int = 0
+    uploads_live: int = 0  # its uploads under way, without spills
     interrupted_s: float = 0.0
     interrupted_by: str = ""
     ids: int = 1
@@ -327,17 +327,17 @@ class NodeEntry:
     incarnation: str = ""
     reachable: bool = False
     can_link: bool = True
-    present_bytes: int = 0
-    fetching_bytes: int = 0
-    promised_bytes: int = 0
-    deleting_bytes: int = 0
-    cancelling_bytes: int = 0
-    spilling_bytes: int = 0
-    idle_bytes: int = 0
-    sending: int = 0
-    cores_used: int = 0
-    memory_used_bytes: int = 0
-    admitted_waiting: int = 0
+    present_bytes: int = 0  # copies PRESENT or DELETING, garbage, parts that are here
+    fetching_bytes: int = 0  # copies WANTED, FETCHING or CANCELLING, parts that come
+    promised_bytes: int = 0  # reserved by its admitted jobs and its attempts
+    deleting_bytes: int = 0  # copies DELETING, and garbage
+    cancelling_bytes: int = 0  # copies CANCELLING, and parts called off
+    spilling_bytes: int = 0  # of transfers that spill from it
+    idle_bytes: int = 0  # copies that are idle
+    sending: int = 0  # transfers whose source it is
+    cores_used: int = 0  # of its attempts that do not wait for space
+    memory_used_bytes: int = 0  # of the same attempts
+    admitted_waiting: int = 0  # its ADMITTED jobs
     ready: list[tuple[int, str, str]] = field(default_factory=list)
     startable: list[tuple[int, str, str]] = field(default_factory=list)
     calls_startable: list[tuple[int, str, str]] = field(default_factory=list)
@@ -345,12 +345,12 @@ class NodeEntry:
     spillable: list[tuple[int, str, str]] = field(default_factory=list)
     movable: list[tuple[int, str, str]] = field(default_factory=list)
     candidates: list[tuple[int, str]] = field(default_factory=list)
-    prefetching: dict[str, None] = field(default_factory=dict)
-    waiting_attempts: dict[str, None] = field(default_factory=dict)
+    prefetching: dict[str, None] = field(default_factory=dict)  # files whose copy here is FETCHING without a pin
+    waiting_attempts: dict[str, None] = field(default_factory=dict)  # exactly those that need bytes
     garbage: dict[tuple[str, str], int] = field(default_factory=dict)
     can_gather: bool = False
-    line_bytes: int = 0
-    stirred: bool = True
+    line_bytes: int = 0  # of transfers on its line, and of parts that come
+    stirred: bool = True  # True wherever it is not at rest
     back_at: float = 0.0
 
     @property
@@ -374,16 +374,16 @@ class State:
     nodes: dict[str, NodeEntry] = field(default_factory=dict)
     files: dict[str, FileEntry] = field(default_factory=dict)
     runs: dict[str, RunEntry] = field(default_factory=dict)
-    active: dict[str, None] = field(default_factory=dict)
+    active: dict[str, None] = field(default_factory=dict)  # exactly the runs that are not FINISHED
     attempts: dict[str, AttemptEntry] = field(default_factory=dict)
-    transfers: dict[str, TransferEntry] = field(default_factory=dict)
+    transfers: dict[str, TransferEntry] = field(default_factory=dict)  # under way or CANCELLING
     paused_origins: dict[tuple[str, ...], Fault] = field(default_factory=dict)
     due_uploads: list[tuple[int, str]] = field(default_factory=list)
-    uploads_live: int = 0
+    uploads_live: int = 0  # transfers that bring no replica
     useless: list[tuple[str, str, str]] = field(default_factory=list)
     to_fetch: list[tuple[str, str]] = field(default_factory=list)
     spills_to_erase: list[tuple[str, HeldAt, str]] = field(default_factory=list)
-    lost: list[tuple[str, str]] = field(default_factory=list)
+    lost: list[tuple[str, str]] = field(default_factory=list)  # empty after each event
     timers: list[tuple[float, str, str, str]] = field(default_factory=list)
     finish_checks: dict[str, None] = field(default_factory=dict)
     # (file, whether its upload) of transfers that failed and are tried again; an entry may be out of date.
