@@ -135,7 +135,8 @@ def story(batches: Iterable[Batch], run: str, file_id: str, job: str, is_seen: C
     strange: set[str] = set()
     count = 0
     for batch in batches:
-        for value in (*batch.events, *batch.commands):
+        steps: list[ev.Event | cmd.Command] = [*batch.events, *batch.commands]
+        for value in steps:
             if not concerns(value, run, file_id, job, ids):
                 continue
             if count == LINES_MAX:
