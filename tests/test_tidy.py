@@ -326,6 +326,7 @@ CASES: list[tuple[str, Check, str, str]] = [
     ("os.environ", environment, "import os\nos.environ['X']", "import os\nos.getcwd()"),
     ("getenv", environment, "from os import getenv", "from os import getcwd"),
     ("a task that nobody keeps", tasks, "asyncio.create_task(f())", "tasks.start('f', f())"),
+    ("a thread that nobody waits for", tasks, "loop.run_in_executor(None, f)", "async def g():\n    await loop.run_in_executor(None, f)"),
     ("anything in a contract", typed, "from typing import Any, Protocol", "from typing import Protocol"),
     ("anything in a contract, by its module", typed, "import typing\nx: typing.Any", "import typing\nx: typing.Protocol"),
     ("docstring", docstring, "x = 1", '"""What for."""'),

@@ -157,8 +157,9 @@ def environment_findings(tree: ast.AST, where: str) -> Iterator[str]:
 
 def task_findings(tree: ast.AST, where: str) -> Iterator[str]:
     """A task that nobody keeps may vanish, and nobody ever sees its exception."""
+    awaited = [node.value.func for node in ast.walk(tree) if isinstance(node, ast.Await) and isinstance(node.value, ast.Call)]
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future", "run_in_executor"):
+        if isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future", "run_in_executor") and node not in awaited:
             yield f"{where}:{node.lineno}: {node.attr} beside the register of tasks; start it with stager.tasks.Tasks"
 
 
