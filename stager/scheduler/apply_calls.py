@@ -27,7 +27,6 @@ from stager.scheduler.books import (
     reopen_uses,
     reserve,
     settle,
-    take_copy,
     unpin,
     withdraw,
 )
@@ -165,7 +164,7 @@ def job_node(run: RunEntry, file: FileEntry) -> str:
 
 def set_apart(state: State, file: FileEntry, node: NodeEntry, copy: Copy) -> None:
     """It holds its space until it is read by nobody and the node has deleted it; what is still on its way, until that was called off."""
-    take_copy(state, file, node.id)
+    del file.copies[node.id]
     count_idle(node, copy, idle=False)
     account(node, copy, -1)
     no_prefetch(node, file)

@@ -34,7 +34,6 @@ from stager.scheduler.books import (
     resize,
     settle,
     slot_of,
-    take_transfer,
     unpin,
     withdraw,
 )
@@ -101,7 +100,7 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
             continue
         here = (file.id, copy.generation) in seen
         if (file.id, copy.generation) in damaged:
-            let_go_of_source(state, take_transfer(state, copy.generation))
+            let_go_of_source(state, state.transfers.pop(copy.generation, None))
             copy_lost(state, file, event.node)
             tell_other_nodes(state, file)
         elif copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and not here:
@@ -126,13 +125,13 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
 
 def transfer_vanished(state: State, transfer_id: str) -> None:
     """Under way by our books, unknown to the node: as if it had never been asked for."""
-    transfer = take_transfer(state, transfer_id)
+    transfer = state.transfers.pop(transfer_id, None)
     if transfer is not None:
         end_transfer(state, transfer)
 
 
 def transfer_done(state: State, event: ev.TransferDone) -> None:
-    transfer = take_transfer(state, event.transfer)
+    transfer = state.transfers.pop(event.transfer, None)
     if transfer is None:
         if (part := state.parts.get(event.transfer)) is not None:
             part_done(state, part, event.size_bytes)
@@ -181,7 +180,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
 
 def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes: int | None = None) -> None:
     copy = move_copy(state, file, node_id, CopyState.PRESENT, size_bytes)
-    let_go_of_source(state, take_transfer(state, copy.generation))
+    let_go_of_source(state, state.transfers.pop(copy.generation, None))
     file.fetch, file.whole = None, False
     state.retrying.pop((file.id, False), None)
     file.blake3 = file.blake3 or blake3
@@ -200,7 +199,7 @@ def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes
 
 
 def transfer_failed(state: State, event: ev.TransferFailed) -> None:
-    transfer = take_transfer(state, event.transfer)
+    transfer = state.transfers.pop(event.transfer, None)
     if transfer is None:
         end_part(state, event.transfer, event.fault.message)
         return
@@ -248,7 +247,7 @@ def note_failure(state: State, file: FileEntry, tries: Tries, transfer: Transfer
 
 
 def transfer_cancelled(state: State, event: ev.TransferCancelled) -> None:
-    transfer = take_transfer(state, event.transfer)
+    transfer = state.transfers.pop(event.transfer, None)
     if transfer is None:
         end_part(state, event.transfer, "its part was called off")
         return
@@ -350,7 +349,7 @@ def copy_lost(state: State, file: FileEntry, node_id: str) -> None:
             job.waits_for = count_parents(state, state.runs[run_id], job_id)
             make_ready_or_wait(state, job, state.now)
     for transfer in [t for t in state.transfers.values() if t.file == file.id and t.node == node_id and not t.is_fetch]:
-        take_transfer(state, transfer.id)
+        state.transfers.pop(transfer.id)
         end_transfer(state, transfer)
     copy.pins = 0
     if node_id in file.copies:

@@ -24,6 +24,7 @@ from stager.scheduler.states import (
 )
 
 FAILED_STATES = (JobState.FAILED, JobState.SKIPPED)
+COPY_BEGINNINGS = COPY_TRANSITIONS[None]
 IN_FETCHING = (CopyState.WANTED, CopyState.FETCHING, CopyState.CANCELLING)
 
 
@@ -63,7 +64,7 @@ def count_idle(node: NodeEntry, copy: Copy, idle: bool) -> None:
 
 
 def add_copy(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
-    if copy.state not in COPY_TRANSITIONS[None] or node_id in file.copies:
+    if copy.state not in COPY_BEGINNINGS or node_id in file.copies:
         note_illegal(state, "a copy", file.copies[node_id].state if node_id in file.copies else None, copy.state)
     file.copies[node_id] = copy
     account(state.nodes[node_id], copy, +1)
@@ -105,17 +106,9 @@ def move_copy(state: State, file: FileEntry, node_id: str, new: CopyState, size_
     return copy
 
 
-def take_copy(state: State, file: FileEntry, node_id: str) -> Copy:
-    """It is none of the file's copies any more; what it held is still counted."""
-    copy = file.copies.pop(node_id)
-    if None not in COPY_TRANSITIONS[copy.state]:
-        note_illegal(state, "a copy", copy.state, None)
-    return copy
-
-
 def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
     """Its space is free again. If somebody will read it and it can be had, it becomes a candidate for prefetch."""
-    copy, node = take_copy(state, file, node_id), state.nodes[node_id]
+    copy, node = file.copies.pop(node_id), state.nodes[node_id]
     if copy.idle:
         count_idle(node, copy, idle=False)
     account(node, copy, -1)
@@ -131,10 +124,9 @@ def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
 
 
 def begin_transfer(state: State, transfer: TransferEntry) -> TransferEntry:
-    before = state.transfers.get(transfer.id)
-    if before is not None or transfer.state not in TRANSFER_TRANSITIONS[None]:
-        note_illegal(state, "a transfer", before.state if before is not None else None, transfer.state)
-    state.transfers[transfer.id] = transfer
+    if state.transfers.setdefault(transfer.id, transfer) is not transfer:
+        note_illegal(state, "a transfer", state.transfers[transfer.id].state, transfer.state)
+        state.transfers[transfer.id] = transfer
     return transfer
 
 
@@ -142,14 +134,6 @@ def call_off(state: State, transfer: TransferEntry) -> None:
     if TransferState.CANCELLING not in TRANSFER_TRANSITIONS[transfer.state]:
         note_illegal(state, "a transfer", transfer.state, TransferState.CANCELLING)
     transfer.state = TransferState.CANCELLING
-
-
-def take_transfer(state: State, transfer_id: str) -> TransferEntry | None:
-    """It has ended. None: it is not, or no longer, one of those under way."""
-    transfer = state.transfers.pop(transfer_id, None)
-    if transfer is not None and None not in TRANSFER_TRANSITIONS[transfer.state]:
-        note_illegal(state, "a transfer", transfer.state, None)
-    return transfer
 
 
 def move_run(state: State, run: RunEntry, new: RunState) -> None:

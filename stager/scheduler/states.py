@@ -66,7 +66,7 @@ JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.FAILED: frozenset({JobState.WAITING}),
     JobState.SKIPPED: frozenset({JobState.WAITING}),
 }
-# None: there is none, before it began or after it ended.
+# None: there is none, before it began or after it ended. Any copy and any transfer may be gone at any time: its node says so.
 COPY_TRANSITIONS: dict[CopyState | None, frozenset[CopyState | None]] = {
     None: frozenset({CopyState.WANTED, CopyState.FETCHING, CopyState.PRESENT}),
     CopyState.WANTED: frozenset({CopyState.FETCHING, None}),

@@ -34,6 +34,17 @@ def test_every_state_has_its_row_and_can_be_reached(
     assert {state for row in table.values() for state in row} - {None} == set(states)
 
 
+def test_whatever_is_on_a_node_may_be_gone_from_any_state() -> None:
+    """So nobody asks the tables when a copy or a transfer ends."""
+    tables: list[dict[object, frozenset[object]]] = [{**COPY_TRANSITIONS}, {**TRANSFER_TRANSITIONS}]
+    assert all(None in row for table in tables for state, row in table.items() if state is not None)
+    assert all(None not in table[None] for table in tables)
+
+
+def test_a_transfer_begins_as_its_table_says() -> None:
+    assert transfer().state in TRANSFER_TRANSITIONS[None]
+
+
 def state_with(copy: CopyState) -> tuple[State, FileEntry]:
     state = State(Policy(), Limits(cores=1, memory_bytes=None))
     state.nodes["n"] = NodeEntry("n", capacity_bytes=100)
@@ -87,8 +98,7 @@ def test_what_no_table_allows_is_found(case: Callable[[], State], told: str) -> 
 def test_what_the_tables_allow_is_not_found() -> None:
     state, file = state_with(CopyState.FETCHING)
     books.call_off(state, books.begin_transfer(state, transfer()))
-    books.take_transfer(state, "t1")
+    state.transfers.pop("t1")
     for new in (CopyState.PRESENT, CopyState.DELETING):
         books.move_copy(state, file, "n", new)
-    books.take_copy(state, file, "n")
     assert state.illegal == {}
