@@ -20,6 +20,7 @@ CODE = re.compile(r"^ *(```|~~~).*?^ *\1[ ]*$|`[^`\n]*\]\([^`\n]*`", re.MULTILIN
 FENCE = re.compile(r"^ *(```|~~~)")
 ITEM = re.compile(r"^( *)(?:[-*+]|\d+\.) ")
 ROW = re.compile(r"^\|")
+NOTHING: Mapping[str, Any] = {}
 
 
 # --- pages of the repository ---------------------------------------------------------------------------------------------------------
@@ -212,25 +213,26 @@ def workflow_page(schema: Mapping[str, Any]) -> str:
         "",
         "## The whole file",
         "",
-        *key_table(schema),
+        *key_table(schema, schema["$defs"]),
     ]
     for name, each in schema["$defs"].items():
         parts += [f"## {name} {{ #{anchor_of(name)} }}", ""]
         if text := each.get("description"):
             parts += [f"{text}", ""]
-        parts += list(key_table(each)) if "properties" in each else [f"{shape(each)}", ""]
+        parts += list(key_table(each, schema["$defs"])) if "properties" in each else [f"{shape(each)}", ""]
     return "\n".join(parts) + "\n"
 
 
 # --- what both schemas share ---------------------------------------------------------------------------------------------------------
 
 
-def key_table(schema: Mapping[str, Any]) -> Iterator[str]:
+def key_table(schema: Mapping[str, Any], shared: Mapping[str, Any] = NOTHING) -> Iterator[str]:
+    """`shared`: definitions that speak for keys which say nothing themselves."""
     needed = schema.get("required", ())
-    rows = [
-        (f"`{key}`" + (" (required)" if key in needed else ""), shape(value), described(value))
-        for key, value in schema["properties"].items()
-    ]
+    rows = []
+    for key, value in schema["properties"].items():
+        what = described(value) or described(shared.get(name_of(value), NOTHING))
+        rows.append((f"`{key}`" + (" (required)" if key in needed else ""), shape(value), what))
     yield from table(("key", "type", "what"), rows)
 
 
@@ -245,7 +247,7 @@ def shape(schema: Mapping[str, Any] | bool) -> str:
     if isinstance(schema, bool):
         return "anything" if schema else "nothing"
     if "$ref" in schema:
-        name = schema["$ref"].rpartition("/")[2]
+        name = name_of(schema)
         return f"[{name}](#{anchor_of(name)})"
     for word in ("oneOf", "anyOf"):
         if word in schema and "properties" not in schema:
@@ -268,6 +270,10 @@ def object_shape(schema: Mapping[str, Any]) -> str:
     if keys := schema.get("properties"):
         return "mapping with " + ", ".join(f"`{key}`" for key in keys)
     return f"mapping to {shape(values)}" if values and values is not True else "mapping"
+
+
+def name_of(schema: Mapping[str, Any]) -> str:
+    return str(schema.get("$ref", "")).rpartition("/")[2]
 
 
 def anchor_of(name: str) -> str:

@@ -85,6 +85,7 @@ def walked(stager: Stager, steps: list[Step]) -> list[tuple[int, str]]:
     ]
 
 
+@pytest.mark.slow
 def test_the_tutorial_works_as_it_is_written(stager: Stager) -> None:
     for program, package in (("sshd", "openssh-server"), ("ssh", "openssh-client"), ("ssh-keygen", "openssh-client")):
         needed_program(program, package)

@@ -117,6 +117,18 @@ def test_the_page_of_workflow_files_has_every_key() -> None:
     assert dead_anchors(page) == set()
 
 
+def test_every_key_of_workflow_files_says_what_it_is() -> None:
+    """Editors show it, too."""
+    named = {"": WORKFLOW} | WORKFLOW["$defs"]
+    silent = [name for name, schema in named.items() if not schema.get("description")]
+    silent += [f"{name}.{key}" for name, schema in named.items() for key, value in schema.get("properties", {}).items() if not told(value)]
+    assert silent == []
+
+
+def told(value: Any) -> bool:
+    return value.get("description") or WORKFLOW["$defs"].get(value.get("$ref", "").rpartition("/")[2], {}).get("description")
+
+
 EXAMPLE = re.compile(r"<!-- files: (.*?) -->\n```yaml\n(.*?)```", re.DOTALL)
 EXAMPLES = [(page, *found) for page in sorted((PROJECT / "docs/howto").glob("*.md")) for found in EXAMPLE.findall(page.read_text())]
 
