@@ -105,7 +105,7 @@ setup-lint:
 	@scripts/setup.sh lint
 
 docs: setup-unit ## these pages as a site, in site/index.html
-	@scripts/docs.sh build --strict --quiet
+	@scripts/docs.sh build
 	@echo "open $(CURDIR)/site/index.html"
 
 docs-serve: setup-unit ## the same at http://127.0.0.1:8000, built anew at each change
