@@ -38,7 +38,7 @@ from stager.planning.policy import Limits
 from stager.planning.transport import AT_ONCE_MAX
 from stager.readers.wfcommons import RECORDED, read
 from stager.readers.wfcommons_profiles import STORE, read_samples
-from stager.sim.draws import Spread
+from stager.sim.sampling import Spread
 from tests.testbed.places import records_dir
 
 WAN_BYTES_PER_S = 50e6

@@ -23,7 +23,7 @@ from stager.ports import Batch
 from stager.runtime.past import Past
 from stager.runtime.recovery import recover
 from stager.scheduler.machine import Machine
-from stager.service.tally import Tally
+from stager.service.counters import Tally
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 

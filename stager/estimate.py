@@ -25,8 +25,8 @@ from stager.scheduler.commands import Fetch, RunOutcome, StartAttempt, Upload
 from stager.scheduler.events import AttemptEnded, TransferDone
 from stager.scheduler.machine import Machine
 from stager.sim.accesses import Accesses
-from stager.sim.draws import Doubts, Spread
 from stager.sim.faults import NO_FAULTS, Faults
+from stager.sim.sampling import Doubts, Spread
 from stager.sim.simulate import Watch, rare_collections, simulate
 from stager.sim.world import SimWorld
 

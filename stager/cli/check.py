@@ -32,10 +32,10 @@ from stager.ports import Probe
 from stager.readers.shell_programs import programs_of
 from stager.readers.shells import quotes_like_sh, strict_shell
 from stager.readers.sniff import read_workflow, sniff
+from stager.service.destination_space import Probes, disks_of
 from stager.service.destinations import There, already_there, refusal
 from stager.service.prepare import destination_directories, new_directories, plan_of, reader_options
 from stager.service.profiles import load_profiles
-from stager.service.room import Probes, disks_of
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
 from stager.worker.environment import DEFAULT

@@ -23,9 +23,9 @@ from fsspec.callbacks import DEFAULT_CALLBACK
 from obstore.store import S3Store
 
 from stager.fs.access import Access
+from stager.fs.browsing import Looking
 from stager.fs.failures import BehindTheEnd, Broken, Unsent
 from stager.fs.files import Reading, Writing
-from stager.fs.looking import Looking
 
 if TYPE_CHECKING:
     from obstore import GetOptions

@@ -19,8 +19,8 @@ from stager.planning import order as ordering
 from stager.planning.beliefs import makespan_range
 from stager.planning.choose_order import Chosen, Orders, choose_order, largest_made, made_orders
 from stager.planning.digest import workflow_digest
+from stager.planning.direct_access import Choice, choose_for_room, choose_in_place
 from stager.planning.durability import SINGLE, Kept, kept_files
-from stager.planning.in_place import Choice, choose_for_room, choose_in_place
 from stager.planning.links import is_read_back, link_plans
 from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, InPlace, JobPlan, Plan, tidy
 from stager.planning.policy import Limits, Policy

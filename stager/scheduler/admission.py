@@ -11,15 +11,16 @@ from stager.model.errors import ErrorClass, Fault
 from stager.model.ids import attempt_id
 from stager.model.units import format_size
 from stager.scheduler import commands as cmd
-from stager.scheduler.books import footprints_of, inputs_of
+from stager.scheduler.accounting import footprints_of, inputs_of
 from stager.scheduler.calls import refuse, wait_or_refuse
 from stager.scheduler.copying import give_copy
+from stager.scheduler.decision import Turn
+from stager.scheduler.direct_fallback import may_read_in_place
+from stager.scheduler.eviction import make_room, make_room_ahead
 from stager.scheduler.holding import may_begin, may_come_ahead
-from stager.scheduler.instead import may_read_in_place
-from stager.scheduler.moving import is_first, is_wanted_elsewhere, move_away, safe_bytes
+from stager.scheduler.migration import is_first, is_wanted_elsewhere, move_away, safe_bytes
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
 from stager.scheduler.profiles import would_stay
-from stager.scheduler.room import make_room, make_room_ahead
 from stager.scheduler.sources import (
     denial,
     fetching_run,
@@ -37,7 +38,6 @@ from stager.scheduler.staging import staged_inputs
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 from stager.scheduler.stripes import DEMAND, give_stripes, hasten
-from stager.scheduler.turn import Turn
 
 FIRST_PREFETCH, LAST_PRIORITY = 10, 1_000_000
 # As long as after so many failures: the node's return is told, this is only for what else may have changed.

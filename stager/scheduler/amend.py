@@ -10,8 +10,8 @@ from heapq import heapify
 from stager.model.ids import produced_file_id
 from stager.model.workflow import Workflow, graph_of
 from stager.planning.plan import Plan
+from stager.scheduler.accounting import count_parents, end_span, recount_live, settle, take_over
 from stager.scheduler.amendment import is_made
-from stager.scheduler.books import count_parents, end_span, recount_live, settle, take_over
 from stager.scheduler.entering import enter_file, enter_uses, planned_files, read_in_place, serial_order
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import ENDED, CopyState, JobState

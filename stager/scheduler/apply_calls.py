@@ -11,9 +11,7 @@ from heapq import heappush
 from stager.model.errors import ErrorClass, Fault
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.scheduler.apply_runs import begin_tries_anew
-from stager.scheduler.apply_stripes import let_go_of_source
-from stager.scheduler.books import (
+from stager.scheduler.accounting import (
     account,
     add_garbage,
     count_idle,
@@ -30,6 +28,8 @@ from stager.scheduler.books import (
     unpin,
     withdraw,
 )
+from stager.scheduler.apply_runs import begin_tries_anew
+from stager.scheduler.apply_stripes import let_go_of_source
 from stager.scheduler.commands import Purpose
 from stager.scheduler.remade import differs
 from stager.scheduler.state import Copy, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State, TransferEntry

@@ -12,9 +12,7 @@ from typing import Any
 
 from stager.model.errors import NEWER_CODE, ErrorClass
 from stager.scheduler import commands as cmd
-from stager.scheduler.apply_calls import end_call, skip_uncalled
-from stager.scheduler.apply_stripes import begin_part, cancel_part, disband
-from stager.scheduler.books import (
+from stager.scheduler.accounting import (
     add_copy,
     begin_transfer,
     call_off,
@@ -36,6 +34,8 @@ from stager.scheduler.books import (
     take_over,
     withdraw,
 )
+from stager.scheduler.apply_calls import end_call, skip_uncalled
+from stager.scheduler.apply_stripes import begin_part, cancel_part, disband
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import begin_early_span, hold_for_readers
 from stager.scheduler.state import OVER, AttemptEntry, Copy, FileEntry, RunEntry, State, TransferEntry, Tries

@@ -12,11 +12,7 @@ from typing import Any
 
 from stager.model.errors import UNKNOWN_CODE, Fault, is_permanent, is_unreachable
 from stager.scheduler import events as ev
-from stager.scheduler.apply_calls import call_failed, end_old, engine_run_ended, job_called, published, supersede
-from stager.scheduler.apply_runs import run_cancelled, run_drained, run_resumed, run_stopped, run_submitted
-from stager.scheduler.apply_stripes import end_part, let_go_of_source, part_damaged, part_done, parts_reported
-from stager.scheduler.apply_timers import woken
-from stager.scheduler.books import (
+from stager.scheduler.accounting import (
     add_copy,
     add_garbage,
     count_parents,
@@ -37,11 +33,15 @@ from stager.scheduler.books import (
     unpin,
     withdraw,
 )
+from stager.scheduler.apply_calls import call_failed, end_old, engine_run_ended, job_called, published, supersede
+from stager.scheduler.apply_runs import run_cancelled, run_drained, run_resumed, run_stopped, run_submitted
+from stager.scheduler.apply_stripes import end_part, let_go_of_source, part_damaged, part_done, parts_reported
+from stager.scheduler.apply_timers import woken
 from stager.scheduler.commands import Purpose
-from stager.scheduler.found import adopt_unknown, count_foreign
-from stager.scheduler.in_place import foretold, note_outage
+from stager.scheduler.direct_access import foretold, note_outage
 from stager.scheduler.peers import tell_other_nodes
 from stager.scheduler.profiles import adjust_profile, end_early_span
+from stager.scheduler.reconcile import adopt_unknown, count_foreign
 from stager.scheduler.remade import conflict_of, differs, is_kept
 from stager.scheduler.state import NEVER, AttemptEntry, Copy, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
 from stager.scheduler.states import CopyState, JobState

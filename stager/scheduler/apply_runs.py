@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from stager.model.workflow import graph_of
 from stager.scheduler import events as ev
+from stager.scheduler.accounting import count_parents, due_upload, make_ready_or_wait, move_job, move_run, recount_live, settle
 from stager.scheduler.amend import amend
 from stager.scheduler.amendment import conflicts_of
-from stager.scheduler.books import count_parents, due_upload, make_ready_or_wait, move_job, move_run, recount_live, settle
 from stager.scheduler.entering import enter_file, enter_uses, planned_files, read_in_place, serial_order
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import profile_if_tight

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.scheduler.books import add_garbage, unpin
+from stager.scheduler.accounting import add_garbage, unpin
 from stager.scheduler.state import PartEntry, State, StripedFetch, TransferEntry
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from stager.scheduler import events as ev
-from stager.scheduler.books import make_ready_or_wait, settle
+from stager.scheduler.accounting import make_ready_or_wait, settle
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.state import FileEntry, State
 from stager.scheduler.states import JobState

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from heapq import heappop
 
 from stager.scheduler import commands as cmd
+from stager.scheduler.accounting import inputs_of
 from stager.scheduler.admission import admit_here, is_safe, send_wanted, start, start_calls
-from stager.scheduler.books import inputs_of
+from stager.scheduler.decision import Turn
 from stager.scheduler.holding import may_begin
 from stager.scheduler.peers import peer_for
 from stager.scheduler.sources import denial, must_wait, own_fault
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
-from stager.scheduler.turn import Turn
 
 # A job may be brought so much that copying it takes a quarter of its computing.
 COPYING_SHARE = 0.25

@@ -9,10 +9,10 @@ from __future__ import annotations
 from stager.model.errors import ErrorClass, Fault, is_permanent
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.scheduler.in_place import has_begun
+from stager.scheduler.decision import Turn
+from stager.scheduler.direct_access import has_begun
 from stager.scheduler.state import AttemptEntry, FileEntry, JobEntry, RunEntry
 from stager.scheduler.states import JobState, RunState
-from stager.scheduler.turn import Turn
 
 # Its maker may have told the engine that it ended before we have taken what it made.
 PUBLISH_WAIT_S = 60.0

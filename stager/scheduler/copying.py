@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stager.scheduler import commands as cmd
+from stager.scheduler.decision import Turn
 from stager.scheduler.state import FileEntry, NodeEntry
-from stager.scheduler.turn import Turn
 
 
 def give_copy(turn: Turn, node: NodeEntry, file: FileEntry, run: str, source: str, purpose: cmd.Purpose, priority: int) -> None:

@@ -12,7 +12,7 @@ from stager.model.ids import external_file_id, produced_file_id
 from stager.model.workflow import Workflow
 from stager.planning.plan import Access, FilePlan, Plan
 from stager.scheduler import events as ev
-from stager.scheduler.books import inputs_of, settle, take_over
+from stager.scheduler.accounting import inputs_of, settle, take_over
 from stager.scheduler.peers import next_use_on
 from stager.scheduler.state import FileEntry, RunEntry, State
 

@@ -7,7 +7,7 @@ room on a node may begin one there, however large.
 
 from __future__ import annotations
 
-from stager.scheduler.books import inputs_of
+from stager.scheduler.accounting import inputs_of
 from stager.scheduler.state import JobEntry, NodeEntry, RunEntry, State
 
 

@@ -4,9 +4,9 @@ which number is off.
 
 from __future__ import annotations
 
+from stager.scheduler.accounting import FAILED_STATES, IN_FETCHING, count_parents, inputs_of, slot_of
 from stager.scheduler.admission import is_at_rest
-from stager.scheduler.books import FAILED_STATES, IN_FETCHING, count_parents, inputs_of, slot_of
-from stager.scheduler.moving import capacities_of
+from stager.scheduler.migration import capacities_of
 from stager.scheduler.state import AttemptEntry, FileEntry, NodeEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 

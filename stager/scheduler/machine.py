@@ -13,14 +13,14 @@ from stager.scheduler.apply_commands import apply_command
 from stager.scheduler.apply_events import apply_event
 from stager.scheduler.balance import balance
 from stager.scheduler.commands import Command, WakeAt
-from stager.scheduler.endings import end_runs, refuse_if_stuck
+from stager.scheduler.completion import end_runs, refuse_if_stuck
+from stager.scheduler.decision import Turn
 from stager.scheduler.events import Event
-from stager.scheduler.moving import leave_behind
-from stager.scheduler.reactions import react, subject_of
-from stager.scheduler.spares import send_spares
+from stager.scheduler.handlers import react, subject_of
+from stager.scheduler.migration import leave_behind
+from stager.scheduler.replication import send_spares
 from stager.scheduler.state import State
 from stager.scheduler.stripes import call_off_parts
-from stager.scheduler.turn import Turn
 from stager.scheduler.uploads import send_finals, tidy_up
 
 

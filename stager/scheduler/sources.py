@@ -14,9 +14,9 @@ from stager.model.files import Source
 from stager.model.record import Record
 from stager.scheduler import commands as cmd
 from stager.scheduler.calls import refuse
+from stager.scheduler.decision import Turn
 from stager.scheduler.state import FileEntry, HeldAt, State
 from stager.scheduler.states import ENDED, JobState
-from stager.scheduler.turn import Turn
 
 
 class FetchPlace(Record):

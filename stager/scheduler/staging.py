@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
-from stager.scheduler.in_place import staged_in_place
+from stager.scheduler.direct_access import staged_in_place
 from stager.scheduler.state import JobEntry, NodeEntry, RunEntry, State
 
 

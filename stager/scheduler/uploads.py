@@ -8,9 +8,9 @@ from heapq import heappop, heappush
 
 from stager.model.files import Destination, FileKind, OnExists
 from stager.scheduler import commands as cmd
+from stager.scheduler.decision import Turn
 from stager.scheduler.state import FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState, RunState
-from stager.scheduler.turn import Turn
 
 WRITE_BACK = 10
 

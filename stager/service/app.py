@@ -44,13 +44,13 @@ from stager.scheduler.ledger import ledger_of
 from stager.scheduler.machine import Machine
 from stager.scheduler.state import OVER, RunEntry
 from stager.scheduler.states import RunState
-from stager.service.desk import RunDesk
+from stager.service.counters import Tally
 from stager.service.measuring import Measuring
-from stager.service.outlook import Outlook
+from stager.service.node_view import Outlook
 from stager.service.rates import Rates, Totals
+from stager.service.run_service import RunDesk
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
-from stager.service.tally import Tally
 from stager.service.tenancy import Tenancy
 from stager.service.views import ledger_entry, run_summary, state_of
 from stager.tasks import Tasks

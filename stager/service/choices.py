@@ -26,7 +26,7 @@ from stager.planning.plan import Basis, Plan
 from stager.planning.policy import Limits, Policy
 from stager.scheduler.commands import RunOutcome
 from stager.sim.direct import DirectRun, run_direct
-from stager.sim.draws import Doubt, Doubts, factor, fraction
+from stager.sim.sampling import Doubt, Doubts, factor, fraction
 
 # What a number of each basis may be off by, up or down: together for all of a job type, and alone for each job or file. Nobody measured
 # these factors: they say how far a number is believed, and docs/operating/cost-estimate.md says so.

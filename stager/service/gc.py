@@ -15,8 +15,8 @@ from stager.model.errors import Refused, StagerError
 from stager.scheduler.state import NEVER, OVER
 from stager.scheduler.states import CopyState, RunState
 from stager.service.app import Scheduler
+from stager.worker.kept_sandboxes import tree_bytes as sandbox_bytes
 from stager.worker.place import safe_name
-from stager.worker.shelf import tree_bytes as sandbox_bytes
 
 Replica = tuple[str, str, int]
 

@@ -14,7 +14,7 @@ from stager.model.profiling import Kind, Sample, Side, group_files
 from stager.model.workflow import Job, Origin, OriginKind
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.scheduler.in_place import foretold
+from stager.scheduler.direct_access import foretold
 from stager.scheduler.machine import Machine
 from stager.scheduler.state import RunEntry
 

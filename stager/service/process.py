@@ -28,7 +28,7 @@ from stager.model.errors import Refused, Transient
 from stager.service.api import make_api
 from stager.service.api.activity import Activity
 from stager.service.app import Scheduler
-from stager.service.changes import begin_to_end
+from stager.service.commands import begin_to_end
 from stager.service.settings import RestSettings, Settings
 from stager.service.state_dir import LockHeld, StateDir
 from stager.service.threads import Threads
@@ -36,7 +36,7 @@ from stager.service.watching import state_dir_gone, watch
 
 if TYPE_CHECKING:
     from stager.service.reading import Reading
-    from stager.service.rest.turns import Turns
+    from stager.service.rest.limits import Turns
 
 log = logging.getLogger("stager.service")
 IDLE_LOOK_S = 0.25
@@ -171,8 +171,8 @@ async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | No
     with contextlib.ExitStack() as stack:
         if rest is not None and tcp is not None:
             from stager.service.reading import Reading
+            from stager.service.rest.limits import Turns
             from stager.service.rest.storage import look_after_keys
-            from stager.service.rest.turns import Turns
 
             tokens = stack.enter_context(contextlib.closing(TokenStore(state_dir.tokens, TOKENS_BUSY_S)))
             reading, turns = stack.enter_context(contextlib.closing(Reading(settings, scheduler.tenancy))), Turns()

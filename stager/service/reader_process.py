@@ -25,8 +25,8 @@ import msgspec
 from stager import wire
 from stager.model.errors import Fault, Refused, StagerError, error_from
 from stager.readers.lines import Finding, WorkflowInvalid
-from stager.service.intake import Intake
 from stager.service.settings import Settings
+from stager.service.submissions import Intake
 from stager.service.tenancy import Tenancy
 
 NICENESS = 5

@@ -20,9 +20,9 @@ import msgspec
 
 from stager import rest, wire
 from stager.model.errors import Refused, Transient
-from stager.service.intake import Rights, sweep
 from stager.service.reader_process import ADVICE, TOO_LARGE, Answer, Limits, Question, Start, read_frame, write_frame
 from stager.service.settings import Settings
+from stager.service.submissions import Rights, sweep
 from stager.service.tenancy import Tenancy
 
 # Each takes 100 MB, and a second to start.

@@ -18,7 +18,7 @@ from stager.model.errors import Denied, Refused, StagerError
 from stager.model.tenants import Tenant, Tenants
 from stager.model.workflow import Origin
 from stager.readers.tenants import read_tenants
-from stager.service.fence import Fence
+from stager.service.access_policy import Fence
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from stager.planning.plan import Basis
 from stager.scheduler.ledger import Entry, Standing, ledger_of
 from stager.scheduler.state import FileEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState, RunState
+from stager.service.counters import Tally
 from stager.service.rates import Moved
-from stager.service.tally import Tally
 from stager.wire.node import NodeTransfer
 
 PROBLEMS_MAX = 20

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from stager import wire
 from stager.model.errors import Fault, is_unreachable
 from stager.model.units import format_duration
+from stager.scheduler.retries import reason
 from stager.scheduler.sources import is_for_another
 from stager.scheduler.state import RunEntry, State, Tries
 from stager.scheduler.states import RunState
-from stager.scheduler.tries import reason
 
 # A task may well compute for longer; who looks at the run decides what that means.
 SILENT_AFTER_S = 600.0

@@ -15,7 +15,7 @@ from typing import Any
 from stager.planning.rival_caches import Free, Give, Step, Take
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.scheduler.books import inputs_of
+from stager.scheduler.accounting import inputs_of
 from stager.scheduler.machine import Machine
 
 Owner = tuple[str, str]

@@ -18,12 +18,12 @@ from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.sim.clock import Clock
-from stager.sim.draws import Doubts, Spread
+from stager.sim.direct_access import OriginOf, ReaderLinks, Reading, Reads, fault_of_direct, mount_fault, readings_of
 from stager.sim.faults import JOB_FAULT, Faults
-from stager.sim.in_place import OriginOf, ReaderLinks, Reading, Reads, fault_of_direct, mount_fault, readings_of
 from stager.sim.links import Flow, Links
 from stager.sim.node import Full, Replica, SandboxFull, SimNode
 from stager.sim.origin import made_content
+from stager.sim.sampling import Doubts, Spread
 
 UNREACHABLE_AFTER_S = 0.1
 LEASE_LINGERS_S = 0.5

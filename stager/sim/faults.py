@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 from stager.model.errors import ErrorClass, Fault
-from stager.sim.draws import fraction
+from stager.sim.sampling import fraction
 
 TRANSFER_FAULTS = (
     Fault(ErrorClass.TRANSIENT, "connection_lost", "the connection was lost half way; it is tried again"),

@@ -19,9 +19,9 @@ from stager.model.errors import NEWER_CODE, ErrorClass, Fault
 from stager.planning.transport import may_begin
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.sim.assembly import Gathers, Hop, part_content, way_between
 from stager.sim.clock import Clock
 from stager.sim.faults import ORIGIN_FAULTS, Faults
-from stager.sim.gathers import Gathers, Hop, part_content, way_between
 from stager.sim.links import Flow, Links
 from stager.sim.node import Full, SimNode
 from stager.sim.origin import SimOrigin

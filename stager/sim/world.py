@@ -21,17 +21,17 @@ from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.sim.assembly import Hop
 from stager.sim.attempts import Executor, Expected
 from stager.sim.clock import Clock
+from stager.sim.direct_access import reads_of
 from stager.sim.doing import DOERS
-from stager.sim.draws import Doubts, Spread, fraction
 from stager.sim.engine import Habits, SimEngine
 from stager.sim.faults import NO_FAULTS, Faults
-from stager.sim.gathers import Hop
-from stager.sim.in_place import reads_of
 from stager.sim.links import Links
 from stager.sim.node import SimNode
 from stager.sim.origin import SimOrigin, Stored, external_content
+from stager.sim.sampling import Doubts, Spread, fraction
 from stager.sim.transfers import Moving, TransferDesk
 from stager.sim.troubles import Troubles
 

@@ -6,9 +6,20 @@ Bodies that hold whole workflows are msgspec values (100,000 jobs in well under 
 
 from __future__ import annotations
 
+from stager.wire.admin import GcReport, GcRequest, Health, NodeView, Resumed, RunNeeds, SubmitResponse
 from stager.wire.body import Body, ErrorBody, ErrorResponse
+from stager.wire.codec import (
+    Credentials,
+    ResumeRequest,
+    SubmitRequest,
+    builtins_of,
+    decode_plan,
+    decode_resume,
+    decode_submit,
+    decode_workflow,
+    encode,
+)
 from stager.wire.engines import CalledFile, CallRequest, CallState, CallView, EndRequest, FileWhere, OpenCall, Place
-from stager.wire.life import GcReport, GcRequest, Health, NodeView, Resumed, RunNeeds, SubmitResponse
 from stager.wire.past import AttemptSpan, Explanation, MoveSpan, PathSpan, ProgressEvent, ProgressPage, RunHistory, RunSummary
 from stager.wire.runs import (
     AttemptLog,
@@ -29,17 +40,6 @@ from stager.wire.runs import (
     TransferView,
     WaitingView,
     WaitResponse,
-)
-from stager.wire.travel import (
-    Credentials,
-    ResumeRequest,
-    SubmitRequest,
-    builtins_of,
-    decode_plan,
-    decode_resume,
-    decode_submit,
-    decode_workflow,
-    encode,
 )
 
 API_VERSION = 1

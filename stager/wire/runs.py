@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from stager.wire.admin import NodeView
 from stager.wire.body import Body, ErrorBody
-from stager.wire.life import NodeView
 
 
 class RunInfo(Body):

@@ -6,9 +6,9 @@ One rule: whatever dies at whatever instant, `adopt` finds out what became of th
 
 from stager.worker.attempt import AttemptResult, AttemptWaiting, Measures, Outcome
 from stager.worker.called import Called, Staged
+from stager.worker.kept_sandboxes import Kept, Shelf
 from stager.worker.node_port import NodePort
 from stager.worker.place import Place
-from stager.worker.shelf import Kept, Shelf
 from stager.worker.spec import Access, AttemptInput, AttemptOutput, AttemptSpec, DirectInput
 from stager.worker.worker import Sight, Worker
 

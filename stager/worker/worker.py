@@ -22,7 +22,7 @@ import msgspec
 
 from stager.model.errors import SANDBOX_FULL_CODE, ErrorClass, Fault, InvalidInput, Refused, StagerError
 from stager.wire.node import Released
-from stager.worker import in_place, reaper
+from stager.worker import direct_access, reaper
 from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, changed_fault, fault_of, lost_fault, measures_of
 from stager.worker.captured import put_log
 from stager.worker.environment import job_environment
@@ -159,7 +159,7 @@ class Worker:
         try:
             staged = await self.node.stage_in(spec.attempt_id, stage_in_body(spec, place))
         except StagerError as problem:
-            return failed(spec, in_place.not_staged(spec, problem) or unless_unasked(problem))
+            return failed(spec, direct_access.not_staged(spec, problem) or unless_unasked(problem))
         if self.starting[spec.attempt_id]:
             return self._result(spec, {"outcome": "killed"}, staged.copied_bytes)
         try:
@@ -250,7 +250,7 @@ class Worker:
             changed, direct = released.changed, released.direct
         except StagerError as problem:
             changed, direct, ended = [], None, replace(ended, release_fault=unless_unasked(problem))
-        ended = in_place.judged(spec, ended, direct)
+        ended = direct_access.judged(spec, ended, direct)
         if changed:
             ended = self._tainted(spec, ended, tuple((entry.file_id, entry.generation) for entry in changed))
         publish_json(place.outcome, ended.to_json())

@@ -21,7 +21,7 @@ from fsspec.tests import abstract
 from obstore.exceptions import GenericError
 
 from stager.client import RestClient
-from stager.fs import StagerFileSystem, listing, looking
+from stager.fs import StagerFileSystem, listing
 from stager.fs.filesystem import GAP_BYTES, joined
 from tests.e2e import test_fs
 from tests.e2e.serve_rig import Service
@@ -297,7 +297,7 @@ class Breaking:
         self.calls = 0
         for name in ("get", "head", "put"):
             monkeypatch.setattr(obstore, name, self.instead(getattr(obstore, name), GenericError(said), times))
-        monkeypatch.setattr(looking, "PAUSES_S", (0.0, 0.0))
+        monkeypatch.setattr(browsing, "PAUSES_S", (0.0, 0.0))
 
     def instead(self, real: Callable[..., Any], broken: Exception, times: int) -> Callable[..., Any]:
         left = iter(range(times))

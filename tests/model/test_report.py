@@ -20,10 +20,10 @@ from stager.readers.prices import packaged_prices
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.service.comparison import Line, cluster_of, compare
+from stager.service.counters import Tally
 from stager.service.history import OCCUPANCY_POINTS_MAX, history_of, thinned
-from stager.service.tally import Tally
 from stager.service.views import run_summary
-from stager.sim.draws import Spread
+from stager.sim.sampling import Spread
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 from tests.model.test_estimate import CHAIN, SQUEEZED, topology, workflow

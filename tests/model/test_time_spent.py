@@ -19,8 +19,8 @@ from stager.ports import Batch
 from stager.scheduler import events as ev
 from stager.scheduler.trail import Cause
 from stager.service.comparison import cluster_of, estimate_of
+from stager.service.counters import Tally
 from stager.service.history import history_of
-from stager.service.tally import Tally
 from stager.service.time_spent import NAMES, TOLD, TimeSpent, shares_of, time_spent, together_s
 from stager.service.views import run_summary
 from stager.sim.checkers import all_checkers

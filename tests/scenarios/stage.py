@@ -45,8 +45,8 @@ from stager.planning.policy import Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.sim.checkers import all_checkers
-from stager.sim.draws import Spread
 from stager.sim.faults import TRANSFER_FAULTS, Faults
+from stager.sim.sampling import Spread
 from stager.sim.simulate import simulate
 from stager.sim.troubles import DAMAGE
 from stager.sim.world import SimWorld

@@ -26,15 +26,15 @@ from stager.scheduler import events as ev
 from stager.scheduler.invariants import broken_invariants
 from stager.scheduler.machine import Machine
 from stager.sim.checkers import all_checkers
-from stager.sim.draws import Spread
 from stager.sim.engine import Habits
 from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, Faults, Trouble, drawn_faults
+from stager.sim.sampling import Spread
 from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
+from tests.sim.direct_access_cases import in_place
 from tests.sim.drawn import draw_shared, draw_tangled, draw_workflow, renamed
 from tests.sim.engine_cases import engine_case, troubles_of
 from tests.sim.held_cases import held
-from tests.sim.in_place_cases import in_place
 from tests.sim.plans import modest
 
 LINKS = (OriginLink("home", 1000.0, 500.0, 0.05), OriginLink("archive", 2000.0, 2000.0, 0.02))

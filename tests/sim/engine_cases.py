@@ -13,9 +13,9 @@ from typing import Any
 
 from stager.model.workflow import Workflow
 from stager.planning.make_plan import make_plan
-from stager.sim.draws import Spread
 from stager.sim.engine import Habits
 from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, drawn_faults
+from stager.sim.sampling import Spread
 from tests.sim.drawn import draw_shared, draw_workflow
 
 SILENT_UNTIL_S = 3_000.0

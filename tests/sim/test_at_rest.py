@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from stager.scheduler import admission
+from stager.scheduler.decision import Turn
 from stager.scheduler.state import NodeEntry, State
-from stager.scheduler.turn import Turn
 from tests.sim.cases import KINDS, check
 from tests.sim.test_properties import SEEDS
 

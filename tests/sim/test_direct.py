@@ -13,7 +13,7 @@ from stager.model.topology import OriginLink, embedded
 from stager.model.workflow import Job, Origin, OriginKind, Workflow, graph_of
 from stager.planning.make_plan import make_plan
 from stager.sim.direct import DirectRun, run_direct
-from stager.sim.draws import Doubt, Doubts
+from stager.sim.sampling import Doubt, Doubts
 from tests.scenarios.stage import read
 from tests.unit.test_plan import HOME
 

@@ -23,9 +23,9 @@ from stager.scheduler.states import JobState
 from stager.service.waiting import waiting_of
 from stager.sim.attempts import Trying
 from stager.sim.checkers import all_checkers
-from stager.sim.draws import Spread
 from stager.sim.engine import Habits
 from stager.sim.faults import Faults, Trouble
+from stager.sim.sampling import Spread
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 from tests.sim.cases import DISK_BYTES_PER_S, LINKS, watch_invariants

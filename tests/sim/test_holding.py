@@ -16,8 +16,8 @@ from stager.scheduler.commands import RunOutcome
 from stager.scheduler.machine import Machine
 from stager.scheduler.state import NodeEntry, RunEntry, State
 from stager.scheduler.states import JobState
-from stager.sim.draws import Spread
 from stager.sim.faults import NO_FAULTS
+from stager.sim.sampling import Spread
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 from tests.sim.cases import Case, nodes_case, plain_case, topology_of, world_of

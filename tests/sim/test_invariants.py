@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stager.scheduler.books import move_run
+from stager.scheduler.accounting import move_run
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.invariants import broken_invariants
 from stager.scheduler.machine import Machine

@@ -13,9 +13,9 @@ from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.apply_events import note_failure
+from stager.scheduler.decision import Turn
 from stager.scheduler.machine import Machine
 from stager.scheduler.state import FileEntry, State, TransferEntry, Tries
-from stager.scheduler.turn import Turn
 from stager.service.waiting import waiting_of
 from stager.sim.faults import NO_FAULTS, ORIGIN_FAULTS, TRANSFER_FAULTS
 from stager.sim.simulate import simulate

@@ -15,7 +15,7 @@ from stager.runtime.clock import SteadyClock
 from stager.runtime.inbox import Inbox
 from stager.scheduler import events as ev
 from stager.scheduler.states import JobState
-from stager.service.tally import Newest
+from stager.service.counters import Newest
 from stager.service.views import job_view
 from stager.worker import called
 from stager.worker.ticks import boot_id, since_boot_s
@@ -29,7 +29,7 @@ DATES = {
     f"{AIRFLOW}/loose.py": "what a DagRun left goes on a date",
     "stager/cli/jobs.py": "whether a date is today's",
     "stager/cli/token.py": "a token ends on a date",
-    "stager/service/rest/guard.py": "a token ends on a date",
+    "stager/service/rest/auth.py": "a token ends on a date",
     "stager/service/rest/storage.py": "a key to objects ends on a date, which the node holds it to",
     "stager/runtime/clock.py": "the start of the scheduler's clock",
     "stager/worker/called.py": "when a job began, and how long it took where only the wall clock can tell",

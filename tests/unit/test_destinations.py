@@ -17,8 +17,8 @@ from stager.model.workflow import Job, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Basis
 from stager.ports import Probe
+from stager.service.destination_space import disks_of
 from stager.service.destinations import already_there, require_free
-from stager.service.room import disks_of
 from tests.unit.reader_origins import DirectoryAccess
 
 MB = 10**6

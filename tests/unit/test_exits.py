@@ -8,7 +8,7 @@ import pytest
 
 from stager.cli.exits import Exit, exit_of
 from stager.model.errors import AWAY_CODE, ErrorClass, Fault
-from stager.scheduler.endings import reason_of
+from stager.scheduler.completion import reason_of
 from stager.scheduler.states import JobState
 from stager.wire import ErrorBody
 from tests.scenarios.stage import play, read

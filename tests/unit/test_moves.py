@@ -27,7 +27,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.service.choices import drawn
 from stager.service.measuring import Measuring
-from stager.wire import travel
+from stager.wire import codec
 from tests.model.test_estimate import CHAIN, workflow
 
 LAB = Origin("lab", OriginKind.SFTP, "sftp://ana@lab.example/data")
@@ -175,7 +175,7 @@ def test_a_plan_of_before_told_of_no_links() -> None:
 def test_a_plan_of_before_knew_nothing_of_what_files_cost() -> None:
     """On paper, and in the journal."""
     plan = make_plan(workflow(CHAIN), embedded(10**6, links=(SEEN.of("home"),)))
-    for encoded, decoded in ((to_json(plan), from_json), (travel.encode(plan).decode(), lambda text: travel.decode_plan(text.encode()))):
+    for encoded, decoded in ((to_json(plan), from_json), (codec.encode(plan).decode(), lambda text: codec.decode_plan(text.encode()))):
         said = json.loads(encoded)
         for key in ("fetch_file_s", "fetch_file_basis", "upload_file_s", "upload_file_basis", "login_s"):
             del said["links"][0][key]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from stager.cli import cost_estimate, simulate
 from stager.cli.main import stager
 from stager.model.workflow import IoHint
-from tests.unit.test_plan_in_place import GB, survey
+from tests.unit.test_plan_direct_access import GB, survey
 
 # One job that looks at a thousandth of a file.
 LOOK = replace(survey(), hints={"look": IoHint("look", read_fraction=0.001)})

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from pegasus_stager import courier, fallback
+from pegasus_stager import fallback, transfer_agent
 
 from stager.adapters.kept_file import replace_kept
 from stager.cli.main import stager
@@ -293,7 +293,7 @@ def test_the_variables_are_those_that_stager_transfer_reads() -> None:
     own = set(re.findall(r'"((?:STAGER|PEGASUS_TRANSFER)_[A-Z_]+)"', source))
     not_settings = {"STAGER_TRANSFER_CALLED", "PEGASUS_TRANSFER_ERROR_RATE"}
     assert set(VARIABLES) == own - not_settings
-    assert {courier.VARIABLE, fallback.VARIABLE} <= set(VARIABLES)
+    assert {transfer_agent.VARIABLE, fallback.VARIABLE} <= set(VARIABLES)
 
 
 def test_a_file_that_changed_meanwhile_is_not_written_over(tmp_path: Path, sample: Sample) -> None:

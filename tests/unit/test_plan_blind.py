@@ -22,7 +22,7 @@ from stager.planning.plan import Basis, Plan
 from stager.planning.plan_json import diff, from_json, to_json
 from stager.scheduler.commands import RunOutcome
 from stager.sim.direct import run_direct
-from stager.sim.draws import Spread
+from stager.sim.sampling import Spread
 from stager.whatif import Question, Subject
 from tests.unit.test_plan import external, job, made, workflow_of
 

@@ -17,7 +17,7 @@ from stager.planning.make_plan import make_plan
 from stager.planning.plan import Basis, Plan
 from stager.planning.plan_json import from_json, to_json
 from stager.scheduler.commands import RunOutcome
-from stager.sim.draws import Spread
+from stager.sim.sampling import Spread
 from tests.unit.test_plan import LARGE, external, job, made, workflow_of
 
 ROWS = 10**6

@@ -21,7 +21,7 @@ from stager.runtime.node_calls import CALLS
 from stager.scheduler import apply_commands, apply_events
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.service.story import TELL
+from stager.service.timeline import TELL
 from stager.sim.doing import DOERS
 
 ROOT = Path(__file__).parents[2]

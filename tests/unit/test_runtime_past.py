@@ -23,7 +23,7 @@ from stager.runtime.recovery import recover
 from stager.scheduler import commands as cmd
 from stager.scheduler.machine import Machine
 from stager.scheduler.snapshot import kept_state
-from stager.service.tally import Tally
+from stager.service.counters import Tally
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 from tests.sim.cases import KINDS, Case, world_of

@@ -9,7 +9,7 @@ import pytest
 
 from scripts import state_diagrams
 from stager.planning.policy import Limits, Policy
-from stager.scheduler import books
+from stager.scheduler import accounting
 from stager.scheduler.commands import Purpose
 from stager.scheduler.invariants import broken_invariants
 from stager.scheduler.state import Copy, FileEntry, NodeEntry, State, TransferEntry

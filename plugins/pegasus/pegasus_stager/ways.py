@@ -12,8 +12,8 @@ from pegasus_stager.urls import Url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pegasus_stager.courier import Courier
     from pegasus_stager.remote import Origins
+    from pegasus_stager.transfer_agent import TransferAgent
 
 LOCAL_PAIRS = frozenset((("file", "file"), ("file", "symlink"), ("symlink", "symlink"), ("file", "moveto")))
 LOCAL_REMOVED = frozenset(("file", "symlink"))
@@ -26,7 +26,7 @@ class Ways:
         self.settings = settings
         self.ending = Ending()
         self.origins: Origins | None = None
-        self.courier: Courier | None = None
+        self.transfer_agent: TransferAgent | None = None
         self.looked = False
 
     def against(self, entry: Entry) -> str:
@@ -59,7 +59,7 @@ class Ways:
             return f"{what} of {url.protocol} is not done here"
         if not self.looked:
             self.look()
-        if self.courier is None or self.origins is None:
+        if self.transfer_agent is None or self.origins is None:
             return "stager-ionode, which would do it, is not installed here (install stager beside it, or set STAGER_IONODE)"
         try:
             self.origins.of(url)
@@ -68,20 +68,20 @@ class Ways:
         return ""
 
     def look(self) -> None:
-        from pegasus_stager import courier, remote
+        from pegasus_stager import remote, transfer_agent
 
         self.looked = True
-        program = courier.found(self.settings.environ)
+        program = transfer_agent.found(self.settings.environ)
         if program is not None:
-            self.courier, self.origins = courier.Courier(program, self.ending), remote.Origins(self.settings)
+            self.transfer_agent, self.origins = transfer_agent.TransferAgent(program, self.ending), remote.Origins(self.settings)
 
     def ask(self, url: Url, errand: str, **more: str) -> dict[str, object]:
         """`stager-ionode transfer` does it. Raises Failed."""
-        if self.courier is None or self.origins is None:
+        if self.transfer_agent is None or self.origins is None:
             raise AssertionError(f"{url} was not looked at before it is moved")
         origin, path = self.origins.of(url)
-        return self.courier.ask(origin, {errand: {"path": path, **more}}, str(url))
+        return self.transfer_agent.ask(origin, {errand: {"path": path, **more}}, str(url))
 
     def stop(self) -> None:
-        if self.courier is not None:
-            self.courier.stop()
+        if self.transfer_agent is not None:
+            self.transfer_agent.stop()

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from stager import wire
 from stager.scheduler.events import EngineOutcome, Stage
 from stager.service.app import Scheduler
-from stager.service.engine_desk import EngineDesk
+from stager.service.engine_service import EngineDesk
 
 
 def engines_router(scheduler: Scheduler) -> APIRouter:

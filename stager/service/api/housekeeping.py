@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from stager import __version__, wire
 from stager.model.errors import InvalidInput
-from stager.service import changes
+from stager.service import commands
 from stager.service.app import Scheduler
 from stager.service.gc import collect
 
@@ -43,12 +43,12 @@ def housekeeping_router(scheduler: Scheduler) -> APIRouter:
 
     @router.post("/shutdown")
     async def shutdown(now: int = 0) -> Response:
-        changes.begin_to_end(scheduler, now=bool(now))
+        commands.begin_to_end(scheduler, now=bool(now))
         return Response(b"{}", media_type="application/json")
 
     @router.post("/give-way")
     async def give_way() -> Response:
-        await changes.give_way(scheduler)
+        await commands.give_way(scheduler)
         return Response(b"{}", media_type="application/json")
 
     return router

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Response
 from stager import wire
 from stager.model.errors import Refused
 from stager.scheduler.states import RunState
-from stager.service import questions
+from stager.service import queries
 from stager.service.app import Scheduler
 from stager.service.history import history_of
 from stager.service.sandboxes import sandbox_of
-from stager.service.story import progress_event
+from stager.service.timeline import progress_event
 
 
 def inspect_router(scheduler: Scheduler) -> APIRouter:
@@ -21,11 +21,11 @@ def inspect_router(scheduler: Scheduler) -> APIRouter:
 
     @router.get("/runs/{run}")
     async def status(run: str) -> wire.RunStatus:
-        return await questions.status_of(scheduler, run)
+        return await queries.status_of(scheduler, run)
 
     @router.get("/runs/{run}/summary")
     async def summary(run: str) -> wire.RunSummary:
-        return await questions.summary_of(scheduler, run)
+        return await queries.summary_of(scheduler, run)
 
     add_values(router, scheduler)
     add_parts(router, scheduler)
@@ -49,15 +49,15 @@ def add_values(router: APIRouter, scheduler: Scheduler) -> None:
 def add_parts(router: APIRouter, scheduler: Scheduler) -> None:
     @router.get("/runs/{run}/losses")
     async def lost(run: str) -> wire.Losses:
-        return await questions.losses_of(scheduler, run)
+        return await queries.losses_of(scheduler, run)
 
     @router.get("/runs/{run}/ledger")
     async def ledger(run: str, lfn: str | None = None) -> wire.Ledger:
-        return wire.Ledger(run=run, files=await questions.ledger_entries(scheduler, run, lfn))
+        return wire.Ledger(run=run, files=await queries.ledger_entries(scheduler, run, lfn))
 
     @router.get("/runs/{run}/jobs")
     async def jobs(run: str, state: str | None = None, job: str | None = None, limit: int = 1000) -> wire.JobList:
-        found, _total = await questions.job_views(scheduler, run, 0, limit, questions.JobChoice(state, job=job))
+        found, _total = await queries.job_views(scheduler, run, 0, limit, queries.JobChoice(state, job=job))
         return wire.JobList(run=run, jobs=found)
 
 
@@ -73,12 +73,12 @@ def add_stories(router: APIRouter, scheduler: Scheduler) -> None:
     async def logs(
         run: str, job: str, tail_bytes: int = 65_536, attempt: str = "", stream: str = "", after: int | None = None
     ) -> wire.JobLogs:
-        chosen = questions.LogChoice(tail_bytes, attempt, stream, max(0, after) if after is not None else None)
-        return await questions.logs_of(scheduler, run, job, chosen)
+        chosen = queries.LogChoice(tail_bytes, attempt, stream, max(0, after) if after is not None else None)
+        return await queries.logs_of(scheduler, run, job, chosen)
 
     @router.get("/runs/{run}/explain")
     async def explain(run: str, lfn: str | None = None, job: str | None = None) -> wire.Explanation:
-        return await questions.explained(scheduler, run, lfn, job)
+        return await queries.explained(scheduler, run, lfn, job)
 
     @router.get("/runs/{run}/history")
     async def history(run: str) -> wire.RunHistory:
@@ -89,5 +89,5 @@ def add_stories(router: APIRouter, scheduler: Scheduler) -> None:
 
     @router.get("/runs/{run}/events")
     async def events(run: str, after: int = 0, wait_s: float = 20.0) -> wire.ProgressPage:
-        steps, gap, next_seq = await questions.steps_after(scheduler, run, after, min(max(0.0, wait_s), questions.WAIT_S_MAX))
+        steps, gap, next_seq = await queries.steps_after(scheduler, run, after, min(max(0.0, wait_s), queries.WAIT_S_MAX))
         return wire.ProgressPage(events=[progress_event(step) for step in steps], next_seq=next_seq, gap=gap)

@@ -11,10 +11,10 @@ from fastapi import APIRouter, Request, Response
 from stager import wire
 from stager.model.errors import InvalidInput
 from stager.scheduler import events as ev
-from stager.service import changes, questions
+from stager.service import commands, queries
 from stager.service.app import Scheduler
-from stager.service.changes import taken
-from stager.service.desk import check_whole
+from stager.service.commands import taken
+from stager.service.run_service import check_whole
 
 T = TypeVar("T")
 # As SQLite says it.
@@ -60,7 +60,7 @@ def runs_router(scheduler: Scheduler) -> APIRouter:
 
     @router.get("/runs/{run}/wait")
     async def wait(run: str, timeout_s: float = 20.0, lfn: str | None = None) -> wire.WaitResponse:
-        return await questions.ended_or(scheduler, run, lfn, timeout_s)
+        return await queries.ended_or(scheduler, run, lfn, timeout_s)
 
     return router
 
@@ -91,11 +91,11 @@ def decoded(decode: Callable[[bytes], T], body: bytes, what: str) -> T:
 
 
 async def done(scheduler: Scheduler, ask: Callable[[Callable[[], None]], None]) -> Response:
-    await changes.done(scheduler, ask)
+    await commands.done(scheduler, ask)
     return Response(b"{}", media_type="application/json")
 
 
 def run_list(scheduler: Scheduler, parts: bool) -> wire.RunList:
     """The oldest first. `parts`: each run by itself."""
     records = scheduler.records.page(None, None, NO_LIMIT, in_lines=not parts)
-    return wire.RunList(runs=questions.run_infos(scheduler, reversed(records), in_lines=not parts))
+    return wire.RunList(runs=queries.run_infos(scheduler, reversed(records), in_lines=not parts))

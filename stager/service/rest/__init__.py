@@ -19,19 +19,19 @@ from stager.service.dashboard import dashboard_router
 from stager.service.reading import Reading
 from stager.service.rest import problems
 from stager.service.rest.accounts import accounts_router
+from stager.service.rest.auth import BodyRefused, Guard, on_body_refused
 from stager.service.rest.callers import known_query
 from stager.service.rest.engines import engines_router
 from stager.service.rest.events import events_router
 from stager.service.rest.graph import graph_router
-from stager.service.rest.guard import BodyRefused, Guard, on_body_refused
 from stager.service.rest.health import health_router
+from stager.service.rest.limits import TooManyOpen, Turns, Waits
 from stager.service.rest.metrics import Counted, Figures
 from stager.service.rest.openapi import document
 from stager.service.rest.parts import parts_router
 from stager.service.rest.places import places_router
 from stager.service.rest.runs import runs_router
 from stager.service.rest.storage import storage_router
-from stager.service.rest.turns import TooManyOpen, Turns, Waits
 from stager.service.rest.workflows import workflows_router
 from stager.service.settings import RestSettings
 

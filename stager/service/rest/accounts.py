@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from stager import rest, wire
-from stager.service import questions
+from stager.service import queries
 from stager.service.accounts import Accounts
 from stager.service.app import Scheduler
 from stager.service.rest.callers import Reader, run_of
@@ -38,6 +38,6 @@ def accounts_router(scheduler: Scheduler) -> APIRouter:
     async def explain(run: str, caller: Reader, lfn: Name = None, job: Name = None) -> wire.Explanation:
         """The story of one file or one job: what happened to it, in order, each step with its cause."""
         await own(run, caller)
-        return await questions.explained(scheduler, run, lfn, job, lambda other: caller.sees(scheduler.tenancy.of_run(other)))
+        return await queries.explained(scheduler, run, lfn, job, lambda other: caller.sees(scheduler.tenancy.of_run(other)))
 
     return router

@@ -14,19 +14,19 @@ from stager import rest, wire
 from stager.model.errors import Denied
 from stager.model.workflow import Workflow
 from stager.scheduler.events import EngineOutcome, Stage
-from stager.service import questions
+from stager.service import queries
 from stager.service.app import Scheduler
-from stager.service.engine_desk import EngineDesk
-from stager.service.intake import understood
+from stager.service.engine_service import EngineDesk
 from stager.service.reading import Reading
 from stager.service.rest.callers import Reader, Submitter, run_of
+from stager.service.rest.limits import Turns, Waits
 from stager.service.rest.openapi import body_of
 from stager.service.rest.pages import Cursor, Limit, cursor_of, parts_of
 from stager.service.rest.runs import Created, Intended, Key, ready, submitted
-from stager.service.rest.turns import Turns, Waits
+from stager.service.submissions import understood
 
 Call = Annotated[str, Path(pattern=rest.CALL_PATTERN, description="as the engine named this try")]
-WaitS = Annotated[float, Query(ge=0, le=questions.WAIT_S_MAX, description="until it is staged or over, at most")]
+WaitS = Annotated[float, Query(ge=0, le=queries.WAIT_S_MAX, description="until it is staged or over, at most")]
 
 
 def engines_router(scheduler: Scheduler, reading: Reading, turns: Turns, waits: Waits) -> APIRouter:
@@ -64,7 +64,7 @@ def add_runs(router: APIRouter, scheduler: Scheduler, reading: Reading, turns: T
         asked = understood(await request.body(), rest.EndQuestion)
         await ready(scheduler)
         await desk.end_run(run, EngineOutcome.SUCCEEDED if asked.succeeded else EngineOutcome.FAILED, asked.message)
-        return await questions.ended_or(scheduler, run, None, 0)
+        return await queries.ended_or(scheduler, run, None, 0)
 
     @router.get("/runs/{run}/calls")
     async def calls(run: str, caller: Reader, cursor: Cursor = None, limit: Limit = 100) -> rest.CallPage:

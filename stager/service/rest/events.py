@@ -15,11 +15,11 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from stager.model.errors import Transient
-from stager.service import questions
+from stager.service import queries
 from stager.service.app import Scheduler
 from stager.service.rest.callers import Reader, run_of
-from stager.service.rest.turns import Waits
-from stager.service.story import progress_event
+from stager.service.rest.limits import Waits
+from stager.service.timeline import progress_event
 
 HEARTBEAT_S = 15.0
 RETRY_MS = 2000
@@ -74,7 +74,7 @@ async def stream(scheduler: Scheduler, run: str, after: int) -> AsyncIterator[st
 async def told(scheduler: Scheduler, run: str, after: int) -> AsyncIterator[str]:
     if await scheduler.ask(lambda: scheduler.desk.is_folded(run)):
         yield event_text("gap", {"after": after})
-        yield event_text("end", (await questions.ended_or(scheduler, run, None, 0)).model_dump(mode="json", by_alias=True))
+        yield event_text("end", (await queries.ended_or(scheduler, run, None, 0)).model_dump(mode="json", by_alias=True))
         return
     if after >= await scheduler.ask(lambda: scheduler.tally.next_seq):
         # A number of a journal that is no longer there.
@@ -82,8 +82,8 @@ async def told(scheduler: Scheduler, run: str, after: int) -> AsyncIterator[str]
         after = 0
     while not scheduler.ended.is_set():
         begun = time.monotonic()
-        answer = await questions.ended_or(scheduler, run, None, 0)
-        steps, gap, next_seq = await questions.steps_after(scheduler, run, after, 0 if answer.finished else HEARTBEAT_S)
+        answer = await queries.ended_or(scheduler, run, None, 0)
+        steps, gap, next_seq = await queries.steps_after(scheduler, run, after, 0 if answer.finished else HEARTBEAT_S)
         if gap:
             yield event_text("gap", {"after": after})
         for step in steps:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stager import wire
 from stager.service.app import Scheduler
-from stager.service.rest.turns import Waits
+from stager.service.rest.limits import Waits
 from stager.service.views import run_sums
 
 SECONDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)

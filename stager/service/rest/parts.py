@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from stager import rest, wire
 from stager.scheduler.ledger import Standing
 from stager.scheduler.states import JobState
-from stager.service import questions
+from stager.service import queries
 from stager.service.app import Scheduler
 from stager.service.rest.callers import Reader, run_of
 from stager.service.rest.pages import TAGGED, Contains, Cursor, Limit, offset_of, page_of, tagged
@@ -44,8 +44,8 @@ def add_jobs(router: APIRouter, scheduler: Scheduler) -> None:
         """In the order of the workflow: all, or those in that state, of that type, of that name, with that text in their name or type."""
         await own(run, caller)
         start = offset_of(cursor)
-        chosen = questions.JobChoice(state.value if state else None, job_type, job, contains)
-        found, total = await questions.job_views(scheduler, run, start, limit + 1, chosen)
+        chosen = queries.JobChoice(state.value if state else None, job_type, job, contains)
+        found, total = await queries.job_views(scheduler, run, start, limit + 1, chosen)
         page, more = page_of(found, start, limit)
         return tagged(request, rest.JobPage(run=run, jobs=page, total=total, next_cursor=more))
 
@@ -54,14 +54,14 @@ def add_jobs(router: APIRouter, scheduler: Scheduler) -> None:
         run: str,
         job: str,
         caller: Reader,
-        tail_bytes: Annotated[int, Query(ge=0, le=questions.TAIL_BYTES_MAX, description="of the end of each stream")] = TAIL_BYTES,
+        tail_bytes: Annotated[int, Query(ge=0, le=queries.TAIL_BYTES_MAX, description="of the end of each stream")] = TAIL_BYTES,
         attempt: Annotated[str, Query(pattern=r"^[0-9]{0,9}$", description="only of this one")] = "",
         stream: Annotated[Literal["", "stdout", "stderr"], Query(description="only this one")] = "",
         after: After = None,
     ) -> wire.JobLogs:
         """What every attempt wrote to stdout and stderr: the end of it, or what comes behind the first `after` bytes."""
         await own(run, caller)
-        found = await questions.logs_of(scheduler, run, job, questions.LogChoice(tail_bytes, attempt, stream, after))
+        found = await queries.logs_of(scheduler, run, job, queries.LogChoice(tail_bytes, attempt, stream, after))
         return found.model_copy(update={"logs": [log.model_copy(update={"path": ""}) for log in found.logs]})
 
 
@@ -82,7 +82,7 @@ def add_files(router: APIRouter, scheduler: Scheduler) -> None:
         """The ledger of what it makes: at risk, safe, written or durable."""
         await own(run, caller)
         start = offset_of(cursor)
-        found = await questions.ledger_entries(scheduler, run, lfn)
+        found = await queries.ledger_entries(scheduler, run, lfn)
         chosen = [entry for entry in found if (state is None or entry.state == state.value) and final in (None, entry.final)]
         page, more = page_of(chosen[start:], start, limit)
         return tagged(request, rest.FilePage(run=run, files=page, next_cursor=more))
@@ -92,6 +92,6 @@ def add_files(router: APIRouter, scheduler: Scheduler) -> None:
         """Those under way or queued now, running ones first."""
         await own(run, caller)
         start = offset_of(cursor)
-        found = await questions.transfers_of_run(scheduler, run)
+        found = await queries.transfers_of_run(scheduler, run)
         page, more = page_of(found[start:], start, limit)
         return rest.TransferPage(run=run, transfers=page, next_cursor=more)

@@ -13,14 +13,14 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from stager import rest, wire
 from stager.model.errors import NOT_READY_CODE, Denied, Transient
 from stager.scheduler import events as ev
-from stager.service import changes, questions
+from stager.service import commands, queries
 from stager.service.app import Scheduler
-from stager.service.desk import Sender
 from stager.service.reading import Reading
 from stager.service.rest.callers import Caller, Reader, Submitter, run_of
+from stager.service.rest.limits import Turns, Waits
 from stager.service.rest.openapi import body_of
 from stager.service.rest.pages import TAGGED, Contains, Cursor, Limit, cursor_of, parts_of, tagged
-from stager.service.rest.turns import Turns, Waits
+from stager.service.run_service import Sender
 from stager.service.views import run_info
 
 READY_S = 60.0
@@ -88,31 +88,31 @@ def add_looks(router: APIRouter, scheduler: Scheduler, waits: Waits) -> None:
     async def status(request: Request, run: str, caller: Reader) -> Response:
         """How far it is: jobs, transfers, and every produced byte that is not durable yet."""
         await own(run, caller)
-        return tagged(request, await questions.status_of(scheduler, run))
+        return tagged(request, await queries.status_of(scheduler, run))
 
     @router.get("/runs/{run}/summary")
     async def summary(run: str, caller: Reader) -> wire.RunSummary:
         """What it came to; 409 until it has finished."""
         await own(run, caller)
-        return await questions.summary_of(scheduler, run)
+        return await queries.summary_of(scheduler, run)
 
     @router.get("/runs/{run}/losses")
     async def losses(run: str, caller: Reader) -> wire.Losses:
         """What a cancel would lose."""
         await own(run, caller)
-        return await questions.losses_of(scheduler, run)
+        return await queries.losses_of(scheduler, run)
 
     @router.get("/runs/{run}/wait")
     async def wait(
         run: str,
         caller: Reader,
-        timeout_s: Annotated[float, Query(ge=0, le=questions.WAIT_S_MAX)] = 20.0,
+        timeout_s: Annotated[float, Query(ge=0, le=queries.WAIT_S_MAX)] = 20.0,
         lfn: Annotated[str | None, Query(max_length=4000)] = None,
     ) -> wire.WaitResponse:
         """Answers when it has finished, when that final is durable, or after the timeout."""
         await own(run, caller)
         with waits.one(caller.tenant):
-            return await questions.ended_or(scheduler, run, lfn, timeout_s)
+            return await queries.ended_or(scheduler, run, lfn, timeout_s)
 
 
 def add_controls(router: APIRouter, scheduler: Scheduler, reading: Reading, turns: Turns) -> None:
@@ -120,8 +120,8 @@ def add_controls(router: APIRouter, scheduler: Scheduler, reading: Reading, turn
 
     async def end(run: str, caller: Caller, event: type, by: str = "") -> wire.WaitResponse:
         await own(run, caller)
-        await changes.done(scheduler, lambda told: scheduler.desk.end(run, event, told, by))
-        return await questions.ended_or(scheduler, run, None, 0)
+        await commands.done(scheduler, lambda told: scheduler.desk.end(run, event, told, by))
+        return await queries.ended_or(scheduler, run, None, 0)
 
     @router.post("/runs/{run}/cancel")
     async def cancel(run: str, caller: Submitter) -> wire.WaitResponse:
@@ -143,7 +143,7 @@ def add_controls(router: APIRouter, scheduler: Scheduler, reading: Reading, turn
         """From now on the run is found, and not made again, under this Idempotency-Key too."""
         await own(run, caller)
         await scheduler.ask(lambda: scheduler.desk.add_key(idempotency_key, run, caller.tenant))
-        return await questions.ended_or(scheduler, run, None, 0)
+        return await queries.ended_or(scheduler, run, None, 0)
 
     @router.post("/runs/{run}/resume", openapi_extra=body_of(rest.Resumption, required=False))
     async def resume(request: Request, run: str, caller: Submitter) -> wire.WaitResponse:
@@ -156,8 +156,8 @@ def add_controls(router: APIRouter, scheduler: Scheduler, reading: Reading, turn
         workflow = await scheduler.ask(lambda: scheduler.desk.known(run).workflow)
         credentials = await turns.give(caller.tenant, reading.resumption, body, workflow, record.tenant)
         await ready(scheduler)
-        await changes.done(scheduler, lambda told: scheduler.desk.resume(run, wire.ResumeRequest(credentials), told))
-        return await questions.ended_or(scheduler, run, None, 0)
+        await commands.done(scheduler, lambda told: scheduler.desk.resume(run, wire.ResumeRequest(credentials), told))
+        return await queries.ended_or(scheduler, run, None, 0)
 
 
 async def submitted(intended: Intended, request: Request, response: Response, caller: Caller, key: str) -> rest.Submitted:
@@ -170,7 +170,7 @@ async def submitted(intended: Intended, request: Request, response: Response, ca
         wanted = await intended.turns.give(caller.tenant, intended.read, body, caller.tenant)
         await ready(scheduler)
         known = wire.SubmitRequest(wanted.workflow, wanted.plan, wanted.credentials, key, wanted.part_of)
-        run = await changes.taken(scheduler, lambda told: scheduler.desk.submit(known, scheduler.clock(), told, sender))
+        run = await commands.taken(scheduler, lambda told: scheduler.desk.submit(known, scheduler.clock(), told, sender))
         answer = rest.Submitted(run=run, workflow=known.workflow.name, jobs=len(known.workflow.jobs), notes=list(known.workflow.notes))
     else:
         answer = rest.Submitted(run=made.run, workflow=made.workflow, jobs=made.jobs_total, repeated=True)
@@ -198,4 +198,4 @@ def run_page(scheduler: Scheduler, caller: Caller, before: list[str | float] | N
     records = scheduler.records.page(caller.only, start, limit + 1, **chosen)
     shown = records[:limit]
     more = cursor_of(float(shown[-1].submitted_at), shown[-1].run) if len(records) > limit else None
-    return rest.RunPage(runs=questions.run_infos(scheduler, shown, in_lines=chosen["in_lines"]), next_cursor=more)
+    return rest.RunPage(runs=queries.run_infos(scheduler, shown, in_lines=chosen["in_lines"]), next_cursor=more)

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request, Response
 from stager import rest
 from stager.service.reading import Reading
 from stager.service.rest.callers import Reader
+from stager.service.rest.limits import Turns
 from stager.service.rest.openapi import body_of
-from stager.service.rest.turns import Turns
 
 
 def workflows_router(reading: Reading, turns: Turns) -> APIRouter:

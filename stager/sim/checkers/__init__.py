@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from stager.sim.checkers.capacity import CapacityChecker
 from stager.sim.checkers.commands import CommandChecker
-from stager.sim.checkers.endings import EndingChecker
+from stager.sim.checkers.completion import EndingChecker
 from stager.sim.checkers.engines import EngineChecker
 from stager.sim.checkers.evictions import EvictionChecker
+from stager.sim.checkers.extra_copies import SpareChecker
 from stager.sim.checkers.inputs import InputChecker
 from stager.sim.checkers.places import PlaceChecker
-from stager.sim.checkers.spares import SpareChecker
 from stager.sim.world import Checker
 
 __all__ = [

@@ -14,11 +14,11 @@ from fastapi import FastAPI, Request
 from stager import wire
 from stager.adapters.run_records import RunRecord
 from stager.model.tenants import Scope
-from stager.service.engine_desk import EngineDesk
+from stager.service.engine_service import EngineDesk
 from stager.service.rest.callers import Caller
 from stager.service.rest.engines import engines_router
+from stager.service.rest.limits import READING_EACH_MAX, READING_MAX, Turns, Waits
 from stager.service.rest.runs import runs_router
-from stager.service.rest.turns import READING_EACH_MAX, READING_MAX, Turns, Waits
 from stager.service.threads import Threads
 
 ASKED = 6

@@ -20,8 +20,8 @@ from stager.adapters.tokens import TokenStore
 from stager.model.errors import StagerError
 from stager.service.dashboard import PATHS
 from stager.service.rest.callers import Caller
+from stager.service.rest.limits import TooManyOpen, Waits
 from stager.service.rest.problems import problem_response, response_of, too_many_open
-from stager.service.rest.turns import TooManyOpen, Waits
 from stager.service.settings import RestSettings
 from stager.service.tenancy import Tenancy
 

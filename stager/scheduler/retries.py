@@ -10,10 +10,10 @@ from stager.model.errors import AWAY_CODE, NEWER_CODE, UNKNOWN_CODE, ErrorClass,
 from stager.model.units import format_duration
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.scheduler.decision import Turn
 from stager.scheduler.sources import give_up_fetch, is_long_away, must_wait, waits_for
 from stager.scheduler.state import FileEntry, State, TransferEntry, Tries
 from stager.scheduler.states import JobState, RunState
-from stager.scheduler.turn import Turn
 
 
 def transfer_failed(turn: Turn, event: ev.TransferFailed, transfer: TransferEntry | None) -> None:

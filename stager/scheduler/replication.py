@@ -9,13 +9,13 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
+from stager.scheduler.accounting import footprints_of, is_spared, spares_coming
 from stager.scheduler.admission import LAST_PRIORITY
-from stager.scheduler.books import footprints_of, is_spared, spares_coming
 from stager.scheduler.copying import give_copy
+from stager.scheduler.decision import Turn
 from stager.scheduler.peers import peer_for
 from stager.scheduler.state import NEVER, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
-from stager.scheduler.turn import Turn
 
 # Those needed next; one that has no place now stands in the way of no other, and none is looked at by thousands at every step.
 LOOKS_MAX = 8

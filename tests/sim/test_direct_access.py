@@ -20,7 +20,7 @@ from stager.planning.space import serial_usage
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.apply_runs import planned_files, read_in_place
-from stager.scheduler.in_place import foretold
+from stager.scheduler.direct_access import foretold
 from stager.scheduler.state import RunEntry
 from stager.service.measuring import wall_at_node_s
 from stager.sim.checkers import all_checkers

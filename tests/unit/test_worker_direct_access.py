@@ -7,7 +7,7 @@ import pytest
 from stager.model.errors import ErrorClass, Fault, Transient
 from stager.wire.node import DirectInputState
 from stager.worker import AttemptResult, AttemptSpec, DirectInput, Outcome
-from stager.worker.in_place import judged, not_staged
+from stager.worker.direct_access import judged, not_staged
 
 SPEC = AttemptSpec(attempt_id="a", run_id="r", job_id="j", argv=("x",), direct=(DirectInput("in", "o", "d/in", 10, "m=1;s=10"),))
 MADE = ({"file_id": "f", "generation": "a"},)

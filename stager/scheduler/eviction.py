@@ -10,11 +10,11 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
-from stager.scheduler.books import count_idle, eviction_key, settle, spares_coming
+from stager.scheduler.accounting import count_idle, eviction_key, settle, spares_coming
+from stager.scheduler.decision import Turn
 from stager.scheduler.state import NEVER, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
 from stager.scheduler.stripes import give_up_parts_on
-from stager.scheduler.turn import Turn
 
 # An entry of one of a node's two queues of what may go, and whether it is the one of those that have to be spilled first.
 Choice = tuple[tuple[int, str, str], bool]

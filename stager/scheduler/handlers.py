@@ -15,15 +15,15 @@ from stager.model.workflow import Job
 from stager.scheduler import calls
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.scheduler.books import inputs_of
-from stager.scheduler.in_place import has_begun
-from stager.scheduler.instead import fetch_where_no_mounts, unread_in_place
+from stager.scheduler.accounting import inputs_of
+from stager.scheduler.decision import Turn
+from stager.scheduler.direct_access import has_begun
+from stager.scheduler.direct_fallback import fetch_where_no_mounts, unread_in_place
 from stager.scheduler.remade import conflict_of
+from stager.scheduler.retries import go_on_at_once, transfer_failed
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState
 from stager.scheduler.stripes import give_up_broken
-from stager.scheduler.tries import go_on_at_once, transfer_failed
-from stager.scheduler.turn import Turn
 
 RESERVE_BYTES_MIN = 64 * 1024
 

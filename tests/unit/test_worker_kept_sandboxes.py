@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stager.worker import AttemptResult, AttemptSpec, Outcome, Place, Shelf, shelf
+from stager.worker import AttemptResult, AttemptSpec, Outcome, Place, Shelf
 from stager.worker.place import publish_json, write_json
 
 MUCH = 1 << 40
@@ -55,7 +55,7 @@ def test_the_newest_try_takes_the_place_of_the_one_before(tmp_path: Path) -> Non
 
 
 def test_too_many_or_too_large_ones_go_the_oldest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf, "SANDBOXES_MAX", 3)
+    monkeypatch.setattr(kept_sandboxes, "SANDBOXES_MAX", 3)
     kept = Shelf(tmp_path, 1_000_000)
     for number, job in enumerate("abcd"):
         assert kept.take(failed(tmp_path, job, size=300_000))
@@ -76,7 +76,7 @@ def test_too_many_or_too_large_ones_go_the_oldest_first(tmp_path: Path, monkeypa
 def test_what_the_cache_may_still_take_of_the_disk_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Shelf(tmp_path, MUCH)
     kept.take(failed(tmp_path))
-    monkeypatch.setattr(shelf, "free_bytes", lambda path: 100_000_000)
+    monkeypatch.setattr(kept_sandboxes, "free_bytes", lambda path: 100_000_000)
     kept.trim(50_000_000)
     assert ("r", "j") in kept.kept
     kept.trim(90_000_000)
@@ -101,7 +101,7 @@ def test_one_that_somebody_has_a_shell_in_stays_until_he_has_left(tmp_path: Path
 def test_what_a_crash_left_is_found_again_or_goes(tmp_path: Path) -> None:
     kept = Shelf(tmp_path, MUCH)
     kept.take(failed(tmp_path, number=1))
-    half = tmp_path / "failed" / f"{shelf.GOING}r.x.1.77"
+    half = tmp_path / "failed" / f"{kept_sandboxes.GOING}r.x.1.77"
     half.mkdir()
     # As a job may have named what it wrote.
     os.rename(Place.of(tmp_path, failed(tmp_path, "forged")).directory, half / "sandbox")

@@ -18,8 +18,8 @@ from stager.adapters.tokens import TokenStore
 from stager.model.errors import InvalidInput, Refused
 from stager.model.tenants import Scope
 from stager.service.process import Impatient, Server
-from stager.service.rest.guard import BodyRefused, Buckets, Guard, host_name
-from stager.service.rest.turns import TooManyOpen, Turns, Waits
+from stager.service.rest.auth import BodyRefused, Buckets, Guard, host_name
+from stager.service.rest.limits import TooManyOpen, Turns, Waits
 from stager.service.settings import RestSettings, StorageSettings, default_capacity, rest_settings, storage_settings
 from stager.service.tenancy import Tenancy
 
@@ -102,8 +102,8 @@ def test_an_address_is_a_host_and_a_port(listen: str) -> None:
 
 
 def test_a_tenant_takes_its_share_of_reading_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stager.service.rest.turns.PATIENCE_S", 0.2)
-    monkeypatch.setattr("stager.service.rest.turns.READING_MAX", 3)
+    monkeypatch.setattr("stager.service.rest.limits.PATIENCE_S", 0.2)
+    monkeypatch.setattr("stager.service.rest.limits.READING_MAX", 3)
 
     async def play() -> list[str]:
         turns, told = Turns(), []
@@ -144,7 +144,7 @@ async def reading(scope: Any, receive: Any, send: Any) -> None:
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("stager.service.rest.guard.BODY_SILENCE_S", 0.05)
+    monkeypatch.setattr("stager.service.rest.auth.BODY_SILENCE_S", 0.05)
     guard, tokens = guarded(tmp_path)
     guard.app = reading
     secret = tokens.create("alice", Scope.READ, "", 0.0)[1]
@@ -203,7 +203,7 @@ def test_bodies_of_a_tenant_take_so_much_memory_at_a_time_and_no_more(tmp_path: 
 
 @pytest.mark.parametrize("how", ["revoked", "removed", "broken"])
 def test_a_stream_and_a_long_poll_end_when_their_token_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr("stager.service.rest.guard.LATE_S", 0.0)
+    monkeypatch.setattr("stager.service.rest.auth.LATE_S", 0.0)
     guard, tokens = guarded(tmp_path)
     token, secret = tokens.create("alice", Scope.READ, "", 0.0)
 
@@ -237,7 +237,7 @@ def test_a_stream_and_a_long_poll_end_when_their_token_does(tmp_path: Path, monk
 
 
 def test_open_requests_of_a_tenant_leave_connections_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stager.service.rest.guard.OPEN_EACH_MAX", 2)
+    monkeypatch.setattr("stager.service.rest.auth.OPEN_EACH_MAX", 2)
     guard, tokens = guarded(tmp_path)
     secrets = {name: tokens.create(name, Scope.READ, "", 0.0)[1] for name in ("alice", "bob")}
 

@@ -24,7 +24,7 @@ from stager.scheduler.ledger import entry_of
 from stager.scheduler.state import JobEntry, RunEntry
 from stager.scheduler.states import CopyState, JobState, RunState
 from stager.service.app import Scheduler
-from stager.service.changes import done
+from stager.service.commands import done
 from stager.worker import Staged
 from stager.worker.called import FINISHED
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from stager.model.errors import AWAY_CODE, CANNOT_MOUNT_CODE, ErrorClass, Fault
 from stager.model.units import format_duration
 from stager.scheduler import commands as cmd
-from stager.scheduler.in_place import lfns_in_place
+from stager.scheduler.decision import Turn
+from stager.scheduler.direct_access import lfns_in_place
 from stager.scheduler.state import JobEntry, RunEntry, State
 from stager.scheduler.states import JobState
-from stager.scheduler.turn import Turn
 
 NO_BIND = "jobs on node {node} cannot be given mounts"
 

@@ -15,7 +15,7 @@ from stager.model.files import Destination, File, Location, Source
 from stager.model.tenants import Registered, Tenant
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.ports import DirectoryListing, Entry, Probe
-from stager.service.fence import Fence, FencedAccess, Placed, translated
+from stager.service.access_policy import Fence, FencedAccess, Placed, translated
 from stager.service.tenancy import check_roots
 
 KEY = "/etc/stager/alice"

@@ -13,12 +13,12 @@ from heapq import heappop, heappush
 
 from stager.planning.space import pooled_bytes
 from stager.scheduler import commands as cmd
-from stager.scheduler.books import inputs_of
+from stager.scheduler.accounting import inputs_of
 from stager.scheduler.copying import give_copy
-from stager.scheduler.room import clear, is_current
+from stager.scheduler.decision import Turn
+from stager.scheduler.eviction import clear, is_current
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState
-from stager.scheduler.turn import Turn
 
 PRIORITY = 1
 # Of those used farthest away, so many are looked at for one that there is a place for.

@@ -49,7 +49,7 @@ class Waiting:
         self.answer: dict[str, object] = {}
 
 
-class Courier:
+class TransferAgent:
     """For all threads; started by the first order."""
 
     def __init__(self, program: str, ending: Ending) -> None:

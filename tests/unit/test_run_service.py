@@ -20,7 +20,7 @@ from stager.planning.policy import Limits, Policy
 from stager.runtime.credentials import CredentialBook
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
-from stager.service.desk import OWNER, RunDesk, Sender
+from stager.service.run_service import OWNER, RunDesk, Sender
 
 LIMITS = Limits(cores=2)
 CAPACITY = 1_000_000

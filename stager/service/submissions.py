@@ -28,10 +28,10 @@ from stager.readers.lines import WorkflowInvalid
 from stager.readers.prices import packaged_prices
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
 from stager.readers.topology import read_topology
+from stager.service.access_policy import FencedAccess, translated
 from stager.service.choices import Question, ask, draws_for
 from stager.service.choices_json import choices_json
 from stager.service.destinations import require_free
-from stager.service.fence import FencedAccess, translated
 from stager.service.prepare import (
     SubmitOptions,
     cluster_here,

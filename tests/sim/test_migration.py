@@ -8,12 +8,12 @@ from stager.scheduler import events as ev
 from stager.scheduler.admission import may_do_with_less
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.machine import Machine
-from stager.scheduler.moving import FAILURES_MAX, places, safe_bytes
+from stager.scheduler.migration import FAILURES_MAX, places, safe_bytes
 from stager.scheduler.state import NodeEntry, State
 from stager.scheduler.states import JobState
 from stager.sim.faults import Faults
+from tests.sim.test_replication import Stage
 from tests.sim.test_several_nodes import Jobs
-from tests.sim.test_spares import Stage
 
 # Of each file.
 SIZE = 100

@@ -5,13 +5,13 @@ from __future__ import annotations
 from stager.model.errors import AWAY_CODE, ErrorClass, Fault
 from stager.model.units import format_size
 from stager.scheduler import commands as cmd
-from stager.scheduler.books import inputs_of
+from stager.scheduler.accounting import inputs_of
 from stager.scheduler.calls import refuse
+from stager.scheduler.decision import Turn
 from stager.scheduler.events import EngineOutcome
-from stager.scheduler.reactions import withdraw_admitted
+from stager.scheduler.handlers import withdraw_admitted
 from stager.scheduler.state import NodeEntry, RunEntry, State
 from stager.scheduler.states import JobState, RunState
-from stager.scheduler.turn import Turn
 
 NO_ROOM_CODE = "no_space_node"
 

@@ -12,11 +12,11 @@ from stager.planning.make_plan import make_plan
 from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.scheduler.books import pin
+from stager.scheduler.accounting import pin
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.ledger import Standing, ledger_of
 from stager.scheduler.machine import Machine
-from stager.scheduler.spares import SPARES_MAX
+from stager.scheduler.replication import SPARES_MAX
 from stager.scheduler.state import Copy, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
 from stager.sim.checkers import all_checkers

@@ -20,7 +20,7 @@ from stager.scheduler.state import RunEntry
 from stager.scheduler.states import RunState
 from stager.service.app import Scheduler
 from stager.service.rates import under_way
-from stager.service.story import Step, story
+from stager.service.timeline import Step, story
 from stager.service.views import (
     is_durable,
     job_view,

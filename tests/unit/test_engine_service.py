@@ -26,8 +26,8 @@ from stager.runtime.credentials import CredentialBook
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
-from stager.service.desk import RunDesk
-from stager.service.engine_desk import EngineDesk
+from stager.service.engine_service import EngineDesk
+from stager.service.run_service import RunDesk
 from stager.worker import Called, Place
 from stager.worker.place import read_json, write_json
 

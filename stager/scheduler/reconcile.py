@@ -6,7 +6,7 @@ May know: the state. One rule: what is on a node holds space there, whoever it b
 from __future__ import annotations
 
 from stager.scheduler import events as ev
-from stager.scheduler.books import add_copy, add_garbage, drop_garbage, settle
+from stager.scheduler.accounting import add_copy, add_garbage, drop_garbage, settle
 from stager.scheduler.state import Copy, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stager.ports import Batch
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.service.story import story
+from stager.service.timeline import story
 
 
 def fetch(run: str, transfer: str, lfn: str) -> cmd.Fetch:

@@ -12,7 +12,7 @@ from typing import Any
 
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.service.story import Step, step_of
+from stager.service.timeline import Step, step_of
 
 STEPS_KEPT = 50_000
 

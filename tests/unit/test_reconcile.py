@@ -8,9 +8,9 @@ import pytest
 
 from stager.planning.policy import Limits, Policy
 from stager.scheduler import events as ev
-from stager.scheduler.books import add_garbage
-from stager.scheduler.found import count_foreign
+from stager.scheduler.accounting import add_garbage
 from stager.scheduler.machine import Machine
+from stager.scheduler.reconcile import count_foreign
 from stager.scheduler.state import NodeEntry, State
 
 
