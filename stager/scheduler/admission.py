@@ -14,7 +14,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import footprints_of, inputs_of
 from stager.scheduler.calls import refuse, wait_or_refuse
 from stager.scheduler.copying import give_copy
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.direct_fallback import may_read_in_place
 from stager.scheduler.eviction import make_room, make_room_ahead
 from stager.scheduler.holding import may_begin, may_come_ahead
@@ -44,12 +44,12 @@ FIRST_PREFETCH, LAST_PRIORITY = 10, 1_000_000
 UNREACHED = 4
 
 
-def work_nodes(turn: Turn) -> None:
+def work_nodes(decision: Decision) -> None:
     """Those that something happened to. One that is at rest is left alone until it is stirred: working it would decide nothing."""
-    state = turn.state
+    state = decision.state
     for node in state.nodes.values():
         if node.stirred:
-            work_node(turn, node)
+            work_node(decision, node)
             node.stirred = not is_at_rest(state, node)
 
 
@@ -71,44 +71,44 @@ def is_at_rest(state: State, node: NodeEntry) -> bool:
     return not state.to_fetch or all(wanted_on != node.id for wanted_on, _ in state.to_fetch)
 
 
-def work_node(turn: Turn, node: NodeEntry) -> None:
+def work_node(decision: Decision, node: NodeEntry) -> None:
     """Everything that can begin on this node now."""
     if not node.reachable:
         return
     if node.free_bytes < 0:
-        make_room(turn, node, 0, least_bytes=node.free_bytes)
-    granted = not node.waiting_attempts or grant(turn, node)
-    blocked = not granted or not admit(turn, node)
-    if turn.state.to_fetch:
-        send_wanted(turn, node)
+        make_room(decision, node, 0, least_bytes=node.free_bytes)
+    granted = not node.waiting_attempts or grant(decision, node)
+    blocked = not granted or not admit(decision, node)
+    if decision.state.to_fetch:
+        send_wanted(decision, node)
     if node.calls_startable:
-        start_calls(turn, node)
+        start_calls(decision, node)
     if node.startable:
-        start(turn, node)
-    if node.candidates and not blocked and turn.state.policy.lookahead:
-        prefetch(turn, node)
+        start(decision, node)
+    if node.candidates and not blocked and decision.state.policy.lookahead:
+        prefetch(decision, node)
 
 
-def grant(turn: Turn, node: NodeEntry) -> bool:
+def grant(decision: Decision, node: NodeEntry) -> bool:
     """Outputs that were larger than reserved, oldest first. False while any waits: no new producer then."""
-    state = turn.state
+    state = decision.state
     for attempt_key in list(node.waiting_attempts):
         attempt = state.attempts[attempt_key]
         needed = attempt.needed_bytes or 0
         if attempt.killed:
             continue
         more = needed - attempt.reserve_bytes
-        if not make_room(turn, node, more) and not (give_back_admitted(turn, node) and make_room(turn, node, more)):
-            if not move_away(turn, node, more):
-                break_deadlock(turn, node)
+        if not make_room(decision, node, more) and not (give_back_admitted(decision, node) and make_room(decision, node, more)):
+            if not move_away(decision, node, more):
+                break_deadlock(decision, node)
             return False
-        turn.give(cmd.GrantSpace, node=node.id, attempt=attempt_key, reserve_bytes=needed)
+        decision.emit(cmd.GrantSpace, node=node.id, attempt=attempt_key, reserve_bytes=needed)
     return not node.waiting_attempts
 
 
-def break_deadlock(turn: Turn, node: NodeEntry) -> None:
+def break_deadlock(decision: Decision, node: NodeEntry) -> None:
     """If all that is left are waiting attempts, the youngest gives way and comes back with its true size; a single one cannot be helped."""
-    state = turn.state
+    state = decision.state
     waiting = [key for key in node.waiting_attempts if not state.attempts[key].killed]
     here = [attempt for attempt in state.attempts.values() if attempt.node == node.id]
     moving = len(here) > len(waiting) or node.deleting_bytes or node.cancelling_bytes or node.spilling_bytes or state.uploads_live
@@ -122,30 +122,30 @@ def break_deadlock(turn: Turn, node: NodeEntry) -> None:
             f"{format_size(node.capacity_bytes)} cannot hold that beside its inputs; "
             "give more capacity, or a spill origin"
         )
-        turn.give(cmd.FailJob, run=attempt.run, job=attempt.job, fault=Fault(ErrorClass.REFUSED, "no_space_node", message, attempt.job))
-    turn.give(cmd.KillAttempt, node=node.id, run=attempt.run, job=attempt.job, attempt=key, void=True)
+        decision.emit(cmd.FailJob, run=attempt.run, job=attempt.job, fault=Fault(ErrorClass.REFUSED, "no_space_node", message, attempt.job))
+    decision.emit(cmd.KillAttempt, node=node.id, run=attempt.run, job=attempt.job, attempt=key, void=True)
 
 
-def give_back_admitted(turn: Turn, node: NodeEntry) -> bool:
+def give_back_admitted(decision: Decision, node: NodeEntry) -> bool:
     """Jobs that were admitted and have not started hand back what was set aside for them."""
-    jobs = (job for run in turn.state.active for job in turn.state.runs[run].jobs.values())
+    jobs = (job for run in decision.state.active for job in decision.state.runs[run].jobs.values())
     admitted = [job for job in jobs if job.state is JobState.ADMITTED and job.node == node.id]
     why = "outputs that wait for space come first"
     for job in admitted:
-        turn.give(cmd.RequeueJob, run=job.run, job=job.id, not_before=turn.state.now, counts=False, why=why)
+        decision.emit(cmd.RequeueJob, run=job.run, job=job.id, not_before=decision.state.now, counts=False, why=why)
     return bool(admitted)
 
 
-def admit(turn: Turn, node: NodeEntry) -> bool:
+def admit(decision: Decision, node: NodeEntry) -> bool:
     """Ready jobs in order. False when the next one waits for space: then nothing overtakes it."""
-    state = turn.state
+    state = decision.state
     while node.ready and node.admitted_waiting < ahead_max(state, state.runs[node.ready[0][1]]):
         key, run_id, job_id = node.ready[0]
         run = state.runs[run_id]
         job = run.jobs[job_id]
         if job.state is not JobState.READY or not run.may_start or key != run.key(job.order) or job.node != node.id:
             heappop(node.ready)
-        elif not try_admit(turn, node, run, job):
+        elif not try_admit(decision, node, run, job):
             return False
     return True
 
@@ -156,10 +156,10 @@ def ahead_max(state: State, run: RunEntry) -> int:
     return min(most, run.plan.ahead_max or most)
 
 
-def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
+def try_admit(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
     """True when the job left the head of the queue, admitted or otherwise."""
-    state = turn.state
-    if not may_read_in_place(turn, run, job):
+    state = decision.state
+    if not may_read_in_place(decision, run, job):
         return True
     files = inputs_of(state, run, job.id)
     missing = footprint = 0
@@ -170,35 +170,35 @@ def try_admit(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
             continue
         if copy is not None and copy.state in (CopyState.DELETING, CopyState.CANCELLING):
             return False
-        if copy is None and not obtainable(turn, run, job, file):
+        if copy is None and not obtainable(decision, run, job, file):
             return True
         if (copy is None or copy.state is CopyState.WANTED) and file.fetch is not None and must_wait(state, file, run.id):
             why = waits_for(file.fetch.origin)
-            turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=file.fetch.not_before, counts=False, why=why)
+            decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=file.fetch.not_before, counts=False, why=why)
             return True
         missing += 0 if copy is not None else file.size_bytes
     footprint += job.reserve_bytes
     if footprint > node.capacity_bytes:
-        refuse(turn, run, job, too_large(node, job, footprint))
+        refuse(decision, run, job, too_large(node, job, footprint))
         return True
-    hand_back_later(turn, node, run, job, missing + job.reserve_bytes)
+    hand_back_later(decision, node, run, job, missing + job.reserve_bytes)
     if not is_safe(state, node, run, job):
         return False
-    reserve = reserve_now(turn, node, run, job, missing)
+    reserve = reserve_now(decision, node, run, job, missing)
     if reserve is None:
         return False
     heappop(node.ready)
-    admit_here(turn, node, run, job, files, reserve)
+    admit_here(decision, node, run, job, files, reserve)
     return True
 
 
-def reserve_now(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, missing_bytes: int) -> int | None:
+def reserve_now(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry, missing_bytes: int) -> int | None:
     """What can be set aside for its outputs beside its inputs that are missing; None: it waits for room, which is being made if it can."""
-    state, needed = turn.state, missing_bytes + job.reserve_bytes
+    state, needed = decision.state, missing_bytes + job.reserve_bytes
     if is_well_ahead(state, node) and not run.is_engines:
         # What it fetches now comes ahead of its use, as a prefetch does, and would go when those before it ask for their room.
         beside = beside_bytes(state, run) if missing_bytes else 0
-        has_room = may_begin(state, run, node, job, beside) and make_room_ahead(turn, node, needed + beside)
+        has_room = may_begin(state, run, node, job, beside) and make_room_ahead(decision, node, needed + beside)
         return job.reserve_bytes if has_room else None
     if not may_begin(state, run, node, job):
         return None
@@ -206,10 +206,10 @@ def reserve_now(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, missi
         return job.reserve_bytes
     own = frozenset(file.id for file in inputs_of(state, run, job.id))
     least = missing_bytes + likely_bytes(run, job) if may_do_with_less(node, run, job) else None
-    if make_room(turn, node, needed, own, least):
+    if make_room(decision, node, needed, own, least):
         return job.reserve_bytes
     if is_first(state, run, job) and not run.is_engines:
-        move_away(turn, node, needed, own)
+        move_away(decision, node, needed, own)
     less = node.free_bytes - missing_bytes
     return less if may_do_with_less(node, run, job) and less >= likely_bytes(run, job) else None
 
@@ -226,9 +226,9 @@ def likely_bytes(run: RunEntry, job: JobEntry) -> int:
     return sum(run.planned[output.lfn].expected_bytes for output in run.workflow.jobs[job.id].outputs)
 
 
-def admit_here(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, files: list[FileEntry], reserve_bytes: int) -> None:
-    turn.give(cmd.AdmitJob, run=run.id, job=job.id, node=node.id, reserve_bytes=reserve_bytes)
-    hasten_inputs(turn, node, files)
+def admit_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry, files: list[FileEntry], reserve_bytes: int) -> None:
+    decision.emit(cmd.AdmitJob, run=run.id, job=job.id, node=node.id, reserve_bytes=reserve_bytes)
+    hasten_inputs(decision, node, files)
 
 
 def is_well_ahead(state: State, node: NodeEntry) -> bool:
@@ -236,7 +236,7 @@ def is_well_ahead(state: State, node: NodeEntry) -> bool:
     return node.admitted_waiting >= max(1, state.limits.cores - node.cores_used)
 
 
-def hand_back_later(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, needed_bytes: int) -> None:
+def hand_back_later(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry, needed_bytes: int) -> None:
     """Jobs behind it in the order that wait for nothing but a core hand back what was set aside for them, the last first, where that makes
     all the room that it lacks. They were admitted while it waited for its parents, and it may be the one that frees what those hold.
     """
@@ -246,7 +246,7 @@ def hand_back_later(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, n
     # By key: a job that was handed back before is in the queue twice.
     later, key = {}, run.key(job.order)
     for other_key, other_run, other_id in node.startable:
-        other = turn.state.runs[other_run].jobs[other_id]
+        other = decision.state.runs[other_run].jobs[other_id]
         if other_key > key and other.state is JobState.ADMITTED and other.node == node.id and not other.inputs_missing:
             later[other_key] = other
     if gap > sum([other.reserve_bytes for other in later.values()]):
@@ -254,30 +254,30 @@ def hand_back_later(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry, n
     for other_key in sorted(later, reverse=True):
         if gap > 0:
             other, why = later[other_key], f"{job.id}, which comes before it, needs the room"
-            turn.give(cmd.RequeueJob, run=other.run, job=other.id, not_before=turn.state.now, counts=False, why=why)
+            decision.emit(cmd.RequeueJob, run=other.run, job=other.id, not_before=decision.state.now, counts=False, why=why)
             gap -= other.reserve_bytes
 
 
-def obtainable(turn: Turn, run: RunEntry, job: JobEntry, file: FileEntry) -> bool:
+def obtainable(decision: Decision, run: RunEntry, job: JobEntry, file: FileEntry) -> bool:
     """A missing input: from another node or an origin, else its producer runs again, else this job fails."""
-    state = turn.state
+    state = decision.state
     if peer_for(state, file, job.node):
         return True
     fault = own_fault(file, run.id)
     if fault is None and state.can_be_had(file):
         fault = denial(state, file, run.id)
     if fault is not None:
-        refuse(turn, run, job, fault)
+        refuse(decision, run, job, fault)
         return False
     if not state.can_be_had(file) and is_out_of_reach(state, file):
         why = f"{file.lfn} is on a node that cannot be reached"
-        turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=turn.retry_at(UNREACHED, file.id), counts=False, why=why)
+        decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=decision.retry_at(UNREACHED, file.id), counts=False, why=why)
         return False
     if not state.can_be_had(file) and run.is_engines:
-        wait_or_refuse(turn, run, job, file)
+        wait_or_refuse(decision, run, job, file)
         return False
     if not state.can_be_had(file):
-        turn.give(cmd.RemakeFile, run=file.run, file=file.id, job=file.producer)
+        decision.emit(cmd.RemakeFile, run=file.run, file=file.id, job=file.producer)
         return False
     return True
 
@@ -325,17 +325,17 @@ def rest_of(run: RunEntry) -> int:
     return run.plan.peak_live_bytes if run.plan.spill_origin is None else run.plan.smallest_capacity_bytes
 
 
-def hasten_inputs(turn: Turn, node: NodeEntry, files: list[FileEntry]) -> None:
+def hasten_inputs(decision: Decision, node: NodeEntry, files: list[FileEntry]) -> None:
     for file in files:
         copy = file.copies[node.id]
         if copy.state is CopyState.FETCHING:
-            transfer = turn.state.transfers.get(copy.generation)
+            transfer = decision.state.transfers.get(copy.generation)
             if transfer is not None and transfer.purpose is not cmd.Purpose.DEMAND:
-                hasten(turn, transfer)
+                hasten(decision, transfer)
 
 
-def give_fetch(turn: Turn, node: NodeEntry, file: FileEntry, run: str, purpose: cmd.Purpose, priority: int) -> None:
-    place = place_for(turn.state, file, run)
+def give_fetch(decision: Decision, node: NodeEntry, file: FileEntry, run: str, purpose: cmd.Purpose, priority: int) -> None:
+    place = place_for(decision.state, file, run)
     own = file.spilled is not None or file.durable is not None
     earlier = file.fetch.failures + file.fetch.outages if file.fetch is not None and file.run == run else 0
     facts = {
@@ -353,24 +353,24 @@ def give_fetch(turn: Turn, node: NodeEntry, file: FileEntry, run: str, purpose: 
         "sha256": file.sha256,
         "executable": file.executable,
     }
-    if not give_stripes(turn, node, file, place, facts):
-        turn.give(cmd.Fetch, node=node.id, transfer=turn.new_transfer(), **facts)
+    if not give_stripes(decision, node, file, place, facts):
+        decision.emit(cmd.Fetch, node=node.id, transfer=decision.new_transfer(), **facts)
 
 
-def send_wanted(turn: Turn, node: NodeEntry) -> None:
+def send_wanted(decision: Decision, node: NodeEntry) -> None:
     """Pinned inputs whose transfer is not under way."""
-    state = turn.state
+    state = decision.state
     mine = [entry for entry in state.to_fetch if entry[0] == node.id]
     state.to_fetch = [entry for entry in state.to_fetch if entry[0] != node.id]
     for _, file_id in mine:
         file = state.files[file_id]
         if is_at_hand(state, file, node.id):
-            fetch_wanted(turn, node, file)
+            fetch_wanted(decision, node, file)
 
 
-def fetch_wanted(turn: Turn, node: NodeEntry, file: FileEntry) -> None:
+def fetch_wanted(decision: Decision, node: NodeEntry, file: FileEntry) -> None:
     """For the first run that waits for it and has a way to it; the readers of those that have none fail."""
-    state = turn.state
+    state = decision.state
     for run in list(runs_waiting(state, file)):
         copy = file.copies.get(node.id)
         if copy is None or copy.state is not CopyState.WANTED:
@@ -382,24 +382,24 @@ def fetch_wanted(turn: Turn, node: NodeEntry, file: FileEntry) -> None:
         peer = peer_for(state, file, node.id)
         other = nearer_soon(state, file, peer) if peer else fetching_elsewhere(state, file, node.id)
         if peer and other is None:
-            give_copy(turn, node, file, run, peer, cmd.Purpose.DEMAND, DEMAND)
+            give_copy(decision, node, file, run, peer, cmd.Purpose.DEMAND, DEMAND)
             return
         if other is not None:
             if other.purpose is not cmd.Purpose.DEMAND:
-                hasten(turn, other)
+                hasten(decision, other)
             return
         if is_for_another(state, file, run) or own_fault(file, run) is not None:
             continue
         place = place_for(state, file, run)
         if place.fault is None:
-            give_fetch(turn, node, file, run, cmd.Purpose.DEMAND, DEMAND)
+            give_fetch(decision, node, file, run, cmd.Purpose.DEMAND, DEMAND)
             return
-        give_up_fetch(turn, file, run, place.origin, place.fault)
+        give_up_fetch(decision, file, run, place.origin, place.fault)
 
 
-def start(turn: Turn, node: NodeEntry) -> None:
+def start(decision: Decision, node: NodeEntry) -> None:
     """Jobs whose inputs are all here, in order, while there are cores and memory."""
-    state, limits = turn.state, turn.state.limits
+    state, limits = decision.state, decision.state.limits
     while node.startable and node.cores_used < limits.cores:
         _, run_id, job_id = node.startable[0]
         run = state.runs[run_id]
@@ -413,23 +413,23 @@ def start(turn: Turn, node: NodeEntry) -> None:
         if limits.memory_bytes is not None and node.cores_used and node.memory_used_bytes + (spec.memory_bytes or 0) > limits.memory_bytes:
             return
         heappop(node.startable)
-        if may_read_in_place(turn, run, job):
-            give_start(turn, node, run, job)
+        if may_read_in_place(decision, run, job):
+            give_start(decision, node, run, job)
 
 
-def start_calls(turn: Turn, node: NodeEntry) -> None:
+def start_calls(decision: Decision, node: NodeEntry) -> None:
     """Of engines, whose tasks wait already and take no cores of ours."""
     while node.calls_startable:
         _, run_id, job_id = heappop(node.calls_startable)
-        run = turn.state.runs[run_id]
+        run = decision.state.runs[run_id]
         job = run.jobs[job_id]
         if job.state is JobState.ADMITTED and not job.inputs_missing and job.node == node.id:
-            give_start(turn, node, run, job)
+            give_start(decision, node, run, job)
 
 
-def give_start(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> None:
+def give_start(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry) -> None:
     number = job.attempts + 1
-    turn.give(
+    decision.emit(
         cmd.StartAttempt,
         node=node.id,
         run=run.id,
@@ -437,15 +437,15 @@ def give_start(turn: Turn, node: NodeEntry, run: RunEntry, job: JobEntry) -> Non
         attempt=attempt_id(run.id, job.id, number),
         number=number,
         reserve_bytes=job.reserve_bytes,
-        inputs=staged_inputs(turn.state, node, run, job),
+        inputs=staged_inputs(decision.state, node, run, job),
     )
 
 
-def prefetch(turn: Turn, node: NodeEntry) -> None:
+def prefetch(decision: Decision, node: NodeEntry) -> None:
     """Files that can be had, in the order of their first reader, as far ahead as there is room: nothing that will be read goes for
     them, and what the next jobs need has room beside them.
     """
-    state = turn.state
+    state = decision.state
     while node.candidates and len(node.prefetching) < state.policy.fetches_ahead_max:
         key, file_id = node.candidates[0]
         file = state.files[file_id]
@@ -465,18 +465,18 @@ def prefetch(turn: Turn, node: NodeEntry) -> None:
         too_far = not would_stay(state, run, node, order, file.size_bytes)
         needed = file.size_bytes + beside_bytes(state, run)
         held_back = too_far or is_wanted_elsewhere(state, node) or not may_come_ahead(state, run, node, needed)
-        if held_back or not make_room_ahead(turn, node, needed):
+        if held_back or not make_room_ahead(decision, node, needed):
             return
         heappop(node.candidates)
-        bring_ahead(turn, node, file, run_id, min(FIRST_PREFETCH + order, LAST_PRIORITY))
+        bring_ahead(decision, node, file, run_id, min(FIRST_PREFETCH + order, LAST_PRIORITY))
 
 
-def bring_ahead(turn: Turn, node: NodeEntry, file: FileEntry, run: str, priority: int) -> None:
-    peer = peer_for(turn.state, file, node.id)
+def bring_ahead(decision: Decision, node: NodeEntry, file: FileEntry, run: str, priority: int) -> None:
+    peer = peer_for(decision.state, file, node.id)
     if peer:
-        give_copy(turn, node, file, run, peer, cmd.Purpose.PREFETCH, priority)
+        give_copy(decision, node, file, run, peer, cmd.Purpose.PREFETCH, priority)
     else:
-        give_fetch(turn, node, file, fetching_run(turn.state, file) or run, cmd.Purpose.PREFETCH, priority)
+        give_fetch(decision, node, file, fetching_run(decision.state, file) or run, cmd.Purpose.PREFETCH, priority)
 
 
 def beside_bytes(state: State, run: RunEntry) -> int:

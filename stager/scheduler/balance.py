@@ -12,7 +12,7 @@ from heapq import heappop
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import inputs_of
 from stager.scheduler.admission import admit_here, is_safe, send_wanted, start, start_calls
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.holding import may_begin
 from stager.scheduler.peers import peer_for
 from stager.scheduler.sources import denial, must_wait, own_fault
@@ -25,9 +25,9 @@ COPYING_SHARE = 0.25
 LOOKED_AT = 3
 
 
-def balance(turn: Turn) -> None:
+def balance(decision: Decision) -> None:
     """Once all nodes have begun what they can. One pass over the nodes where nobody idles."""
-    state = turn.state
+    state = decision.state
     idle = [node for node in state.nodes.values() if not node.ready and has_cores(state, node)]
     if not idle or len(idle) == len(state.nodes):
         return
@@ -37,11 +37,11 @@ def balance(turn: Turn) -> None:
     for node in idle if loaded else ():
         if served is not None and node.id not in served:
             continue
-        while has_cores(state, node) and any(take_one(turn, node, other, offers) for other in loaded):
+        while has_cores(state, node) and any(take_one(decision, node, other, offers) for other in loaded):
             offers.clear()
-            send_wanted(turn, node)
-            start_calls(turn, node)
-            start(turn, node)
+            send_wanted(decision, node)
+            start_calls(decision, node)
+            start(decision, node)
         served = only_for(offers) if len(offers) == 2 * len(loaded) else None
 
 
@@ -73,8 +73,8 @@ def only_for(offers: Offers) -> set[str] | None:
     return None if any(offer.comes for offer in everything) else set().union(*(offer.known_at for offer in everything))
 
 
-def take_one(turn: Turn, node: NodeEntry, other: NodeEntry, offers: Offers) -> bool:
-    state = turn.state
+def take_one(decision: Decision, node: NodeEntry, other: NodeEntry, offers: Offers) -> bool:
+    state = decision.state
     for queue, waiting in ((other.startable, JobState.ADMITTED), (other.ready, JobState.READY)):
         offered = offers.get((other.id, waiting))
         if offered is None:
@@ -84,8 +84,8 @@ def take_one(turn: Turn, node: NodeEntry, other: NodeEntry, offers: Offers) -> b
                 run, job = offer.run, offer.job
                 if waiting is JobState.ADMITTED:
                     why = f"node {node.id} has a core to spare"
-                    turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=state.now, counts=False, why=why)
-                admit_here(turn, node, run, job, inputs_of(state, run, job.id), job.reserve_bytes)
+                    decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=state.now, counts=False, why=why)
+                admit_here(decision, node, run, job, inputs_of(state, run, job.id), job.reserve_bytes)
                 return True
     return False
 

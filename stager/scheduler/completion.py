@@ -7,7 +7,7 @@ from stager.model.units import format_size
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import inputs_of
 from stager.scheduler.calls import refuse
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.events import EngineOutcome
 from stager.scheduler.handlers import withdraw_admitted
 from stager.scheduler.state import NodeEntry, RunEntry, State
@@ -16,18 +16,18 @@ from stager.scheduler.states import JobState, RunState
 NO_ROOM_CODE = "no_space_node"
 
 
-def end_runs(turn: Turn) -> bool:
+def end_runs(decision: Decision) -> bool:
     """True if one ended."""
     ended = False
-    state = turn.state
+    state = decision.state
     checks, state.finish_checks = state.finish_checks, {}
     for run_id in checks:
         run = state.runs[run_id]
         if run.state is RunState.DRAINING:
-            withdraw_admitted(turn, run)
+            withdraw_admitted(decision, run)
         outcome = outcome_of(run)
         if outcome is not None:
-            turn.give(cmd.FinishRun, run=run_id, outcome=outcome, fault=reason_of(run))
+            decision.emit(cmd.FinishRun, run=run_id, outcome=outcome, fault=reason_of(run))
             ended = True
     return ended
 
@@ -70,11 +70,11 @@ def engine_outcome_of(run: RunEntry) -> cmd.RunOutcome | None:
     return cmd.RunOutcome.NOT_DURABLE if run.finals_given_up else cmd.RunOutcome.SUCCEEDED
 
 
-def refuse_if_stuck(turn: Turn) -> bool:
+def refuse_if_stuck(decision: Decision) -> bool:
     """Nothing runs, moves, is being freed or is due later, and yet the next job does not fit: more room is the only help. True if a run, or
     an engine's call, was refused.
     """
-    state = turn.state
+    state = decision.state
     if state.attempts or state.transfers or state.timers or not state.active:
         return False
     for node in state.nodes.values():
@@ -85,9 +85,9 @@ def refuse_if_stuck(turn: Turn) -> bool:
         if head is not None:
             run = state.runs[head[0]]
             if run.is_engines:
-                refuse(turn, run, run.jobs[head[1]], no_room(state, node, run, head[1]))
+                refuse(decision, run, run.jobs[head[1]], no_room(state, node, run, head[1]))
                 return True
-            turn.give(cmd.FinishRun, run=run.id, outcome=cmd.RunOutcome.REFUSED, fault=no_room(state, node, run, head[1]))
+            decision.emit(cmd.FinishRun, run=run.id, outcome=cmd.RunOutcome.REFUSED, fault=no_room(state, node, run, head[1]))
             return True
     return False
 

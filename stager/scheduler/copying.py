@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from stager.scheduler import commands as cmd
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.state import FileEntry, NodeEntry
 
 
-def give_copy(turn: Turn, node: NodeEntry, file: FileEntry, run: str, source: str, purpose: cmd.Purpose, priority: int) -> None:
-    turn.give(
+def give_copy(decision: Decision, node: NodeEntry, file: FileEntry, run: str, source: str, purpose: cmd.Purpose, priority: int) -> None:
+    decision.emit(
         cmd.CopyReplica,
         node=node.id,
-        transfer=turn.new_transfer(),
+        transfer=decision.new_transfer(),
         file=file.id,
-        lfn=file.lfn if file.run == run else turn.state.runs[run].shared.get(file.id, file.lfn),
+        lfn=file.lfn if file.run == run else decision.state.runs[run].shared.get(file.id, file.lfn),
         run=run,
         source=source,
         source_generation=file.copies[source].generation,

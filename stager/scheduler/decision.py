@@ -1,4 +1,4 @@
-"""One turn: the event that is being answered and the commands given so far. One rule: a command is applied the moment it is given, so that
+"""One decision: the event that is answered and the commands emitted so far. One rule: a command is applied when it is emitted, so that
 the next decision sees it.
 """
 
@@ -15,14 +15,14 @@ from stager.scheduler.state import State
 DOUBLINGS_MAX = 32
 
 
-class Turn:
+class Decision:
     __slots__ = ("cause", "commands", "state")
 
     def __init__(self, state: State, cause: str) -> None:
         self.state, self.cause = state, cause
         self.commands: list[Command] = []
 
-    def give(self, kind: type, **facts: Any) -> None:
+    def emit(self, kind: type, **facts: Any) -> None:
         """Makes the command, applies it, keeps it."""
         state = self.state
         facts["id"], facts["at"], facts["cause"] = f"c{state.epoch}-{state.commands_made}", state.now, self.cause

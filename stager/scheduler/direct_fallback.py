@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from stager.model.errors import AWAY_CODE, CANNOT_MOUNT_CODE, ErrorClass, Fault
 from stager.model.units import format_duration
 from stager.scheduler import commands as cmd
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.direct_access import lfns_in_place
 from stager.scheduler.state import JobEntry, RunEntry, State
 from stager.scheduler.states import JobState
@@ -19,57 +19,59 @@ from stager.scheduler.states import JobState
 NO_BIND = "jobs on node {node} cannot be given mounts"
 
 
-def may_read_in_place(turn: Turn, run: RunEntry, job: JobEntry) -> bool:
+def may_read_in_place(decision: Decision, run: RunEntry, job: JobEntry) -> bool:
     """False: it failed, for an origin that it would read at denies."""
-    for _, source in lfns_in_place(run, job.id) if turn.state.paused_origins else ():
-        fault = turn.state.paused(run.id, source.location.origin)
+    for _, source in lfns_in_place(run, job.id) if decision.state.paused_origins else ():
+        fault = decision.state.paused(run.id, source.location.origin)
         if fault is not None:
-            turn.give(cmd.FailJob, run=run.id, job=job.id, fault=fault)
+            decision.emit(cmd.FailJob, run=run.id, job=job.id, fault=fault)
             return False
     return True
 
 
-def fetch_where_no_mounts(turn: Turn, runs: Iterable[str]) -> None:
+def fetch_where_no_mounts(decision: Decision, runs: Iterable[str]) -> None:
     """A node that cannot give jobs mounts has all of it fetched, and from the start: no job may have taken room that this wants."""
-    state = turn.state
+    state = decision.state
     bare = {node.id for node in state.nodes.values() if node.incarnation and not node.can_link}
     for run in [state.runs[run_id] for run_id in runs if run_id in state.active] if bare else ():
         for lfn in [entry.lfn for entry in run.plan.files if run.reads_in_place(entry.lfn)]:
             where = next((run.jobs[job].node for job in run.graph.readers[lfn] if run.jobs[job].node in bare), "")
             if where:
-                fetch_instead(turn, run, lfn, NO_BIND.format(node=where))
+                fetch_instead(decision, run, lfn, NO_BIND.format(node=where))
 
 
-def fetch_instead(turn: Turn, run: RunEntry, lfn: str, why: str) -> None:
+def fetch_instead(decision: Decision, run: RunEntry, lfn: str, why: str) -> None:
     """Its readers that have not begun wait for it from now on, those admitted without it first give back what was set aside."""
     for job_id in run.graph.readers[lfn]:
         if run.jobs[job_id].state is JobState.ADMITTED:
-            turn.give(cmd.RequeueJob, run=run.id, job=job_id, not_before=turn.state.now, counts=False, why=f"{lfn} is fetched: {why}")
-    turn.give(cmd.FetchInstead, run=run.id, file=run.file_ids[lfn], lfn=lfn, why=why)
+            decision.emit(
+                cmd.RequeueJob, run=run.id, job=job_id, not_before=decision.state.now, counts=False, why=f"{lfn} is fetched: {why}"
+            )
+    decision.emit(cmd.FetchInstead, run=run.id, file=run.file_ids[lfn], lfn=lfn, why=why)
 
 
-def unread_in_place(turn: Turn, run: RunEntry, job: JobEntry, fault: Fault) -> bool:
+def unread_in_place(decision: Decision, run: RunEntry, job: JobEntry, fault: Fault) -> bool:
     """Of an attempt that could not begin: whether that was for want of an input in place, and is answered here."""
     reads = list(lfns_in_place(run, job.id))
     if not reads:
         return False
-    state, facts = turn.state, {"run": run.id, "job": job.id}
+    state, facts = decision.state, {"run": run.id, "job": job.id}
     if fault.code == CANNOT_MOUNT_CODE:
         for lfn, source in reads:
             if fault.subject in (source.location.origin, ""):
-                fetch_instead(turn, run, lfn, fault.message)
-        turn.give(cmd.RequeueJob, not_before=state.now, counts=False, why=fault.message, **facts)
+                fetch_instead(decision, run, lfn, fault.message)
+        decision.emit(cmd.RequeueJob, not_before=state.now, counts=False, why=fault.message, **facts)
     elif fault.error_class is ErrorClass.DENIED:
         origins = [source.location.origin for _, source in reads if fault.subject in (source.location.origin, source.location.path)]
-        turn.give(cmd.PauseOrigin, run=run.id, origin=(origins or [reads[0][1].location.origin])[0], fault=fault)
-        turn.give(cmd.FailJob, fault=fault, **facts)
+        decision.emit(cmd.PauseOrigin, run=run.id, origin=(origins or [reads[0][1].location.origin])[0], fault=fault)
+        decision.emit(cmd.FailJob, fault=fault, **facts)
     elif not job.outages:
         return False
     elif state.now - (job.away_since or 0.0) >= state.policy.outage_s_max:
-        turn.give(cmd.FailJob, fault=given_up(state, run, fault), **facts)
+        decision.emit(cmd.FailJob, fault=given_up(state, run, fault), **facts)
     else:
-        not_before = turn.retry_at(job.outages, f"{run.id}/{job.id}")
-        turn.give(cmd.RequeueJob, not_before=not_before, counts=False, why=f"what it reads in place is away: {fault.message}", **facts)
+        not_before = decision.retry_at(job.outages, f"{run.id}/{job.id}")
+        decision.emit(cmd.RequeueJob, not_before=not_before, counts=False, why=f"what it reads in place is away: {fault.message}", **facts)
     return True
 
 

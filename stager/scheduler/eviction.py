@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import count_idle, eviction_key, settle, spares_coming
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.state import NEVER, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
 from stager.scheduler.stripes import give_up_parts_on
@@ -21,7 +21,9 @@ Choice = tuple[tuple[int, str, str], bool]
 EVICTED = "evicted: its next use is farthest"
 
 
-def make_room(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset(), least_bytes: int | None = None) -> bool:
+def make_room(
+    decision: Decision, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset(), least_bytes: int | None = None
+) -> bool:
     """True if `need_bytes` are free now. Else sets free what it may and says False: ask again at the next event. `least_bytes`: so much
     would help as well.
     """
@@ -31,20 +33,20 @@ def make_room(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[s
     if gap <= 0 or not node.reachable:
         return False
     lacking = 0 if least_bytes is None else need_bytes - least_bytes
-    if gap - in_reach_bytes(turn.state, node, protect) > lacking:
-        spill_ahead(turn, node, protect)
+    if gap - in_reach_bytes(decision.state, node, protect) > lacking:
+        spill_ahead(decision, node, protect)
         return False
-    gap = call_off_spares(turn, node, gap)
-    chosen, gap = choose(turn, node, gap, protect, clean_only=True)
-    gap = call_off_prefetches(turn, node, gap, protect)
-    if gap > 0 and turn.state.parts:
-        gap = give_up_parts_on(turn, node, gap)
-    more, gap = choose(turn, node, gap, protect)
-    clean = spill(turn, node, [*chosen, *more])
+    gap = call_off_spares(decision, node, gap)
+    chosen, gap = choose(decision, node, gap, protect, clean_only=True)
+    gap = call_off_prefetches(decision, node, gap, protect)
+    if gap > 0 and decision.state.parts:
+        gap = give_up_parts_on(decision, node, gap)
+    more, gap = choose(decision, node, gap, protect)
+    clean = spill(decision, node, [*chosen, *more])
     if node.spilling_bytes or gap > lacking:
         put_back(node, clean)
     else:
-        evict(turn, node, clean)
+        evict(decision, node, clean)
     return False
 
 
@@ -57,20 +59,20 @@ def in_reach_bytes(state: State, node: NodeEntry, protect: frozenset[str]) -> in
     return reach + sum(part.size_bytes for part in state.parts.values() if part.node == node.id)
 
 
-def clear(turn: Turn, node: NodeEntry, need_bytes: int) -> bool:
+def clear(decision: Decision, node: NodeEntry, need_bytes: int) -> bool:
     """The same with only what can be had again, be it enough or not: for what another node would send here."""
     gap = need_bytes - node.free_bytes
     if gap <= 0:
         return True
     gap -= node.deleting_bytes + node.cancelling_bytes + node.spilling_bytes
-    gap = call_off_spares(turn, node, gap)
-    chosen, gap = choose(turn, node, gap, frozenset(), clean_only=True)
-    evict(turn, node, chosen)
-    call_off_prefetches(turn, node, gap, frozenset())
+    gap = call_off_spares(decision, node, gap)
+    chosen, gap = choose(decision, node, gap, frozenset(), clean_only=True)
+    evict(decision, node, chosen)
+    call_off_prefetches(decision, node, gap, frozenset())
     return False
 
 
-def make_room_ahead(turn: Turn, node: NodeEntry, need_bytes: int) -> bool:
+def make_room_ahead(decision: Decision, node: NodeEntry, need_bytes: int) -> bool:
     """The same for a prefetch: only what nobody will read goes for it. Anything else would have to be fetched again, and whether it is the
     farthest is known only when a job asks for the room.
     """
@@ -79,11 +81,11 @@ def make_room_ahead(turn: Turn, node: NodeEntry, need_bytes: int) -> bool:
         return True
     gap -= node.deleting_bytes + node.cancelling_bytes
     while gap > 0 and node.reachable and holds_unread(node):
-        tidy(turn, node)
+        tidy(decision, node)
         if holds_unread(node):
-            file = turn.state.files[heappop(node.evictable)[1]]
+            file = decision.state.files[heappop(node.evictable)[1]]
             gap -= file.copies[node.id].size_bytes
-            delete(turn, node, file, EVICTED)
+            delete(decision, node, file, EVICTED)
     return False
 
 
@@ -92,21 +94,21 @@ def holds_unread(node: NodeEntry) -> bool:
     return bool(node.evictable) and node.evictable[0][0] <= -NEVER
 
 
-def choose(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str], clean_only: bool = False) -> tuple[list[Choice], int]:
+def choose(decision: Decision, node: NodeEntry, gap: int, protect: frozenset[str], clean_only: bool = False) -> tuple[list[Choice], int]:
     """What is to go, taken off its queue: farthest next use first, whether it can be evicted or has to be spilled before; `clean_only`
     stops where the next would be spilled. And what is still missing.
     """
     chosen: list[Choice] = []
     kept: list[Choice] = []
     while gap > 0:
-        tidy(turn, node)
+        tidy(decision, node)
         spills = bool(node.spillable) and (not node.evictable or node.spillable[0][0] < node.evictable[0][0])
         queue = node.spillable if spills else node.evictable
         if not queue or (spills and clean_only):
             break
         entry = heappop(queue)
-        file = turn.state.files[entry[1]]
-        if spills and not can_spill_now(turn.state, file):
+        file = decision.state.files[entry[1]]
+        if spills and not can_spill_now(decision.state, file):
             count_idle(node, file.copies[node.id], idle=False)
         elif file.id in protect:
             kept.append((entry, spills))
@@ -122,46 +124,46 @@ def put_back(node: NodeEntry, choices: list[Choice]) -> None:
         heappush(node.spillable if spills else node.evictable, entry)
 
 
-def spill(turn: Turn, node: NodeEntry, choices: list[Choice]) -> list[Choice]:
+def spill(decision: Decision, node: NodeEntry, choices: list[Choice]) -> list[Choice]:
     """Those that have to be spilled. Returns the others."""
     for entry, spills in choices:
         if spills:
-            give_spill(turn, node, turn.state.files[entry[1]])
+            give_spill(decision, node, decision.state.files[entry[1]])
     return [choice for choice in choices if not choice[1]]
 
 
-def spill_ahead(turn: Turn, node: NodeEntry, protect: frozenset[str]) -> None:
+def spill_ahead(decision: Decision, node: NodeEntry, protect: frozenset[str]) -> None:
     """All that may be: who waits for jobs to end finds uploaded then what is in the way."""
     kept: list[Choice] = []
     while True:
-        tidy(turn, node)
+        tidy(decision, node)
         if not node.spillable:
             break
         entry = heappop(node.spillable)
-        file = turn.state.files[entry[1]]
+        file = decision.state.files[entry[1]]
         if file.id in protect:
             kept.append((entry, True))
-        elif can_spill_now(turn.state, file):
-            give_spill(turn, node, file)
+        elif can_spill_now(decision.state, file):
+            give_spill(decision, node, file)
         else:
             count_idle(node, file.copies[node.id], idle=False)
     put_back(node, kept)
 
 
-def evict(turn: Turn, node: NodeEntry, choices: list[Choice]) -> None:
+def evict(decision: Decision, node: NodeEntry, choices: list[Choice]) -> None:
     for entry, _ in choices:
-        delete(turn, node, turn.state.files[entry[1]], EVICTED)
+        delete(decision, node, decision.state.files[entry[1]], EVICTED)
 
 
-def tidy(turn: Turn, node: NodeEntry) -> None:
+def tidy(decision: Decision, node: NodeEntry) -> None:
     """Leaves at the top of both queues what may go that way. What is in the wrong one moves: with several nodes a copy becomes the only
     one when the other holder cannot be reached, and is not any more when it is back.
     """
-    state = turn.state
+    state = decision.state
     for heap, spills in ((node.evictable, False), (node.spillable, True)):
         while heap:
             file = state.files[heap[0][1]]
-            current, only = is_current(turn, node, heap[0]), state.holds_only_copy(file)
+            current, only = is_current(decision, node, heap[0]), state.holds_only_copy(file)
             if current and only is spills and (not spills or may_be_spilled(state, file)):
                 break
             heappop(heap)
@@ -174,33 +176,33 @@ def may_be_spilled(state: State, file: FileEntry) -> bool:
     return state.runs[file.run].plan.spill_origin is not None and not file.spilling and not state.owes_upload(file)
 
 
-def is_current(turn: Turn, node: NodeEntry, entry: tuple[int, str, str]) -> bool:
+def is_current(decision: Decision, node: NodeEntry, entry: tuple[int, str, str]) -> bool:
     key, file_id, generation = entry
-    file = turn.state.files[file_id]
+    file = decision.state.files[file_id]
     copy = file.copies.get(node.id)
     if copy is None or copy.generation != generation or copy.state is not CopyState.PRESENT or copy.pins:
         return False
-    return -key == eviction_key(copy, turn.state.next_use(file))
+    return -key == eviction_key(copy, decision.state.next_use(file))
 
 
-def delete(turn: Turn, node: NodeEntry, file: FileEntry, why: str) -> None:
+def delete(decision: Decision, node: NodeEntry, file: FileEntry, why: str) -> None:
     copy = file.copies[node.id]
     facts = {"node": node.id, "file": file.id, "generation": copy.generation, "size_bytes": copy.size_bytes}
-    turn.give(cmd.DeleteReplica, why=why, **facts)
+    decision.emit(cmd.DeleteReplica, why=why, **facts)
 
 
-def call_off_spares(turn: Turn, node: NodeEntry, gap: int) -> int:
+def call_off_spares(decision: Decision, node: NodeEntry, gap: int) -> int:
     """Those on their way to this node, of which there is one as a rule."""
-    for transfer in spares_coming(turn.state):
-        if gap > 0 and transfer.node == node.id and not turn.state.files[transfer.file].copies[node.id].pins:
+    for transfer in spares_coming(decision.state):
+        if gap > 0 and transfer.node == node.id and not decision.state.files[transfer.file].copies[node.id].pins:
             gap -= transfer.size_bytes
-            turn.give(cmd.CancelTransfer, node=node.id, transfer=transfer.id)
+            decision.emit(cmd.CancelTransfer, node=node.id, transfer=transfer.id)
     return gap
 
 
-def call_off_prefetches(turn: Turn, node: NodeEntry, gap: int, protect: frozenset[str]) -> int:
+def call_off_prefetches(decision: Decision, node: NodeEntry, gap: int, protect: frozenset[str]) -> int:
     """Those used last first; there are at most `fetches_ahead_max`."""
-    state = turn.state
+    state = decision.state
     for file_id in sorted(node.prefetching, key=lambda f: (-state.next_use(state.files[f]), f)):
         copy = state.files[file_id].copies[node.id]
         if gap <= 0:
@@ -208,7 +210,7 @@ def call_off_prefetches(turn: Turn, node: NodeEntry, gap: int, protect: frozense
         if file_id in protect or copy.pins or copy.state is not CopyState.FETCHING:
             continue
         gap -= copy.size_bytes
-        turn.give(cmd.CancelTransfer, node=node.id, transfer=copy.generation)
+        decision.emit(cmd.CancelTransfer, node=node.id, transfer=copy.generation)
     return gap
 
 
@@ -219,13 +221,13 @@ def can_spill_now(state: State, file: FileEntry) -> bool:
     return run.plan.spill_origin is not None and state.paused(run.id, run.plan.spill_origin) is None
 
 
-def give_spill(turn: Turn, node: NodeEntry, file: FileEntry) -> None:
+def give_spill(decision: Decision, node: NodeEntry, file: FileEntry) -> None:
     """An intermediate goes to the spill origin; once there it can be evicted."""
-    run, copy = turn.state.runs[file.run], file.copies[node.id]
-    turn.give(
+    run, copy = decision.state.runs[file.run], file.copies[node.id]
+    decision.emit(
         cmd.Upload,
         node=node.id,
-        transfer=turn.new_transfer(),
+        transfer=decision.new_transfer(),
         file=file.id,
         generation=copy.generation,
         lfn=file.lfn,

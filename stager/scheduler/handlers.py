@@ -16,7 +16,7 @@ from stager.scheduler import calls
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.accounting import inputs_of
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.direct_access import has_begun
 from stager.scheduler.direct_fallback import fetch_where_no_mounts, unread_in_place
 from stager.scheduler.remade import conflict_of
@@ -35,51 +35,53 @@ def subject_of(state: State, event: ev.Event) -> AttemptEntry | TransferEntry | 
     return state.transfers.get(event.transfer) if type(event) is ev.TransferFailed else None
 
 
-def react(turn: Turn, event: ev.Event, subject: AttemptEntry | TransferEntry | None) -> None:
+def react(decision: Decision, event: ev.Event, subject: AttemptEntry | TransferEntry | None) -> None:
     reaction = REACTIONS.get(type(event))
     if reaction is not None:
-        reaction(turn, event, subject)
-    if turn.state.broken_stripes:
-        give_up_broken(turn)
-    if turn.state.lost:
-        remake_lost(turn)
-    if turn.state.back:
-        go_on_at_once(turn)
+        reaction(decision, event, subject)
+    if decision.state.broken_stripes:
+        give_up_broken(decision)
+    if decision.state.lost:
+        remake_lost(decision)
+    if decision.state.back:
+        go_on_at_once(decision)
 
 
-def attempt_ended(turn: Turn, event: ev.AttemptEnded, attempt: AttemptEntry | None) -> None:
+def attempt_ended(decision: Decision, event: ev.AttemptEnded, attempt: AttemptEntry | None) -> None:
     if attempt is None:
         return
-    run = turn.state.runs[attempt.run]
+    run = decision.state.runs[attempt.run]
     if run.is_engines:
-        calls.attempt_ended(turn, event, attempt)
+        calls.attempt_ended(decision, event, attempt)
         return
     job, spec = run.jobs[attempt.job], run.workflow.jobs[attempt.job]
     if job.state is not JobState.RUNNING:
         return
-    conflict = conflict_of(turn.state, run, job.id, event.outputs) if not attempt.void else None
+    conflict = conflict_of(decision.state, run, job.id, event.outputs) if not attempt.void else None
     if conflict is not None:
-        turn.give(cmd.FailJob, run=run.id, job=job.id, fault=conflict)
+        decision.emit(cmd.FailJob, run=run.id, job=job.id, fault=conflict)
         return
     fault = event.fault or Fault(ErrorClass.TRANSIENT, event.outcome.value, f"job {job.id!r} ended as {event.outcome.value}", job.id)
     known = attempt.needed_bytes if attempt.needed_bytes is not None and attempt.needed_bytes > job.reserve_bytes else None
     began = has_begun(event)
     if event.outcome in (ev.Outcome.KILLED, ev.Outcome.OK):
-        turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=turn.state.now, counts=False, why=fault.message, reserve_bytes=known)
-    elif met_damage(turn.state, attempt, job, spec, fault, began):
-        not_before = turn.retry_at(job.failures + 1, f"{run.id}/{job.id}")
-        turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=not_before, counts=False, why=fault.message)
-    elif not began and unread_in_place(turn, run, job, fault):
+        decision.emit(
+            cmd.RequeueJob, run=run.id, job=job.id, not_before=decision.state.now, counts=False, why=fault.message, reserve_bytes=known
+        )
+    elif met_damage(decision.state, attempt, job, spec, fault, began):
+        not_before = decision.retry_at(job.failures + 1, f"{run.id}/{job.id}")
+        decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=not_before, counts=False, why=fault.message)
+    elif not began and unread_in_place(decision, run, job, fault):
         return
     elif began and not spec.idempotent:
-        turn.give(cmd.FailJob, run=run.id, job=job.id, fault=not_again(job.id, fault))
+        decision.emit(cmd.FailJob, run=run.id, job=job.id, fault=not_again(job.id, fault))
     elif fault.code == SANDBOX_FULL_CODE:
-        ask_for_more(turn, run, job, event)
+        ask_for_more(decision, run, job, event)
     elif is_permanent(fault) or job.failures >= spec.retries:
-        turn.give(cmd.FailJob, run=run.id, job=job.id, fault=fault)
+        decision.emit(cmd.FailJob, run=run.id, job=job.id, fault=fault)
     else:
-        not_before = turn.retry_at(job.failures + 1, f"{run.id}/{job.id}")
-        turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=not_before, counts=True, why=fault.message)
+        not_before = decision.retry_at(job.failures + 1, f"{run.id}/{job.id}")
+        decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=not_before, counts=True, why=fault.message)
 
 
 def met_damage(state: State, attempt: AttemptEntry, job: JobEntry, spec: Job, fault: Fault, began: bool) -> bool:
@@ -90,23 +92,23 @@ def met_damage(state: State, attempt: AttemptEntry, job: JobEntry, spec: Job, fa
     return damaged and job.attempts <= spec.retries + state.policy.transfer_attempts_max
 
 
-def ask_for_more(turn: Turn, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -> None:
+def ask_for_more(decision: Decision, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -> None:
     """It outgrew what was reserved and the sandbox space too: again with at least twice as much, for nobody knows what it would have made.
     That is no failure of its own; when all that the node has was not enough, it is.
     """
-    state = turn.state
+    state = decision.state
     node = state.nodes[job.node]
     most = node.capacity_bytes - sum(file.size_bytes for file in inputs_of(state, run, job.id))
     wanted = min(most, max(RESERVE_BYTES_MIN, 2 * job.reserve_bytes, event.fitted_bytes or 0))
     if wanted > job.reserve_bytes:
         why = f"its sandbox was full; {format_size(wanted)} are set aside for its outputs now"
-        turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=state.now, counts=False, why=why, reserve_bytes=wanted)
+        decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=state.now, counts=False, why=why, reserve_bytes=wanted)
         return
     message = (
         f"job {job.id!r} made more than {format_size(job.reserve_bytes)}, all that node {node.id!r} of {format_size(node.capacity_bytes)} "
         "has beside its inputs, and its sandbox was full: give more capacity, or more space to the file system of the state directory"
     )
-    turn.give(cmd.FailJob, run=run.id, job=job.id, fault=Fault(ErrorClass.REFUSED, "no_space_node", message, job.id))
+    decision.emit(cmd.FailJob, run=run.id, job=job.id, fault=Fault(ErrorClass.REFUSED, "no_space_node", message, job.id))
 
 
 def not_again(job: str, fault: Fault) -> Fault:
@@ -115,31 +117,31 @@ def not_again(job: str, fault: Fault) -> Fault:
     return Fault(fault.error_class, fault.code, message, fault.subject)
 
 
-def end_run_early(turn: Turn, event: ev.RunDrained | ev.RunStopped | ev.RunCancelled, _: None) -> None:
+def end_run_early(decision: Decision, event: ev.RunDrained | ev.RunStopped | ev.RunCancelled, _: None) -> None:
     """Admitted jobs go back; for a stop or a cancel attempts are killed and transfers called off as well."""
-    state, run_id = turn.state, event.run
+    state, run_id = decision.state, event.run
     run = state.runs.get(run_id)
     if run is None or run.state in (RunState.ACTIVE, RunState.FINISHED):
         return
-    withdraw_admitted(turn, run)
+    withdraw_admitted(decision, run)
     if run.state is RunState.DRAINING:
         return
     for attempt_id, attempt in list(state.attempts.items()):
         if attempt.run == run_id and not attempt.killed:
             void = run.state is RunState.CANCELLING
-            turn.give(cmd.KillAttempt, node=attempt.node, run=run_id, job=attempt.job, attempt=attempt_id, void=void)
+            decision.emit(cmd.KillAttempt, node=attempt.node, run=run_id, job=attempt.job, attempt=attempt_id, void=void)
     for transfer in list(state.transfers.values()):
         if transfer.run == run_id and not transfer.cancelled and not shared_with_others(state, transfer):
-            turn.give(cmd.CancelTransfer, node=transfer.node, transfer=transfer.id)
+            decision.emit(cmd.CancelTransfer, node=transfer.node, transfer=transfer.id)
 
 
-def withdraw_admitted(turn: Turn, run: RunEntry) -> None:
+def withdraw_admitted(decision: Decision, run: RunEntry) -> None:
     if run.is_engines:
-        calls.end_calls(turn, run)
+        calls.end_calls(decision, run)
         return
     for job in run.jobs.values():
         if job.state is JobState.ADMITTED:
-            turn.give(cmd.RequeueJob, run=run.id, job=job.id, not_before=turn.state.now, counts=False, why="the run is ending")
+            decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=decision.state.now, counts=False, why="the run is ending")
 
 
 def shared_with_others(state: State, transfer: TransferEntry) -> bool:
@@ -149,36 +151,36 @@ def shared_with_others(state: State, transfer: TransferEntry) -> bool:
     return transfer.is_fetch and (wanted or pinned)
 
 
-def void_readers(turn: Turn, file: FileEntry, node_id: str) -> None:
+def void_readers(decision: Decision, file: FileEntry, node_id: str) -> None:
     """A job that is reading damaged content must not be believed."""
-    state = turn.state
+    state = decision.state
     for attempt_id, attempt in list(state.attempts.items()):
         pinned = state.runs[attempt.run].pinned.get(attempt.job, ())
         reads = any(entry is file and copy is not file.copies.get(node_id) for entry, copy in pinned)
         if reads and attempt.node == node_id and not attempt.void:
-            turn.give(cmd.KillAttempt, node=attempt.node, run=attempt.run, job=attempt.job, attempt=attempt_id, void=True)
+            decision.emit(cmd.KillAttempt, node=attempt.node, run=attempt.run, job=attempt.job, attempt=attempt_id, void=True)
 
 
-def run_submitted(turn: Turn, event: ev.RunSubmitted, _: None) -> None:
-    fetch_where_no_mounts(turn, (event.run,))
+def run_submitted(decision: Decision, event: ev.RunSubmitted, _: None) -> None:
+    fetch_where_no_mounts(decision, (event.run,))
 
 
-def node_reported(turn: Turn, event: ev.NodeReported, _: None) -> None:
-    delete_again(turn, event)
+def node_reported(decision: Decision, event: ev.NodeReported, _: None) -> None:
+    delete_again(decision, event)
     if not event.can_link:
-        fetch_where_no_mounts(turn, list(turn.state.active))
+        fetch_where_no_mounts(decision, list(decision.state.active))
 
 
-def delete_again(turn: Turn, event: ev.NodeReported) -> None:
+def delete_again(decision: Decision, event: ev.NodeReported) -> None:
     """Replicas that do not count, and deletes whose word was lost."""
-    state, node = turn.state, turn.state.nodes[event.node]
+    state, node = decision.state, decision.state.nodes[event.node]
     for replica in event.replicas:
         copy = state.files[replica.file].copies.get(node.id) if replica.file in state.files else None
         deleting = copy is not None and copy.generation == replica.generation and copy.state is CopyState.DELETING
         rubbish = (replica.file, replica.generation) in node.garbage and not is_read(state, replica.file, replica.generation)
         if deleting or rubbish:
             facts = {"node": node.id, "file": replica.file, "generation": replica.generation, "size_bytes": replica.size_bytes}
-            turn.give(cmd.DeleteReplica, why="the node holds it and nobody wants it", **facts)
+            decision.emit(cmd.DeleteReplica, why="the node holds it and nobody wants it", **facts)
 
 
 def is_read(state: State, file_id: str, generation: str) -> bool:
@@ -188,41 +190,41 @@ def is_read(state: State, file_id: str, generation: str) -> bool:
     return any(copy.pins > 0 and file.id == file_id and copy.generation == generation for file, copy in pinned)
 
 
-def remake_lost(turn: Turn) -> None:
+def remake_lost(decision: Decision) -> None:
     """Content that is gone and still wanted: from an origin if it can be had, else its producer runs again."""
-    state = turn.state
+    state = decision.state
     while state.lost:
         file_id, node_id = state.lost.pop()
         file = state.files[file_id]
         if node_id:
-            void_readers(turn, file, node_id)
+            void_readers(decision, file, node_id)
         held = any(copy.state is CopyState.PRESENT or copy.state is CopyState.DELETING for copy in file.copies.values())
         if file.is_external or held or state.can_be_had(file):
             continue
-        stop_waiting_for(turn, file)
+        stop_waiting_for(decision, file)
         run = state.runs[file.run]
         if run.is_engines:
-            calls.lost_final(turn, run, file)
+            calls.lost_final(decision, run, file)
             continue
         wanted = state.owes_upload(file) or state.next_use(file) != NEVER
         if wanted and run.id in state.active and run.jobs[file.producer].state is JobState.DONE:
-            turn.give(cmd.RemakeFile, run=run.id, file=file.id, job=file.producer)
+            decision.emit(cmd.RemakeFile, run=run.id, file=file.id, job=file.producer)
 
 
-def stop_waiting_for(turn: Turn, file: FileEntry) -> None:
+def stop_waiting_for(decision: Decision, file: FileEntry) -> None:
     """Nobody has it any more: who was to get a copy of it on another node waits for its producer instead."""
-    state = turn.state
+    state = decision.state
     for _, run_id, job_id in list(file.uses[file.use_at :]) if file.copies else ():
         job = state.job(run_id, job_id)
         if run_id in state.active and job.state is JobState.ADMITTED and job.node in file.copies:
             why = f"the only copy of {file.lfn} is gone"
-            turn.give(cmd.RequeueJob, run=run_id, job=job_id, not_before=state.now, counts=False, why=why)
+            decision.emit(cmd.RequeueJob, run=run_id, job=job_id, not_before=state.now, counts=False, why=why)
     for copy in list(file.copies.values()):
         if copy.state is CopyState.FETCHING:
-            turn.give(cmd.CancelTransfer, node=state.transfers[copy.generation].node, transfer=copy.generation)
+            decision.emit(cmd.CancelTransfer, node=state.transfers[copy.generation].node, transfer=copy.generation)
 
 
-REACTIONS: dict[type, Callable[[Turn, Any, Any], None]] = {
+REACTIONS: dict[type, Callable[[Decision, Any, Any], None]] = {
     ev.TransferFailed: transfer_failed,
     ev.AttemptEnded: attempt_ended,
     ev.RunDrained: end_run_early,

@@ -14,7 +14,7 @@ from stager.scheduler.apply_events import apply_event
 from stager.scheduler.balance import balance
 from stager.scheduler.commands import Command, WakeAt
 from stager.scheduler.completion import end_runs, refuse_if_stuck
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.events import Event
 from stager.scheduler.handlers import react, subject_of
 from stager.scheduler.migration import leave_behind
@@ -44,40 +44,40 @@ class Machine:
         state = self.state
         subject = subject_of(state, event)
         apply_event(state, event)
-        turn = Turn(state, f"e{state.events_seen}")
-        react(turn, event, subject)
-        self._work(turn)
-        while refuse_if_stuck(turn):
+        decision = Decision(state, f"e{state.events_seen}")
+        react(decision, event, subject)
+        self._work(decision)
+        while refuse_if_stuck(decision):
             # The room that the refused run no longer claims may be what another waits for.
-            self._work(turn)
+            self._work(decision)
         if state.timers:
-            self._ask_for_time(turn)
-        return turn.commands
+            self._ask_for_time(decision)
+        return decision.commands
 
-    def _work(self, turn: Turn) -> None:
+    def _work(self, decision: Decision) -> None:
         """Again when a run ended: what it held may be given away now."""
         state, ended = self.state, True
         if state.moved:
-            leave_behind(turn)
+            leave_behind(decision)
         while ended:
             if state.useless or state.spills_to_erase or state.loose_parts:
-                self._clear_up(turn)
+                self._clear_up(decision)
             if state.due_uploads and state.uploads_live < state.policy.uploads_max:
-                send_finals(turn)
-            work_nodes(turn)
+                send_finals(decision)
+            work_nodes(decision)
             if len(state.nodes) > 1:
-                balance(turn)
+                balance(decision)
             if state.to_spare or state.sparing:
-                send_spares(turn)
-            ended = bool(state.finish_checks) and end_runs(turn)
+                send_spares(decision)
+            ended = bool(state.finish_checks) and end_runs(decision)
         if state.useless or state.spills_to_erase or state.loose_parts:
-            self._clear_up(turn)
+            self._clear_up(decision)
 
-    def _clear_up(self, turn: Turn) -> None:
+    def _clear_up(self, decision: Decision) -> None:
         """Asked for only where there is something: at most events there is not."""
         if self.state.loose_parts:
-            call_off_parts(turn)
-        tidy_up(turn)
+            call_off_parts(decision)
+        tidy_up(decision)
 
     def replay(self, events: Iterable[Event], commands: Sequence[Command]) -> None:
         """Applies a recorded batch without deciding: for a journal written by another version.
@@ -94,10 +94,10 @@ class Machine:
         if pending:
             raise AssertionError(f"journal: command {pending[-1].id} follows from no event of its batch")
 
-    def _ask_for_time(self, turn: Turn) -> None:
+    def _ask_for_time(self, decision: Decision) -> None:
         state = self.state
         if state.wake_at is None or state.timers[0][0] < state.wake_at:
-            turn.give(WakeAt, wake_at=state.timers[0][0])
+            decision.emit(WakeAt, wake_at=state.timers[0][0])
 
 
 def settle_queues(state: State) -> None:

@@ -15,7 +15,7 @@ from stager.planning.space import pooled_bytes
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import inputs_of
 from stager.scheduler.copying import give_copy
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.eviction import clear, is_current
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState
@@ -52,11 +52,11 @@ def oldest_run(state: State) -> RunEntry | None:
     return next((state.runs[run] for run in state.active if state.runs[run].may_start), None)
 
 
-def move_away(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset()) -> bool:
+def move_away(decision: Decision, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset()) -> bool:
     """Sends away as much as is missing for `need_bytes` beside what is about to be free; asked again at the next event. False: nothing is
     on its way that could help.
     """
-    state = turn.state
+    state = decision.state
     if len(state.nodes) == 1:
         return False
     moves = moves_under_way(state)
@@ -69,11 +69,11 @@ def move_away(turn: Turn, node: NodeEntry, need_bytes: int, protect: frozenset[s
     while gap > 0 and node.movable and len(looked) < LOOKS_MAX:
         entry = heappop(node.movable)
         file = state.files[entry[1]]
-        if not is_current(turn, node, entry) or not state.holds_only_copy(file):
+        if not is_current(decision, node, entry) or not state.holds_only_copy(file):
             continue
         looked.append(entry)
         if file.id not in protect and may_be_moved(state, file, node):
-            sent = send(turn, node, file)
+            sent = send(decision, node, file)
             helps = helps or sent is not Sent.NOWHERE
             gap -= file.size_bytes if sent is Sent.NOW else 0
     for entry in looked:
@@ -105,11 +105,11 @@ class Sent(Enum):
     NOWHERE = "nowhere"
 
 
-def send(turn: Turn, node: NodeEntry, file: FileEntry) -> Sent:
+def send(decision: Decision, node: NodeEntry, file: FileEntry) -> Sent:
     size_bytes = file.copies[node.id].size_bytes
-    for other in places(turn.state, node):
-        if clear(turn, other, size_bytes):
-            give_copy(turn, other, file, file.run, node.id, cmd.Purpose.MOVE, PRIORITY)
+    for other in places(decision.state, node):
+        if clear(decision, other, size_bytes):
+            give_copy(decision, other, file, file.run, node.id, cmd.Purpose.MOVE, PRIORITY)
             return Sent.NOW
         if other.deleting_bytes or other.cancelling_bytes:
             return Sent.LATER
@@ -150,9 +150,9 @@ def is_wanted_elsewhere(state: State, node: NodeEntry) -> bool:
     return missing + job.reserve_bytes > theirs.free_bytes
 
 
-def leave_behind(turn: Turn) -> None:
+def leave_behind(decision: Decision) -> None:
     """What was moved goes where it came from, before anybody counts on it there."""
-    state = turn.state
+    state = decision.state
     moved, state.moved = state.moved, []
     for node_id, file_id in moved:
         file = state.files[file_id]
@@ -160,4 +160,4 @@ def leave_behind(turn: Turn) -> None:
         if copy is None or copy.state is not CopyState.PRESENT or copy.pins or state.holders(file) < 2:
             continue
         facts = {"node": node_id, "file": file_id, "generation": copy.generation, "size_bytes": copy.size_bytes}
-        turn.give(cmd.DeleteReplica, why="moved to another node: the next job needs its room", **facts)
+        decision.emit(cmd.DeleteReplica, why="moved to another node: the next job needs its room", **facts)

@@ -25,8 +25,8 @@ class NodeLoad:
         self._cores: list[int] = []
         self._memory_bytes: list[int] = []
         cores = memory_bytes = 0
-        for at, turns in groupby(sorted([turn for each in attempts for turn in turns_of(each)]), key=lambda turn: turn[0]):
-            for _, more_cores, more_bytes in turns:
+        for at, changes in groupby(sorted([change for each in attempts for change in changes_of(each)]), key=lambda change: change[0]):
+            for _, more_cores, more_bytes in changes:
                 cores, memory_bytes = cores + more_cores, memory_bytes + more_bytes
             self._times.append(at)
             self._cores.append(cores)
@@ -57,7 +57,7 @@ class NodeLoad:
         return since
 
 
-def turns_of(attempt: Attempted) -> Iterator[tuple[float, int, int]]:
+def changes_of(attempt: Attempted) -> Iterator[tuple[float, int, int]]:
     """(when, cores and memory more or less). While its outputs wait for space it takes none."""
     cores, memory_bytes = attempt.cores, attempt.memory_bytes
     yield attempt.begun_at, cores, memory_bytes

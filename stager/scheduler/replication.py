@@ -12,7 +12,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import footprints_of, is_spared, spares_coming
 from stager.scheduler.admission import LAST_PRIORITY
 from stager.scheduler.copying import give_copy
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.peers import peer_for
 from stager.scheduler.state import NEVER, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
@@ -23,25 +23,25 @@ LOOKS_MAX = 8
 SPARES_MAX = 3
 
 
-def send_spares(turn: Turn) -> None:
-    state = turn.state
-    call_off_unwanted(turn)
+def send_spares(decision: Decision) -> None:
+    state = decision.state
+    call_off_unwanted(decision)
     kept = []
     for _ in range(min(LOOKS_MAX, len(state.to_spare))):
         entry = heappop(state.to_spare)
         file = state.files[entry[1]]
-        if is_due(state, file) and not send_spare(turn, file):
+        if is_due(state, file) and not send_spare(decision, file):
             kept.append(entry)
     for entry in kept:
         heappush(state.to_spare, entry)
 
 
-def call_off_unwanted(turn: Turn) -> None:
+def call_off_unwanted(decision: Decision) -> None:
     """On their way to nobody: the last reader is done."""
-    state = turn.state
+    state = decision.state
     for transfer in spares_coming(state):
         if state.next_use(state.files[transfer.file]) == NEVER:
-            turn.give(cmd.CancelTransfer, node=transfer.node, transfer=transfer.id)
+            decision.emit(cmd.CancelTransfer, node=transfer.node, transfer=transfer.id)
 
 
 def is_due(state: State, file: FileEntry) -> bool:
@@ -55,14 +55,14 @@ def is_due(state: State, file: FileEntry) -> bool:
     return held < run.planned[file.lfn].safe_copies
 
 
-def send_spare(turn: Turn, file: FileEntry) -> bool:
+def send_spare(decision: Decision, file: FileEntry) -> bool:
     """False: no node has room to spare, or the one that holds it is busy with what somebody waits for."""
-    state = turn.state
+    state = decision.state
     source = peer_for(state, file, "")
     node = roomiest(state, file)
     if not source or node is None or state.nodes[source].sending:
         return False
-    give_copy(turn, node, file, file.run, source, cmd.Purpose.SPARE, LAST_PRIORITY)
+    give_copy(decision, node, file, file.run, source, cmd.Purpose.SPARE, LAST_PRIORITY)
     return True
 
 

@@ -10,44 +10,44 @@ from stager.model.errors import AWAY_CODE, NEWER_CODE, UNKNOWN_CODE, ErrorClass,
 from stager.model.units import format_duration
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.sources import give_up_fetch, is_long_away, must_wait, waits_for
 from stager.scheduler.state import FileEntry, State, TransferEntry, Tries
 from stager.scheduler.states import JobState, RunState
 
 
-def transfer_failed(turn: Turn, event: ev.TransferFailed, transfer: TransferEntry | None) -> None:
+def transfer_failed(decision: Decision, event: ev.TransferFailed, transfer: TransferEntry | None) -> None:
     if transfer is None or transfer.cancelled or transfer.old or transfer.purpose in (cmd.Purpose.SPARE, cmd.Purpose.MOVE):
         return
-    file, fault = turn.state.files[transfer.file], event.fault
+    file, fault = decision.state.files[transfer.file], event.fault
     if transfer.gathers:
-        turn.give(cmd.GiveUpStripes, file=file.id, run=transfer.run, transfer=transfer.id, why=fault.message)
+        decision.emit(cmd.GiveUpStripes, file=file.id, run=transfer.run, transfer=transfer.id, why=fault.message)
     elif transfer.is_fetch:
-        fetch_failed(turn, file, transfer, fault)
+        fetch_failed(decision, file, transfer, fault)
     elif fault.code == UNKNOWN_CODE:
         # Its copy was given up: it goes from another, or when it was made again.
         return
     elif transfer.purpose is cmd.Purpose.SPILL:
-        spill_failed(turn, file, transfer, fault)
+        spill_failed(decision, file, transfer, fault)
     else:
-        upload_failed(turn, file, transfer, fault)
+        upload_failed(decision, file, transfer, fault)
 
 
-def fetch_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
+def fetch_failed(decision: Decision, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
     """Here again, from the next source, or once more from the first of those that are only away; else the readers fail.
 
     If another run took the file over meanwhile, its tries go on.
     """
     if transfer.run != file.run:
         return
-    state, tries = turn.state, file.fetch or Tries(failures=1)
+    state, tries = decision.state, file.fetch or Tries(failures=1)
     facts = {"file": file.id, "run": transfer.run, "upload": False}
     if transfer.source:
         spent = tries.copies_failed >= state.policy.transfer_attempts_max and not state.can_be_had(file)
         if spent:
-            give_up_fetch(turn, file, transfer.run, "", fault)
+            give_up_fetch(decision, file, transfer.run, "", fault)
         else:
-            turn.give(cmd.RetryTransferAt, not_before=turn.retry_at(tries.copies_failed, file.id), **facts)
+            decision.emit(cmd.RetryTransferAt, not_before=decision.retry_at(tries.copies_failed, file.id), **facts)
         return
     left = sources_open(state, file, tries)
     after = next((number for number in left if number > file.source_at), None)
@@ -56,15 +56,15 @@ def fetch_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fa
     if is_spent_here(state, file, tries, fault, bool(others)) or (overdue and is_unreachable(fault)):
         if after is not None:
             moved = {"next_source": True} if after == file.source_at + 1 else {"source_at": after}
-            turn.give(cmd.RetryTransferAt, not_before=state.now, **moved, **facts)
+            decision.emit(cmd.RetryTransferAt, not_before=state.now, **moved, **facts)
         elif others and not overdue and tries.away_since is not None:
-            turn.give(cmd.RetryTransferAt, not_before=next_try(turn, file, tries), source_at=left[0], **facts)
+            decision.emit(cmd.RetryTransferAt, not_before=next_try(decision, file, tries), source_at=left[0], **facts)
         else:
-            give_up_fetch(turn, file, transfer.run, transfer.origin, ending(state, transfer, tries, fault))
+            give_up_fetch(decision, file, transfer.run, transfer.origin, ending(state, transfer, tries, fault))
     else:
-        turn.give(cmd.RetryTransferAt, not_before=next_try(turn, file, tries), **facts)
+        decision.emit(cmd.RetryTransferAt, not_before=next_try(decision, file, tries), **facts)
     if is_long_away(state, file):
-        step_aside(turn, file, transfer.node)
+        step_aside(decision, file, transfer.node)
 
 
 def sources_open(state: State, file: FileEntry, tries: Tries) -> list[int]:
@@ -85,25 +85,27 @@ def is_spent_here(state: State, file: FileEntry, tries: Tries, fault: Fault, oth
     return is_permanent(fault) or tries.failures >= state.policy.transfer_attempts_max
 
 
-def step_aside(turn: Turn, file: FileEntry, node: str) -> None:
+def step_aside(decision: Decision, file: FileEntry, node: str) -> None:
     """Jobs that were admitted and wait for it give back what was set aside, until it is tried again: the room is for those that can run."""
-    state, tries = turn.state, file.fetch
+    state, tries = decision.state, file.fetch
     for _, run_id, job_id in list(file.uses[file.use_at :]):
         job = state.job(run_id, job_id) if run_id in state.active and must_wait(state, file, run_id) else None
         if tries is not None and job is not None and job.state is JobState.ADMITTED and job.node == node:
-            turn.give(cmd.RequeueJob, run=run_id, job=job_id, not_before=tries.not_before, counts=False, why=waits_for(tries.origin))
+            decision.emit(cmd.RequeueJob, run=run_id, job=job_id, not_before=tries.not_before, counts=False, why=waits_for(tries.origin))
 
 
-def upload_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
+def upload_failed(decision: Decision, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
     """A run that is to end soon does not wait for an origin that is away."""
-    state, tries = turn.state, file.upload or Tries(failures=1)
+    state, tries = decision.state, file.upload or Tries(failures=1)
     if fault.code == NEWER_CODE:
-        turn.give(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=overtaken(transfer, fault), origin=transfer.origin)
+        decision.emit(
+            cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=overtaken(transfer, fault), origin=transfer.origin
+        )
         return
     draining = state.runs[transfer.run].state is not RunState.ACTIVE and tries.outages >= state.policy.transfer_attempts_max
     spent = is_permanent(fault) or tries.failures >= state.policy.transfer_attempts_max
     if spent or is_overdue(state, tries) or draining:
-        turn.give(
+        decision.emit(
             cmd.GiveUpTransfer,
             file=file.id,
             run=transfer.run,
@@ -112,7 +114,7 @@ def upload_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: F
             origin=transfer.origin,
         )
     else:
-        turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=next_try(turn, file, tries))
+        decision.emit(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=next_try(decision, file, tries))
 
 
 def overtaken(transfer: TransferEntry, fault: Fault) -> Fault:
@@ -123,18 +125,18 @@ def overtaken(transfer: TransferEntry, fault: Fault) -> Fault:
     return Fault(fault.error_class, fault.code, message, fault.subject)
 
 
-def spill_failed(turn: Turn, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
+def spill_failed(decision: Decision, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
     """However long it takes: the run may have no other way. What cannot help is not tried again until the run is resumed."""
     if is_permanent(fault):
-        turn.give(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=fault, origin=transfer.origin)
+        decision.emit(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=fault, origin=transfer.origin)
     else:
-        not_before = next_try(turn, file, file.upload or Tries(failures=1))
-        turn.give(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=not_before)
+        not_before = next_try(decision, file, file.upload or Tries(failures=1))
+        decision.emit(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=not_before)
 
 
-def go_on_at_once(turn: Turn) -> None:
+def go_on_at_once(decision: Decision) -> None:
     """An origin that was away has given or taken something: what still pauses for it is tried now, and keeps no run from its end."""
-    state = turn.state
+    state = decision.state
     back, state.back = set(state.back), []
     for file_id, upload in list(state.retrying):
         file = state.files[file_id]
@@ -144,22 +146,22 @@ def go_on_at_once(turn: Turn) -> None:
         if tries.away_since is None or state.origin_identity(file.run, tries.origin) not in back:
             continue
         paused_until = tries.not_before
-        turn.give(cmd.RetryTransferAt, file=file_id, run=file.run, upload=upload, not_before=state.now)
+        decision.emit(cmd.RetryTransferAt, file=file_id, run=file.run, upload=upload, not_before=state.now)
         if not upload:
-            call_back(turn, file, paused_until, tries.origin)
+            call_back(decision, file, paused_until, tries.origin)
 
 
-def call_back(turn: Turn, file: FileEntry, paused_until: float, origin: str) -> None:
+def call_back(decision: Decision, file: FileEntry, paused_until: float, origin: str) -> None:
     """Jobs that stepped aside until it would be tried again."""
-    state = turn.state
+    state = decision.state
     for _, run_id, job_id in list(file.uses[file.use_at :]):
         job = state.job(run_id, job_id) if run_id in state.active else None
         if job is not None and job.state is JobState.BACKOFF and job.not_before == paused_until:
-            turn.give(cmd.RequeueJob, run=run_id, job=job_id, not_before=state.now, counts=False, why=f"origin {origin!r} is back")
+            decision.emit(cmd.RequeueJob, run=run_id, job=job_id, not_before=state.now, counts=False, why=f"origin {origin!r} is back")
 
 
-def next_try(turn: Turn, file: FileEntry, tries: Tries) -> float:
-    return turn.retry_at(tries.failures + tries.outages, file.id)
+def next_try(decision: Decision, file: FileEntry, tries: Tries) -> float:
+    return decision.retry_at(tries.failures + tries.outages, file.id)
 
 
 def is_overdue(state: State, tries: Tries) -> bool:

@@ -14,7 +14,7 @@ from stager.model.files import Source
 from stager.model.record import Record
 from stager.scheduler import commands as cmd
 from stager.scheduler.calls import refuse
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.state import FileEntry, HeldAt, State
 from stager.scheduler.states import ENDED, JobState
 
@@ -116,14 +116,14 @@ def runs_waiting(state: State, file: FileEntry) -> Iterator[str]:
             yield run
 
 
-def give_up_fetch(turn: Turn, file: FileEntry, run: str, origin: str, fault: Fault) -> None:
+def give_up_fetch(decision: Decision, file: FileEntry, run: str, origin: str, fault: Fault) -> None:
     """Whoever reads it in this run and has not begun cannot run. Another run may have a way of its own."""
-    state = turn.state
-    turn.give(cmd.GiveUpTransfer, file=file.id, run=run, upload=False, fault=fault, origin=origin)
+    state = decision.state
+    decision.emit(cmd.GiveUpTransfer, file=file.id, run=run, upload=False, fault=fault, origin=origin)
     for _, run_id, job_id in list(file.uses[file.use_at :]):
         reader = state.job(run_id, job_id) if run_id == run and run_id in state.active else None
         if reader is not None and reader.state not in ENDED and reader.state is not JobState.RUNNING:
-            refuse(turn, state.runs[run_id], reader, fault)
+            refuse(decision, state.runs[run_id], reader, fault)
 
 
 def waits_for(origin: str) -> str:

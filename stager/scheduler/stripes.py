@@ -11,29 +11,29 @@ from collections.abc import Sequence
 
 from stager.planning.transport import STRIPE_BYTES, nodes_to_use, part_bytes
 from stager.scheduler import commands as cmd
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.sources import FetchPlace
 from stager.scheduler.state import FileEntry, NodeEntry, State, TransferEntry
 
 DEMAND = 1
 
 
-def give_stripes(turn: Turn, node: NodeEntry, file: FileEntry, place: FetchPlace, facts: dict[str, object]) -> bool:
+def give_stripes(decision: Decision, node: NodeEntry, file: FileEntry, place: FetchPlace, facts: dict[str, object]) -> bool:
     """False: it is better fetched whole. `facts` are those of its fetch to this node; parts are asked for before what gathers them, so
     that they are known where they are looked for.
     """
-    chosen = nodes_for(turn.state, node, file, place, str(facts["run"]))
+    chosen = nodes_for(decision.state, node, file, place, str(facts["run"]))
     if not chosen:
         return False
-    gather, parts = turn.new_transfer(), []
+    gather, parts = decision.new_transfer(), []
     for index, other in enumerate(chosen):
         size_bytes = part_bytes(file.size_bytes, index, len(chosen))
         stripe = cmd.Stripe(index, len(chosen), STRIPE_BYTES, file.size_bytes, gather, node.id)
         part = cmd.Part(other.id, f"{gather}.{index}", size_bytes)
         parts.append(part)
         own = {"node": other.id, "transfer": part.transfer, "size_bytes": size_bytes, "blake3": "", "sha256": "", "stripe": stripe}
-        turn.give(cmd.Fetch, **(facts | own))
-    turn.give(cmd.Gather, node=node.id, transfer=gather, parts=tuple(parts), **facts)
+        decision.emit(cmd.Fetch, **(facts | own))
+    decision.emit(cmd.Gather, node=node.id, transfer=gather, parts=tuple(parts), **facts)
     return True
 
 
@@ -62,44 +62,44 @@ def is_first_try(file: FileEntry) -> bool:
     return not (file.whole or file.durable or file.spilled or (tries is not None and (tries.failures or tries.outages)))
 
 
-def give_up_stripes(turn: Turn, gather: str, why: str) -> None:
+def give_up_stripes(decision: Decision, gather: str, why: str) -> None:
     """What was to gather them is called off, and with it the parts; the file is fetched whole."""
-    state = turn.state
+    state = decision.state
     transfer = state.transfers[gather]
-    turn.give(cmd.GiveUpStripes, file=transfer.file, run=transfer.run, transfer=gather, why=why)
-    turn.give(cmd.CancelTransfer, node=transfer.node, transfer=gather)
+    decision.emit(cmd.GiveUpStripes, file=transfer.file, run=transfer.run, transfer=gather, why=why)
+    decision.emit(cmd.CancelTransfer, node=transfer.node, transfer=gather)
 
 
-def give_up_broken(turn: Turn) -> None:
+def give_up_broken(decision: Decision) -> None:
     """Those that a part of was lost."""
-    broken, turn.state.broken_stripes = turn.state.broken_stripes, {}
+    broken, decision.state.broken_stripes = decision.state.broken_stripes, {}
     for gather, why in broken.items():
-        if gather in turn.state.striped:
-            give_up_stripes(turn, gather, why)
+        if gather in decision.state.striped:
+            give_up_stripes(decision, gather, why)
 
 
-def give_up_parts_on(turn: Turn, node: NodeEntry, gap: int) -> int:
+def give_up_parts_on(decision: Decision, node: NodeEntry, gap: int) -> int:
     """A job needs the room that parts for other nodes take here. Returns what is still missing."""
-    for part in [part for part in turn.state.parts.values() if part.node == node.id]:
-        if gap > 0 and part.gather in turn.state.striped:
+    for part in [part for part in decision.state.parts.values() if part.node == node.id]:
+        if gap > 0 and part.gather in decision.state.striped:
             gap -= part.size_bytes
-            give_up_stripes(turn, part.gather, f"a job needs the room that its part takes on {node.id}")
+            give_up_stripes(decision, part.gather, f"a job needs the room that its part takes on {node.id}")
     return gap
 
 
-def call_off_parts(turn: Turn) -> None:
+def call_off_parts(decision: Decision) -> None:
     """Those that nobody will gather. What cannot be told to a node now is told when it has reported."""
-    state = turn.state
+    state = decision.state
     loose, state.loose_parts = state.loose_parts, []
     for part_id in loose:
         part = state.parts.get(part_id)
         if part is not None and state.nodes[part.node].reachable:
-            turn.give(cmd.CancelTransfer, node=part.node, transfer=part_id)
+            decision.emit(cmd.CancelTransfer, node=part.node, transfer=part_id)
 
 
-def hasten(turn: Turn, transfer: TransferEntry) -> None:
+def hasten(decision: Decision, transfer: TransferEntry) -> None:
     """A job waits for it, and so for its parts."""
-    turn.give(cmd.Hasten, node=transfer.node, transfer=transfer.id, priority=DEMAND)
+    decision.emit(cmd.Hasten, node=transfer.node, transfer=transfer.id, priority=DEMAND)
     if transfer.gathers:
-        for part in turn.state.striped[transfer.id].parts.items():
-            turn.give(cmd.Hasten, node=part[0], transfer=part[1], priority=DEMAND)
+        for part in decision.state.striped[transfer.id].parts.items():
+            decision.emit(cmd.Hasten, node=part[0], transfer=part[1], priority=DEMAND)

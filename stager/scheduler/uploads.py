@@ -8,21 +8,21 @@ from heapq import heappop, heappush
 
 from stager.model.files import Destination, FileKind, OnExists
 from stager.scheduler import commands as cmd
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.state import FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState, RunState
 
 WRITE_BACK = 10
 
 
-def send_finals(turn: Turn) -> None:
+def send_finals(decision: Decision) -> None:
     """In the order of their producers; at most `uploads_max` at a time."""
-    state = turn.state
+    state = decision.state
     kept: list[tuple[int, str]] = []
     while state.due_uploads and state.uploads_live < state.policy.uploads_max:
         entry = heappop(state.due_uploads)
         file = state.files[entry[1]]
-        if is_due(state, file) and not send_final(turn, file):
+        if is_due(state, file) and not send_final(decision, file):
             kept.append(entry)
     for entry in kept:
         heappush(state.due_uploads, entry)
@@ -36,9 +36,9 @@ def is_due(state: State, file: FileEntry) -> bool:
     return tries is None or not (tries.transfer or tries.fault or tries.not_before > state.now)
 
 
-def send_final(turn: Turn, file: FileEntry) -> bool:
+def send_final(decision: Decision, file: FileEntry) -> bool:
     """False: its node cannot be asked now, it stays due."""
-    state = turn.state
+    state = decision.state
     there = [node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT]
     reachable = [node for node in there if state.nodes[node].reachable]
     destination = file.destination
@@ -47,13 +47,13 @@ def send_final(turn: Turn, file: FileEntry) -> bool:
     origin = destination.location.origin
     paused = state.paused(file.run, origin)
     if paused is not None:
-        turn.give(cmd.GiveUpTransfer, file=file.id, run=file.run, upload=True, fault=paused, origin=origin)
+        decision.emit(cmd.GiveUpTransfer, file=file.id, run=file.run, upload=True, fault=paused, origin=origin)
         return True
     copy = file.copies[reachable[0]]
-    turn.give(
+    decision.emit(
         cmd.Upload,
         node=reachable[0],
-        transfer=turn.new_transfer(),
+        transfer=decision.new_transfer(),
         file=file.id,
         generation=copy.generation,
         lfn=file.lfn,
@@ -79,9 +79,9 @@ def may_be_overtaken(node: NodeEntry, file: FileEntry, destination: Destination)
     return destination.on_exists is OnExists.REPLACE and file.kind is FileKind.FILE and 0 < file.made_at <= node.back_at
 
 
-def tidy_up(turn: Turn) -> None:
+def tidy_up(decision: Decision) -> None:
     """Deletes what nobody wants. An entry may be out of date: it is checked again."""
-    state = turn.state
+    state = decision.state
     useless, state.useless = state.useless, []
     for node_id, file_id, generation in useless:
         file, node = state.files.get(file_id), state.nodes[node_id]
@@ -95,15 +95,15 @@ def tidy_up(turn: Turn) -> None:
         if not node.reachable:
             state.useless.append((node_id, file_id, generation))
             continue
-        turn.give(cmd.DeleteReplica, node=node_id, file=file_id, generation=generation, size_bytes=size_bytes, why=why)
-    erase_spills(turn)
+        decision.emit(cmd.DeleteReplica, node=node_id, file=file_id, generation=generation, size_bytes=size_bytes, why=why)
+    erase_spills(decision)
 
 
-def erase_spills(turn: Turn) -> None:
-    state = turn.state
+def erase_spills(decision: Decision) -> None:
+    state = decision.state
     entries, state.spills_to_erase = state.spills_to_erase, []
     for file_id, held, node_id in entries:
         file = state.files[file_id]
         if file.spilled is held or (file.spilled is None and state.runs[file.run].is_engines):
             facts = {"node": node_id, "run": file.run, "file": file_id, "origin": held.origin, "path": held.path, "token": held.token}
-            turn.give(cmd.EraseSpill, **facts)
+            decision.emit(cmd.EraseSpill, **facts)

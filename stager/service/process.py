@@ -36,7 +36,7 @@ from stager.service.watching import state_dir_gone, watch
 
 if TYPE_CHECKING:
     from stager.service.reading import Reading
-    from stager.service.rest.limits import Turns
+    from stager.service.rest.limits import Limiter
 
 log = logging.getLogger("stager.service")
 IDLE_LOOK_S = 0.25
@@ -171,14 +171,14 @@ async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | No
     with contextlib.ExitStack() as stack:
         if rest is not None and tcp is not None:
             from stager.service.reading import Reading
-            from stager.service.rest.limits import Turns
+            from stager.service.rest.limits import Limiter
             from stager.service.rest.storage import look_after_keys
 
             tokens = stack.enter_context(contextlib.closing(TokenStore(state_dir.tokens, TOKENS_BUSY_S)))
-            reading, turns = stack.enter_context(contextlib.closing(Reading(settings, scheduler.tenancy))), Turns()
+            reading, limiter = stack.enter_context(contextlib.closing(Reading(settings, scheduler.tenancy))), Limiter()
             end_reading = reading.close
-            beside.append(turns.threads)
-            servers.append((rest_server(scheduler, rest, tokens, reading, turns), tcp))
+            beside.append(limiter.threads)
+            servers.append((rest_server(scheduler, rest, tokens, reading, limiter), tcp))
             scheduler.tasks.start("the looking after keys to objects", look_after_keys(scheduler, tokens), scheduler.world.fatal)
         code = await answer(scheduler, servers, None if rest is not None else activity, end_reading)
     await leave(beside, code)
@@ -236,12 +236,12 @@ async def leave(beside: list[Threads], code: int) -> None:
         os._exit(code)
 
 
-def rest_server(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore, reading: Reading, turns: Turns) -> Server:
+def rest_server(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore, reading: Reading, limiter: Limiter) -> Server:
     # Not every scheduler is a service.
     from stager.service.rest import make_rest
 
     config = uvicorn.Config(
-        make_rest(scheduler, settings, tokens, reading, turns),
+        make_rest(scheduler, settings, tokens, reading, limiter),
         http=Impatient,
         log_config=None,
         access_log=False,

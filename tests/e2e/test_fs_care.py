@@ -21,7 +21,7 @@ from fsspec.tests import abstract
 from obstore.exceptions import GenericError
 
 from stager.client import RestClient
-from stager.fs import StagerFileSystem, listing
+from stager.fs import StagerFileSystem, browsing, listing
 from stager.fs.filesystem import GAP_BYTES, joined
 from tests.e2e import test_fs
 from tests.e2e.serve_rig import Service

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from stager.scheduler import admission
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.state import NodeEntry, State
 from tests.sim.cases import KINDS, check
 from tests.sim.test_properties import SEEDS
@@ -29,9 +29,9 @@ def never_at_rest(state: State, node: NodeEntry) -> bool:
 def test_nodes_at_rest_are_left_alone_and_nothing_is_decided_otherwise(kind: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     work, worked = admission.work_node, [0]
 
-    def counted(turn: Turn, node: NodeEntry) -> None:
+    def counted(decision: Decision, node: NodeEntry) -> None:
         worked[0] += 1
-        work(turn, node)
+        work(decision, node)
 
     monkeypatch.setattr(admission, "work_node", counted)
     some = every = 0

@@ -13,7 +13,7 @@ from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.apply_events import note_failure
-from stager.scheduler.decision import Turn
+from stager.scheduler.decision import Decision
 from stager.scheduler.machine import Machine
 from stager.scheduler.state import FileEntry, State, TransferEntry, Tries
 from stager.service.waiting import waiting_of
@@ -314,8 +314,8 @@ def test_time_between_an_end_and_a_resume_is_known() -> None:
 
 def test_pauses_stop_growing_however_often_something_is_tried() -> None:
     """A spill is tried without end."""
-    turn = Turn(State(Policy(), Limits()), "e1")
-    assert 30 <= turn.retry_at(5000, "x") <= 60
+    decision = Decision(State(Policy(), Limits()), "e1")
+    assert 30 <= decision.retry_at(5000, "x") <= 60
 
 
 def test_a_policy_of_an_older_journal_is_read() -> None:

@@ -19,7 +19,7 @@ from stager.model.errors import InvalidInput, Refused
 from stager.model.tenants import Scope
 from stager.service.process import Impatient, Server
 from stager.service.rest.auth import BodyRefused, Buckets, Guard, host_name
-from stager.service.rest.limits import TooManyOpen, Turns, Waits
+from stager.service.rest.limits import Limiter, TooManyOpen, Waits
 from stager.service.settings import RestSettings, StorageSettings, default_capacity, rest_settings, storage_settings
 from stager.service.tenancy import Tenancy
 
@@ -106,21 +106,21 @@ def test_a_tenant_takes_its_share_of_reading_only(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("stager.service.rest.limits.READING_MAX", 3)
 
     async def play() -> list[str]:
-        turns, told = Turns(), []
-        async with turns.turn("alice"), turns.turn("alice"):
+        limiter, told = Limiter(), []
+        async with limiter.decision("alice"), limiter.decision("alice"):
             try:
-                async with turns.turn("alice"):
+                async with limiter.decision("alice"):
                     told.append("a third")
             except Exception as problem:
                 told.append(getattr(problem, "code", ""))
-            async with turns.turn("bob"):
+            async with limiter.decision("bob"):
                 told.append("bob's")
                 try:
-                    async with turns.turn("carol"):
+                    async with limiter.decision("carol"):
                         told.append("carol's")
                 except Exception as problem:
                     told.append(getattr(problem, "code", ""))
-        async with turns.turn("carol"), turns.turn("carol"), turns.turn("bob"):
+        async with limiter.decision("carol"), limiter.decision("carol"), limiter.decision("bob"):
             told.append("all free again")
         return told
 

@@ -52,7 +52,7 @@ def test_outputs_that_wait_for_space_wait_for_room_and_take_no_core() -> None:
     tale.admit(5.0, "a")
     tale.start(5.5, "a")
     tale.end(6.0, "a", made_at=6.0)
-    tale.give(cmd.GrantSpace, 7.0, node="node0", attempt="b-1", reserve_bytes=99)
+    tale.emit(cmd.GrantSpace, 7.0, node="node0", attempt="b-1", reserve_bytes=99)
     tale.end(7.5, "b", made_at=5.0)
     assert tale.finish(7.5) == [("computing", 0, 5, "node0"), ("room", 5, 7, "node0"), ("commits", 7, 7.5, "node0")]
 
@@ -64,7 +64,7 @@ def test_nobody_waits_for_the_core_of_one_whose_outputs_wait_for_space() -> None
     tale.admit(0.0, "b")
     tale.hear(ev.AttemptWaits, 5.0, attempt="a-1", needed_bytes=99)
     tale.start(6.0, "b")
-    tale.give(cmd.GrantSpace, 6.5, node="node0", attempt="a-1", reserve_bytes=99)
+    tale.emit(cmd.GrantSpace, 6.5, node="node0", attempt="a-1", reserve_bytes=99)
     tale.end(7.0, "a")
     tale.end(8.0, "b")
     assert tale.finish(8.0) == [("cores", 0, 5, "node0"), ("scheduler", 5, 6, "b"), ("computing", 6, 8, "node0")]
@@ -273,7 +273,7 @@ def test_a_try_of_a_job_that_failed_and_the_pause_after_it_are_retries() -> None
     tale.admit(0.0, "b")
     tale.start(0.0, "b")
     tale.end(4.0, "b", outcome=ev.Outcome.FAILED)
-    tale.give(cmd.RequeueJob, 4.0, run="r", job="b", not_before=6.0, counts=True, why="exit 1")
+    tale.emit(cmd.RequeueJob, 4.0, run="r", job="b", not_before=6.0, counts=True, why="exit 1")
     tale.admit(6.0, "b")
     tale.start(6.0, "b", number=2)
     tale.end(8.0, "b", number=2)
@@ -326,7 +326,7 @@ def test_while_it_was_ended_it_waited_for_nothing_and_while_it_had_ended_for_who
 def test_what_was_lost_and_had_to_be_made_again_is_told_as_a_retry() -> None:
     tale = Tale(cores=2)
     tale.begin(0.0, "a", until=3.0)
-    tale.give(cmd.RemakeFile, 5.0, run="r", file="f-mid", job="a")
+    tale.emit(cmd.RemakeFile, 5.0, run="r", file="f-mid", job="a")
     tale.admit(5.0, "a")
     tale.start(5.0, "a", number=2)
     tale.end(8.0, "a", number=2)
@@ -349,7 +349,7 @@ def test_a_run_that_failed_is_told_until_its_end() -> None:
     tale.admit(3.0, "b")
     tale.start(3.0, "b", "a-1")
     tale.end(5.0, "b", outcome=ev.Outcome.FAILED, fault=FAULT)
-    tale.give(cmd.FailJob, 5.0, run="r", job="b", fault=FAULT)
+    tale.emit(cmd.FailJob, 5.0, run="r", job="b", fault=FAULT)
     assert tale.finish(5.0, cmd.RunOutcome.FAILED) == [("computing", 0, 3, "node0"), ("retries", 3, 5, "node0")]
 
 
@@ -359,7 +359,7 @@ def test_a_job_that_failed_can_begin_again_once_the_run_is_resumed() -> None:
     tale.admit(0.0, "b")
     tale.start(0.0, "b")
     tale.end(2.0, "b", outcome=ev.Outcome.FAILED, fault=FAULT)
-    tale.give(cmd.FailJob, 2.0, run="r", job="b", fault=FAULT)
+    tale.emit(cmd.FailJob, 2.0, run="r", job="b", fault=FAULT)
     tale.finish(3.0, cmd.RunOutcome.FAILED)
     tale.hear(ev.RunResumed, 10.0, run="r")
     tale.admit(12.0, "b")
@@ -442,7 +442,7 @@ def test_an_attempt_that_was_given_up_as_void_counts_as_a_try() -> None:
     tale = Tale(BAG)
     tale.admit(0.0, "b")
     tale.start(0.0, "b")
-    tale.give(cmd.KillAttempt, 1.0, node="node0", run="r", job="b", attempt="b-1", void=True)
+    tale.emit(cmd.KillAttempt, 1.0, node="node0", run="r", job="b", attempt="b-1", void=True)
     tale.end(2.0, "b")
     tale.begin(2.0, "a", until=2.5)
     tale.admit(2.0, "b")

@@ -17,7 +17,7 @@ from stager.model.tenants import Scope
 from stager.service.engine_service import EngineDesk
 from stager.service.rest.callers import Caller
 from stager.service.rest.engines import engines_router
-from stager.service.rest.limits import READING_EACH_MAX, READING_MAX, Turns, Waits
+from stager.service.rest.limits import READING_EACH_MAX, READING_MAX, Limiter, Waits
 from stager.service.rest.runs import runs_router
 from stager.service.threads import Threads
 
@@ -71,10 +71,10 @@ def test_rights_are_looked_up_for_a_few_at_a_time(path: str, monkeypatch: pytest
     monkeypatch.setattr(EngineDesk, "call", call)
 
     async def play() -> int:
-        intake, turns, app, known = Slow(), Turns(), FastAPI(), scheduler()
+        intake, limiter, app, known = Slow(), Limiter(), FastAPI(), scheduler()
         known.ready.set()
-        app.include_router(runs_router(known, intake, turns, Waits(9)))  # type: ignore[arg-type]
-        app.include_router(engines_router(known, intake, turns, Waits(9)))  # type: ignore[arg-type]
+        app.include_router(runs_router(known, intake, limiter, Waits(9)))  # type: ignore[arg-type]
+        app.include_router(engines_router(known, intake, limiter, Waits(9)))  # type: ignore[arg-type]
 
         @app.middleware("http")
         async def let_in(request: Request, go_on: Any) -> Any:
@@ -100,15 +100,15 @@ def test_all_turns_taken_hold_up_nothing_else_that_is_done_on_threads() -> None:
 
     async def play() -> None:
         asyncio.get_running_loop().set_default_executor(Threads("beside", READING_MAX))
-        intake, turns = Slow(), Turns()
+        intake, limiter = Slow(), Limiter()
         tenants = [f"tenant-{number // READING_EACH_MAX}" for number in range(READING_MAX)]
-        asking = [asyncio.create_task(turns.give(tenant, intake.resumption)) for tenant in tenants]
+        asking = [asyncio.create_task(limiter.run(tenant, intake.resumption)) for tenant in tenants]
         try:
             while intake.now < READING_MAX:
                 await asyncio.sleep(0.01)
             async with asyncio.timeout(10):
                 assert await asyncio.to_thread(lambda: "a log") == "a log"
-            assert len(turns.threads.under_way) == READING_MAX, "an end of the service knows of them"
+            assert len(limiter.threads.under_way) == READING_MAX, "an end of the service knows of them"
         finally:
             intake.go.set()
             await asyncio.gather(*asking)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stager.worker import AttemptResult, AttemptSpec, Outcome, Place, Shelf
+from stager.worker import AttemptResult, AttemptSpec, Outcome, Place, Shelf, kept_sandboxes
 from stager.worker.place import publish_json, write_json
 
 MUCH = 1 << 40

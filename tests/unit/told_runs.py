@@ -45,38 +45,38 @@ class Tale:
     def hear(self, kind: type, at: float, **facts: Any) -> None:
         self.times.heard(kind(at=at, **facts))
 
-    def give(self, kind: type, at: float, **facts: Any) -> None:
+    def emit(self, kind: type, at: float, **facts: Any) -> None:
         self.times.gave(kind(id="c", at=at, cause="e", **facts))
 
     def fetch(self, at: float, transfer: str = "t1", lfn: str = "in", origin: str = "home", node: str = "node0") -> None:
         facts = {"token": "", "purpose": cmd.Purpose.DEMAND, "priority": 0, "size_bytes": 1000, "path": lfn, "origin": origin}
-        self.give(cmd.Fetch, at, node=node, transfer=transfer, file=f"f-{lfn}", lfn=lfn, run=self.run, **facts)
+        self.emit(cmd.Fetch, at, node=node, transfer=transfer, file=f"f-{lfn}", lfn=lfn, run=self.run, **facts)
 
     def copy(self, at: float, transfer: str, source: str, generation: str, node: str = "node0", lfn: str = "in") -> None:
         facts = {"size_bytes": 1000, "purpose": cmd.Purpose.DEMAND, "priority": 0, "source": source, "source_generation": generation}
-        self.give(cmd.CopyReplica, at, node=node, transfer=transfer, file=f"f-{lfn}", lfn=lfn, run=self.run, **facts)
+        self.emit(cmd.CopyReplica, at, node=node, transfer=transfer, file=f"f-{lfn}", lfn=lfn, run=self.run, **facts)
 
     def upload(
         self, at: float, transfer: str = "u1", lfn: str = "end", generation: str = "b-1", purpose: cmd.Purpose = cmd.Purpose.FINAL
     ) -> None:
         facts = {"size_bytes": 100, "purpose": purpose, "priority": 0, "path": lfn, "origin": "home", "generation": generation}
-        self.give(cmd.Upload, at, node="node0", transfer=transfer, file=f"f-{lfn}", lfn=lfn, run=self.run, **facts)
+        self.emit(cmd.Upload, at, node="node0", transfer=transfer, file=f"f-{lfn}", lfn=lfn, run=self.run, **facts)
 
     def done(self, at: float, transfer: str, node: str = "node0") -> None:
         self.hear(ev.TransferDone, at, node=node, transfer=transfer, size_bytes=1000, blake3="x")
 
     def failed(self, at: float, transfer: str, not_before: float, lfn: str, upload: bool = False) -> None:
         self.hear(ev.TransferFailed, at, node="node0", transfer=transfer, fault=FAULT)
-        self.give(cmd.RetryTransferAt, at, file=f"f-{lfn}", run=self.run, upload=upload, not_before=not_before)
+        self.emit(cmd.RetryTransferAt, at, file=f"f-{lfn}", run=self.run, upload=upload, not_before=not_before)
 
     def admit(self, at: float, job: str, run: str = "", node: str = "node0") -> None:
-        self.give(cmd.AdmitJob, at, run=run or self.run, job=job, node=node, reserve_bytes=10)
+        self.emit(cmd.AdmitJob, at, run=run or self.run, job=job, node=node, reserve_bytes=10)
 
     def start(self, at: float, job: str, *inputs: str, number: int = 1, run: str = "", node: str = "node0") -> None:
         """`inputs`: generations."""
         staged = tuple(cmd.StagedInput("in", "f-in", generation, "in", Access.LINK) for generation in inputs)
         facts = {"attempt": f"{run}{job}-{number}", "number": number, "reserve_bytes": 10, "inputs": staged}
-        self.give(cmd.StartAttempt, at, node=node, run=run or self.run, job=job, **facts)
+        self.emit(cmd.StartAttempt, at, node=node, run=run or self.run, job=job, **facts)
 
     def end(self, at: float, job: str, number: int = 1, outcome: ev.Outcome = ev.Outcome.OK, run: str = "", **facts: Any) -> None:
         self.hear(ev.AttemptEnded, at, run=run or self.run, job=job, attempt=f"{run}{job}-{number}", outcome=outcome, **facts)
@@ -88,7 +88,7 @@ class Tale:
         self.end(until, job)
 
     def finish(self, at: float, outcome: cmd.RunOutcome = cmd.RunOutcome.SUCCEEDED) -> Told:
-        self.give(cmd.FinishRun, at, run=self.run, outcome=outcome)
+        self.emit(cmd.FinishRun, at, run=self.run, outcome=outcome)
         return self.told()
 
     def told(self) -> Told:

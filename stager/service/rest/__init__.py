@@ -25,7 +25,7 @@ from stager.service.rest.engines import engines_router
 from stager.service.rest.events import events_router
 from stager.service.rest.graph import graph_router
 from stager.service.rest.health import health_router
-from stager.service.rest.limits import TooManyOpen, Turns, Waits
+from stager.service.rest.limits import Limiter, TooManyOpen, Waits
 from stager.service.rest.metrics import Counted, Figures
 from stager.service.rest.openapi import document
 from stager.service.rest.parts import parts_router
@@ -39,14 +39,14 @@ from stager.service.settings import RestSettings
 CALLS_FOR_EACH_WAIT = 8
 
 
-def make_rest(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore, reading: Reading, turns: Turns) -> ASGIApp:
+def make_rest(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore, reading: Reading, limiter: Limiter) -> ASGIApp:
     waits = Waits(settings.waits_max)
     figures = Figures(scheduler, waits)
-    app = make_app(scheduler, settings, waits, figures, reading, turns)
+    app = make_app(scheduler, settings, waits, figures, reading, limiter)
     return Counted(Guard(app, settings, tokens, scheduler.tenancy), figures)
 
 
-def make_app(scheduler: Scheduler, settings: RestSettings, waits: Waits, figures: Figures, reading: Reading, turns: Turns) -> FastAPI:
+def make_app(scheduler: Scheduler, settings: RestSettings, waits: Waits, figures: Figures, reading: Reading, limiter: Limiter) -> FastAPI:
     """Without its guard."""
     app = FastAPI(
         docs_url=None, redoc_url=None, openapi_url=f"{rest.API_PREFIX}/openapi.json", generate_unique_id_function=lambda route: route.name
@@ -56,10 +56,10 @@ def make_app(scheduler: Scheduler, settings: RestSettings, waits: Waits, figures
     app.include_router(dashboard_router())
     app.include_router(health_router(scheduler, figures, metrics_open=settings.metrics_open))
     for router in (
-        workflows_router(reading, turns),
-        runs_router(scheduler, reading, turns, waits),
+        workflows_router(reading, limiter),
+        runs_router(scheduler, reading, limiter, waits),
         # Before the parts: of a path that ends in a call's name, all before that is the job's.
-        engines_router(scheduler, reading, turns, Waits(settings.waits_max * CALLS_FOR_EACH_WAIT)),
+        engines_router(scheduler, reading, limiter, Waits(settings.waits_max * CALLS_FOR_EACH_WAIT)),
         parts_router(scheduler),
         graph_router(scheduler),
         accounts_router(scheduler),

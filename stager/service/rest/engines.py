@@ -19,7 +19,7 @@ from stager.service.app import Scheduler
 from stager.service.engine_service import EngineDesk
 from stager.service.reading import Reading
 from stager.service.rest.callers import Reader, Submitter, run_of
-from stager.service.rest.limits import Turns, Waits
+from stager.service.rest.limits import Limiter, Waits
 from stager.service.rest.openapi import body_of
 from stager.service.rest.pages import Cursor, Limit, cursor_of, parts_of
 from stager.service.rest.runs import Created, Intended, Key, ready, submitted
@@ -29,7 +29,7 @@ Call = Annotated[str, Path(pattern=rest.CALL_PATTERN, description="as the engine
 WaitS = Annotated[float, Query(ge=0, le=queries.WAIT_S_MAX, description="until it is staged or over, at most")]
 
 
-def engines_router(scheduler: Scheduler, reading: Reading, turns: Turns, waits: Waits) -> APIRouter:
+def engines_router(scheduler: Scheduler, reading: Reading, limiter: Limiter, waits: Waits) -> APIRouter:
     router = APIRouter(tags=["runs of engines"])
 
     async def rights(run: str, workflow: Workflow) -> wire.Credentials:
@@ -38,16 +38,16 @@ def engines_router(scheduler: Scheduler, reading: Reading, turns: Turns, waits: 
         if not tenant:
             text = f"run {run} was submitted over the owner's socket, and its credentials are in the owner's environment"
             raise Denied(f"{text}; resume it there (stager resume {run})", code="owners_run", subject=run)
-        return await turns.give(tenant, reading.credentials, workflow, tenant, {})
+        return await limiter.run(tenant, reading.credentials, workflow, tenant, {})
 
     desk = EngineDesk(scheduler, rights)
-    add_runs(router, scheduler, reading, turns, desk)
+    add_runs(router, scheduler, reading, limiter, desk)
     add_calls(router, scheduler, desk, waits)
     add_ends(router, scheduler, desk, waits)
     return router
 
 
-def add_runs(router: APIRouter, scheduler: Scheduler, reading: Reading, turns: Turns, desk: EngineDesk) -> None:
+def add_runs(router: APIRouter, scheduler: Scheduler, reading: Reading, limiter: Limiter, desk: EngineDesk) -> None:
     own = run_of(scheduler)
 
     @router.post("/engine-runs", status_code=201, responses=Created, openapi_extra=body_of(rest.EngineSubmission))
@@ -55,7 +55,7 @@ def add_runs(router: APIRouter, scheduler: Scheduler, reading: Reading, turns: T
         """Takes a workflow whose jobs an engine runs: inputs are prefetched from now on, and jobs begin when they are called. With an
         Idempotency-Key it is safe to ask again, and several processes that submit the same have one run.
         """
-        return await submitted(Intended(scheduler, turns, reading.engine_submission), request, response, caller, idempotency_key or "")
+        return await submitted(Intended(scheduler, limiter, reading.engine_submission), request, response, caller, idempotency_key or "")
 
     @router.post("/runs/{run}/end", openapi_extra=body_of(rest.EndQuestion))
     async def end(request: Request, run: str, caller: Submitter) -> wire.WaitResponse:

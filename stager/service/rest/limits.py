@@ -16,7 +16,7 @@ PATIENCE_S = 30.0
 T = TypeVar("T")
 
 
-class Turns:
+class Limiter:
     """Reading and planning of workflows takes a processor and minutes, and so does looking up hosts: a few at a time, on threads of their
     own. On those that all share, a few tenants would hold up logs, graphs and the jobs' outputs of everybody.
     """
@@ -26,13 +26,13 @@ class Turns:
         self.all = asyncio.Semaphore(READING_MAX)
         self.each: dict[str, asyncio.Semaphore] = {}
 
-    async def give(self, tenant: str, question: Callable[..., T], *words: object) -> T:
+    async def run(self, tenant: str, question: Callable[..., T], *words: object) -> T:
         """Raises Transient where its turn does not come soon, and what the question raises."""
-        async with self.turn(tenant):
+        async with self.permit(tenant):
             return await asyncio.get_running_loop().run_in_executor(self.threads, question, *words)
 
     @asynccontextmanager
-    async def turn(self, tenant: str) -> AsyncIterator[None]:
+    async def permit(self, tenant: str) -> AsyncIterator[None]:
         own = self.each.setdefault(tenant, asyncio.Semaphore(READING_EACH_MAX))
         try:
             async with asyncio.timeout(PATIENCE_S):

@@ -17,7 +17,7 @@ from stager.service import commands, queries
 from stager.service.app import Scheduler
 from stager.service.reading import Reading
 from stager.service.rest.callers import Caller, Reader, Submitter, run_of
-from stager.service.rest.limits import Turns, Waits
+from stager.service.rest.limits import Limiter, Waits
 from stager.service.rest.openapi import body_of
 from stager.service.rest.pages import TAGGED, Contains, Cursor, Limit, cursor_of, parts_of, tagged
 from stager.service.run_service import Sender
@@ -40,23 +40,23 @@ class Intended:
     """Where a workflow goes, and by which rules its text is read."""
 
     scheduler: Scheduler
-    turns: Turns
+    limiter: Limiter
     read: Read
 
 
-def runs_router(scheduler: Scheduler, reading: Reading, turns: Turns, waits: Waits) -> APIRouter:
+def runs_router(scheduler: Scheduler, reading: Reading, limiter: Limiter, waits: Waits) -> APIRouter:
     router = APIRouter(tags=["runs"])
-    add_submit(router, scheduler, reading, turns)
+    add_submit(router, scheduler, reading, limiter)
     add_looks(router, scheduler, waits)
-    add_controls(router, scheduler, reading, turns)
+    add_controls(router, scheduler, reading, limiter)
     return router
 
 
-def add_submit(router: APIRouter, scheduler: Scheduler, reading: Reading, turns: Turns) -> None:
+def add_submit(router: APIRouter, scheduler: Scheduler, reading: Reading, limiter: Limiter) -> None:
     @router.post("/runs", status_code=201, responses=Created, openapi_extra=body_of(rest.Submission))
     async def submit(request: Request, response: Response, caller: Submitter, idempotency_key: Key = None) -> rest.Submitted:
         """Takes a workflow; its run begins. With an Idempotency-Key it is safe to ask again when the answer was lost."""
-        return await submitted(Intended(scheduler, turns, reading.submission), request, response, caller, idempotency_key or "")
+        return await submitted(Intended(scheduler, limiter, reading.submission), request, response, caller, idempotency_key or "")
 
 
 def add_looks(router: APIRouter, scheduler: Scheduler, waits: Waits) -> None:
@@ -115,7 +115,7 @@ def add_looks(router: APIRouter, scheduler: Scheduler, waits: Waits) -> None:
             return await queries.ended_or(scheduler, run, lfn, timeout_s)
 
 
-def add_controls(router: APIRouter, scheduler: Scheduler, reading: Reading, turns: Turns) -> None:
+def add_controls(router: APIRouter, scheduler: Scheduler, reading: Reading, limiter: Limiter) -> None:
     own = run_of(scheduler)
 
     async def end(run: str, caller: Caller, event: type, by: str = "") -> wire.WaitResponse:
@@ -154,7 +154,7 @@ def add_controls(router: APIRouter, scheduler: Scheduler, reading: Reading, turn
             raise Denied(f"{text}; resume it there (stager resume {run})", code="owners_run", subject=run)
         body = await request.body()
         workflow = await scheduler.ask(lambda: scheduler.desk.known(run).workflow)
-        credentials = await turns.give(caller.tenant, reading.resumption, body, workflow, record.tenant)
+        credentials = await limiter.run(caller.tenant, reading.resumption, body, workflow, record.tenant)
         await ready(scheduler)
         await commands.done(scheduler, lambda told: scheduler.desk.resume(run, wire.ResumeRequest(credentials), told))
         return await queries.ended_or(scheduler, run, None, 0)
@@ -167,7 +167,7 @@ async def submitted(intended: Intended, request: Request, response: Response, ca
     sender = Sender(caller.tenant, digest)
     made = await scheduler.ask(lambda: scheduler.desk.taken_before(key, sender)) if key else None
     if made is None:
-        wanted = await intended.turns.give(caller.tenant, intended.read, body, caller.tenant)
+        wanted = await intended.limiter.run(caller.tenant, intended.read, body, caller.tenant)
         await ready(scheduler)
         known = wire.SubmitRequest(wanted.workflow, wanted.plan, wanted.credentials, key, wanted.part_of)
         run = await commands.taken(scheduler, lambda told: scheduler.desk.submit(known, scheduler.clock(), told, sender))
