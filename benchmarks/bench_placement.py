@@ -123,7 +123,7 @@ def topology_of(nodes: int, capacity_bytes: int, cores: int) -> Topology:
     return Topology(each, (OriginLink(RECORDED, WAN_BYTES_PER_S, WAN_BYTES_PER_S),))
 
 
-def little_room(plans: list[Plan], nodes: int, share: float, touched_bytes: int) -> int:
+def little_space(plans: list[Plan], nodes: int, share: float, touched_bytes: int) -> int:
     """A share of all that is touched; at least what each of these plans needs, and on each node the largest of their jobs."""
     smallest = max(plan.smallest_capacity_bytes for plan in plans)
     largest = max(job.footprint_bytes for plan in plans for job in plan.jobs)
@@ -143,7 +143,7 @@ def row_of(path: Path, nodes: int, cores: int, share: float) -> Row:
         ]
 
     touched = sum(file.size_bytes or 0 for file in recorded.files.values())
-    capacity_bytes = little_room(plans(1 << 60), nodes, share, touched)
+    capacity_bytes = little_space(plans(1 << 60), nodes, share, touched)
     truth, driven, blind = plans(capacity_bytes)
     there = topology_of(nodes, capacity_bytes, cores)
     limit = lower_bound(recorded, there, truth, streams_per_origin=AT_ONCE_MAX * nodes).tightest.limit

@@ -255,11 +255,11 @@ class Rehearsals:
             simulate(world, self._watch)
         except TooLate:
             return TOO_LATE * self.best_s, 0.0
-        entry, desk = world.runs[RUN], world.desk
+        entry, transfers = world.runs[RUN], world.transfers
         if entry.outcome is not RunOutcome.SUCCEEDED:
             return inf, inf
         in_place_bytes = sum(world.executor.in_place_bytes.values())
-        return entry.finished_at, desk.fetched_bytes + desk.uploaded_bytes + desk.readback_bytes + in_place_bytes
+        return entry.finished_at, transfers.fetched_bytes + transfers.uploaded_bytes + transfers.readback_bytes + in_place_bytes
 
     def _watch(self, machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
         self._steps += len(events) + len(commands)

@@ -134,7 +134,7 @@ def both(first: Watch, second: Watch) -> Watch:
 def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen: Seen) -> Report:
     """Of the one run that was lived through."""
     topology, accesses = world.topology, seen.accesses
-    entry, desk = world.runs[RUN], world.desk
+    entry, transfers = world.runs[RUN], world.transfers
     final_bytes = sum(world.origin_of(RUN, where.location.origin).size_of(where.location.path) for where in destinations(workflow))
     read_bytes = world.executor.read_bytes
     for (_, origin), size_bytes in world.executor.in_place_bytes.items():
@@ -142,18 +142,18 @@ def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen
     in_place_bytes = sum(world.executor.in_place_bytes.values())
     capacity_bytes = sum(node.capacity_bytes for node in topology.nodes)
     cores = sum(max(1, node.cores) for node in topology.nodes)
-    once = min(plan.fetch_bytes, desk.fetched_bytes)
+    once = min(plan.fetch_bytes, transfers.fetched_bytes)
     return Report(
         outcome=entry.outcome or RunOutcome.INTERRUPTED,
         fault=entry.fault,
         wall_s=entry.finished_at if entry.outcome is not None else world.clock.now,
-        fetched_bytes=desk.fetched_bytes,
-        refetched_bytes=desk.fetched_bytes - once,
-        uploaded_bytes=desk.uploaded_bytes,
-        readback_bytes=desk.readback_bytes,
-        spilled_bytes=max(0, desk.uploaded_bytes - final_bytes),
+        fetched_bytes=transfers.fetched_bytes,
+        refetched_bytes=transfers.fetched_bytes - once,
+        uploaded_bytes=transfers.uploaded_bytes,
+        readback_bytes=transfers.readback_bytes,
+        spilled_bytes=max(0, transfers.uploaded_bytes - final_bytes),
         read_bytes=read_bytes,
-        hit_rate=max(0.0, 1 - (desk.fetched_bytes + in_place_bytes) / read_bytes) if read_bytes else None,
+        hit_rate=max(0.0, 1 - (transfers.fetched_bytes + in_place_bytes) / read_bytes) if read_bytes else None,
         min_hits=hits_of(Rule.MIN, accesses.steps, capacity_bytes),
         lru_hits=hits_of(Rule.LRU, accesses.steps, capacity_bytes),
         best_hit_rate=min(1.0, clairvoyant_bound_bytes(accesses.trace, capacity_bytes) / read_bytes) if read_bytes else None,

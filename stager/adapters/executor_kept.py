@@ -28,7 +28,7 @@ class Keeper:
     def __init__(self, shelf: Shelf, surroundings: Surroundings, tasks: Tasks) -> None:
         self.shelf, self.surroundings, self.tasks = shelf, surroundings, tasks
 
-    async def make_room(self, ending: AttemptResult) -> None:
+    async def free_space(self, ending: AttemptResult) -> None:
         """Before the end of this attempt is told: where it found the disk full, its next try begins without what was kept."""
         if not is_full(ending) or not self.shelf.kept:
             return

@@ -147,7 +147,7 @@ class LocalExecutor:
                 await self.surroundings.reachable(command.node)
                 steps = self._again(command)
         if self.keeper is not None and isinstance(ending, AttemptResult):
-            await self.keeper.make_room(ending)
+            await self.keeper.free_space(ending)
         self._told(command, ending)
 
     def _told(self, command: cmd.StartAttempt, ending: Ending) -> None:

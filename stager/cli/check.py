@@ -90,7 +90,7 @@ def command(
         findings += check_programs(workflow, settings.environ)
         findings += check_variables(workflow, settings.environ)
         found, plan = check_plan(workflow, settings, spill)
-        findings += [*check_room(workflow, plan, probes, there), *found]
+        findings += [*check_space(workflow, plan, probes, there), *found]
         findings += [Finding("workflow", True, note, note=True) for note in workflow.notes]
     report(findings, as_json)
     return Exit.OK if all(finding.good for finding in findings) else Exit.REFUSED
@@ -142,7 +142,7 @@ def above(directory: Path) -> Probe:
     return Probe(True, None, disk.f_bavail * disk.f_frsize, (), f"dev:{parent.stat().st_dev}")
 
 
-def check_room(workflow: Workflow, plan: Plan | None, probes: Probes, there: list[There]) -> list[Finding]:
+def check_space(workflow: Workflow, plan: Plan | None, probes: Probes, there: list[There]) -> list[Finding]:
     """For all finals of a file system together."""
     disks = disks_of(workflow, plan, probes, {(each.origin, each.path) for each in there})
     return [Finding("room", not disk.is_short, disk.message, note=not disk.is_short) for disk in disks if disk.may_be_short]

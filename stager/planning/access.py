@@ -1,7 +1,7 @@
 """How a job gets at an input.
 
 May know: the model and the plan. One rule: between a link and a copy the file alone decides, and whether the host can link at all is seen
-at the node, which copies where it cannot; what is read in place is chosen in in_place.py.
+at the node, which copies where it cannot; what is read in place is chosen in direct_access.py.
 """
 
 from __future__ import annotations

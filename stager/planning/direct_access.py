@@ -59,7 +59,7 @@ def choose_in_place(workflow: Workflow, shape: Shape, profiles: Profiles, topolo
     return choice
 
 
-def choose_for_room(shape: Shape, choice: Choice, over_bytes: Sequence[int]) -> bool:
+def choose_for_space(shape: Shape, choice: Choice, over_bytes: Sequence[int]) -> bool:
     """More of what each job reads, its largest first, until so many of its bytes are read in place. True if anything was added. `shape`: of
     a plan that keeps all.
     """

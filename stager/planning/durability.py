@@ -78,11 +78,11 @@ def wait_s(jobs_s: Sequence[float], cores: int, span_s: float) -> float:
     return min(1.0, work_s / (cores * span_s)) ** cores * sum(job_s * job_s for job_s in jobs_s) / work_s / (cores + 1)
 
 
-def copying_s(size_bytes: float, bytes_per_s: float, nodes: int, room_bytes: float) -> float:
-    """Seconds that a second copy costs; `room_bytes`: what is left beside all that is live. Infinite where it does not fit."""
-    if size_bytes >= room_bytes:
-        return inf if size_bytes or room_bytes < 0 else 0.0
-    return size_bytes / bytes_per_s / nodes / (1.0 - size_bytes / room_bytes)
+def copying_s(size_bytes: float, bytes_per_s: float, nodes: int, space_bytes: float) -> float:
+    """Seconds that a second copy costs; `space_bytes`: what is left beside all that is live. Infinite where it does not fit."""
+    if size_bytes >= space_bytes:
+        return inf if size_bytes or space_bytes < 0 else 0.0
+    return size_bytes / bytes_per_s / nodes / (1.0 - size_bytes / space_bytes)
 
 
 def kept_files(workflow: Workflow, shape: Shape, schedule: Schedule, ranks: list[float], topology: Topology, peak_bytes: int) -> list[Kept]:

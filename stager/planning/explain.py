@@ -15,7 +15,7 @@ from stager.model.workflow import Graph, Workflow, bandwidths_of
 from stager.planning.access import why_access
 from stager.planning.iomodel import ENOUGH, client_throughput, replicas_that_pay
 from stager.planning.plan import Access, Basis, FilePlan, JobPlan, Plan, Transport
-from stager.planning.transport import WORTH, Way, has_room, striped_s, stripes_max, way_to, whole_s
+from stager.planning.transport import WORTH, Way, has_space, striped_s, stripes_max, way_to, whole_s
 
 READERS_MAX = 20
 NODES_MAX = 8
@@ -93,7 +93,7 @@ def transport_line(planned: FilePlan, way: Way) -> str:
     if most < 2:
         narrow = "too small for stripes" if way.line < way.link else "the line of one node is as wide as the link"
         why = "there is one node" if way.nodes == 1 else narrow
-    elif not has_room(size_bytes, most, way):
+    elif not has_space(size_bytes, most, way):
         why = f"{most} stripes would take more room than nodes of {format_size(way.capacity_bytes)} should give"
     else:
         why = f"{most} stripes would take about {format_duration(striped_s(size_bytes, most, way))}: not under {WORTH:.0%} of {alone}"

@@ -19,7 +19,7 @@ from stager.planning import order as ordering
 from stager.planning.beliefs import makespan_range
 from stager.planning.choose_order import Chosen, Orders, choose_order, largest_made, made_orders
 from stager.planning.digest import workflow_digest
-from stager.planning.direct_access import Choice, choose_for_room, choose_in_place
+from stager.planning.direct_access import Choice, choose_for_space, choose_in_place
 from stager.planning.durability import SINGLE, Kept, kept_files
 from stager.planning.links import is_read_back, link_plans
 from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, InPlace, JobPlan, Plan, tidy
@@ -190,7 +190,7 @@ def shape_and_orders(
             shape = shape_of(workflow, graph, sized, topology, in_place.read_s())
         ranks = ordering.upward_ranks(shape)
         orders = choose_order(workflow, shape, topology, made_orders(workflow, shape, ranks, topology, can_spill))
-        if not choose_for_room(kept, in_place, over_bytes(kept, shape, orders.smallest, topology) if in_place.weighed else ()):
+        if not choose_for_space(kept, in_place, over_bytes(kept, shape, orders.smallest, topology) if in_place.weighed else ()):
             return shape, ranks, orders, in_place
 
 

@@ -123,7 +123,7 @@ class RivalCache:
             self.only_here.pop(step.file, None)
             self.settle(step.file)
         if self.used_bytes > self.capacity_bytes:
-            self.make_room()
+            self.free_space()
         self.now += 1
 
     def take(self, step: Take) -> None:
@@ -176,7 +176,7 @@ class RivalCache:
         self.used_bytes -= size_bytes
         return size_bytes
 
-    def make_room(self) -> None:
+    def free_space(self) -> None:
         evicted: list[tuple[tuple[int, int], Hashable, int]] = []
         while self.used_bytes > self.capacity_bytes and self.victims:
             key, file = heappop(self.victims)

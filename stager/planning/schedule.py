@@ -69,7 +69,7 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
         job = order[line.ready[0]]
         offers = sites.offers(job, now_s)
         best = min(offers)
-        if sites.wait_for_room(best, now_s):
+        if sites.wait_for_space(best, now_s):
             # Who comes meanwhile and is in front of it in the plan's order goes first.
             now_s = min(best.start_s, line.coming[0][0]) if line.coming else best.start_s
             continue
@@ -99,7 +99,7 @@ class Sites:
         """When the next job could be given to one of them."""
         return min([cores[0] for cores in self._cores])
 
-    def wait_for_room(self, offer: Offer, now_s: float) -> bool:
+    def wait_for_space(self, offer: Offer, now_s: float) -> bool:
         """Whether nobody knows yet who will have the room that it needs there."""
         if not self._rooms or offer.start_s <= now_s:
             return False

@@ -96,7 +96,7 @@ def stripes_max(size_bytes: float, way: Way) -> int:
     return int(max(1, min(way.nodes, ceil(way.link / way.line), size_bytes // STRIPE_BYTES)))
 
 
-def has_room(size_bytes: float, stripes: int, way: Way) -> bool:
+def has_space(size_bytes: float, stripes: int, way: Way) -> bool:
     """A part takes no more than its share of a node, and the reader's node holds the file and its own part at once."""
     part_bytes = size_bytes / stripes + STRIPE_BYTES
     return part_bytes <= PART_OF_NODE * way.capacity_bytes and size_bytes + part_bytes <= way.capacity_bytes
@@ -108,7 +108,7 @@ def choose(size_bytes: int, way: Way, small_ones: int) -> Transported:
         return PACK
     if way.nodes == 1:
         return WHOLE
-    counts = [count for count in range(2, stripes_max(size_bytes, way) + 1) if has_room(size_bytes, count, way)]
+    counts = [count for count in range(2, stripes_max(size_bytes, way) + 1) if has_space(size_bytes, count, way)]
     best = min(counts, key=lambda count: (striped_s(size_bytes, count, way), count), default=1)
     if best > 1 and striped_s(size_bytes, best, way) <= WORTH * whole_s(size_bytes, way):
         return Transported(Transport.STRIPE, best)

@@ -86,7 +86,7 @@ def compute_of(fields: Fields) -> ComputeNodes:
 def io_of(fields: Fields) -> IoNodes:
     return IoNodes(
         nodes=fields.integer("nodes", 1),
-        capacity_bytes=fields.parsed("capacity", room_of, IoNodes().capacity_bytes),
+        capacity_bytes=fields.parsed("capacity", space_of, IoNodes().capacity_bytes),
         disk_bytes_per_s=fields.parsed("disk", parse_rate_bytes_per_s, DEFAULT_DISK_BYTES_PER_S),
         network_bytes_per_s=fields.parsed("network", parse_rate_bytes_per_s, DEFAULT_DISK_BYTES_PER_S),
         instance=fields.text("instance", DEFAULT_INSTANCE),
@@ -116,7 +116,7 @@ def link_of(fields: Fields, origin: str) -> WanLink:
     )
 
 
-def room_of(text: str) -> int:
+def space_of(text: str) -> int:
     size_bytes = parse_size_bytes(text)
     if size_bytes <= 0:
         raise ValueError(f"{text!r} leaves no room for a cache; write a size, as in '80 GB'")

@@ -1,4 +1,4 @@
-"""Keeping the books: every change of a copy's, pin's or job's state goes through here, so that sums and queues stay true.
+"""Accounting: every change of a copy's, pin's or job's state goes through here, so that sums and queues stay true.
 
 One rule: nothing here decides; it moves numbers from one account to another.
 """

@@ -16,7 +16,7 @@ from stager.scheduler.calls import refuse, wait_or_refuse
 from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
 from stager.scheduler.direct_fallback import may_read_in_place
-from stager.scheduler.eviction import make_room, make_room_ahead
+from stager.scheduler.eviction import free_space, free_space_ahead
 from stager.scheduler.holding import may_begin, may_come_ahead
 from stager.scheduler.migration import is_first, is_wanted_elsewhere, move_away, safe_bytes
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
@@ -76,7 +76,7 @@ def work_node(decision: Decision, node: NodeEntry) -> None:
     if not node.reachable:
         return
     if node.free_bytes < 0:
-        make_room(decision, node, 0, least_bytes=node.free_bytes)
+        free_space(decision, node, 0, least_bytes=node.free_bytes)
     granted = not node.waiting_attempts or grant(decision, node)
     blocked = not granted or not admit(decision, node)
     if decision.state.to_fetch:
@@ -98,7 +98,7 @@ def grant(decision: Decision, node: NodeEntry) -> bool:
         if attempt.killed:
             continue
         more = needed - attempt.reserve_bytes
-        if not make_room(decision, node, more) and not (give_back_admitted(decision, node) and make_room(decision, node, more)):
+        if not free_space(decision, node, more) and not (give_back_admitted(decision, node) and free_space(decision, node, more)):
             if not move_away(decision, node, more):
                 break_deadlock(decision, node)
             return False
@@ -198,15 +198,15 @@ def reserve_now(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntr
     if is_well_ahead(state, node) and not run.is_engines:
         # What it fetches now comes ahead of its use, as a prefetch does, and would go when those before it ask for their room.
         beside = beside_bytes(state, run) if missing_bytes else 0
-        has_room = may_begin(state, run, node, job, beside) and make_room_ahead(decision, node, needed + beside)
-        return job.reserve_bytes if has_room else None
+        has_space = may_begin(state, run, node, job, beside) and free_space_ahead(decision, node, needed + beside)
+        return job.reserve_bytes if has_space else None
     if not may_begin(state, run, node, job):
         return None
     if node.free_bytes >= needed:
         return job.reserve_bytes
     own = frozenset(file.id for file in inputs_of(state, run, job.id))
     least = missing_bytes + likely_bytes(run, job) if may_do_with_less(node, run, job) else None
-    if make_room(decision, node, needed, own, least):
+    if free_space(decision, node, needed, own, least):
         return job.reserve_bytes
     if is_first(state, run, job) and not run.is_engines:
         move_away(decision, node, needed, own)
@@ -465,7 +465,7 @@ def prefetch(decision: Decision, node: NodeEntry) -> None:
         too_far = not would_stay(state, run, node, order, file.size_bytes)
         needed = file.size_bytes + beside_bytes(state, run)
         held_back = too_far or is_wanted_elsewhere(state, node) or not may_come_ahead(state, run, node, needed)
-        if held_back or not make_room_ahead(decision, node, needed):
+        if held_back or not free_space_ahead(decision, node, needed):
             return
         heappop(node.candidates)
         bring_ahead(decision, node, file, run_id, min(FIRST_PREFETCH + order, LAST_PRIORITY))

@@ -1,6 +1,5 @@
-"""What an engine's calls change in the books: jobs that wait for a call, that are called again when they were done, and what was there of
+"""What the calls of an engine change in the state: jobs that wait for a call, jobs that are called again, and what was there of
 their earlier makings.
-
 One rule: of a file only one making counts; what another was is held as long as somebody reads it, and no longer.
 """
 

@@ -1,7 +1,7 @@
 """What each command changes in the state at the moment it is given. Applying never decides: a journal of events and commands rebuilds the
 state without a single choice.
 
-One rule: a command's effect on the books comes when it is given, its effect on the world when an event says so.
+One rule: a command's effect on the state comes when it is given, its effect on the world when an event says so.
 """
 
 from __future__ import annotations

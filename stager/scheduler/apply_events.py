@@ -124,7 +124,7 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
 
 
 def transfer_vanished(state: State, transfer_id: str) -> None:
-    """Under way by our books, unknown to the node: as if it had never been asked for."""
+    """Under way by our state, unknown to the node: as if it had never been asked for."""
     transfer = state.transfers.pop(transfer_id, None)
     if transfer is not None:
         end_transfer(state, transfer)

@@ -144,8 +144,8 @@ def may_come(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> boo
 def has_place(state: State, node: NodeEntry, run: RunEntry, job: JobEntry, missing_bytes: int) -> bool:
     """Cores, and room for what it makes and what has to be brought."""
     cores = run.workflow.jobs[job.id].cores + node.cores_used + node.admitted_waiting
-    has_room = missing_bytes + job.reserve_bytes <= node.free_bytes and may_begin(state, run, node, job)
-    return cores <= state.limits.cores and has_room
+    has_space = missing_bytes + job.reserve_bytes <= node.free_bytes and may_begin(state, run, node, job)
+    return cores <= state.limits.cores and has_space
 
 
 def is_worth_copying(run: RunEntry, job: JobEntry, missing_bytes: int) -> bool:

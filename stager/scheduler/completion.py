@@ -13,7 +13,7 @@ from stager.scheduler.handlers import withdraw_admitted
 from stager.scheduler.state import NodeEntry, RunEntry, State
 from stager.scheduler.states import JobState, RunState
 
-NO_ROOM_CODE = "no_space_node"
+NO_SPACE_CODE = "no_space_node"
 
 
 def end_runs(decision: Decision) -> bool:
@@ -36,7 +36,7 @@ def reason_of(run: RunEntry) -> Fault | None:
     """Of all that went wrong, what somebody must mend: room or an origin that was away are the reason only where there is no other."""
     failed = [job.fault for job in run.jobs.values() if job.state is JobState.FAILED] if run.failed else []
     faults = [fault for fault in (run.fault, *failed, *run.finals_given_up.values()) if fault is not None]
-    lesser = (NO_ROOM_CODE, AWAY_CODE)
+    lesser = (NO_SPACE_CODE, AWAY_CODE)
     return min(faults, key=lambda fault: lesser.index(fault.code) + 1 if fault.code in lesser else 0, default=None)
 
 
@@ -85,9 +85,9 @@ def refuse_if_stuck(decision: Decision) -> bool:
         if head is not None:
             run = state.runs[head[0]]
             if run.is_engines:
-                refuse(decision, run, run.jobs[head[1]], no_room(state, node, run, head[1]))
+                refuse(decision, run, run.jobs[head[1]], no_space(state, node, run, head[1]))
                 return True
-            decision.emit(cmd.FinishRun, run=run.id, outcome=cmd.RunOutcome.REFUSED, fault=no_room(state, node, run, head[1]))
+            decision.emit(cmd.FinishRun, run=run.id, outcome=cmd.RunOutcome.REFUSED, fault=no_space(state, node, run, head[1]))
             return True
     return False
 
@@ -97,7 +97,7 @@ def is_waiting(state: State, run_id: str, job_id: str) -> bool:
     return run.may_start and run.jobs[job_id].state is JobState.READY
 
 
-def no_room(state: State, node: NodeEntry, run: RunEntry, job_id: str) -> Fault:
+def no_space(state: State, node: NodeEntry, run: RunEntry, job_id: str) -> Fault:
     job = run.jobs[job_id]
     need = job.reserve_bytes + sum(file.size_bytes for file in inputs_of(state, run, job_id) if node.id not in file.copies)
     message = (

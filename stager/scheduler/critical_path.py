@@ -124,7 +124,7 @@ class Walk(Trail):
             self.back(attempt.begun_at, Cause.RETRIES, attempt.node, attempt.job)
             return
         made_at = ended_at(attempt) if attempt.made_at is None else max(attempt.begun_at, attempt.made_at)
-        for since, until in reversed(attempt.room_waits):
+        for since, until in reversed(attempt.space_waits):
             self.back(max(until, made_at), Cause.COMMITS, attempt.node, attempt.job)
             self.back(max(since, made_at), Cause.ROOM, attempt.node, attempt.job)
         self.back(made_at, Cause.COMMITS, attempt.node, attempt.job)

@@ -1,6 +1,6 @@
 """Inputs that jobs read in place, at their origin: no node holds them, so they are neither fetched, reserved nor pinned.
 
-May know: the state. One rule: facts only; what is decided about them is in instead.py.
+May know: the state. One rule: facts only; what is decided about them is in direct_fallback.py.
 """
 
 from __future__ import annotations

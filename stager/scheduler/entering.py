@@ -1,6 +1,6 @@
 """What a run brings into the state when its definition is entered: its order, its files, and who reads them.
 
-May know: the state, the books. One rule: the same definition gives the same entries, whatever was there before.
+May know: the state, accounting. One rule: the same definition gives the same entries, whatever was there before.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ Choice = tuple[tuple[int, str, str], bool]
 EVICTED = "evicted: its next use is farthest"
 
 
-def make_room(
+def free_space(
     decision: Decision, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset(), least_bytes: int | None = None
 ) -> bool:
     """True if `need_bytes` are free now. Else sets free what it may and says False: ask again at the next event. `least_bytes`: so much
@@ -72,7 +72,7 @@ def clear(decision: Decision, node: NodeEntry, need_bytes: int) -> bool:
     return False
 
 
-def make_room_ahead(decision: Decision, node: NodeEntry, need_bytes: int) -> bool:
+def free_space_ahead(decision: Decision, node: NodeEntry, need_bytes: int) -> bool:
     """The same for a prefetch: only what nobody will read goes for it. Anything else would have to be fetched again, and whether it is the
     farthest is known only when a job asks for the room.
     """

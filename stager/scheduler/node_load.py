@@ -61,7 +61,7 @@ def changes_of(attempt: Attempted) -> Iterator[tuple[float, int, int]]:
     """(when, cores and memory more or less). While its outputs wait for space it takes none."""
     cores, memory_bytes = attempt.cores, attempt.memory_bytes
     yield attempt.begun_at, cores, memory_bytes
-    for since, until in attempt.room_waits:
+    for since, until in attempt.space_waits:
         yield since, -cores, -memory_bytes
         yield until, cores, memory_bytes
     if attempt.ended_at is not None:

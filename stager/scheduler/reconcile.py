@@ -1,4 +1,4 @@
-"""What a node reports that the books do not know: external contents that may serve again, and replicas that nobody counts.
+"""What a node reports that the state does not know: external contents that may serve again, and replicas that nobody counts.
 
 May know: the state. One rule: what is on a node holds space there, whoever it belongs to, until the node has deleted it.
 """

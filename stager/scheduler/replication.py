@@ -59,14 +59,14 @@ def send_spare(decision: Decision, file: FileEntry) -> bool:
     """False: no node has room to spare, or the one that holds it is busy with what somebody waits for."""
     state = decision.state
     source = peer_for(state, file, "")
-    node = roomiest(state, file)
+    node = node_with_most_space(state, file)
     if not source or node is None or state.nodes[source].sending:
         return False
     give_copy(decision, node, file, file.run, source, cmd.Purpose.SPARE, LAST_PRIORITY)
     return True
 
 
-def roomiest(state: State, file: FileEntry) -> NodeEntry | None:
+def node_with_most_space(state: State, file: FileEntry) -> NodeEntry | None:
     """The node with most room that has it not, no other spare on its way, and room for the next jobs beside it."""
     run = state.runs[file.run]
     taken = {transfer.node for transfer in spares_coming(state)}

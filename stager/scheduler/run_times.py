@@ -34,7 +34,7 @@ class Way(StrEnum):
 @dataclass(slots=True)
 class Attempted:
     """`inputs`: (lfn, generation) of what was staged. `made_at`: when its program had ended, which took `wall_s`; None: nobody knows.
-    `room_waits`: from when until when its outputs waited for space. `ended_at` None: it is under way.
+    `space_waits`: from when until when its outputs waited for space. `ended_at` None: it is under way.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Attempted:
     wall_s: float | None = None
     is_ok: bool = False
     is_void: bool = False
-    room_waits: list[tuple[float, float]] = field(default_factory=list)
+    space_waits: list[tuple[float, float]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ class RunTimes:
         self._holds: dict[tuple[str, str], str] = {}
         # Of all runs, the jobs that take more than one core, or memory: (cores, bytes).
         self._needs: dict[str, dict[str, tuple[int, int]]] = {}
-        self._room_since: dict[str, float] = {}
+        self._space_since: dict[str, float] = {}
 
     def heard(self, event: Any) -> None:
         teller = HEARD.get(type(event))
@@ -192,14 +192,14 @@ class RunTimes:
         elif not is_ok:
             self.failed.setdefault((move.file, move.way is Way.UPLOAD), []).append(move)
 
-    def end_room_wait(self, attempt: str, at: float) -> None:
-        since = self._room_since.pop(attempt, None)
+    def end_space_wait(self, attempt: str, at: float) -> None:
+        since = self._space_since.pop(attempt, None)
         if since is not None and attempt in self.attempts:
-            self.attempts[attempt].room_waits.append((since, at))
+            self.attempts[attempt].space_waits.append((since, at))
 
-    def begin_room_wait(self, attempt: str, at: float) -> None:
+    def begin_space_wait(self, attempt: str, at: float) -> None:
         if attempt in self.attempts:
-            self._room_since.setdefault(attempt, at)
+            self._space_since.setdefault(attempt, at)
 
     def hold(self, at: float, run: str, job: str, node: str) -> None:
         """It is admitted there."""
@@ -307,11 +307,11 @@ def transfer_ended(times: RunTimes, event: ev.TransferDone | ev.TransferFailed |
 
 
 def attempt_waits(times: RunTimes, event: ev.AttemptWaits) -> None:
-    times.begin_room_wait(event.attempt, event.at)
+    times.begin_space_wait(event.attempt, event.at)
 
 
 def attempt_ended(times: RunTimes, event: ev.AttemptEnded) -> None:
-    times.end_room_wait(event.attempt, event.at)
+    times.end_space_wait(event.attempt, event.at)
     attempt = times.attempts.get(event.attempt)
     if attempt is None or attempt.ended_at is not None:
         return
@@ -386,7 +386,7 @@ def attempt_begun(times: RunTimes, command: cmd.StartAttempt) -> None:
 
 
 def space_granted(times: RunTimes, command: cmd.GrantSpace) -> None:
-    times.end_room_wait(command.attempt, command.at)
+    times.end_space_wait(command.attempt, command.at)
 
 
 def attempt_killed(times: RunTimes, command: cmd.KillAttempt) -> None:

@@ -76,7 +76,7 @@ class Accounts:
         return found
 
     def _known(self, run: str) -> Known:
-        state, entry = self.scheduler.machine.state, self.scheduler.desk.known(run)
+        state, entry = self.scheduler.machine.state, self.scheduler.run_service.known(run)
         over = entry.state is RunState.FINISHED
         summary = run_summary(state, entry, self.scheduler.tally)
         if not over:

@@ -48,7 +48,7 @@ from stager.service.counters import Tally
 from stager.service.measuring import Measuring
 from stager.service.node_view import Outlook
 from stager.service.rates import Rates, Totals
-from stager.service.run_service import RunDesk
+from stager.service.run_service import RunService
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
 from stager.service.tenancy import Tenancy
@@ -145,7 +145,7 @@ class Scheduler:
         self.world = LiveWorld(self.journal, self.inbox, outstanding, self.loop, self._carried_out)
         self.inbox.last_at = self.machine.state.now
         self.clock.go_on_from(self.machine.state.now)
-        self.desk = RunDesk(self.machine, self.records, self.book, self.inbox.put, self.tenancy.of_runs)
+        self.run_service = RunService(self.machine, self.records, self.book, self.inbox.put, self.tenancy.of_runs)
         self.measuring = Measuring(self.profiles, self.machine)
         self._settle_records()
         program = find_ionode(self.settings.environ)
@@ -224,7 +224,7 @@ class Scheduler:
         self.measuring.saw(events, commands)
         for event in events:
             if type(event) is ev.RunSubmitted:
-                self.desk.took(event.run)
+                self.run_service.took(event.run)
         for command in commands:
             if type(command) is cmd.FinishRun:
                 self._write_summary(command.run)

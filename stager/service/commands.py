@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 async def taken(scheduler: Scheduler, ask: Callable[[Callable[[], None]], T]) -> T:
-    """Asks the desk, and answers once the journal holds what follows."""
+    """Asks the run service, and answers once the journal holds what follows."""
     durable: asyncio.Future[None] = scheduler.loop.create_future()
 
     def told() -> None:

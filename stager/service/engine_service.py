@@ -39,13 +39,13 @@ GOES_ON = (RunOutcome.FAILED, RunOutcome.NOT_DURABLE)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A call in the Machine's books, and the attempt under way for it."""
+    """A call in the Machine's state, and the attempt under way for it."""
 
     view: wire.CallView
     attempt: str = ""
 
 
-class EngineDesk:
+class EngineService:
     """On the event loop's thread; looks at the Machine on its own."""
 
     def __init__(self, scheduler: Scheduler, rights: Rights | None = None) -> None:
@@ -68,7 +68,7 @@ class EngineDesk:
             if goes_on(entry):
                 if credentials is None:
                     raise Transient(f"run {run} ended just now; call again", code="busy", subject=run)
-                self.scheduler.desk.resume(run, wire.ResumeRequest(credentials), lambda: None)
+                self.scheduler.run_service.resume(run, wire.ResumeRequest(credentials), lambda: None)
             elif entry.state is not RunState.ACTIVE:
                 raise Refused(f"run {run} is {state_of_run(entry)} and takes no calls; resume it first", code="run_ending", subject=run)
             self._put(ev.JobCalled(at=0.0, cause="engine", run=run, job=job, call=call, stage=stage), told)
@@ -96,7 +96,7 @@ class EngineDesk:
         """Its task ended well: what it made, in its directory, is taken. Answers when that is there, or after `wait_s`."""
         seen = await self._look(run, job, call)
         if seen.view.state is wire.CallState.WAITING:
-            # What is said again may come just as its attempt ends, between a look at the books and one at the directory.
+            # What is said again may come just as its attempt ends, between a look at the state and one at the directory.
             seen = await self._look(run, job, call)
         if seen.view.state is wire.CallState.WAITING:
             raise Refused(f"call {call!r} of job {job!r} is not staged yet, so it cannot have ended well", code="not_staged", subject=job)
@@ -139,7 +139,7 @@ class EngineDesk:
     # On the driving thread
 
     def _run(self, run: str) -> RunEntry:
-        entry = self.scheduler.desk.known(run)
+        entry = self.scheduler.run_service.known(run)
         if not entry.is_engines:
             raise InvalidInput(f"the jobs of run {run} are run by stager itself, not by an engine", code="not_an_engines_run", subject=run)
         return entry
@@ -168,7 +168,7 @@ class EngineDesk:
 
     def _open(self, run: str, after: tuple[float | str, ...], most: int | None) -> list[tuple[wire.OpenCall, str]]:
         """With the attempt under way for it."""
-        if self.scheduler.desk.is_folded(run):
+        if self.scheduler.run_service.is_folded(run):
             return []
         open_jobs = sorted((job.called_at, job.id) for job in self._run(run).jobs.values() if job.call_open)
         found, now = [], self.scheduler.clock()
@@ -179,7 +179,7 @@ class EngineDesk:
         return found
 
     def _where(self, run: str, lfn: str) -> wire.FileWhere:
-        entry, state = self.scheduler.desk.known(run), self.scheduler.machine.state
+        entry, state = self.scheduler.run_service.known(run), self.scheduler.machine.state
         if lfn not in entry.file_ids:
             raise InvalidInput(f"run {run} has no file {lfn!r}", code="not_found", subject=lfn)
         file, declared = state.file_of(run, lfn), entry.workflow.files[lfn]

@@ -59,7 +59,7 @@ def chosen_runs(scheduler: Scheduler, named: list[str]) -> list[str]:
     for run in named:
         entry = state.runs.get(run)
         if entry is None:
-            scheduler.desk.known(run)
+            scheduler.run_service.known(run)
         elif entry.state is not RunState.FINISHED:
             raise Refused(f"run {run} is {entry.state.value}; cancel it first (stager cancel {run})", code="run_active", subject=run)
         elif entry.outcome not in OVER:

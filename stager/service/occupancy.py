@@ -1,4 +1,4 @@
-"""What fills the nodes: pinned, dirty, clean, reserved. One rule: the scheduler's own books, so that what it calls free is free."""
+"""What fills the nodes: pinned, dirty, clean, reserved. One rule: the scheduler's own state, so that what it calls free is free."""
 
 from __future__ import annotations
 

@@ -75,14 +75,14 @@ class Impatient(H11Protocol):
         self.came_at = self.loop.time()
         self.expect()
         if len(self.connections) > STRANGERS_MAX:
-            self.make_room()
+            self.free_space()
 
     def is_known(self) -> bool:
         """Whether a good token was seen on it so far: the guard notes on a request whose it is (rest/guard.py)."""
         self.is_tenants = self.is_tenants or bool(self.scope and "caller" in self.scope["state"])
         return self.is_tenants
 
-    def make_room(self) -> None:
+    def free_space(self) -> None:
         """Of many that come at once none has left yet when the next one does."""
         here = (each for each in self.connections if isinstance(each, Impatient) and not each.is_let_go)
         strangers = [each for each in here if not each.is_known()]

@@ -62,9 +62,9 @@ async def status_of(scheduler: Scheduler, run: str) -> wire.RunStatus:
     moving = {transfer for transfer, said in telemetry.items() if said.state == "running" and said.bytes_done}
 
     def look() -> wire.RunStatus:
-        if scheduler.desk.is_folded(run):
-            return scheduler.desk.archive.status(run)
-        entry, state = scheduler.desk.known(run), scheduler.machine.state
+        if scheduler.run_service.is_folded(run):
+            return scheduler.run_service.archive.status(run)
+        entry, state = scheduler.run_service.known(run), scheduler.machine.state
         record = scheduler.records.get(run)
         assert record is not None
         mine = [transfer for transfer in state.transfers.values() if transfer.run == run]
@@ -89,14 +89,14 @@ async def summary_of(scheduler: Scheduler, run: str) -> wire.RunSummary:
 
 
 async def losses_of(scheduler: Scheduler, run: str) -> wire.Losses:
-    return await scheduler.ask(lambda: losses(scheduler.machine.state, scheduler.desk.known(run)))
+    return await scheduler.ask(lambda: losses(scheduler.machine.state, scheduler.run_service.known(run)))
 
 
 async def ledger_entries(scheduler: Scheduler, run: str, lfn: str | None = None) -> list[wire.LedgerEntry]:
     def look() -> list[wire.LedgerEntry]:
-        if scheduler.desk.is_folded(run):
-            return scheduler.desk.archive.ledger(run, lfn)
-        entry = scheduler.desk.known(run)
+        if scheduler.run_service.is_folded(run):
+            return scheduler.run_service.archive.ledger(run, lfn)
+        entry = scheduler.run_service.known(run)
         files = [ledger_entry(entry.workflow, each) for each in ledger_of(scheduler.machine.state, run) if lfn in (None, each.lfn)]
         if lfn is not None and not files:
             raise InvalidInput(f"run {run} makes no file {lfn!r}", code="not_found", subject=lfn)
@@ -127,7 +127,7 @@ async def job_views(scheduler: Scheduler, run: str, start: int, limit: int, choi
     """(from `start` on, how many there are in all)"""
 
     def look() -> tuple[list[wire.JobView], int]:
-        entry = scheduler.desk.known(run)
+        entry = scheduler.run_service.known(run)
         chosen, now, kept = choice.of(entry), scheduler.clock(), scheduler.shelf.kept
         return [job_view(entry, job, scheduler.tally, (run, job) in kept, now) for job in chosen[start : start + limit]], len(chosen)
 
@@ -145,8 +145,8 @@ class LogChoice:
 
 
 async def logs_of(scheduler: Scheduler, run: str, job: str, choice: LogChoice) -> wire.JobLogs:
-    folded = await scheduler.ask(lambda: scheduler.desk.is_folded(run))
-    entry = None if folded else await scheduler.ask(lambda: scheduler.desk.known(run))
+    folded = await scheduler.ask(lambda: scheduler.run_service.is_folded(run))
+    entry = None if folded else await scheduler.ask(lambda: scheduler.run_service.known(run))
     if entry is not None and job not in entry.workflow.jobs:
         raise InvalidInput(f"run {run} has no job {job!r}; `stager jobs {run}` lists them", code="not_found", subject=job)
     found = await asyncio.to_thread(read_logs, scheduler.state_dir.logs / safe_name(run), job, choice)
@@ -201,7 +201,7 @@ async def explained(
     """The journal is read whole, one reader at a time."""
     if (lfn is None) == (job is None):
         raise InvalidInput("the story is that of one thing; name a file (lfn) or a job", code="bad_parameter", subject="lfn")
-    entry = await scheduler.ask(lambda: scheduler.desk.known(run))
+    entry = await scheduler.ask(lambda: scheduler.run_service.known(run))
     if (lfn or "") not in entry.file_ids and (job or "") not in entry.jobs:
         raise InvalidInput(f"run {run} has no {f'file {lfn!r}' if lfn else f'job {job!r}'}", code="not_found", subject=lfn or job or "")
     file_id = entry.file_ids[lfn] if lfn else ""
@@ -223,7 +223,7 @@ async def steps_after(scheduler: Scheduler, run: str, after: int, wait_s: float)
 
 
 def steps_since(scheduler: Scheduler, run: str, after: int) -> tuple[list[Step], bool, int]:
-    scheduler.desk.known(run)
+    scheduler.run_service.known(run)
     steps, gap = scheduler.tally.since(run, after, EVENTS_A_PAGE)
     return steps, gap, steps[-1].seq + 1 if steps else max(after + 1, 1)
 
@@ -242,9 +242,9 @@ async def ended_or(scheduler: Scheduler, run: str, lfn: str | None, timeout_s: f
 
 
 def looked(scheduler: Scheduler, run: str, lfn: str | None) -> wire.WaitResponse:
-    if scheduler.desk.is_folded(run):
-        return scheduler.desk.archive.wait(run, lfn)
-    entry = scheduler.desk.known(run)
+    if scheduler.run_service.is_folded(run):
+        return scheduler.run_service.archive.wait(run, lfn)
+    entry = scheduler.run_service.known(run)
     durable, overtaken = None, None
     if lfn is not None:
         file = entry.workflow.files.get(lfn)
@@ -269,8 +269,8 @@ async def transfers_of_run(scheduler: Scheduler, run: str) -> list[wire.Transfer
     telemetry = await scheduler.outlook.telemetry()
 
     def look() -> list[wire.TransferView]:
-        if scheduler.desk.is_folded(run):
+        if scheduler.run_service.is_folded(run):
             return []
-        return transfers_of(scheduler.machine.state, scheduler.desk.known(run), telemetry)
+        return transfers_of(scheduler.machine.state, scheduler.run_service.known(run), telemetry)
 
     return await scheduler.ask(look)

@@ -47,7 +47,7 @@ class Sender:
 OWNER = Sender()
 
 
-class RunDesk:
+class RunService:
     def __init__(
         self, machine: Machine, records: RunRecords, book: CredentialBook, put: Put, tenants: dict[str, str] | None = None
     ) -> None:
@@ -67,7 +67,7 @@ class RunDesk:
             on_durable()
             return earlier.run
         workflow, plan = request.workflow, request.plan
-        self._check_room(workflow, plan, SUBMIT_ADVICE)
+        self._check_space(workflow, plan, SUBMIT_ADVICE)
         self._check_destinations(workflow, tenant=sender.tenant)
         if earlier is None:
             slug = slug_of(workflow.name)
@@ -126,7 +126,7 @@ class RunDesk:
         """The Machine has it."""
         self.accepted.pop(run, None)
 
-    def _check_room(self, workflow: Workflow, plan: Plan, advice: str) -> None:
+    def _check_space(self, workflow: Workflow, plan: Plan, advice: str) -> None:
         """An engine runs its jobs in an order of its own: of its calls one that finds no room is refused by itself."""
         for node_id in sorted({job.node for job in plan.jobs}):
             node = self.machine.state.nodes.get(node_id)
@@ -205,7 +205,7 @@ class RunDesk:
             raise Refused(text, code="workflow_changed", subject=entry.id)
         if not notes:
             return plain
-        self._check_room(workflow, request.plan, f"give it more with `stager resume {entry.id} --capacity SIZE`, or name a spill origin")
+        self._check_space(workflow, request.plan, f"give it more with `stager resume {entry.id} --capacity SIZE`, or name a spill origin")
         return ev.RunResumed(at=0.0, cause="resume", run=entry.id, workflow=workflow, plan=request.plan, notes=tuple(notes))
 
     def end(self, run: str, event: type, on_durable: Callable[[], None], by: str = ev.BY_REQUEST) -> None:

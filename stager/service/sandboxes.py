@@ -26,7 +26,7 @@ async def sandbox_of(scheduler: Scheduler, run: str, job: str) -> wire.Sandbox:
     """Raises InvalidInput for what is not there, Refused where no sandbox is kept, with the reason."""
     found = scheduler.shelf.kept.get((run, job))
     # A resume may have dropped the job, and the sandbox may go at any time.
-    entry = await scheduler.ask(lambda: scheduler.desk.known(run).workflow.jobs.get(job))
+    entry = await scheduler.ask(lambda: scheduler.run_service.known(run).workflow.jobs.get(job))
     said = read_json(found.place.attempt) if found is not None else None
     if found is None or entry is None or said is None:
         raise await scheduler.ask(lambda: none_kept(scheduler, run, job))
@@ -63,7 +63,7 @@ async def sandbox_of(scheduler: Scheduler, run: str, job: str) -> wire.Sandbox:
 
 def none_kept(scheduler: Scheduler, run: str, job: str) -> StagerError:
     """On the driving thread."""
-    entry = scheduler.desk.known(run)
+    entry = scheduler.run_service.known(run)
     if job not in entry.jobs:
         return InvalidInput(f"run {run} has no job {job!r}; `stager jobs {run}` lists them", code="not_found", subject=job)
     state, why = entry.jobs[job].state, scheduler.shelf.gone.get((run, job), "")

@@ -55,7 +55,7 @@ def way_between(source: SimNode, node: SimNode) -> tuple[str, ...]:
 
 
 class Gathers:
-    """Those under way. `made` and `fail` are the desk's."""
+    """Those under way. `made` and `fail` are the transfer table's."""
 
     def __init__(self, clock: Clock, links: Links, made: Callable[[Moving, str, int], None], fail: Callable[[Moving, Fault], None]) -> None:
         self._clock, self._links, self._made, self._fail = clock, links, made, fail

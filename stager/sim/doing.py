@@ -19,29 +19,29 @@ RESUME_AFTER_S = 1.0
 def fetch(world: SimWorld, command: cmd.Fetch) -> None:
     node = world.nodes[command.node]
     if node.answers:
-        world.desk.accept(command, node, world.origin_of(command.run, command.origin))
+        world.transfers.accept(command, node, world.origin_of(command.run, command.origin))
 
 
 def copy_replica(world: SimWorld, command: cmd.CopyReplica | cmd.Gather) -> None:
     node = world.nodes[command.node]
     if node.answers:
-        world.desk.accept_copy(command, node, world.nodes)
+        world.transfers.accept_copy(command, node, world.nodes)
 
 
 def upload(world: SimWorld, command: cmd.Upload) -> None:
     node, origin = world.nodes[command.node], world.origin_of(command.run, command.origin)
     if node.answers:
-        world.desk.accept(command, node, origin, world.executor.runs[command.run].comes_back[command.origin])
+        world.transfers.accept(command, node, origin, world.executor.runs[command.run].comes_back[command.origin])
 
 
 def hasten(world: SimWorld, command: cmd.Hasten) -> None:
     if world.nodes[command.node].answers:
-        world.desk.hasten(command.transfer, command.priority)
+        world.transfers.hasten(command.transfer, command.priority)
 
 
 def cancel_transfer(world: SimWorld, command: cmd.CancelTransfer) -> None:
     if world.nodes[command.node].answers:
-        world.desk.cancel(command.transfer)
+        world.transfers.cancel(command.transfer)
 
 
 def delete_replica(world: SimWorld, command: cmd.DeleteReplica) -> None:

@@ -133,7 +133,7 @@ class Lane:
         self.urgent -= moving.urgent
 
 
-class TransferDesk:
+class TransferTable:
     """All nodes' transfers. `tell(node, event)` is how word gets out; `overfull` is told what did not fit."""
 
     def __init__(

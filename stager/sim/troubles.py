@@ -41,7 +41,7 @@ class Troubles:
     def _die(self, node: SimNode) -> None:
         """Its process ends, with all that was under way."""
         node.up = False
-        self.world.desk.vanish(node)
+        self.world.transfers.vanish(node)
         self.world.unheard(node)
         if node.heard:
             self.world.say(None, ev.NodeLost(at=self.world.clock.now, node=node.id))

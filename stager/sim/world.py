@@ -32,7 +32,7 @@ from stager.sim.links import Links
 from stager.sim.node import SimNode
 from stager.sim.origin import SimOrigin, Stored, external_content
 from stager.sim.sampling import Doubts, Spread, fraction
-from stager.sim.transfers import Moving, TransferDesk
+from stager.sim.transfers import Moving, TransferTable
 from stager.sim.troubles import Troubles
 
 VERSION = "sim"
@@ -122,11 +122,11 @@ class SimWorld:
         self.links = Links(node_links(topology))
         self.nodes = {node.id: sim_node(node) for node in topology.nodes}
         self.origins: dict[str, SimOrigin] = {}
-        self.desk = TransferDesk(self.clock, self.links, faults, self.say, self._note_overfull)
+        self.transfers = TransferTable(self.clock, self.links, faults, self.say, self._note_overfull)
         spread = spread or Spread()
         self.contents_vary = spread.contents_vary
         self.executor = Executor(self.clock, self.links, faults, spread, self.say, self._note_overfull, self.origin_of)
-        self.desk.remembers = self.executor.remembers = keep_journal
+        self.transfers.remembers = self.executor.remembers = keep_journal
         # Where nobody checks contents, a file's name will do for its content.
         self.executor.traces = bool(self.checkers)
         self.executor.on_staged = lambda trying: self.engines[trying.command.run].staged(trying)
@@ -189,10 +189,10 @@ class SimWorld:
             for way, line in (("fetch", link.node_fetch_bytes_per_s), ("upload", link.node_upload_bytes_per_s)):
                 if line is not None:
                     self.links.bytes_per_s |= {f"line:{way}:{url}:{node}": line for node in self.nodes}
-            self.desk.latency_s[url], self.desk.upload_latency_s[url] = link.latency_s, link.before_upload_s
-            self.desk.login_s[url] = link.login_s or 0.0
+            self.transfers.latency_s[url], self.transfers.upload_latency_s[url] = link.latency_s, link.before_upload_s
+            self.transfers.login_s[url] = link.login_s or 0.0
             costs = {True: link.fetch_file_s or 0.0, False: link.upload_file_s or 0.0}
-            self.desk.file_s[url] = {incoming: file_s for incoming, file_s in costs.items() if file_s}
+            self.transfers.file_s[url] = {incoming: file_s for incoming, file_s in costs.items() if file_s}
         return known
 
     # The port
@@ -305,7 +305,7 @@ class SimWorld:
             ev.ReplicaSeen(file, generation, replica.size_bytes, replica.content, replica.quarantined, replica.is_part)
             for (file, generation), replica in node.replicas.items()
         )
-        transfers = tuple(transfer for transfer, moving in self.desk.open.items() if moving.node is node)
+        transfers = tuple(transfer for transfer, moving in self.transfers.open.items() if moving.node is node)
         return ev.NodeReported(
             at=self.clock.now,
             node=node.id,
@@ -361,16 +361,16 @@ class SimWorld:
         if link_at <= clock.now:
             for subject in self.links.take_ended(clock.now):
                 if type(subject) is Moving:
-                    self.desk.flow_ended(subject)
+                    self.transfers.flow_ended(subject)
                 elif type(subject) is Hop:
-                    self.desk.gathers.passed(subject)
+                    self.transfers.gathers.passed(subject)
                 else:
                     self.executor.flow_ended(subject)
         clock.run_due()
         return True
 
     def _is_over(self) -> bool:
-        if self.executor.open or self.desk.open or self.answers_due or self.executor.answers_due:
+        if self.executor.open or self.transfers.open or self.answers_due or self.executor.answers_due:
             return False
         return all(entry.outcome is not None for entry in self.runs.values())
 

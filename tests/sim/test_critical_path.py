@@ -34,7 +34,7 @@ class Moment(NamedTuple):
     at: float
     jobs: dict[tuple[str, str], JobState]
     cores: dict[str, int]
-    short_of_room: frozenset[tuple[str, str]]
+    short_of_space: frozenset[tuple[str, str]]
     uploading: frozenset[tuple[str, str]]
 
 
@@ -101,7 +101,7 @@ def check_span(machine: Machine, run: str, span: Span, then: Moment) -> None:
     if span.cause in (Cause.COMPUTING, Cause.STARTS, Cause.COMMITS):
         assert state is JobState.RUNNING, span
     elif span.cause is Cause.ROOM and state is JobState.RUNNING:
-        assert (run, span.job) in then.short_of_room, span
+        assert (run, span.job) in then.short_of_space, span
     elif span.cause in BEFORE_STARTS and span.job:
         assert state in WAITING, (span, state)
     if span.cause is Cause.CORES:

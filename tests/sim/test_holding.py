@@ -127,7 +127,7 @@ def test_a_run_that_holds_little_moves_no_more_bytes_than_with_all_the_room() ->
         world.submit("r", what, replace(plan, holds_max_bytes=max(1, capacity // 16)))
         simulate(world)
         assert world.runs["r"].outcome is RunOutcome.SUCCEEDED
-        assert world.desk.uploaded_bytes == 0
+        assert world.transfers.uploaded_bytes == 0
 
 
 def test_plans_from_before_hold_all() -> None:

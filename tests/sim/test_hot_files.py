@@ -91,7 +91,7 @@ def test_it_spreads_in_as_many_rounds_as_doubling_takes() -> None:
     assert (max(spread.most.values()), max(at_once.most.values())) == (1, NODES - 1)
     assert len(spread.copies) == NODES - 1
     assert spread.wall_s < at_once.wall_s - 30.0
-    assert spread.world.desk.fetched_bytes == HOT_BYTES
+    assert spread.world.transfers.fetched_bytes == HOT_BYTES
 
 
 def test_each_node_that_has_it_gives_it_on() -> None:

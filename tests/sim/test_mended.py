@@ -1,5 +1,5 @@
 """Runs that ended unfinished and go on with another definition: drawn workflows of which some jobs failed are mended, by the rules, and
-resumed. What was made stands, nothing of it is made again without need, the books stay true, and a snapshot of it all is what lives on.
+resumed. What was made stands, nothing of it is made again without need, the accounts stay true, and a snapshot of it all is what lives on.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from stager.scheduler.state import FileEntry, State, TransferEntry, Tries
 from stager.service.waiting import waiting_of
 from stager.sim.faults import NO_FAULTS, ORIGIN_FAULTS, TRANSFER_FAULTS
 from stager.sim.simulate import simulate
-from stager.sim.transfers import Moving, TransferDesk
+from stager.sim.transfers import Moving, TransferTable
 from tests.sim.test_several_runs import CLOUD, LAB, Stage, external, origin, workflow
 
 HOUR_S = 3600.0
@@ -239,13 +239,13 @@ def test_a_file_that_alone_meets_nobody_is_not_tried_without_a_pause(monkeypatch
     lab, here = origin("lab", LAB), origin("here", CLOUD)
     many = [external(f"in.{number}", "lab") for number in range(90)]
     stage.submit("r0", workflow("a", [lab, here], [external("odd", "lab"), *many], "here", [["odd"], *([each.lfn] for each in many)]))
-    of_origin = TransferDesk._source_fault
+    of_origin = TransferTable._source_fault
 
-    def source_fault(transfers: TransferDesk, moving: Moving) -> Fault | None:
+    def source_fault(transfers: TransferTable, moving: Moving) -> Fault | None:
         odd = isinstance(moving.command, cmd.Fetch) and moving.command.lfn == "odd" and stage.world.clock.now < 120
         return ORIGIN_FAULTS["timeout"] if odd else of_origin(transfers, moving)
 
-    monkeypatch.setattr(TransferDesk, "_source_fault", source_fault)
+    monkeypatch.setattr(TransferTable, "_source_fault", source_fault)
     stage.play()
     assert stage.outcome("r0") == "succeeded"
     odd = [at for lfn, _, at in stage.fetches("r0") if lfn == "odd"]
@@ -276,7 +276,7 @@ def test_the_status_does_not_call_an_origin_unreachable_that_others_get_through_
 def test_the_status_says_trouble_where_the_origin_answers() -> None:
     stage = Stage()
     stage.submit("r0", chain("a"))
-    stage.world.desk._faults = replace(NO_FAULTS, until_s=0.5, transfer_share=1.0, seed=17)
+    stage.world.transfers._faults = replace(NO_FAULTS, until_s=0.5, transfer_share=1.0, seed=17)
     told = told_while_playing(stage)
     assert any(said == ["origin lab: trouble (checksum mismatch), 1 transfer waits, tried again now"] for _, said in told)
     assert told[-1][1] == []

@@ -224,7 +224,7 @@ def test_none_is_sent_where_the_next_jobs_would_have_no_room_beside_it() -> None
 
 def test_one_that_never_arrives_is_given_up_and_harms_nobody() -> None:
     stage = Stage(LATE)
-    stage.world.desk._copy_fault = lambda moving, command: Fault(ErrorClass.TRANSIENT, "connection_lost", "as it happens")
+    stage.world.transfers._copy_fault = lambda moving, command: Fault(ErrorClass.TRANSIENT, "connection_lost", "as it happens")
     assert stage.play() is RunOutcome.SUCCEEDED
     assert 1 <= len([command for command in stage.spares() if command.lfn == "x"]) <= SPARES_MAX
     assert not [command for command in stage.commands if isinstance(command, cmd.GiveUpTransfer | cmd.RetryTransferAt | cmd.RequeueJob)]

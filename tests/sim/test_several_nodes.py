@@ -84,7 +84,7 @@ BOTH = workflow({"in": 1000}, {"a": ("in", "x", 1.0), "b": ("in", "y", 1.0)})
 def test_an_input_of_two_nodes_is_fetched_by_one_and_copied_to_the_other() -> None:
     stage = Stage(BOTH, {"b": "node1"})
     assert stage.play() is RunOutcome.SUCCEEDED
-    assert (stage.world.desk.fetched_bytes, stage.world.desk.copied_bytes) == (1000, 1000)
+    assert (stage.world.transfers.fetched_bytes, stage.world.transfers.copied_bytes) == (1000, 1000)
     # 10 s over the wide area, 1 s from node to node, 1 s of computing.
     assert 12.0 <= stage.world.runs["r"].finished_at < 12.1
 
@@ -105,7 +105,7 @@ def test_what_is_made_on_one_node_is_copied_to_its_reader_on_another_and_not_mad
     assert stage.play() is RunOutcome.SUCCEEDED
     assert [command.source for command in stage.made(cmd.CopyReplica) if isinstance(command, cmd.CopyReplica)] == ["node0"]
     assert len(stage.made(cmd.StartAttempt)) == 2
-    assert stage.world.desk.fetched_bytes == 0
+    assert stage.world.transfers.fetched_bytes == 0
 
 
 def test_an_intermediate_goes_ahead_of_its_reader_that_waits_for_something_else() -> None:
@@ -171,7 +171,7 @@ def test_what_became_the_only_copy_within_reach_is_spilled_where_room_is_short()
 
 def without_copies(stage: Stage) -> Stage:
     """No copy between its nodes ever succeeds."""
-    stage.world.desk._copy_fault = lambda moving, command: LOST_SOURCE
+    stage.world.transfers._copy_fault = lambda moving, command: LOST_SOURCE
     return stage
 
 
@@ -179,7 +179,7 @@ def test_an_input_that_cannot_be_copied_comes_from_its_origin_in_the_end() -> No
     stage = without_copies(Stage(BOTH, {"b": "node1"}))
     assert stage.play() is RunOutcome.SUCCEEDED
     assert len(stage.made(cmd.CopyReplica)) == Policy().transfer_attempts_max
-    assert stage.world.desk.fetched_bytes == 2000
+    assert stage.world.transfers.fetched_bytes == 2000
 
 
 def test_an_intermediate_that_cannot_be_copied_fails_its_reader_which_says_why() -> None:

@@ -87,7 +87,7 @@ def test_a_large_file_over_narrow_lines_comes_as_many_times_sooner_as_lines_fill
     assert lower_bound(what, cluster(8), striped.plan).least_s <= striped_s + 100
     # The parts are gone, what is left is the file where it was read; each byte crossed the wide area once and came to node0 once.
     assert [len(node.replicas) for node in striped.world.nodes.values()] == [1] + [0] * 7
-    assert (striped.world.desk.fetched_bytes, striped.world.desk.copied_bytes) == (100 * GB, 100 * GB)
+    assert (striped.world.transfers.fetched_bytes, striped.world.transfers.copied_bytes) == (100 * GB, 100 * GB)
     run = striped.machine.state.runs["r"]
     assert (run.fetched_bytes, run.fetches) == (100 * GB, 1)
 
@@ -166,7 +166,7 @@ def test_what_a_node_could_not_be_told_to_call_off_is_called_off_when_it_is_hear
     part = next(part.transfer for part in stage.parts() if part.node == "node1")
     called_off = [command.at for command in stage.commands if isinstance(command, cmd.CancelTransfer) and command.transfer == part]
     assert called_off == [pytest.approx(30.0)]
-    assert stage.world.desk.fetched_bytes == 8 * GB
+    assert stage.world.transfers.fetched_bytes == 8 * GB
 
 
 def test_parts_are_hastened_with_what_gathers_them() -> None:

@@ -26,8 +26,8 @@ from stager.runtime.credentials import CredentialBook
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
-from stager.service.engine_service import EngineDesk
-from stager.service.run_service import RunDesk
+from stager.service.engine_service import EngineService
+from stager.service.run_service import RunService
 from stager.worker import Called, Place
 from stager.worker.place import read_json, write_json
 
@@ -43,7 +43,7 @@ WORKFLOW = Workflow(
 
 
 class Small:
-    """As much of a scheduler as the desk asks for. What it is told is done at once; an attempt is staged when the test says so."""
+    """As much of a scheduler as the engine service asks for. What it is told is done at once; an attempt is staged when the test says so."""
 
     def __init__(self, place: Path) -> None:
         self.machine, self.place, self.now, self.brought = Machine(Policy(), LIMITS), place, 0.0, 0
@@ -55,7 +55,7 @@ class Small:
         self.executor = SimpleNamespace(engine=SimpleNamespace(called=called))
         self.outstanding = SimpleNamespace(workflows={}, attempts=self.started)
         self.book = CredentialBook(lambda run, origin: {}, lambda run, origin: False)
-        self.desk = RunDesk(self.machine, RunRecords(place / "runs.sqlite"), self.book, self.put)
+        self.engine_service = RunService(self.machine, RunRecords(place / "runs.sqlite"), self.book, self.put)
         self.before_asking: Callable[[], None] = lambda: None
         self.ready.set()
         self.put(ev.PolicySet(at=0.0, policy=Policy(), limits=LIMITS))
@@ -92,7 +92,7 @@ class Small:
 
     def submit(self, workflow: Workflow = WORKFLOW) -> str:
         plan = make_plan(workflow, embedded(CAPACITY, cores=2), limits=LIMITS)
-        run = self.desk.submit(wire.SubmitRequest(workflow, plan), 0.0, lambda: None)
+        run = self.engine_service.submit(wire.SubmitRequest(workflow, plan), 0.0, lambda: None)
         self.outstanding.workflows[run] = workflow
         return run
 
@@ -118,24 +118,24 @@ def states(small: Small, run: str) -> list[str]:
 
 def test_a_call_is_staged_finished_and_done_and_what_is_said_again_changes_nothing(tmp_path: Path) -> None:
     async def play(small: Small, run: str) -> None:
-        desk = EngineDesk(small)
-        assert (await desk.call(run, "one", "try-1")).state is wire.CallState.WAITING
+        engine_service = EngineService(small)
+        assert (await engine_service.call(run, "one", "try-1")).state is wire.CallState.WAITING
         with pytest.raises(Refused, match="not staged"):
-            await desk.finish(run, "one", "try-1", 0.0)
+            await engine_service.finish(run, "one", "try-1", 0.0)
         attempt = small.stage("one")
         seen = small.machine.state.events_seen
-        view = await desk.call(run, "one", "try-1")
+        view = await engine_service.call(run, "one", "try-1")
         assert (view.state, view.directory) == (wire.CallState.STAGED, Place.of(tmp_path, attempt).sandbox)
         assert small.machine.state.events_seen == seen
-        assert (await desk.finish(run, "one", "try-1", 0.0)).state is wire.CallState.PUBLISHING
+        assert (await engine_service.finish(run, "one", "try-1", 0.0)).state is wire.CallState.PUBLISHING
         small.ended.set()
         with pytest.raises(Transient, match="is ending"):
-            await desk.finish(run, "one", "try-1", 30.0)
+            await engine_service.finish(run, "one", "try-1", 30.0)
         told = read_json(Place.of(tmp_path, attempt).result)
         assert told is not None and told["exit_code"] == 0, "on disk before it is answered"
         small.end(attempt, ev.Outcome.OK)
-        assert (await desk.finish(run, "one", "try-1", 0.0)).state is wire.CallState.DONE
-        assert (await desk.fail(run, "one", "try-1", "too late")).state is wire.CallState.DONE
+        assert (await engine_service.finish(run, "one", "try-1", 0.0)).state is wire.CallState.DONE
+        assert (await engine_service.fail(run, "one", "try-1", "too late")).state is wire.CallState.DONE
         assert states(small, run) == ["done", "waiting"]
 
     played(tmp_path, play)
@@ -143,37 +143,37 @@ def test_a_call_is_staged_finished_and_done_and_what_is_said_again_changes_nothi
 
 def test_open_calls_are_told_page_by_page_whether_staged_or_waiting(tmp_path: Path) -> None:
     async def play(small: Small, run: str) -> None:
-        desk = EngineDesk(small)
-        assert await desk.open_calls(run) == []
-        await desk.call(run, "two", "lost")
-        await desk.call(run, "one", "try-1")
+        engine_service = EngineService(small)
+        assert await engine_service.open_calls(run) == []
+        await engine_service.call(run, "two", "lost")
+        await engine_service.call(run, "one", "try-1")
         attempt = small.stage("one")
-        told = [(each.job, each.call, each.state.value) for each in await desk.open_calls(run)]
+        told = [(each.job, each.call, each.state.value) for each in await engine_service.open_calls(run)]
         assert told == [("two", "lost", "waiting"), ("one", "try-1", "staged")]
-        (first,) = await desk.open_calls(run, (), 1)
-        (second,) = await desk.open_calls(run, (first.since, first.job), 1)
+        (first,) = await engine_service.open_calls(run, (), 1)
+        (second,) = await engine_service.open_calls(run, (first.since, first.job), 1)
         assert [first.job, second.job] == ["two", "one"] and first.since < second.since
         assert first.open_s == small.now - first.since, "by the clock of the scheduler, which is far from any other here"
-        await desk.finish(run, "one", "try-1", 0.0)
-        await desk.fail(run, "two", "lost", "gone")
-        assert [(each.job, each.state.value) for each in await desk.open_calls(run)] == [("one", "publishing")]
+        await engine_service.finish(run, "one", "try-1", 0.0)
+        await engine_service.fail(run, "two", "lost", "gone")
+        assert [(each.job, each.state.value) for each in await engine_service.open_calls(run)] == [("one", "publishing")]
         small.end(attempt, ev.Outcome.OK)
-        assert await desk.open_calls(run) == []
+        assert await engine_service.open_calls(run) == []
 
     played(tmp_path, play)
 
 
 def test_a_newer_call_takes_the_place_of_a_lost_one_which_is_told_so(tmp_path: Path) -> None:
     async def play(small: Small, run: str) -> None:
-        desk = EngineDesk(small)
-        await desk.call(run, "one", "try-1")
+        engine_service = EngineService(small)
+        await engine_service.call(run, "one", "try-1")
         small.stage("one")
-        await desk.call(run, "one", "try-2")
+        await engine_service.call(run, "one", "try-2")
         small.stage("one")
-        old = await desk.finish(run, "one", "try-1", 0.0)
+        old = await engine_service.finish(run, "one", "try-1", 0.0)
         assert old.fault is not None and old.fault.code == "call_replaced"
-        assert (await desk.staged(run, "one", "try-2", 0.0)).state is wire.CallState.STAGED
-        failed = await desk.fail(run, "one", "try-2", "exit code 7")
+        assert (await engine_service.staged(run, "one", "try-2", 0.0)).state is wire.CallState.STAGED
+        failed = await engine_service.fail(run, "one", "try-2", "exit code 7")
         assert failed.fault is not None and "exit code 7" in failed.fault.message and states(small, run)[0] == "waiting"
 
     played(tmp_path, play)
@@ -181,25 +181,25 @@ def test_a_newer_call_takes_the_place_of_a_lost_one_which_is_told_so(tmp_path: P
 
 def test_a_run_takes_no_calls_while_a_person_ends_it_and_each_wrong_word_is_named(tmp_path: Path) -> None:
     async def play(small: Small, run: str) -> None:
-        desk = EngineDesk(small)
+        engine_service = EngineService(small)
         for wrong, code in (("", "invalid_input"), ("x" * 201, "invalid_input"), ("a\nb", "invalid_input")):
             with pytest.raises(InvalidInput) as caught:
-                await desk.call(run, "one", wrong)
+                await engine_service.call(run, "one", wrong)
             assert caught.value.code == code
         for ask in (
-            desk.call(run, "nobody", "a"),
-            desk.staged(run, "one", "never"),
-            desk.where(run, "nothing"),
-            desk.call("no", "one", "a"),
+            engine_service.call(run, "nobody", "a"),
+            engine_service.staged(run, "one", "never"),
+            engine_service.where(run, "nothing"),
+            engine_service.call("no", "one", "a"),
         ):
             with pytest.raises(InvalidInput) as caught:
                 await ask
             assert caught.value.code == "not_found"
-        await desk.call(run, "one", "try-1")
-        small.desk.end(run, ev.RunDrained, lambda: None)
+        await engine_service.call(run, "one", "try-1")
+        small.engine_service.end(run, ev.RunDrained, lambda: None)
         with pytest.raises(Refused, match="is draining and takes no calls"):
-            await desk.call(run, "two", "try-1")
-        assert (await desk.call(run, "one", "try-1")).state is not wire.CallState.REFUSED, "it was called before"
+            await engine_service.call(run, "two", "try-1")
+        assert (await engine_service.call(run, "one", "try-1")).state is not wire.CallState.REFUSED, "it was called before"
 
     played(tmp_path, play)
 
@@ -209,7 +209,7 @@ def test_what_we_run_ourselves_nobody_calls(tmp_path: Path) -> None:
 
     async def play(small: Small, run: str) -> None:
         with pytest.raises(InvalidInput, match="run by stager itself"):
-            await EngineDesk(small).call(run, "one", "try-1")
+            await EngineService(small).call(run, "one", "try-1")
 
     played(tmp_path, play, ours)
 
@@ -224,20 +224,20 @@ def test_rights_are_asked_for_again_only_where_a_call_makes_an_ended_run_go_on(t
         return wire.Credentials({"lab": {"kind": "new"}}, {})
 
     async def play(small: Small, run: str) -> None:
-        desk = EngineDesk(small, rights)
-        await desk.call(run, "one", "try-1")
-        await desk.fail(run, "one", "try-1", "exit code 7")
-        await desk.end_run(run, ev.EngineOutcome.FAILED, "so it says")
-        await desk.end_run(run, ev.EngineOutcome.FAILED, "so it says")
+        engine_service = EngineService(small, rights)
+        await engine_service.call(run, "one", "try-1")
+        await engine_service.fail(run, "one", "try-1", "exit code 7")
+        await engine_service.end_run(run, ev.EngineOutcome.FAILED, "so it says")
+        await engine_service.end_run(run, ev.EngineOutcome.FAILED, "so it says")
         assert small.machine.state.runs[run].outcome is cmd.RunOutcome.FAILED and not asked
         with pytest.raises(Refused, match="is failed already"):
-            await desk.end_run(run, ev.EngineOutcome.SUCCEEDED)
-        await desk.call(run, "one", "try-1")
+            await engine_service.end_run(run, ev.EngineOutcome.SUCCEEDED)
+        await engine_service.call(run, "one", "try-1")
         assert not asked, "a call that is known begins nothing"
         with pytest.raises(Denied):
-            await desk.call(run, "one", "try-2")
+            await engine_service.call(run, "one", "try-2")
         assert small.machine.state.runs[run].outcome is cmd.RunOutcome.FAILED, "nothing has begun"
-        await desk.call(run, "one", "try-2")
+        await engine_service.call(run, "one", "try-2")
         assert asked == ["w", "w"] and small.book.configs == {(run, "lab"): {"kind": "new"}}
         assert small.machine.state.runs[run].outcome is None and states(small, run) == ["running", "waiting"]
 
@@ -246,8 +246,8 @@ def test_rights_are_asked_for_again_only_where_a_call_makes_an_ended_run_go_on(t
 
 def test_what_comes_while_an_attempt_ends_is_not_taken_for_a_call_that_was_never_staged(tmp_path: Path) -> None:
     async def play(small: Small, run: str) -> None:
-        desk = EngineDesk(small)
-        await desk.call(run, "one", "try-1")
+        engine_service = EngineService(small)
+        await engine_service.call(run, "one", "try-1")
         attempt = small.stage("one")
         looks = iter((lambda: None, lambda: small.end(attempt, ev.Outcome.OK)))
 
@@ -257,30 +257,30 @@ def test_what_comes_while_an_attempt_ends_is_not_taken_for_a_call_that_was_never
             next(looks, lambda: None)()
 
         small.before_asking = forgotten
-        assert (await desk.finish(run, "one", "try-1", 0.0)).state is wire.CallState.DONE
+        assert (await engine_service.finish(run, "one", "try-1", 0.0)).state is wire.CallState.DONE
 
     played(tmp_path, play)
 
 
 def test_a_run_that_ends_between_the_question_and_the_call_is_asked_for_again(tmp_path: Path) -> None:
     async def play(small: Small, run: str) -> None:
-        desk = EngineDesk(small)
+        engine_service = EngineService(small)
         questions = iter((lambda: None, lambda: small.put(ev.EngineRunEnded(at=0.0, run=run, outcome=ev.EngineOutcome.FAILED))))
         small.before_asking = lambda: next(questions, lambda: None)()
         with pytest.raises(Transient, match="ended just now"):
-            await desk.call(run, "one", "try-1")
-        assert (await desk.call(run, "one", "try-1")).state is wire.CallState.WAITING
+            await engine_service.call(run, "one", "try-1")
+        assert (await engine_service.call(run, "one", "try-1")).state is wire.CallState.WAITING
 
     played(tmp_path, play)
 
 
 def test_a_file_is_told_of_by_its_standing_and_its_nodes(tmp_path: Path) -> None:
     async def play(small: Small, run: str) -> None:
-        desk = EngineDesk(small)
-        assert (await desk.where(run, "one")).standing == "not_made"
-        await desk.call(run, "one", "try-1")
+        engine_service = EngineService(small)
+        assert (await engine_service.where(run, "one")).standing == "not_made"
+        await engine_service.call(run, "one", "try-1")
         small.end(small.stage("one"), ev.Outcome.OK)
-        found = await desk.where(run, "one")
+        found = await engine_service.where(run, "one")
         assert (found.standing, found.nodes, found.size_bytes) == ("safe", ["node0"], 10)
 
     played(tmp_path, play)

@@ -1,4 +1,4 @@
-"""What a node reports that the books do not know holds its space until it is gone: one report at a time."""
+"""What a node reports that the state does not know holds its space until it is gone: one report at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stager.scheduler.state import NodeEntry, State
 
 
 @pytest.fixture
-def books() -> tuple[State, NodeEntry]:
+def accounts() -> tuple[State, NodeEntry]:
     machine = Machine(Policy(), Limits(cores=2))
     facts: dict[str, Any] = {"incarnation": "i", "capacity_bytes": 1_000, "can_link": True, "replicas": (), "transfers": ()}
     machine.step(ev.NodeReported(at=0.0, node="node0", **facts))
@@ -26,8 +26,8 @@ def seen(file: str, generation: str) -> ev.ReplicaSeen:
     return ev.ReplicaSeen(file, generation, 100, "", quarantined=False, part=False)
 
 
-def test_what_an_old_transfer_still_brings_keeps_its_space_through_a_report(books: tuple[State, NodeEntry]) -> None:
-    state, node = books
+def test_what_an_old_transfer_still_brings_keeps_its_space_through_a_report(accounts: tuple[State, NodeEntry]) -> None:
+    state, node = accounts
     add_garbage(node, "p", "t1", 100)
     state.transfers["t1"] = None  # type: ignore[assignment]
     count_foreign(state, node, ())
@@ -37,8 +37,8 @@ def test_what_an_old_transfer_still_brings_keeps_its_space_through_a_report(book
     assert (node.garbage, node.present_bytes, node.deleting_bytes) == ({}, 0, 0), "nobody brings it any more, and it is not there"
 
 
-def test_what_nobody_knows_holds_space_once_and_what_is_on_its_way_is_no_stranger(books: tuple[State, NodeEntry]) -> None:
-    state, node = books
+def test_what_nobody_knows_holds_space_once_and_what_is_on_its_way_is_no_stranger(accounts: tuple[State, NodeEntry]) -> None:
+    state, node = accounts
     state.transfers["t2"] = None  # type: ignore[assignment]
     for _ in range(2):
         count_foreign(state, node, (seen("p", "a1"), seen("p", "t2")))

@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request
 from stager import wire
 from stager.adapters.run_records import RunRecord
 from stager.model.tenants import Scope
-from stager.service.engine_service import EngineDesk
+from stager.service.engine_service import EngineService
 from stager.service.rest.callers import Caller
 from stager.service.rest.engines import engines_router
 from stager.service.rest.limits import READING_EACH_MAX, READING_MAX, Limiter, Waits
@@ -56,19 +56,19 @@ def scheduler() -> Any:
         ask=ask,
         ready=ready,
         records=types.SimpleNamespace(get=lambda run: record),
-        desk=types.SimpleNamespace(known=lambda run: types.SimpleNamespace(workflow=None)),
+        run_service=types.SimpleNamespace(known=lambda run: types.SimpleNamespace(workflow=None)),
         tenancy=types.SimpleNamespace(of_run=lambda run: "alice"),
     )
 
 
 @pytest.mark.parametrize("path", ["/runs/w-1/resume", "/runs/w-1/jobs/j/calls"])
 def test_rights_are_looked_up_for_a_few_at_a_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def call(desk: EngineDesk, run: str, *_: Any) -> wire.CallView:
-        assert desk.rights is not None
-        await desk.rights(run, None)  # type: ignore[arg-type]
+    async def call(run_service: EngineService, run: str, *_: Any) -> wire.CallView:
+        assert run_service.rights is not None
+        await run_service.rights(run, None)  # type: ignore[arg-type]
         raise AssertionError("not reached: nothing is ready")
 
-    monkeypatch.setattr(EngineDesk, "call", call)
+    monkeypatch.setattr(EngineService, "call", call)
 
     async def play() -> int:
         intake, limiter, app, known = Slow(), Limiter(), FastAPI(), scheduler()

@@ -37,7 +37,7 @@ def scheduler(tmp_path: Path, *jobs: str) -> Any:
         return question()
 
     return SimpleNamespace(
-        ask=ask, shelf=shelf, desk=SimpleNamespace(known=lambda run: entry), tenancy=SimpleNamespace(of_run=lambda run: "")
+        ask=ask, shelf=shelf, run_service=SimpleNamespace(known=lambda run: entry), tenancy=SimpleNamespace(of_run=lambda run: "")
     )
 
 

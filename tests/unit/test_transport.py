@@ -23,7 +23,7 @@ from stager.planning.transport import (
     WORTH,
     Way,
     choose,
-    has_room,
+    has_space,
     nodes_to_use,
     part_bytes,
     striped_s,
@@ -97,7 +97,7 @@ def test_stripes_are_never_more_than_there_are_nodes_and_always_worth_their_room
     assert (chosen.transport is Transport.STRIPE) == (chosen.stripes > 1)
     if chosen.stripes > 1:
         assert striped_s(size, chosen.stripes, way) <= WORTH * whole_s(size, way)
-        assert has_room(size, chosen.stripes, way)
+        assert has_space(size, chosen.stripes, way)
         assert size / chosen.stripes <= PART_OF_NODE * way.capacity_bytes
         # One line less would not fill the link.
         assert (chosen.stripes - 1) * way.line < way.link

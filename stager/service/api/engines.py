@@ -9,35 +9,35 @@ from fastapi import APIRouter, Response
 from stager import wire
 from stager.scheduler.events import EngineOutcome, Stage
 from stager.service.app import Scheduler
-from stager.service.engine_service import EngineDesk
+from stager.service.engine_service import EngineService
 
 
 def engines_router(scheduler: Scheduler) -> APIRouter:
-    router, desk = APIRouter(), EngineDesk(scheduler)
+    router, engine_service = APIRouter(), EngineService(scheduler)
 
     @router.post("/runs/{run}/calls")
     async def call(run: str, asked: wire.CallRequest) -> wire.CallView:
-        return await desk.call(run, asked.job, asked.call, Stage.PINS if asked.pins else Stage.PATHS)
+        return await engine_service.call(run, asked.job, asked.call, Stage.PINS if asked.pins else Stage.PATHS)
 
     @router.post("/runs/{run}/calls/staged")
     async def staged(run: str, asked: wire.CallRequest) -> wire.CallView:
-        return await desk.staged(run, asked.job, asked.call, asked.wait_s)
+        return await engine_service.staged(run, asked.job, asked.call, asked.wait_s)
 
     @router.post("/runs/{run}/calls/finish")
     async def finish(run: str, asked: wire.CallRequest) -> wire.CallView:
-        return await desk.finish(run, asked.job, asked.call, asked.wait_s)
+        return await engine_service.finish(run, asked.job, asked.call, asked.wait_s)
 
     @router.post("/runs/{run}/calls/fail")
     async def fail(run: str, asked: wire.CallRequest) -> wire.CallView:
-        return await desk.fail(run, asked.job, asked.call, asked.message)
+        return await engine_service.fail(run, asked.job, asked.call, asked.message)
 
     @router.post("/runs/{run}/end")
     async def end(run: str, asked: wire.EndRequest) -> Response:
-        await desk.end_run(run, EngineOutcome.SUCCEEDED if asked.succeeded else EngineOutcome.FAILED, asked.message)
+        await engine_service.end_run(run, EngineOutcome.SUCCEEDED if asked.succeeded else EngineOutcome.FAILED, asked.message)
         return Response(b"{}", media_type="application/json")
 
     @router.get("/runs/{run}/where")
     async def where(run: str, lfn: str) -> wire.FileWhere:
-        return await desk.where(run, lfn)
+        return await engine_service.where(run, lfn)
 
     return router

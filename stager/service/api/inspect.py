@@ -37,12 +37,12 @@ def inspect_router(scheduler: Scheduler) -> APIRouter:
 def add_values(router: APIRouter, scheduler: Scheduler) -> None:
     @router.get("/runs/{run}/workflow")
     async def workflow(run: str) -> Response:
-        value = await scheduler.ask(lambda: scheduler.desk.known(run).workflow)
+        value = await scheduler.ask(lambda: scheduler.run_service.known(run).workflow)
         return Response(await asyncio.to_thread(wire.encode, value), media_type="application/json")
 
     @router.get("/runs/{run}/plan")
     async def plan(run: str) -> Response:
-        value = await scheduler.ask(lambda: scheduler.desk.known(run).plan)
+        value = await scheduler.ask(lambda: scheduler.run_service.known(run).plan)
         return Response(await asyncio.to_thread(wire.encode, value), media_type="application/json")
 
 
@@ -82,7 +82,7 @@ def add_stories(router: APIRouter, scheduler: Scheduler) -> None:
 
     @router.get("/runs/{run}/history")
     async def history(run: str) -> wire.RunHistory:
-        entry = await scheduler.ask(lambda: scheduler.desk.known(run))
+        entry = await scheduler.ask(lambda: scheduler.run_service.known(run))
         if entry.state is not RunState.FINISHED:
             raise Refused(f"run {run} has not finished yet", code="run_active", subject=run)
         return await asyncio.to_thread(lambda: history_of(scheduler.journal.read_beside(), run))

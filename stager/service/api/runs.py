@@ -29,7 +29,7 @@ def runs_router(scheduler: Scheduler) -> APIRouter:
         body = await request.body()
         wanted = await asyncio.to_thread(understood, body)
         await scheduler.ready.wait()
-        return wire.SubmitResponse(run=await taken(scheduler, lambda done: scheduler.desk.submit(wanted, scheduler.clock(), done)))
+        return wire.SubmitResponse(run=await taken(scheduler, lambda done: scheduler.run_service.submit(wanted, scheduler.clock(), done)))
 
     @router.get("/runs")
     async def runs(parts: bool = True) -> wire.RunList:
@@ -37,26 +37,26 @@ def runs_router(scheduler: Scheduler) -> APIRouter:
 
     @router.get("/runs/{run}/needs")
     async def needs(run: str) -> wire.RunNeeds:
-        return await scheduler.ask(lambda: scheduler.desk.needs(run))
+        return await scheduler.ask(lambda: scheduler.run_service.needs(run))
 
     @router.post("/runs/{run}/resume")
     async def resume(run: str, request: Request) -> wire.Resumed:
         body = await request.body()
         wanted = await asyncio.to_thread(understood_resume, body)
         await scheduler.ready.wait()
-        return wire.Resumed(notes=await taken(scheduler, lambda told: scheduler.desk.resume(run, wanted, told)))
+        return wire.Resumed(notes=await taken(scheduler, lambda told: scheduler.run_service.resume(run, wanted, told)))
 
     @router.post("/runs/{run}/drain")
     async def drain(run: str) -> Response:
-        return await done(scheduler, lambda told: scheduler.desk.end(run, ev.RunDrained, told))
+        return await done(scheduler, lambda told: scheduler.run_service.end(run, ev.RunDrained, told))
 
     @router.post("/runs/{run}/stop")
     async def stop(run: str) -> Response:
-        return await done(scheduler, lambda told: scheduler.desk.end(run, ev.RunStopped, told))
+        return await done(scheduler, lambda told: scheduler.run_service.end(run, ev.RunStopped, told))
 
     @router.post("/runs/{run}/cancel")
     async def cancel(run: str) -> Response:
-        return await done(scheduler, lambda told: scheduler.desk.end(run, ev.RunCancelled, told))
+        return await done(scheduler, lambda told: scheduler.run_service.end(run, ev.RunCancelled, told))
 
     @router.get("/runs/{run}/wait")
     async def wait(run: str, timeout_s: float = 20.0, lfn: str | None = None) -> wire.WaitResponse:

@@ -1,6 +1,6 @@
 """Runs of an engine: submit one, call its jobs, say how they ended, ask where files are.
 
-May know: the engines' desk, the reading. One rule: an engine's words change only what is its own; as whom and where is the administrator's
+May know: the engine service, the reading. One rule: an engine's words change only what is its own; as whom and where is the administrator's
 word, here as everywhere.
 """
 
@@ -16,7 +16,7 @@ from stager.model.workflow import Workflow
 from stager.scheduler.events import EngineOutcome, Stage
 from stager.service import queries
 from stager.service.app import Scheduler
-from stager.service.engine_service import EngineDesk
+from stager.service.engine_service import EngineService
 from stager.service.reading import Reading
 from stager.service.rest.callers import Reader, Submitter, run_of
 from stager.service.rest.limits import Limiter, Waits
@@ -40,14 +40,14 @@ def engines_router(scheduler: Scheduler, reading: Reading, limiter: Limiter, wai
             raise Denied(f"{text}; resume it there (stager resume {run})", code="owners_run", subject=run)
         return await limiter.run(tenant, reading.credentials, workflow, tenant, {})
 
-    desk = EngineDesk(scheduler, rights)
-    add_runs(router, scheduler, reading, limiter, desk)
-    add_calls(router, scheduler, desk, waits)
-    add_ends(router, scheduler, desk, waits)
+    engine_service = EngineService(scheduler, rights)
+    add_runs(router, scheduler, reading, limiter, engine_service)
+    add_calls(router, scheduler, engine_service, waits)
+    add_ends(router, scheduler, engine_service, waits)
     return router
 
 
-def add_runs(router: APIRouter, scheduler: Scheduler, reading: Reading, limiter: Limiter, desk: EngineDesk) -> None:
+def add_runs(router: APIRouter, scheduler: Scheduler, reading: Reading, limiter: Limiter, engine_service: EngineService) -> None:
     own = run_of(scheduler)
 
     @router.post("/engine-runs", status_code=201, responses=Created, openapi_extra=body_of(rest.EngineSubmission))
@@ -63,7 +63,7 @@ def add_runs(router: APIRouter, scheduler: Scheduler, reading: Reading, limiter:
         await own(run, caller)
         asked = understood(await request.body(), rest.EndQuestion)
         await ready(scheduler)
-        await desk.end_run(run, EngineOutcome.SUCCEEDED if asked.succeeded else EngineOutcome.FAILED, asked.message)
+        await engine_service.end_run(run, EngineOutcome.SUCCEEDED if asked.succeeded else EngineOutcome.FAILED, asked.message)
         return await queries.ended_or(scheduler, run, None, 0)
 
     @router.get("/runs/{run}/calls")
@@ -71,7 +71,7 @@ def add_runs(router: APIRouter, scheduler: Scheduler, reading: Reading, limiter:
         """Calls that are not over, the oldest first: what an engine that lost its own words of them is to finish or to give back."""
         await own(run, caller)
         after = parts_of(cursor, float, str) if cursor is not None else []
-        found = await desk.open_calls(run, tuple(after), limit + 1)
+        found = await engine_service.open_calls(run, tuple(after), limit + 1)
         shown = found[:limit]
         more = cursor_of(float(shown[-1].since), shown[-1].job) if len(found) > limit else None
         return rest.CallPage(run=run, calls=shown, next_cursor=more)
@@ -80,10 +80,10 @@ def add_runs(router: APIRouter, scheduler: Scheduler, reading: Reading, limiter:
     async def where(run: str, lfn: str, caller: Reader) -> wire.FileWhere:
         """Where a file of the workflow is: at which origins, on which nodes, how safe."""
         await own(run, caller)
-        return await desk.where(run, lfn)
+        return await engine_service.where(run, lfn)
 
 
-def add_calls(router: APIRouter, scheduler: Scheduler, desk: EngineDesk, waits: Waits) -> None:
+def add_calls(router: APIRouter, scheduler: Scheduler, engine_service: EngineService, waits: Waits) -> None:
     own = run_of(scheduler)
 
     @router.post("/runs/{run}/jobs/{job:path}/calls", openapi_extra=body_of(rest.CallQuestion))
@@ -92,17 +92,17 @@ def add_calls(router: APIRouter, scheduler: Scheduler, desk: EngineDesk, waits: 
         await own(run, caller)
         asked = understood(await request.body(), rest.CallQuestion)
         await ready(scheduler)
-        return await desk.call(run, job, asked.call, Stage(asked.stage))
+        return await engine_service.call(run, job, asked.call, Stage(asked.stage))
 
     @router.get("/runs/{run}/jobs/{job:path}/calls/{call}")
     async def staged(run: str, job: str, call: Call, caller: Submitter, wait_s: WaitS = 0.0) -> wire.CallView:
         """What became of a call; with `wait_s` as soon as it is staged or over."""
         await own(run, caller)
         with waits.one(caller.tenant):
-            return await desk.staged(run, job, call, wait_s)
+            return await engine_service.staged(run, job, call, wait_s)
 
 
-def add_ends(router: APIRouter, scheduler: Scheduler, desk: EngineDesk, waits: Waits) -> None:
+def add_ends(router: APIRouter, scheduler: Scheduler, engine_service: EngineService, waits: Waits) -> None:
     own = run_of(scheduler)
 
     @router.post("/runs/{run}/jobs/{job:path}/calls/{call}/finish", openapi_extra=body_of(rest.FinishQuestion, required=False))
@@ -112,7 +112,7 @@ def add_ends(router: APIRouter, scheduler: Scheduler, desk: EngineDesk, waits: W
         asked = understood(await request.body() or b"{}", rest.FinishQuestion)
         await ready(scheduler)
         with waits.one(caller.tenant):
-            return await desk.finish(run, job, call, asked.wait_s)
+            return await engine_service.finish(run, job, call, asked.wait_s)
 
     @router.post("/runs/{run}/jobs/{job:path}/calls/{call}/fail", openapi_extra=body_of(rest.FailQuestion, required=False))
     async def fail(request: Request, run: str, job: str, call: Call, caller: Submitter) -> wire.CallView:
@@ -120,4 +120,4 @@ def add_ends(router: APIRouter, scheduler: Scheduler, desk: EngineDesk, waits: W
         await own(run, caller)
         asked = understood(await request.body() or b"{}", rest.FailQuestion)
         await ready(scheduler)
-        return await desk.fail(run, job, call, asked.message)
+        return await engine_service.fail(run, job, call, asked.message)

@@ -40,7 +40,7 @@ def events_router(scheduler: Scheduler, waits: Waits) -> APIRouter:
     async def events(run: str, caller: Reader, after: After = None, last_event_id: Last = None) -> StreamingResponse:
         """Until the run has finished. The header wins over the query: a browser that comes again still has the query in its URL."""
         await own(run, caller)
-        await scheduler.ask(lambda: scheduler.desk.is_folded(run) or scheduler.desk.known(run))
+        await scheduler.ask(lambda: scheduler.run_service.is_folded(run) or scheduler.run_service.known(run))
         start = int(last_event_id) if last_event_id is not None else after or 0
         with contextlib.ExitStack() as stack:
             stack.enter_context(waits.one(caller.tenant))
@@ -72,7 +72,7 @@ async def stream(scheduler: Scheduler, run: str, after: int) -> AsyncIterator[st
 
 
 async def told(scheduler: Scheduler, run: str, after: int) -> AsyncIterator[str]:
-    if await scheduler.ask(lambda: scheduler.desk.is_folded(run)):
+    if await scheduler.ask(lambda: scheduler.run_service.is_folded(run)):
         yield event_text("gap", {"after": after})
         yield event_text("end", (await queries.ended_or(scheduler, run, None, 0)).model_dump(mode="json", by_alias=True))
         return

@@ -24,7 +24,7 @@ def graph_router(scheduler: Scheduler) -> APIRouter:
     async def graph(request: Request, run: str, caller: Reader) -> Response:
         """All jobs and what they wait for; of thousands at once, so ask with the ETag."""
         await own(run, caller)
-        entry = await scheduler.ask(lambda: scheduler.desk.known(run))
+        entry = await scheduler.ask(lambda: scheduler.run_service.known(run))
         workflow, edges = entry.workflow, entry.graph
         return await asyncio.to_thread(lambda: tagged(request, graph_of(run, workflow, edges)))
 
@@ -34,7 +34,7 @@ def graph_router(scheduler: Scheduler) -> APIRouter:
         await own(run, caller)
 
         def look() -> list[JobState]:
-            entry = scheduler.desk.known(run)
+            entry = scheduler.run_service.known(run)
             return [entry.jobs[job].state for job in entry.graph.order]
 
         found = await scheduler.ask(look)

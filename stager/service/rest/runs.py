@@ -120,7 +120,7 @@ def add_controls(router: APIRouter, scheduler: Scheduler, reading: Reading, limi
 
     async def end(run: str, caller: Caller, event: type, by: str = "") -> wire.WaitResponse:
         await own(run, caller)
-        await commands.done(scheduler, lambda told: scheduler.desk.end(run, event, told, by))
+        await commands.done(scheduler, lambda told: scheduler.run_service.end(run, event, told, by))
         return await queries.ended_or(scheduler, run, None, 0)
 
     @router.post("/runs/{run}/cancel")
@@ -142,7 +142,7 @@ def add_controls(router: APIRouter, scheduler: Scheduler, reading: Reading, limi
     async def add_key(run: str, caller: Submitter, idempotency_key: NewKey) -> wire.WaitResponse:
         """From now on the run is found, and not made again, under this Idempotency-Key too."""
         await own(run, caller)
-        await scheduler.ask(lambda: scheduler.desk.add_key(idempotency_key, run, caller.tenant))
+        await scheduler.ask(lambda: scheduler.run_service.add_key(idempotency_key, run, caller.tenant))
         return await queries.ended_or(scheduler, run, None, 0)
 
     @router.post("/runs/{run}/resume", openapi_extra=body_of(rest.Resumption, required=False))
@@ -153,10 +153,10 @@ def add_controls(router: APIRouter, scheduler: Scheduler, reading: Reading, limi
             text = f"run {run} was submitted over the owner's socket, and its credentials are in the owner's environment"
             raise Denied(f"{text}; resume it there (stager resume {run})", code="owners_run", subject=run)
         body = await request.body()
-        workflow = await scheduler.ask(lambda: scheduler.desk.known(run).workflow)
+        workflow = await scheduler.ask(lambda: scheduler.run_service.known(run).workflow)
         credentials = await limiter.run(caller.tenant, reading.resumption, body, workflow, record.tenant)
         await ready(scheduler)
-        await commands.done(scheduler, lambda told: scheduler.desk.resume(run, wire.ResumeRequest(credentials), told))
+        await commands.done(scheduler, lambda told: scheduler.run_service.resume(run, wire.ResumeRequest(credentials), told))
         return await queries.ended_or(scheduler, run, None, 0)
 
 
@@ -165,12 +165,12 @@ async def submitted(intended: Intended, request: Request, response: Response, ca
     scheduler, body = intended.scheduler, await request.body()
     digest = await asyncio.to_thread(lambda: hashlib.sha256(body).hexdigest()) if key else ""
     sender = Sender(caller.tenant, digest)
-    made = await scheduler.ask(lambda: scheduler.desk.taken_before(key, sender)) if key else None
+    made = await scheduler.ask(lambda: scheduler.run_service.taken_before(key, sender)) if key else None
     if made is None:
         wanted = await intended.limiter.run(caller.tenant, intended.read, body, caller.tenant)
         await ready(scheduler)
         known = wire.SubmitRequest(wanted.workflow, wanted.plan, wanted.credentials, key, wanted.part_of)
-        run = await commands.taken(scheduler, lambda told: scheduler.desk.submit(known, scheduler.clock(), told, sender))
+        run = await commands.taken(scheduler, lambda told: scheduler.run_service.submit(known, scheduler.clock(), told, sender))
         answer = rest.Submitted(run=run, workflow=known.workflow.name, jobs=len(known.workflow.jobs), notes=list(known.workflow.notes))
     else:
         answer = rest.Submitted(run=made.run, workflow=made.workflow, jobs=made.jobs_total, repeated=True)
@@ -188,7 +188,7 @@ async def ready(scheduler: Scheduler) -> None:
 
 
 def run_of_key(scheduler: Scheduler, caller: Caller, key: str) -> rest.RunPage:
-    made = scheduler.desk.made_by(key, caller.tenant)
+    made = scheduler.run_service.made_by(key, caller.tenant)
     known = scheduler.machine.state.runs
     return rest.RunPage(runs=[] if made is None or made.removed else [run_info(made, known.get(made.run), scheduler.clock())])
 

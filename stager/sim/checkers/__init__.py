@@ -1,4 +1,4 @@
-"""Checkers: each watches one promise from outside, with books of its own, and never looks into the Machine.
+"""Checkers: each watches one promise from outside, with accounts of its own, and never looks into the Machine.
 
 One rule: a checker raises Violation with what happened, and changes nothing.
 """

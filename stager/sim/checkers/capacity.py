@@ -36,7 +36,7 @@ class CapacityChecker(QuietChecker):
             used = sum(replica.size_bytes for replica in node.replicas.values())
             reserved = sum(node.reservations.values())
             if (used, reserved) != (node.used_bytes, node.reserved_bytes):
-                raise Violation(f"node {node.id}: {used} + {reserved} held, books say {node.used_bytes} + {node.reserved_bytes}")
+                raise Violation(f"node {node.id}: {used} + {reserved} held, the accounting says {node.used_bytes} + {node.reserved_bytes}")
             before = self.used_max.get(node.id, 0)
             if used + reserved > node.capacity_bytes and used + reserved > before:
                 raise Violation(f"node {node.id}: {used} used + {reserved} reserved of {node.capacity_bytes}")

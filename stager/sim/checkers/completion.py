@@ -33,9 +33,9 @@ class EndingChecker(QuietChecker):
     def at_end(self, world: SimWorld) -> None:
         for run in world.runs.values():
             self._check_run(world, run)
-        desk = world.desk
-        if desk.open or desk.begun != desk.ended:
-            raise Violation(f"{desk.begun} transfers began, {desk.ended} ended; open: {sorted(desk.open)}")
+        transfers = world.transfers
+        if transfers.open or transfers.begun != transfers.ended:
+            raise Violation(f"{transfers.begun} transfers began, {transfers.ended} ended; open: {sorted(transfers.open)}")
         if world.executor.open:
             raise Violation(f"attempts never ended: {sorted(world.executor.open)}")
         for node in world.nodes.values():

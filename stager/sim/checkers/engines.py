@@ -1,7 +1,7 @@
 """Runs of an engine: a job is staged with what its producers made last and nothing else, what was made stays until the engine has ended its
 run, externals cross the wide area once, and the finals are those of the last making.
 
-One rule: what counts is what the engine was told has been taken; books are kept from words and commands alone.
+One rule: what counts is what the engine was told has been taken; accounts are kept from words and commands alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nothing pinned and nothing dirty is deleted. One rule: the books here are kept from words and commands alone, as a second opinion.
+"""Nothing pinned and nothing dirty is deleted. One rule: the accounts here are kept from words and commands alone, as a second opinion.
 
 Pinned: an input of a job that was admitted and has not ended. Dirty: the only sound copy of a file that a job of an active run still has to
 read, or of a final that is not at its destination.

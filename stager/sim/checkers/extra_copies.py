@@ -35,6 +35,6 @@ class SpareChecker(QuietChecker):
         free = node.capacity_bytes - node.used_bytes - node.reserved_bytes
         if node.answers and command.size_bytes > free:
             raise Violation(f"a spare of {command.lfn} takes {command.size_bytes} bytes on {node.id}, where {free} are free")
-        for moving in world.desk.open.values():
+        for moving in world.transfers.open.values():
             if moving.source is not None and moving.source.id == command.source and moving.command.transfer != command.transfer:
                 raise Violation(f"a spare of {command.lfn} goes from {command.source}, which sends {moving.command.transfer}")
