@@ -63,7 +63,7 @@ class Row:
     @property
     def is_below_lru(self) -> bool:
         report = self.report
-        return report.read_bytes - report.fetched_bytes - report.read_in_place_bytes < report.lru_hits.hit_bytes
+        return report.read_bytes - report.fetched_bytes - report.direct_read_bytes < report.lru_hits.hit_bytes
 
 
 def capacities(smallest: int, half: int, steps: int) -> list[int]:

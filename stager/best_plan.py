@@ -258,8 +258,8 @@ class Rehearsals:
         entry, transfers = world.runs[RUN], world.transfers
         if entry.outcome is not RunOutcome.SUCCEEDED:
             return inf, inf
-        in_place_bytes = sum(world.executor.in_place_bytes.values())
-        return entry.finished_at, transfers.fetched_bytes + transfers.uploaded_bytes + transfers.readback_bytes + in_place_bytes
+        direct_bytes = sum(world.executor.direct_bytes.values())
+        return entry.finished_at, transfers.fetched_bytes + transfers.uploaded_bytes + transfers.readback_bytes + direct_bytes
 
     def _watch(self, machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
         self._steps += len(events) + len(commands)

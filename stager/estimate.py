@@ -38,7 +38,7 @@ class Report:
     """Bytes and virtual seconds of one simulated run. `read_bytes` is what jobs read of their inputs, `hit_rate` the share of it that did
     not cross the WAN for them.
 
-    `readback_bytes` crossed the WAN once more, to be verified; `read_in_place_bytes` crossed it for one job each. `refetched_bytes` is
+    `readback_bytes` crossed the WAN once more, to be verified; `direct_read_bytes` crossed it for one job each. `refetched_bytes` is
     what came in more often than once, spilled intermediates included. `min_hits` and `lru_hits` are what evicting the farthest next use and
     the least recently used would have hit of the same accesses in the same order with the same pins, `best_hit_rate` what no cache of this
     size can exceed; rates are None where nothing was read.
@@ -71,7 +71,7 @@ class Report:
     plan: Plan
     truth: Plan
     traffic: tuple[Traffic, ...] = ()
-    read_in_place_bytes: int = 0
+    direct_read_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -137,9 +137,9 @@ def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen
     entry, transfers = world.runs[RUN], world.transfers
     final_bytes = sum(world.origin_of(RUN, where.location.origin).size_of(where.location.path) for where in destinations(workflow))
     read_bytes = world.executor.read_bytes
-    for (_, origin), size_bytes in world.executor.in_place_bytes.items():
+    for (_, origin), size_bytes in world.executor.direct_bytes.items():
         seen.moves.by_origin[origin].fetched_bytes += size_bytes
-    in_place_bytes = sum(world.executor.in_place_bytes.values())
+    direct_bytes = sum(world.executor.direct_bytes.values())
     capacity_bytes = sum(node.capacity_bytes for node in topology.nodes)
     cores = sum(max(1, node.cores) for node in topology.nodes)
     once = min(plan.fetch_bytes, transfers.fetched_bytes)
@@ -153,7 +153,7 @@ def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen
         readback_bytes=transfers.readback_bytes,
         spilled_bytes=max(0, transfers.uploaded_bytes - final_bytes),
         read_bytes=read_bytes,
-        hit_rate=max(0.0, 1 - (transfers.fetched_bytes + in_place_bytes) / read_bytes) if read_bytes else None,
+        hit_rate=max(0.0, 1 - (transfers.fetched_bytes + direct_bytes) / read_bytes) if read_bytes else None,
         min_hits=hits_of(Rule.MIN, accesses.steps, capacity_bytes),
         lru_hits=hits_of(Rule.LRU, accesses.steps, capacity_bytes),
         best_hit_rate=min(1.0, clairvoyant_bound_bytes(accesses.trace, capacity_bytes) / read_bytes) if read_bytes else None,
@@ -167,7 +167,7 @@ def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen
         plan=plan,
         truth=truth,
         traffic=tuple(seen.moves.by_origin.values()),
-        read_in_place_bytes=in_place_bytes,
+        direct_read_bytes=direct_bytes,
     )
 
 

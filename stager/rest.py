@@ -57,7 +57,7 @@ class Sent(BaseModel):
 
 class Options(Sent):
     """As those of `stager submit`: an origin where intermediates may go when space is short, plans without what was measured, no input
-    read in place, and where the outputs of a Pegasus workflow go.
+    read directly, and where the outputs of a Pegasus workflow go.
     """
 
     spill: str | None = Field(default=None, max_length=100)

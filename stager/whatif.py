@@ -166,5 +166,5 @@ def is_short(plan: Plan, topology: Topology) -> bool:
 def moved_bytes(report: Report, kind: str) -> tuple[int, int]:
     """(all, what of it moved again or for want of room) in one direction."""
     if kind == "fetch":
-        return report.fetched_bytes + report.readback_bytes + report.read_in_place_bytes, report.refetched_bytes
+        return report.fetched_bytes + report.readback_bytes + report.direct_read_bytes, report.refetched_bytes
     return report.uploaded_bytes, report.spilled_bytes

@@ -63,7 +63,7 @@ class Surroundings(executor_kept.Surroundings, Protocol):
         """Returns once the node can be asked."""
 
     async def mounted(self, node: str, run: str, origin: str, path: str) -> str:
-        """The id at the node of the run's origin, mounted there so that `path` can be read in place. Raises StagerError."""
+        """The id at the node of the run's origin, mounted there so that `path` can be read directly. Raises StagerError."""
 
     def at(self, wall: float) -> float:
         """The scheduler's time of a moment that the wall clock stamped."""
@@ -222,7 +222,7 @@ class LocalExecutor:
         return await self.worker.run(replace(spec, keep_failed_sandbox=keeps, unprivileged=is_a_tenants))
 
     async def _mount(self, command: cmd.StartAttempt, direct: Mapping[str, str], origins: dict[str, str]) -> AttemptResult | None:
-        """What it reads in place has to be mounted before. An end: it was called off meanwhile, or cannot be had. Raises StagerError where
+        """What it reads directly has to be mounted before. An end: it was called off meanwhile, or cannot be had. Raises StagerError where
         the node could not be asked.
         """
         self.mounting[command.attempt] = False
@@ -251,7 +251,7 @@ class LocalExecutor:
 def attempt_spec(
     command: cmd.StartAttempt, workflow: Workflow, passed: Mapping[str, str], origins: Mapping[str, str] = MappingProxyType({})
 ) -> AttemptSpec:
-    """Declared variables win over passed ones. `origins`: what the node calls those where something is read in place. Raises InvalidInput
+    """Declared variables win over passed ones. `origins`: what the node calls those where something is read directly. Raises InvalidInput
     if the job names what lies outside its sandbox.
     """
     job = workflow.jobs[command.job]

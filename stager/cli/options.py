@@ -118,7 +118,7 @@ ignore_profiles_option = click.option(
 no_direct_option = click.option(
     "--no-direct",
     is_flag=True,
-    help="keep all inputs: have no job read one in place at its origin, also where keeping it does not pay",
+    help="keep all inputs: have no job read one directly at its origin, also where keeping it does not pay",
 )
 spill_option = click.option("--spill", metavar="ORIGIN", help="name of an origin where intermediates may go when space is short")
 output_origin_option = click.option(

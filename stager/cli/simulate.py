@@ -212,7 +212,7 @@ def topology_of(workflow: Workflow, choice: Choice) -> Topology:
 
 
 def policy_of(choice: Choice, no_direct: bool) -> Policy:
-    return replace(choice.policy[1], read_in_place=False) if no_direct else choice.policy[1]
+    return replace(choice.policy[1], direct_access=False) if no_direct else choice.policy[1]
 
 
 def words_of(choice: Choice) -> dict[str, str]:

@@ -48,8 +48,8 @@ def tell_figures(summary: wire.RunSummary) -> None:
     if summary.fetched_bytes or summary.staged_bytes:
         staged = format_size(summary.staged_bytes)
         click.echo(f"  fetched  {format_size(summary.fetched_bytes)} for {staged} staged to jobs{ratio(summary)}")
-    if summary.read_in_place_bytes:
-        click.echo(f"  in place {format_size(summary.read_in_place_bytes)} read at origins, as the plan foretold")
+    if summary.direct_read_bytes:
+        click.echo(f"  direct   {format_size(summary.direct_read_bytes)} read at origins, as the plan foretold")
     if summary.read_bytes is not None:
         click.echo(f"  read     {format_size(summary.read_bytes)} by the jobs' programs (as far as it could be seen)")
     there = f", {format_size(summary.adopted_bytes)} already there" if summary.adopted_bytes else ""

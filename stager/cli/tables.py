@@ -39,9 +39,9 @@ def rate_text(rate: float | None, places: int = 0) -> str:
     return "—" if rate is None else f"{rate:.{places}%}"
 
 
-def in_place_text(plan: Plan) -> str:
+def direct_text(plan: Plan) -> str:
     count = sum(file.access is Access.DIRECT for file in plan.files)
-    return f", {format_size(plan.read_in_place_bytes)} read in place of {count} file{'s' if count > 1 else ''}" if count else ""
+    return f", {format_size(plan.direct_read_bytes)} read directly of {count} file{'s' if count > 1 else ''}" if count else ""
 
 
 def made_text(plan: Plan) -> str:
@@ -71,7 +71,7 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
         f"nothing given up at {format_size(plan.peak_live_bytes)} ({plan.peak_live_bytes} bytes)",
         f"over the wide area  {format_size(plan.fetch_bytes)} fetched, {format_size(plan.upload_bytes)} uploaded"
         f"{guessed_text(workflow, plan)}, "
-        f"{format_size(plan.readback_bytes)} read back to verify{in_place_text(plan)}",
+        f"{format_size(plan.readback_bytes)} read back to verify{direct_text(plan)}",
         f"predicted time      {format_duration(plan.makespan_s)}, "
         f"{plan.overhead_s * 1000:.0f} ms of each attempt beside its program ({plan.overhead_basis.value}){made_text(plan)}, "
         f"{format_size(plan.disk_bytes_per_s)}/s of the disk ({plan.disk_basis.value})",
@@ -120,10 +120,10 @@ def simulation_report(report: Report) -> None:
     )
     again = f", {format_size(report.refetched_bytes)} of it again for want of space" if report.refetched_bytes else ""
     spilled = f", {format_size(report.spilled_bytes)} of it spilled" if report.spilled_bytes else ""
-    in_place = f"; {format_size(report.read_in_place_bytes)} read in place" if report.read_in_place_bytes else ""
+    direct = f"; {format_size(report.direct_read_bytes)} read directly" if report.direct_read_bytes else ""
     back = f"; {format_size(report.readback_bytes)} read back to verify" if report.readback_bytes else ""
     out.print(
-        f"  fetched  {format_size(report.fetched_bytes)}{again}{in_place}; uploaded {format_size(report.uploaded_bytes)}{spilled}{back}",
+        f"  fetched  {format_size(report.fetched_bytes)}{again}{direct}; uploaded {format_size(report.uploaded_bytes)}{spilled}{back}",
         markup=False,
     )
     known = f"knowing the future, {rate_text(report.min_hits.rate)} by Belady's rule and never more than {rate_text(report.best_hit_rate)}"

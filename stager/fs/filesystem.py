@@ -1,6 +1,6 @@
 """The file system of fsspec over a tenant's buckets: `stager://BUCKET/KEY`.
 
-May know: what there is (browsing.py), open objects, obstore. One rule: a bucket is made with the first thing that is written to it, and goes
+May know: names (browsing.py), open objects, obstore. One rule: a bucket is made with the first thing that is written to it, and goes
 only when somebody removes it.
 """
 

@@ -130,4 +130,4 @@ class Cluster:
             for number in range(io_nodes)
         )
         links = (self.wan(origin) for origin in workflow.origins)
-        return Topology(nodes, tuple(replace(wan.link, in_place_bytes_per_s=wan.direct_fetch_bytes_per_s) for wan in links))
+        return Topology(nodes, tuple(replace(wan.link, direct_bytes_per_s=wan.direct_fetch_bytes_per_s) for wan in links))

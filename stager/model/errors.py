@@ -79,7 +79,7 @@ origins that it cannot reach.
 """
 
 CANNOT_MOUNT_CODE = "cannot_mount"
-"""Of an origin that answers and yet cannot be mounted on a node, so that nothing can be read in place there."""
+"""Of an origin that answers and yet cannot be mounted on a node, so that nothing can be read directly there."""
 
 
 def is_unreachable(fault: Fault) -> bool:

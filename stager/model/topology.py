@@ -49,7 +49,7 @@ class OriginLink:
 
     The `node` rates are what one I/O node gets of it with all its connections together (its **line**): what a provider gives one address,
     or one stream of a server. None: as much as the link gives.
-    `in_place_bytes_per_s`: what one job gets that reads there in place; None: nobody measured it. `login_s`: what the first transfer of a
+    `direct_bytes_per_s`: what one job gets that reads there directly; None: nobody measured it. `login_s`: what the first transfer of a
     run waits for besides, on each node; None: nobody measured it, and nothing is reckoned for it. `reads_back`: finals were seen to
     come back over it, to be verified, whatever was declared.
     The `file` seconds are what each file takes of a node's line beside its bytes (its **file cost**, model/file_cost.py): other transfers
@@ -68,7 +68,7 @@ class OriginLink:
     upload_measured: bool = False
     latency_measured: bool = False
     said: bool = False
-    in_place_bytes_per_s: float | None = None
+    direct_bytes_per_s: float | None = None
     fetch_file_s: float | None = None
     upload_file_s: float | None = None
     fetch_file_measured: bool = False
@@ -82,8 +82,8 @@ class OriginLink:
 
     @property
     def one_reader_bytes_per_s(self) -> float:
-        """Of a job that reads in place: never more than the link has."""
-        return min(self.fetch_bytes_per_s, self.in_place_bytes_per_s or DEFAULT_ONE_READER_BYTES_PER_S)
+        """Of a job that reads directly: never more than the link has."""
+        return min(self.fetch_bytes_per_s, self.direct_bytes_per_s or DEFAULT_ONE_READER_BYTES_PER_S)
 
     def fetch_by(self, nodes: int) -> float:
         """Bytes per second that so many nodes get of it together."""

@@ -1,7 +1,7 @@
 """How a job gets at an input.
 
 May know: the model and the plan. One rule: between a link and a copy the file alone decides, and whether the host can link at all is seen
-at the node, which copies where it cannot; what is read in place is chosen in direct_access.py.
+at the node, which copies where it cannot; what is read directly is chosen in direct_access.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def access_of(kind: FileKind, size_bytes: int) -> Access:
 def why_access(kind: FileKind, access: Access, size_bytes: int) -> str:
     """The reason in words, for `--explain`."""
     if access is Access.DIRECT:
-        return "read in place at the origin, through a read-only mount"
+        return "read directly at the origin, through a read-only mount"
     if access is Access.COPY:
         return f"copied into the sandbox: {size_bytes} bytes are at most {COPY_BYTES_MAX}, where a copy is cheaper than a mount"
     if kind is FileKind.DIRECTORY:

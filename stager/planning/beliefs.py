@@ -141,7 +141,7 @@ def shape_at_edge(workflow: Workflow, shape: Shape, sized: Sized, topology: Topo
     sources = (workflow.files[lfn].sources for lfn in shape.files)
     disk = min(node.disk_bytes_per_s for node in there.nodes)
     made_s = max(node.overhead_file_s for node in there.nodes)
-    in_place = any(access is Access.DIRECT for access in shape.access)
+    direct_access = any(access is Access.DIRECT for access in shape.access)
     slowest = 1 / min(quicker.values(), default=1.0)
     return replace(
         shape,
@@ -154,7 +154,7 @@ def shape_at_edge(workflow: Workflow, shape: Shape, sized: Sized, topology: Topo
         fetch_rate=[
             rate * quicker[found[0].location.origin] if found else rate for rate, found in zip(shape.fetch_rate, sources, strict=True)
         ],
-        in_place_s=[seconds * slowest for seconds in shape.in_place_s] if in_place else shape.in_place_s,
+        direct_s=[seconds * slowest for seconds in shape.direct_s] if direct_access else shape.direct_s,
     )
 
 

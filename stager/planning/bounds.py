@@ -178,7 +178,7 @@ class Needs:
     def __init__(self, workflow: Workflow, topology: Topology, plan: Plan, graph: Graph) -> None:
         self.workflow, self.graph = workflow, graph
         self.size_bytes = {file.lfn: file.expected_bytes for file in plan.files}
-        # What is read in place may be read in part, and passes no disk of ours.
+        # What is read directly may be read in part, and passes no disk of ours.
         self.staged = {file.lfn for file in plan.files if file.access is not Access.DIRECT}
         self.disk_bytes_per_s = max(node.disk_bytes_per_s for node in topology.nodes)
         self.nodes_bytes_per_s = [min(node.disk_bytes_per_s, node.network_bytes_per_s) for node in topology.nodes]
@@ -190,7 +190,7 @@ class Needs:
         made_s = min(node.overhead_file_s for node in topology.nodes)
         self.compute_s = {job.job: job.compute_s + overhead_s + made_s * len(workflow.jobs[job.job].outputs) for job in plan.jobs}
         self.staged_bytes = {job: self.bytes_of(job) for job in graph.order}
-        stands_s = in_place_s(workflow, plan)
+        stands_s = direct_s(workflow, plan)
         self.length_s = {job: self.compute_s[job] + self.staged_bytes[job] / self.disk_bytes_per_s + stands_s[job] for job in graph.order}
         # External files, each of which is fetched once at least, and finals.
         self.fetched = [lfn for lfn, readers in graph.readers.items() if readers and lfn in self.staged and lfn in self.places]
@@ -311,9 +311,9 @@ class Needs:
         return [term_of(Limit.WAN, f"{len(each)} transfers in {streams} turns at {url}", each) for url, each in parts.items()]
 
 
-def in_place_s(workflow: Workflow, plan: Plan) -> dict[str, float]:
+def direct_s(workflow: Workflow, plan: Plan) -> dict[str, float]:
     """By job: how long it stands still while it reads at origins, with nobody else there."""
-    direct = {file.lfn: file.in_place.reads for file in plan.files if file.access is Access.DIRECT and file.in_place is not None}
+    direct = {file.lfn: file.direct_access.reads for file in plan.files if file.access is Access.DIRECT and file.direct_access is not None}
     found = dict.fromkeys(workflow.jobs, 0.0)
     for job in workflow.jobs.values() if direct else ():
         for lfn in dict.fromkeys(entry.lfn for entry in job.inputs):

@@ -134,6 +134,6 @@ def rehearsal_s(workflow: Workflow, shape: Shape, order: list[int], topology: To
             place = heappop(ready)
             job = order[place]
             free -= min(shape.cores[job], widest)
-            finish_s[job] = now_s + shape.compute_s[job] + shape.local_s[job] + shape.in_place_s[job] + overhead_s
+            finish_s[job] = now_s + shape.compute_s[job] + shape.local_s[job] + shape.direct_s[job] + overhead_s
             heappush(running, (finish_s[job], place))
     return max([*finish_s, upload_end(workflow, shape, finish_s, topology)], default=0.0)

@@ -1,7 +1,7 @@
-"""Which inputs are read in place at their origin, because keeping them would not pay or they do not fit beside each other.
+"""Which inputs are read directly at their origin, because keeping them would not pay or they do not fit beside each other.
 
 May know: the model, planning's shape and formulas. One rule: the choice is per file, over all its readers: what is fetched for one of them
-is there for all. Nothing is read in place that needs another source, a checksum or a program's rights.
+is there for all. Nothing is read directly that needs another source, a checksum or a program's rights.
 
 Both ways are compared by the least time of the run: the largest of what the link to the origin carries, what the cores do, the longest
 chain through a reader of the file, and all its readers one after the other on all cores once the first can begin (the terms of bounds.py).
@@ -17,8 +17,8 @@ from stager.model.profile import Profiles
 from stager.model.topology import OriginLink, Topology
 from stager.model.workflow import Job, OriginKind, Workflow
 from stager.planning.access import COPY_BYTES_MAX
-from stager.planning.iomodel import in_place_bytes, in_place_s
-from stager.planning.plan import InPlace, InPlaceRead
+from stager.planning.iomodel import direct_bytes, direct_s
+from stager.planning.plan import DirectAccess, DirectRead
 from stager.planning.shape import Shape
 
 # What a node can mount (docs/formats/ionode-api.md, Mounts).
@@ -31,18 +31,18 @@ ROOM = "the inputs of job {job!r} do not fit beside each other otherwise"
 
 @dataclass(slots=True)
 class Choice:
-    """By file index. `chosen`: what is read in place; `weighed`: the two ways of each file that could be."""
+    """By file index. `chosen`: what is read directly; `weighed`: the two ways of each file that could be."""
 
     chosen: set[int] = field(default_factory=set)
-    weighed: dict[int, InPlace] = field(default_factory=dict)
+    weighed: dict[int, DirectAccess] = field(default_factory=dict)
 
     def read_s(self) -> dict[int, dict[str, float]]:
         """Of what is chosen, by job type: for how long one job stands still."""
         return {file: {read.job_type: read.read_s for read in self.weighed[file].reads} for file in sorted(self.chosen)}
 
 
-def choose_in_place(workflow: Workflow, shape: Shape, profiles: Profiles, topology: Topology) -> Choice:
-    """Those whose reading in place saves most bytes are weighed first, each beside what was chosen before it. `shape`: of a plan that
+def choose_direct_access(workflow: Workflow, shape: Shape, profiles: Profiles, topology: Topology) -> Choice:
+    """Those whose reading directly saves most bytes are weighed first, each beside what was chosen before it. `shape`: of a plan that
     keeps all.
     """
     choice = Choice()
@@ -51,7 +51,7 @@ def choose_in_place(workflow: Workflow, shape: Shape, profiles: Profiles, topolo
         return choice
     scales = Scales(workflow, shape, topology)
     reads = {file: reads_of(workflow, shape, profiles, file, scales.link[file]) for file in candidates}
-    for file in sorted(candidates, key=lambda file: (scales.bytes_in_place(file, reads[file]) - shape.likely[file], file)):
+    for file in sorted(candidates, key=lambda file: (scales.direct_read_bytes(file, reads[file]) - shape.likely[file], file)):
         weighed = choice.weighed[file] = scales.weigh(file, reads[file])
         if weighed.why == PAYS:
             choice.chosen.add(file)
@@ -60,7 +60,7 @@ def choose_in_place(workflow: Workflow, shape: Shape, profiles: Profiles, topolo
 
 
 def choose_for_space(shape: Shape, choice: Choice, over_bytes: Sequence[int]) -> bool:
-    """More of what each job reads, its largest first, until so many of its bytes are read in place. True if anything was added. `shape`: of
+    """More of what each job reads, its largest first, until so many of its bytes are read directly. True if anything was added. `shape`: of
     a plan that keeps all.
     """
     before = len(choice.chosen)
@@ -76,7 +76,7 @@ def choose_for_space(shape: Shape, choice: Choice, over_bytes: Sequence[int]) ->
 
 
 def candidates_of(workflow: Workflow, shape: Shape, topology: Topology) -> list[int]:
-    """External files with readers that can be had in place and in no way lose by it but in speed: one source, listed with a token when it
+    """External files with readers that can be had directly and in no way lose by it but in speed: one source, listed with a token when it
     had settled, no checksum declared for it, no program.
     """
     mountable = {name for name, origin in workflow.origins.items() if origin.kind in MOUNTABLE}
@@ -94,7 +94,7 @@ def candidates_of(workflow: Workflow, shape: Shape, topology: Topology) -> list[
     return found
 
 
-def reads_of(workflow: Workflow, shape: Shape, profiles: Profiles, file: int, link: OriginLink) -> dict[str, InPlaceRead]:
+def reads_of(workflow: Workflow, shape: Shape, profiles: Profiles, file: int, link: OriginLink) -> dict[str, DirectRead]:
     """By job type of its readers."""
     return {
         job.job_type: read_by(workflow, profiles, shape.files[file], shape.likely[file], job, link)
@@ -102,7 +102,7 @@ def reads_of(workflow: Workflow, shape: Shape, profiles: Profiles, file: int, li
     }
 
 
-def read_by(workflow: Workflow, profiles: Profiles, lfn: str, size_bytes: int, job: Job, link: OriginLink) -> InPlaceRead:
+def read_by(workflow: Workflow, profiles: Profiles, lfn: str, size_bytes: int, job: Job, link: OriginLink) -> DirectRead:
     """By what a trace saw of the type and files of this kind, else by what is declared of the type, else all of it, once, in order."""
     profile, hint = profiles.get(job.profile), workflow.hints.get(job.job_type)
     seen = profile.input(lfn) if profile is not None else None
@@ -113,9 +113,9 @@ def read_by(workflow: Workflow, profiles: Profiles, lfn: str, size_bytes: int, j
         ordered = 0.0 if seen.sequential_fraction is None else seen.sequential_fraction.median
     elif hint is not None and hint.read_fraction is not None:
         touched, ordered = hint.read_fraction, 0.0
-    moved = in_place_bytes(size_bytes, 1.0 if touched is None else touched, 1.0 if again is None else again)
-    read_s = in_place_s(moved, 1.0 if ordered is None else ordered, link.one_reader_bytes_per_s, link.latency_s)
-    return InPlaceRead(job.job_type, moved, read_s)
+    moved = direct_bytes(size_bytes, 1.0 if touched is None else touched, 1.0 if again is None else again)
+    read_s = direct_s(moved, 1.0 if ordered is None else ordered, link.one_reader_bytes_per_s, link.latency_s)
+    return DirectRead(job.job_type, moved, read_s)
 
 
 class Scales:
@@ -148,21 +148,21 @@ class Scales:
         """What so many seconds of this job take of all cores together."""
         return seconds * min(self.shape.cores[job], self.slots) / self.slots
 
-    def read(self, job: int, reads: dict[str, InPlaceRead]) -> InPlaceRead:
+    def read(self, job: int, reads: dict[str, DirectRead]) -> DirectRead:
         return reads[self.workflow.jobs[self.shape.jobs[job]].job_type]
 
-    def longer_s(self, file: int, job: int, reads: dict[str, InPlaceRead]) -> float:
+    def longer_s(self, file: int, job: int, reads: dict[str, DirectRead]) -> float:
         """What the job takes longer than if it read the file on its node."""
         return self.read(job, reads).read_s - self.shape.likely[file] / self.disk_bytes_per_s
 
-    def bytes_in_place(self, file: int, reads: dict[str, InPlaceRead]) -> int:
+    def direct_read_bytes(self, file: int, reads: dict[str, DirectRead]) -> int:
         return sum(self.read(job, reads).size_bytes for job in self.shape.readers[file])
 
-    def weigh(self, file: int, reads: dict[str, InPlaceRead]) -> InPlace:
-        kept_s, in_place = self.kept_s(file), self.in_place_s(file, reads)
-        kept_bytes, moved_bytes = self.shape.likely[file], self.bytes_in_place(file, reads)
-        why = MORE_BYTES if moved_bytes >= kept_bytes else PAYS if in_place <= kept_s else LONGER
-        return InPlace(round(kept_s, 6), kept_bytes, round(in_place, 6), moved_bytes, tuple(reads.values()), why)
+    def weigh(self, file: int, reads: dict[str, DirectRead]) -> DirectAccess:
+        kept_s, direct_s = self.kept_s(file), self.direct_s(file, reads)
+        kept_bytes, moved_bytes = self.shape.likely[file], self.direct_read_bytes(file, reads)
+        why = MORE_BYTES if moved_bytes >= kept_bytes else PAYS if direct_s <= kept_s else LONGER
+        return DirectAccess(round(kept_s, 6), kept_bytes, round(direct_s, 6), moved_bytes, tuple(reads.values()), why)
 
     def kept_s(self, file: int) -> float:
         """Fetched once, at the link's rate; its readers wait for it."""
@@ -172,11 +172,11 @@ class Scales:
         together_s = arrival_s + sum(self.shared_s(job, self.length_s[job]) for job in readers)
         return max(self.busy_s[link.origin], self.cores_s, chain_s, together_s)
 
-    def in_place_s(self, file: int, reads: dict[str, InPlaceRead]) -> float:
+    def direct_s(self, file: int, reads: dict[str, DirectRead]) -> float:
         """Its readers begin without it, and stand still while they read."""
         link, readers = self.link[file], self.shape.readers[file]
         stands_s = {job: self.longer_s(file, job, reads) for job in readers}
-        saved_bytes = link.fetch_weighs(self.shape.likely[file]) - self.bytes_in_place(file, reads)
+        saved_bytes = link.fetch_weighs(self.shape.likely[file]) - self.direct_read_bytes(file, reads)
         link_s = self.busy_s[link.origin] - saved_bytes / link.fetch_by(self.nodes)
         cores_s = self.cores_s + sum(self.shared_s(job, seconds) for job, seconds in stands_s.items())
         chain_s = max(self.head_s[job] + stands_s[job] + self.length_s[job] + self.tail_s[job] for job in readers)
@@ -184,10 +184,10 @@ class Scales:
         together_s += sum(self.shared_s(job, self.length_s[job] + stands_s[job]) for job in readers)
         return max(link_s, cores_s, chain_s, together_s)
 
-    def take(self, file: int, reads: dict[str, InPlaceRead]) -> None:
-        """It is read in place: what is weighed later is weighed beside that."""
+    def take(self, file: int, reads: dict[str, DirectRead]) -> None:
+        """It is read directly: what is weighed later is weighed beside that."""
         link = self.link[file]
-        saved_bytes = link.fetch_weighs(self.shape.likely[file]) - self.bytes_in_place(file, reads)
+        saved_bytes = link.fetch_weighs(self.shape.likely[file]) - self.direct_read_bytes(file, reads)
         self.busy_s[link.origin] -= saved_bytes / link.fetch_by(self.nodes)
         for job in self.shape.readers[file]:
             seconds = self.longer_s(file, job, reads)

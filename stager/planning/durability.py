@@ -133,7 +133,7 @@ class Again:
 
     def remake(self, job: int, file: int, kept: list[Kept]) -> tuple[float, bool]:
         """(seconds until it is there again, if its node is lost when it is last needed; whether all that would run for it may)."""
-        own = self.shape.compute_s[job] + self.shape.local_s[job] + self.shape.in_place_s[job] + self._beside_s[job]
+        own = self.shape.compute_s[job] + self.shape.local_s[job] + self.shape.direct_s[job] + self._beside_s[job]
         waits_s, sure = 0.0, self._jobs[job].deterministic and self._jobs[job].idempotent
         for entry in self.shape.held[job]:
             input_s, may = self._input(entry, job, self.last_use_s[file], kept)

@@ -44,7 +44,7 @@ def explain_file(workflow: Workflow, graph: Graph, plan: Plan, topology: Topolog
     lines += reader_lines(graph, jobs, lfn)
     if graph.readers.get(lfn):
         lines.append(f"access: {why_access(file.kind, planned.access, planned.size_bytes)}{why_not_direct(graph, planned)}")
-        lines += in_place_lines(planned)
+        lines += direct_lines(planned)
         lines.append(f"node: {planned.node}, {why_node(placer_of(graph, jobs, lfn))}")
         if len(topology.nodes) > 1:
             lines += replica_lines(planned, len(graph.readers[lfn]), topology)
@@ -188,24 +188,24 @@ def copy_words(planned: FilePlan, rate_bytes_per_s: float, clients: int, holders
 def why_not_direct(graph: Graph, planned: FilePlan) -> str:
     """Of an input that more than one job reads."""
     readers = len(graph.readers[planned.lfn])
-    if planned.lfn in graph.producer or readers < 2 or planned.in_place is not None:
+    if planned.lfn in graph.producer or readers < 2 or planned.direct_access is not None:
         return ""
     return f"; kept, so that it is fetched once and not by each of its {readers} readers"
 
 
-def in_place_lines(planned: FilePlan) -> list[str]:
-    """Both ways of a file that could be read in place, in numbers."""
-    both = planned.in_place
+def direct_lines(planned: FilePlan) -> list[str]:
+    """Both ways of a file that could be read directly, in numbers."""
+    both = planned.direct_access
     if both is None:
         return []
     kept = f"{format_size(both.kept_bytes)} over the wide area, the run takes {format_duration(both.kept_s)} at least"
-    in_place = f"{format_size(both.in_place_bytes)}, {format_duration(both.in_place_s)} at least"
+    direct_access = f"{format_size(both.direct_bytes)}, {format_duration(both.direct_s)} at least"
     reads = [
         f"  a job of type {read.job_type!r} reads {format_size(read.size_bytes)} of it there in {format_duration(read.read_s)}"
         for read in both.reads
     ]
-    chosen = "so in place" if planned.access is Access.DIRECT else "so kept"
-    return [f"kept: {kept}; in place: {in_place}; {chosen}: {both.why}", *reads]
+    chosen = "so directly" if planned.access is Access.DIRECT else "so kept"
+    return [f"kept: {kept}; direct access: {direct_access}; {chosen}: {both.why}", *reads]
 
 
 def end_lines(file: File, graph: Graph, plan: Plan, planned: FilePlan) -> list[str]:
@@ -218,7 +218,7 @@ def end_lines(file: File, graph: Graph, plan: Plan, planned: FilePlan) -> list[s
         )
     last = next((entry.job for entry in plan.jobs if entry.order == planned.last_use), None)
     if planned.access is Access.DIRECT:
-        lines.append("never on a node, unless it cannot be had in place: then it is fetched")
+        lines.append("never on a node, unless it cannot be had directly: then it is fetched")
     elif file.is_external:
         lines.append(
             "may be given up at any time it is not in use, farthest next use first: it can be fetched again"

@@ -71,11 +71,11 @@ def staged_time_s(first_bytes: float, local_bytes: float, compute_s: float, wan_
 # A kernel that is asked for a little of a file reads on by so much (its default for FUSE), which crosses the WAN too.
 READ_AHEAD_BYTES = 128 * 1024
 # Of reads that do not go on where the last one ended each is a round trip; programs read at least so much at a time (stdio reads 4 KiB,
-# Python 8 to 128 KiB). Few bytes, so that what jumps about is read in place only where it touches little.
+# Python 8 to 128 KiB). Few bytes, so that what jumps about is read directly only where it touches little.
 JUMP_BYTES = 16 * 1024
 
 
-def in_place_bytes(size_bytes: int, touched_fraction: float, reads_per_byte: float) -> int:
+def direct_bytes(size_bytes: int, touched_fraction: float, reads_per_byte: float) -> int:
     """What crosses the WAN for one job that reads a file at its origin: each byte that it touches, as often as it reads it (nothing of it
     is kept), and not less than a kernel reads at once.
     """
@@ -83,7 +83,7 @@ def in_place_bytes(size_bytes: int, touched_fraction: float, reads_per_byte: flo
     return round(max(least, size_bytes * touched_fraction * max(1.0, reads_per_byte)))
 
 
-def in_place_s(moved_bytes: int, sequential_fraction: float, bytes_per_s: float, latency_s: float) -> float:
+def direct_s(moved_bytes: int, sequential_fraction: float, bytes_per_s: float, latency_s: float) -> float:
     """How long a job stands still for that: a round trip to open it and one for its first bytes, what it reads in order at the rate that
     one reader gets (S1: under 20 MB/s where the line had 135), the rest a round trip for each jump.
     """

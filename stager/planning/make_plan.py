@@ -19,10 +19,10 @@ from stager.planning import order as ordering
 from stager.planning.beliefs import makespan_range
 from stager.planning.choose_order import Chosen, Orders, choose_order, largest_made, made_orders
 from stager.planning.digest import workflow_digest
-from stager.planning.direct_access import Choice, choose_for_space, choose_in_place
+from stager.planning.direct_access import Choice, choose_direct_access, choose_for_space
 from stager.planning.durability import SINGLE, Kept, kept_files
 from stager.planning.links import is_read_back, link_plans
-from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, InPlace, JobPlan, Plan, tidy
+from stager.planning.plan import PLAN_VERSION, Access, Basis, DirectAccess, FilePlan, JobPlan, Plan, tidy
 from stager.planning.policy import Limits, Policy
 from stager.planning.schedule import Offer, Schedule, predict
 from stager.planning.shape import Shape, shape_of
@@ -53,7 +53,7 @@ class Layout:
     shape: Shape
     ranks: list[float]
     orders: Orders
-    in_place: Choice
+    direct_access: Choice
     digest: str
     graph: Graph
     holds_max_bytes: int = 0
@@ -98,11 +98,13 @@ def lay_out(
     graph = graph or graph_of(workflow)
     for guess in GUESSES_BYTES_MAX:
         sized = expected(workflow, graph.order, profiles, guess, min(node.disk_bytes_per_s for node in topology.nodes))
-        shape, ranks, orders, in_place = shape_and_orders(workflow, graph, sized, topology, profiles, policy or Policy(), spill is not None)
+        shape, ranks, orders, direct_access = shape_and_orders(
+            workflow, graph, sized, topology, profiles, policy or Policy(), spill is not None
+        )
         if orders.smallest.each <= topology.node_bytes or not sized.guessed:
             break
     digest = workflow_digest(workflow)
-    return Layout(workflow, topology, whole, spill, ignore_profiles, guess, sized, shape, ranks, orders, in_place, digest, graph)
+    return Layout(workflow, topology, whole, spill, ignore_profiles, guess, sized, shape, ranks, orders, direct_access, digest, graph)
 
 
 def narrowed(layout: Layout, holds_max_bytes: int) -> Layout:
@@ -118,7 +120,7 @@ def plan_in(layout: Layout, chosen: Chosen, with_range: bool = False) -> Plan:
     workflow, topology, sized, shape, ranks = layout.workflow, layout.topology, layout.sized, layout.shape, layout.ranks
     whole, names = layout.whole, tuple([node.id for node in topology.nodes])
     kept_to = replace(whole, nodes=whole.nodes[: len(names)])
-    smallest, in_place, spill = layout.orders.smallest, layout.in_place, layout.spill_origin
+    smallest, direct_access, spill = layout.orders.smallest, layout.direct_access, layout.spill_origin
     schedule = predict(workflow, shape, chosen.order, topology)
     kept = kept_files(workflow, shape, schedule, ranks, whole, chosen.peak)
     position = ordering.places(chosen.order)
@@ -139,14 +141,14 @@ def plan_in(layout: Layout, chosen: Chosen, with_range: bool = False) -> Plan:
         upload_bytes=upload,
         readback_bytes=readback,
         jobs=job_plans(shape, sized, chosen.order, ranks, schedule, topology),
-        files=file_plans(workflow, shape, sized, position, schedule, kept, topology, in_place),
+        files=file_plans(workflow, shape, sized, position, schedule, kept, topology, direct_access),
         notes=(*ignored, *notes_of(workflow, shape, sized, chosen, kept_to, layout.guess)),
         tightest_job=shape.jobs[tightest] if tightest >= 0 else "",
         tightest_files=tightest_files(shape, smallest, tightest, spill is not None),
         profiles_ignored=layout.ignore_profiles,
         links=link_plans(workflow.origins, topology),
         copying_bytes_per_s=min(min(node.network_bytes_per_s, node.disk_bytes_per_s) for node in topology.nodes),
-        read_in_place_bytes=sum(in_place.weighed[file].in_place_bytes for file in in_place.chosen),
+        direct_read_bytes=sum(direct_access.weighed[file].direct_bytes for file in direct_access.chosen),
         nodes=len(whole.nodes),
         node_bytes=whole.node_bytes,
         smallest_node_bytes=smallest.each,
@@ -181,21 +183,21 @@ def range_of(
 def shape_and_orders(
     workflow: Workflow, graph: Graph, sized: Sized, topology: Topology, profiles: Profiles, policy: Policy, can_spill: bool
 ) -> tuple[Shape, list[float], Orders, Choice]:
-    """(shape, ranks, orders, what is read in place): where it does not fit, more is read in place than pays."""
+    """(shape, ranks, orders, what is read directly): where it does not fit, more is read directly than pays."""
     kept = shape = shape_of(workflow, graph, sized, topology)
     # What an engine's job reads is in a directory of its own: there is no mount of ours in it.
-    in_place = choose_in_place(workflow, kept, profiles, topology) if policy.read_in_place and not workflow.engine else Choice()
+    direct_access = choose_direct_access(workflow, kept, profiles, topology) if policy.direct_access and not workflow.engine else Choice()
     while True:
-        if in_place.chosen:
-            shape = shape_of(workflow, graph, sized, topology, in_place.read_s())
+        if direct_access.chosen:
+            shape = shape_of(workflow, graph, sized, topology, direct_access.read_s())
         ranks = ordering.upward_ranks(shape)
         orders = choose_order(workflow, shape, topology, made_orders(workflow, shape, ranks, topology, can_spill))
-        if not choose_for_space(kept, in_place, over_bytes(kept, shape, orders.smallest, topology) if in_place.weighed else ()):
-            return shape, ranks, orders, in_place
+        if not choose_for_space(kept, direct_access, over_bytes(kept, shape, orders.smallest, topology) if direct_access.weighed else ()):
+            return shape, ranks, orders, direct_access
 
 
 def over_bytes(kept: Shape, shape: Shape, chosen: Chosen, topology: Topology) -> list[int]:
-    """By job, what would have to be read in place, with what is already: of all that is held in its turn what does not fit, and of what it
+    """By job, what would have to be read directly, with what is already: of all that is held in its turn what does not fit, and of what it
     needs by itself what no node has room for.
     """
     capacities, over = [node.capacity_bytes for node in topology.nodes], [0] * len(shape.jobs)
@@ -263,7 +265,7 @@ def file_plans(
     schedule: Schedule,
     kept: list[Kept],
     topology: Topology,
-    in_place: Choice,
+    direct_access: Choice,
 ) -> tuple[FilePlan, ...]:
     plans, names = [], [node.id for node in topology.nodes]
     for file in sorted(range(len(shape.files)), key=shape.files.__getitem__):
@@ -284,18 +286,18 @@ def file_plans(
                 (sources[0].token or "") if sources else "",
                 shape.likely[file],
                 tidy_factor(expected_of.spread),
-                **rarely(shape.transport[file], kept[file], in_place.weighed.get(file)),
+                **rarely(shape.transport[file], kept[file], direct_access.weighed.get(file)),
                 **({"nodes": tuple([names[node] for node in nodes])} if len(names) > 1 else NOTHING),
             )
         )
     return tuple(plans)
 
 
-def rarely(chosen: Transported | None, kept: Kept, in_place: InPlace | None) -> Mapping[str, Any]:
+def rarely(chosen: Transported | None, kept: Kept, direct_access: DirectAccess | None) -> Mapping[str, Any]:
     """What a plan says of few files."""
-    if (chosen is None or chosen is WHOLE) and kept is SINGLE and in_place is None:
+    if (chosen is None or chosen is WHOLE) and kept is SINGLE and direct_access is None:
         return NOTHING
-    return {**transport_of(chosen), **copies_of(kept), "in_place": in_place}
+    return {**transport_of(chosen), **copies_of(kept), "direct_access": direct_access}
 
 
 def transport_of(chosen: Transported | None) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ PLAN_VERSION = 4
 
 
 class Access(StrEnum):
-    """How a job gets at an input: a read-only bind mount, a copy (reflink where there is one), or in place at the origin. HELD, in no plan:
+    """How a job gets at an input: a read-only bind mount, a copy (reflink where there is one), or directly at the origin. HELD, in no plan:
     an engine's task reads it on its node, where it is pinned.
     """
 
@@ -78,7 +78,7 @@ class JobPlan(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class InPlaceRead:
+class DirectRead:
     """What one job of the type reads of a file at its origin: so many bytes, in so many seconds while nobody else reads there."""
 
     job_type: str
@@ -87,16 +87,16 @@ class InPlaceRead:
 
 
 @dataclass(frozen=True, slots=True)
-class InPlace:
-    """The two ways to an input that could be read in place, side by side: what the run takes at least, and what crosses the WAN, with this
-    file kept and with it read in place by all its readers. `why`: of what was chosen, in words.
+class DirectAccess:
+    """The two ways to an input that could be read directly, side by side: what the run takes at least, and what crosses the WAN, with this
+    file kept and with it read directly by all its readers. `why`: of what was chosen, in words.
     """
 
     kept_s: float
     kept_bytes: int
-    in_place_s: float
-    in_place_bytes: int
-    reads: tuple[InPlaceRead, ...]
+    direct_s: float
+    direct_bytes: int
+    reads: tuple[DirectRead, ...]
     why: str
 
 
@@ -106,7 +106,7 @@ class FilePlan(Record):
     `size_bytes` is what space is set aside for, `likely_bytes` what it will probably be (None, in a plan of version 1: the same), about
     between likely / `size_spread` and likely * `size_spread` (1: exactly that, None: nobody knows). `nodes`: where jobs will make
     or read it, in the order in which it gets there; empty where there is one node. `stripes`: how many nodes are to fetch a part of it; 1
-    of what comes whole, and of what a job makes. `in_place` None: it can only be kept.
+    of what comes whole, and of what a job makes. `direct_access` None: it can only be kept.
 
     `safe_copies`: on how many nodes an intermediate is to be. `losing_s` and `copying_s` (None: no room, or no failure rate was given) are
     the seconds that one copy and two are expected to cost the run, `remake_s` what making it again takes, `must_copy`: that cannot be done
@@ -132,7 +132,7 @@ class FilePlan(Record):
     copying_s: float | None = None
     remake_s: float = 0.0
     must_copy: bool = False
-    in_place: InPlace | None = None
+    direct_access: DirectAccess | None = None
 
     @property
     def expected_bytes(self) -> int:
@@ -175,7 +175,7 @@ class Plan:
     add for each of its outputs; of several nodes the most.
     `makespan_least_s` and `makespan_most_s`: at least nine of ten runs should end between them (planning/beliefs.py); None: nobody asked.
     `profiles_ignored`: made as if nothing had been measured of any job type. `links`: of every origin, in the order of their names; empty
-    in a plan of version 3. `copying_bytes_per_s`: what a copy from node to node gets, of several nodes the least. `read_in_place_bytes`:
+    in a plan of version 3. `copying_bytes_per_s`: what a copy from node to node gets, of several nodes the least. `direct_read_bytes`:
     what jobs read at origins through mounts, in none of the other sums. `disk_bytes_per_s`: what jobs get of a node's disk, of several
     nodes the least. `keeps_to`: of more nodes, those that its jobs stay on while all of them can be reached; empty: all. `ahead_max`: of
     each node, how many jobs may wait for inputs and a core, and how many files may come before their jobs are admitted; 0: as many as
@@ -203,7 +203,7 @@ class Plan:
     profiles_ignored: bool = False
     links: tuple[LinkPlan, ...] = ()
     copying_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
-    read_in_place_bytes: int = 0
+    direct_read_bytes: int = 0
     nodes: int = 1
     node_bytes: int = 0
     smallest_node_bytes: int = 0

@@ -13,7 +13,7 @@ from stager.model.errors import InvalidInput
 from stager.model.ids import digest_of
 from stager.model.topology import DEFAULT_DISK_BYTES_PER_S
 from stager.model.units import format_size
-from stager.planning.plan import PLAN_VERSION, Access, Basis, FilePlan, InPlace, InPlaceRead, JobPlan, LinkPlan, Plan, Transport
+from stager.planning.plan import PLAN_VERSION, Access, Basis, DirectAccess, DirectRead, FilePlan, JobPlan, LinkPlan, Plan, Transport
 
 FORMAT = "stager-plan"
 CHANGES_MAX = 20
@@ -33,7 +33,7 @@ LATER: dict[str, Any] = {
     "profiles_ignored": False,
     "links": [],
     "copying_bytes_per_s": DEFAULT_DISK_BYTES_PER_S,
-    "read_in_place_bytes": 0,
+    "direct_read_bytes": 0,
     "nodes": 1,
     "makespan_least_s": None,
     "makespan_most_s": None,
@@ -56,7 +56,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
     head["jobs"] = [{key: getattr(job, key) for key in JOB_KEYS} for job in plan.jobs]
     head["files"] = [{key: getattr(file, key) for key in FILE_KEYS} for file in plan.files]
     for entry in head["files"]:
-        entry["in_place"] = entry["in_place"] and asdict(entry["in_place"])
+        entry["direct_access"] = entry["direct_access"] and asdict(entry["direct_access"])
     return head
 
 
@@ -111,16 +111,16 @@ def job_from(entry: dict[str, Any]) -> JobPlan:
 
 
 def file_from(entry: dict[str, Any]) -> FilePlan:
-    """Before version 4 only the first of its nodes was told, everything came whole, and nothing was read in place."""
+    """Before version 4 only the first of its nodes was told, everything came whole, and nothing was read directly."""
     values: dict[str, Any] = {
         "size_basis": Basis(entry["size_basis"]),
         "access": Access(entry["access"]),
         "nodes": tuple(entry.get("nodes", ())),
         "transport": Transport(entry.get("transport", Transport.WHOLE)),
     }
-    if entry.get("in_place") is not None:
-        reads = tuple(InPlaceRead(**read) for read in entry["in_place"]["reads"])
-        values["in_place"] = InPlace(**{**entry["in_place"], "reads": reads})
+    if entry.get("direct_access") is not None:
+        reads = tuple(DirectRead(**read) for read in entry["direct_access"]["reads"])
+        values["direct_access"] = DirectAccess(**{**entry["direct_access"], "reads": reads})
     return FilePlan(**{**entry, **values})
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Policy:
     """How to decide. Times in seconds, counts per node.
 
-    `read_in_place`: plans may have jobs read inputs at their origin where keeping them would not pay or they do not fit.
+    `direct_access`: plans may have jobs read inputs at their origin where keeping them would not pay or they do not fit.
     `transfer_attempts_max`: of one source, where it answers. One that cannot be reached is waited for, at most `outage_s_max`.
 
     `fan_out_bytes_min`: of a file this large a node gives one copy at a time; who else wants it waits for one more node that has it.
@@ -25,7 +25,7 @@ class Policy:
     outage_s_max: float = 6 * 3600.0
     lookahead: bool = True
     fan_out_bytes_min: int = 1_000_000
-    read_in_place: bool = True
+    direct_access: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class Sites:
 
     def offers(self, job: int, now_s: float) -> list[Offer]:
         shape, offers = self._shape, []
-        work_s, inputs = shape.compute_s[job] + shape.local_s[job] + shape.in_place_s[job], shape.held[job]
+        work_s, inputs = shape.compute_s[job] + shape.local_s[job] + shape.direct_s[job], shape.held[job]
         for index, cores in enumerate(self._cores):
             copying, there = self.holders.brought(inputs, index)
             ready, needed = max(now_s, there), 0

@@ -26,8 +26,8 @@ NOTHING: Mapping[int, ReadS] = {}
 
 @dataclass(slots=True)
 class Shape:
-    """`held`: of the inputs, those that are not read in place; `footprint` is these plus outputs. `fetch_s`, `local_s` and `upload_s` are
-    predicted seconds of each job's I/O, with what its files cost beside their bytes, `in_place_s` those that it stands still for while it
+    """`held`: of the inputs, those that are not read directly; `footprint` is these plus outputs. `fetch_s`, `local_s` and `upload_s` are
+    predicted seconds of each job's I/O, with what its files cost beside their bytes, `direct_s` those that it stands still for while it
     reads at origins. `size` is what space is set aside for, `likely` what will probably move. `transport` and `fetch_rate` (bytes per
     second, alone on its way) of external files.
     """
@@ -55,18 +55,18 @@ class Shape:
     transport: list[Transported | None]
     fetch_rate: list[float]
     held: list[list[int]]
-    in_place_s: list[float]
+    direct_s: list[float]
 
 
-def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology, in_place: Mapping[int, ReadS] = NOTHING) -> Shape:
-    """`in_place`: by file index what is read in place, and for how many seconds a job of each type stands still for it."""
+def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology, direct_access: Mapping[int, ReadS] = NOTHING) -> Shape:
+    """`direct_access`: by file index what is read directly, and for how many seconds a job of each type stands still for it."""
     jobs, files = list(graph.order), list(workflow.files)
     entries, called = list(workflow.files.values()), [workflow.jobs[job] for job in jobs]
     file_index = {lfn: index for index, lfn in enumerate(files)}
     external, final = [bool(file.sources) for file in entries], [file.destination is not None for file in entries]
     expected = [sized.files[lfn] for lfn in files]
     size, likely = [each.size_bytes for each in expected], [each.likely_bytes for each in expected]
-    access = [Access.DIRECT if index in in_place else access_of(file.kind, size[index]) for index, file in enumerate(entries)]
+    access = [Access.DIRECT if index in direct_access else access_of(file.kind, size[index]) for index, file in enumerate(entries)]
     inputs = [list(dict.fromkeys([file_index[entry.lfn] for entry in job.inputs])) for job in called]
     outputs = [[file_index[entry.lfn] for entry in job.outputs] for job in called]
     edges = edges_of(called, inputs, outputs, len(files))
@@ -76,8 +76,8 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
     disk = min(node.disk_bytes_per_s for node in topology.nodes)
     made_s = max(node.overhead_file_s for node in topology.nodes)
     reserve = [sum([size[file] for file in makes]) for makes in outputs]
-    held = [[file for file in reads if file not in in_place] for reads in inputs] if in_place else inputs
-    stands_s = standing_s(called, inputs, in_place)
+    held = [[file for file in reads if file not in direct_access] for reads in inputs] if direct_access else inputs
+    stands_s = standing_s(called, inputs, direct_access)
     return Shape(
         jobs=jobs,
         files=files,
@@ -108,7 +108,7 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
         transport=transport,
         fetch_rate=fetch_rate,
         held=held,
-        in_place_s=stands_s,
+        direct_s=stands_s,
     )
 
 
@@ -141,11 +141,13 @@ def edges_of(jobs: list[Job], inputs: list[list[int]], outputs: list[list[int]],
     return edges
 
 
-def standing_s(jobs: list[Job], inputs: list[list[int]], in_place: Mapping[int, ReadS]) -> list[float]:
-    """By job, the seconds for which it stands still while it reads in place."""
-    if not in_place:
+def standing_s(jobs: list[Job], inputs: list[list[int]], direct_access: Mapping[int, ReadS]) -> list[float]:
+    """By job, the seconds for which it stands still while it reads directly."""
+    if not direct_access:
         return [0.0] * len(jobs)
-    return [sum([in_place[file][job.job_type] for file in reads if file in in_place]) for job, reads in zip(jobs, inputs, strict=True)]
+    return [
+        sum([direct_access[file][job.job_type] for file in reads if file in direct_access]) for job, reads in zip(jobs, inputs, strict=True)
+    ]
 
 
 def transports_of(files: list[File], size: list[int], topology: Topology) -> list[Transported | None]:

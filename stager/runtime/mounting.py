@@ -1,4 +1,4 @@
-"""Mounts of origins on a node, for jobs that read in place.
+"""Mounts of origins on a node, for jobs that read directly.
 
 May know: the NodeClient port, the calls of one node. One rule: a mount that cannot be had while its origin answers is told apart from an
 origin that is away: the one is fetched from instead, the other waited for.
@@ -28,7 +28,7 @@ async def mounted(calls: NodeCalls, run: str, origin: str, path: str) -> str:
             raise error_from(Fault(fault.error_class, fault.code, fault.message, origin)) from problem
         if is_unreachable(fault) and not await answers(calls, run, origin, path):
             raise Transient(problem.message, code="origin_unreachable", subject=origin) from problem
-        text = f"{problem.message}; what was to be read in place at {origin!r} is fetched instead"
+        text = f"{problem.message}; what was to be read directly at {origin!r} is fetched after all"
         raise Refused(text, code=CANNOT_MOUNT_CODE, subject=origin) from problem
     return origin_id
 

@@ -15,7 +15,7 @@ from stager.scheduler.accounting import footprints_of, inputs_of
 from stager.scheduler.calls import refuse, wait_or_refuse
 from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
-from stager.scheduler.direct_fallback import may_read_in_place
+from stager.scheduler.direct_fallback import may_read_directly
 from stager.scheduler.eviction import free_space, free_space_ahead
 from stager.scheduler.holding import may_begin, may_come_ahead
 from stager.scheduler.migration import is_first, is_wanted_elsewhere, move_away, safe_bytes
@@ -159,7 +159,7 @@ def ahead_max(state: State, run: RunEntry) -> int:
 def try_admit(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
     """True when the job left the head of the queue, admitted or otherwise."""
     state = decision.state
-    if not may_read_in_place(decision, run, job):
+    if not may_read_directly(decision, run, job):
         return True
     files = inputs_of(state, run, job.id)
     missing = footprint = 0
@@ -413,7 +413,7 @@ def start(decision: Decision, node: NodeEntry) -> None:
         if limits.memory_bytes is not None and node.cores_used and node.memory_used_bytes + (spec.memory_bytes or 0) > limits.memory_bytes:
             return
         heappop(node.startable)
-        if may_read_in_place(decision, run, job):
+        if may_read_directly(decision, run, job):
             give_start(decision, node, run, job)
 
 

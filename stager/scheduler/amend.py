@@ -12,7 +12,7 @@ from stager.model.workflow import Workflow, graph_of
 from stager.planning.plan import Plan
 from stager.scheduler.accounting import count_parents, end_span, recount_live, settle, take_over
 from stager.scheduler.amendment import is_made
-from stager.scheduler.entering import enter_file, enter_uses, planned_files, read_in_place, serial_order
+from stager.scheduler.entering import direct_access, enter_file, enter_uses, planned_files, serial_order
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import ENDED, CopyState, JobState
 
@@ -25,7 +25,7 @@ def amend(state: State, run: RunEntry, workflow: Workflow, plan: Plan) -> None:
     forget_queued(state, run)
     state.reopen_origins(run)
     run.workflow, run.plan, run.graph = workflow, plan, graph_of(workflow)
-    run.by_order, run.planned, run.direct = serial_order(plan), planned_files(plan), read_in_place(plan)
+    run.by_order, run.planned, run.direct = serial_order(plan), planned_files(plan), direct_access(plan)
     for entry in plan.jobs:
         if entry.node not in state.nodes:
             state.nodes[entry.node] = NodeEntry(entry.node)
@@ -40,7 +40,7 @@ def amend(state: State, run: RunEntry, workflow: Workflow, plan: Plan) -> None:
         size_bytes = run.planned[lfn].size_bytes if lfn in run.planned else 0
         run.file_ids[lfn] = reenter_file(state, run, lfn, size_bytes, lfn in made_files and lfn in before)
     let_go(state, run, before)
-    run.fetched_instead = {lfn: why for lfn, why in run.fetched_instead.items() if lfn in run.direct}
+    run.fell_back = {lfn: why for lfn, why in run.fell_back.items() if lfn in run.direct}
     enter_uses(state, run)
     recount(state, run)
     for file_id in dict.fromkeys([*before.values(), *run.file_ids.values()]):

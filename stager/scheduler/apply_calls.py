@@ -1,5 +1,6 @@
 """What the calls of an engine change in the state: jobs that wait for a call, jobs that are called again, and what was there of
 their earlier makings.
+
 One rule: of a file only one making counts; what another was is held as long as somebody reads it, and no longer.
 """
 

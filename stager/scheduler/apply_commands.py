@@ -331,10 +331,10 @@ def remake_file(state: State, command: cmd.RemakeFile) -> None:
     make_ready_or_wait(state, job, command.at)
 
 
-def fetch_instead(state: State, command: cmd.FetchInstead) -> None:
+def fall_back_to_fetch(state: State, command: cmd.FallBackToFetch) -> None:
     """Its readers are uses of it from now on, as if it had been planned so."""
     run, file = state.runs[command.run], state.files[command.file]
-    run.fetched_instead[command.lfn] = command.why
+    run.fell_back[command.lfn] = command.why
     run.footprints_bytes = []
     uses = []
     for job_id in run.graph.readers[command.lfn]:
@@ -395,7 +395,7 @@ APPLY: dict[type, Callable[[State, Any], None]] = {
     cmd.FailJob: fail_job,
     cmd.EndCall: end_call,
     cmd.RemakeFile: remake_file,
-    cmd.FetchInstead: fetch_instead,
+    cmd.FallBackToFetch: fall_back_to_fetch,
     cmd.PauseOrigin: pause_origin,
     cmd.FinishRun: finish_run,
     cmd.WakeAt: wake_at,

@@ -418,7 +418,7 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
     if job.state is JobState.DONE:
         tell_children(state, run, job)
         run.read_bytes += sum([file.size_bytes for file in inputs_of(state, run, job.id)])
-        run.in_place_bytes += foretold(run, job.id)[0] if run.direct else 0
+        run.direct_bytes += foretold(run, job.id)[0] if run.direct else 0
 
 
 def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -> None:

@@ -9,7 +9,7 @@ from stager.scheduler import events as ev
 from stager.scheduler.accounting import count_parents, due_upload, make_ready_or_wait, move_job, move_run, recount_live, settle
 from stager.scheduler.amend import amend
 from stager.scheduler.amendment import conflicts_of
-from stager.scheduler.entering import enter_file, enter_uses, planned_files, read_in_place, serial_order
+from stager.scheduler.entering import direct_access, enter_file, enter_uses, planned_files, serial_order
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import profile_if_tight
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
@@ -24,7 +24,7 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
     jobs = {p.job: JobEntry(p.job, event.run, p.order, p.node, p.reserve_bytes) for p in plan.jobs}
     by_order = serial_order(plan)
     run = RunEntry(
-        event.run, state.runs_seen, workflow, plan, graph, event.at, {}, jobs, by_order, planned, read_in_place(plan), unended=len(jobs)
+        event.run, state.runs_seen, workflow, plan, graph, event.at, {}, jobs, by_order, planned, direct_access(plan), unended=len(jobs)
     )
     run.ids, run.is_engines = event.ids, workflow.engine != ""
     run.largest_bytes = max((planned[lfn].size_bytes for lfn in graph.producer), default=0)

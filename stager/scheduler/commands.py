@@ -350,8 +350,8 @@ class RemakeFile(Record, kw_only=True):
     job: str
 
 
-class FetchInstead(Record, kw_only=True):
-    """Recorded decision: what this run was to read in place is fetched and kept from now on, for it cannot be had in place."""
+class FallBackToFetch(Record, kw_only=True):
+    """Recorded decision: what this run was to read directly is fetched and kept from now on, for it cannot be had directly."""
 
     id: str
     at: float
@@ -363,7 +363,7 @@ class FetchInstead(Record, kw_only=True):
 
 
 class PauseOrigin(Record, kw_only=True):
-    """Recorded decision: the origin, which the run calls by this name, denied a job what it was to read in place. It is left alone until a
+    """Recorded decision: the origin, which the run calls by this name, denied a job what it was to read directly. It is left alone until a
     run that uses it is resumed.
     """
 
@@ -426,7 +426,7 @@ Command = (
     | FailJob
     | EndCall
     | RemakeFile
-    | FetchInstead
+    | FallBackToFetch
     | PauseOrigin
     | FinishRun
     | WakeAt

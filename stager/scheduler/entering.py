@@ -25,7 +25,7 @@ def planned_files(plan: Plan) -> dict[str, FilePlan]:
     return {entry.lfn: entry for entry in plan.files}
 
 
-def read_in_place(plan: Plan) -> frozenset[str]:
+def direct_access(plan: Plan) -> frozenset[str]:
     return frozenset(entry.lfn for entry in plan.files if entry.access is Access.DIRECT)
 
 

@@ -1,7 +1,7 @@
 """What is decided because of one event in particular: tries of jobs by error class, what to do about lost content, ends of runs that were
 asked for.
 
-One rule: only what this event makes necessary; the queues are worked in admission.py, uploads.py and room.py after every event.
+One rule: only what this event makes necessary; the queues are worked in admission.py, uploads.py and eviction.py after every event.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stager.scheduler import events as ev
 from stager.scheduler.accounting import inputs_of
 from stager.scheduler.decision import Decision
 from stager.scheduler.direct_access import has_begun
-from stager.scheduler.direct_fallback import fetch_where_no_mounts, unread_in_place
+from stager.scheduler.direct_fallback import direct_read_failed, fetch_where_no_mounts
 from stager.scheduler.remade import conflict_of
 from stager.scheduler.retries import go_on_at_once, transfer_failed
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
@@ -71,7 +71,7 @@ def attempt_ended(decision: Decision, event: ev.AttemptEnded, attempt: AttemptEn
     elif met_damage(decision.state, attempt, job, spec, fault, began):
         not_before = decision.retry_at(job.failures + 1, f"{run.id}/{job.id}")
         decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=not_before, counts=False, why=fault.message)
-    elif not began and unread_in_place(decision, run, job, fault):
+    elif not began and direct_read_failed(decision, run, job, fault):
         return
     elif began and not spec.idempotent:
         decision.emit(cmd.FailJob, run=run.id, job=job.id, fault=not_again(job.id, fault))

@@ -46,7 +46,7 @@ def begin_profiles(state: State, run: RunEntry) -> None:
     base = serial_usage(run.workflow, run.graph, run.plan)
     run.ahead = SpaceProfile(base)
     run.safety = SpaceProfile(base) if run.plan.spill_origin is None and not run.is_engines else None
-    for lfn in run.fetched_instead:
+    for lfn in run.fell_back:
         hold_for_readers(run, lfn, state.file_of(run.id, lfn).size_bytes)
     planned = {entry.lfn: entry.size_bytes for entry in run.plan.files}
     for job in run.jobs.values():
@@ -60,7 +60,7 @@ def begin_profiles(state: State, run: RunEntry) -> None:
 
 
 def hold_for_readers(run: RunEntry, lfn: str, size_bytes: int) -> None:
-    """What was planned to be read in place is held while each of its readers runs."""
+    """What was planned to be read directly is held while each of its readers runs."""
     for profile in (run.safety, run.ahead):
         if profile is not None:
             for order in [run.jobs[job_id].order for job_id in run.graph.readers[lfn]]:

@@ -18,7 +18,7 @@ from msgspec import structs
 from stager.model.workflow import Graph, Workflow, graph_of
 from stager.planning.plan import Plan
 from stager.planning.space import SpaceProfile
-from stager.scheduler.entering import planned_files, read_in_place, serial_order
+from stager.scheduler.entering import direct_access, planned_files, serial_order
 from stager.scheduler.events import RunResumed, RunSubmitted
 from stager.scheduler.state import Copy, FileEntry, RunEntry, State
 
@@ -129,7 +129,7 @@ def restored(kept: KeptState, submitted: Mapping[str, RunSubmitted | RunResumed]
 def fill(run: RunEntry, event: RunSubmitted | RunResumed) -> None:
     assert event.workflow is not None and event.plan is not None
     run.workflow, run.plan, run.graph = event.workflow, event.plan, graph_of(event.workflow)
-    run.by_order, run.planned, run.direct = serial_order(event.plan), planned_files(event.plan), read_in_place(event.plan)
+    run.by_order, run.planned, run.direct = serial_order(event.plan), planned_files(event.plan), direct_access(event.plan)
 
 
 def copy_of(kept: KeptState, file: str, node: str, which: int) -> Copy:

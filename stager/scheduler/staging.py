@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
-from stager.scheduler.direct_access import staged_in_place
+from stager.scheduler.direct_access import staged_directly
 from stager.scheduler.state import JobEntry, NodeEntry, RunEntry, State
 
 
 def staged_inputs(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> tuple[cmd.StagedInput, ...]:
-    """In the order of writing; all that is not read in place is on the node."""
+    """In the order of writing; all that is not read directly is on the node."""
     staged, files, held = [], state.files, forced_access(node, run, job)
     for entry in run.workflow.jobs[job.id].inputs:
         lfn = entry.lfn
-        if run.direct and run.reads_in_place(lfn):
-            staged.append(staged_in_place(state, run, lfn, entry.path))
+        if run.direct and run.reads_directly(lfn):
+            staged.append(staged_directly(state, run, lfn, entry.path))
             continue
         file_id = run.file_ids[lfn]
         generation = files[file_id].copies[node.id].generation

@@ -123,7 +123,7 @@ class FileEntry(Entry):
 
 
 class JobEntry(Entry):
-    """`outages`: attempts in a row that met an origin away which they were to read in place, since `away_since`.
+    """`outages`: attempts in a row that met an origin away which they were to read directly, since `away_since`.
 
     Of an engine's job: its newest `call`, since `called_at`; `call_open`: that is not over. `fault`: why it is over, of one that is not
     done. `pins_only`: it wants no directory with its inputs.
@@ -237,12 +237,12 @@ class RunEntry:
     ended; `live_bytes` what its produced files hold that nothing else could give back, `promised_bytes` what its admitted and running jobs
     may add.
 
-    `direct`: its names of the files that its plan has read in place. `inputs` (looked up once) and `pinned` (of admitted and running jobs)
+    `direct`: its names of the files that its plan has read directly. `inputs` (looked up once) and `pinned` (of admitted and running jobs)
     are by job, and not in it: a job names others, it holds none.
     `footprints_bytes`: what each job needs at once, inputs and outputs, by order; empty until somebody asks. `stays_from`: by
     node, its capacity and cores, and from which place on the inputs of each job may come there (planning/staying.py).
-    `fetched_instead`: its names of files that were to be read in place, and why they are not; `in_place_bytes`: what done jobs were
-    foretold to read in place. `adopted_bytes`: finals that were at their destination already. `finals_overtaken`: those that do not go
+    `fell_back`: its names of files that were to be read directly, and why they are not; `direct_bytes`: what done jobs were
+    foretold to read directly. `adopted_bytes`: finals that were at their destination already. `finals_overtaken`: those that do not go
     home, since what is there was changed after they were made, while we were away.
 
     `ids`: how its external files are named (`RunSubmitted`).
@@ -294,16 +294,16 @@ class RunEntry:
     uploaded_bytes: int = 0
     adopted_bytes: int = 0
     read_bytes: int = 0
-    fetched_instead: dict[str, str] = field(default_factory=dict)
-    in_place_bytes: int = 0
+    fell_back: dict[str, str] = field(default_factory=dict)
+    direct_bytes: int = 0
     engine_outcome: EngineOutcome | None = None
     heard_at: float = 0.0
     attempts_before: dict[str, int] = field(default_factory=dict)
     is_engines: bool = False
 
-    def reads_in_place(self, lfn: str) -> bool:
+    def reads_directly(self, lfn: str) -> bool:
         """Whether its jobs read this file at its origin, so that no node ever holds it for them."""
-        return lfn in self.direct and lfn not in self.fetched_instead
+        return lfn in self.direct and lfn not in self.fell_back
 
     def key(self, order: int) -> int:
         return self.sequence * RUN_STRIDE + order

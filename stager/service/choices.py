@@ -71,11 +71,11 @@ class Lived:
     fetched_bytes: int
     uploaded_bytes: int
     readback_bytes: int
-    read_in_place_bytes: int = 0
+    direct_read_bytes: int = 0
 
     @property
     def wan_bytes(self) -> int:
-        return self.fetched_bytes + self.uploaded_bytes + self.readback_bytes + self.read_in_place_bytes
+        return self.fetched_bytes + self.uploaded_bytes + self.readback_bytes + self.direct_read_bytes
 
     @property
     def compute_node_hours(self) -> float:
@@ -286,7 +286,7 @@ def staged_life(question: Question, io_nodes: int, report: Report) -> Lived:
         fetched_bytes=report.fetched_bytes,
         uploaded_bytes=report.uploaded_bytes,
         readback_bytes=report.readback_bytes,
-        read_in_place_bytes=report.read_in_place_bytes,
+        direct_read_bytes=report.direct_read_bytes,
     )
 
 

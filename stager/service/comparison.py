@@ -136,7 +136,7 @@ def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunH
         hit_rate=summary.hit_rate,
         best_hit_rate=history.best_hit_rate,
         fetched_bytes=sum(entry.fetched_bytes for entry in traffic),
-        read_in_place_bytes=summary.read_in_place_bytes,
+        direct_read_bytes=summary.direct_read_bytes,
         uploaded_bytes=sum(entry.uploaded_bytes for entry in traffic),
         readback_bytes=sum(span.size_bytes for span in history.moves if span.verified in READ_BACK and span.origin in away),
     )
@@ -154,7 +154,7 @@ def figures(foretold: Lived | None, lived: Lived, plan_job_s: float, job_s: floa
         of("compute-node hours", "hours", "compute_node_hours"),
         of("I/O-node hours", "hours", "io_node_hours"),
         of("fetched", "bytes", "fetched_bytes"),
-        of("read in place (as foretold)", "bytes", "read_in_place_bytes"),
+        of("read directly (as foretold)", "bytes", "direct_read_bytes"),
         of("uploaded", "bytes", "uploaded_bytes"),
         of("read back to verify", "bytes", "readback_bytes"),
         of("over the WAN", "bytes", "wan_bytes"),

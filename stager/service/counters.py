@@ -143,7 +143,7 @@ RUN_COMMANDS = frozenset(
         cmd.FailJob,
         cmd.EndCall,
         cmd.RemakeFile,
-        cmd.FetchInstead,
+        cmd.FallBackToFetch,
         cmd.PauseOrigin,
         cmd.FinishRun,
     }

@@ -88,7 +88,7 @@ class Past:
         if type(command) is cmd.StartAttempt:
             self.begun[command.attempt] = (command.at, command.node)
             if command.run == self.run:
-                # What it reads in place passes no cache.
+                # What it reads directly passes no cache.
                 read = [(used.file, self.sizes.get(used.file, 0)) for used in command.inputs if used.access is not Access.DIRECT]
                 self.find({file for file, _ in read})
                 self.trace += read

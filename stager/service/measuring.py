@@ -122,8 +122,8 @@ def moved_by(event: Any, command: cmd.Fetch | cmd.Upload, origin: Origin) -> lis
 
 
 def wall_at_node_s(run: RunEntry, job: Job, measures: ev.Measures) -> float | None:
-    """Without what it was foretold to stand still for while it read in place, as far as it did not compute meanwhile: a plan adds that
-    again, where it reads in place.
+    """Without what it was foretold to stand still for while it read directly, as far as it did not compute meanwhile: a plan adds that
+    again, where it reads directly.
     """
     stood_s = foretold(run, job.id)[1]
     if measures.wall_s is None or not stood_s:

@@ -118,7 +118,7 @@ def require_spill(workflow: Workflow, spill: str | None) -> None:
 
 
 def policy_of(no_direct: bool) -> Policy:
-    return Policy(read_in_place=not no_direct)
+    return Policy(direct_access=not no_direct)
 
 
 def plan_of(

@@ -121,7 +121,7 @@ TELL: dict[type, Callable[[Any], str]] = {
     cmd.FailJob: lambda c: f"job {c.job} has failed: {c.fault.message}",
     cmd.EndCall: lambda c: f"call {c.call} of job {c.job} is over: {c.fault.message}",
     cmd.RemakeFile: lambda c: f"its only copy is gone: job {c.job} runs again",
-    cmd.FetchInstead: lambda c: f"{c.lfn} is fetched after all, and not read in place: {c.why}",
+    cmd.FallBackToFetch: lambda c: f"{c.lfn} is fetched after all, and not read directly: {c.why}",
     cmd.PauseOrigin: lambda c: f"origin {c.origin} is left alone until the run is resumed: {c.fault.message}",
     cmd.FinishRun: lambda c: f"the run is {c.outcome.value}" + (f": {c.fault.message}" if c.fault is not None else ""),
 }

@@ -314,12 +314,12 @@ def run_summary(state: State, run: RunEntry, tally: Tally) -> wire.RunSummary:
         finals_missing=[file.lfn for file in finals if file.durable is None],
         finals_overtaken=[fault.message for fault in run.finals_overtaken.values()],
         predicted_wall_s=run.plan.makespan_s,
-        read_in_place_bytes=run.in_place_bytes,
+        direct_read_bytes=run.direct_bytes,
         adopted_bytes=run.adopted_bytes,
     )
 
 
 def hit_rate_of(run: RunEntry) -> float | None:
-    """What is read in place is a miss for each of its readers."""
-    handed = run.read_bytes + run.in_place_bytes
-    return max(0.0, 1 - (run.fetched_bytes + run.in_place_bytes) / handed) if handed else None
+    """What is read directly is a miss for each of its readers."""
+    handed = run.read_bytes + run.direct_bytes
+    return max(0.0, 1 - (run.fetched_bytes + run.direct_bytes) / handed) if handed else None

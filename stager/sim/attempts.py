@@ -32,19 +32,19 @@ LEASE_LINGERS_S = 0.5
 @dataclass(slots=True)
 class Expected:
     """What the executor knows of a run: its jobs, the ids of their files, the sizes of those and the computing times to expect, each with
-    its spread; what is read in place; by origin, whether what is written there comes back to be verified.
+    its spread; what is read directly; by origin, whether what is written there comes back to be verified.
     """
 
     workflow: Workflow
     file_ids: dict[str, str]
     sizes: dict[str, tuple[int, float]]
     compute_s: dict[str, tuple[float, float]]
-    in_place: Reads = field(default_factory=dict)
+    direct_access: Reads = field(default_factory=dict)
     comes_back: dict[str, bool] = field(default_factory=dict)
 
 
 class Trying(Struct):
-    """`state`: in place (reading there), reading, computing, waiting (for space), stranded (its node does not answer), ended;
+    """`state`: direct (reading at an origin), reading, computing, waiting (for space), stranded (its node does not answer), ended;
     of an engine's, staged: it computes there. `program_at`: since when its program runs, `made_at`: when that ended; None: it has not.
     """
 
@@ -96,7 +96,7 @@ class Executor:
         self.begun: set[str] = set()
         self.read_bytes = 0
         # By (run, its name for the origin).
-        self.in_place_bytes: dict[tuple[str, str], int] = {}
+        self.direct_bytes: dict[tuple[str, str], int] = {}
         self.answers_due = 0
         self.traces = True
         self.on_staged: Callable[[Trying], None] | None = None
@@ -156,25 +156,25 @@ class Executor:
         self.read_bytes += trying.held_bytes
         if len(replicas) < len(command.inputs):
             trying.reads_direct = True
-            trying.readings = readings_of(command, job.job_type, run.in_place, self._origin_of)
+            trying.readings = readings_of(command, job.job_type, run.direct_access, self._origin_of)
         self._read_on(trying)
 
     def _read_on(self, trying: Trying) -> None:
         """One origin after the other, then what is on the node."""
         now = self._clock.now
         if trying.readings:
-            trying.state, trying.path = "in place", self._readers.take(now, trying.node, trying.readings[0])
+            trying.state, trying.path = "direct", self._readers.take(now, trying.node, trying.readings[0])
             trying.flow = self._links.start(now, trying.path, trying.readings[0].size_bytes, trying)
         else:
             trying.state = "reading"
             trying.flow = self._links.start(now, (f"disk:{trying.node.id}",), trying.held_bytes + trying.made_bytes, trying)
 
-    def _read_in_place(self, trying: Trying) -> None:
+    def _read_directly(self, trying: Trying) -> None:
         """A job whose input ends in an error fails; nobody can say more of it where its origin is away."""
         reading, trying.flow = trying.readings.pop(0), None
         self._readers.give_back(trying.path)
         place = (trying.command.run, reading.name)
-        self.in_place_bytes[place] = self.in_place_bytes.get(place, 0) + reading.size_bytes
+        self.direct_bytes[place] = self.direct_bytes.get(place, 0) + reading.size_bytes
         self.read_bytes += reading.size_bytes
         fault = fault_of_direct(trying.command, self._origin_of)
         if fault is not None:
@@ -184,8 +184,8 @@ class Executor:
 
     def flow_ended(self, trying: Trying) -> None:
         """Its bytes have passed the disk; what remains is computing, and what any attempt takes of its slot."""
-        if trying.state == "in place":
-            self._read_in_place(trying)
+        if trying.state == "direct":
+            self._read_directly(trying)
         elif trying.state == "reading" and self.runs[trying.command.run].workflow.engine:
             trying.state, trying.flow = "staged", None
             if self.on_staged is not None:
@@ -298,7 +298,7 @@ class Executor:
         made_at = now if trying.made_at is None else trying.made_at
         if trying.flow is not None:
             self._links.stop(now, trying.flow)
-            if trying.state == "in place":
+            if trying.state == "direct":
                 self._readers.give_back(trying.path)
         trying.state = "ended"
         self.open.pop(command.attempt)
@@ -336,7 +336,7 @@ class Executor:
 
 
 def contents_read(command: cmd.StartAttempt, replicas: list[Replica], origin_of: OriginOf) -> list[str]:
-    """Of all inputs, where some are read in place."""
+    """Of all inputs, where some are read directly."""
     there = iter(replicas)
     return [
         next(there).content if entry.access is not Access.DIRECT else origin_of(command.run, entry.origin).files[entry.origin_path].content

@@ -1,4 +1,4 @@
-"""What a job reads in place at an origin in the virtual world: over the link that all share, at the pace that one reader gets.
+"""What a job reads directly at an origin in the virtual world: over the link that all share, at the pace that one reader gets.
 
 May know: links, origins. One rule: the origin is asked before and after; what it would not give as planned is a fault of the attempt.
 """
@@ -23,9 +23,9 @@ OriginOf = Callable[[str, str], SimOrigin]
 
 def reads_of(files: tuple[FilePlan, ...]) -> dict[str, dict[str, tuple[int, float]]]:
     return {
-        file.lfn: {read.job_type: (read.size_bytes, read.read_s) for read in file.in_place.reads}
+        file.lfn: {read.job_type: (read.size_bytes, read.read_s) for read in file.direct_access.reads}
         for file in files
-        if file.in_place is not None
+        if file.direct_access is not None
     }
 
 

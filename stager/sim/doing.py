@@ -123,7 +123,7 @@ DOERS: dict[type, Callable[[SimWorld, Any], None]] = {
     cmd.FailJob: record_only,
     cmd.EndCall: record_only,
     cmd.RemakeFile: record_only,
-    cmd.FetchInstead: record_only,
+    cmd.FallBackToFetch: record_only,
     cmd.PauseOrigin: record_only,
     cmd.FinishRun: finish_run,
     cmd.WakeAt: wake_at,

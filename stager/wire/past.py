@@ -9,8 +9,8 @@ class RunSummary(Body):
     """What a run cost, written when it finishes.
 
     `wall_s`: from submit to end; `interrupted_s` of it the run had ended and was not yet resumed.
-    `hit_rate` (in `RunStatus`: so far): share of the bytes handed to jobs that were not fetched for this run or read in place.
-    `read_in_place_bytes`: as the plan foretold it of the jobs that are done; what passes a mount nobody counts. `finals`: how many, by how
+    `hit_rate` (in `RunStatus`: so far): share of the bytes handed to jobs that were not fetched for this run or read directly.
+    `direct_read_bytes`: as the plan foretold it of the jobs that are done; what passes a mount nobody counts. `finals`: how many, by how
     they were verified.
     `adopted_bytes`: of finals that were at their destination already, which nobody uploaded.
     """
@@ -37,7 +37,7 @@ class RunSummary(Body):
     finals: dict[str, int]
     finals_missing: list[str]
     predicted_wall_s: float | None = None
-    read_in_place_bytes: int = 0
+    direct_read_bytes: int = 0
     adopted_bytes: int = 0
     finals_overtaken: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Inputs that a job reads in place: what the node says of their origins when the job has ended, and what that makes of the attempt.
+"""Inputs that a job reads directly: what the node says of their origins when the job has ended, and what that makes of the attempt.
 
 May know: the spec, the result. One rule: a job that may have read another content than was planned, or half of one, has not succeeded;
 what it made is void.
@@ -26,18 +26,18 @@ def not_staged(spec: AttemptSpec, problem: StagerError) -> Fault | None:
 
 
 def judged(spec: AttemptSpec, ended: AttemptResult, said: Sequence[DirectInputState] | None) -> AttemptResult:
-    """`said`: of each path that it read in place `same`, `changed` or `unknown`, asked after the job; None: nobody could be asked."""
+    """`said`: of each path that it read directly `same`, `changed` or `unknown`, asked after the job; None: nobody could be asked."""
     if not spec.direct or ended.outcome not in (Outcome.OK, Outcome.FAILED):
         return ended
     states = {entry.path: entry.state for entry in said or ()}
     changed = [entry.path for entry in spec.direct if states.get(entry.path) == "changed"]
     unknown = [entry.path for entry in spec.direct if states.get(entry.path, "unknown") == "unknown"]
     if changed:
-        text = f"{changed[0]}, which job {spec.job_id!r} read in place, changed at its origin meanwhile; plan again with what is there now"
+        text = f"{changed[0]}, which job {spec.job_id!r} read directly, changed at its origin meanwhile; plan again with what is there now"
         fault = Fault(ErrorClass.REFUSED, CHANGED_CODE, text, changed[0])
     elif unknown and (ended.outcome is Outcome.OK or states):
         said_before = f" ({ended.fault.message})" if ended.fault is not None else ""
-        text = f"the origin of {unknown[0]}, which job {spec.job_id!r} read in place, cannot be asked whether it is the same{said_before}"
+        text = f"the origin of {unknown[0]}, which job {spec.job_id!r} read directly, cannot be asked whether it is the same{said_before}"
         fault = Fault(ErrorClass.TRANSIENT, AWAY_CODE, text, unknown[0])
     else:
         return ended

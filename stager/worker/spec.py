@@ -39,7 +39,7 @@ class AttemptInput:
 
 @dataclass(frozen=True, slots=True)
 class DirectInput:
-    """Read in place at its origin, which the node knows by this id and has mounted."""
+    """Read directly at its origin, which the node knows by this id and has mounted."""
 
     path: str
     origin_id: str
@@ -112,7 +112,7 @@ class AttemptSpec:
 
     @property
     def input_paths(self) -> list[str]:
-        """In the sandbox, of what is staged and of what is read in place."""
+        """In the sandbox, of what is staged and of what is read directly."""
         return [*(entry.path for entry in self.inputs), *(entry.path for entry in self.direct)]
 
     @property

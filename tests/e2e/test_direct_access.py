@@ -1,5 +1,5 @@
-"""Inputs that jobs read in place, through a real sshfs mount of a real sshd: little crosses the line, what is read is what was planned, and
-what cannot be had in place is waited for, fails by name or is fetched after all.
+"""Inputs that jobs read directly, through a real sshfs mount of a real sshd: little crosses the line, what is read is what was planned, and
+what cannot be had directly is waited for, fails by name or is fetched after all.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def report(stager: Stager) -> dict[str, Any]:
     return {line["name"]: line for line in stager.json("report")["lines"]}
 
 
-def in_place(plan: Any) -> list[str]:
+def direct_access(plan: Any) -> list[str]:
     return [file["lfn"] for file in plan["files"] if file["access"] == "direct"]
 
 
@@ -94,8 +94,8 @@ def test_what_is_read_in_place_crosses_the_line_in_part(
     line = link(sshd.port)
     known = known_hosts_of(sshd, line.port, short_dir / "known")
     workflow = survey.workflow(ssh_origin(sshd, survey.data, kind="sshfs", port=line.port, known_hosts=str(known)))
-    assert in_place(stager.json("plan", workflow)) == ["sky.dat"]
-    assert in_place(stager.json("plan", workflow, "--no-direct")) == []
+    assert direct_access(stager.json("plan", workflow)) == ["sky.dat"]
+    assert direct_access(stager.json("plan", workflow, "--no-direct")) == []
     assert "so in place" in stager.run("plan", workflow, "--explain", "sky.dat").stdout
     before = line.down.carried_bytes
     stager.run("submit", workflow)
@@ -104,7 +104,7 @@ def test_what_is_read_in_place_crosses_the_line_in_part(
     assert HEAD_BYTES < crossed < 5_000_000, "the head and what a kernel reads ahead, not the file"
     lines = report(stager)
     assert (lines["fetched"]["estimated"], lines["fetched"]["actual"]) == (0, 0)
-    assert 0 < lines["read in place (as foretold)"]["estimated"] == lines["read in place (as foretold)"]["actual"] < 2 * HEAD_BYTES
+    assert 0 < lines["read directly (as foretold)"]["estimated"] == lines["read directly (as foretold)"]["actual"] < 2 * HEAD_BYTES
     assert lines["hit rate"]["estimated"] == lines["hit rate"]["actual"] == 0
 
 
@@ -157,10 +157,10 @@ def test_where_nothing_can_be_mounted_the_file_is_fetched_after_all(stager: Stag
     shim.chmod(0o755)
     stager.env = {"PATH": f"{programs}:{os.environ['PATH']}"}
     workflow = survey.workflow(ssh_origin(sshd, survey.data, kind="sshfs"))
-    assert in_place(stager.json("plan", workflow)) == ["sky.dat"]
+    assert direct_access(stager.json("plan", workflow)) == ["sky.dat"]
     run = stager.submit(workflow)
     stager.run("wait", run)
     assert survey.is_right()
     told = stager.run("explain", run, "--file", "sky.dat").stdout
-    assert "fetched after all, and not read in place" in told and "fuse: device not found" in told
+    assert "fetched after all, and not read directly" in told and "fuse: device not found" in told
     assert report(stager)["fetched"]["actual"] == SIZE_BYTES

@@ -4,7 +4,7 @@ One rule: the text file is the test; the log in it is what the Machine does toda
 
     # what it teaches
     node capacity=1000 cores=1 disk=1000000    one node; disk in bytes per second
-    link home fetch=100 upload=50 latency=0    bytes per second and seconds; `kind=sshfs`: inputs there may be read in place
+    link home fetch=100 upload=50 latency=0    bytes per second and seconds; `kind=sshfs`: inputs there may be read directly
     hint work read_fraction=0.01               of all jobs
     policy fetches_ahead_max=1                 any field of Policy
     spill home

@@ -31,7 +31,7 @@ from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, Faults, Trou
 from stager.sim.sampling import Spread
 from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
-from tests.sim.direct_access_cases import in_place
+from tests.sim.direct_access_cases import direct_access
 from tests.sim.drawn import draw_shared, draw_tangled, draw_workflow, renamed
 from tests.sim.engine_cases import engine_case, troubles_of
 from tests.sim.held_cases import held
@@ -348,8 +348,8 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "engine": lambda seed: engine_case(seed, Case, sys.modules[__name__]),
     "engine_faults": lambda seed: engine_case(seed, Case, sys.modules[__name__], troubles_of(seed)),
     "held": lambda seed: held((nodes_case, runs_case, node_faults_case, pooled_case, faults_case)[seed % 5](seed)),
-    "direct": lambda seed: in_place(runs_case(seed) if seed % 2 else plain_case(seed)),
-    "direct_faults": lambda seed: in_place(node_faults_case(seed) if seed % 3 == 0 else faults_case(seed, names=seed % 3 == 1)),
+    "direct": lambda seed: direct_access(runs_case(seed) if seed % 2 else plain_case(seed)),
+    "direct_faults": lambda seed: direct_access(node_faults_case(seed) if seed % 3 == 0 else faults_case(seed, names=seed % 3 == 1)),
 }
 WISHES = {"drain": ev.RunDrained, "stop": ev.RunStopped, "resume": ev.RunResumed, "cancel": ev.RunCancelled}
 

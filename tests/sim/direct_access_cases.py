@@ -1,4 +1,4 @@
-"""Cases whose plans have some inputs read in place.
+"""Cases whose plans have some inputs read directly.
 
 One rule: everything follows from the seed of the case.
 """
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from stager.model.workflow import Workflow
-from stager.planning.plan import Access, FilePlan, InPlace, InPlaceRead
+from stager.planning.plan import Access, DirectAccess, DirectRead, FilePlan
 
 if TYPE_CHECKING:
     from tests.sim.cases import Case
 
 
-def in_place(case: Case) -> Case:
-    """Some of the inputs that have one source are read in place by all their readers, each a part of them; on some nodes none can be."""
+def direct_access(case: Case) -> Case:
+    """Some of the inputs that have one source are read directly by all their readers, each a part of them; on some nodes none can be."""
     random = Random(f"direct/{case.seed}")
     plans = [
-        replace(plan, files=tuple(drawn_in_place(random, workflow, file) for file in plan.files))
+        replace(plan, files=tuple(sampled_direct_access(random, workflow, file) for file in plan.files))
         for workflow, plan in zip(case.workflows, case.plans, strict=True)
     ]
     can_link = random.random() > 0.2
@@ -30,9 +30,11 @@ def in_place(case: Case) -> Case:
     return replace(case, plans=plans, topology=topology)
 
 
-def drawn_in_place(random: Random, workflow: Workflow, file: FilePlan) -> FilePlan:
+def sampled_direct_access(random: Random, workflow: Workflow, file: FilePlan) -> FilePlan:
     if len(workflow.files[file.lfn].sources) != 1 or random.random() < 0.4:
         return file
     part, pace = random.random(), random.choice((100.0, 1000.0, 10_000.0))
-    read = InPlaceRead("work", int(part * file.size_bytes), part * file.size_bytes / pace)
-    return structs.replace(file, access=Access.DIRECT, in_place=InPlace(0.0, file.size_bytes, 0.0, read.size_bytes, (read,), "drawn"))
+    read = DirectRead("work", int(part * file.size_bytes), part * file.size_bytes / pace)
+    return structs.replace(
+        file, access=Access.DIRECT, direct_access=DirectAccess(0.0, file.size_bytes, 0.0, read.size_bytes, (read,), "drawn")
+    )

@@ -1,4 +1,4 @@
-"""Inputs read in place: what they spare, and what becomes of them where they cannot be had so."""
+"""Inputs read directly: what they spare, and what becomes of them where they cannot be had so."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stager.planning.policy import Policy
 from stager.planning.space import serial_usage
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.scheduler.apply_runs import planned_files, read_in_place
+from stager.scheduler.apply_runs import direct_access, planned_files
 from stager.scheduler.direct_access import foretold
 from stager.scheduler.state import RunEntry
 from stager.service.measuring import wall_at_node_s
@@ -86,15 +86,15 @@ def of_kind(given: list[Any], kind: type) -> list[Any]:
 def test_what_is_read_in_place_takes_no_room_and_little_of_the_line() -> None:
     world, given = live()
     assert world.runs["r0"].outcome == "succeeded" and cmd.Fetch not in kinds(given)
-    assert sum(world.executor.in_place_bytes.values()) == 2 * (MB + MB // 2)
+    assert sum(world.executor.direct_bytes.values()) == 2 * (MB + MB // 2)
     assert all(
         entry.access is Access.DIRECT and entry.token == "m=1" for start in of_kind(given, cmd.StartAttempt) for entry in start.inputs
     )
 
 
 def test_an_estimate_counts_it_as_bytes_over_the_line_and_as_misses() -> None:
-    report, kept = estimate(survey(), topology()), estimate(survey(), topology(), plan=made_plan(Policy(read_in_place=False)))
-    assert (report.read_in_place_bytes, report.fetched_bytes, report.hit_rate) == (3 * MB, 0, 0.0)
+    report, kept = estimate(survey(), topology()), estimate(survey(), topology(), plan=made_plan(Policy(direct_access=False)))
+    assert (report.direct_read_bytes, report.fetched_bytes, report.hit_rate) == (3 * MB, 0, 0.0)
     assert report.traffic[0].fetched_bytes == 3 * MB and kept.traffic[0].fetched_bytes == kept.fetched_bytes == 200 * MB
     assert report.wall_s < 5 < 20 < kept.wall_s
     assert not any(link.startswith("reader:") for link in report.busy_s)
@@ -107,10 +107,10 @@ def made_plan(policy: Policy) -> Plan:
 def test_a_reader_is_no_faster_than_one_reader_is_however_wide_the_line() -> None:
     """Reads here and there, a round trip for each 16 KiB: 1.5 MB take most of a second."""
     plan = make_plan(survey(1), topology())
-    read_s = sum(read.read_s for file in plan.files if file.in_place is not None for read in file.in_place.reads)
+    read_s = sum(read.read_s for file in plan.files if file.direct_access is not None for read in file.direct_access.reads)
     wide = replace(topology(), links=(OriginLink("lab", 1e9, 1e9, 0.01),))
     report = estimate(survey(1), wide, plan=plan)
-    assert report.read_in_place_bytes == 3 * MB // 2 and read_s > 0.9 and read_s + 2 < report.wall_s < read_s + 2.2
+    assert report.direct_read_bytes == 3 * MB // 2 and read_s > 0.9 and read_s + 2 < report.wall_s < read_s + 2.2
 
 
 def test_a_changed_file_fails_its_jobs_before_they_begin_or_after_they_ended() -> None:
@@ -149,13 +149,13 @@ def test_an_origin_that_never_comes_back_is_not_waited_for_longer_than_for_a_fet
 def test_what_cannot_be_mounted_is_fetched_instead_and_for_all_of_the_run() -> None:
     world, given = live(faults=Faults(1, until_s=1.0, transfer_share=1.0))
     assert world.runs["r0"].outcome == "succeeded"
-    assert sorted(each.lfn for each in of_kind(given, cmd.FetchInstead)) == ["own0", "own1", "sky"]
+    assert sorted(each.lfn for each in of_kind(given, cmd.FallBackToFetch)) == ["own0", "own1", "sky"]
     assert {each.lfn for each in of_kind(given, cmd.Fetch)} == {"own0", "own1", "sky"}
 
 
 def test_where_jobs_cannot_be_given_mounts_all_is_fetched_from_the_start() -> None:
     world, given = live(can_link=False)
-    assert world.runs["r0"].outcome == "succeeded" and given[0].lfn == "own0" and type(given[0]) is cmd.FetchInstead
+    assert world.runs["r0"].outcome == "succeeded" and given[0].lfn == "own0" and type(given[0]) is cmd.FallBackToFetch
     assert len(of_kind(given, cmd.StartAttempt)) == 2
 
 
@@ -171,19 +171,19 @@ def test_a_job_runs_whose_inputs_are_larger_than_the_node() -> None:
     plan = make_plan(workflow, tight)
     assert all(file.access is Access.DIRECT for file in plan.files if workflow.files[file.lfn].is_external)
     assert estimate(workflow, tight, plan=plan).outcome == "succeeded"
-    assert estimate(workflow, tight, plan=make_plan(workflow, tight, policy=Policy(read_in_place=False))).outcome == "failed"
+    assert estimate(workflow, tight, plan=make_plan(workflow, tight, policy=Policy(direct_access=False))).outcome == "failed"
 
 
 def test_what_a_job_stood_still_for_in_place_is_not_its_own_time() -> None:
-    """A later plan adds it again where it reads in place, and the file's own reading where it keeps it."""
+    """A later plan adds it again where it reads directly, and the file's own reading where it keeps it."""
     plan = make_plan(survey(1), topology())
-    run = RunEntry("r", 1, survey(1), plan, graph_of(survey(1)), 0.0, {}, {}, [], planned_files(plan), read_in_place(plan))
+    run = RunEntry("r", 1, survey(1), plan, graph_of(survey(1)), 0.0, {}, {}, [], planned_files(plan), direct_access(plan))
     job, stood_s = run.workflow.jobs["look0"], foretold(run, "look0")[1]
     assert 0.9 < stood_s < 1.1
     assert wall_at_node_s(run, job, ev.Measures(wall_s=5.0, cpu_s=1.0)) == pytest.approx(5.0 - stood_s)
     assert wall_at_node_s(run, job, ev.Measures(wall_s=5.0, cpu_s=4.9)) == 4.9
     assert wall_at_node_s(run, job, ev.Measures()) is None
-    run.fetched_instead |= dict.fromkeys(plan_file.lfn for plan_file in plan.files)
+    run.fell_back |= dict.fromkeys(plan_file.lfn for plan_file in plan.files)
     assert wall_at_node_s(run, job, ev.Measures(wall_s=5.0, cpu_s=1.0)) == 5.0
 
 

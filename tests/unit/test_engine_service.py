@@ -43,7 +43,7 @@ WORKFLOW = Workflow(
 
 
 class Small:
-    """As much of a scheduler as the engine service asks for. What it is told is done at once; an attempt is staged when the test says so."""
+    """As much of a scheduler as the service asks for. What it is told is done at once; an attempt is staged when the test says so."""
 
     def __init__(self, place: Path) -> None:
         self.machine, self.place, self.now, self.brought = Machine(Policy(), LIMITS), place, 0.0, 0

@@ -1,4 +1,4 @@
-"""`--no-direct` means the same to every command that plans: no input is read in place."""
+"""`--no-direct` means the same to every command that plans: no input is read directly."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def test_a_price_is_of_a_run_that_keeps_its_inputs(place: Path) -> None:
 def test_so_is_each_row_of_a_simulation_whatever_its_policy_says(place: Path) -> None:
     words = ("simulate", str(place), "--capacity", "2 GB")
     assert asked(*words)["rows"][0]["fetched_bytes"] == 0
-    rows = asked(*words, "--no-direct", "--policy", "default", "--policy", "read_in_place=on")["rows"]
+    rows = asked(*words, "--no-direct", "--policy", "default", "--policy", "direct_access=on")["rows"]
     assert [row["fetched_bytes"] for row in rows] == [GB, GB]

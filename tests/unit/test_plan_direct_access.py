@@ -1,4 +1,4 @@
-"""What is read in place at its origin: where keeping it would not pay, or does not fit; and what never is."""
+"""What is read directly at its origin: where keeping it would not pay, or does not fit; and what never is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stager.model.profile import FileProfile, Profile, Quantity
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import IoHint, Job, JobInput, JobOutput, Origin, OriginKind, Workflow, graph_of
 from stager.planning.explain import explain_file
-from stager.planning.iomodel import JUMP_BYTES, READ_AHEAD_BYTES, in_place_bytes, in_place_s
+from stager.planning.iomodel import JUMP_BYTES, READ_AHEAD_BYTES, direct_bytes, direct_s
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Access, Plan
 from stager.planning.plan_json import from_json, to_json
@@ -63,9 +63,9 @@ def access(plan: Plan, lfn: str = "sky") -> Access:
 def test_a_large_file_of_which_a_job_reads_little_is_read_in_place() -> None:
     plan = make_plan(survey(), topology(), traced(0.01))
     assert access(plan) is Access.DIRECT
-    assert (plan.fetch_bytes, plan.read_in_place_bytes, plan.smallest_capacity_bytes) == (0, 10 * MB, 1)
+    assert (plan.fetch_bytes, plan.direct_read_bytes, plan.smallest_capacity_bytes) == (0, 10 * MB, 1)
     # A tenth of a second to open it, half a second at 20 MB/s, ten to compute; fetching all of it first takes twenty.
-    kept = make_plan(survey(), topology(), traced(0.01), Policy(read_in_place=False))
+    kept = make_plan(survey(), topology(), traced(0.01), Policy(direct_access=False))
     assert plan.makespan_s < 11 < 30 < kept.makespan_s and access(kept) is Access.LINK
 
 
@@ -122,7 +122,7 @@ SOURCE = Source(Location("lab", "sky"), GB, "m=1;s=1")
 )
 def test_what_needs_more_than_a_mount_is_kept(what: str, workflow: Workflow) -> None:
     plan = make_plan(workflow, topology(capacity_bytes=MB), traced(0.0001))
-    assert access(plan) is not Access.DIRECT and plan.files[-1].in_place is None, what
+    assert access(plan) is not Access.DIRECT and plan.files[-1].direct_access is None, what
 
 
 def test_where_jobs_cannot_be_given_mounts_all_is_kept() -> None:
@@ -134,7 +134,7 @@ def test_inputs_that_do_not_fit_are_read_in_place_even_where_it_does_not_pay() -
     assert access(make_plan(workflow, topology(capacity_bytes=2 * GB))) is Access.LINK
     plan = make_plan(workflow, topology(capacity_bytes=GB // 2))
     assert access(plan) is Access.DIRECT and plan.smallest_capacity_bytes <= plan.capacity_bytes
-    assert make_plan(workflow, topology(capacity_bytes=GB // 2), policy=Policy(read_in_place=False)).smallest_capacity_bytes > GB
+    assert make_plan(workflow, topology(capacity_bytes=GB // 2), policy=Policy(direct_access=False)).smallest_capacity_bytes > GB
 
 
 def test_of_what_does_not_fit_no_more_is_read_in_place_than_has_to_be() -> None:
@@ -153,8 +153,8 @@ def test_the_reason_is_told_with_the_numbers_of_both_ways() -> None:
         return "\n".join(explain_file(workflow, graph_of(workflow), plan, topology(**more), "sky"))
 
     text = told(survey())
-    assert "access: read in place at the origin" in text and "never on a node" in text
-    assert "kept: 1 GB over the wide area, the run takes 32 s at least; in place: 10 MB, 11 s at least; so in place" in text
+    assert "access: read directly at the origin" in text and "never on a node" in text
+    assert "kept: 1 GB over the wide area, the run takes 32 s at least; direct access: 10 MB, 11 s at least; so in place" in text
     assert "a job of type 'look' reads 10 MB of it there in 0.60 s" in text
     assert "so kept: its readers together would have as much" in told(survey(200))
 
@@ -166,13 +166,13 @@ def test_a_plan_keeps_its_reasons_in_json() -> None:
 
 @given(st.integers(1, 10**12), st.floats(0, 1), st.floats(0, 10), st.floats(0, 1), st.floats(1e3, 1e9), st.floats(0, 1))
 def test_reading_more_of_it_never_costs_less(size: int, touched: float, again: float, ordered: float, rate: float, latency: float) -> None:
-    moved = in_place_bytes(size, touched, again)
+    moved = direct_bytes(size, touched, again)
     assert min(size, READ_AHEAD_BYTES) <= moved <= max(size * max(1.0, again), READ_AHEAD_BYTES) + 1
-    assert moved <= in_place_bytes(size, 1.0, again) + 1
-    alone_s = in_place_s(moved, ordered, rate, latency)
+    assert moved <= direct_bytes(size, 1.0, again) + 1
+    alone_s = direct_s(moved, ordered, rate, latency)
     assert alone_s >= 2 * latency + moved / rate * (1 - 1e-9)
-    assert in_place_s(moved, 1.0, rate, latency) <= alone_s * (1 + 1e-9)
-    assert latency * JUMP_BYTES < 1 or in_place_s(moved, 0.0, rate, latency) >= 2 * latency + moved * latency / JUMP_BYTES * (1 - 1e-9)
+    assert direct_s(moved, 1.0, rate, latency) <= alone_s * (1 + 1e-9)
+    assert latency * JUMP_BYTES < 1 or direct_s(moved, 0.0, rate, latency) >= 2 * latency + moved * latency / JUMP_BYTES * (1 - 1e-9)
 
 
 @given(st.integers(1, 12), st.booleans(), st.floats(0.0001, 1), st.floats(0, 1), st.integers(1, 8), st.floats(0, 100))
@@ -181,9 +181,9 @@ def test_a_plan_that_reads_in_place_moves_less_and_fits_as_well(
 ) -> None:
     workflow = survey(jobs, compute_s=compute_s, shared=shared)
     profiles = traced(touched, ordered, "sky" if shared else "sky*")
-    chosen, kept = (make_plan(workflow, topology(cores), profiles, Policy(read_in_place=on)) for on in (True, False))
-    assert chosen.fetch_bytes + chosen.read_in_place_bytes <= kept.fetch_bytes
+    chosen, kept = (make_plan(workflow, topology(cores), profiles, Policy(direct_access=on)) for on in (True, False))
+    assert chosen.fetch_bytes + chosen.direct_read_bytes <= kept.fetch_bytes
     assert chosen.smallest_capacity_bytes <= kept.smallest_capacity_bytes
     if any(file.access is Access.DIRECT for file in chosen.files):
-        assert chosen.fetch_bytes + chosen.read_in_place_bytes < kept.fetch_bytes
+        assert chosen.fetch_bytes + chosen.direct_read_bytes < kept.fetch_bytes
     assert to_json(chosen) == to_json(make_plan(workflow, topology(cores), profiles))

@@ -325,7 +325,7 @@ def test_what_a_job_gets_follows_from_the_workflow_and_its_submitter() -> None:
     assert [(entry.file_id, entry.generation, entry.path) for entry in spec.outputs] == [(produced_file_id("r", "out"), "a-1", "o")]
 
 
-def start_in_place() -> cmd.StartAttempt:
+def start_direct() -> cmd.StartAttempt:
     staged = cmd.StagedInput("in", "f", "", "in", Access.DIRECT, "lab", "d/in", 10, "m=1")
     facts = {"node": "node0", "run": "r", "job": "j", "attempt": "a-1", "number": 1, "reserve_bytes": 10}
     return cmd.StartAttempt(id="c1", at=0.0, cause="e1", inputs=(staged,), **facts)
@@ -333,7 +333,7 @@ def start_in_place() -> cmd.StartAttempt:
 
 def test_what_is_read_in_place_is_mounted_before(tmp_path: Path) -> None:
     async def play(executor: LocalExecutor) -> None:
-        executor.start(start_in_place())
+        executor.start(start_direct())
 
     world, worker = played(tmp_path, [ok()], play)
     assert world.mounts == ["lab:d/in"] and [event.outcome for event in world.events] == ["ok"]
@@ -342,7 +342,7 @@ def test_what_is_read_in_place_is_mounted_before(tmp_path: Path) -> None:
 
 def test_a_mount_that_cannot_be_had_ends_the_attempt_before_it_began(tmp_path: Path) -> None:
     async def play(executor: LocalExecutor) -> None:
-        executor.start(start_in_place())
+        executor.start(start_direct())
 
     world, worker = played(tmp_path, [], play, mount=Refused("no fuse", code="cannot_mount", subject="lab"))
     [ended] = world.events
@@ -352,7 +352,7 @@ def test_a_mount_that_cannot_be_had_ends_the_attempt_before_it_began(tmp_path: P
 
 def test_a_node_that_is_lost_while_it_mounts_is_asked_again(tmp_path: Path) -> None:
     async def play(executor: LocalExecutor) -> None:
-        executor.start(start_in_place())
+        executor.start(start_direct())
 
     world, worker = played(tmp_path, [ok()], play, mount=LOST_LINE)
     assert world.mounts == ["lab:d/in"] * 2 and worker.asked == ["run", "forget"]
@@ -362,7 +362,7 @@ def test_a_node_that_is_lost_while_it_mounts_is_asked_again(tmp_path: Path) -> N
 def test_an_attempt_that_is_killed_while_it_waits_for_a_mount_never_runs(tmp_path: Path) -> None:
     async def play(executor: LocalExecutor) -> None:
         held = executor.surroundings.mount = asyncio.Event()  # type: ignore[attr-defined]
-        executor.start(start_in_place())
+        executor.start(start_direct())
         await asyncio.sleep(0)
         executor.kill(cmd.KillAttempt(id="c2", at=0.0, cause="e2", node="node0", run="r", job="j", attempt="a-1"))
         held.set()

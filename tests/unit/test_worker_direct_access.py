@@ -1,4 +1,4 @@
-"""What an attempt that read in place is worth, by what the origins say when it has ended."""
+"""What an attempt that read directly is worth, by what the origins say when it has ended."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class EvictionChecker(QuietChecker):
         self.wiped: dict[str, int] = {}
         # By what was decided: a scheduler that dies has recorded the end of a run, and what goes for it, before either was done.
         self.ended: dict[str, cmd.RunOutcome] = {}
-        self.in_place: set[tuple[str, str]] = set()
+        self.direct_access: set[tuple[str, str]] = set()
         # Runs that their engine has ended: what they made is wanted by nobody but their destinations.
         self.given_up: set[str] = set()
 
@@ -85,7 +85,7 @@ class EvictionChecker(QuietChecker):
     def about_to(self, world: SimWorld, command: Any) -> None:
         if isinstance(command, cmd.AdmitJob):
             run = world.runs[command.run]
-            held = [entry for entry in run.workflow.jobs[command.job].inputs if (command.run, entry.lfn) not in self.in_place]
+            held = [entry for entry in run.workflow.jobs[command.job].inputs if (command.run, entry.lfn) not in self.direct_access]
             for entry in held:
                 self.pinned.setdefault((command.node, self.ids[command.run][entry.lfn]), {})[command.run, command.job] = None
         elif isinstance(command, cmd.RequeueJob | cmd.FailJob | cmd.EndCall):
@@ -101,8 +101,8 @@ class EvictionChecker(QuietChecker):
             self.running.add((command.run, command.job))
         elif isinstance(command, cmd.KillAttempt) and command.void:
             self.void.add(command.attempt)
-        elif isinstance(command, cmd.FetchInstead):
-            self.in_place.discard((command.run, command.lfn))
+        elif isinstance(command, cmd.FallBackToFetch):
+            self.direct_access.discard((command.run, command.lfn))
         elif isinstance(command, cmd.RemakeFile):
             self.done.discard((command.run, command.job))
             # It is lost, whoever said so: a job that was admitted on it and has not begun is so no more.
@@ -117,7 +117,7 @@ class EvictionChecker(QuietChecker):
 
     def _enter(self, run: Submitted) -> None:
         ids = self.ids[run.run] = {}
-        self.in_place |= {(run.run, file.lfn) for file in run.plan.files if file.access is Access.DIRECT}
+        self.direct_access |= {(run.run, file.lfn) for file in run.plan.files if file.access is Access.DIRECT}
         for lfn, file in run.workflow.files.items():
             if file.is_external:
                 first = file.sources[0]

@@ -72,4 +72,4 @@ class InputChecker(QuietChecker):
         source = run.workflow.files[entry.lfn].sources[0]
         where = (source.location.origin, source.location.path, source.token or "")
         if planned is not Access.DIRECT or (entry.origin, entry.origin_path, entry.token) != where:
-            raise Violation(f"job {command.job} of {command.run} reads {entry.lfn} in place at {entry.origin}:{entry.origin_path}")
+            raise Violation(f"job {command.job} of {command.run} reads {entry.lfn} directly at {entry.origin}:{entry.origin_path}")
