@@ -46,7 +46,7 @@ class EngineExecutor(LocalExecutor):
 
 
 def called_spec(command: cmd.StartAttempt, surroundings: Surroundings) -> AttemptSpec:
-    """What is only held is read on its node. There is no program of ours: the engine's name stands for it."""
+    """What is only held is read on its node. There is no program of stager's: the engine's name stands for it."""
     workflow = surroundings.workflow(command.run)
     job = workflow.jobs[command.job]
     copied = [entry for entry in command.inputs if entry.access is PlannedAccess.COPY]

@@ -173,7 +173,7 @@ class Derived:
 @dataclass(frozen=True, slots=True)
 class Workflow(Derived):
     """`notes` are what a reader saw and did not use, for `validate` to show; nothing decides by them. `engine`: the foreign program that
-    runs the jobs itself; empty: we do. Jobs of an engine have no command of ours. `source_digest`: of the workflow file as it was read;
+    runs the jobs itself; empty: we do. Jobs of an engine have no command of stager's. `source_digest`: of the workflow file as it was read;
     empty: nobody kept it.
     """
 

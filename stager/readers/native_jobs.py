@@ -64,11 +64,11 @@ def read_defaults(form: Form, node: Node | None, names: Names, engine: str = "")
         return Settings()
     fields = form.fields(node, "defaults", SHARED_KEYS)
     if engine:
-        refuse_ours(fields, engine, ENGINES_SHARED_KEYS)
+        refuse_native(fields, engine, ENGINES_SHARED_KEYS)
     return read_settings(fields, names, Settings())
 
 
-def refuse_ours(fields: Fields, engine: str, known: tuple[str, ...]) -> None:
+def refuse_native(fields: Fields, engine: str, known: tuple[str, ...]) -> None:
     """What would be said of a job that we start ourselves."""
     for name in [name for name in fields.nodes if name not in known]:
         text = f"{engine} runs the jobs of this workflow, so '{name}' would mean nothing; leave it out"
@@ -129,7 +129,7 @@ def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: Se
     key = f"jobs.{name}"
     fields = form.fields(node, key, JOB_KEYS)
     if engine:
-        refuse_ours(fields, engine, ENGINES_JOB_KEYS)
+        refuse_native(fields, engine, ENGINES_JOB_KEYS)
     axes = read_foreach(fields.get("foreach"), fields.at("foreach"), names)
     names = names.within(tuple(key for axis in axes for key in axis.keys))
     settings = read_settings(fields, names, defaults)

@@ -1,4 +1,4 @@
-"""Reads Pegasus 5 workflows with their catalogs as workflows of ours (docs/formats/pegasus.md).
+"""Reads Pegasus 5 workflows with their catalogs as native workflows (docs/formats/pegasus.md).
 
 May know: the model, Pegasus' YAML, the OriginAccess port.
 One rule: it runs as written or not at all; what stager does not do is refused by name, all findings at once.

@@ -52,7 +52,7 @@ class Sorting:
                     self.stage_out(job, entry)
 
     def is_away(self, lfn: str) -> bool:
-        """The planner keeps it on another machine: jobs read and write it over a line, or in a cache of ours."""
+        """The planner keeps it on another machine: jobs read and write it over a line, or in a cache of stager's."""
         url = self.planned.staged.get(lfn, "")
         found = self.pfn_of(url) if url else None
         return bool(url) and (found is None or found.kind not in HERE)

@@ -418,7 +418,7 @@ def start(decision: Decision, node: NodeEntry) -> None:
 
 
 def start_calls(decision: Decision, node: NodeEntry) -> None:
-    """Of engines, whose tasks wait already and take no cores of ours."""
+    """Of engines, whose tasks wait already and take no cores of stager's."""
     while node.calls_startable:
         _, run_id, job_id = heappop(node.calls_startable)
         run = decision.state.runs[run_id]

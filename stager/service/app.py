@@ -63,13 +63,13 @@ STOP_DEADLINE_S = 30.0
 T = TypeVar("T")
 
 
-def is_ours(run: RunEntry) -> bool:
+def is_native(run: RunEntry) -> bool:
     return not run.is_engines
 
 
 def is_waited_for(run: RunEntry) -> bool:
-    """By an end in order: runs of ours, and uploads that an engine which has ended its run left to us."""
-    return is_ours(run) or (run.engine_outcome is not None and run.uploads_live > 0)
+    """By an end in order: native runs, and uploads that an engine which has ended its run left to us."""
+    return is_native(run) or (run.engine_outcome is not None and run.uploads_live > 0)
 
 
 class Surroundings:
@@ -282,7 +282,7 @@ class Scheduler:
                 await since.wait()
 
     async def shut_down(self, *, now: bool = False) -> None:
-        """Interrupts every run of ours (drains, or stops at once) and ends. A second call with `now` shortens a drain.
+        """Interrupts every native run (drains, or stops at once) and ends. A second call with `now` shortens a drain.
 
         Runs of engines are left as they are, as by a crash: nothing of theirs runs here, and the next scheduler goes on with them, so that
         no engine has to know of it.
@@ -292,11 +292,11 @@ class Scheduler:
         event = ev.RunStopped if now else ev.RunDrained
         if not self.ended.is_set():
             state = self.machine.state
-            for run in await self.ask(lambda: [each for each in state.active if is_ours(state.runs[each])]):
+            for run in await self.ask(lambda: [each for each in state.active if is_native(state.runs[each])]):
                 self.inbox.put(event(at=0.0, cause="shutdown", run=run, by=ev.BY_SERVICE))
         if first or now:
             end = time.monotonic() + STOP_DEADLINE_S if now else None
-            while await self.has_active(is_ours if now else is_waited_for) and (end is None or time.monotonic() < end):
+            while await self.has_active(is_native if now else is_waited_for) and (end is None or time.monotonic() < end):
                 await self.happening(self.changed, 1.0)
             try:
                 with contextlib.suppress(Transient):

@@ -1,4 +1,4 @@
-"""Attempts of an engine's jobs: stage in, wait until the engine says how its task ended, stage out. No process of ours runs.
+"""Attempts of an engine's jobs: stage in, wait until the engine says how its task ended, stage out. No process of stager's runs.
 
 May know: the worker and this room. One rule: as for all attempts, every step can be repeated: what was staged and what the engine said
 stand in the attempt's directory before anybody is told.

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 BUSY = ("reading", "computing")
 
 
-def is_ours(world: SimWorld, trying: Trying) -> bool:
-    """An engine's task takes no core of ours."""
+def is_native(world: SimWorld, trying: Trying) -> bool:
+    """An engine's task takes no core of stager's."""
     return not world.runs[trying.command.run].workflow.engine
 
 
@@ -44,7 +44,9 @@ class CapacityChecker(QuietChecker):
         limit = world.limits.cores
         for node in world.nodes.values():
             busy = [
-                trying for trying in world.executor.open.values() if is_ours(world, trying) and trying.node is node and trying.state in BUSY
+                trying
+                for trying in world.executor.open.values()
+                if is_native(world, trying) and trying.node is node and trying.state in BUSY
             ]
             cores = sum(min(trying.job.cores, limit) for trying in busy)
             self.cores_max = max(self.cores_max, cores)
