@@ -223,7 +223,7 @@ def unreachable(server: str, problem: Exception) -> Transient:
     return Transient(text, code="connection_lost", subject=server)
 
 
-class Tries:
+class Retries:
     """Of one call: after each that failed, the seconds until it is sent again, or its error. 429 and 503 did nothing, so they are sent
     again; what was not answered, where that cannot do it twice.
     """

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from stager import rest, wire
 from stager.client import calls
-from stager.client.calls import Call, EventLines, Tries
+from stager.client.calls import Call, EventLines, Retries
 from stager.client.engines_async import AsyncEngineRun
 from stager.client.proxies import mounts_for
 from stager.client.steps import POLL_S, all_pages, play_async, until_finished
@@ -42,16 +42,16 @@ class AsyncRestClient:
 
     async def send(self, call: Call[B]) -> B:
         """Raises StagerError. What was not answered is sent again where that cannot do it twice."""
-        tries = Tries(call, self.server)
+        retries = Retries(call, self.server)
         while True:
             try:
                 answer = await self.http.request(**call.request())
             except httpx.TransportError as problem:
-                pause_s = tries.unanswered(problem)
+                pause_s = retries.unanswered(problem)
             else:
                 if answer.is_success:
                     return call.answer.model_validate_json(answer.content)
-                pause_s = tries.refused(answer.status_code, answer.content, answer.headers.get("Retry-After"))
+                pause_s = retries.refused(answer.status_code, answer.content, answer.headers.get("Retry-After"))
             await asyncio.sleep(pause_s)
 
     async def submit(self, submission: rest.Submission, *, key: str = "") -> str:
@@ -167,13 +167,13 @@ class AsyncRestRun:
     async def follow(self, after: int = 0) -> AsyncIterator[wire.ProgressEvent]:
         """All events until the run finishes; a line that breaks is taken up where it broke. A `gap`: some are no longer kept."""
         call = calls.events(self.name)
-        lines, tries = EventLines(after), Tries(call, self.client.server)
+        lines, retries = EventLines(after), Retries(call, self.client.server)
         while not lines.ended:
             opened = False
             try:
                 async with self.client.http.stream(**call.request() | {"headers": lines.headers()}) as answer:
                     if answer.is_error:
-                        pause_s = tries.refused(answer.status_code, await answer.aread(), answer.headers.get("Retry-After"))
+                        pause_s = retries.refused(answer.status_code, await answer.aread(), answer.headers.get("Retry-After"))
                     else:
                         # Where it is closed before the end, the service ends, or something between here and there did.
                         opened, pause_s = True, calls.PAUSE_S
@@ -181,8 +181,8 @@ class AsyncRestRun:
                             if (event := lines.feed(line)) is not None:
                                 yield event
             except httpx.TransportError as problem:
-                pause_s = calls.PAUSE_S if opened else tries.unanswered(problem)
+                pause_s = calls.PAUSE_S if opened else retries.unanswered(problem)
             if opened:
-                tries.begin()
+                retries.begin()
             if not lines.ended:
                 await asyncio.sleep(pause_s)

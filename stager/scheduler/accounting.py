@@ -10,7 +10,7 @@ from heapq import heappush
 from stager.scheduler.commands import Purpose
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import end_early_span
-from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
+from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, Retries, RunEntry, State, TransferEntry
 from stager.scheduler.states import (
     COPY_TRANSITIONS,
     ENDED,
@@ -418,12 +418,18 @@ def take_over(state: State, file: FileEntry, run: RunEntry) -> None:
     before = state.runs.get(file.run)
     if before is not None:
         before.shared[file.id] = file.lfn
-    tries = file.fetch
+    retries = file.fetch
     file.run, file.lfn = run.id, run.shared.pop(file.id)
     file.sources, file.source_at, file.fetch = run.workflow.files[file.lfn].sources, 0, None
-    if before is not None and before.id in state.active and tries is not None and tries.fault is None and tries.away_since is not None:
+    if (
+        before is not None
+        and before.id in state.active
+        and retries is not None
+        and retries.fault is None
+        and retries.away_since is not None
+    ):
         # The wait goes on, and the first source was tried enough.
-        file.fetch = Tries(outages=tries.outages, away_since=tries.away_since, rounds=1, had_by=[*tries.had_by, before.id])
+        file.fetch = Retries(outages=retries.outages, away_since=retries.away_since, rounds=1, had_by=[*retries.had_by, before.id])
 
 
 def due_upload(state: State, run: RunEntry, file: FileEntry) -> None:

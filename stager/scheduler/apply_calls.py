@@ -28,7 +28,7 @@ from stager.scheduler.accounting import (
     unpin,
     withdraw,
 )
-from stager.scheduler.apply_runs import begin_tries_anew
+from stager.scheduler.apply_runs import reset_retries
 from stager.scheduler.apply_stripes import let_go_of_source
 from stager.scheduler.commands import Purpose
 from stager.scheduler.remade import differs
@@ -55,7 +55,7 @@ def job_called(state: State, event: ev.JobCalled) -> None:
     job.fault, job.failures, job.pins_only = None, 0, event.stage is ev.Stage.PINS
     for file in inputs_of(state, run, job.id):
         if file.fetch is not None and file.fetch.fault is not None and file.run == run.id:
-            begin_tries_anew(state, file)
+            reset_retries(state, file)
     if job.state is JobState.DONE:
         move_job(state, job, JobState.WAITING)
         for file in inputs_of(state, run, job.id):

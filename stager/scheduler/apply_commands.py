@@ -38,7 +38,7 @@ from stager.scheduler.apply_calls import end_call, skip_uncalled
 from stager.scheduler.apply_stripes import begin_part, cancel_part, disband
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import begin_early_span, hold_for_readers
-from stager.scheduler.state import OVER, AttemptEntry, Copy, FileEntry, RunEntry, State, TransferEntry, Tries
+from stager.scheduler.state import OVER, AttemptEntry, Copy, FileEntry, Retries, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState
 
 
@@ -72,7 +72,7 @@ def begin_fetch(state: State, command: cmd.Fetch | cmd.Gather) -> None:
         places = [(source.location.origin, source.location.path) for source in file.sources]
         file.source_at = places.index(place) if (place := (command.origin, command.path)) in places else file.source_at
     expect(state, file, command)
-    file.fetch = file.fetch or Tries()
+    file.fetch = file.fetch or Retries()
     file.fetch.transfer = command.transfer
     begin_transfer(state, transfer_of(command))
 
@@ -82,7 +82,7 @@ def copy_replica(state: State, command: cmd.CopyReplica) -> None:
     file = state.files[command.file]
     take_over(state, file, state.runs[command.run])
     expect(state, file, command)
-    file.fetch = file.fetch or Tries()
+    file.fetch = file.fetch or Retries()
     if command.purpose is cmd.Purpose.SPARE:
         file.spares += 1
         file.copies[command.node].spare = True
@@ -148,7 +148,7 @@ def upload(state: State, command: cmd.Upload) -> None:
     transfer = begin_transfer(state, transfer_of(command))
     transfer.copy = pin(state, file, command.node)
     state.uploads_live += 1
-    file.upload = file.upload or Tries()
+    file.upload = file.upload or Retries()
     if command.purpose is cmd.Purpose.SPILL:
         file.spilling = command.transfer
         state.nodes[command.node].spilling_bytes += command.size_bytes
@@ -172,13 +172,13 @@ def cancel_transfer(state: State, command: cmd.CancelTransfer) -> None:
 
 def retry_transfer_at(state: State, command: cmd.RetryTransferAt) -> None:
     file = state.files[command.file]
-    tries = file.upload if command.upload else file.fetch
-    if tries is not None:
-        tries.not_before = command.not_before
+    retries = file.upload if command.upload else file.fetch
+    if retries is not None:
+        retries.not_before = command.not_before
         source_at = file.source_at + 1 if command.next_source else command.source_at
         if source_at is not None:
-            tries.rounds += source_at <= file.source_at
-            file.source_at, tries.failures, tries.outages_here = source_at, 0, 0
+            retries.rounds += source_at <= file.source_at
+            file.source_at, retries.failures, retries.outages_here = source_at, 0, 0
         state.retrying[file.id, command.upload] = None
     if command.upload and file.destination is not None:
         heappush(state.timers, (command.not_before, "upload", "", file.id))
@@ -194,13 +194,13 @@ def give_up_transfer(state: State, command: cmd.GiveUpTransfer) -> None:
     file, run = state.files[command.file], state.runs[command.run]
     state.retrying.pop((file.id, command.upload), None)
     if command.upload:
-        file.upload = Tries(fault=command.fault)
+        file.upload = Retries(fault=command.fault)
         run.finals_open.pop(file.id, None)
         if file.destination is not None:
             (run.finals_overtaken if command.fault.code == NEWER_CODE else run.finals_given_up)[file.id] = command.fault
     else:
         take_over(state, file, run)
-        file.fetch = Tries(fault=command.fault)
+        file.fetch = Retries(fault=command.fault)
     if command.fault.error_class is ErrorClass.DENIED:
         for origin in [command.origin] if command.origin else origins_of(file, command.upload):
             state.paused_origins[run.workflow.origins[origin].identity] = command.fault

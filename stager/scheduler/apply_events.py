@@ -43,7 +43,19 @@ from stager.scheduler.peers import tell_other_nodes
 from stager.scheduler.profiles import adjust_profile, end_early_span
 from stager.scheduler.reconcile import adopt_unknown, count_foreign
 from stager.scheduler.remade import conflict_of, differs, is_kept
-from stager.scheduler.state import NEVER, AttemptEntry, Copy, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State, TransferEntry, Tries
+from stager.scheduler.state import (
+    NEVER,
+    AttemptEntry,
+    Copy,
+    FileEntry,
+    HeldAt,
+    JobEntry,
+    NodeEntry,
+    Retries,
+    RunEntry,
+    State,
+    TransferEntry,
+)
 from stager.scheduler.states import CopyState, JobState
 
 
@@ -204,11 +216,11 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
         end_part(state, event.transfer, event.fault.message)
         return
     file = state.files[transfer.file]
-    tries = file.fetch if transfer.is_fetch else file.upload
+    retries = file.fetch if transfer.is_fetch else file.upload
     unasked = transfer.purpose in (Purpose.SPARE, Purpose.MOVE)
     file.moves_failed += transfer.purpose is Purpose.MOVE
-    if not (transfer.cancelled or transfer.gathers or unasked or transfer.old) and tries is not None and transfer.run == file.run:
-        note_failure(state, file, tries, transfer, event.fault)
+    if not (transfer.cancelled or transfer.gathers or unasked or transfer.old) and retries is not None and transfer.run == file.run:
+        note_failure(state, file, retries, transfer, event.fault)
     end_transfer(state, transfer)
     if event.fault.code == UNKNOWN_CODE and transfer.copy is not None:
         copy_gone(state, file, transfer.reads_on, transfer.copy)
@@ -225,25 +237,25 @@ def note_reached(state: State, transfer: TransferEntry) -> None:
         state.back.append(identity)
 
 
-def note_failure(state: State, file: FileEntry, tries: Tries, transfer: TransferEntry, fault: Fault) -> None:
+def note_failure(state: State, file: FileEntry, retries: Retries, transfer: TransferEntry, fault: Fault) -> None:
     """An answer, even a bad one, ends a row of tries that met nobody, unless it is another source that gave it."""
-    tries.last, tries.origin, tries.last_at = fault, transfer.origin, state.now
+    retries.last, retries.origin, retries.last_at = fault, transfer.origin, state.now
     if transfer.source:
-        tries.copies_failed += 1
+        retries.copies_failed += 1
         return
     if is_unreachable(fault):
-        tries.outages, tries.outages_here = tries.outages + 1, tries.outages_here + 1
-        tries.away_since = state.now if tries.away_since is None else tries.away_since
+        retries.outages, retries.outages_here = retries.outages + 1, retries.outages_here + 1
+        retries.away_since = state.now if retries.away_since is None else retries.away_since
         identity = state.origin_identity(transfer.run, transfer.origin)
         if state.now - state.reached.get(identity, -state.policy.retry_delay_s_max) >= state.policy.retry_delay_s_max:
             # Where others have just been answered, it is this file's own trouble, and its pauses grow.
             state.away[identity] = None
         return
-    tries.failures += 1
-    if is_permanent(fault) or tries.failures >= state.policy.transfer_attempts_max:
-        tries.hopeless.append(file.source_at)
+    retries.failures += 1
+    if is_permanent(fault) or retries.failures >= state.policy.transfer_attempts_max:
+        retries.hopeless.append(file.source_at)
     if len(file.sources) < 2:
-        tries.outages, tries.away_since = 0, None
+        retries.outages, retries.away_since = 0, None
 
 
 def transfer_cancelled(state: State, event: ev.TransferCancelled) -> None:

@@ -80,7 +80,7 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
     for file_id in run.file_ids.values():
         file = state.files[file_id]
         if file.run == run.id:
-            begin_tries_anew(state, file)
+            reset_retries(state, file)
         if file.is_external:
             for node in state.nodes.values():
                 if node.id not in file.copies:
@@ -104,7 +104,7 @@ def lost_finals(state: State, run: RunEntry) -> Iterator[FileEntry]:
             yield file
 
 
-def begin_tries_anew(state: State, file: FileEntry) -> None:
+def reset_retries(state: State, file: FileEntry) -> None:
     """Who resumes a run that waits for an origin may know that it is back."""
     if file.fetch is not None and file.fetch.transfer not in state.transfers:
         file.fetch = None

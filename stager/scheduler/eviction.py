@@ -215,8 +215,8 @@ def call_off_prefetches(decision: Decision, node: NodeEntry, gap: int, protect: 
 
 
 def can_spill_now(state: State, file: FileEntry) -> bool:
-    run, tries = state.runs[file.run], file.upload
-    if tries is not None and (tries.fault is not None or tries.not_before > state.now):
+    run, retries = state.runs[file.run], file.upload
+    if retries is not None and (retries.fault is not None or retries.not_before > state.now):
         return False
     return run.plan.spill_origin is not None and state.paused(run.id, run.plan.spill_origin) is None
 

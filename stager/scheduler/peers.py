@@ -18,8 +18,8 @@ def peer_for(state: State, file: FileEntry, node_id: str) -> str:
     """
     if not file.copies or (len(file.copies) == 1 and node_id in file.copies):
         return ""
-    tries = file.fetch
-    if tries is not None and tries.copies_failed >= state.policy.transfer_attempts_max and state.can_be_had(file):
+    retries = file.fetch
+    if retries is not None and retries.copies_failed >= state.policy.transfer_attempts_max and state.can_be_had(file):
         return ""
     holding = [node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT and node != node_id]
     if len(holding) < 2:

@@ -12,7 +12,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.decision import Decision
 from stager.scheduler.sources import give_up_fetch, is_long_away, must_wait, waits_for
-from stager.scheduler.state import FileEntry, State, TransferEntry, Tries
+from stager.scheduler.state import FileEntry, Retries, State, TransferEntry
 from stager.scheduler.states import JobState, RunState
 
 
@@ -40,81 +40,83 @@ def fetch_failed(decision: Decision, file: FileEntry, transfer: TransferEntry, f
     """
     if transfer.run != file.run:
         return
-    state, tries = decision.state, file.fetch or Tries(failures=1)
+    state, retries = decision.state, file.fetch or Retries(failures=1)
     facts = {"file": file.id, "run": transfer.run, "upload": False}
     if transfer.source:
-        spent = tries.copies_failed >= state.policy.transfer_attempts_max and not state.can_be_had(file)
+        spent = retries.copies_failed >= state.policy.transfer_attempts_max and not state.can_be_had(file)
         if spent:
             give_up_fetch(decision, file, transfer.run, "", fault)
         else:
-            decision.emit(cmd.RetryTransferAt, not_before=decision.retry_at(tries.copies_failed, file.id), **facts)
+            decision.emit(cmd.RetryTransferAt, not_before=decision.retry_at(retries.copies_failed, file.id), **facts)
         return
-    left = sources_open(state, file, tries)
+    left = sources_open(state, file, retries)
     after = next((number for number in left if number > file.source_at), None)
     others = [number for number in left if number != file.source_at]
-    overdue = is_overdue(state, tries)
-    if is_spent_here(state, file, tries, fault, bool(others)) or (overdue and is_unreachable(fault)):
+    overdue = is_overdue(state, retries)
+    if is_spent_here(state, file, retries, fault, bool(others)) or (overdue and is_unreachable(fault)):
         if after is not None:
             moved = {"next_source": True} if after == file.source_at + 1 else {"source_at": after}
             decision.emit(cmd.RetryTransferAt, not_before=state.now, **moved, **facts)
-        elif others and not overdue and tries.away_since is not None:
-            decision.emit(cmd.RetryTransferAt, not_before=next_try(decision, file, tries), source_at=left[0], **facts)
+        elif others and not overdue and retries.away_since is not None:
+            decision.emit(cmd.RetryTransferAt, not_before=next_retry_at(decision, file, retries), source_at=left[0], **facts)
         else:
-            give_up_fetch(decision, file, transfer.run, transfer.origin, ending(state, transfer, tries, fault))
+            give_up_fetch(decision, file, transfer.run, transfer.origin, ending(state, transfer, retries, fault))
     else:
-        decision.emit(cmd.RetryTransferAt, not_before=next_try(decision, file, tries), **facts)
+        decision.emit(cmd.RetryTransferAt, not_before=next_retry_at(decision, file, retries), **facts)
     if is_long_away(state, file):
         step_aside(decision, file, transfer.node)
 
 
-def sources_open(state: State, file: FileEntry, tries: Tries) -> list[int]:
+def sources_open(state: State, file: FileEntry, retries: Retries) -> list[int]:
     """Numbers of the sources that may be asked: neither found hopeless nor at an origin that denies. A file that we wrote has but one."""
     if file.durable is not None or file.spilled is not None:
         return [file.source_at]
     return [
         number
         for number, source in enumerate(file.sources)
-        if number not in tries.hopeless and state.paused(file.run, source.location.origin) is None
+        if number not in retries.hopeless and state.paused(file.run, source.location.origin) is None
     ]
 
 
-def is_spent_here(state: State, file: FileEntry, tries: Tries, fault: Fault, others: bool) -> bool:
+def is_spent_here(state: State, file: FileEntry, retries: Retries, fault: Fault, others: bool) -> bool:
     """Whether to ask elsewhere. An origin that is away is left only for another source: at first after some tries, later at once."""
     if is_unreachable(fault):
-        return others and (tries.rounds > 0 or tries.outages_here >= state.policy.transfer_attempts_max)
-    return is_permanent(fault) or tries.failures >= state.policy.transfer_attempts_max
+        return others and (retries.rounds > 0 or retries.outages_here >= state.policy.transfer_attempts_max)
+    return is_permanent(fault) or retries.failures >= state.policy.transfer_attempts_max
 
 
 def step_aside(decision: Decision, file: FileEntry, node: str) -> None:
     """Jobs that were admitted and wait for it give back what was set aside, until it is tried again: the room is for those that can run."""
-    state, tries = decision.state, file.fetch
+    state, retries = decision.state, file.fetch
     for _, run_id, job_id in list(file.uses[file.use_at :]):
         job = state.job(run_id, job_id) if run_id in state.active and must_wait(state, file, run_id) else None
-        if tries is not None and job is not None and job.state is JobState.ADMITTED and job.node == node:
-            decision.emit(cmd.RequeueJob, run=run_id, job=job_id, not_before=tries.not_before, counts=False, why=waits_for(tries.origin))
+        if retries is not None and job is not None and job.state is JobState.ADMITTED and job.node == node:
+            decision.emit(
+                cmd.RequeueJob, run=run_id, job=job_id, not_before=retries.not_before, counts=False, why=waits_for(retries.origin)
+            )
 
 
 def upload_failed(decision: Decision, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
     """A run that is to end soon does not wait for an origin that is away."""
-    state, tries = decision.state, file.upload or Tries(failures=1)
+    state, retries = decision.state, file.upload or Retries(failures=1)
     if fault.code == NEWER_CODE:
         decision.emit(
             cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=overtaken(transfer, fault), origin=transfer.origin
         )
         return
-    draining = state.runs[transfer.run].state is not RunState.ACTIVE and tries.outages >= state.policy.transfer_attempts_max
-    spent = is_permanent(fault) or tries.failures >= state.policy.transfer_attempts_max
-    if spent or is_overdue(state, tries) or draining:
+    draining = state.runs[transfer.run].state is not RunState.ACTIVE and retries.outages >= state.policy.transfer_attempts_max
+    spent = is_permanent(fault) or retries.failures >= state.policy.transfer_attempts_max
+    if spent or is_overdue(state, retries) or draining:
         decision.emit(
             cmd.GiveUpTransfer,
             file=file.id,
             run=transfer.run,
             upload=True,
-            fault=ending(state, transfer, tries, fault),
+            fault=ending(state, transfer, retries, fault),
             origin=transfer.origin,
         )
     else:
-        decision.emit(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=next_try(decision, file, tries))
+        decision.emit(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=next_retry_at(decision, file, retries))
 
 
 def overtaken(transfer: TransferEntry, fault: Fault) -> Fault:
@@ -130,7 +132,7 @@ def spill_failed(decision: Decision, file: FileEntry, transfer: TransferEntry, f
     if is_permanent(fault):
         decision.emit(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=fault, origin=transfer.origin)
     else:
-        not_before = next_try(decision, file, file.upload or Tries(failures=1))
+        not_before = next_retry_at(decision, file, file.upload or Retries(failures=1))
         decision.emit(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=not_before)
 
 
@@ -140,15 +142,15 @@ def go_on_at_once(decision: Decision) -> None:
     back, state.back = set(state.back), []
     for file_id, upload in list(state.retrying):
         file = state.files[file_id]
-        tries = file.upload if upload else file.fetch
-        if tries is None or tries.fault is not None or tries.not_before <= state.now or tries.transfer in state.transfers:
+        retries = file.upload if upload else file.fetch
+        if retries is None or retries.fault is not None or retries.not_before <= state.now or retries.transfer in state.transfers:
             continue
-        if tries.away_since is None or state.origin_identity(file.run, tries.origin) not in back:
+        if retries.away_since is None or state.origin_identity(file.run, retries.origin) not in back:
             continue
-        paused_until = tries.not_before
+        paused_until = retries.not_before
         decision.emit(cmd.RetryTransferAt, file=file_id, run=file.run, upload=upload, not_before=state.now)
         if not upload:
-            call_back(decision, file, paused_until, tries.origin)
+            call_back(decision, file, paused_until, retries.origin)
 
 
 def call_back(decision: Decision, file: FileEntry, paused_until: float, origin: str) -> None:
@@ -160,19 +162,19 @@ def call_back(decision: Decision, file: FileEntry, paused_until: float, origin: 
             decision.emit(cmd.RequeueJob, run=run_id, job=job_id, not_before=state.now, counts=False, why=f"origin {origin!r} is back")
 
 
-def next_try(decision: Decision, file: FileEntry, tries: Tries) -> float:
-    return decision.retry_at(tries.failures + tries.outages, file.id)
+def next_retry_at(decision: Decision, file: FileEntry, retries: Retries) -> float:
+    return decision.retry_at(retries.failures + retries.outages, file.id)
 
 
-def is_overdue(state: State, tries: Tries) -> bool:
-    return tries.away_since is not None and state.now - tries.away_since >= state.policy.outage_s_max
+def is_overdue(state: State, retries: Retries) -> bool:
+    return retries.away_since is not None and state.now - retries.away_since >= state.policy.outage_s_max
 
 
-def ending(state: State, transfer: TransferEntry, tries: Tries, fault: Fault) -> Fault:
+def ending(state: State, transfer: TransferEntry, retries: Retries, fault: Fault) -> Fault:
     """Of waiting in vain; the same for all files of a run that waited for this origin, so that it is told once."""
     if not is_unreachable(fault):
         return fault
-    long = f" for {format_duration(state.policy.outage_s_max)}" if is_overdue(state, tries) else ""
+    long = f" for {format_duration(state.policy.outage_s_max)}" if is_overdue(state, retries) else ""
     message = (
         f"origin {transfer.origin!r} could not be reached{long} ({reason(fault)}); when it answers again: stager resume {transfer.run}"
     )

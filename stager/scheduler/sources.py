@@ -65,8 +65,8 @@ def is_too_early(state: State, file: FileEntry, run: str) -> bool:
 
 def is_long_away(state: State, file: FileEntry) -> bool:
     """Its origin has not been reached for so long that nobody should hold space, or stand in another's way, until it is tried again."""
-    tries = file.fetch
-    return tries is not None and tries.outages >= state.policy.transfer_attempts_max and tries.not_before > state.now
+    retries = file.fetch
+    return retries is not None and retries.outages >= state.policy.transfer_attempts_max and retries.not_before > state.now
 
 
 def has_other_way(state: State, file: FileEntry, run: str) -> bool:
@@ -80,10 +80,16 @@ def is_for_another(state: State, file: FileEntry, run: str) -> bool:
     """Another run waits for it at an origin that is away. It is left to that one, unless this run has a way of its own that was not
     tried yet.
     """
-    tries = file.fetch
-    if file.run == run or tries is None or tries.fault is not None or tries.away_since is None or not still_reads(state, file, file.run):
+    retries = file.fetch
+    if (
+        file.run == run
+        or retries is None
+        or retries.fault is not None
+        or retries.away_since is None
+        or not still_reads(state, file, file.run)
+    ):
         return False
-    return not (is_long_away(state, file) and run not in tries.had_by and has_other_way(state, file, run))
+    return not (is_long_away(state, file) and run not in retries.had_by and has_other_way(state, file, run))
 
 
 def must_wait(state: State, file: FileEntry, run: str) -> bool:

@@ -45,7 +45,7 @@ class Copy(Entry):
     idle: bool = False  # only PRESENT without pins
 
 
-class Tries(Entry):
+class Retries(Entry):
     """Tries of one direction of one file. `fault`: given up for it.
 
     `copies_failed` are those of copies from other nodes, `failures` those of this source that answered; `outages` those in a row of
@@ -107,8 +107,8 @@ class FileEntry(Entry):
     uses: list[tuple[int, str, str]] = []  # sorted
     use_at: int = 0  # within `uses`
     copies: dict[str, Copy] = {}  # by node, each of them known
-    fetch: Tries | None = None
-    upload: Tries | None = None
+    fetch: Retries | None = None
+    upload: Retries | None = None
     spilling: str = ""  # empty, or a transfer of it that is under way
     live_bytes: int = 0  # at most `size_bytes`
     whole: bool = False

@@ -58,8 +58,8 @@ def nodes_for(state: State, node: NodeEntry, file: FileEntry, place: FetchPlace,
 
 def is_first_try(file: FileEntry) -> bool:
     """Of a file that only origins have: not one that we wrote, nor one that was tried in vain."""
-    tries = file.fetch
-    return not (file.whole or file.durable or file.spilled or (tries is not None and (tries.failures or tries.outages)))
+    retries = file.fetch
+    return not (file.whole or file.durable or file.spilled or (retries is not None and (retries.failures or retries.outages)))
 
 
 def give_up_stripes(decision: Decision, gather: str, why: str) -> None:

@@ -32,8 +32,8 @@ def is_due(state: State, file: FileEntry) -> bool:
     run = state.runs.get(file.run)
     if run is None or run.state not in (RunState.ACTIVE, RunState.DRAINING) or file.destination is None or file.durable is not None:
         return False
-    tries = file.upload
-    return tries is None or not (tries.transfer or tries.fault or tries.not_before > state.now)
+    retries = file.upload
+    return retries is None or not (retries.transfer or retries.fault or retries.not_before > state.now)
 
 
 def send_final(decision: Decision, file: FileEntry) -> bool:

@@ -13,7 +13,7 @@ from stager.model.errors import Fault, is_unreachable
 from stager.model.units import format_duration
 from stager.scheduler.retries import reason
 from stager.scheduler.sources import is_for_another
-from stager.scheduler.state import RunEntry, State, Tries
+from stager.scheduler.state import Retries, RunEntry, State
 from stager.scheduler.states import RunState
 
 # A task may well compute for longer; who looks at the run decides what that means.
@@ -36,20 +36,20 @@ def waiting_of(state: State, run: RunEntry, now: float, moving: Container[str] =
     """
     groups: dict[tuple[str, str], Group] = {}
     through: dict[str, None] = {}
-    for tries, upload in retried(state, run):
-        if tries.last is None:
+    for retries, upload in retried(state, run):
+        if retries.last is None:
             continue
-        if tries.transfer in moving:
-            through[tries.origin] = None
+        if retries.transfer in moving:
+            through[retries.origin] = None
             continue
-        key = (tries.origin, "" if tries.away_since is not None else tries.last.code)
-        group = groups.setdefault(key, Group(tries.last))
-        if tries.last_at >= group.fault_at:
-            group.fault, group.fault_at = tries.last, tries.last_at
+        key = (retries.origin, "" if retries.away_since is not None else retries.last.code)
+        group = groups.setdefault(key, Group(retries.last))
+        if retries.last_at >= group.fault_at:
+            group.fault, group.fault_at = retries.last, retries.last_at
         group.fetches, group.uploads = group.fetches + (not upload), group.uploads + upload
-        group.next_at.append(now if tries.transfer in state.transfers else tries.not_before)
-        if tries.away_since is not None:
-            group.since.append(tries.away_since)
+        group.next_at.append(now if retries.transfer in state.transfers else retries.not_before)
+        if retries.away_since is not None:
+            group.since.append(retries.away_since)
     views = []
     for (origin, _), group in groups.items():
         reached_at = state.reached.get(state.origin_identity(run.id, origin), 0.0)
@@ -78,18 +78,18 @@ def silence_of(run: RunEntry, now: float) -> Iterator[wire.WaitingView]:
     )
 
 
-def retried(state: State, run: RunEntry) -> Iterator[tuple[Tries, bool]]:
+def retried(state: State, run: RunEntry) -> Iterator[tuple[Retries, bool]]:
     """What has been given up, is no longer wanted or another run's has no next try in this one."""
     if run.state is RunState.FINISHED:
         return
     for file_id, upload in state.retrying:
         file = state.files[file_id]
-        tries = file.upload if upload else file.fetch
-        if tries is None or tries.fault is not None or (tries.transfer not in state.transfers and tries.not_before < state.now):
+        retries = file.upload if upload else file.fetch
+        if retries is None or retries.fault is not None or (retries.transfer not in state.transfers and retries.not_before < state.now):
             continue
         mine = file.run == run.id
         if mine or (any(reader == run.id for _, reader, _ in file.uses) and is_for_another(state, file, run.id)):
-            yield tries, upload
+            yield retries, upload
 
 
 def view(origin: str, group: Group, now: float, *, is_back: bool) -> wire.WaitingView:

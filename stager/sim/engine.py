@@ -35,7 +35,7 @@ class Habits:
 
     seed: int = 0
     slots: int = 1
-    tries: int = 1_000_000
+    retries: int = 1_000_000
     until_s: float = 0.0
     fail_share: float = 0.0
     lost_share: float = 0.0
@@ -51,7 +51,7 @@ class Task:
 
     job: str
     state: str = "waiting"
-    tries: int = 0
+    retries: int = 0
     call: str = ""
     not_before: float = 0.0
     trying: Trying | None = None
@@ -115,7 +115,7 @@ class SimEngine:
             self.over = False
         for task in self.tasks.values():
             if task.state == "given up":
-                task.state, task.tries = "waiting", 0
+                task.state, task.retries = "waiting", 0
         self._soon()
 
     def _send_back_unstaged(self) -> None:
@@ -160,7 +160,7 @@ class SimEngine:
 
     def _call(self, task: Task) -> None:
         self.calls += 1
-        task.tries += 1
+        task.retries += 1
         task.state, task.call, task.trying = "called", f"{task.job}#{self.calls}", None
         stage = ev.Stage.PINS if self.random.random() < self.habits.pins_share else ev.Stage.PATHS
         event = ev.JobCalled(at=self.world.clock.now, run=self.run, job=task.job, call=task.call, stage=stage)
@@ -198,7 +198,7 @@ class SimEngine:
 
     def _published(self, task: Task, attempt: str, ended: set[str]) -> None:
         if task.state == "called" and task.trying is not None and task.trying.command.attempt == attempt and task.call not in ended:
-            task.state, task.tries, task.trying = "done", 0, None
+            task.state, task.retries, task.trying = "done", 0, None
             self._soon()
 
     def _refused(self, task: Task, command: cmd.EndCall) -> None:
@@ -210,10 +210,10 @@ class SimEngine:
             maker = self.tasks[self.graph.producer[command.fault.subject]]
             if maker.state in ("done", "given up"):
                 self._wait(maker)
-        if task.tries >= self.habits.tries:
+        if task.retries >= self.habits.retries:
             task.state, task.trying = "given up", None
         else:
-            self._wait(task, min(RETRY_AFTER_S * 2 ** min(task.tries, 10), RETRY_AFTER_S_MAX))
+            self._wait(task, min(RETRY_AFTER_S * 2 ** min(task.retries, 10), RETRY_AFTER_S_MAX))
         if command.fault.code in MENDED and self.world.resumes_max and not self.mending and self.mends < MENDS_MAX:
             # Somebody looks at what was refused, and mends it.
             self.mending = True

@@ -29,11 +29,11 @@ def engines(workflow: Workflow) -> Workflow:
     return replace(workflow, jobs=jobs, engine="airflow")
 
 
-def habits_of(random: Random, seed: int, until_s: float, tries: int) -> Habits:
+def habits_of(random: Random, seed: int, until_s: float, retries: int) -> Habits:
     return Habits(
         seed=seed,
         slots=random.choice((1, 1, 2, 4)),
-        tries=tries,
+        retries=retries,
         until_s=until_s,
         fail_share=random.choice((0.0, 0.0, 0.2)),
         lost_share=random.choice((0.0, 0.0, 0.2)),
@@ -66,8 +66,8 @@ def engine_case(seed: int, make: Callable[..., Any], tools: Any, kinds: tuple[st
     plans = [make_plan(workflow, topology, spill_origin=spill) for workflow in workflows]
     span = 3.0 * sum(plan.makespan_s for plan in plans) + 10.0
     faults = drawn_faults(seed, span, kinds) if kinds else NO_FAULTS
-    tries = 1_000_000 if roomy or spill else 4
-    habits = tuple(habits_of(random, seed, span, tries) if workflow.engine else None for workflow in workflows)
+    retries = 1_000_000 if roomy or spill else 4
+    habits = tuple(habits_of(random, seed, span, retries) if workflow.engine else None for workflow in workflows)
     wishes = []
     for number in range(len(workflows)):
         if random.random() < 0.25:

@@ -15,7 +15,7 @@ from stager.scheduler import events as ev
 from stager.scheduler.apply_events import note_failure
 from stager.scheduler.decision import Decision
 from stager.scheduler.machine import Machine
-from stager.scheduler.state import FileEntry, State, TransferEntry, Tries
+from stager.scheduler.state import FileEntry, Retries, State, TransferEntry
 from stager.service.waiting import waiting_of
 from stager.sim.faults import NO_FAULTS, ORIGIN_FAULTS, TRANSFER_FAULTS
 from stager.sim.simulate import simulate
@@ -147,10 +147,10 @@ def test_two_runs_that_both_have_a_way_do_not_hand_it_to_and_fro() -> None:
 
 
 def test_a_bad_answer_ends_the_row() -> None:
-    tries = Tries(outages=3, outages_here=3, away_since=1.0)
+    retries = Retries(outages=3, outages_here=3, away_since=1.0)
     transfer = TransferEntry("t", "node0", "f", "r0", cmd.Purpose.FINAL, "lab", "out", 1, 0.0)
-    note_failure(State(Policy(), Limits(), now=9.0), FileEntry("f", "f", "r0", 1), tries, transfer, TRANSFER_FAULTS[2])
-    assert (tries.failures, tries.outages, tries.away_since) == (1, 0, None)
+    note_failure(State(Policy(), Limits(), now=9.0), FileEntry("f", "f", "r0", 1), retries, transfer, TRANSFER_FAULTS[2])
+    assert (retries.failures, retries.outages, retries.away_since) == (1, 0, None)
 
 
 def test_two_runs_without_another_way_give_up_in_time() -> None:
@@ -199,7 +199,7 @@ def test_the_status_says_what_is_waited_for_and_for_how_long() -> None:
     assert any("unreachable for 54 s" in said[0] for said in during) and told[-1][1] == []
 
 
-def waiting_for_two() -> tuple[State, list[Tries]]:
+def waiting_for_two() -> tuple[State, list[Retries]]:
     """A run whose two inputs are waited for."""
     stage = Stage()
     lab, here = origin("lab", LAB), origin("here", CLOUD)
@@ -213,9 +213,9 @@ def waiting_for_two() -> tuple[State, list[Tries]]:
 
     simulate(stage.world, watch)
     state = found[0]
-    tries = [state.files[file].fetch for file, _ in state.retrying]
-    assert all(each is not None for each in tries)
-    return state, [each for each in tries if each is not None]
+    retries = [state.files[file].fetch for file, _ in state.retrying]
+    assert all(each is not None for each in retries)
+    return state, [each for each in retries if each is not None]
 
 
 @pytest.mark.parametrize("final_at", ["here", "lab"])
