@@ -142,25 +142,25 @@ def move_run(state: State, run: RunEntry, new: RunState) -> None:
     run.state = new
 
 
-def is_spared(state: State, file: FileEntry) -> bool:
+def has_extra_copy(state: State, file: FileEntry) -> bool:
     """Whether the plan wants more than one node to hold it."""
     planned = None if file.is_external else state.runs[file.run].planned.get(file.lfn)
     return planned is not None and planned.safe_copies > 1
 
 
-def may_want_spare(state: State, file: FileEntry) -> None:
+def may_want_extra_copy(state: State, file: FileEntry) -> None:
     """It was made, or one of those that held it does not any more."""
-    if is_spared(state, file) and (use := state.next_use(file)) != NEVER:
-        heappush(state.to_spare, (use, file.id))
+    if has_extra_copy(state, file) and (use := state.next_use(file)) != NEVER:
+        heappush(state.to_replicate, (use, file.id))
 
 
-def spares_coming(state: State) -> list[TransferEntry]:
+def extra_copies_coming(state: State) -> list[TransferEntry]:
     """Under way, and not called off or hastened for a job."""
     found = []
-    for transfer_id in list(state.sparing):
+    for transfer_id in list(state.replicating):
         transfer = state.transfers.get(transfer_id)
-        if transfer is None or transfer.cancelled or transfer.purpose is not Purpose.SPARE:
-            del state.sparing[transfer_id]
+        if transfer is None or transfer.cancelled or transfer.purpose is not Purpose.EXTRA_COPY:
+            del state.replicating[transfer_id]
         else:
             found.append(transfer)
     return found
@@ -179,7 +179,7 @@ def end_span(state: State, copy: Copy) -> None:
 def pin(state: State, file: FileEntry, node_id: str) -> Copy:
     copy = file.copies[node_id]
     copy.pins += 1
-    copy.prefetched = copy.spare = False
+    copy.prefetched = copy.extra_copy = False
     node = state.nodes[node_id]
     if copy.idle:
         count_idle(node, copy, idle=False)
@@ -216,7 +216,7 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
     if use == NEVER and file.durable is None and not file.is_external and not state.owes_upload(file) and not state.stays(file):
         state.useless.append((node_id, file.id, copy.generation))
     elif state.holds_only_copy(file):
-        copy.spare = False
+        copy.extra_copy = False
         if not state.owes_upload(file) and not file.spilling:
             goes = state.runs[file.run].plan.spill_origin is not None
             heappush(node.spillable if goes else node.movable, (-use, file.id, copy.generation))
@@ -228,8 +228,8 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
 
 
 def eviction_key(copy: Copy, next_use: int) -> int:
-    """The greatest goes first: spares before what nobody will read."""
-    return NEVER + 1 if copy.spare else next_use
+    """The greatest goes first: extra copies before what nobody will read."""
+    return NEVER + 1 if copy.extra_copy else next_use
 
 
 def move_job(state: State, job: JobEntry, new: JobState) -> None:

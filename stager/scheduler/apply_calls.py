@@ -154,7 +154,7 @@ def supersede(state: State, run: RunEntry, file: FileEntry, made: ev.OutputMade)
         state.spills_to_erase.append((file.id, file.spilled, job_node(run, file)))
     file.left = file.durable or file.left
     file.durable = file.spilled = None
-    file.blake3, file.spares, file.moves_failed = "", 0, 0
+    file.blake3, file.extra_copies, file.moves_failed = "", 0, 0
     recount_live(state, file)
 
 

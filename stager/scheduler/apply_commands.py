@@ -83,10 +83,10 @@ def copy_replica(state: State, command: cmd.CopyReplica) -> None:
     take_over(state, file, state.runs[command.run])
     expect(state, file, command)
     file.fetch = file.fetch or Retries()
-    if command.purpose is cmd.Purpose.SPARE:
-        file.spares += 1
-        file.copies[command.node].spare = True
-        state.sparing[command.transfer] = None
+    if command.purpose is cmd.Purpose.EXTRA_COPY:
+        file.extra_copies += 1
+        file.copies[command.node].extra_copy = True
+        state.replicating[command.transfer] = None
     elif command.purpose is cmd.Purpose.MOVE:
         state.moving[command.transfer] = None
     state.nodes[command.source].sending += 1

@@ -21,7 +21,7 @@ from stager.scheduler.accounting import (
     due_upload,
     inputs_of,
     make_ready_or_wait,
-    may_want_spare,
+    may_want_extra_copy,
     move_copy,
     move_job,
     queue_start,
@@ -217,7 +217,7 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
         return
     file = state.files[transfer.file]
     retries = file.fetch if transfer.is_fetch else file.upload
-    unasked = transfer.purpose in (Purpose.SPARE, Purpose.MOVE)
+    unasked = transfer.purpose in (Purpose.EXTRA_COPY, Purpose.MOVE)
     file.moves_failed += transfer.purpose is Purpose.MOVE
     if not (transfer.cancelled or transfer.gathers or unasked or transfer.old) and retries is not None and transfer.run == file.run:
         note_failure(state, file, retries, transfer, event.fault)
@@ -281,8 +281,8 @@ def end_transfer(state: State, transfer: TransferEntry) -> None:
         else:
             drop_copy(state, file, transfer.node)
         tell_other_nodes(state, file)
-        if transfer.purpose is Purpose.SPARE and not transfer.cancelled:
-            may_want_spare(state, file)
+        if transfer.purpose is Purpose.EXTRA_COPY and not transfer.cancelled:
+            may_want_extra_copy(state, file)
         return
     state.uploads_live -= 1
     if transfer.purpose is Purpose.SPILL:
@@ -367,7 +367,7 @@ def copy_lost(state: State, file: FileEntry, node_id: str) -> None:
     if node_id in file.copies:
         drop_copy(state, file, node_id)
     state.lost.append((file.id, node_id))
-    may_want_spare(state, file)
+    may_want_extra_copy(state, file)
 
 
 def attempt_waits(state: State, event: ev.AttemptWaits) -> None:
@@ -458,7 +458,7 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
         if file.destination is not None and file.durable is None:
             due_upload(state, run, file)
         settle(state, file, job.node)
-        may_want_spare(state, file)
+        may_want_extra_copy(state, file)
 
 
 def tell_children(state: State, run: RunEntry, job: JobEntry) -> None:

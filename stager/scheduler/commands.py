@@ -14,11 +14,11 @@ from stager.planning.plan import Access
 
 
 class Purpose(StrEnum):
-    """Why bytes move. SPARE: a second copy, against the loss of a node."""
+    """Why bytes move. EXTRA_COPY: a second copy, against the loss of a node."""
 
     DEMAND = "demand"
     PREFETCH = "prefetch"
-    SPARE = "spare"
+    EXTRA_COPY = "extra_copy"
     FINAL = "final"
     SPILL = "spill"
     MOVE = "move"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
-from stager.scheduler.accounting import count_idle, eviction_key, settle, spares_coming
+from stager.scheduler.accounting import count_idle, eviction_key, extra_copies_coming, settle
 from stager.scheduler.decision import Decision
 from stager.scheduler.state import NEVER, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
@@ -36,7 +36,7 @@ def free_space(
     if gap - in_reach_bytes(decision.state, node, protect) > lacking:
         spill_ahead(decision, node, protect)
         return False
-    gap = call_off_spares(decision, node, gap)
+    gap = call_off_extra_copies(decision, node, gap)
     chosen, gap = choose(decision, node, gap, protect, clean_only=True)
     gap = call_off_prefetches(decision, node, gap, protect)
     if gap > 0 and decision.state.parts:
@@ -55,7 +55,7 @@ def in_reach_bytes(state: State, node: NodeEntry, protect: frozenset[str]) -> in
     own = [copy for file in protect if (copy := state.files[file].copies.get(node.id)) is not None]
     reach = node.idle_bytes - sum(copy.size_bytes for copy in own if copy.idle)
     reach += sum(state.files[file].copies[node.id].size_bytes for file in node.prefetching)
-    reach += sum(transfer.size_bytes for transfer in spares_coming(state) if transfer.node == node.id)
+    reach += sum(transfer.size_bytes for transfer in extra_copies_coming(state) if transfer.node == node.id)
     return reach + sum(part.size_bytes for part in state.parts.values() if part.node == node.id)
 
 
@@ -65,7 +65,7 @@ def clear(decision: Decision, node: NodeEntry, need_bytes: int) -> bool:
     if gap <= 0:
         return True
     gap -= node.deleting_bytes + node.cancelling_bytes + node.spilling_bytes
-    gap = call_off_spares(decision, node, gap)
+    gap = call_off_extra_copies(decision, node, gap)
     chosen, gap = choose(decision, node, gap, frozenset(), clean_only=True)
     evict(decision, node, chosen)
     call_off_prefetches(decision, node, gap, frozenset())
@@ -90,7 +90,7 @@ def free_space_ahead(decision: Decision, node: NodeEntry, need_bytes: int) -> bo
 
 
 def holds_unread(node: NodeEntry) -> bool:
-    """Whether nobody will read the first that may be evicted, or it is a spare: as far as known, until the queue is tidied."""
+    """Whether nobody will read the first that may be evicted, or it is an extra copy: as far as known, until the queue is tidied."""
     return bool(node.evictable) and node.evictable[0][0] <= -NEVER
 
 
@@ -191,9 +191,9 @@ def delete(decision: Decision, node: NodeEntry, file: FileEntry, why: str) -> No
     decision.emit(cmd.DeleteReplica, why=why, **facts)
 
 
-def call_off_spares(decision: Decision, node: NodeEntry, gap: int) -> int:
+def call_off_extra_copies(decision: Decision, node: NodeEntry, gap: int) -> int:
     """Those on their way to this node, of which there is one as a rule."""
-    for transfer in spares_coming(decision.state):
+    for transfer in extra_copies_coming(decision.state):
         if gap > 0 and transfer.node == node.id and not decision.state.files[transfer.file].copies[node.id].pins:
             gap -= transfer.size_bytes
             decision.emit(cmd.CancelTransfer, node=node.id, transfer=transfer.id)

@@ -42,7 +42,7 @@ def broken_invariants(state: State) -> list[str]:
                 found.append(f"{file.lfn} on {node_id} is pinned and being deleted")
             if copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and copy.generation not in state.transfers:
                 found.append(f"{file.lfn} on {node_id} is {copy.state} by no transfer")
-        found += broken_spares(state, file)
+        found += broken_extra_copies(state, file)
     return found
 
 
@@ -97,14 +97,14 @@ def broken_file(state: State, file: FileEntry) -> list[str]:
     return found
 
 
-def broken_spares(state: State, file: FileEntry) -> list[str]:
+def broken_extra_copies(state: State, file: FileEntry) -> list[str]:
     """There are no more than the plan wants; and however many nodes hold a file, it is live once."""
-    spares = sum(copy.spare and copy.state in (CopyState.PRESENT, CopyState.FETCHING) for copy in file.copies.values())
+    extra_copies = sum(copy.extra_copy and copy.state in (CopyState.PRESENT, CopyState.FETCHING) for copy in file.copies.values())
     run = state.runs.get(file.run)
     wanted = run.planned[file.lfn].safe_copies if run is not None and file.lfn in run.planned else 1
     found = []
-    if spares >= max(2, wanted) or (spares and (file.is_external or wanted < 2)):
-        found.append(f"{file.lfn}: {spares} spares, its plan wants {wanted} copies")
+    if extra_copies >= max(2, wanted) or (extra_copies and (file.is_external or wanted < 2)):
+        found.append(f"{file.lfn}: {extra_copies} extra copies, its plan wants {wanted} copies")
     if not 0 <= file.live_bytes <= file.size_bytes:
         found.append(f"{file.lfn}: {file.live_bytes} bytes are live of {file.size_bytes}")
     return found

@@ -18,7 +18,7 @@ from stager.scheduler.decision import Decision
 from stager.scheduler.events import Event
 from stager.scheduler.handlers import react, subject_of
 from stager.scheduler.migration import leave_behind
-from stager.scheduler.replication import send_spares
+from stager.scheduler.replication import send_extra_copies
 from stager.scheduler.state import State
 from stager.scheduler.stripes import call_off_parts
 from stager.scheduler.uploads import send_finals, tidy_up
@@ -67,8 +67,8 @@ class Machine:
             work_nodes(decision)
             if len(state.nodes) > 1:
                 balance(decision)
-            if state.to_spare or state.sparing:
-                send_spares(decision)
+            if state.to_replicate or state.replicating:
+                send_extra_copies(decision)
             ended = bool(state.finish_checks) and end_runs(decision)
         if state.useless or state.spills_to_erase or state.loose_parts:
             self._clear_up(decision)

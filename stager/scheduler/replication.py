@@ -1,7 +1,7 @@
-"""Spares: second copies of intermediates whose plan says that one is not enough (planning/durability.py).
+"""Extra copies: second copies of intermediates whose plan says that one is not enough (planning/durability.py).
 
-May know: the state. One rule: a spare takes room and lines that nobody wants now, is the first to go when somebody does, and never keeps
-a job waiting.
+May know: the state. One rule: an extra copy takes room and lines that nobody wants now, is the first to go when somebody does, and never
+keeps a job waiting.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
-from stager.scheduler.accounting import footprints_of, is_spared, spares_coming
+from stager.scheduler.accounting import extra_copies_coming, footprints_of, has_extra_copy
 from stager.scheduler.admission import LAST_PRIORITY
 from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
@@ -20,26 +20,26 @@ from stager.scheduler.states import CopyState
 # Those needed next; one that has no place now stands in the way of no other, and none is looked at by thousands at every step.
 LOOKS_MAX = 8
 # Of one file, in all its life: what fails or is called off again and again is not worth more of the network.
-SPARES_MAX = 3
+EXTRA_COPIES_MAX = 3
 
 
-def send_spares(decision: Decision) -> None:
+def send_extra_copies(decision: Decision) -> None:
     state = decision.state
     call_off_unwanted(decision)
     kept = []
-    for _ in range(min(LOOKS_MAX, len(state.to_spare))):
-        entry = heappop(state.to_spare)
+    for _ in range(min(LOOKS_MAX, len(state.to_replicate))):
+        entry = heappop(state.to_replicate)
         file = state.files[entry[1]]
-        if is_due(state, file) and not send_spare(decision, file):
+        if is_due(state, file) and not send_extra_copy(decision, file):
             kept.append(entry)
     for entry in kept:
-        heappush(state.to_spare, entry)
+        heappush(state.to_replicate, entry)
 
 
 def call_off_unwanted(decision: Decision) -> None:
     """On their way to nobody: the last reader is done."""
     state = decision.state
-    for transfer in spares_coming(state):
+    for transfer in extra_copies_coming(state):
         if state.next_use(state.files[transfer.file]) == NEVER:
             decision.emit(cmd.CancelTransfer, node=transfer.node, transfer=transfer.id)
 
@@ -47,7 +47,13 @@ def call_off_unwanted(decision: Decision) -> None:
 def is_due(state: State, file: FileEntry) -> bool:
     """Somebody will read it, and fewer nodes than planned hold it or are getting it."""
     run = state.runs.get(file.run)
-    if run is None or not run.may_start or not is_spared(state, file) or file.spares >= SPARES_MAX or state.next_use(file) == NEVER:
+    if (
+        run is None
+        or not run.may_start
+        or not has_extra_copy(state, file)
+        or file.extra_copies >= EXTRA_COPIES_MAX
+        or state.next_use(file) == NEVER
+    ):
         return False
     if file.spilled is not None or file.durable is not None:
         return False
@@ -55,21 +61,21 @@ def is_due(state: State, file: FileEntry) -> bool:
     return held < run.planned[file.lfn].safe_copies
 
 
-def send_spare(decision: Decision, file: FileEntry) -> bool:
+def send_extra_copy(decision: Decision, file: FileEntry) -> bool:
     """False: no node has room to spare, or the one that holds it is busy with what somebody waits for."""
     state = decision.state
     source = peer_for(state, file, "")
     node = node_with_most_space(state, file)
     if not source or node is None or state.nodes[source].sending:
         return False
-    give_copy(decision, node, file, file.run, source, cmd.Purpose.SPARE, LAST_PRIORITY)
+    give_copy(decision, node, file, file.run, source, cmd.Purpose.EXTRA_COPY, LAST_PRIORITY)
     return True
 
 
 def node_with_most_space(state: State, file: FileEntry) -> NodeEntry | None:
-    """The node with most room that has it not, no other spare on its way, and room for the next jobs beside it."""
+    """The node with most room that has it not, no other extra copy on its way, and room for the next jobs beside it."""
     run = state.runs[file.run]
-    taken = {transfer.node for transfer in spares_coming(state)}
+    taken = {transfer.node for transfer in extra_copies_coming(state)}
     beside = sum(footprints_of(state, run)[run.head : run.head + state.limits.cores])
     able = [
         node

@@ -17,7 +17,7 @@ from stager.scheduler.states import JobState, RunState
 
 
 def transfer_failed(decision: Decision, event: ev.TransferFailed, transfer: TransferEntry | None) -> None:
-    if transfer is None or transfer.cancelled or transfer.old or transfer.purpose in (cmd.Purpose.SPARE, cmd.Purpose.MOVE):
+    if transfer is None or transfer.cancelled or transfer.old or transfer.purpose in (cmd.Purpose.EXTRA_COPY, cmd.Purpose.MOVE):
         return
     file, fault = decision.state.files[transfer.file], event.fault
     if transfer.gathers:

@@ -31,8 +31,8 @@ RUN_STRIDE = 1 << 32
 
 class Copy(Entry):
     """One file on one node. `pins` counts admitted jobs and uploads that need it; `span` is what it adds to the run's space profile while
-    it is ahead of its use. `spare`: it is there against the loss of another node, and nobody has read it. `idle`: it may go when there is
-    need of room.
+    it is ahead of its use. `extra_copy`: it is there against the loss of another node, and nobody has read it. `idle`: it may go when
+    there is need of room.
     """
 
     state: CopyState
@@ -41,7 +41,7 @@ class Copy(Entry):
     pins: int = 0  # as many as admitted and running jobs hold, and transfers that read it; none while DELETING, some while WANTED
     prefetched: bool = False
     span: tuple[str, int, int] | None = None
-    spare: bool = False
+    extra_copy: bool = False
     idle: bool = False  # only PRESENT without pins
 
 
@@ -86,8 +86,8 @@ class FileEntry(Entry):
 
     `uses` are (order key, run, job) of its readers, sorted; `use_at` skips those that are done. A produced file is remembered by content:
     `blake3` of its first making. `whole`: stripes were given up, so one node is to fetch it, until it was had.
-    `spares`: how many were begun. `left`: an earlier making of it that we wrote at its destination. `made_at`: when the making that counts
-    was made; 0 of an external one.
+    `extra_copies`: how many were begun. `left`: an earlier making of it that we wrote at its destination. `made_at`: when the making that
+    counts was made; 0 of an external one.
     """
 
     id: str
@@ -112,7 +112,7 @@ class FileEntry(Entry):
     spilling: str = ""  # empty, or a transfer of it that is under way
     live_bytes: int = 0  # at most `size_bytes`
     whole: bool = False
-    spares: int = 0
+    extra_copies: int = 0
     moves_failed: int = 0
     left: HeldAt | None = None
     made_at: float = 0.0
@@ -194,7 +194,7 @@ class TransferEntry(Entry):
     @property
     def is_fetch(self) -> bool:
         """Whether it brings a replica to its node, from wherever."""
-        return self.purpose in (Purpose.DEMAND, Purpose.PREFETCH, Purpose.SPARE, Purpose.MOVE)
+        return self.purpose in (Purpose.DEMAND, Purpose.PREFETCH, Purpose.EXTRA_COPY, Purpose.MOVE)
 
     @property
     def on_line(self) -> bool:
@@ -403,9 +403,9 @@ class State:
     # By what was to gather them, why: parts of which one was lost. Empty after each event, as is what nobody will gather.
     broken_stripes: dict[str, str] = field(default_factory=dict)
     loose_parts: list[str] = field(default_factory=list)
-    # Intermediates that may want a spare, by their next use; and the transfers of spares. Both may be out of date.
-    to_spare: list[tuple[int, str]] = field(default_factory=list)
-    sparing: dict[str, None] = field(default_factory=dict)
+    # Intermediates that may want an extra copy, by their next use; and the transfers of extra copies. Both may be out of date.
+    to_replicate: list[tuple[int, str]] = field(default_factory=list)
+    replicating: dict[str, None] = field(default_factory=dict)
     # Transfers that move intermediates to other nodes: may be out of date. (node, file) of those that were moved: empty after each event.
     moving: dict[str, None] = field(default_factory=dict)
     moved: list[tuple[str, str]] = field(default_factory=list)

@@ -1,4 +1,6 @@
-"""Spares: where a plan wants two copies, the loss of a node costs no job; they take room that nobody wants, and are the first to go."""
+"""Extra copies: where a plan wants two copies, the loss of a node costs no job; they take room that nobody wants, and are the first to
+go.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from stager.scheduler.accounting import pin
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.ledger import Standing, ledger_of
 from stager.scheduler.machine import Machine
-from stager.scheduler.replication import SPARES_MAX
+from stager.scheduler.replication import EXTRA_COPIES_MAX
 from stager.scheduler.state import Copy, FileEntry, NodeEntry, State
 from stager.scheduler.states import CopyState
 from stager.sim.checkers import all_checkers
@@ -69,8 +71,8 @@ class Stage:
         check_replay(self.world, self.machine)
         return self.world.runs["r"].outcome
 
-    def spares(self) -> list[cmd.CopyReplica]:
-        return [command for command in self.commands if isinstance(command, cmd.CopyReplica) and command.purpose is cmd.Purpose.SPARE]
+    def extra_copies(self) -> list[cmd.CopyReplica]:
+        return [command for command in self.commands if isinstance(command, cmd.CopyReplica) and command.purpose is cmd.Purpose.EXTRA_COPY]
 
     def deleted(self) -> list[cmd.DeleteReplica]:
         return [command for command in self.commands if isinstance(command, cmd.DeleteReplica)]
@@ -82,7 +84,7 @@ class Stage:
 def test_a_lost_node_costs_no_job_where_another_holds_what_it_held() -> None:
     stage = Stage(LATE, LOST)
     assert stage.play() is RunOutcome.SUCCEEDED
-    assert [(command.lfn, command.node) for command in stage.spares()[:1]] == [("x", "node1")]
+    assert [(command.lfn, command.node) for command in stage.extra_copies()[:1]] == [("x", "node1")]
     assert (stage.ran("make"), stage.ran("slow")) == (1, 2)
     assert not [command for command in stage.commands if isinstance(command, cmd.RemakeFile)]
 
@@ -101,7 +103,7 @@ def test_a_node_that_is_away_for_long_holds_nobody_up_where_another_holds_what_i
 def test_with_one_copy_it_is_made_again() -> None:
     stage = Stage(LATE, LOST, safe=1)
     assert stage.play() is RunOutcome.SUCCEEDED
-    assert (stage.spares(), stage.ran("make")) == ([], 2)
+    assert (stage.extra_copies(), stage.ran("make")) == ([], 2)
 
 
 def test_the_one_that_is_left_is_copied_again() -> None:
@@ -142,12 +144,12 @@ INPUTS = {"in": 100, "used": 100, "big": 700}
 
 
 def test_it_is_the_first_to_go_where_a_job_needs_the_room() -> None:
-    """`large` takes 1,000 of 1,150 bytes on node1, where the spare of `x` lies, and `used`, which nobody reads any more: the spare goes, is
-    not sent again, and `x` is not lost.
+    """`large` takes 1,000 of 1,150 bytes on node1, where the extra copy of `x` lies, and `used`, which nobody reads any more: the extra
+    copy goes, is not sent again, and `x` is not lost.
     """
     stage = Stage(LARGE, room=1_150, elsewhere="early wait large", externals=INPUTS, cores=1)
     assert stage.play() is RunOutcome.SUCCEEDED
-    assert [command.lfn for command in stage.spares()].count("x") == 1
+    assert [command.lfn for command in stage.extra_copies()].count("x") == 1
     assert stage.machine is not None
     gone = [(command.node, stage.machine.state.files[command.file].lfn) for command in stage.deleted() if "evicted" in command.why]
     assert gone == [("node1", "x")]
@@ -155,19 +157,19 @@ def test_it_is_the_first_to_go_where_a_job_needs_the_room() -> None:
 
 
 def test_one_on_its_way_is_called_off_where_a_job_needs_the_room() -> None:
-    """`x` is made as `wait` ends: its spare would arrive a second later."""
+    """`x` is made as `wait` ends: its extra copy would arrive a second later."""
     jobs = {**LARGE, "make": ("", "x", 22.0), "early": ("in", "e", 1.0)}
     stage = Stage(jobs, room=1_050, elsewhere="early wait large", externals=INPUTS, cores=1, only="x")
     assert stage.play() is RunOutcome.SUCCEEDED
-    (spare,) = stage.spares()
+    (extra_copy,) = stage.extra_copies()
     (off,) = [command for command in stage.commands if isinstance(command, cmd.CancelTransfer)]
     (admitted,) = [command for command in stage.commands if isinstance(command, cmd.AdmitJob) and command.job == "large"]
-    assert (off.transfer, spare.at <= off.at) == (spare.transfer, True)
-    assert admitted.at < spare.at + 0.9
+    assert (off.transfer, extra_copy.at <= off.at) == (extra_copy.transfer, True)
+    assert admitted.at < extra_copy.at + 0.9
 
 
 def test_the_last_one_is_spilled_and_not_evicted_where_a_job_needs_the_room() -> None:
-    """node0 cannot be reached, so the spare is all there is."""
+    """node0 cannot be reached, so the extra copy is all there is."""
     away = Faults(troubles=(Trouble(at=15.0, what="restart", lasts_s=300.0, at_share=0.0),))
     jobs = {**LARGE, "early": ("in", "e", 1.0)}
     stage = Stage(jobs, away, room=1_050, elsewhere="early wait large", externals=INPUTS, cores=1, only="x", spill="lab")
@@ -177,11 +179,11 @@ def test_the_last_one_is_spilled_and_not_evicted_where_a_job_needs_the_room() ->
     assert stage.ran("make") == 1
 
 
-def test_a_lost_spare_is_sent_again() -> None:
+def test_a_lost_extra_copy_is_sent_again() -> None:
     lost = Faults(troubles=(Trouble(at=50.0, what="lost", lasts_s=5.0, at_share=0.75),))
     stage = Stage(LATE, lost)
     assert stage.play() is RunOutcome.SUCCEEDED
-    assert [round(command.at) for command in stage.spares() if command.lfn == "x"] == [10, 55]
+    assert [round(command.at) for command in stage.extra_copies() if command.lfn == "x"] == [10, 55]
 
 
 def test_it_waits_while_its_node_sends_what_a_job_waits_for() -> None:
@@ -189,51 +191,51 @@ def test_it_waits_while_its_node_sends_what_a_job_waits_for() -> None:
     jobs: Jobs = {**LATE, "make": ("", "x", 1.5), "early": ("", "p", 1.0), "far": ("p", "q", 1.0)}
     stage = Stage(jobs, elsewhere="far", only="x")
     assert stage.play() is RunOutcome.SUCCEEDED
-    (spare,) = stage.spares()
-    assert 2.0 <= spare.at < 2.1
+    (extra_copy,) = stage.extra_copies()
+    assert 2.0 <= extra_copy.at < 2.1
 
 
 def test_it_is_called_off_when_its_last_reader_ends_first() -> None:
     stage = Stage({"make": ("", "x", 10.0), "read": ("x", "y", 0.5)}, only="x")
     assert stage.play() is RunOutcome.SUCCEEDED
     off = [command.transfer for command in stage.commands if isinstance(command, cmd.CancelTransfer)]
-    assert off == [command.transfer for command in stage.spares()] != []
+    assert off == [command.transfer for command in stage.extra_copies()] != []
 
 
 def test_a_job_that_needs_one_on_its_way_hastens_it() -> None:
-    """`read` on node1 has its other input at 10.5 s, when the spare is half there."""
+    """`read` on node1 has its other input at 10.5 s, when the extra copy is half there."""
     jobs: Jobs = {"make": ("", "x", 10.0), "other": ("", "z", 10.5), "read": ("x z", "y", 1.0)}
     stage = Stage(jobs, elsewhere="other read", only="x", cores=1)
     assert stage.play() is RunOutcome.SUCCEEDED
     hastened = [command.transfer for command in stage.commands if isinstance(command, cmd.Hasten)]
-    assert hastened == [command.transfer for command in stage.spares()] != []
+    assert hastened == [command.transfer for command in stage.extra_copies()] != []
 
 
 def test_one_that_a_job_has_used_is_a_copy_like_others() -> None:
     state = State(Policy(), Limits(), nodes={"a": NodeEntry("a", reachable=True)})
     file = state.files["x"] = FileEntry("x", "x", "r", 1)
-    file.copies["a"] = Copy(CopyState.PRESENT, "g", 1, spare=True)
-    assert not pin(state, file, "a").spare
+    file.copies["a"] = Copy(CopyState.PRESENT, "g", 1, extra_copy=True)
+    assert not pin(state, file, "a").extra_copy
 
 
 def test_none_is_sent_where_the_next_jobs_would_have_no_room_beside_it() -> None:
     stage = Stage(LATE, room=330)
     assert stage.play() is RunOutcome.SUCCEEDED
-    assert stage.spares() == []
+    assert stage.extra_copies() == []
 
 
 def test_one_that_never_arrives_is_given_up_and_harms_nobody() -> None:
     stage = Stage(LATE)
     stage.world.transfers._copy_fault = lambda moving, command: Fault(ErrorClass.TRANSIENT, "connection_lost", "as it happens")
     assert stage.play() is RunOutcome.SUCCEEDED
-    assert 1 <= len([command for command in stage.spares() if command.lfn == "x"]) <= SPARES_MAX
+    assert 1 <= len([command for command in stage.extra_copies() if command.lfn == "x"]) <= EXTRA_COPIES_MAX
     assert not [command for command in stage.commands if isinstance(command, cmd.GiveUpTransfer | cmd.RetryTransferAt | cmd.RequeueJob)]
     assert stage.world.runs["r"].finished_at < 103.01
     assert stage.machine is not None
     assert {file.fetch.copies_failed for file in stage.machine.state.files.values() if file.fetch is not None} == {0}
 
 
-def test_a_job_that_is_admitted_where_the_spare_goes_waits_for_it_and_for_no_second_copy() -> None:
+def test_a_job_that_is_admitted_where_the_extra_copy_goes_waits_for_it_and_for_no_second_copy() -> None:
     jobs: Jobs = {"make": ("", "x", 10.0), "read": ("x", "y", 1.0)}
     stage = Stage(jobs, elsewhere="read")
     assert stage.play() is RunOutcome.SUCCEEDED

@@ -10,7 +10,7 @@ from stager.sim.checkers.commands import CommandChecker
 from stager.sim.checkers.completion import EndingChecker
 from stager.sim.checkers.engines import EngineChecker
 from stager.sim.checkers.evictions import EvictionChecker
-from stager.sim.checkers.extra_copies import SpareChecker
+from stager.sim.checkers.extra_copies import ExtraCopyChecker
 from stager.sim.checkers.inputs import InputChecker
 from stager.sim.checkers.places import PlaceChecker
 from stager.sim.world import Checker
@@ -23,11 +23,11 @@ __all__ = [
     "EvictionChecker",
     "InputChecker",
     "PlaceChecker",
-    "SpareChecker",
+    "ExtraCopyChecker",
     "all_checkers",
 ]
 
 
 def all_checkers() -> list[Checker]:
     first = [CapacityChecker(), InputChecker(), EvictionChecker(), CommandChecker(), PlaceChecker()]
-    return [*first, SpareChecker(), EndingChecker(), EngineChecker()]
+    return [*first, ExtraCopyChecker(), EndingChecker(), EngineChecker()]
