@@ -18,7 +18,7 @@ from stager.scheduler.decision import Decision
 from stager.scheduler.direct_fallback import may_read_directly
 from stager.scheduler.eviction import free_space, free_space_ahead
 from stager.scheduler.holding import may_begin, may_come_ahead
-from stager.scheduler.migration import is_first, is_wanted_elsewhere, move_away, safe_bytes
+from stager.scheduler.migration import is_first, is_wanted_elsewhere, migrate, safe_bytes
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
 from stager.scheduler.profiles import would_stay
 from stager.scheduler.sources import (
@@ -99,7 +99,7 @@ def grant(decision: Decision, node: NodeEntry) -> bool:
             continue
         more = needed - attempt.reserve_bytes
         if not free_space(decision, node, more) and not (give_back_admitted(decision, node) and free_space(decision, node, more)):
-            if not move_away(decision, node, more):
+            if not migrate(decision, node, more):
                 break_deadlock(decision, node)
             return False
         decision.emit(cmd.GrantSpace, node=node.id, attempt=attempt_key, reserve_bytes=needed)
@@ -209,7 +209,7 @@ def reserve_now(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntr
     if free_space(decision, node, needed, own, least):
         return job.reserve_bytes
     if is_first(state, run, job) and not run.is_engines:
-        move_away(decision, node, needed, own)
+        migrate(decision, node, needed, own)
     less = node.free_bytes - missing_bytes
     return less if may_do_with_less(node, run, job) and less >= likely_bytes(run, job) else None
 

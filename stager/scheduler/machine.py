@@ -17,7 +17,7 @@ from stager.scheduler.completion import end_runs, refuse_if_stuck
 from stager.scheduler.decision import Decision
 from stager.scheduler.events import Event
 from stager.scheduler.handlers import react, subject_of
-from stager.scheduler.migration import leave_behind
+from stager.scheduler.migration import delete_migrated
 from stager.scheduler.replication import send_extra_copies
 from stager.scheduler.state import State
 from stager.scheduler.stripes import call_off_parts
@@ -58,7 +58,7 @@ class Machine:
         """Again when a run ended: what it held may be given away now."""
         state, ended = self.state, True
         if state.moved:
-            leave_behind(decision)
+            delete_migrated(decision)
         while ended:
             if state.useless or state.spills_to_erase or state.loose_parts:
                 self._clear_up(decision)

@@ -52,14 +52,14 @@ def oldest_run(state: State) -> RunEntry | None:
     return next((state.runs[run] for run in state.active if state.runs[run].may_start), None)
 
 
-def move_away(decision: Decision, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset()) -> bool:
+def migrate(decision: Decision, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset()) -> bool:
     """Sends away as much as is missing for `need_bytes` beside what is about to be free; asked again at the next event. False: nothing is
     on its way that could help.
     """
     state = decision.state
     if len(state.nodes) == 1:
         return False
-    moves = moves_under_way(state)
+    moves = migrations_under_way(state)
     if any(move.source != node.id for move in moves):
         return True
     gap = need_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes - node.spilling_bytes
@@ -72,7 +72,7 @@ def move_away(decision: Decision, node: NodeEntry, need_bytes: int, protect: fro
         if not is_current(decision, node, entry) or not state.holds_only_copy(file):
             continue
         looked.append(entry)
-        if file.id not in protect and may_be_moved(state, file, node):
+        if file.id not in protect and may_migrate(state, file, node):
             sent = send(decision, node, file)
             helps = helps or sent is not Sent.NOWHERE
             gap -= file.size_bytes if sent is Sent.NOW else 0
@@ -81,7 +81,7 @@ def move_away(decision: Decision, node: NodeEntry, need_bytes: int, protect: fro
     return helps
 
 
-def moves_under_way(state: State) -> list[TransferEntry]:
+def migrations_under_way(state: State) -> list[TransferEntry]:
     found = []
     for transfer_id in list(state.moving):
         transfer = state.transfers.get(transfer_id)
@@ -92,7 +92,7 @@ def moves_under_way(state: State) -> list[TransferEntry]:
     return found
 
 
-def may_be_moved(state: State, file: FileEntry, node: NodeEntry) -> bool:
+def may_migrate(state: State, file: FileEntry, node: NodeEntry) -> bool:
     """It is not on its way anywhere yet, nor was it moved in vain again and again."""
     return file.moves_failed < FAILURES_MAX and not file.spilling and all(other == node.id for other in file.copies)
 
@@ -150,7 +150,7 @@ def is_wanted_elsewhere(state: State, node: NodeEntry) -> bool:
     return missing + job.reserve_bytes > theirs.free_bytes
 
 
-def leave_behind(decision: Decision) -> None:
+def delete_migrated(decision: Decision) -> None:
     """What was moved goes where it came from, before anybody counts on it there."""
     state = decision.state
     moved, state.moved = state.moved, []
