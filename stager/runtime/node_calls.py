@@ -29,7 +29,7 @@ CALLS_MAX = 32
 # A connection that nobody used may have been cut off meanwhile; to ask anew costs one small call.
 READY_AGAIN_S = 30.0
 S_AGO_MAX = 2**32 - 1
-ToNode = cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload | cmd.Hasten | cmd.CancelTransfer | cmd.DeleteReplica | cmd.EraseSpill
+ToNode = cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload | cmd.Reprioritize | cmd.CancelTransfer | cmd.DeleteReplica | cmd.EraseSpill
 Put = Callable[..., None]
 Lost = Callable[[StagerError], None]
 Clock = Callable[[], float]
@@ -114,7 +114,7 @@ class NodeCalls:
         async with self.slots:
             await self.client.get_ready(origin_id, files)
 
-    async def put_transfer(self, command: cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload | cmd.Hasten) -> None:
+    async def put_transfer(self, command: cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload | cmd.Reprioritize) -> None:
         wanted = self.outstanding.transfers.get(command.transfer)
         if wanted is None:
             return
@@ -183,7 +183,7 @@ class NodeCalls:
         self.put(ev.SpillErased(at=0.0, cause=command.id, origin=command.origin, path=command.path))
 
 
-def by_transfer(command: cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload | cmd.Hasten | cmd.CancelTransfer) -> str:
+def by_transfer(command: cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload | cmd.Reprioritize | cmd.CancelTransfer) -> str:
     return command.transfer
 
 
@@ -200,7 +200,7 @@ CALLS: dict[type, tuple[Callable[[Any], str], Callable[..., Coroutine[Any, Any, 
     cmd.Gather: (by_transfer, NodeCalls.put_transfer),
     cmd.CopyReplica: (by_transfer, NodeCalls.put_transfer),
     cmd.Upload: (by_transfer, NodeCalls.put_transfer),
-    cmd.Hasten: (by_transfer, NodeCalls.put_transfer),
+    cmd.Reprioritize: (by_transfer, NodeCalls.put_transfer),
     cmd.CancelTransfer: (by_transfer, NodeCalls.cancel_transfer),
     cmd.DeleteReplica: (by_replica, NodeCalls.delete_replica),
     cmd.EraseSpill: (by_place, NodeCalls.erase_spill),

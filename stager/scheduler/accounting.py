@@ -46,14 +46,14 @@ def account(node: NodeEntry, copy: Copy, sign: int) -> None:
         if state is CopyState.CANCELLING:
             node.cancelling_bytes += size
     if size > 0 and node.free_bytes < 0:
-        node.stirred = True
+        node.dirty = True
 
 
 def no_prefetch(node: NodeEntry, file: FileEntry) -> None:
     """Another may come in its place, if it was one."""
     if file.id in node.prefetching:
         del node.prefetching[file.id]
-        node.stirred = True
+        node.dirty = True
 
 
 def count_idle(node: NodeEntry, copy: Copy, idle: bool) -> None:
@@ -155,7 +155,7 @@ def may_want_extra_copy(state: State, file: FileEntry) -> None:
 
 
 def extra_copies_coming(state: State) -> list[TransferEntry]:
-    """Under way, and not called off or hastened for a job."""
+    """Under way, and not called off or reprioritized for a job."""
     found = []
     for transfer_id in list(state.replicating):
         transfer = state.transfers.get(transfer_id)
@@ -271,7 +271,7 @@ def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
         return
     node = state.nodes[job.node]
     heappush(node.ready, (run.key(job.order), job.run, job.id))
-    node.stirred = True
+    node.dirty = True
 
 
 def skip_with_descendants(state: State, run: RunEntry, job: JobEntry) -> None:
@@ -364,7 +364,7 @@ def release_admission(state: State, job: JobEntry, reserve_bytes: int) -> None:
 def withdraw(state: State, run: RunEntry, job: JobEntry) -> None:
     """Takes back an admission whose job has not started."""
     node = state.nodes[job.node]
-    node.admitted_waiting, node.stirred = node.admitted_waiting - 1, True
+    node.admitted_waiting, node.dirty = node.admitted_waiting - 1, True
     end_early_span(run, job)
     release_admission(state, job, job.reserve_bytes)
 
@@ -373,7 +373,7 @@ def queue_start(state: State, run: RunEntry, job: JobEntry) -> None:
     """All its inputs are on its node."""
     node = state.nodes[job.node]
     heappush(node.calls_startable if run.is_engines else node.startable, (run.key(job.order), run.id, job.id))
-    node.stirred = True
+    node.dirty = True
 
 
 def slot_of(state: State, run: RunEntry, job_id: str) -> tuple[int, int]:
@@ -399,7 +399,7 @@ def add_garbage(node: NodeEntry, file_id: str, generation: str, size_bytes: int)
     node.garbage[file_id, generation] = size_bytes
     node.present_bytes += size_bytes
     node.deleting_bytes += size_bytes
-    node.stirred = True
+    node.dirty = True
 
 
 def drop_garbage(node: NodeEntry, file_id: str, generation: str) -> bool:

@@ -37,7 +37,7 @@ from stager.scheduler.sources import (
 from stager.scheduler.staging import staged_inputs
 from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
-from stager.scheduler.stripes import DEMAND, give_stripes, hasten
+from stager.scheduler.stripes import DEMAND, give_stripes, reprioritize
 
 FIRST_PREFETCH, LAST_PRIORITY = 10, 1_000_000
 # As long as after so many failures: the node's return is told, this is only for what else may have changed.
@@ -45,15 +45,15 @@ UNREACHED = 4
 
 
 def work_nodes(decision: Decision) -> None:
-    """Those that something happened to. One that is at rest is left alone until it is stirred: working it would decide nothing."""
+    """Those that something happened to. One that is idle is left alone until it is dirty: working it would decide nothing."""
     state = decision.state
     for node in state.nodes.values():
-        if node.stirred:
+        if node.dirty:
             work_node(decision, node)
-            node.stirred = not is_at_rest(state, node)
+            node.dirty = not is_idle(state, node)
 
 
-def is_at_rest(state: State, node: NodeEntry) -> bool:
+def is_idle(state: State, node: NodeEntry) -> bool:
     """Nothing waits there that could go on if something changed elsewhere: what waits for a core, or behind as many as may wait or come
     ahead of their use, waits for this node itself.
     """
@@ -228,7 +228,7 @@ def likely_bytes(run: RunEntry, job: JobEntry) -> int:
 
 def admit_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry, files: list[FileEntry], reserve_bytes: int) -> None:
     decision.emit(cmd.AdmitJob, run=run.id, job=job.id, node=node.id, reserve_bytes=reserve_bytes)
-    hasten_inputs(decision, node, files)
+    reprioritize_inputs(decision, node, files)
 
 
 def is_well_ahead(state: State, node: NodeEntry) -> bool:
@@ -325,13 +325,13 @@ def rest_of(run: RunEntry) -> int:
     return run.plan.peak_live_bytes if run.plan.spill_origin is None else run.plan.smallest_capacity_bytes
 
 
-def hasten_inputs(decision: Decision, node: NodeEntry, files: list[FileEntry]) -> None:
+def reprioritize_inputs(decision: Decision, node: NodeEntry, files: list[FileEntry]) -> None:
     for file in files:
         copy = file.copies[node.id]
         if copy.state is CopyState.FETCHING:
             transfer = decision.state.transfers.get(copy.generation)
             if transfer is not None and transfer.purpose is not cmd.Purpose.DEMAND:
-                hasten(decision, transfer)
+                reprioritize(decision, transfer)
 
 
 def give_fetch(decision: Decision, node: NodeEntry, file: FileEntry, run: str, purpose: cmd.Purpose, priority: int) -> None:
@@ -386,7 +386,7 @@ def fetch_wanted(decision: Decision, node: NodeEntry, file: FileEntry) -> None:
             return
         if other is not None:
             if other.purpose is not cmd.Purpose.DEMAND:
-                hasten(decision, other)
+                reprioritize(decision, other)
             return
         if is_for_another(state, file, run) or own_fault(file, run) is not None:
             continue

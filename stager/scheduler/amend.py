@@ -61,7 +61,7 @@ def forget_queued(state: State, run: RunEntry) -> None:
         for queue in (node.ready, node.startable, node.calls_startable):
             queue[:] = [entry for entry in queue if entry[1] != run.id]
             heapify(queue)
-        node.stirred = True
+        node.dirty = True
     state.timers[:] = [timer for timer in state.timers if not (timer[1] == "job" and timer[2] == run.id)]
     heapify(state.timers)
 

@@ -137,8 +137,8 @@ def transfer_of(command: cmd.Fetch | cmd.Gather | cmd.Upload) -> TransferEntry:
     )
 
 
-def hasten(state: State, command: cmd.Hasten) -> None:
-    """A part comes for what gathers it, which is hastened too."""
+def reprioritize(state: State, command: cmd.Reprioritize) -> None:
+    """A part comes for what gathers it, which is reprioritized too."""
     if command.transfer not in state.parts:
         state.transfers[command.transfer].purpose = cmd.Purpose.DEMAND
 
@@ -235,7 +235,7 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
     move_job(state, job, JobState.ADMITTED)
     reserve(run, job, command.reserve_bytes)
     promise(state, job, command.reserve_bytes)
-    node.admitted_waiting, node.stirred = node.admitted_waiting + 1, True
+    node.admitted_waiting, node.dirty = node.admitted_waiting + 1, True
     if job.order > run.head and (run.safety is not None or run.ahead is not None):
         begin_early_span(run, job, command.reserve_bytes)
     job.inputs_missing = 0
@@ -258,7 +258,7 @@ def start_attempt(state: State, command: cmd.StartAttempt) -> None:
     job = run.jobs[command.job]
     move_job(state, job, JobState.RUNNING)
     job.attempt, job.attempts = command.attempt, command.number
-    node.admitted_waiting, node.stirred = node.admitted_waiting - 1, True
+    node.admitted_waiting, node.dirty = node.admitted_waiting - 1, True
     cores, memory_bytes = slot_of(state, run, job.id)
     node.cores_used += cores
     node.memory_used_bytes += memory_bytes
@@ -380,7 +380,7 @@ APPLY: dict[type, Callable[[State, Any], None]] = {
     cmd.Gather: gather,
     cmd.GiveUpStripes: give_up_stripes,
     cmd.CopyReplica: copy_replica,
-    cmd.Hasten: hasten,
+    cmd.Reprioritize: reprioritize,
     cmd.Upload: upload,
     cmd.CancelTransfer: cancel_transfer,
     cmd.RetryTransferAt: retry_transfer_at,

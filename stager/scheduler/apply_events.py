@@ -77,7 +77,7 @@ def scheduler_started(state: State, event: ev.SchedulerStarted) -> None:
 def policy_set(state: State, event: ev.PolicySet) -> None:
     state.policy, state.limits = event.policy, event.limits
     for node in state.nodes.values():
-        node.stirred = True
+        node.dirty = True
 
 
 def node_lost(state: State, event: ev.NodeLost) -> None:
@@ -91,7 +91,7 @@ def node_lost(state: State, event: ev.NodeLost) -> None:
 
 def capacity_changed(state: State, event: ev.CapacityChanged) -> None:
     node = state.nodes[event.node]
-    node.capacity_bytes, node.stirred, state.capacities_bytes = event.capacity_bytes, True, None
+    node.capacity_bytes, node.dirty, state.capacities_bytes = event.capacity_bytes, True, None
 
 
 def node_reported(state: State, event: ev.NodeReported) -> None:
@@ -99,7 +99,7 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
     node = state.nodes.setdefault(event.node, NodeEntry(event.node))
     if not node.reachable:
         node.back_at = state.now
-    node.reachable, node.incarnation, node.stirred = True, event.incarnation, True
+    node.reachable, node.incarnation, node.dirty = True, event.incarnation, True
     node.capacity_bytes, node.can_link, node.can_gather = event.capacity_bytes, event.can_link, event.can_gather
     state.capacities_bytes = None
     seen = {(replica.file, replica.generation): replica for replica in event.replicas if not replica.quarantined}
@@ -351,7 +351,7 @@ def give_up_copy(state: State, file: FileEntry, node_id: str) -> None:
 
 def copy_lost(state: State, file: FileEntry, node_id: str) -> None:
     """Gone or damaged. Jobs that were admitted on it go back; running ones meet the error themselves. Whether it is made again is for the
-    reactions.
+    handlers.
     """
     copy = file.copies[node_id]
     for _, run_id, job_id in file.uses[file.use_at :]:
@@ -398,7 +398,7 @@ def free_slot(state: State, attempt: AttemptEntry) -> None:
     node, (cores, memory_bytes) = state.nodes[attempt.node], slot_of(state, state.runs[attempt.run], attempt.job)
     node.cores_used -= cores
     node.memory_used_bytes -= memory_bytes
-    node.stirred = True
+    node.dirty = True
 
 
 def attempt_ended(state: State, event: ev.AttemptEnded) -> None:

@@ -93,7 +93,7 @@ def parts_reported(state: State, node_id: str, seen: Mapping[tuple[str, str], ev
             part_failed(state, part, f"{node_id} does not know of its part")
         elif there is None and part.gather not in state.striped:
             # The word to call it off may have been lost.
-            state.loose_parts.append(part.id)
+            state.orphaned_parts.append(part.id)
 
 
 def disband(state: State, gather: str) -> None:
@@ -105,7 +105,7 @@ def disband(state: State, gather: str) -> None:
         if part is not None and part.here:
             throw_away(state, part)
         elif part is not None:
-            state.loose_parts.append(part_id)
+            state.orphaned_parts.append(part_id)
 
 
 def let_go_of_source(state: State, transfer: TransferEntry | None) -> None:

@@ -129,7 +129,7 @@ class CopyReplica(Record, kw_only=True):
     blake3: str = ""
 
 
-class Hasten(Record, kw_only=True):
+class Reprioritize(Record, kw_only=True):
     """A job waits for this transfer now: let it overtake prefetch."""
 
     id: str
@@ -411,7 +411,7 @@ Command = (
     | Gather
     | GiveUpStripes
     | CopyReplica
-    | Hasten
+    | Reprioritize
     | Upload
     | CancelTransfer
     | RetryTransferAt

@@ -80,4 +80,4 @@ def enter_uses(state: State, run: RunEntry) -> None:
                 state.nodes[node_id].candidates.append((first[0], file.id))
     for node in state.nodes.values():
         heapify(node.candidates)
-        node.stirred = True
+        node.dirty = True

@@ -29,16 +29,16 @@ RESERVE_BYTES_MIN = 64 * 1024
 
 
 def subject_of(state: State, event: ev.Event) -> AttemptEntry | TransferEntry | None:
-    """What the reaction must know of the state as it was before the event was applied."""
+    """What the handler must know of the state as it was before the event was applied."""
     if type(event) is ev.AttemptEnded:
         return state.attempts.get(event.attempt)
     return state.transfers.get(event.transfer) if type(event) is ev.TransferFailed else None
 
 
-def react(decision: Decision, event: ev.Event, subject: AttemptEntry | TransferEntry | None) -> None:
-    reaction = REACTIONS.get(type(event))
-    if reaction is not None:
-        reaction(decision, event, subject)
+def handle(decision: Decision, event: ev.Event, subject: AttemptEntry | TransferEntry | None) -> None:
+    handler = HANDLERS.get(type(event))
+    if handler is not None:
+        handler(decision, event, subject)
     if decision.state.broken_stripes:
         give_up_broken(decision)
     if decision.state.lost:
@@ -224,7 +224,7 @@ def stop_waiting_for(decision: Decision, file: FileEntry) -> None:
             decision.emit(cmd.CancelTransfer, node=state.transfers[copy.generation].node, transfer=copy.generation)
 
 
-REACTIONS: dict[type, Callable[[Decision, Any, Any], None]] = {
+HANDLERS: dict[type, Callable[[Decision, Any, Any], None]] = {
     ev.TransferFailed: transfer_failed,
     ev.AttemptEnded: attempt_ended,
     ev.RunDrained: end_run_early,

@@ -5,7 +5,7 @@ which number is off.
 from __future__ import annotations
 
 from stager.scheduler.accounting import FAILED_STATES, IN_FETCHING, count_parents, inputs_of, slot_of
-from stager.scheduler.admission import is_at_rest
+from stager.scheduler.admission import is_idle
 from stager.scheduler.migration import capacities_of
 from stager.scheduler.state import AttemptEntry, FileEntry, NodeEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
@@ -16,9 +16,7 @@ WITH_PROMISE = (JobState.ADMITTED, JobState.RUNNING)
 
 def broken_invariants(state: State) -> list[str]:
     """Empty when all is well. Walks everything: O(files + jobs)."""
-    found = [
-        f"node {node.id} is not at rest, and not stirred" for node in state.nodes.values() if not (node.stirred or is_at_rest(state, node))
-    ]
+    found = [f"node {node.id} is not idle, and not dirty" for node in state.nodes.values() if not (node.dirty or is_idle(state, node))]
     if state.capacities_bytes is not None and state.capacities_bytes != capacities_of(state):
         found.append(f"nodes that can be reached are taken to have {state.capacities_bytes}, and have {capacities_of(state)}")
     found += [f"{told}, {count} times" for told, count in state.illegal.items()]
@@ -121,8 +119,8 @@ def broken_stripes(state: State) -> list[str]:
     found += [
         f"part {part.id} is here, and nobody gathers it" for part in state.parts.values() if part.here and part.gather not in state.striped
     ]
-    if state.loose_parts or state.broken_stripes:
-        found.append(f"left undone: {state.loose_parts} to call off, {state.broken_stripes} to give up")
+    if state.orphaned_parts or state.broken_stripes:
+        found.append(f"left undone: {state.orphaned_parts} to call off, {state.broken_stripes} to give up")
     return found
 
 

@@ -16,7 +16,7 @@ from stager.scheduler.commands import Command, WakeAt
 from stager.scheduler.completion import end_runs, refuse_if_stuck
 from stager.scheduler.decision import Decision
 from stager.scheduler.events import Event
-from stager.scheduler.handlers import react, subject_of
+from stager.scheduler.handlers import handle, subject_of
 from stager.scheduler.migration import delete_migrated
 from stager.scheduler.replication import send_extra_copies
 from stager.scheduler.state import State
@@ -45,7 +45,7 @@ class Machine:
         subject = subject_of(state, event)
         apply_event(state, event)
         decision = Decision(state, f"e{state.events_seen}")
-        react(decision, event, subject)
+        handle(decision, event, subject)
         self._work(decision)
         while refuse_if_stuck(decision):
             # The room that the refused run no longer claims may be what another waits for.
@@ -60,7 +60,7 @@ class Machine:
         if state.moved:
             delete_migrated(decision)
         while ended:
-            if state.useless or state.spills_to_erase or state.loose_parts:
+            if state.useless or state.spills_to_erase or state.orphaned_parts:
                 self._clear_up(decision)
             if state.due_uploads and state.uploads_live < state.policy.uploads_max:
                 send_finals(decision)
@@ -70,12 +70,12 @@ class Machine:
             if state.to_replicate or state.replicating:
                 send_extra_copies(decision)
             ended = bool(state.finish_checks) and end_runs(decision)
-        if state.useless or state.spills_to_erase or state.loose_parts:
+        if state.useless or state.spills_to_erase or state.orphaned_parts:
             self._clear_up(decision)
 
     def _clear_up(self, decision: Decision) -> None:
         """Asked for only where there is something: at most events there is not."""
-        if self.state.loose_parts:
+        if self.state.orphaned_parts:
             call_off_parts(decision)
         tidy_up(decision)
 
@@ -105,5 +105,5 @@ def settle_queues(state: State) -> None:
     state.lost.clear()
     state.back.clear()
     state.broken_stripes.clear()
-    state.loose_parts.clear()
+    state.orphaned_parts.clear()
     state.finish_checks = dict.fromkeys(state.active)

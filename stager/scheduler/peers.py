@@ -85,7 +85,7 @@ def offer_for_prefetch(state: State, file: FileEntry, node_id: str) -> None:
     if (use := next_use_on(state, file, node_id)) is not None and is_at_hand(state, file, node_id):
         node = state.nodes[node_id]
         heappush(node.candidates, (use[0], file.id))
-        node.stirred = True
+        node.dirty = True
 
 
 def tell_other_nodes(state: State, file: FileEntry) -> None:

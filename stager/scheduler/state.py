@@ -321,7 +321,7 @@ class NodeEntry:
     under way from it; `idle` are those that may go when there is need of room. `line_bytes`: of what it fetches from origins itself,
     parts included, as much as is not there yet. `calls_startable`: as `startable`, of engines' jobs, which take no cores.
 
-    `stirred`: something happened to it since it was found at rest (`admission.is_at_rest`), so it has to be worked. Whatever changes a node
+    `dirty`: something happened to it since it was found idle (`admission.is_idle`), so it has to be worked. Whatever changes a node
     so that it might go on sets this; only working it takes it back.
 
     `back_at`: when it, or the scheduler, had last come back.
@@ -355,7 +355,7 @@ class NodeEntry:
     garbage: dict[tuple[str, str], int] = field(default_factory=dict)
     can_gather: bool = False
     line_bytes: int = 0  # of transfers on its line, and of parts that come
-    stirred: bool = True  # True wherever it is not at rest
+    dirty: bool = True  # True wherever it is not at rest
     back_at: float = 0.0
 
     @property
@@ -402,7 +402,7 @@ class State:
     parts: dict[str, PartEntry] = field(default_factory=dict)
     # By what was to gather them, why: parts of which one was lost. Empty after each event, as is what nobody will gather.
     broken_stripes: dict[str, str] = field(default_factory=dict)
-    loose_parts: list[str] = field(default_factory=list)
+    orphaned_parts: list[str] = field(default_factory=list)
     # Intermediates that may want an extra copy, by their next use; and the transfers of extra copies. Both may be out of date.
     to_replicate: list[tuple[int, str]] = field(default_factory=list)
     replicating: dict[str, None] = field(default_factory=dict)
@@ -421,7 +421,7 @@ class State:
     def want(self, node: str, file: FileEntry) -> None:
         """Its transfer to this node is to be begun, if it is still wanted there."""
         self.to_fetch.append((node, file.id))
-        self.nodes[node].stirred = True
+        self.nodes[node].dirty = True
 
     def paused(self, run: str, origin: str) -> Fault | None:
         """The denial for which an origin of this run is left alone, whichever run met it and whatever that calls the origin."""

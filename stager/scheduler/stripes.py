@@ -90,16 +90,16 @@ def give_up_parts_on(decision: Decision, node: NodeEntry, gap: int) -> int:
 def call_off_parts(decision: Decision) -> None:
     """Those that nobody will gather. What cannot be told to a node now is told when it has reported."""
     state = decision.state
-    loose, state.loose_parts = state.loose_parts, []
-    for part_id in loose:
+    orphaned, state.orphaned_parts = state.orphaned_parts, []
+    for part_id in orphaned:
         part = state.parts.get(part_id)
         if part is not None and state.nodes[part.node].reachable:
             decision.emit(cmd.CancelTransfer, node=part.node, transfer=part_id)
 
 
-def hasten(decision: Decision, transfer: TransferEntry) -> None:
+def reprioritize(decision: Decision, transfer: TransferEntry) -> None:
     """A job waits for it, and so for its parts."""
-    decision.emit(cmd.Hasten, node=transfer.node, transfer=transfer.id, priority=DEMAND)
+    decision.emit(cmd.Reprioritize, node=transfer.node, transfer=transfer.id, priority=DEMAND)
     if transfer.gathers:
         for part in decision.state.striped[transfer.id].parts.items():
-            decision.emit(cmd.Hasten, node=part[0], transfer=part[1], priority=DEMAND)
+            decision.emit(cmd.Reprioritize, node=part[0], transfer=part[1], priority=DEMAND)

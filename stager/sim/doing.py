@@ -34,9 +34,9 @@ def upload(world: SimWorld, command: cmd.Upload) -> None:
         world.transfers.accept(command, node, origin, world.executor.runs[command.run].comes_back[command.origin])
 
 
-def hasten(world: SimWorld, command: cmd.Hasten) -> None:
+def reprioritize(world: SimWorld, command: cmd.Reprioritize) -> None:
     if world.nodes[command.node].answers:
-        world.transfers.hasten(command.transfer, command.priority)
+        world.transfers.reprioritize(command.transfer, command.priority)
 
 
 def cancel_transfer(world: SimWorld, command: cmd.CancelTransfer) -> None:
@@ -108,7 +108,7 @@ DOERS: dict[type, Callable[[SimWorld, Any], None]] = {
     cmd.Gather: copy_replica,
     cmd.GiveUpStripes: record_only,
     cmd.CopyReplica: copy_replica,
-    cmd.Hasten: hasten,
+    cmd.Reprioritize: reprioritize,
     cmd.Upload: upload,
     cmd.CancelTransfer: cancel_transfer,
     cmd.RetryTransferAt: record_only,

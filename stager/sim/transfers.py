@@ -163,7 +163,7 @@ class TransferTable:
         has it of what is written there.
         """
         if command.transfer in self.open:
-            self.hasten(command.transfer, command.priority)
+            self.reprioritize(command.transfer, command.priority)
             return
         told = self.results.get(command.transfer) if self.remembers else None
         if told is not None:
@@ -231,7 +231,7 @@ class TransferTable:
         )
         self._tell(node, done)
 
-    def hasten(self, transfer: str, priority: int) -> None:
+    def reprioritize(self, transfer: str, priority: int) -> None:
         moving = self.open.get(transfer)
         if moving is not None and moving.origin is not None and moving.state == "queued" and priority < moving.priority:
             moving.priority = priority

@@ -21,7 +21,7 @@ def parts() -> list[tuple[str, int]]:
     return [(kind, first) for kind in KINDS for first in range(0, SEEDS or SHORT, PART)]
 
 
-def never_at_rest(state: State, node: NodeEntry) -> bool:
+def never_idle(state: State, node: NodeEntry) -> bool:
     return False
 
 
@@ -40,7 +40,7 @@ def test_nodes_at_rest_are_left_alone_and_nothing_is_decided_otherwise(kind: str
         some += worked[0]
         worked[0] = 0
         with monkeypatch.context() as patched:
-            patched.setattr(admission, "is_at_rest", never_at_rest)
+            patched.setattr(admission, "is_idle", never_idle)
             slow = check(KINDS[kind](seed)).journal
         assert skipping == slow, f"{kind} {seed}: with every node worked at every event the commands are others"
         every += worked[0]

@@ -207,8 +207,8 @@ def test_a_job_that_needs_one_on_its_way_hastens_it() -> None:
     jobs: Jobs = {"make": ("", "x", 10.0), "other": ("", "z", 10.5), "read": ("x z", "y", 1.0)}
     stage = Stage(jobs, elsewhere="other read", only="x", cores=1)
     assert stage.play() is RunOutcome.SUCCEEDED
-    hastened = [command.transfer for command in stage.commands if isinstance(command, cmd.Hasten)]
-    assert hastened == [command.transfer for command in stage.extra_copies()] != []
+    reprioritized = [command.transfer for command in stage.commands if isinstance(command, cmd.Reprioritize)]
+    assert reprioritized == [command.transfer for command in stage.extra_copies()] != []
 
 
 def test_one_that_a_job_has_used_is_a_copy_like_others() -> None:

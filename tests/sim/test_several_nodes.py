@@ -94,10 +94,10 @@ def test_a_fetch_that_another_node_waits_for_overtakes_prefetch() -> None:
     what = workflow({"in": 1000}, {"long": ("", "l", 50.0), "late": ("in l", "x", 1.0), "now": ("in", "y", 1.0)})
     stage = Stage(what, {"now": "node1"})
     assert stage.play() is RunOutcome.SUCCEEDED
-    hastened = {command.transfer for command in stage.made(cmd.Hasten) if isinstance(command, cmd.Hasten)}
+    reprioritized = {command.transfer for command in stage.made(cmd.Reprioritize) if isinstance(command, cmd.Reprioritize)}
     fetched = [command for command in stage.made(cmd.Fetch) if isinstance(command, cmd.Fetch)]
     assert len(fetched) == 1
-    assert fetched[0].purpose is cmd.Purpose.DEMAND or fetched[0].transfer in hastened
+    assert fetched[0].purpose is cmd.Purpose.DEMAND or fetched[0].transfer in reprioritized
 
 
 def test_what_is_made_on_one_node_is_copied_to_its_reader_on_another_and_not_made_again() -> None:

@@ -180,9 +180,9 @@ def test_parts_are_hastened_with_what_gathers_them() -> None:
     stage = Stage(replace(what, files=files, jobs=jobs), cluster(8))
     stage.play()
     assert {part.purpose for part in stage.parts()} == {cmd.Purpose.PREFETCH}
-    hastened = {command.transfer for command in stage.commands if isinstance(command, cmd.Hasten)}
+    reprioritized = {command.transfer for command in stage.commands if isinstance(command, cmd.Reprioritize)}
     [gather] = [command.transfer for command in stage.commands if isinstance(command, cmd.Gather)]
-    assert hastened == {gather, *(part.transfer for part in stage.parts())}
+    assert reprioritized == {gather, *(part.transfer for part in stage.parts())}
 
 
 def test_a_job_that_needs_the_room_of_a_part_gets_it() -> None:
