@@ -1,15 +1,15 @@
-"""How far estimates are off: time and WAN bytes of seven workflows, foretold before they ran, beside what then happened.
+"""How far estimates are off: time and WAN bytes of seven workflows, predicted before they ran, beside what then happened.
 
 Montage, POV-Ray, supernovae, and four recorded workflows replayed, of different kinds. Their data lie behind a long, narrow line on an
 ssh server of the bed (root); each workflow has a state directory of its own. It runs --warm times, so that profiles and links are measured;
-then cache and finals are taken away, the run is foretold, and it runs. Goals: makespan within 10 % (median) and 20 % (worst), WAN bytes
+then cache and finals are taken away, the run is predicted, and it runs. Goals: makespan within 10 % (median) and 20 % (worst), WAN bytes
 within 2 %. Again: `python benchmarks/bench_accuracy.py [--only NAME] [--warm N] [--rounds N] [--results FILE] [--dir DIRECTORY]`. With
 --results rows are kept in FILE and the verdict is on all that are there, so that a long benchmark can be run in parts. With --shell-s 0.1
 the account's shell takes that long to start.
 
 With --made judge (or tune) 12 workflows of that half of the made set take their place, drawn by --seed: from file, sftp and s3
 origins, over lines of 20, 100 and 1,000 Mbit/s and 5 and 50 ms, with plenty of room and little, some with a slow shell or a slow disk at
-the origin (made_cases.py). Their first run is foretold as well, from an empty state directory: it should end between what the plan says.
+the origin (made_cases.py). Their first run is predicted as well, from an empty state directory: it should end between what the plan says.
 Goals: makespan within 7 % (median), 15 % (nine of ten) and 25 % (worst), WAN bytes within 2 %, money within 10 %.
 """
 
@@ -90,22 +90,22 @@ CASES: tuple[Application | Replay, ...] = (
 
 @dataclass(frozen=True)
 class Row:
-    """One run that was foretold: seconds and bytes over the WAN. `reported_s`: what `stager report` says had been foretold."""
+    """One run that was predicted: seconds and bytes over the WAN. `reported_s`: what `stager report` says had been predicted."""
 
     name: str
-    foretold_s: float
+    predicted_s: float
     reported_s: float
     took_s: float
-    foretold_bytes: float
+    predicted_bytes: float
     moved_bytes: float
 
     @property
     def time_off(self) -> float:
-        return self.foretold_s / self.took_s - 1
+        return self.predicted_s / self.took_s - 1
 
     @property
     def bytes_off(self) -> float:
-        return self.foretold_bytes / self.moved_bytes - 1 if self.moved_bytes else float(self.foretold_bytes != 0)
+        return self.predicted_bytes / self.moved_bytes - 1 if self.moved_bytes else float(self.predicted_bytes != 0)
 
 
 class Bed:
@@ -162,14 +162,14 @@ def run_of(case: Application | Replay, bed: Bed, stager: Stager, workflow: Path 
     return str(next(run["run"] for run in stager.json("runs") if run["jobs_total"] == jobs))
 
 
-def foretold(case: Application | Replay, bed: Bed, stager: Stager, workflow: Path | None) -> dict[str, Any]:
+def predicted(case: Application | Replay, bed: Bed, stager: Stager, workflow: Path | None) -> dict[str, Any]:
     """`makespan_s` and `wan_bytes`, before the run."""
     if isinstance(case, Application):
         assert workflow is not None
         (choice,) = stager.json("cost-estimate", workflow, "--io-nodes", "1", "--draws", "0")["choices"]
         return dict(choice)
     words = [*case.scales, f"sftp://lab{bed.sshd.data}/replay"]
-    asked = [sys.executable, PROJECT / "benchmarks" / "replay_foretold.py", instance_of(case), *words]
+    asked = [sys.executable, PROJECT / "benchmarks" / "replay_predicted.py", instance_of(case), *words]
     return dict(json.loads(bed.here.run(asked, env=stager.environment()).stdout))
 
 
@@ -180,7 +180,7 @@ def measured(case: Application | Replay, bed: Bed, warm: int, rounds: int, looke
     (data / "replay").mkdir()
     try:
         for number in range(warm + rounds):
-            before = foretold(case, bed, stager, workflow) if number >= warm else None
+            before = predicted(case, bed, stager, workflow) if number >= warm else None
             run = run_of(case, bed, stager, workflow)
             told = {line["name"]: line for line in stager.json("report", run)["lines"]}
             rows += [] if before is None else [row_of(case.name, before, told)]
@@ -198,11 +198,11 @@ def row_of(name: str, before: dict[str, Any], told: dict[str, dict[str, Any]]) -
 
 
 def print_rows(rows: Sequence[Row]) -> None:
-    heads = ("foretold", "report", "took", "off", "WAN foretold", "moved", "off")
+    heads = ("predicted", "report", "took", "off", "WAN predicted", "moved", "off")
     print(f"{'':<20}" + "".join(f"{head:>13}" for head in heads))
     for row in rows:
-        cells = [f"{row.foretold_s:.2f} s", f"{row.reported_s:.2f} s", f"{row.took_s:.2f} s", f"{row.time_off:+.1%}"]
-        cells += [f"{row.foretold_bytes / 1e6:.3f} MB", f"{row.moved_bytes / 1e6:.3f} MB", f"{row.bytes_off:+.2%}"]
+        cells = [f"{row.predicted_s:.2f} s", f"{row.reported_s:.2f} s", f"{row.took_s:.2f} s", f"{row.time_off:+.1%}"]
+        cells += [f"{row.predicted_bytes / 1e6:.3f} MB", f"{row.moved_bytes / 1e6:.3f} MB", f"{row.bytes_off:+.2%}"]
         print(f"{row.name:<20}" + "".join(f"{cell:>13}" for cell in cells))
 
 
@@ -248,7 +248,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="a case by its name; again for more (default: all)")
     parser.add_argument("--made", choices=("tune", "judge"), help="workflows of this half of the made set")
     parser.add_argument("--seed", type=int, default=1, help="of the draw of --made")
-    parser.add_argument("--warm", type=int, default=2, help="runs before the one that is foretold")
+    parser.add_argument("--warm", type=int, default=2, help="runs before the one that is predicted")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--tries", type=int, default=3, help="of a judged run of --made, while others take more than 5 %% of the machine")
     parser.add_argument("--wan-mbit", type=float, default=100)

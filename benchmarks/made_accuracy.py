@@ -1,6 +1,6 @@
-"""Made workflows really run, foretold before: on a first run with nothing measured, and again after runs that measured.
+"""Made workflows really run, predicted before: on a first run with nothing measured, and again after runs that measured.
 
-May know: the testbed, the cases that were drawn, `replayed.py`. One rule: a run is foretold by what an empty state directory, or the runs
+May know: the testbed, the cases that were drawn, `replayed.py`. One rule: a run is predicted by what an empty state directory, or the runs
 before it, know; nothing of its line, disk or shell is told to stager.
 """
 
@@ -70,7 +70,7 @@ class Range:
 
 @dataclass(frozen=True)
 class MadeRow:
-    """Of one case: its first run, foretold from nothing (`unsaid`: and as if nothing had been declared), and the one that is judged.
+    """Of one case: its first run, predicted from nothing (`unsaid`: and as if nothing had been declared), and the one that is judged.
     `others`: the share of the machine that others had meanwhile (None: nobody can tell). `causes`: what `stager report` has of where
     the time went, by difference.
     """
@@ -81,27 +81,27 @@ class MadeRow:
     bound_s: float
     first: dict[str, float]
     unsaid: dict[str, float]
-    foretold_s: float
+    predicted_s: float
     took_s: float
     again_s: list[float]
-    foretold_bytes: float
+    predicted_bytes: float
     moved_bytes: float
-    foretold_money: float
+    predicted_money: float
     paid_money: float
     others: float | None
     causes: list[str]
 
     @property
     def time_off(self) -> float:
-        return self.foretold_s / self.took_s - 1
+        return self.predicted_s / self.took_s - 1
 
     @property
     def bytes_off(self) -> float:
-        return self.foretold_bytes / self.moved_bytes - 1 if self.moved_bytes else float(self.foretold_bytes != 0)
+        return self.predicted_bytes / self.moved_bytes - 1 if self.moved_bytes else float(self.predicted_bytes != 0)
 
     @property
     def money_off(self) -> float:
-        return self.foretold_money / self.paid_money - 1
+        return self.predicted_money / self.paid_money - 1
 
     @property
     def ranges(self) -> tuple[Range, Range]:
@@ -214,8 +214,8 @@ class Played:
         self.site.fill(place)
         shutil.rmtree(place)
 
-    def foretell(self) -> dict[str, Any]:
-        return dict(self.call("foretell", "--prices", self.prices))
+    def predict(self) -> dict[str, Any]:
+        return dict(self.call("predict", "--prices", self.prices))
 
     def run(self) -> tuple[dict[str, Any], float | None]:
         """What `stager report` tells of it, and which share of the machine others had. Afterwards all is as before."""
@@ -248,12 +248,12 @@ def played(case: MadeCase, key: str, path: Path, warm: int, tries: int, director
 
 def row_of(case: MadeCase, key: str, scales: Scales, play: Played, warm: int, tries: int) -> MadeRow:
     """Of the tries the one counts in which others had least, whatever it took."""
-    blind = play.foretell()
+    blind = play.predict()
     first, _ = play.run()
     first_s = figure(first, "makespan")["actual"]
     for _ in range(warm - 1):
         play.run()
-    before = play.foretell()
+    before = play.predict()
     judged = [play.run()]
     while len(judged) < tries and (judged[-1][1] or 0.0) > OTHERS_MOST:
         judged.append(play.run())
@@ -266,12 +266,12 @@ def row_of(case: MadeCase, key: str, scales: Scales, play: Played, warm: int, tr
         bound_s=scales.bound_s,
         first=range_of(blind["least_s"], blind["makespan_s"], blind["most_s"], first_s),
         unsaid=range_of(*(blind["unsaid"][name] for name in ("least_s", "makespan_s", "most_s")), first_s),
-        foretold_s=before["makespan_s"],
+        predicted_s=before["makespan_s"],
         took_s=time["actual"],
         again_s=[figure(each, "makespan")["actual"] for each, _ in judged],
-        foretold_bytes=before["wan_bytes"],
+        predicted_bytes=before["wan_bytes"],
         moved_bytes=wan["actual"],
-        foretold_money=before["money"],
+        predicted_money=before["money"],
         paid_money=money["actual"],
         others=others,
         causes=causes_of(told),
@@ -287,7 +287,7 @@ def figure(told: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def causes_of(told: dict[str, Any]) -> list[str]:
-    """Where the time went otherwise than it was foretold, the longest first."""
+    """Where the time went otherwise than it was predicted, the longest first."""
     shares = [share for share in told["time_spent"]["shares"] if share["more_s"] is not None]
     most = sorted(shares, key=lambda share: -abs(share["more_s"]))[:CAUSES_SHOWN]
     rows = [f"{' '.join(filter(None, (share['cause'], share['about'])))} {share['more_s']:+.2f} s" for share in most]
@@ -296,11 +296,11 @@ def causes_of(told: dict[str, Any]) -> list[str]:
 
 
 def print_made(rows: Sequence[MadeRow]) -> None:
-    heads = ("bound", "foretold", "took", "off", "WAN off", "money off", "first run said", "took", "held", "unsaid", "held", "others")
+    heads = ("bound", "predicted", "took", "off", "WAN off", "money off", "first run said", "took", "held", "unsaid", "held", "others")
     print(f"{'':<66}" + "".join(f"{head:>16}" for head in heads))
     for row in rows:
         first, unsaid = row.ranges
-        cells = [f"{row.bound_s:.1f} s", f"{row.foretold_s:.2f} s", f"{row.took_s:.2f} s", f"{row.time_off:+.1%}", f"{row.bytes_off:+.2%}"]
+        cells = [f"{row.bound_s:.1f} s", f"{row.predicted_s:.2f} s", f"{row.took_s:.2f} s", f"{row.time_off:+.1%}", f"{row.bytes_off:+.2%}"]
         cells += [f"{row.money_off:+.1%}", f"{first.least_s:.1f}-{first.most_s:.0f} s", f"{first.took_s:.1f} s", yes(first.held)]
         cells += [f"{unsaid.least_s:.1f}-{unsaid.most_s:.0f} s", yes(unsaid.held), "" if row.others is None else f"{row.others:.0%}"]
         print(f"{f'{row.name} ({row.words})':<66}" + "".join(f"{cell:>16}" for cell in cells))

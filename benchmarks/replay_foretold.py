@@ -1,4 +1,4 @@
-"""What a replay is foretold to take, as JSON, before it runs: `replay_foretold.py INSTANCE BYTES_SCALE TIME_SCALE ORIGIN`.
+"""What a replay is predicted to take, as JSON, before it runs: `replay_predicted.py INSTANCE BYTES_SCALE TIME_SCALE ORIGIN`.
 
 One rule: the plan is made as `stager replay` makes it, and estimated as `stager report` estimates it afterwards.
 """

@@ -1,6 +1,6 @@
-"""A replay as its user has it, told step by step: `replayed.py make DIRECTORY | foretell | run`, with a workflow and its scales behind.
+"""A replay as its user has it, told step by step: `replayed.py make DIRECTORY | predict | run`, with a workflow and its scales behind.
 
-`make` makes the inputs below a directory; `foretell` prints what the plan and `cost-estimate` say, also as if nobody had declared times and
+`make` makes the inputs below a directory; `predict` prints what the plan and `cost-estimate` say, also as if nobody had declared times and
 sizes; `run` submits it and prints the id of the run. One rule: plans are made as `stager replay` makes them, choices as `cost-estimate`.
 """
 
@@ -38,7 +38,7 @@ def scaled(given: argparse.Namespace, settings: Settings, origin: Origin) -> tup
     return make_replay(wfcommons.read(given.instance), origin=origin, output_origin=origin, **scales)
 
 
-def foretold(workflow: Workflow, settings: Settings, prices: Path) -> dict[str, Any]:
+def predicted(workflow: Workflow, settings: Settings, prices: Path) -> dict[str, Any]:
     cluster = cluster_here(settings, workflow)
     paid = prices_for(table_of(prices), cluster.compute.instance, cluster.io.instance, cluster.region)
     choice = answer(Question(workflow, cluster, paid, load_profiles(settings)), 1)
@@ -78,7 +78,7 @@ def run(workflow: Workflow, settings: Settings) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("make", "foretell", "run"))
+    parser.add_argument("what", choices=("make", "predict", "run"))
     parser.add_argument("instance", type=Path)
     parser.add_argument("bytes_scale")
     parser.add_argument("time_scale")
@@ -93,7 +93,7 @@ def main() -> None:
         make_inputs(find_ionode(settings.environ), given.into, 1, inputs)
         return
     ready = replacing(resolve(workflow, IonodeOriginAccess(settings.environ)))
-    print(json.dumps(foretold(ready, settings, given.prices) if given.what == "foretell" else {"run": run(ready, settings)}))
+    print(json.dumps(predicted(ready, settings, given.prices) if given.what == "predict" else {"run": run(ready, settings)}))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ Example:
 @state_dir_option
 @json_option
 def command(run: str | None, topology: Path | None, prices: Path | None, html: Path | None, state_dir: Path | None, as_json: bool) -> None:
-    """Set what was foretold of RUN (default: the newest) beside what came, line by line, and tell where its time went. The run must be
+    """Set what was predicted of RUN (default: the newest) beside what came, line by line, and tell where its time went. The run must be
     over; the estimate is made from the plan it was submitted with.
     """
     given, table = read_topology(topology) if topology is not None else None, table_of(prices)

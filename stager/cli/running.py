@@ -40,12 +40,12 @@ def run_to_end(
         # From here on the run may be there already, and Ctrl-C is for it.
         with wishes.heard():
             run = client.run(client.submit(workflow, plan, credentials))
-            click.echo(f"run {run.name}: {workflow.name}, {len(workflow.jobs)} jobs{foretold(plan)}", err=True)
+            click.echo(f"run {run.name}: {workflow.name}, {len(workflow.jobs)} jobs{predicted(plan)}", err=True)
             follow(run, quiet=quiet or as_json, wishes=wishes)
         return int(print_summary(run, as_json=as_json))
 
 
-def foretold(plan: Plan) -> str:
+def predicted(plan: Plan) -> str:
     said = range_text(plan)
     return f", predicted {format_duration(plan.makespan_s)}{f' ({said})' if said else ''}"
 

@@ -49,7 +49,7 @@ def tell_figures(summary: wire.RunSummary) -> None:
         staged = format_size(summary.staged_bytes)
         click.echo(f"  fetched  {format_size(summary.fetched_bytes)} for {staged} staged to jobs{ratio(summary)}")
     if summary.direct_read_bytes:
-        click.echo(f"  direct   {format_size(summary.direct_read_bytes)} read at origins, as the plan foretold")
+        click.echo(f"  direct   {format_size(summary.direct_read_bytes)} read at origins, as the plan predicted")
     if summary.read_bytes is not None:
         click.echo(f"  read     {format_size(summary.read_bytes)} by the jobs' programs (as far as it could be seen)")
     there = f", {format_size(summary.adopted_bytes)} already there" if summary.adopted_bytes else ""
@@ -57,7 +57,7 @@ def tell_figures(summary: wire.RunSummary) -> None:
     click.echo(f"  durable  {summary.finals_durable} of {summary.finals_total} finals, {sent}")
     for method, count in sorted(summary.finals.items()):
         click.echo(f"           {count} {METHODS.get(method, method)}")
-    for told in summary.finals_overtaken[:MISSING_SHOWN]:
+    for told in summary.finals_superseded[:MISSING_SHOWN]:
         click.echo(f"stager: warning: {told}", err=True)
     for lfn in summary.finals_missing[:MISSING_SHOWN]:
         click.echo(f"  missing  {lfn}", err=True)

@@ -33,7 +33,7 @@ def command(run: str | None, durable: str | None, timeout_s: float | None, where
         found = find_run(client, run)
         while True:
             answer = found.wait(timeout_s=max(0.0, min(POLL_S, end - time.monotonic())), lfn=durable)
-            if answer.finished or answer.durable or answer.overtaken or time.monotonic() >= end:
+            if answer.finished or answer.durable or answer.superseded or time.monotonic() >= end:
                 break
     if as_json:
         print_json(answer.model_dump(mode="json", by_alias=True))
@@ -41,7 +41,7 @@ def command(run: str | None, durable: str | None, timeout_s: float | None, where
         tell(answer, durable)
     if answer.durable:
         return Exit.OK
-    if answer.overtaken:
+    if answer.superseded:
         return Exit.NOT_DURABLE
     if not answer.finished:
         return Exit.NOT_YET
@@ -51,8 +51,8 @@ def command(run: str | None, durable: str | None, timeout_s: float | None, where
 def tell(answer: wire.WaitResponse, durable: str | None) -> None:
     if answer.durable:
         click.echo(f"{durable} is durable")
-    elif answer.overtaken:
-        click.echo(f"stager: {answer.overtaken}", err=True)
+    elif answer.superseded:
+        click.echo(f"stager: {answer.superseded}", err=True)
     elif not answer.finished:
         click.echo(f"run {answer.run} is still {answer.state}", err=True)
     else:

@@ -137,7 +137,7 @@ def skip_uncalled(state: State, run: RunEntry) -> None:
 def supersede(state: State, run: RunEntry, file: FileEntry, made: ev.OutputMade) -> None:
     """Its job ran again. If that made something else, nothing of the earlier making is handed out any more."""
     run.finals_given_up.pop(file.id, None)
-    run.finals_overtaken.pop(file.id, None)
+    run.finals_superseded.pop(file.id, None)
     if not differs(file, made):
         return
     for _, run_id, job_id in file.uses:

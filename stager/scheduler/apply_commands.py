@@ -197,7 +197,7 @@ def give_up_transfer(state: State, command: cmd.GiveUpTransfer) -> None:
         file.upload = Retries(fault=command.fault)
         run.finals_open.pop(file.id, None)
         if file.destination is not None:
-            (run.finals_overtaken if command.fault.code == NEWER_CODE else run.finals_given_up)[file.id] = command.fault
+            (run.finals_superseded if command.fault.code == NEWER_CODE else run.finals_given_up)[file.id] = command.fault
     else:
         take_over(state, file, run)
         file.fetch = Retries(fault=command.fault)

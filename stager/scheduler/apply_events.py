@@ -38,7 +38,7 @@ from stager.scheduler.apply_runs import run_cancelled, run_drained, run_resumed,
 from stager.scheduler.apply_stripes import end_part, let_go_of_source, part_damaged, part_done, parts_reported
 from stager.scheduler.apply_timers import woken
 from stager.scheduler.commands import Purpose
-from stager.scheduler.direct_access import foretold, note_outage
+from stager.scheduler.direct_access import note_outage, predicted
 from stager.scheduler.peers import tell_other_nodes
 from stager.scheduler.profiles import adjust_profile, end_early_span
 from stager.scheduler.reconcile import adopt_unknown, count_foreign
@@ -178,7 +178,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
         if run is not None:
             run.uploads_live -= 1
             run.finals_open.pop(file.id, None)
-            run.finals_overtaken.pop(file.id, None)
+            run.finals_superseded.pop(file.id, None)
             if event.verified == ev.ADOPTED:
                 run.adopted_bytes += event.size_bytes
             else:
@@ -430,7 +430,7 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
     if job.state is JobState.DONE:
         tell_children(state, run, job)
         run.read_bytes += sum([file.size_bytes for file in inputs_of(state, run, job.id)])
-        run.direct_bytes += foretold(run, job.id)[0] if run.direct else 0
+        run.direct_bytes += predicted(run, job.id)[0] if run.direct else 0
 
 
 def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -> None:

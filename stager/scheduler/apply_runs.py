@@ -75,7 +75,7 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
             job.waits_for = count_parents(state, run, job_id)
             make_ready_or_wait(state, job, state.now)
     run.finals_given_up.clear()
-    run.finals_overtaken.clear()
+    run.finals_superseded.clear()
     run.finals_open.clear()
     for file_id in run.file_ids.values():
         file = state.files[file_id]

@@ -28,7 +28,7 @@ def staged_directly(state: State, run: RunEntry, lfn: str, path: str) -> cmd.Sta
     return cmd.StagedInput(lfn, file.id, "", path, Access.DIRECT, where.origin, where.path, file.size_bytes, source.token or "")
 
 
-def foretold(run: RunEntry, job: str) -> tuple[int, float]:
+def predicted(run: RunEntry, job: str) -> tuple[int, float]:
     """(bytes, seconds) that the plan has this job read directly; of what it does not tell, the whole file in no time."""
     size_bytes, read_s, job_type = 0, 0.0, run.workflow.jobs[job].job_type
     for lfn, _ in direct_lfns(run, job):

@@ -18,7 +18,7 @@ class Standing(StrEnum):
     nodes hold it on disk, verified; k is the cluster's, or what the plan says of this file where that is more. WRITTEN: at the origin, its
     size checked. DURABLE: at the origin, its content verified.
 
-    OVERTAKEN: at its destination is something newer, which it does not replace. RELEASED: an intermediate whose last reader is done.
+    SUPERSEDED: at its destination is something newer, which it does not replace. RELEASED: an intermediate whose last reader is done.
     """
 
     NOT_MADE = "not_made"
@@ -26,7 +26,7 @@ class Standing(StrEnum):
     SAFE = "safe"
     WRITTEN = "written"
     DURABLE = "durable"
-    OVERTAKEN = "overtaken"
+    SUPERSEDED = "superseded"
     RELEASED = "released"
 
 
@@ -68,8 +68,8 @@ def standing_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: i
         return Standing.WRITTEN if file.durable.verified in ("", "size") else Standing.DURABLE
     if not file.blake3 or (run.jobs[file.producer].state is not JobState.DONE and not run.is_engines):
         return Standing.NOT_MADE
-    if file.id in run.finals_overtaken:
-        return Standing.OVERTAKEN
+    if file.id in run.finals_superseded:
+        return Standing.SUPERSEDED
     held = sum(copy.state is CopyState.PRESENT for copy in file.copies.values()) + (file.spilled is not None)
     if held >= max(copies_for_safe, run.planned[file.lfn].safe_copies if file.lfn in run.planned else 1):
         return Standing.SAFE

@@ -101,7 +101,7 @@ def upload_failed(decision: Decision, file: FileEntry, transfer: TransferEntry, 
     state, retries = decision.state, file.upload or Retries(failures=1)
     if fault.code == NEWER_CODE:
         decision.emit(
-            cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=overtaken(transfer, fault), origin=transfer.origin
+            cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=superseded(transfer, fault), origin=transfer.origin
         )
         return
     draining = state.runs[transfer.run].state is not RunState.ACTIVE and retries.outages >= state.policy.transfer_attempts_max
@@ -119,7 +119,7 @@ def upload_failed(decision: Decision, file: FileEntry, transfer: TransferEntry, 
         decision.emit(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=next_retry_at(decision, file, retries))
 
 
-def overtaken(transfer: TransferEntry, fault: Fault) -> Fault:
+def superseded(transfer: TransferEntry, fault: Fault) -> Fault:
     message = (
         f"{fault.message.rstrip(':. ')}. What run {transfer.run} made is older and was not written over it; it is kept on {transfer.node} "
         "while there is room. To have it there all the same, run its job again"

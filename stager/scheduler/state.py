@@ -242,7 +242,7 @@ class RunEntry:
     `footprints_bytes`: what each job needs at once, inputs and outputs, by order; empty until somebody asks. `stays_from`: by
     node, its capacity and cores, and from which place on the inputs of each job may come there (planning/staying.py).
     `fell_back`: its names of files that were to be read directly, and why they are not; `direct_bytes`: what done jobs were
-    foretold to read directly. `adopted_bytes`: finals that were at their destination already. `finals_overtaken`: those that do not go
+    predicted to read directly. `adopted_bytes`: finals that were at their destination already. `finals_superseded`: those that do not go
     home, since what is there was changed after they were made, while we were away.
 
     `ids`: how its external files are named (`RunSubmitted`).
@@ -277,7 +277,7 @@ class RunEntry:
     attempts_live: int = 0  # its attempts under way
     finals_open: dict[str, None] = field(default_factory=dict)  # none of them durable
     finals_given_up: dict[str, Fault] = field(default_factory=dict)
-    finals_overtaken: dict[str, Fault] = field(default_factory=dict)
+    finals_superseded: dict[str, Fault] = field(default_factory=dict)
     live_bytes: int = 0  # sum over the files it makes
     promised_bytes: int = 0  # sum over its admitted jobs and its attempts
     safety: SpaceProfile | None = None
@@ -479,10 +479,10 @@ class State:
 
     def stays(self, file: FileEntry) -> bool:
         """Made for an engine, which may call any job again until its run is over, and after that if it failed. Or it is to be had nowhere
-        else, since it was overtaken at its destination.
+        else, since it was superseded at its destination.
         """
         run = None if file.is_external else self.runs.get(file.run)
-        if run is not None and file.id in run.finals_overtaken and run.outcome is not RunOutcome.CANCELLED:
+        if run is not None and file.id in run.finals_superseded and run.outcome is not RunOutcome.CANCELLED:
             return True
         return run is not None and run.is_engines and run.outcome not in OVER and run.engine_outcome is not EngineOutcome.SUCCEEDED
 
@@ -495,7 +495,7 @@ class State:
         if file.destination is None or file.durable is not None:
             return False
         run = self.runs.get(file.run)
-        return run is not None and run.outcome not in OVER and file.id not in run.finals_overtaken
+        return run is not None and run.outcome not in OVER and file.id not in run.finals_superseded
 
     def only_ended_jobs_want(self, file: FileEntry) -> bool:
         return all(self.runs[run].jobs[job].state in ENDED for _, run, job in file.uses[file.use_at :] if run in self.active)

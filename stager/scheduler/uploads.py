@@ -67,12 +67,12 @@ def send_final(decision: Decision, file: FileEntry) -> bool:
         executable=file.executable,
         attempt_number=(file.upload.failures + file.upload.outages if file.upload else 0) + 1,
         replaces=file.left.token if file.left is not None else "",
-        made_at=file.made_at if may_be_overtaken(state.nodes[reachable[0]], file, destination) else None,
+        made_at=file.made_at if may_be_superseded(state.nodes[reachable[0]], file, destination) else None,
     )
     return True
 
 
-def may_be_overtaken(node: NodeEntry, file: FileEntry, destination: Destination) -> bool:
+def may_be_superseded(node: NodeEntry, file: FileEntry, destination: Destination) -> bool:
     """Whether somebody may have written something newer where it goes: it was made, and then the node or the scheduler was away. Where
     nothing may be replaced what is there stays anyway; of a directory one part would stay and another not.
     """

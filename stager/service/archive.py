@@ -71,12 +71,12 @@ class Archive:
 
     def wait(self, run: str, lfn: str | None) -> wire.WaitResponse:
         """It is over; a final may be asked for all the same."""
-        summary, durable, overtaken = self.summary(run), None, ""
+        summary, durable, superseded = self.summary(run), None, ""
         if lfn is not None:
             found = self.ledger(run, lfn)
             if not found:
                 raise InvalidInput(
                     f"{lfn!r} is no final of run {run}; `stager ledger {run}` lists what it makes", code="not_final", subject=lfn
                 )
-            durable, overtaken = found[0].state == "durable", found[0].fault if found[0].state == "overtaken" else ""
-        return wire.WaitResponse(run=run, finished=True, state=summary.outcome, fault=summary.fault, durable=durable, overtaken=overtaken)
+            durable, superseded = found[0].state == "durable", found[0].fault if found[0].state == "superseded" else ""
+        return wire.WaitResponse(run=run, finished=True, state=summary.outcome, fault=summary.fault, durable=durable, superseded=superseded)

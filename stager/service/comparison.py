@@ -32,7 +32,7 @@ READ_BACK = ("readback", ADOPTED)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`kind`: seconds, hours, bytes, count, share or money. `estimated` None: nothing was foretold of it."""
+    """`kind`: seconds, hours, bytes, count, share or money. `estimated` None: nothing was predicted of it."""
 
     name: str
     kind: str
@@ -98,13 +98,13 @@ def compare(
     """`estimated`: of this plan, on this cluster; None: it is made here."""
     question = Question(workflow, cluster, prices)
     report = (estimated or estimate_of(workflow, plan, history, cluster)).report
-    foretold = staged_life(question, cluster.io.nodes, report) if report.outcome is RunOutcome.SUCCEEDED else None
+    predicted = staged_life(question, cluster.io.nodes, report) if report.outcome is RunOutcome.SUCCEEDED else None
     lived = actual_life(question, summary, history)
     job_s = sum(span.ended_s - span.begun_s for span in history.attempts)
     made_s = sum(len(job.outputs) for job in workflow.jobs.values()) * plan.overhead_file_s
     return [
-        *figures(foretold, lived, made_s + sum(entry.compute_s + plan.overhead_s for entry in plan.jobs), job_s, summary),
-        *bills(foretold, lived),
+        *figures(predicted, lived, made_s + sum(entry.compute_s + plan.overhead_s for entry in plan.jobs), job_s, summary),
+        *bills(predicted, lived),
     ]
 
 
@@ -142,30 +142,30 @@ def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunH
     )
 
 
-def figures(foretold: Lived | None, lived: Lived, plan_job_s: float, job_s: float, summary: wire.RunSummary) -> list[Line]:
+def figures(predicted: Lived | None, lived: Lived, plan_job_s: float, job_s: float, summary: wire.RunSummary) -> list[Line]:
     def of(name: str, kind: str, read: str) -> Line:
-        return Line(name, kind, None if foretold is None else getattr(foretold, read), getattr(lived, read))
+        return Line(name, kind, None if predicted is None else getattr(predicted, read), getattr(lived, read))
 
-    asked = None if foretold is None else foretold.usage.reads + foretold.usage.writes
+    asked = None if predicted is None else predicted.usage.reads + predicted.usage.writes
     return [
-        Line("makespan", "seconds", None if foretold is None else foretold.usage.wall_s, lived.usage.wall_s),
+        Line("makespan", "seconds", None if predicted is None else predicted.usage.wall_s, lived.usage.wall_s),
         Line("makespan by the plan alone", "seconds", summary.predicted_wall_s, lived.usage.wall_s),
         Line("jobs, one after the other", "seconds", plan_job_s, job_s),
         of("compute-node hours", "hours", "compute_node_hours"),
         of("I/O-node hours", "hours", "io_node_hours"),
         of("fetched", "bytes", "fetched_bytes"),
-        of("read directly (as foretold)", "bytes", "direct_read_bytes"),
+        of("read directly (as predicted)", "bytes", "direct_read_bytes"),
         of("uploaded", "bytes", "uploaded_bytes"),
         of("read back to verify", "bytes", "readback_bytes"),
         of("over the WAN", "bytes", "wan_bytes"),
         # None where nothing was read: there was nothing to hit.
-        Line("hit rate", "share", None if foretold is None else foretold.hit_rate, summary.hit_rate),
+        Line("hit rate", "share", None if predicted is None else predicted.hit_rate, summary.hit_rate),
         Line("requests at buckets", "count", asked, lived.usage.reads + lived.usage.writes),
     ]
 
 
-def bills(foretold: Lived | None, lived: Lived) -> list[Line]:
+def bills(predicted: Lived | None, lived: Lived) -> list[Line]:
     names = {"compute": "compute nodes", "io_nodes": "I/O nodes"}
-    before = dict(foretold.bill.lines()) if foretold is not None else {}
+    before = dict(predicted.bill.lines()) if predicted is not None else {}
     lines = [Line(f"cost of {names.get(name, name)}", "money", before.get(name), part) for name, part in lived.bill.lines()]
-    return [*lines, Line("cost in total", "money", None if foretold is None else foretold.bill.total, lived.bill.total)]
+    return [*lines, Line("cost in total", "money", None if predicted is None else predicted.bill.total, lived.bill.total)]

@@ -14,7 +14,7 @@ from stager.model.profiling import Kind, Sample, Side, group_files
 from stager.model.workflow import Job, Origin, OriginKind
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.scheduler.direct_access import foretold
+from stager.scheduler.direct_access import predicted
 from stager.scheduler.machine import Machine
 from stager.scheduler.state import RunEntry
 
@@ -122,10 +122,10 @@ def moved_by(event: Any, command: cmd.Fetch | cmd.Upload, origin: Origin) -> lis
 
 
 def wall_at_node_s(run: RunEntry, job: Job, measures: ev.Measures) -> float | None:
-    """Without what it was foretold to stand still for while it read directly, as far as it did not compute meanwhile: a plan adds that
+    """Without what it was predicted to stand still for while it read directly, as far as it did not compute meanwhile: a plan adds that
     again, where it reads directly.
     """
-    stood_s = foretold(run, job.id)[1]
+    stood_s = predicted(run, job.id)[1]
     if measures.wall_s is None or not stood_s:
         return measures.wall_s
     computed_s = (measures.cpu_s or 0.0) / max(1, job.cores)

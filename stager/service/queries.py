@@ -245,7 +245,7 @@ def looked(scheduler: Scheduler, run: str, lfn: str | None) -> wire.WaitResponse
     if scheduler.run_service.is_folded(run):
         return scheduler.run_service.archive.wait(run, lfn)
     entry = scheduler.run_service.known(run)
-    durable, overtaken = None, None
+    durable, superseded = None, None
     if lfn is not None:
         file = entry.workflow.files.get(lfn)
         if file is None or file.destination is None:
@@ -253,14 +253,14 @@ def looked(scheduler: Scheduler, run: str, lfn: str | None) -> wire.WaitResponse
                 f"{lfn!r} is no final of run {run}; `stager ledger {run}` lists what it makes", code="not_final", subject=lfn
             )
         durable = is_durable(scheduler.machine.state.files[entry.file_ids[lfn]])
-        overtaken = entry.finals_overtaken.get(entry.file_ids[lfn])
+        superseded = entry.finals_superseded.get(entry.file_ids[lfn])
     return wire.WaitResponse(
         run=run,
         finished=entry.state is RunState.FINISHED,
         state=state_of(entry),
         fault=wire.ErrorBody.of(entry.fault) if entry.fault is not None else None,
         durable=durable,
-        overtaken=overtaken.message if overtaken is not None else "",
+        superseded=superseded.message if superseded is not None else "",
         interrupted_by=entry.interrupted_by if entry.outcome in (None, RunOutcome.INTERRUPTED) else "",
     )
 

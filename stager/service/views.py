@@ -32,7 +32,7 @@ JOB_S = 0.05
 # A transfer that the node does not list now.
 UNSEEN = NodeTransfer(transfer_id="", state="queued", bytes_done=0, bytes_total=0)
 COUNTED = {
-    standing: standing.value for standing in (Standing.AT_RISK, Standing.SAFE, Standing.WRITTEN, Standing.DURABLE, Standing.OVERTAKEN)
+    standing: standing.value for standing in (Standing.AT_RISK, Standing.SAFE, Standing.WRITTEN, Standing.DURABLE, Standing.SUPERSEDED)
 }
 
 
@@ -83,9 +83,9 @@ def line_info(first: RunRecord, line: Line, known: Mapping[str, RunEntry], now: 
 
 
 def finals_of(state: State, run: RunEntry) -> list[FileEntry]:
-    """Without those that never will be there: optional outputs that their job did not make, and what was overtaken."""
+    """Without those that never will be there: optional outputs that their job did not make, and what was superseded."""
     finals = [state.files[run.file_ids[lfn]] for lfn, file in run.workflow.files.items() if file.destination is not None]
-    finals = [file for file in finals if file.id not in run.finals_overtaken]
+    finals = [file for file in finals if file.id not in run.finals_superseded]
     return [file for file in finals if file.blake3 or run.jobs[file.producer].state is not JobState.DONE]
 
 
@@ -220,7 +220,7 @@ def running_of(state: State, run: RunEntry) -> list[wire.RunningJob]:
 def problems_of(state: State, run: RunEntry, others: list[Fault]) -> list[wire.ErrorBody]:
     """Each once: an origin's trouble not again for each job that met it, a job's not again as its run's."""
     identities = {origin.identity for origin in run.workflow.origins.values()}
-    faults = [*run.finals_given_up.values(), *run.finals_overtaken.values()]
+    faults = [*run.finals_given_up.values(), *run.finals_superseded.values()]
     faults += [fault for identity, fault in state.paused_origins.items() if identity in identities]
     jobs = {job.id: job.fault for job in run.jobs.values() if job.fault is not None and job.fault not in faults}
     faults += [naming(job_id, fault) for job_id, fault in jobs.items()]
@@ -281,7 +281,7 @@ def job_view(run: RunEntry, job_id: str, tally: Tally, sandbox_kept: bool, now: 
 
 def losses(state: State, run: RunEntry) -> wire.Losses:
     """Made and neither durable nor released: a cancel drops it."""
-    lost = [entry for entry in ledger_of(state, run.id) if entry.standing in (Standing.AT_RISK, Standing.SAFE, Standing.OVERTAKEN)]
+    lost = [entry for entry in ledger_of(state, run.id) if entry.standing in (Standing.AT_RISK, Standing.SAFE, Standing.SUPERSEDED)]
     running = sum(attempt.run == run.id for attempt in state.attempts.values())
     size_bytes = sum(entry.size_bytes for entry in lost)
     return wire.Losses(run=run.id, files=[entry.lfn for entry in lost], size_bytes=size_bytes, jobs_running=running)
@@ -312,7 +312,7 @@ def run_summary(state: State, run: RunEntry, tally: Tally) -> wire.RunSummary:
         finals_durable=sum(is_durable(file) for file in finals),
         finals=dict(Counter(file.durable.verified or "size" for file in finals if file.durable is not None)),
         finals_missing=[file.lfn for file in finals if file.durable is None],
-        finals_overtaken=[fault.message for fault in run.finals_overtaken.values()],
+        finals_superseded=[fault.message for fault in run.finals_superseded.values()],
         predicted_wall_s=run.plan.makespan_s,
         direct_read_bytes=run.direct_bytes,
         adopted_bytes=run.adopted_bytes,

@@ -138,7 +138,7 @@ class DirectWorld:
         return True
 
     def _start_ready(self) -> None:
-        """The first in order is never overtaken, so a job that wants a whole node gets one."""
+        """The first in order is never superseded, so a job that wants a whole node gets one."""
         while self.ready:
             job = self.workflow.jobs[self.ready[0][1]]
             cores = min(job.cores, self.cluster.compute.cores)

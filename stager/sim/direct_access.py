@@ -44,7 +44,7 @@ def direct_inputs(command: cmd.StartAttempt) -> list[cmd.StagedInput]:
 
 
 def readings_of(command: cmd.StartAttempt, job_type: str, reads: Reads, origin_of: OriginOf) -> list[Reading]:
-    """One for each origin. Of what nobody foretold, all is read, as fast as the link is."""
+    """One for each origin. Of what nobody predicted, all is read, as fast as the link is."""
     found: dict[str, Reading] = {}
     for entry in direct_inputs(command):
         reading = found.setdefault(entry.origin, Reading(entry.origin, origin_of(command.run, entry.origin)))

@@ -10,7 +10,7 @@ class RunSummary(Body):
 
     `wall_s`: from submit to end; `interrupted_s` of it the run had ended and was not yet resumed.
     `hit_rate` (in `RunStatus`: so far): share of the bytes handed to jobs that were not fetched for this run or read directly.
-    `direct_read_bytes`: as the plan foretold it of the jobs that are done; what passes a mount nobody counts. `finals`: how many, by how
+    `direct_read_bytes`: as the plan predicted it of the jobs that are done; what passes a mount nobody counts. `finals`: how many, by how
     they were verified.
     `adopted_bytes`: of finals that were at their destination already, which nobody uploaded.
     """
@@ -39,7 +39,7 @@ class RunSummary(Body):
     predicted_wall_s: float | None = None
     direct_read_bytes: int = 0
     adopted_bytes: int = 0
-    finals_overtaken: list[str] = []
+    finals_superseded: list[str] = []
 
 
 class ProgressEvent(Body):

@@ -64,14 +64,14 @@ class LedgerTotals(Body):
     """Of produced files that are still needed or final.
 
     `at_risk`: on no verified disk yet. `safe`: on a node. `written`: at the origin, checked by size only. `durable`: verified there.
-    `overtaken`: it does not replace what is newer at its destination.
+    `superseded`: it does not replace what is newer at its destination.
     """
 
     at_risk: FileCounts = FileCounts()
     safe: FileCounts = FileCounts()
     written: FileCounts = FileCounts()
     durable: FileCounts = FileCounts()
-    overtaken: FileCounts = FileCounts()
+    superseded: FileCounts = FileCounts()
 
 
 class WaitingView(Body):
@@ -115,7 +115,7 @@ class RunStatus(Body):
 
 
 class LedgerEntry(Body):
-    """`state`: not_made | at_risk | safe | written | durable | overtaken | released (an intermediate whose last reader is done).
+    """`state`: not_made | at_risk | safe | written | durable | superseded | released (an intermediate whose last reader is done).
 
     `synced`: what the origin was told to put on its disk, and said it had: nothing (it cannot be told to) | content |
     content_and_name | by_server (its answer means that); empty where it is not known.
@@ -140,7 +140,7 @@ class Ledger(Body):
 
 
 class WaitResponse(Body):
-    """`finished` with the outcome, or after the timeout not; with an lfn asked for, `durable` tells of that file, and `overtaken` why it
+    """`finished` with the outcome, or after the timeout not; with an lfn asked for, `durable` tells of that file, and `superseded` why it
     never will be, where something newer is at its destination. `interrupted_by` of one that is drained, stopped or interrupted:
     `service`, which ended, or as whom somebody asked for it.
     """
@@ -150,7 +150,7 @@ class WaitResponse(Body):
     state: str
     fault: ErrorBody | None = None
     durable: bool | None = None
-    overtaken: str = ""
+    superseded: str = ""
     interrupted_by: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Who waits for a product that was overtaken at its place: ends well, and has been warned."""
+"""Who waits for a product that was superseded at its place: ends well, and has been warned."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Run:
     name = "r"
 
     def wait(self, *, timeout_s: float, lfn: str | None = None) -> wire.WaitResponse:
-        named: dict[str, Any] = {"durable": False, "overtaken": TOLD} if lfn else {}
+        named: dict[str, Any] = {"durable": False, "superseded": TOLD} if lfn else {}
         return wire.WaitResponse(run="r", finished=False, state="active", **named)
 
     def ledger(self, lfn: str) -> list[wire.LedgerEntry]:
-        return [wire.LedgerEntry(lfn=lfn, state="overtaken", final=True, fault=TOLD)]
+        return [wire.LedgerEntry(lfn=lfn, state="superseded", final=True, fault=TOLD)]
 
     def status(self) -> Any:
         problem = wire.ErrorBody(error_class="refused", code=NEWER_CODE, message=TOLD)
@@ -68,6 +68,6 @@ def test_a_sensor_and_a_trigger_end(lfns: list[str], warnings: list[str]) -> Non
 
     line = SimpleNamespace(wait=wait, say=say, client=SimpleNamespace(run=lambda run: SimpleNamespace(status=status)))
     event = asyncio.run(durable(line, "r", lfns))
-    assert event == {"run": "r", "durable": lfns, "overtaken": [TOLD]}
+    assert event == {"run": "r", "durable": lfns, "superseded": [TOLD]}
     StagerDurableSensor(task_id="t", run="r").came({}, event)
     assert warnings == [TOLD, TOLD]

@@ -104,7 +104,7 @@ def test_what_is_read_in_place_crosses_the_line_in_part(
     assert HEAD_BYTES < crossed < 5_000_000, "the head and what a kernel reads ahead, not the file"
     lines = report(stager)
     assert (lines["fetched"]["estimated"], lines["fetched"]["actual"]) == (0, 0)
-    assert 0 < lines["read directly (as foretold)"]["estimated"] == lines["read directly (as foretold)"]["actual"] < 2 * HEAD_BYTES
+    assert 0 < lines["read directly (as predicted)"]["estimated"] == lines["read directly (as predicted)"]["actual"] < 2 * HEAD_BYTES
     assert lines["hit rate"]["estimated"] == lines["hit rate"]["actual"] == 0
 
 

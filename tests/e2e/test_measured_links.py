@@ -51,6 +51,6 @@ def test_the_second_plan_knows_the_link_that_the_first_run_used(
     assert stager.json("cost-estimate", workflow, "--draws", "0")["links"] == [found]
     assert "(measured)" in stager.run("plan", workflow).stdout
     assert "assumed (50 MB/s" not in stager.run("cost-estimate", workflow).stdout
-    # What was measured since does not change what a run was foretold: its plan knows what it was made with.
+    # What was measured since does not change what a run was predicted: its plan knows what it was made with.
     (run,) = [each["run"] for each in stager.json("runs")]
     assert "link to far: fetches 50 MB/s (assumed), uploads 50 MB/s (assumed)" in stager.run("report", run).stdout

@@ -78,7 +78,7 @@ def test_only_health_needs_no_token_and_metrics_need_an_administrators(bed: Bed)
         answer = call("GET", f"{bed.service.url}/metrics", headers={"Authorization": f"Bearer {bed.tokens[name]}"})
         assert answer.status_code == status
     assert 'stager_node_connected{node="node0"} 1.0' in answer.text
-    assert [f'stager_ledger_bytes{{state="{state}"}} 0.0' in answer.text for state in ("at_risk", "durable", "overtaken")] == [True] * 3
+    assert [f'stager_ledger_bytes{{state="{state}"}} 0.0' in answer.text for state in ("at_risk", "durable", "superseded")] == [True] * 3
     assert 'stager_rest_requests_total{method="GET",route="/metrics",status="403"}' in answer.text
 
 

@@ -119,18 +119,18 @@ def lab(request: pytest.FixtureRequest, short_dir: Path, link: Callable[..., Lin
 def test_what_is_newer_there_stays_and_that_is_told(lab: Lab) -> None:
     lab.hand_over()
     lab.away(lambda: lab.put(THEIRS))
-    entry = lab.until("overtaken")
+    entry = lab.until("superseded")
     assert "was changed" in entry.fault and "is kept on node0" in entry.fault and entry.size_bytes == len(MADE)
     client = lab.engine.client
     assert lab.problems() == ["destination_newer"]
     assert any(entry.fault in line for line in client.run(lab.engine.run).explain(lfn="out").lines)
     status = client.run(lab.engine.run).status()
-    assert status.finals_durable == status.finals_total and status.ledger.overtaken.files == 1
+    assert status.finals_durable == status.finals_total and status.ledger.superseded.files == 1
     answer = client.run(lab.engine.run).wait(timeout_s=0, lfn="out")
-    assert (answer.durable, answer.overtaken) == (False, entry.fault)
+    assert (answer.durable, answer.superseded) == (False, entry.fault)
     assert lab.ends() == "succeeded"
     assert lab.content() == THEIRS
-    assert client.run(lab.engine.run).summary().finals_overtaken == [entry.fault]
+    assert client.run(lab.engine.run).summary().finals_superseded == [entry.fault]
     assert lab.engine.where("out").nodes == ["node0"], "what was made is still there"
 
 
@@ -154,7 +154,7 @@ def test_what_cannot_be_told_from_newer_stays_and_so_does_what_was_made(lab: Lab
     """Stamps come in whole seconds: the version before, written in the second of the hand-over."""
     lab.hand_over()
     lab.away(lambda: lab.written_s_ago(b"the version before", time.time() - lab.handed_over_at))
-    lab.until("overtaken")
+    lab.until("superseded")
     assert lab.content() == b"the version before"
     assert lab.engine.where("out").nodes == ["node0"]
     # A task that is run again brings it home.

@@ -48,7 +48,7 @@ def took_s(moves: list[Move]) -> float:
     return max(each.ended_at for each in moves) - min(each.begun_at for each in moves)
 
 
-def foretold_s(found: Measured, moves: list[Move]) -> float:
+def predicted_s(found: Measured, moves: list[Move]) -> float:
     """As a plan has it: the latency, then one file after the other."""
     link = found.of("lab")
     weighs = sum(link.upload_weighs(each.moved_bytes) for each in moves)
@@ -73,7 +73,7 @@ def test_a_known_line_is_found_to_be_what_it_is(count: int, at_once: int, latenc
     assert found.upload_file_s == pytest.approx(file_s, rel=0.1)
     assert found.upload_bytes_per_s == pytest.approx(RATE, rel=0.1)
     assert found.upload_latency_s == pytest.approx(latency_s, abs=max(0.1 * latency_s, 0.3 * file_s))
-    assert foretold_s(found, moves) == pytest.approx(took_s(moves), rel=0.1)
+    assert predicted_s(found, moves) == pytest.approx(took_s(moves), rel=0.1)
     assert measured(reversed(moves + others(latency_s, file_s))) == found
 
 
@@ -87,7 +87,7 @@ def test_where_a_node_has_too_few_under_way_to_fill_the_line_a_file_costs_its_pa
     mean_s = sum(each.moved_bytes for each in moves) / count / RATE
     assert found.upload_file_s is not None
     assert found.upload_file_s + mean_s == pytest.approx(0.5 / at_once, rel=0.1)
-    assert foretold_s(found, moves) == pytest.approx(took_s(moves) + 0.25, rel=0.15)
+    assert predicted_s(found, moves) == pytest.approx(took_s(moves) + 0.25, rel=0.15)
 
 
 @pytest.mark.parametrize(("count", "login_s"), [(30, 0.5), (60, 2.0)])
@@ -126,7 +126,7 @@ def test_few_files_are_no_crowd() -> None:
 
 
 def test_large_files_in_a_crowd_tell_the_rate_and_no_cost() -> None:
-    """Of their own size they are as quick as foretold, whatever part of it was not for their bytes."""
+    """Of their own size they are as quick as predicted, whatever part of it was not for their bytes."""
     found = measured(burst(200, 16, 0.01, 0.0, 2 * MB))
     assert found.upload_file_s is None
     assert found.upload_bytes_per_s == pytest.approx(RATE, rel=0.05)
@@ -231,8 +231,8 @@ def test_a_narrow_line_that_small_and_large_files_crowd_together_is_found_to_be_
     found = measured(lived_over(link, lab(), "w-1", sizes, []))
     assert found.fetch_bytes_per_s is not None and 0.7 * rate <= found.fetch_bytes_per_s <= 1.02 * rate, "at least"
     assert (found.fetch_file_s or 0.0) <= file_s + 0.2 * 12_469 / rate
-    foretold_s = sum(found.of("lab").fetch_weighs(size) for size in sizes) / (found.fetch_bytes_per_s or 1)
-    assert foretold_s == pytest.approx(sum(sizes) / rate + file_s * len(sizes), rel=0.1)
+    predicted_s = sum(found.of("lab").fetch_weighs(size) for size in sizes) / (found.fetch_bytes_per_s or 1)
+    assert predicted_s == pytest.approx(sum(sizes) / rate + file_s * len(sizes), rel=0.1)
 
 
 def test_a_slow_account_that_sends_a_large_file_beside_many_small_ones_is_no_narrow_line() -> None:
@@ -243,6 +243,6 @@ def test_a_slow_account_that_sends_a_large_file_beside_many_small_ones_is_no_nar
 
 
 def test_files_that_come_as_jobs_have_room_for_them_tell_nothing_of_the_line() -> None:
-    """Three under way at a time, without a pause, as long as the jobs took: a run with little room was foretold to take twice as long."""
+    """Three under way at a time, without a pause, as long as the jobs took: a run with little room was predicted to take twice as long."""
     moves = [move(at / 3, at / 3 + 1.0, 200_000 if at % 5 == 0 else 12_000) for at in range(300)]
     assert measured(moves).fetch_bytes_per_s is None

@@ -122,7 +122,7 @@ def compared(w: Workflow, place: Topology, spread: Spread | None = None) -> dict
 
 
 @pytest.mark.parametrize(("text", "capacity"), [(CHAIN, 10**6), (SQUEEZED, 10**6), (SQUEEZED, 1000)])
-def test_a_run_that_went_as_foretold_is_off_by_nothing(text: str, capacity: int) -> None:
+def test_a_run_that_went_as_predicted_is_off_by_nothing(text: str, capacity: int) -> None:
     lines = compared(workflow(text), topology(capacity))
     assert lines["fetched"].actual
     for name in ("makespan", "fetched", "uploaded", "over the WAN", "hit rate", "compute-node hours", "cost in total"):

@@ -20,7 +20,7 @@ from stager.planning.space import serial_usage
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.apply_runs import direct_access, planned_files
-from stager.scheduler.direct_access import foretold
+from stager.scheduler.direct_access import predicted
 from stager.scheduler.state import RunEntry
 from stager.service.measuring import wall_at_node_s
 from stager.sim.checkers import all_checkers
@@ -178,7 +178,7 @@ def test_what_a_job_stood_still_for_in_place_is_not_its_own_time() -> None:
     """A later plan adds it again where it reads directly, and the file's own reading where it keeps it."""
     plan = make_plan(survey(1), topology())
     run = RunEntry("r", 1, survey(1), plan, graph_of(survey(1)), 0.0, {}, {}, [], planned_files(plan), direct_access(plan))
-    job, stood_s = run.workflow.jobs["look0"], foretold(run, "look0")[1]
+    job, stood_s = run.workflow.jobs["look0"], predicted(run, "look0")[1]
     assert 0.9 < stood_s < 1.1
     assert wall_at_node_s(run, job, ev.Measures(wall_s=5.0, cpu_s=1.0)) == pytest.approx(5.0 - stood_s)
     assert wall_at_node_s(run, job, ev.Measures(wall_s=5.0, cpu_s=4.9)) == 4.9

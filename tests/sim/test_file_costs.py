@@ -48,13 +48,13 @@ def lived(workflow: Workflow, link: OriginLink, nodes: int = 1, overhead_file_s:
 def test_many_files_take_their_costs_one_after_the_other(count: int, size: int, latency_s: float, file_s: float) -> None:
     """In the simulation, in the plan, and at best."""
     link = OriginLink("lab", RATE, RATE, latency_s, fetch_file_s=file_s, upload_file_s=file_s)
-    foretold_s = 1.0 + latency_s + count * (file_s + size / RATE)
+    predicted_s = 1.0 + latency_s + count * (file_s + size / RATE)
     for workflow in (one_job([size] * count, []), one_job([], [size] * count)):
         report = lived(workflow, link)
-        assert report.wall_s == pytest.approx(foretold_s, rel=0.03)
-        assert report.plan.makespan_s == pytest.approx(foretold_s)
+        assert report.wall_s == pytest.approx(predicted_s, rel=0.03)
+        assert report.plan.makespan_s == pytest.approx(predicted_s)
         bound = lower_bound(workflow, Topology((Node("n", 10**12, 1, None, 1e15, 1e15),), (link,)), report.plan)
-        assert bound.least_s == pytest.approx(foretold_s)
+        assert bound.least_s == pytest.approx(predicted_s)
 
 
 def test_what_files_cost_is_work_of_the_link_and_of_no_disk() -> None:

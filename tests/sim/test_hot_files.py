@@ -101,7 +101,7 @@ def test_each_node_that_has_it_gives_it_on() -> None:
     assert len(sources) >= NODES // 2
 
 
-def test_the_planned_workflow_is_faster_with_it_and_the_plan_foretells_the_time() -> None:
+def test_the_planned_workflow_is_faster_with_it_and_the_plan_predicts_the_time() -> None:
     """Placement weighs what a copy takes: fewer nodes than there are may be better, and none waits for the 8th copy of one source."""
     what, where = hot_file(), topology()
     plan = make_plan(what, where)

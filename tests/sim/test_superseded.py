@@ -62,7 +62,7 @@ def test_what_was_written_while_we_were_away_is_not_replaced(away: Trouble) -> N
     assert there(engine) == "theirs"
     assert run.outcome is cmd.RunOutcome.SUCCEEDED and run.fault is None
     (entry,) = ledger_of(state, "r0")
-    assert entry.standing is Standing.OVERTAKEN and "is older and was not written over it" in entry.fault
+    assert entry.standing is Standing.SUPERSEDED and "is older and was not written over it" in entry.fault
     assert [problem.code for problem in problems_of(state, run, [])] == ["destination_newer"]
     assert finals_of(state, run) == [], "nobody waits for it any more"
     assert list(state.file_of("r0", "out").copies) == ["node0"], "it stays there while there is room"
@@ -107,7 +107,7 @@ def test_what_is_made_after_that_goes_home() -> None:
     engine.computes = lambda trying: 1.0
     machine = engine.play()
     assert there(engine) == machine.state.file_of("r0", "out").blake3
-    assert engine.world.runs["r0"].outcome is cmd.RunOutcome.SUCCEEDED and not machine.state.runs["r0"].finals_overtaken
+    assert engine.world.runs["r0"].outcome is cmd.RunOutcome.SUCCEEDED and not machine.state.runs["r0"].finals_superseded
 
 
 def test_a_run_of_ours_keeps_to_it_too() -> None:

@@ -73,8 +73,8 @@ def test_a_record_that_stands_in_for_another_is_not_scaled_as_that_one(tmp_path:
 
 def row(off: float, **more: object) -> MadeRow:
     within = range_of(5.0, 10.0, 20.0, 10.0)
-    figures = {"foretold_s": 10.0 * (1 + off), "took_s": 10.0, "foretold_bytes": 100.0, "moved_bytes": 100.0}
-    rest = {"foretold_money": 1.0, "paid_money": 1.0, "others": 0.0, "causes": [], "again_s": [10.0], "bound_s": 9.0}
+    figures = {"predicted_s": 10.0 * (1 + off), "took_s": 10.0, "predicted_bytes": 100.0, "moved_bytes": 100.0}
+    rest = {"predicted_money": 1.0, "paid_money": 1.0, "others": 0.0, "causes": [], "again_s": [10.0], "bound_s": 9.0}
     return MadeRow(**({"name": "w", "words": "", "key": "k", "first": within, "unsaid": within} | figures | rest | more))  # type: ignore[arg-type]
 
 
@@ -88,7 +88,7 @@ GOOD = [0.0] * 6 + [-0.06, 0.07, 0.1, -0.12, 0.14, 0.24]
         ([row(off) for off in [*GOOD[:-1], -0.26]], False),
         ([row(off) for off in [*GOOD[:-2], 0.16, 0.24]], False),
         ([row(0.071) for _ in GOOD], False),
-        ([row(off, foretold_bytes=103.0) for off in GOOD], False),
+        ([row(off, predicted_bytes=103.0) for off in GOOD], False),
         ([*(row(off) for off in GOOD[1:]), row(0.0, paid_money=0.9)], False),
         ([*(row(off) for off in GOOD[1:]), row(0.0, first=range_of(5.0, 10.0, 20.0, 21.0))], True),
         ([*(row(off) for off in GOOD[2:]), *(row(0.0, unsaid=range_of(5.0, 10.0, 20.0, 4.0)) for _ in range(2))], False),

@@ -201,7 +201,7 @@ def test_every_number_of_a_link_has_its_basis(link: OriginLink, bases: tuple[Bas
     assert assumed_rates([planned]) == assumed
 
 
-def test_finals_that_were_read_back_are_foretold_to_be() -> None:
+def test_finals_that_were_read_back_are_predicted_to_be() -> None:
     """Nobody declared it: `home` may be asked for checksums, for all that the workflow says. 100 bytes come back at 100 per second."""
     asked = replace(workflow(CHAIN), origins={"home": replace(workflow(CHAIN).origins["home"], options=())})
     link = OriginLink("home", 100.0, 50.0, 0.0)

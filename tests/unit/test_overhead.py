@@ -68,7 +68,7 @@ SIZES = [number * 1_000_000 for number in range(60)]
 
 @pytest.mark.parametrize("rate", [100e6, 500e6, 2e9])
 def test_attempts_show_how_fast_the_disk_is_by_their_bytes(rate: float) -> None:
-    """Montage that passed 1.5 GB was foretold to take three times as long as the page cache did."""
+    """Montage that passed 1.5 GB was predicted to take three times as long as the page cache did."""
     assert disk_rate(passed(rate, SIZES)) == pytest.approx(rate)
     assert disk_rate(passed(rate, SIZES, odd_s=3.0)) == pytest.approx(rate, rel=0.05), "some hung"
     known = overhead_of(passed(rate, SIZES))
@@ -84,7 +84,7 @@ def test_few_bytes_say_nothing_of_the_disk() -> None:
 
 
 def test_attempts_that_pass_the_same_show_how_fast_the_disk_is_at_least() -> None:
-    """340 jobs that each read an index of 36 MB from the page cache were foretold to take twice as long as they did."""
+    """340 jobs that each read an index of 36 MB from the page cache were predicted to take twice as long as they did."""
     assert disk_rate(passed(2e9, [36_000_000] * 60)) == pytest.approx(36e6 / (0.05 + 36e6 / 2e9))
     assert disk_rate(passed(1e8, [36_000_000] * 60)) is None, "something beside the bytes may have taken as long"
     assert disk_rate(passed(2e9, [36_000_000] * 11 + [0] * 49)) is None

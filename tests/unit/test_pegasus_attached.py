@@ -117,9 +117,9 @@ def test_a_copy_that_is_ours_is_taken_with_the_mode_of_a_new_file(tmp_path: Path
     assert target.read_bytes() == b"new" and [path for path in os.listdir(tmp_path) if path.startswith(".")] == []
 
 
-def test_what_was_overtaken_at_its_place_is_not_sent_there_by_other_means(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_was_superseded_at_its_place_is_not_sent_there_by_other_means(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     attached_to = Attached("", {"PEGASUS_DAG_JOB_ID": "stage_out"}, Log())
-    ledger = {"files": [{"lfn": "f", "state": "overtaken", "fault": "f was changed there since"}]}
+    ledger = {"files": [{"lfn": "f", "state": "superseded", "fault": "f was changed there since"}]}
     attached_to.scheduler = SimpleNamespace(get=lambda path, **query: ledger)  # type: ignore[assignment]
     attached_to.at_home(SimpleNamespace(lfn="f", destination="sftp://lab/f"))  # type: ignore[arg-type]
 

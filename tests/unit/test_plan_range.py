@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from stager.cli.range import assumed_text, range_text
 from stager.cli.report import held_notes, range_json
-from stager.cli.running import foretold
+from stager.cli.running import predicted
 from stager.model.profile import Profile, Quantity
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Origin, OriginKind, Workflow
@@ -110,7 +110,7 @@ def test_json_keeps_it_and_a_plan_from_before_says_nothing() -> None:
 def test_it_is_told_in_words_with_what_nobody_measured() -> None:
     plan = replace(planned(), makespan_s=20.0, makespan_least_s=8.123, makespan_most_s=125.0)
     assert range_text(plan) == "8.12 s to 2 min 05 s in nine of ten runs"
-    assert foretold(plan) == ", predicted 20 s (8.12 s to 2 min 05 s in nine of ten runs)"
+    assert predicted(plan) == ", predicted 20 s (8.12 s to 2 min 05 s in nine of ten runs)"
     assert assumed_text(plan) == "the times of 3 jobs, the link to home"
     sure = make_plan(computing(), topology(seen()), with_range=True)
     assert assumed_text(sure) == ""

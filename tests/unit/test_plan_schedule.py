@@ -1,4 +1,4 @@
-"""When a plan foretells things: in its order, with nobody held up by what has not come yet, and within the room of each node."""
+"""When a plan predicts things: in its order, with nobody held up by what has not come yet, and within the room of each node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stager.planning.sizes import expected
 from tests.unit.test_plan import external, job, made, workflow_of
 
 
-def foretold(workflow: Workflow, order: str, capacity_bytes: int = 10**9, cores: int = 2, nodes: int = 1) -> dict[str, tuple[str, float]]:
+def predicted(workflow: Workflow, order: str, capacity_bytes: int = 10**9, cores: int = 2, nodes: int = 1) -> dict[str, tuple[str, float]]:
     """By job, its node and the second in which it begins."""
     each = tuple(Node(f"n{number}", capacity_bytes, cores, disk_bytes_per_s=1e15, network_bytes_per_s=1e15) for number in range(nodes))
     topology = Topology(each, (OriginLink("home", 1000.0, 1e15, 0.0),))
@@ -25,7 +25,7 @@ def foretold(workflow: Workflow, order: str, capacity_bytes: int = 10**9, cores:
 
 def starts(workflow: Workflow, order: str, capacity_bytes: int = 10**9, cores: int = 2) -> list[float]:
     """In the order given."""
-    found = foretold(workflow, order, capacity_bytes, cores)
+    found = predicted(workflow, order, capacity_bytes, cores)
     return [found[name][1] for name in order.split()]
 
 
@@ -75,5 +75,5 @@ def test_who_comes_while_the_first_waits_for_room_and_is_in_front_of_it_goes_fir
 
 
 def test_what_one_node_has_no_room_for_goes_to_another() -> None:
-    found = foretold(beside(60, 60, 60, 60), "j0 j1 j2 j3", 100, cores=4, nodes=2)
+    found = predicted(beside(60, 60, 60, 60), "j0 j1 j2 j3", 100, cores=4, nodes=2)
     assert sorted(found.values()) == [("n0", 0), ("n0", 10), ("n1", 0), ("n1", 10)]

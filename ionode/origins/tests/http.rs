@@ -171,8 +171,8 @@ async fn what_a_job_waits_for_overtakes_those_that_wait_for_a_connection() {
         origin.fetch(&entry, std::slice::from_ref(&(0..1)), &sink).await.unwrap();
         come.load(Ordering::Relaxed) - before
     };
-    let (_, overtaken_by) = tokio::join!(others, wanted);
-    assert!(overtaken_by <= 6, "{overtaken_by} others came first");
+    let (_, superseded_by) = tokio::join!(others, wanted);
+    assert!(superseded_by <= 6, "{superseded_by} others came first");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

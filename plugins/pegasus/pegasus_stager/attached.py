@@ -31,7 +31,7 @@ POLL_S = 20.0
 PATIENCE_S = 3600.0
 AT_HOME = ("durable", "written")
 # Something newer is at its place.
-OVERTAKEN = "overtaken"
+SUPERSEDED = "superseded"
 STAND_S = (0.05, 1.0)
 Checksum = Callable[[Transfer, Url], None]
 
@@ -189,7 +189,7 @@ class Attached:
             for file in files if isinstance(files, list) else ():
                 if file.get("state") in AT_HOME:
                     return
-                if file.get("state") == OVERTAKEN:
+                if file.get("state") == SUPERSEDED:
                     # To send it by other means would write the older over the newer.
                     self.log.warning(str(file.get("fault")))
                     return

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class EndingChecker(QuietChecker):
-    """`overtaken`: finals that were given up for what is newer at their destinations."""
+    """`superseded`: finals that were given up for what is newer at their destinations."""
 
     def __init__(self) -> None:
-        self.overtaken: set[str] = set()
+        self.superseded: set[str] = set()
 
     def about_to(self, world: SimWorld, command: Any) -> None:
         if isinstance(command, cmd.GiveUpTransfer) and command.fault.code == NEWER_CODE:
-            self.overtaken.add(command.file)
+            self.superseded.add(command.file)
 
     def at_end(self, world: SimWorld) -> None:
         for run in world.runs.values():
@@ -61,7 +61,7 @@ class EndingChecker(QuietChecker):
             stored = world.origin_of(run.run, file.destination.location.origin).files.get(file.destination.location.path)
             if stored is None:
                 raise Violation(f"run {run.run} succeeded, and its final {lfn} is not at its destination")
-            if str(produced_file_id(run.run, lfn)) in self.overtaken and stored.content not in expected.values():
+            if str(produced_file_id(run.run, lfn)) in self.superseded and stored.content not in expected.values():
                 continue
             if world.contents_vary:
                 self._trace(world, run, stored.content, versions)

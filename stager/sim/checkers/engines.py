@@ -40,7 +40,7 @@ class EngineChecker(QuietChecker):
         self.fetches: dict[str, str] = {}
         self.crossed: dict[str, int] = {}
         self.evicted: dict[str, int] = {}
-        self.overtaken: set[str] = set()
+        self.superseded: set[str] = set()
 
     def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
         if not world.engines:
@@ -53,7 +53,7 @@ class EngineChecker(QuietChecker):
                 told_again = self.reading.pop(event.attempt, None) is None
                 if event.outcome is ev.Outcome.OK and event.attempt not in self.void and not told_again:
                     self.fresh[event.run, event.job] = {made.file: made.blake3 for made in event.outputs}
-                    self.overtaken -= {made.file for made in event.outputs}
+                    self.superseded -= {made.file for made in event.outputs}
             elif isinstance(event, ev.EngineRunEnded | ev.RunCancelled):
                 self.over.add(event.run)
             elif isinstance(event, ev.ReplicaCorrupt):
@@ -102,7 +102,7 @@ class EngineChecker(QuietChecker):
             replica = world.nodes[command.node].replicas.get((command.file, command.generation))
             self.uploads[command.transfer] = (command.file, replica.content if replica is not None else "")
         elif isinstance(command, cmd.GiveUpTransfer) and command.fault.code == NEWER_CODE:
-            self.overtaken.add(command.file)
+            self.superseded.add(command.file)
         elif isinstance(command, cmd.EraseSpill):
             self.elsewhere.pop(command.file, None)
         elif isinstance(command, cmd.FinishRun) and command.outcome is not RunOutcome.INTERRUPTED:
@@ -163,8 +163,8 @@ class EngineChecker(QuietChecker):
                     continue
                 place = file.destination.location
                 stored = world.origin_of(name, place.origin).files.get(place.path)
-                overtaken = str(produced_file_id(name, lfn)) in self.overtaken
-                if overtaken and stored is not None and stored.content not in self.made.values():
+                superseded = str(produced_file_id(name, lfn)) in self.superseded
+                if superseded and stored is not None and stored.content not in self.made.values():
                     continue
                 if stored is None or stored.content != content:
                     raise Violation(f"run {name} succeeded, and its final {lfn} at its destination is not what was made last: {stored}")

@@ -40,7 +40,7 @@ AWAITED_MAX = 20
 # What could be checked by size only is all that such an origin lets anybody know.
 AT_HOME = ("durable", "written")
 # Something newer is at its place.
-OVERTAKEN = "overtaken"
+SUPERSEDED = "superseded"
 A = TypeVar("A")
 
 
@@ -289,7 +289,7 @@ def at_home(run: RestRun, lfn: str, uri: str, end: float) -> None:
         (entry,) = insisting(lambda: run.ledger(lfn=lfn), end)
         if answer.durable or entry.state in AT_HOME:
             return
-        if entry.state == OVERTAKEN:
+        if entry.state == SUPERSEDED:
             log.warning("%s: %s", uri, entry.fault)
             return
         given_up = bool(entry.fault) and entry.fault in {each.message for each in insisting(run.status, end).problems}

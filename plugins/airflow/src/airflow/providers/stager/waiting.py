@@ -172,26 +172,26 @@ async def takes_runs(client: AsyncRestClient) -> None:
 
 
 async def durable(line: Line, run: str, lfns: Sequence[str], patience_s: float = PATIENCE_S) -> dict[str, Any]:
-    """Until these finals of the run are durable, or never will be; without a name: all of them. What was overtaken is told, and not waited
+    """Until these finals of the run are durable, or never will be; without a name: all of them. What was superseded is told, and not waited
     for.
     """
-    overtaken: list[str] = []
+    superseded: list[str] = []
     pulse = Pulse()
     try:
         for lfn in lfns:
             while True:
                 await line.say(run, pulse, partial(until_durable, lfn))
                 answer = await patiently(partial(line.wait, run, lfn), patience_s)
-                if answer.durable or answer.overtaken or answer.finished:
+                if answer.durable or answer.superseded or answer.finished:
                     break
-            if answer.overtaken:
-                overtaken.append(answer.overtaken)
+            if answer.superseded:
+                superseded.append(answer.superseded)
             elif not answer.durable:
                 return {"run": run, "error": never(run, answer, lfn)}
         while not lfns:
             status = await patiently(line.client.run(run).status, patience_s)
             if status.finals_durable == status.finals_total:
-                overtaken = told_overtaken(status)
+                superseded = told_superseded(status)
                 break
             if status.info.state in ENDED:
                 return {"run": run, "error": not_all(run, status)}
@@ -200,10 +200,10 @@ async def durable(line: Line, run: str, lfns: Sequence[str], patience_s: float =
             await patiently(lambda: line.wait(run), patience_s)
     except StagerError as problem:
         return {"run": run, "error": problem.message}
-    return {"run": run, "durable": list(lfns), "overtaken": overtaken}
+    return {"run": run, "durable": list(lfns), "superseded": superseded}
 
 
-def told_overtaken(status: wire.RunStatus) -> list[str]:
+def told_superseded(status: wire.RunStatus) -> list[str]:
     """Of products that do not go home, since something newer is there."""
     return [problem.message for problem in status.problems if problem.code == NEWER_CODE]
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.stager.hooks.stager import StagerHook
-from airflow.providers.stager.waiting import ENDED, PATIENCE_S, never, not_all, told_overtaken
+from airflow.providers.stager.waiting import ENDED, PATIENCE_S, never, not_all, told_superseded
 from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
@@ -60,7 +60,7 @@ class StagerDurableSensor(BaseSensorOperator):
     def came(self, context: Context, event: dict[str, Any]) -> None:
         if event.get("error"):
             raise AirflowException(event["error"])
-        warn(event.get("overtaken", ()))
+        warn(event.get("superseded", ()))
         self.log.info("durable: %s", ", ".join(event["durable"]) or f"all products of run {self.run}")
 
     def poke(self, context: Context) -> bool:
@@ -82,8 +82,8 @@ def all_durable(run: RestRun, lfns: Sequence[str]) -> bool:
     """Raises AirflowException if one never will be."""
     for lfn in lfns:
         answer = run.wait(timeout_s=0, lfn=lfn)
-        if answer.overtaken:
-            warn([answer.overtaken])
+        if answer.superseded:
+            warn([answer.superseded])
         elif not answer.durable:
             if answer.finished:
                 raise AirflowException(never(run.name, answer, lfn))
@@ -95,10 +95,10 @@ def all_durable(run: RestRun, lfns: Sequence[str]) -> bool:
     if not there and status.info.state in ENDED:
         raise AirflowException(not_all(run.name, status))
     if there:
-        warn(told_overtaken(status))
+        warn(told_superseded(status))
     return there
 
 
-def warn(overtaken: Sequence[str]) -> None:
-    for told in overtaken:
+def warn(superseded: Sequence[str]) -> None:
+    for told in superseded:
         LOG.warning("%s", told)
