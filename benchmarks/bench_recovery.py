@@ -23,7 +23,7 @@ from stager.ports import Batch
 from stager.runtime.past import Past
 from stager.runtime.recovery import recover
 from stager.scheduler.machine import Machine
-from stager.service.counters import Tally
+from stager.service.counters import Counters
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 
@@ -47,7 +47,7 @@ def simulated(jobs: int) -> list[tuple[Sequence[Any], Sequence[Any]]]:
 
 def live(path: Path, batches: list[tuple[Sequence[Any], Sequence[Any]]], *, snapshots: bool) -> list[float]:
     """The seconds that each snapshot held it up."""
-    journal, past, stalls = SqliteJournal(path, VERSION), Past(make(), Tally()), []
+    journal, past, stalls = SqliteJournal(path, VERSION), Past(make(), Counters()), []
     # The disk is not what is measured here.
     journal.db.execute("PRAGMA synchronous=OFF")
     for events, commands in batches:
@@ -66,7 +66,7 @@ def live(path: Path, batches: list[tuple[Sequence[Any], Sequence[Any]]], *, snap
 def recovery_s(path: Path) -> tuple[float, int]:
     """Of processor time, and how many events had to be replayed."""
     journal, begun = SqliteJournal(path, VERSION), time.process_time()
-    past = recover(journal, VERSION, make, Tally)
+    past = recover(journal, VERSION, make, Counters)
     took_s = time.process_time() - begun
     journal.close()
     return took_s, past.events_since

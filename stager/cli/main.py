@@ -31,7 +31,7 @@ COMMANDS = {
     "jobs": "the jobs of a run: ids, states, tries",
     "logs": "what a job printed",
     "shell": "look around in the sandbox that a failed job left",
-    "explain": "the story of a file or a job in a run",
+    "explain": "the timeline of a file or a job in a run",
     "ledger": "each produced file: at risk, safe, written or durable",
     "report": "estimate against actual of a run that is over, with a page to keep",
     "resume": "go on with a run that was interrupted or failed",

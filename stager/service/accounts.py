@@ -78,7 +78,7 @@ class Accounts:
     def _known(self, run: str) -> Known:
         state, entry = self.scheduler.machine.state, self.scheduler.run_service.known(run)
         over = entry.state is RunState.FINISHED
-        summary = run_summary(state, entry, self.scheduler.tally)
+        summary = run_summary(state, entry, self.scheduler.counters)
         if not over:
             summary = summary.model_copy(update={"wall_s": max(0.0, self.scheduler.clock() - entry.submitted_at)})
         return Known(entry.workflow, entry.plan, summary, over, entry.finished_at if over else -1.0)

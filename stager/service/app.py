@@ -44,9 +44,9 @@ from stager.scheduler.ledger import ledger_of
 from stager.scheduler.machine import Machine
 from stager.scheduler.state import OVER, RunEntry
 from stager.scheduler.states import RunState
-from stager.service.counters import Tally
+from stager.service.counters import Counters
 from stager.service.measuring import Measuring
-from stager.service.node_view import Outlook
+from stager.service.node_view import NodeWatch
 from stager.service.rates import Rates, Totals
 from stager.service.run_service import RunService
 from stager.service.settings import Settings
@@ -115,7 +115,7 @@ class Scheduler:
         self.records = RunRecords(self.state_dir.runs)
         self.profiles = ProfilesStore(self.state_dir.profiles)
         self.journal = SqliteJournal(self.state_dir.journal, deciding_digest())
-        self.tally, self.rates = Tally(), Rates(time.monotonic)
+        self.counters, self.rates = Counters(), Rates(time.monotonic)
         self.tenancy = Tenancy(settings.tenants_file or self.state_dir.tenants, settings.state_dir, settings.environ)
         self.tenancy.of_runs = {record.run: record.tenant for record in self.records.all() if record.tenant}
         self.book = CredentialBook(self.tenancy.resolve, self.tenancy.needs_secrets)
@@ -135,7 +135,7 @@ class Scheduler:
     def replay(self) -> None:
         """The Machine as it was when the last scheduler ended. Long for a long journal."""
         self._fold_away()
-        self.past = recover(self.journal, deciding_digest(), lambda: Machine(Policy(), self.limits), self._start_tally)
+        self.past = recover(self.journal, deciding_digest(), lambda: Machine(Policy(), self.limits), self._start_counters)
         self.machine, self.outstanding = self.past.machine, self.past.outstanding.twin()
         self.epoch = self._next_epoch(self.outstanding.epoch)
 
@@ -164,7 +164,7 @@ class Scheduler:
             EngineExecutor(worker, self.inbox.put, around, self.pulse),
         )
         self.executor = Executors(local, engine, around)
-        self.outlook = Outlook(self.link, local, outstanding)
+        self.node_view = NodeWatch(self.link, local, outstanding)
         self.inbox.put(ev.SchedulerStarted(at=0.0, cause="start", epoch=self.epoch, version=__version__))
         self.inbox.put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=self.limits))
         self.world.open([self.link], self.executor)
@@ -177,9 +177,9 @@ class Scheduler:
         self.issuer = KeyIssuer(self.state_dir.storage_key)
         return Storage(wanted.listen, wanted.size_bytes, self.issuer.path, wanted.trust_network)
 
-    def _start_tally(self) -> Tally:
-        self.tally = Tally()
-        return self.tally
+    def _start_counters(self) -> Counters:
+        self.counters = Counters()
+        return self.counters
 
     def _fold_away(self) -> None:
         """A journal that tells only of runs that are over, or that were removed, need not be replayed for ever: their records are kept."""
@@ -256,7 +256,7 @@ class Scheduler:
 
     def _write_summary(self, run: str) -> None:
         entry = self.machine.state.runs[run]
-        summary = run_summary(self.machine.state, entry, self.tally)
+        summary = run_summary(self.machine.state, entry, self.counters)
         finals = [ledger_entry(entry.workflow, each).model_dump(mode="json") for each in ledger_of(self.machine.state, run) if each.final]
         ended = (state_of(entry), entry.finished_at, summary.jobs_done, summary.model_dump_json(by_alias=True))
         self.records.finish(run, *ended, json.dumps(finals).encode())

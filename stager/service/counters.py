@@ -1,4 +1,4 @@
-"""Sums that views and summaries need and the Machine does not: what attempts measured, what moved when, the story of a run in steps.
+"""Sums that views and summaries need and the Machine does not: what attempts measured, what moved when, the timeline of a run in steps.
 
 May know: events and commands. One rule: fed by the same batches live and in replay, or begun with what it kept; it decides nothing.
 """
@@ -27,7 +27,7 @@ class Newest:
 
 
 @dataclass(slots=True)
-class RunTally:
+class RunCounters:
     attempts: int = 0
     read_bytes: int | None = None
     moved_fetch_bytes: int = 0
@@ -38,28 +38,28 @@ class RunTally:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptTally:
-    runs: dict[str, RunTally]
+class KeptCounters:
+    runs: dict[str, RunCounters]
     transfers: dict[str, tuple[str, bool]]
     steps: list[Step]
     next_seq: int
 
 
-class Tally:
+class Counters:
     """On the driving thread only."""
 
-    KEPT = KeptTally
+    KEPT = KeptCounters
 
     def __init__(self) -> None:
-        self.runs: dict[str, RunTally] = {}
+        self.runs: dict[str, RunCounters] = {}
         self.transfers: dict[str, tuple[str, bool]] = {}
         self.steps: deque[Step] = deque(maxlen=STEPS_KEPT)
         self.next_seq = 1
 
-    def kept(self) -> KeptTally:
-        return KeptTally(self.runs, self.transfers, list(self.steps), self.next_seq)
+    def kept(self) -> KeptCounters:
+        return KeptCounters(self.runs, self.transfers, list(self.steps), self.next_seq)
 
-    def take_up(self, kept: KeptTally) -> None:
+    def take_up(self, kept: KeptCounters) -> None:
         self.runs, self.transfers, self.next_seq = kept.runs, kept.transfers, kept.next_seq
         self.steps.extend(kept.steps)
 
@@ -79,8 +79,8 @@ class Tally:
             if type(command) in RUN_COMMANDS:
                 self._step(command.run, command)
 
-    def of(self, run: str) -> RunTally:
-        return self.runs.setdefault(run, RunTally())
+    def of(self, run: str) -> RunCounters:
+        return self.runs.setdefault(run, RunCounters())
 
     def since(self, run: str, after: int, limit: int) -> tuple[list[Step], bool]:
         """Steps of the run after that number, oldest first, and whether older ones were dropped."""
@@ -107,20 +107,20 @@ class Tally:
         self._step(run, event)
         if type(event) is not ev.TransferDone:
             return
-        tally = self.of(run)
+        counters = self.of(run)
         if is_fetch:
-            tally.moved_fetch_bytes += event.bytes_moved
+            counters.moved_fetch_bytes += event.bytes_moved
         else:
-            tally.moved_upload_bytes += event.bytes_moved
+            counters.moved_upload_bytes += event.bytes_moved
 
     def _attempt_ended(self, event: ev.AttemptEnded) -> None:
-        tally = self.of(event.run)
-        tally.attempts += 1
+        counters = self.of(event.run)
+        counters.attempts += 1
         if event.measures.read_bytes is not None:
-            tally.read_bytes = (tally.read_bytes or 0) + event.measures.read_bytes
+            counters.read_bytes = (counters.read_bytes or 0) + event.measures.read_bytes
         if event.exit_code is not None:
-            tally.exit_codes[event.job] = event.exit_code
-        newest = tally.newest.get(event.job)
+            counters.exit_codes[event.job] = event.exit_code
+        newest = counters.newest.get(event.job)
         if newest is not None:
             measured, memory = event.measures.wall_s, event.measures.memory_peak_bytes
             newest.duration_s = measured if measured is not None else max(0.0, event.at - newest.started_at)

@@ -15,7 +15,7 @@ from stager.wire.node import NodeTransfer
 DEADLINE_S = 2.0
 
 
-class Outlook:
+class NodeWatch:
     """On the event loop's thread."""
 
     def __init__(self, link: NodeLink, executor: LocalExecutor, outstanding: Outstanding) -> None:

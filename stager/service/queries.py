@@ -20,7 +20,7 @@ from stager.scheduler.state import RunEntry
 from stager.scheduler.states import RunState
 from stager.service.app import Scheduler
 from stager.service.rates import under_way
-from stager.service.timeline import Step, story
+from stager.service.timeline import Step, timeline
 from stager.service.views import (
     is_durable,
     job_view,
@@ -57,7 +57,7 @@ def run_infos(scheduler: Scheduler, records: Iterable[RunRecord], *, in_lines: b
 
 
 async def status_of(scheduler: Scheduler, run: str) -> wire.RunStatus:
-    telemetry, nodes, troubles = await scheduler.outlook.telemetry(), await scheduler.outlook.nodes(), scheduler.outlook.troubles(run)
+    telemetry, nodes, troubles = await scheduler.node_view.telemetry(), await scheduler.node_view.nodes(), scheduler.node_view.troubles(run)
     # A node asks the origin before it counts what an earlier try left.
     moving = {transfer for transfer, said in telemetry.items() if said.state == "running" and said.bytes_done}
 
@@ -129,7 +129,7 @@ async def job_views(scheduler: Scheduler, run: str, start: int, limit: int, choi
     def look() -> tuple[list[wire.JobView], int]:
         entry = scheduler.run_service.known(run)
         chosen, now, kept = choice.of(entry), scheduler.clock(), scheduler.shelf.kept
-        return [job_view(entry, job, scheduler.tally, (run, job) in kept, now) for job in chosen[start : start + limit]], len(chosen)
+        return [job_view(entry, job, scheduler.counters, (run, job) in kept, now) for job in chosen[start : start + limit]], len(chosen)
 
     return await scheduler.ask(look)
 
@@ -200,13 +200,13 @@ async def explained(
 ) -> wire.Explanation:
     """The journal is read whole, one reader at a time."""
     if (lfn is None) == (job is None):
-        raise InvalidInput("the story is that of one thing; name a file (lfn) or a job", code="bad_parameter", subject="lfn")
+        raise InvalidInput("the timeline is that of one thing; name a file (lfn) or a job", code="bad_parameter", subject="lfn")
     entry = await scheduler.ask(lambda: scheduler.run_service.known(run))
     if (lfn or "") not in entry.file_ids and (job or "") not in entry.jobs:
         raise InvalidInput(f"run {run} has no {f'file {lfn!r}' if lfn else f'job {job!r}'}", code="not_found", subject=lfn or job or "")
     file_id = entry.file_ids[lfn] if lfn else ""
     async with scheduler.reading:
-        lines = await asyncio.to_thread(lambda: list(story(scheduler.journal.read_beside(), run, file_id, job or "", is_seen)))
+        lines = await asyncio.to_thread(lambda: list(timeline(scheduler.journal.read_beside(), run, file_id, job or "", is_seen)))
     return wire.Explanation(subject=lfn or job or "", lines=lines)
 
 
@@ -224,7 +224,7 @@ async def steps_after(scheduler: Scheduler, run: str, after: int, wait_s: float)
 
 def steps_since(scheduler: Scheduler, run: str, after: int) -> tuple[list[Step], bool, int]:
     scheduler.run_service.known(run)
-    steps, gap = scheduler.tally.since(run, after, EVENTS_A_PAGE)
+    steps, gap = scheduler.counters.since(run, after, EVENTS_A_PAGE)
     return steps, gap, steps[-1].seq + 1 if steps else max(after + 1, 1)
 
 
@@ -266,7 +266,7 @@ def looked(scheduler: Scheduler, run: str, lfn: str | None) -> wire.WaitResponse
 
 
 async def transfers_of_run(scheduler: Scheduler, run: str) -> list[wire.TransferView]:
-    telemetry = await scheduler.outlook.telemetry()
+    telemetry = await scheduler.node_view.telemetry()
 
     def look() -> list[wire.TransferView]:
         if scheduler.run_service.is_folded(run):

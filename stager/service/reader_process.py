@@ -1,6 +1,7 @@
 """`python -m stager.service.reader_process`: reads and plans what tenants send, apart from the service that serves all of them.
 
-May know: the intake. One rule: what a text costs is bounded here (memory, processor), and a text that costs more ends this process only.
+May know: the submissions reader. One rule: what a text costs is bounded here (memory, processor), and a text that costs more ends this
+process only.
 
 Requests come over standard input and answers go over standard output, each as its length (8 bytes, big-endian) and its bytes. The first
 request is the pickled `Start`; each later one is a msgpack `Question`, answered by a msgpack `Answer`.
@@ -26,7 +27,7 @@ from stager import wire
 from stager.model.errors import Fault, Refused, StagerError, error_from
 from stager.readers.lines import Finding, WorkflowInvalid
 from stager.service.settings import Settings
-from stager.service.submissions import Intake
+from stager.service.submissions import Submissions
 from stager.service.tenancy import Tenancy
 
 NICENESS = 5
@@ -56,7 +57,7 @@ class Start:
 
 
 class Question(msgspec.Struct, frozen=True):
-    """`name`: of a method of the intake."""
+    """`name`: of a method of the submissions reader."""
 
     name: str
     body: bytes
@@ -113,13 +114,13 @@ def main() -> None:
     os.nice(NICENESS)
     bound(resource.RLIMIT_AS, start.limits.memory_bytes)
     bound(resource.RLIMIT_CORE, 0)
-    intake = Intake(start.settings, Tenancy(start.tenants, start.settings.state_dir, start.settings.environ))
+    submissions = Submissions(start.settings, Tenancy(start.tenants, start.settings.state_dir, start.settings.environ))
     coming: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=listen, args=(asks, coming), daemon=True).start()
     while True:
         question = msgspec.msgpack.decode(coming.get(), type=Question)
         bound(resource.RLIMIT_CPU, int(sum(os.times()[:2])) + 1 + start.limits.cpu_s)
-        answer = answered(intake, question, start.limits)
+        answer = answered(submissions, question, start.limits)
         write_frame(answers, msgspec.msgpack.encode(answer))
         if answer.last:
             return
@@ -149,9 +150,9 @@ def listen(asks: BinaryIO, coming: queue.SimpleQueue[bytes]) -> None:
         os._exit(0)
 
 
-def answered(intake: Intake, question: Question, limits: Limits) -> Answer:
+def answered(submissions: Submissions, question: Question, limits: Limits) -> Answer:
     try:
-        found = QUESTIONS[question.name](intake, question.body, question.tenant)
+        found = QUESTIONS[question.name](submissions, question.body, question.tenant)
     except StagerError as problem:
         return Answer(told=Told.of(problem), last=is_large())
     except (MemoryError, RecursionError):
@@ -169,12 +170,12 @@ def is_large() -> bool:
     return resident_pages * resource.getpagesize() > RESIDENT_BYTES_MAX
 
 
-QUESTIONS: dict[str, Callable[[Intake, bytes, str], bytes]] = {
-    "validate": lambda intake, body, tenant: intake.validate(body, tenant).model_dump_json().encode(),
-    "plan": lambda intake, body, tenant: intake.plan(body, tenant),
-    "estimate": lambda intake, body, tenant: wire.encode(intake.estimate(body, tenant)),
-    "submission": lambda intake, body, tenant: wire.encode(intake.submission(body, tenant)),
-    "engine_submission": lambda intake, body, tenant: wire.encode(intake.engine_submission(body, tenant)),
+QUESTIONS: dict[str, Callable[[Submissions, bytes, str], bytes]] = {
+    "validate": lambda submissions, body, tenant: submissions.validate(body, tenant).model_dump_json().encode(),
+    "plan": lambda submissions, body, tenant: submissions.plan(body, tenant),
+    "estimate": lambda submissions, body, tenant: wire.encode(submissions.estimate(body, tenant)),
+    "submission": lambda submissions, body, tenant: wire.encode(submissions.submission(body, tenant)),
+    "engine_submission": lambda submissions, body, tenant: wire.encode(submissions.engine_submission(body, tenant)),
 }
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class Reading(Rights):
         return wire.decode_submit(self.ask("engine_submission", body, tenant))
 
     def ask(self, name: str, body: bytes, tenant: str) -> bytes:
-        """Raises what the intake raised, Refused or Transient where a limit was met."""
+        """Raises what the submissions reader raised, Refused or Transient where a limit was met."""
         with self.reader() as reader:
             answer = reader.ask(Question(name, body, tenant))
         if answer.told is not None:

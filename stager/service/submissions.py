@@ -85,7 +85,7 @@ class Rights:
         return wire.Credentials(origins, {name: value for name, value in env.items() if name in named})
 
 
-class Intake(Rights):
+class Submissions(Rights):
     """In a process of its own (reader_process.py), since a stranger chose the text."""
 
     def __init__(self, settings: Settings, tenancy: Tenancy) -> None:

@@ -143,7 +143,7 @@ class Words:
         return teller(self) if teller is not None else f"{self.share.name}: {self.longer}"
 
     def look(self) -> str:
-        """The command that tells the story of the longest of these waits."""
+        """The command that tells the timeline of the longest of these waits."""
         span = self.longest
         what = f"--file {shlex.quote(span.lfn)}" if span.lfn else f"--job {shlex.quote(span.job)}" if span.job else ""
         return f"`stager explain {shlex.quote(self.history.run)} {what}` tells of the longest" if what else ""

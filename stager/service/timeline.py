@@ -1,4 +1,4 @@
-"""What happened, in words: progress events for those who follow a run, and the story of one file or job.
+"""What happened, in words: progress events for those who follow a run, and the timeline of one file or job.
 
 May know: events, commands, the journal. One rule: it only retells what is recorded.
 """
@@ -127,7 +127,9 @@ TELL: dict[type, Callable[[Any], str]] = {
 }
 
 
-def story(batches: Iterable[Batch], run: str, file_id: str, job: str, is_seen: Callable[[str], bool] = lambda run: True) -> Iterator[str]:
+def timeline(
+    batches: Iterable[Batch], run: str, file_id: str, job: str, is_seen: Callable[[str], bool] = lambda run: True
+) -> Iterator[str]:
     """Each fact and decision about one file (by id) or one job of the run, from the journal. `is_seen`: which runs the reader may know;
     what happened to a shared file for another one is told without its names.
     """

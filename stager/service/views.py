@@ -18,7 +18,7 @@ from stager.planning.plan import Basis
 from stager.scheduler.ledger import Entry, Standing, ledger_of
 from stager.scheduler.state import FileEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState, RunState
-from stager.service.counters import Tally
+from stager.service.counters import Counters
 from stager.service.rates import Moved
 from stager.wire.node import NodeTransfer
 
@@ -261,15 +261,15 @@ def ledger_entry(workflow: Workflow, entry: Entry) -> wire.LedgerEntry:
     )
 
 
-def job_view(run: RunEntry, job_id: str, tally: Tally, sandbox_kept: bool, now: float) -> wire.JobView:
-    job, newest = run.jobs[job_id], tally.of(run.id).newest.get(job_id)
+def job_view(run: RunEntry, job_id: str, counters: Counters, sandbox_kept: bool, now: float) -> wire.JobView:
+    job, newest = run.jobs[job_id], counters.of(run.id).newest.get(job_id)
     runs = newest is not None and newest.duration_s is None and job.state is JobState.RUNNING
     return wire.JobView(
         job=job_id,
         job_type=run.workflow.jobs[job_id].job_type,
         state=job.state.value,
         attempts=job.attempts,
-        exit_code=tally.of(run.id).exit_codes.get(job_id),
+        exit_code=counters.of(run.id).exit_codes.get(job_id),
         fault=wire.ErrorBody.of(job.fault) if job.fault is not None else None,
         started_at=newest.started_at if newest is not None else None,
         duration_s=newest.duration_s if newest is not None else None,
@@ -287,9 +287,9 @@ def losses(state: State, run: RunEntry) -> wire.Losses:
     return wire.Losses(run=run.id, files=[entry.lfn for entry in lost], size_bytes=size_bytes, jobs_running=running)
 
 
-def run_summary(state: State, run: RunEntry, tally: Tally) -> wire.RunSummary:
+def run_summary(state: State, run: RunEntry, counters: Counters) -> wire.RunSummary:
     finals = finals_of(state, run)
-    sums = tally.of(run.id)
+    sums = counters.of(run.id)
     return wire.RunSummary(
         run=run.id,
         workflow=run.workflow.name,

@@ -67,7 +67,7 @@ class ProgressPage(Body):
 
 
 class Explanation(Body):
-    """The story of one file or job: what happened, in order, each with its cause."""
+    """The timeline of one file or job: what happened, in order, each with its cause."""
 
     subject: str
     lines: list[str]

@@ -132,8 +132,8 @@ def wait_for_waiting(stager: Stager, run: str, since_s: float, deadline_s: float
 
 
 def wait_for_line(stager: Stager, run: str, lfns: list[str], words: str, deadline_s: float = 120.0) -> None:
-    """Until the story of one of these files says so."""
+    """Until the timeline of one of these files says so."""
     with wait_until(lambda: connect(stager.state_dir), "the scheduler to answer") as client:
         found = client.run(run)
         said = lambda: any(words in line for lfn in lfns for line in found.explain(lfn=lfn).lines)  # noqa: E731
-        wait_until(said, f"the story of {lfns} to say {words!r}", deadline_s, pause_s=0.1)
+        wait_until(said, f"the timeline of {lfns} to say {words!r}", deadline_s, pause_s=0.1)

@@ -37,11 +37,11 @@ def rig(ionode: Callable[..., IoNode], short_dir: Path) -> Iterator[Rig]:
 
 
 def run(rig: Rig, script: str) -> AttemptResult:
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         spec = attempt(script, outputs=(output("made"),), reserve_bytes=1 << 16)
         return await ended(rig.worker(rig.client(), {"PATH": os.environ["PATH"]}).run(spec))
 
-    return asyncio.run(story())
+    return asyncio.run(timeline())
 
 
 def test_a_job_that_filled_the_disk_says_how_much_it_had_written(rig: Rig) -> None:

@@ -50,8 +50,8 @@ def test_programs_read_ids_states_and_stories_as_json(stager: Stager, short_dir:
     assert stager.json("wait", "w-1", "--durable", "x.txt")["durable"] is True
     whole = json.loads(stager.run("submit", quick(short_dir), "--json").stdout)
     assert (whole["run"], whole["outcome"], whole["finals_durable"]) == ("w-2", "succeeded", 1)
-    story = stager.json("explain", "w-1", "--file", "x.txt")
-    assert story["subject"] == "x.txt" and story["lines"]
+    timeline = stager.json("explain", "w-1", "--file", "x.txt")
+    assert timeline["subject"] == "x.txt" and timeline["lines"]
 
 
 def test_ids_of_runs_are_completed_without_a_scheduler(stager: Stager, short_dir: Path) -> None:

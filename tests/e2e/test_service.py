@@ -371,8 +371,8 @@ def test_progress_can_be_followed_and_jobs_explain_themselves(rig: Rig) -> None:
     run = rig.submit(client, rig.three())
     kinds = [event.kind for event in client.run(run).follow()]
     assert kinds[0] == "run_submitted" and kinds[-1] == "finish_run" and kinds.count("attempt_ended") == 3
-    story = client.run(run).explain(lfn="all").lines
-    assert any("upload" in line for line in story) and any("verified by" in line for line in story)
+    timeline = client.run(run).explain(lfn="all").lines
+    assert any("upload" in line for line in timeline) and any("verified by" in line for line in timeline)
     logs = client.run(run).logs("join").logs
     assert [log.stream for log in logs] == ["stdout", "stderr"] and all(Path(log.path).exists() for log in logs)
 

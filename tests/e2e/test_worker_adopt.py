@@ -77,10 +77,10 @@ def reaper_pid(rig: Rig) -> int:
 
 
 def adopt(rig: Rig) -> AttemptResult:
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         return await ended(rig.worker(rig.client()).adopt("a1"))
 
-    return asyncio.run(story())
+    return asyncio.run(timeline())
 
 
 def assert_done_once(rig: Rig, result: AttemptResult) -> None:
@@ -93,14 +93,14 @@ def assert_done_once(rig: Rig, result: AttemptResult) -> None:
 def test_a_living_attempt_is_taken_up(rig: Rig) -> None:
     orphaned(rig)
 
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         worker = rig.worker(rig.client())
         assert worker.look("a1") is Sight.LIVING
         adopting = asyncio.create_task(worker.adopt("a1"))
         await asyncio.to_thread(go, rig)
         return await ended(adopting)  # type: ignore[arg-type]
 
-    assert_done_once(rig, asyncio.run(story()))
+    assert_done_once(rig, asyncio.run(timeline()))
     assert rig.worker(rig.client()).look("a1") is Sight.FINISHED
 
 
@@ -132,7 +132,7 @@ def test_an_attempt_whose_reaper_died_too_is_lost(rig: Rig) -> None:
 def test_an_adopted_attempt_can_be_ended(rig: Rig) -> None:
     orphaned(rig)
 
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         worker = rig.worker(rig.client())
         adopting = asyncio.create_task(worker.adopt("a1"))
         assert await worker.kill("a1") is True
@@ -141,14 +141,14 @@ def test_an_adopted_attempt_can_be_ended(rig: Rig) -> None:
         return result
 
     pid = reaper_pid(rig)
-    assert asyncio.run(story()).outcome is Outcome.KILLED
+    assert asyncio.run(timeline()).outcome is Outcome.KILLED
     # Its result is its last word, its end comes a moment after.
     wait_until(lambda: not is_alive(pid), "the reaper's end")
     assert rig.leases() == [] and not rig.is_stored(MADE)
 
 
 def test_our_own_attempt_can_be_ended(rig: Rig) -> None:
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         worker = rig.worker(rig.client())
         running = asyncio.create_task(worker.run(attempt("echo > ready; sleep 1000")))
         await asyncio.to_thread(wait_until, lambda: (rig.attempt_dir("a1") / "sandbox" / "ready").exists(), "the job")
@@ -159,7 +159,7 @@ def test_our_own_attempt_can_be_ended(rig: Rig) -> None:
         assert await worker.kill("a1")
         return await ended(running)  # type: ignore[arg-type]
 
-    result = asyncio.run(story())
+    result = asyncio.run(timeline())
     assert result.outcome is Outcome.KILLED and result.fault is not None and result.fault.code == "killed" and rig.leases() == []
 
 
@@ -170,7 +170,7 @@ def test_an_attempt_that_another_runs_already_is_waited_for(rig: Rig) -> None:
     script = f"flock {place}/lock sh -c 'read x < {rig.state_dir}/go; echo \"$1\" > {place}/result.json' sh"
     other = subprocess.Popen(["sh", "-c", f'{script} "$1"', "sh", '{"outcome": "exited", "exit_code": 0}'])
 
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         await asyncio.to_thread(wait_until, lambda: is_held(str(place / "lock")), "the other")
         running = asyncio.create_task(rig.worker(rig.client()).run(attempt("echo ours > made", outputs=())))
         log = rig.stderr_log()
@@ -178,7 +178,7 @@ def test_an_attempt_that_another_runs_already_is_waited_for(rig: Rig) -> None:
         await asyncio.to_thread(go, rig)
         return await ended(running)  # type: ignore[arg-type]
 
-    result = asyncio.run(story())
+    result = asyncio.run(timeline())
     assert other.wait() == 0
     assert result.outcome is Outcome.OK and rig.stderr_log().read_text().count("is running already") == 1
 
@@ -222,14 +222,14 @@ def copying(rig: Rig) -> AttemptSpec:
 @pytest.mark.parametrize("heard", [False, True], ids=["unheard", "heard"])
 @pytest.mark.parametrize("at", ["stage_in", "stage_out"])
 def test_after_a_broken_line_the_attempt_is_done_once_or_given_up_whole(rig: Rig, at: str, heard: bool) -> None:
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         client = rig.client()
         with pytest.raises(StagerError) as caught:
             await rig.worker(BrokenLine(client, at, heard=heard)).run(copying(rig))  # type: ignore[arg-type]
         assert caught.value.code == "connection_lost"
         return await ended(rig.worker(client).adopt("a1"))
 
-    result = asyncio.run(story())
+    result = asyncio.run(timeline())
     if at == "stage_in":
         assert result.fault is not None and (result.outcome, result.fault.code) == (Outcome.FAILED, "attempt_not_begun")
         assert runs(rig) == 0 and not rig.is_stored(MADE)
@@ -240,14 +240,14 @@ def test_after_a_broken_line_the_attempt_is_done_once_or_given_up_whole(rig: Rig
 
 @pytest.mark.parametrize("heard", [False, True], ids=["unheard", "heard"])
 def test_after_a_broken_line_at_its_release_a_failed_attempt_has_failed_once(rig: Rig, heard: bool) -> None:
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         client = rig.client()
         spec = attempt(f"echo ran >> {rig.state_dir}/runs; exit 7", inputs=(rig.stored(b"given\n", "in"),), outputs=(MADE,))
         with pytest.raises(StagerError):
             await rig.worker(BrokenLine(client, "release", heard=heard)).run(spec)  # type: ignore[arg-type]
         return await ended(rig.worker(client).adopt("a1"))
 
-    result = asyncio.run(story())
+    result = asyncio.run(timeline())
     assert (result.outcome, result.exit_code, runs(rig)) == (Outcome.FAILED, 7, 1)
     assert rig.leases() == [] and rig.node.get("/v1/state")["reservations"] == []
     assert not (rig.attempt_dir("a1") / "sandbox").exists()
@@ -261,17 +261,17 @@ def test_a_kill_before_the_start_starts_nothing(rig: Rig) -> None:
 
     worker = rig.worker(Slow(rig.client(), "", heard=False))  # type: ignore[arg-type]
 
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         return await ended(worker.run(copying(rig)))
 
-    assert asyncio.run(story()).outcome is Outcome.KILLED
+    assert asyncio.run(timeline()).outcome is Outcome.KILLED
     assert runs(rig) == 0 and rig.leases() == [] and not (rig.attempt_dir("a1") / "sandbox").exists()
 
 
 def test_a_job_outlives_its_node(rig: Rig) -> None:
     """The node is killed by -9 while the job reads from it by link, and comes back."""
 
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         client = rig.client()
         worker = rig.worker(client)
         spec = attempt(
@@ -290,4 +290,4 @@ def test_a_job_outlives_its_node(rig: Rig) -> None:
         await asyncio.to_thread(go, rig)
         return await ended(running)  # type: ignore[arg-type]
 
-    assert_done_once(rig, asyncio.run(story()))
+    assert_done_once(rig, asyncio.run(timeline()))

@@ -26,10 +26,10 @@ PRECIOUS = b"precious\n" * 10_000
 
 
 def run(rig: Rig, spec: AttemptSpec, **inherited: str) -> AttemptResult:
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         return await ended(rig.worker(rig.client(), inherited).run(spec))
 
-    return asyncio.run(story())
+    return asyncio.run(timeline())
 
 
 def test_inputs_go_in_and_outputs_come_back(rig: Rig) -> None:
@@ -71,7 +71,7 @@ def test_a_changed_link_fails_the_attempt_as_corrupt(rig: Rig) -> None:
     """Not by the job itself, which cannot; by whoever reaches into the store meanwhile."""
     linked, made = rig.stored(PRECIOUS, "in"), output("made")
 
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         os.mkfifo(rig.state_dir / "go")
         running = asyncio.create_task(
             rig.worker(rig.client()).run(attempt(f"cp in made; read x < {rig.state_dir}/go", inputs=(linked,), outputs=(made,)))
@@ -83,7 +83,7 @@ def test_a_changed_link_fails_the_attempt_as_corrupt(rig: Rig) -> None:
         (rig.state_dir / "go").write_text("x\n")
         return await ended(running)  # type: ignore[arg-type]
 
-    result = asyncio.run(story())
+    result = asyncio.run(timeline())
     assert result.outcome is Outcome.FAILED and result.fault is not None
     assert (result.fault.error_class, result.fault.code) == (ErrorClass.CORRUPT, "input_changed")
     assert result.changed_inputs == ((linked.file_id, linked.generation),) and "in" in result.fault.message
@@ -149,7 +149,7 @@ def test_a_large_captured_output_is_whole(rig: Rig) -> None:
 def test_outputs_larger_than_reserved_wait_for_space(rig: Rig) -> None:
     spec = attempt("head -c 5000 /dev/zero > made", outputs=(output("made"),), reserve_bytes=100)
 
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         worker = rig.worker(rig.client())
         waiting = await worker.run(spec)
         assert waiting == AttemptWaiting("a1", 5000, waiting.measures) and waiting.measures.wall_s
@@ -160,19 +160,19 @@ def test_outputs_larger_than_reserved_wait_for_space(rig: Rig) -> None:
         assert await worker.commit("a1", 1) == result
         return result
 
-    result = asyncio.run(story())
+    result = asyncio.run(timeline())
     assert result.outcome is Outcome.OK and len(rig.content(output("made"))) == 5000
     assert rig.node.get("/v1/state")["reservations"] == []
 
 
 def test_what_waits_can_be_abandoned(rig: Rig) -> None:
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         worker = rig.worker(rig.client())
         assert isinstance(await worker.run(attempt("echo > made", outputs=(output("made"),), reserve_bytes=0)), AttemptWaiting)
         assert await worker.kill("a1") is False
         return await worker.abandon("a1")
 
-    assert asyncio.run(story()).outcome is Outcome.KILLED
+    assert asyncio.run(timeline()).outcome is Outcome.KILLED
     assert not (rig.attempt_dir("a1") / "sandbox").exists() and not rig.is_stored(output("made")) and rig.leases() == []
 
 
@@ -246,31 +246,31 @@ def test_the_same_attempt_again_is_not_run_again(rig: Rig) -> None:
     counter = rig.state_dir / "counter"
     spec = attempt(f"echo ran >> {counter}", outputs=())
 
-    async def story() -> tuple[AttemptResult, AttemptResult]:
+    async def timeline() -> tuple[AttemptResult, AttemptResult]:
         worker = rig.worker(rig.client())
         first = await ended(worker.run(spec))
         return first, await ended(rig.worker(rig.client()).run(spec))
 
-    first, second = asyncio.run(story())
+    first, second = asyncio.run(timeline())
     assert first == second and counter.read_text() == "ran\n"
     assert rig.leases() == [] and not (rig.attempt_dir("a1") / "sandbox").exists()
 
 
 def test_forgetting_drops_the_attempt_and_keeps_its_logs(rig: Rig) -> None:
-    async def story() -> AttemptResult:
+    async def timeline() -> AttemptResult:
         worker = rig.worker(rig.client())
         result = await ended(worker.run(attempt("echo said")))
         worker.forget("a1")
         return result
 
-    result = asyncio.run(story())
+    result = asyncio.run(timeline())
     assert not rig.attempt_dir("a1").exists() and Path(result.stdout_path).read_text() == "said\n"
 
 
 def test_many_attempts_at_once(rig: Rig) -> None:
     given = rig.stored(b"shared\n", "in")
 
-    async def story() -> list[AttemptResult]:
+    async def timeline() -> list[AttemptResult]:
         worker = rig.worker(rig.client())
         specs = [
             attempt("cat in > made; echo $STAGER_ATTEMPT >> made", f"a{i}", inputs=(given,), outputs=(output("made", f"a{i}"),))
@@ -278,7 +278,7 @@ def test_many_attempts_at_once(rig: Rig) -> None:
         ]
         return await asyncio.gather(*(ended(worker.run(spec)) for spec in specs))
 
-    results = asyncio.run(story())
+    results = asyncio.run(timeline())
     assert {result.outcome for result in results} == {Outcome.OK}
     assert [rig.content(output("made", f"a{i}")) for i in range(20)] == [f"shared\na{i}\n".encode() for i in range(20)]
     assert rig.leases() == []
@@ -288,9 +288,9 @@ def test_a_node_that_cannot_be_asked_is_no_failure_of_the_attempt(rig: Rig) -> N
     client = rig.client()
     rig.node.kill()
 
-    async def story() -> None:
+    async def timeline() -> None:
         with pytest.raises(StagerError) as caught:
             await rig.worker(client).run(attempt("true"))
         assert caught.value.code == "connection_lost"
 
-    asyncio.run(story())
+    asyncio.run(timeline())

@@ -20,7 +20,7 @@ from stager.readers.prices import packaged_prices
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.service.comparison import Line, cluster_of, compare
-from stager.service.counters import Tally
+from stager.service.counters import Counters
 from stager.service.history import OCCUPANCY_POINTS_MAX, history_of, thinned
 from stager.service.views import run_summary
 from stager.sim.sampling import Spread
@@ -39,7 +39,7 @@ def lived(w: Workflow, place: Topology, spread: Spread | None = None) -> tuple[S
     world.submit("w-1", w, make_plan(w, place, limits=limits, spill_origin="home"), at=50.0)
     machine = simulate(world)
     batches = [Batch(seq, "sim", events, commands) for seq, (events, commands) in enumerate(world.journal, 1)]
-    return world, run_summary(machine.state, machine.state.runs["w-1"], Tally()), history_of(batches, "w-1")
+    return world, run_summary(machine.state, machine.state.runs["w-1"], Counters()), history_of(batches, "w-1")
 
 
 def test_history_retells_attempts_transfers_and_what_was_held() -> None:
@@ -65,7 +65,7 @@ def test_no_rival_is_asked_to_fetch_what_was_there_or_came_for_another_run(secon
         world.submit(run, what, make_plan(what, place, limits=Limits(cores=2)), at=at)
     machine = simulate(world)
     batches = [Batch(seq, "sim", events, commands) for seq, (events, commands) in enumerate(world.journal, 1)]
-    summary, past = run_summary(machine.state, machine.state.runs["w-2"], Tally()), history_of(batches, "w-2")
+    summary, past = run_summary(machine.state, machine.state.runs["w-2"], Counters()), history_of(batches, "w-2")
     assert (summary.fetched_bytes, summary.hit_rate) == (0, 1.0)
     assert (past.belady_hit_rate, past.best_hit_rate) == (1.0, 1.0)
     assert history_of(batches, "w-1").best_hit_rate == pytest.approx(1500 / 2500), "who fetched it missed it"
@@ -77,7 +77,7 @@ def test_no_run_hits_more_than_the_bound_says_whatever_other_runs_fetch(seed: in
     machine = simulate(world)
     batches = [Batch(seq, "sim", events, commands) for seq, (events, commands) in enumerate(world.journal, 1)]
     for run, entry in machine.state.runs.items():
-        summary, past = run_summary(machine.state, entry, Tally()), history_of(batches, run)
+        summary, past = run_summary(machine.state, entry, Counters()), history_of(batches, run)
         if summary.hit_rate is not None:
             assert past.best_hit_rate is not None and past.belady_hit_rate is not None
             assert max(summary.hit_rate, past.belady_hit_rate) <= past.best_hit_rate + 1e-9, run

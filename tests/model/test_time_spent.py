@@ -19,7 +19,7 @@ from stager.ports import Batch
 from stager.scheduler import events as ev
 from stager.scheduler.trail import Cause
 from stager.service.comparison import cluster_of, estimate_of
-from stager.service.counters import Tally
+from stager.service.counters import Counters
 from stager.service.history import history_of
 from stager.service.time_spent import NAMES, TOLD, TimeSpent, shares_of, time_spent, together_s
 from stager.service.views import run_summary
@@ -54,7 +54,7 @@ class Lived:
         self.world.submit("w-1", self.workflow, self.plan, truth=truth)
         machine = simulate(self.world)
         batches = [Batch(seq, "sim", events, commands) for seq, (events, commands) in enumerate(self.world.journal, 1)]
-        self.summary: wire.RunSummary = run_summary(machine.state, machine.state.runs["w-1"], Tally())
+        self.summary: wire.RunSummary = run_summary(machine.state, machine.state.runs["w-1"], Counters())
         self.history: wire.RunHistory = history_of(batches, "w-1")
         cluster = cluster_of(self.history, None, self.plan)
         cluster = replace(cluster, io=replace(cluster.io, disk_bytes_per_s=1e12))

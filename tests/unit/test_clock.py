@@ -134,11 +134,11 @@ def test_how_long_a_job_runs_is_told_by_the_clock_that_saw_it_begin() -> None:
     newest = Newest(began)
     job = SimpleNamespace(state=JobState.RUNNING, attempts=1, fault=None)
     run: Any = SimpleNamespace(id="r", jobs={"j": job}, workflow=SimpleNamespace(jobs={"j": SimpleNamespace(job_type="t")}))
-    tally: Any = SimpleNamespace(of=lambda run: SimpleNamespace(newest={"j": newest}, exit_codes={}))
-    view = job_view(run, "j", tally, False, began + 90)
+    counters: Any = SimpleNamespace(of=lambda run: SimpleNamespace(newest={"j": newest}, exit_codes={}))
+    view = job_view(run, "j", counters, False, began + 90)
     assert view.running_s == 90 and took(view) == "1 min 30 s so far"
     job.state, newest.duration_s = JobState.DONE, 91.0
-    view = job_view(run, "j", tally, False, began + 200)
+    view = job_view(run, "j", counters, False, began + 200)
     assert view.running_s is None and took(view) == "1 min 31 s"
 
 

@@ -78,5 +78,5 @@ def test_every_command_is_done_in_the_simulated_world_and_what_is_a_nodes_is_cal
     assert set(CALLS) == TO_NODES
 
 
-def test_every_event_and_every_command_of_a_run_has_its_line_in_a_story() -> None:
+def test_every_event_and_every_command_of_a_run_has_its_line_in_a_timeline() -> None:
     assert set(TELL) == (EVENTS | COMMANDS) - UNTOLD

@@ -71,10 +71,10 @@ def test_rights_are_looked_up_for_a_few_at_a_time(path: str, monkeypatch: pytest
     monkeypatch.setattr(EngineService, "call", call)
 
     async def play() -> int:
-        intake, limiter, app, known = Slow(), Limiter(), FastAPI(), scheduler()
+        submissions, limiter, app, known = Slow(), Limiter(), FastAPI(), scheduler()
         known.ready.set()
-        app.include_router(runs_router(known, intake, limiter, Waits(9)))  # type: ignore[arg-type]
-        app.include_router(engines_router(known, intake, limiter, Waits(9)))  # type: ignore[arg-type]
+        app.include_router(runs_router(known, submissions, limiter, Waits(9)))  # type: ignore[arg-type]
+        app.include_router(engines_router(known, submissions, limiter, Waits(9)))  # type: ignore[arg-type]
 
         @app.middleware("http")
         async def let_in(request: Request, go_on: Any) -> Any:
@@ -85,12 +85,12 @@ def test_rights_are_looked_up_for_a_few_at_a_time(path: str, monkeypatch: pytest
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
             body = {"call": "one"} if path.endswith("calls") else {}
             asking = [asyncio.create_task(client.post(path, json=body)) for _ in range(ASKED)]
-            while intake.most < READING_EACH_MAX:
+            while submissions.most < READING_EACH_MAX:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.2)
-            intake.go.set()
+            submissions.go.set()
             await asyncio.gather(*asking)
-            return intake.most
+            return submissions.most
 
     assert asyncio.run(play()) == READING_EACH_MAX
 
@@ -100,17 +100,17 @@ def test_all_turns_taken_hold_up_nothing_else_that_is_done_on_threads() -> None:
 
     async def play() -> None:
         asyncio.get_running_loop().set_default_executor(Threads("beside", READING_MAX))
-        intake, limiter = Slow(), Limiter()
+        submissions, limiter = Slow(), Limiter()
         tenants = [f"tenant-{number // READING_EACH_MAX}" for number in range(READING_MAX)]
-        asking = [asyncio.create_task(limiter.run(tenant, intake.resumption)) for tenant in tenants]
+        asking = [asyncio.create_task(limiter.run(tenant, submissions.resumption)) for tenant in tenants]
         try:
-            while intake.now < READING_MAX:
+            while submissions.now < READING_MAX:
                 await asyncio.sleep(0.01)
             async with asyncio.timeout(10):
                 assert await asyncio.to_thread(lambda: "a log") == "a log"
             assert len(limiter.threads.under_way) == READING_MAX, "an end of the service knows of them"
         finally:
-            intake.go.set()
+            submissions.go.set()
             await asyncio.gather(*asking)
 
     asyncio.run(play())

@@ -23,7 +23,7 @@ from stager.runtime.recovery import recover
 from stager.scheduler import commands as cmd
 from stager.scheduler.machine import Machine
 from stager.scheduler.snapshot import kept_state
-from stager.service.counters import Tally
+from stager.service.counters import Counters
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 from tests.sim.cases import KINDS, Case, world_of
@@ -44,7 +44,7 @@ def make() -> Machine:
 def live(path: Path, world: SimWorld, snapshots_at: tuple[int, ...] = (), version: str = "1") -> Past:
     """All of the world's journal, with snapshots after these batches."""
     journal = SqliteJournal(path, version)
-    past = Past(make(), Tally())
+    past = Past(make(), Counters())
     for events, commands in world.journal:
         decided = [command for event in events for command in past.machine.step(event)]
         assert decided == list(commands)
@@ -59,19 +59,19 @@ def live(path: Path, world: SimWorld, snapshots_at: tuple[int, ...] = (), versio
 def recovered(path: Path, version: str = "1") -> Past:
     journal = SqliteJournal(path, version)
     try:
-        return recover(journal, version, make, Tally)
+        return recover(journal, version, make, Counters)
     finally:
         journal.close()
 
 
 def written(past: Past) -> dict[str, Any]:
     encode = msgspec.msgpack.encode
-    tally, outstanding = past.watch.kept(), past.outstanding
+    counters, outstanding = past.watch.kept(), past.outstanding
     return {
         "machine": encode(kept_state(past.machine.state)),
         "outstanding": encode(outstanding.kept()),
         "workflows": outstanding.workflows,
-        "tally": encode(tally),
+        "tally": encode(counters),
         "submitted": past.submitted,
     }
 
@@ -156,7 +156,7 @@ class Counted:
 
 def test_one_is_due_when_a_replay_would_cost_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few events are not worth one; where jobs and files are many, a snapshot costs more, and comes after more events."""
-    past, journal = Past(make(), Tally()), Counted()
+    past, journal = Past(make(), Counters()), Counted()
 
     def taken(events: int, *, at_end: bool = False) -> bool:
         before, past.events_since = len(journal.parts), events

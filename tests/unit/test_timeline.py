@@ -1,11 +1,11 @@
-"""The story of a file that several tenants share: what happened to it for others is told, and their names are not."""
+"""The timeline of a file that several tenants share: what happened to it for others is told, and their names are not."""
 
 from __future__ import annotations
 
 from stager.ports import Batch
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.service.timeline import story
+from stager.service.timeline import timeline
 
 
 def fetch(run: str, transfer: str, lfn: str) -> cmd.Fetch:
@@ -21,8 +21,8 @@ def test_of_a_shared_file_another_tenants_names_are_not_told() -> None:
         Batch(2, "v", [failed], [fetch("ours", "t2", "sky")]),
         Batch(3, "v", [mine], []),
     ]
-    told = list(story(batches, "ours", "f", "", lambda run: run == "ours"))
+    told = list(timeline(batches, "ours", "f", "", lambda run: run == "ours"))
     assert len(told) == 4 and not any("secret" in line or "theirs" in line or "t1" in line for line in told), told
     assert "for a run of somebody else: fetch" in told[0] and "for a run of somebody else: transfer cancelled" in told[1]
     assert "fetch t2 of sky from ourss-origin:p" in told[2] and "transfer t2 was called off" in told[3]
-    assert "secret" in next(story(batches, "ours", "f", ""))
+    assert "secret" in next(timeline(batches, "ours", "f", ""))

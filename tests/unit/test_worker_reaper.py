@@ -58,22 +58,22 @@ def started(place: Place) -> bool:
 
 
 def test_the_result_is_there_when_the_reaper_has_ended(place: Place) -> None:
-    async def story() -> int:
+    async def timeline() -> int:
         return await start(place, "exit 3").wait()
 
-    assert asyncio.run(story()) == 0
+    assert asyncio.run(timeline()) == 0
     result = read_json(place.result)
     assert result is not None and (result["outcome"], result["exit_code"]) == ("exited", 3)
     assert not reaper.is_held(place.lock)
 
 
 def test_the_reaper_is_no_child_of_our_session_and_says_what_it_cannot_do(place: Place) -> None:
-    async def story() -> int:
+    async def timeline() -> int:
         child = start(place, "true", argv=[])
         assert os.getsid(child.pid) == child.pid
         return await child.wait()
 
-    assert asyncio.run(story()) == reaper.EXIT_USAGE
+    assert asyncio.run(timeline()) == reaper.EXIT_USAGE
     assert "argv names no program" in Path(f"{place.directory}/err").read_text()
     assert read_json(place.result) is None
 
@@ -86,13 +86,13 @@ def test_waiting_does_not_need_a_pidfd(place: Place, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(os, "pidfd_open", unknown)
 
-    async def story() -> int:
+    async def timeline() -> int:
         child = start(place, "echo > ready; sleep 1000")
         await asyncio.to_thread(wait_until, lambda: started(place), "the job")
         assert await reaper.terminate_holder(place.lock)
         return await child.wait()
 
-    assert asyncio.run(story()) == 0
+    assert asyncio.run(timeline()) == 0
     assert (read_json(place.result) or {})["outcome"] == "killed"
 
 
@@ -111,7 +111,7 @@ def test_only_the_holder_of_the_lock_is_ended(place: Place) -> None:
 
 
 def test_the_holder_is_not_ended_under_another_pid(place: Place) -> None:
-    async def story() -> None:
+    async def timeline() -> None:
         child = start(place, "echo > ready; read line < ../go")
         await asyncio.to_thread(wait_until, lambda: started(place), "the job")
         bystander = subprocess.Popen(["sleep", "1000"])
@@ -125,13 +125,13 @@ def test_the_holder_is_not_ended_under_another_pid(place: Place) -> None:
         await child.wait()
 
     os.mkfifo(f"{place.directory}/go")
-    asyncio.run(story())
+    asyncio.run(timeline())
 
 
 def test_a_living_reaper_is_waited_for_by_its_lock(place: Place) -> None:
     os.mkfifo(f"{place.directory}/go")
 
-    async def story() -> list[str]:
+    async def timeline() -> list[str]:
         order: list[str] = []
         child = start(place, "echo > ready; read line < ../go")
         await asyncio.to_thread(wait_until, lambda: started(place), "the job")
@@ -149,7 +149,7 @@ def test_a_living_reaper_is_waited_for_by_its_lock(place: Place) -> None:
         await child.wait()
         return order
 
-    assert asyncio.run(story()) == ["go", "free"]
+    assert asyncio.run(timeline()) == ["go", "free"]
     assert read_json(place.result) is not None
 
 
@@ -157,10 +157,10 @@ def test_a_fenced_attempt_never_starts(place: Place) -> None:
     """The scheduler died between the spawn and the reaper's first step; the one that came after it gave the attempt up."""
     assert (reaper.fence(place) or {})["code"] == "not_begun"
 
-    async def story() -> int:
+    async def timeline() -> int:
         return await start(place, "echo > ready").wait()
 
-    assert asyncio.run(story()) == reaper.EXIT_TAKEN
+    assert asyncio.run(timeline()) == reaper.EXIT_TAKEN
     assert not started(place)
     assert (reaper.fence(place) or {})["code"] == "not_begun"
 
@@ -178,7 +178,7 @@ def test_fencing_keeps_a_result_that_is_there(place: Place) -> None:
 def test_cancelling_the_wait_leaves_the_job_alone(place: Place) -> None:
     os.mkfifo(f"{place.directory}/go")
 
-    async def story() -> int:
+    async def timeline() -> int:
         child = start(place, "echo > ready; read line < ../go; exit 4")
         waiting = asyncio.create_task(child.wait())
         await asyncio.to_thread(wait_until, lambda: started(place), "the job")
@@ -187,7 +187,7 @@ def test_cancelling_the_wait_leaves_the_job_alone(place: Place) -> None:
             await waiting
         return child.pid
 
-    pid = asyncio.run(story())
+    pid = asyncio.run(timeline())
     assert is_alive(pid) and reaper.is_held(place.lock)
     Path(f"{place.directory}/go").write_text("x\n")
     os.waitpid(pid, 0)

@@ -29,7 +29,7 @@ def housekeeping_router(scheduler: Scheduler) -> APIRouter:
             epoch=scheduler.epoch,
             started_at=scheduler.started_at,
             active_runs=active,
-            nodes=await scheduler.outlook.nodes(),
+            nodes=await scheduler.node_view.nodes(),
             stale={"events": stale},
         )
 

@@ -1,4 +1,4 @@
-"""Looking at a run: status, summary, ledger, jobs, logs, progress, story. One rule: looking changes nothing."""
+"""Looking at a run: status, summary, ledger, jobs, logs, progress, timeline. One rule: looking changes nothing."""
 
 from __future__ import annotations
 

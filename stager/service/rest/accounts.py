@@ -1,5 +1,5 @@
-"""What a run did in time, what it has cost, and the story of its files and jobs. One rule: all are worked out of the journal, and only so
-often.
+"""What a run did in time, what it has cost, and the timeline of its files and jobs. One rule: all are worked out of the journal, and only
+so often.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def accounts_router(scheduler: Scheduler) -> APIRouter:
 
     @router.get("/runs/{run}/explain")
     async def explain(run: str, caller: Reader, lfn: Name = None, job: Name = None) -> wire.Explanation:
-        """The story of one file or one job: what happened to it, in order, each step with its cause."""
+        """The timeline of one file or one job: what happened to it, in order, each step with its cause."""
         await own(run, caller)
         return await queries.explained(scheduler, run, lfn, job, lambda other: caller.sees(scheduler.tenancy.of_run(other)))
 

@@ -76,7 +76,7 @@ async def told(scheduler: Scheduler, run: str, after: int) -> AsyncIterator[str]
         yield event_text("gap", {"after": after})
         yield event_text("end", (await queries.ended_or(scheduler, run, None, 0)).model_dump(mode="json", by_alias=True))
         return
-    if after >= await scheduler.ask(lambda: scheduler.tally.next_seq):
+    if after >= await scheduler.ask(lambda: scheduler.counters.next_seq):
         # A number of a journal that is no longer there.
         yield event_text("gap", {"after": after})
         after = 0

@@ -36,7 +36,7 @@ class Figures:
 
     async def text(self) -> bytes:
         states, sums = await self.scheduler.ask(self._look)
-        now = Now([*self._runs(states, sums), *node_figures(await self.scheduler.outlook.nodes())])
+        now = Now([*self._runs(states, sums), *node_figures(await self.scheduler.node_view.nodes())])
         at_once = CollectorRegistry()
         at_once.register(now)
         return generate_latest(self.registry) + generate_latest(at_once)

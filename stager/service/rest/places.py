@@ -25,7 +25,7 @@ def places_router(scheduler: Scheduler) -> APIRouter:
     async def nodes(request: Request, caller: Reader) -> Response:
         """The I/O nodes, how full they are and what of it could go."""
         held = await scheduler.ask(lambda: occupancy_now(scheduler))
-        seen = await scheduler.outlook.nodes()
+        seen = await scheduler.node_view.nodes()
         found = [rest.Node(**node.model_dump(exclude={"pid"}), occupancy=held.get(node.node)) for node in seen]
         return tagged(request, rest.NodeList(nodes=found))
 

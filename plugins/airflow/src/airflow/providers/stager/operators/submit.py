@@ -166,7 +166,7 @@ class StagerSubmitOperator(BaseOperator):
                 else:
                     # Somebody meant it: not even a retry asks again.
                     kind = AirflowFailException if state == "cancelled" else AirflowException
-                    raise kind(story(client, run, event))
+                    raise kind(timeline(client, run, event))
         except Transient as problem:
             if not again and state != "succeeded":
                 raise AirflowException(f"run {run} is {state}; {problem.message}") from problem
@@ -210,7 +210,7 @@ def fail(problem: StagerError, conn_id: str) -> NoReturn:
     raise kind(f"{problem.message} (connection {conn_id!r})" if of_connection else problem.message) from None
 
 
-def story(client: RestClient, run: str, event: dict[str, Any]) -> str:
+def timeline(client: RestClient, run: str, event: dict[str, Any]) -> str:
     """The run, its failed jobs with the last that they wrote, and what shows more."""
     failed = client.run(run).jobs(state="failed", limit=JOBS_NAMED)
     lines = [f"run {run} is {event['state']}" + (f": {event['message']}" if event["message"] else "")]
