@@ -38,7 +38,7 @@ NAME_WIDTH, BAR_WIDTH_MAX = 8, 32
 DRAINING = "draining: running jobs and uploads end, nothing new starts; Ctrl-C again stops at once. `stager resume` goes on later."
 
 
-class Wishes:
+class InterruptHandler:
     """Ctrl-C, counted. It breaks into nothing but the watching, so that none is lost in between; one too many breaks into anything."""
 
     def __init__(self) -> None:
@@ -68,24 +68,24 @@ class Wishes:
             raise KeyboardInterrupt
 
 
-def follow(run: RunClient | RestRun, *, quiet: bool = False, wishes: Wishes | None = None) -> wire.WaitResponse:
-    """Until the run has finished. Ctrl-C drains it, a second one stops it; so do those that `wishes` has heard before."""
+def follow(run: RunClient | RestRun, *, quiet: bool = False, interrupts: InterruptHandler | None = None) -> wire.WaitResponse:
+    """Until the run has finished. Ctrl-C drains it, a second one stops it; so do those that `interrupts` has heard before."""
     begun, passed_on = time.monotonic(), 0
-    wishes = wishes or Wishes()
-    with wishes.heard():
+    interrupts = interrupts or InterruptHandler()
+    with interrupts.heard():
         while True:
             try:
-                wishes.breaks = True
-                if wishes.count == passed_on:
+                interrupts.breaks = True
+                if interrupts.count == passed_on:
                     return watch(run, begun, quiet=quiet)
             except KeyboardInterrupt:
-                if wishes.count >= GIVES_UP:
+                if interrupts.count >= GIVES_UP:
                     raise click.exceptions.Abort() from None
             except Transient:
                 click.echo(f"\nthe scheduler is gone; go on with: stager resume {run.name}", err=True)
                 raise
             finally:
-                wishes.breaks = False
+                interrupts.breaks = False
             passed_on += 1
             pass_on(run, passed_on)
 

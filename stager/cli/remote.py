@@ -12,7 +12,7 @@ import click
 
 from stager import rest
 from stager.cli.options import Where, print_json
-from stager.cli.progress import Wishes, follow
+from stager.cli.progress import InterruptHandler, follow
 from stager.cli.reach import reach_service
 from stager.cli.summary import print_summary
 from stager.client import RestClient, calls
@@ -35,13 +35,13 @@ def submit_to(
             run = client.run(taken(client, submission, settings).run)
             print_json({"run": run.name, "state": run.wait(timeout_s=0).state}) if as_json else click.echo(run.name)
             return 0
-        wishes = Wishes()
+        interrupts = InterruptHandler()
         # From here on the run may be there already, and Ctrl-C is for it.
-        with wishes.heard():
+        with interrupts.heard():
             submitted = taken(client, submission, settings)
             run = client.run(submitted.run)
             click.echo(f"run {run.name}: {submitted.workflow}, {submitted.jobs} jobs", err=True)
-            follow(run, quiet=quiet or as_json, wishes=wishes)
+            follow(run, quiet=quiet or as_json, interrupts=interrupts)
         return int(print_summary(run, as_json=as_json))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from stager.cli.options import print_json
-from stager.cli.progress import Wishes, follow
+from stager.cli.progress import InterruptHandler, follow
 from stager.cli.range import range_text
 from stager.cli.summary import print_summary
 from stager.client import Client, connect_or_start
@@ -36,12 +36,12 @@ def run_to_end(
             else:
                 click.echo(name)
             return 0
-        wishes = Wishes()
+        interrupts = InterruptHandler()
         # From here on the run may be there already, and Ctrl-C is for it.
-        with wishes.heard():
+        with interrupts.heard():
             run = client.run(client.submit(workflow, plan, credentials))
             click.echo(f"run {run.name}: {workflow.name}, {len(workflow.jobs)} jobs{predicted(plan)}", err=True)
-            follow(run, quiet=quiet or as_json, wishes=wishes)
+            follow(run, quiet=quiet or as_json, interrupts=interrupts)
         return int(print_summary(run, as_json=as_json))
 
 

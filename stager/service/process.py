@@ -47,7 +47,7 @@ HEADERS_DEADLINE_S = 15.0
 KEEP_ALIVE_S = 75
 CONNECTIONS_MAX = 1000
 # Of them, those that nobody has shown a good token on.
-STRANGERS_MAX = 500
+UNAUTHENTICATED_MAX = 500
 SWITCH_S = 0.0005
 # The loop stands still meanwhile.
 TOKENS_BUSY_S = 0.2
@@ -61,7 +61,7 @@ class Server(uvicorn.Server):
         yield
 
 
-class Impatient(H11Protocol):
+class ProtocolWithTimeouts(H11Protocol):
     """Who connects and does not ask is not waited for, nor who begins to ask and does not go on, first or later. Where there are too many
     whom nobody knows, the one that came first makes room for the next: a tenant is one of them until its first request is there.
     """
@@ -74,7 +74,7 @@ class Impatient(H11Protocol):
         super().connection_made(transport)
         self.came_at = self.loop.time()
         self.expect()
-        if len(self.connections) > STRANGERS_MAX:
+        if len(self.connections) > UNAUTHENTICATED_MAX:
             self.free_space()
 
     def is_known(self) -> bool:
@@ -84,10 +84,10 @@ class Impatient(H11Protocol):
 
     def free_space(self) -> None:
         """Of many that come at once none has left yet when the next one does."""
-        here = (each for each in self.connections if isinstance(each, Impatient) and not each.is_let_go)
-        strangers = [each for each in here if not each.is_known()]
-        if len(strangers) > STRANGERS_MAX:
-            oldest = min(strangers, key=lambda each: each.came_at)
+        here = (each for each in self.connections if isinstance(each, ProtocolWithTimeouts) and not each.is_let_go)
+        unauthenticated = [each for each in here if not each.is_known()]
+        if len(unauthenticated) > UNAUTHENTICATED_MAX:
+            oldest = min(unauthenticated, key=lambda each: each.came_at)
             oldest.is_let_go = True
             # Whether or not it takes what it is sent.
             oldest.transport.abort()
@@ -242,7 +242,7 @@ def rest_server(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore
 
     config = uvicorn.Config(
         make_rest(scheduler, settings, tokens, reading, limiter),
-        http=Impatient,
+        http=ProtocolWithTimeouts,
         log_config=None,
         access_log=False,
         lifespan="off",

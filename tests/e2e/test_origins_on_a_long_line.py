@@ -203,7 +203,7 @@ def test_nodes_at_one_crowded_sshd_get_all_files_and_do_not_hammer(net: Network,
     for node in nodes:
         node.do("PUT", "/v1/origins/o", crowded.origin())
     with crowded.where.inside():
-        strangers = [socket.create_connection((crowded.where.address, crowded.port)) for _ in range(40)]
+        unauthenticated = [socket.create_connection((crowded.where.address, crowded.port)) for _ in range(40)]
     wait_until(lambda: turned_away(crowded) >= 34, "all but six strangers to be turned away")
     before = turned_away(crowded)
     for number, node in enumerate(nodes):
@@ -211,7 +211,7 @@ def test_nodes_at_one_crowded_sshd_get_all_files_and_do_not_hammer(net: Network,
             entry = {"path": name, "size_bytes": sizes[name], "token": f"m=1700000000;s={sizes[name]}"}
             fetch(node, entry, 5)
     wait_until(lambda: turned_away(crowded) >= before + 4, "the nodes to be turned away")
-    for stranger in strangers:
+    for stranger in unauthenticated:
         stranger.close()
     for number, node in enumerate(nodes):
         wanted = len(list(sizes)[number::4])

@@ -16,7 +16,7 @@ from tests.testbed.s3_face import ACCESS_KEY, SECRET_KEY, S3Face
 from tests.testbed.waiting import wait_until
 
 MB = 1_000_000
-STRANGERS = 300
+UNAUTHENTICATED = 300
 # Of one connection's head, not ended.
 HEAD_BYTES = 60_000
 KNOWN_WITHIN_S = 10
@@ -111,19 +111,21 @@ def test_strangers_that_say_nothing_hold_little_and_not_for_long(face: S3Face, p
         known = stack.enter_context(socket.create_connection(place(address), timeout=60))
         if port == "tcp":
             call(known, face)
-        strangers = [stack.enter_context(socket.create_connection(place(address), timeout=60)) for _ in range(STRANGERS)]
-        for number, stream in enumerate(strangers):
+        unauthenticated = [stack.enter_context(socket.create_connection(place(address), timeout=60)) for _ in range(UNAUTHENTICATED)]
+        for number, stream in enumerate(unauthenticated):
             head = b"GET / HTTP/1.1\r\nX-Filler: " + b"x" * (HEAD_BYTES if number % 3 else 0)
             try:
                 stream.sendall(head)
             except ConnectionError:
-                assert number < STRANGERS // 2, "the oldest go first"
-        wait_until(lambda: sum(map(is_closed, strangers)) >= STRANGERS // 2, "the oldest strangers to make room", KNOWN_WITHIN_S - 2)
+                assert number < UNAUTHENTICATED // 2, "the oldest go first"
+        wait_until(
+            lambda: sum(map(is_closed, unauthenticated)) >= UNAUTHENTICATED // 2, "the oldest strangers to make room", KNOWN_WITHIN_S - 2
+        )
         # Whoever has a key is served all the while.
         assert face.client().get_object(Bucket="bucket", Key="key")["Body"].read() == b"body"
         assert face.node.call("GET", "/v1/node").is_success
         assert peak_bytes(face) - begun < 30 * MB
-        wait_until(lambda: all(map(is_closed, strangers)), "all strangers to be gone", KNOWN_WITHIN_S + 20)
+        wait_until(lambda: all(map(is_closed, unauthenticated)), "all strangers to be gone", KNOWN_WITHIN_S + 20)
         if port == "tcp":
             call(known, face)
 

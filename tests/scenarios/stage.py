@@ -52,7 +52,7 @@ from stager.sim.troubles import DAMAGE
 from stager.sim.world import SimWorld
 from tests.sim.mending import resume_with
 
-WISHES = {"drain": ev.RunDrained, "stop": ev.RunStopped, "resume": ev.RunResumed, "cancel": ev.RunCancelled}
+INTERRUPTS = {"drain": ev.RunDrained, "stop": ev.RunStopped, "resume": ev.RunResumed, "cancel": ev.RunCancelled}
 HOME_URL = "sftp://lab/data"
 # Said once at the start of each scenario, or only wakes the Machine up.
 UNTOLD_EVENTS = (ev.SchedulerStarted, ev.PolicySet, ev.NodeReported, ev.Woken)
@@ -222,8 +222,8 @@ def defined(scenario: Scenario, topology: Topology, name: str) -> tuple[Workflow
 
 def happen(world: SimWorld, time: float, words: list[str], options: dict[str, str]) -> None:
     match words:
-        case [wish, run] if wish in WISHES:
-            world.tell_at(time, lambda now: WISHES[wish](at=now, run=run))
+        case [wish, run] if wish in INTERRUPTS:
+            world.tell_at(time, lambda now: INTERRUPTS[wish](at=now, run=run))
         case ["capacity", size]:
             world.tell_at(time, lambda now: ev.CapacityChanged(at=now, node="node0", capacity_bytes=int(size)))
         case ["corrupt", lfn]:

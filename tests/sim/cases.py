@@ -61,7 +61,7 @@ class Case:
     must_succeed: bool = True
     policy: Policy = field(default_factory=Policy)
     starts_s: tuple[float, ...] = ()
-    wishes: tuple[tuple[float, int, str], ...] = ()
+    interrupts: tuple[tuple[float, int, str], ...] = ()
     habits: tuple[Habits | None, ...] = ()
     slack_s: float = 0.0
 
@@ -242,12 +242,12 @@ def stripes_case(seed: int) -> Case:
     plans = [striped(plan, len(topology.nodes), random) for plan in plans_for(workflows, topology, case.plans[0].spill_origin)]
     span = 2.0 * sum(plan.makespan_s for plan in plans) + 1.0
     faults = drawn_faults(seed, span, ALL_TROUBLES) if random.random() < 0.7 else NO_FAULTS
-    wishes = []
+    interrupts = []
     for run in range(len(workflows)):
         if random.random() < 0.3:
-            wishes += [(random.random() * span, run, random.choice(("drain", "stop", "resume", "cancel"))), (2 * span, run, "resume")]
-    resumes = int(span) + 30 if wishes or faults is not NO_FAULTS else 0
-    parts = {"workflows": workflows, "plans": plans, "topology": topology, "faults": faults, "wishes": tuple(sorted(wishes))}
+            interrupts += [(random.random() * span, run, random.choice(("drain", "stop", "resume", "cancel"))), (2 * span, run, "resume")]
+    resumes = int(span) + 30 if interrupts or faults is not NO_FAULTS else 0
+    parts = {"workflows": workflows, "plans": plans, "topology": topology, "faults": faults, "wishes": tuple(sorted(interrupts))}
     return replace(case, resumes_max=resumes, **parts)
 
 
@@ -316,18 +316,18 @@ def varies_case(seed: int) -> Case:
     return replace(case, spread=spread, must_succeed=False)
 
 
-def wishes_case(seed: int) -> Case:
+def interrupts_case(seed: int) -> Case:
     """Runs are drained, stopped, resumed and cancelled at any time; those resumed last succeed."""
     random = Random(f"wishes/{seed}")
     case = faults_case(seed, ()) if random.random() < 0.5 else plain_case(seed)
     span = sum(plan.makespan_s for plan in case.plans) + 1.0
-    wishes = []
+    interrupts = []
     for run in range(len(case.workflows)):
         for _ in range(random.randint(1, 3)):
-            wishes.append((random.random() * span, run, random.choice(("drain", "stop", "stop", "resume", "cancel"))))
-        wishes += [(span * (2 + number), run, "resume") for number in range(2)]
+            interrupts.append((random.random() * span, run, random.choice(("drain", "stop", "stop", "resume", "cancel"))))
+        interrupts += [(span * (2 + number), run, "resume") for number in range(2)]
     facts = {name: getattr(case, name) for name in ("workflows", "plans", "topology", "spread", "faults", "starts_s")}
-    return Case(seed, resumes_max=int(span) * 3 + 30, must_succeed=case.must_succeed, wishes=tuple(sorted(wishes)), **facts)
+    return Case(seed, resumes_max=int(span) * 3 + 30, must_succeed=case.must_succeed, interrupts=tuple(sorted(interrupts)), **facts)
 
 
 KINDS: dict[str, Callable[[int], Case]] = {
@@ -336,7 +336,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "full": full_case,
     "runs": runs_case,
     "faults": faults_case,
-    "wishes": wishes_case,
+    "wishes": interrupts_case,
     "varies": varies_case,
     "names": names_case,
     "nodes": nodes_case,
@@ -351,7 +351,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "direct": lambda seed: direct_access(runs_case(seed) if seed % 2 else plain_case(seed)),
     "direct_faults": lambda seed: direct_access(node_faults_case(seed) if seed % 3 == 0 else faults_case(seed, names=seed % 3 == 1)),
 }
-WISHES = {"drain": ev.RunDrained, "stop": ev.RunStopped, "resume": ev.RunResumed, "cancel": ev.RunCancelled}
+INTERRUPTS = {"drain": ev.RunDrained, "stop": ev.RunStopped, "resume": ev.RunResumed, "cancel": ev.RunCancelled}
 
 
 def world_of(case: Case) -> SimWorld:
@@ -367,8 +367,8 @@ def world_of(case: Case) -> SimWorld:
     starts = case.starts_s or (0.0,) * len(case.workflows)
     for number, (workflow, plan, at) in enumerate(zip(case.workflows, case.plans, starts, strict=True)):
         world.submit(f"r{number}", workflow, plan, at, habits=case.habits[number] if case.habits else None)
-    for at, run, wish in case.wishes:
-        world.tell_at(max(at, starts[run]), lambda now, kind=WISHES[wish], name=f"r{run}": kind(at=now, run=name))
+    for at, run, wish in case.interrupts:
+        world.tell_at(max(at, starts[run]), lambda now, kind=INTERRUPTS[wish], name=f"r{run}": kind(at=now, run=name))
     return world
 
 
@@ -387,7 +387,7 @@ def check(case: Case) -> SimWorld:
     allowed = {cmd.RunOutcome.SUCCEEDED}
     if not case.must_succeed:
         allowed |= {cmd.RunOutcome.REFUSED, cmd.RunOutcome.FAILED, cmd.RunOutcome.NOT_DURABLE}
-    cancelled = {run for _, run, wish in case.wishes if wish == "cancel"}
+    cancelled = {run for _, run, wish in case.interrupts if wish == "cancel"}
     for number, run in enumerate(world.runs.values()):
         if run.outcome not in allowed and not (number in cancelled and run.outcome is cmd.RunOutcome.CANCELLED):
             raise Violation(f"run {run.run} ended as {run.outcome}: {run.fault}")
@@ -402,7 +402,7 @@ def time_bound_s(case: Case) -> float:
     """When all has to be over: what happened from outside, then each job by itself, its files to and from the origin twice, and the longest
     wait for a retry.
     """
-    quiet_s = max([case.faults.until_s, *case.starts_s, *(at for at, _, _ in case.wishes)])
+    quiet_s = max([case.faults.until_s, *case.starts_s, *(at for at, _, _ in case.interrupts)])
     slowest = min(min(link.fetch_by(1), link.upload_by(1)) for link in case.topology.links)
     slowest = min(slowest, *(node.network_bytes_per_s for node in case.topology.nodes))
     work_s = 0.0

@@ -68,15 +68,18 @@ def engine_case(seed: int, make: Callable[..., Any], tools: Any, kinds: tuple[st
     faults = drawn_faults(seed, span, kinds) if kinds else NO_FAULTS
     retries = 1_000_000 if roomy or spill else 4
     habits = tuple(habits_of(random, seed, span, retries) if workflow.engine else None for workflow in workflows)
-    wishes = []
+    interrupts = []
     for number in range(len(workflows)):
         if random.random() < 0.25:
-            wishes += [(random.random() * span, number, random.choice(("drain", "stop", "stop", "cancel"))), (2 * span, number, "resume")]
-    wishes += [(SILENT_UNTIL_S, number, "cancel") for number, each in enumerate(habits) if each is not None and each.silent is not None]
-    resumes = (int(span) + 30 if roomy or spill else 3) if kinds or wishes else 0
+            interrupts += [
+                (random.random() * span, number, random.choice(("drain", "stop", "stop", "cancel"))),
+                (2 * span, number, "resume"),
+            ]
+    interrupts += [(SILENT_UNTIL_S, number, "cancel") for number, each in enumerate(habits) if each is not None and each.silent is not None]
+    resumes = (int(span) + 30 if roomy or spill else 3) if kinds or interrupts else 0
     must = (roomy or spill is not None) and not (vary and kinds) and not (vary and len(drawn) > sum(bool(w.engine) for w in workflows))
     starts = tuple(random.random() * span / 8 for _ in workflows)
-    parts = {"faults": faults, "resumes_max": resumes, "must_succeed": must, "starts_s": starts, "wishes": tuple(sorted(wishes))}
+    parts = {"faults": faults, "resumes_max": resumes, "must_succeed": must, "starts_s": starts, "wishes": tuple(sorted(interrupts))}
     return make(seed, workflows, plans, topology, spread, habits=habits, slack_s=SLACK_S, **parts)
 
 

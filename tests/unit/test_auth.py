@@ -17,7 +17,7 @@ import uvicorn
 from stager.adapters.tokens import TokenStore
 from stager.model.errors import InvalidInput, Refused
 from stager.model.tenants import Scope
-from stager.service.process import Impatient, Server
+from stager.service.process import ProtocolWithTimeouts, Server
 from stager.service.rest.auth import BodyRefused, Buckets, Guard, host_name
 from stager.service.rest.limits import Limiter, TooManyOpen, Waits
 from stager.service.settings import RestSettings, StorageSettings, default_capacity, rest_settings, storage_settings
@@ -271,7 +271,7 @@ def test_who_connects_and_asks_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("stager.service.process.HEADERS_DEADLINE_S", 0.5)
 
     async def play() -> list[bytes]:
-        config = uvicorn.Config(ok, http=Impatient, lifespan="off", log_config=None)
+        config = uvicorn.Config(ok, http=ProtocolWithTimeouts, lifespan="off", log_config=None)
         server = Server(config)
         listening = socket.create_server(("127.0.0.1", 0))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
@@ -301,7 +301,7 @@ def test_who_connects_and_asks_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch
 
 def test_strangers_leave_room_for_who_has_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that came first make room for the next, whatever they said; who has shown a token once stays."""
-    monkeypatch.setattr("stager.service.process.STRANGERS_MAX", 4)
+    monkeypatch.setattr("stager.service.process.UNAUTHENTICATED_MAX", 4)
     monkeypatch.setattr("stager.service.process.HEADERS_DEADLINE_S", 600)
     guard, tokens = guarded(tmp_path)
     token = tokens.create("alice", Scope.READ, "", 0.0)[1]
@@ -316,7 +316,7 @@ def test_strangers_leave_room_for_who_has_a_token(tmp_path: Path, monkeypatch: p
             await inner(scope, receive, send)
 
         limits = {"limit_concurrency": 8, "timeout_keep_alive": 600}
-        server = Server(uvicorn.Config(guard, http=Impatient, lifespan="off", log_config=None, **limits))
+        server = Server(uvicorn.Config(guard, http=ProtocolWithTimeouts, lifespan="off", log_config=None, **limits))
         listening = socket.create_server(("127.0.0.1", 0))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
 
@@ -336,12 +336,12 @@ def test_strangers_leave_room_for_who_has_a_token(tmp_path: Path, monkeypatch: p
         waiting, waits = await connected(with_token)
         while server.server_state.tasks == set():
             await asyncio.sleep(0.01)
-        strangers = []
+        unauthenticated = []
         for said in (b"", asking, asking + b"\r\n") * 5:
-            strangers.append(await connected(said))
+            unauthenticated.append(await connected(said))
             if said.endswith(b"\r\n\r\n"):
-                await answered(strangers[-1][0], b"\r\n\r\n")
-        gone = [asyncio.create_task(reader.read()) for reader, _ in strangers[:11]]
+                await answered(unauthenticated[-1][0], b"\r\n\r\n")
+        gone = [asyncio.create_task(reader.read()) for reader, _ in unauthenticated[:11]]
         done, late = await asyncio.wait(gone, timeout=30)
         assert not late and len(server.server_state.connections) == 6
         go.set()
@@ -350,7 +350,7 @@ def test_strangers_leave_room_for_who_has_a_token(tmp_path: Path, monkeypatch: p
         await answered(first)
         last, new = await connected(with_token)
         await answered(last)
-        for writer in (idle, waits, new, *(writer for _, writer in strangers)):
+        for writer in (idle, waits, new, *(writer for _, writer in unauthenticated)):
             writer.close()
         for each in done:
             each.exception()

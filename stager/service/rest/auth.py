@@ -29,7 +29,7 @@ OPEN = PATHS | {"/healthz", "/readyz", "/api/v1/openapi.json"}
 LARGE = frozenset(("/api/v1/runs", "/api/v1/engine-runs", "/api/v1/plan", "/api/v1/validate", "/api/v1/estimate"))
 BUCKETS_MAX = 10_000
 # Of those who come without a good token, by address.
-STRANGERS_PER_S, STRANGERS_BURST = 1.0, 20.0
+UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 20.0
 BODY_SILENCE_S = 30.0
 # So many of the largest bodies may lie in memory for one tenant, and for all.
 BODIES_EACH_MAX, BODIES_MAX = 2, 4
@@ -62,7 +62,7 @@ class Guard:
     def __init__(self, app: ASGIApp, settings: RestSettings, tokens: TokenStore, tenancy: Tenancy) -> None:
         self.app, self.settings, self.tokens, self.tenancy = app, settings, tokens, tenancy
         self.callers = Buckets(settings.rate_per_s, settings.rate_burst)
-        self.strangers = Buckets(STRANGERS_PER_S, STRANGERS_BURST)
+        self.unauthenticated = Buckets(UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST)
         self.hosts = LOOPBACK_NAMES | {bracketed(settings.host)} | {name.lower() for name in settings.allow_hosts}
         self.open = OPEN | ({"/metrics"} if settings.metrics_open else frozenset())
         self.bodies = Bodies(settings.submit_bytes_max)
@@ -115,7 +115,7 @@ class Guard:
         token = self.tokens.find(secret.strip(), time.time()) if kind.lower() == "bearer" else None
         if token is None:
             address = scope["client"][0] if scope.get("client") else ""
-            wait_s = self.strangers.wait_s(address, now)
+            wait_s = self.unauthenticated.wait_s(address, now)
             return too_many(wait_s) if wait_s else no_token(bool(given))
         refused = self.look_at_tenant(token.tenant)
         if refused is not None:
