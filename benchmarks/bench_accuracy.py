@@ -33,7 +33,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.made_accuracy import MadeRow, judged_made, played, print_made
-from benchmarks.made_cases import TASKS_MAX, MadeCase, drawn_cases, key_of, scales_of
+from benchmarks.made_cases import TASKS_MAX, MadeCase, key_of, sampled_cases, scales_of
 from benchmarks.made_set import MANIFEST, made_paths
 from benchmarks.measuring import verdict
 from tests.testbed.network import Host, Network, Wan, why_not
@@ -225,7 +225,7 @@ def made_rows(given: argparse.Namespace) -> int:
     """Runs what is not in --results yet, or is asked for by --only, and judges all rows of this draw."""
     tasks = {entry["name"]: entry["tasks"] for entry in json.loads(MANIFEST.read_text())["workflows"]}
     paths = {path.stem: path for path in made_paths(given.made) if tasks[path.stem] <= TASKS_MAX}
-    cases = {key_of(case, given.made, given.seed): case for case in drawn_cases(list(paths), given.made, given.seed)}
+    cases = {key_of(case, given.made, given.seed): case for case in sampled_cases(list(paths), given.made, given.seed)}
     kept = json.loads(given.results.read_text()) if given.results and given.results.exists() else []
     rows = {row["key"]: MadeRow(**row) for row in kept if row["key"] in cases}
     for key, case in cases.items():

@@ -1,6 +1,6 @@
 """What it is worth to decide, for each intermediate, between a second copy and making it again (planning/durability.py).
 
-One workflow with both kinds of intermediates, lived through with nodes that are lost at random: what costs long computing and is small,
+One workflow with both kinds of intermediates, simulated with nodes that are lost at random: what costs long computing and is small,
 and what is large and quickly made. The same losses meet never replicating, always replicating, and the plan's own choice.
 
     python benchmarks/bench_durability.py [SEEDS]
@@ -25,7 +25,7 @@ from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits
 from stager.scheduler.commands import RunOutcome
-from stager.sim.faults import Faults, drawn_losses
+from stager.sim.faults import Faults, sampled_losses
 
 MB, GB = 10**6, 10**9
 BRANCHES, NODES, CORES = 24, 4, 3
@@ -79,7 +79,7 @@ def plan_of(way: str, workflow: Workflow, rate: float) -> Plan:
 def live(way: str, workflow: Workflow, rate: float, seed: int) -> Report:
     plan = plan_of(way, workflow, rate)
     horizon_s = LOSSES_OVER * plan.makespan_s
-    faults = Faults(seed, horizon_s, troubles=drawn_losses(seed, [rate] * NODES, horizon_s))
+    faults = Faults(seed, horizon_s, troubles=sampled_losses(seed, [rate] * NODES, horizon_s))
     return estimate(workflow, topology(rate), limits=Limits(cores=CORES), plan=plan, faults=faults, resumes_max=100)
 
 

@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 if "--tree" in sys.argv:
     sys.path.insert(0, sys.argv[sys.argv.index("--tree") + 1])
 
-from benchmarks.drawn_shapes import SHAPES, drawn_workflow
+from benchmarks.sampled_shapes import SHAPES, sampled_workflow
+
 from benchmarks.made_set import made_paths
 from benchmarks.measuring import slice_of, verdict
 from stager.estimate import estimate
@@ -63,7 +64,7 @@ class Row:
 
 def case(name: str) -> tuple[Workflow, int]:
     """A drawn one by its seed, else a record by its path."""
-    return drawn_workflow(int(name)) if name.isdigit() else (read(Path(name)), RECORDED_CORES)
+    return sampled_workflow(int(name)) if name.isdigit() else (read(Path(name)), RECORDED_CORES)
 
 
 def topology_of(workflow: Workflow, nodes: int, node_bytes: int, cores: int, out_mb: float) -> Topology:

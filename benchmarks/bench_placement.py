@@ -1,4 +1,4 @@
-"""What profiles are worth: recorded workflows planned from the profiles of their job types (driven) and without (blind), both lived through
+"""What profiles are worth: recorded workflows planned from the profiles of their job types (driven) and without (blind), both simulated
 in the world that was recorded, on several nodes, with little room. Goal: driven never slower by more than 2 %, and faster or cheaper (fewer
 bytes over the WAN) where I/O is what bounds the run.
 
@@ -6,7 +6,7 @@ Recorded times and sizes are taken out of the workflow and given as profiles by 
 inputs. Both have the same disk on each node: the cache, and beside it a tenth as much for outputs that outgrow what was set aside for them
 (`sandbox_bytes`). A job that fills that fails and is tried again with more set aside (`again`: how many attempts more than jobs; `beyond`:
 what a blind plan's jobs would have written more than was set aside, at most at one time).
-Which of two orders meets the long jobs of a type first is chance, which no profile knows. So each pair of plans is lived through five
+Which of two orders meets the long jobs of a type first is chance, which no profile knows. So each pair of plans is simulated five
 times, as recorded and with the time of each job drawn from 10 % around that, the same draws for both; the goal is judged by the median (`of
 five`).
 `python benchmarks/bench_placement.py [--only montage] [--nodes 1,2,4]`.
@@ -148,12 +148,12 @@ def row_of(path: Path, nodes: int, cores: int, share: float) -> Row:
     there = topology_of(nodes, capacity_bytes, cores)
     limit = lower_bound(recorded, there, truth, streams_per_origin=AT_ONCE_MAX * nodes).tightest.limit
 
-    def lived(seed: int) -> list[Report]:
+    def simulated(seed: int) -> list[Report]:
         spread = Spread(seed, durations=DRAWN_FROM) if seed else None
         return [estimate(workflow, there, limits=Limits(cores=cores), plan=plan, truth=truth, spread=spread) for plan in (driven, blind)]
 
-    drawn = tuple(in_time(*lived(seed)) for seed in range(1, DRAWS + 1))
-    return Row(path.stem, nodes, capacity_bytes, limit, *lived(0), drawn)
+    drawn = tuple(in_time(*simulated(seed)) for seed in range(1, DRAWS + 1))
+    return Row(path.stem, nodes, capacity_bytes, limit, *simulated(0), drawn)
 
 
 def line_of(row: Row) -> str:
@@ -192,14 +192,14 @@ def main() -> int:
 
 def judged(rows: list[Row]) -> int:
     """Prints what became of the goals; returns the exit code."""
-    lived = [row for row in rows if not row.failed]
-    heavy = [row for row in lived if row.is_io_heavy]
-    slower, idle = sum(row.is_slower for row in lived), sum(not row.helps for row in heavy)
-    once = sum(row.slower > SLOWER_MAX for row in lived)
-    print(f"goal: at most {SLOWER_MAX - 1:.0%} slower: {verdict(not slower)}, {slower} of {len(lived)} are; as recorded, {once} are")
+    simulated = [row for row in rows if not row.failed]
+    heavy = [row for row in simulated if row.is_io_heavy]
+    slower, idle = sum(row.is_slower for row in simulated), sum(not row.helps for row in heavy)
+    once = sum(row.slower > SLOWER_MAX for row in simulated)
+    print(f"goal: at most {SLOWER_MAX - 1:.0%} slower: {verdict(not slower)}, {slower} of {len(simulated)} are; as recorded, {once} are")
     print(f"goal: faster or cheaper where I/O bounds the run: {verdict(not idle)}, {len(heavy) - idle} of {len(heavy)} are")
-    print(f"runs that failed: {len(rows) - len(lived)}")
-    return int(slower > 0 or idle > 0 or len(lived) < len(rows))
+    print(f"runs that failed: {len(rows) - len(simulated)}")
+    return int(slower > 0 or idle > 0 or len(simulated) < len(rows))
 
 
 if __name__ == "__main__":

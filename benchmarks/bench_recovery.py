@@ -28,7 +28,7 @@ from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 
 JOBS = (10_000, 30_000)
-LIVED = 0.95
+SIMULATED = 0.95
 VERSION = "bench"
 
 
@@ -42,7 +42,7 @@ def simulated(jobs: int) -> list[tuple[Sequence[Any], Sequence[Any]]]:
     world = SimWorld(topology, keep_journal=True)
     world.submit("run", workflow, make_plan(workflow, topology, spill_origin="home"))
     simulate(world)
-    return world.journal[: int(len(world.journal) * LIVED)]
+    return world.journal[: int(len(world.journal) * SIMULATED)]
 
 
 def live(path: Path, batches: list[tuple[Sequence[Any], Sequence[Any]]], *, snapshots: bool) -> list[float]:

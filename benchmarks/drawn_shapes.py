@@ -116,7 +116,7 @@ def unequal(make: Maker) -> None:
 SHAPES: tuple[Callable[[Maker], None], ...] = (chains, groups, layers, forks, early, unequal)
 
 
-def drawn_workflow(seed: int) -> tuple[Workflow, int]:
+def sampled_workflow(seed: int) -> tuple[Workflow, int]:
     """(the workflow, cores of each node)."""
     random, shape = Random(seed), SHAPES[seed % len(SHAPES)]
     make = Maker(random)

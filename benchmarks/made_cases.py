@@ -74,7 +74,7 @@ class Scales:
     bound_s: float
 
 
-def drawn_cases(names: Sequence[str], half: str, seed: int) -> list[MadeCase]:
+def sampled_cases(names: Sequence[str], half: str, seed: int) -> list[MadeCase]:
     """`names`: those of the half. Columns are shuffled apart, so that none goes with another."""
     random = Random(f"{half}/{seed}")
     picked = sorted(random.sample(sorted(names), CASES))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-from record_workflows import drawn_name
+from record_workflows import sampled_name
 from wfcommons import WorkflowGenerator
 from wfcommons.wfchef import recipes
 
@@ -116,7 +116,7 @@ def told(name: str, workflow: dict[str, Any], place: Path) -> dict[str, Any]:
 def main(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     # Names of files are UUIDs, which no seed reaches otherwise.
-    uuid.uuid4 = drawn_name
+    uuid.uuid4 = sampled_name
     workflows = [make(directory, application, number) for application in RECIPES for number in range(EACH)]
     drawn_with = {name: version(name) for name in ("wfcommons", "numpy", "scipy", "networkx", "pandas")}
     # A workflow a line, so that two manifests can be compared by lines.

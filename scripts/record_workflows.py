@@ -31,14 +31,14 @@ RECORDED = {
 SEED = 20261123
 
 
-def drawn_name() -> uuid.UUID:
+def sampled_name() -> uuid.UUID:
     return uuid.UUID(int=random.getrandbits(128), version=4)
 
 
 def main(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     # Names of files are UUIDs, which no seed reaches otherwise.
-    uuid.uuid4 = drawn_name
+    uuid.uuid4 = sampled_name
     for name, (recipe, tasks, factor) in RECORDED.items():
         random.seed(SEED)
         numpy.random.seed(SEED)

@@ -26,7 +26,7 @@ from stager.scheduler.events import AttemptEnded, TransferDone
 from stager.scheduler.machine import Machine
 from stager.sim.accesses import Accesses
 from stager.sim.faults import NO_FAULTS, Faults
-from stager.sim.sampling import Doubts, Spread
+from stager.sim.sampling import Spread, Uncertainties
 from stager.sim.simulate import Watch, rare_collections, simulate
 from stager.sim.world import SimWorld
 
@@ -101,7 +101,7 @@ def estimate(
     policy: Policy | None = None,
     limits: Limits | None = None,
     spill_origin: str | None = None,
-    spread: Spread | Doubts | None = None,
+    spread: Spread | Uncertainties | None = None,
     plan: Plan | None = None,
     faults: Faults = NO_FAULTS,
     resumes_max: int = 0,
@@ -132,7 +132,7 @@ def both(first: Watch, second: Watch) -> Watch:
 
 
 def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen: Seen) -> Report:
-    """Of the one run that was lived through."""
+    """Of the one run that was simulated."""
     topology, accesses = world.topology, seen.accesses
     entry, transfers = world.runs[RUN], world.transfers
     final_bytes = sum(world.origin_of(RUN, where.location.origin).size_of(where.location.path) for where in destinations(workflow))

@@ -24,7 +24,7 @@ from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
 from stager.planning.transport import AT_ONCE_MAX
 from stager.scheduler.commands import RunOutcome
-from stager.sim.faults import NO_FAULTS, Faults, drawn_faults, drawn_losses
+from stager.sim.faults import NO_FAULTS, Faults, sampled_faults, sampled_losses
 
 # Failures are drawn over this many times as long as the plan expects to take. Whoever looks after the run tells it to go on so many times.
 FAILURES_OVER = 2.0
@@ -74,7 +74,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What all questions are about. `ignore_profiles`: plans are made without them, and lived in a world that is as they say."""
+    """What all questions are about. `ignore_profiles`: plans are made without them, and simulated in a world that is as they say."""
 
     workflow: Workflow
     profiles: Profiles
@@ -110,8 +110,8 @@ class Subject:
 
 def faults_of(seed: int, topology: Topology, horizon_s: float) -> Faults:
     """What goes wrong of itself, and nodes that are lost as often as the topology says."""
-    faults = drawn_faults(seed, horizon_s)
-    losses = drawn_losses(seed, [node.failures_per_hour for node in topology.nodes], horizon_s)
+    faults = sampled_faults(seed, horizon_s)
+    losses = sampled_losses(seed, [node.failures_per_hour for node in topology.nodes], horizon_s)
     return replace(faults, troubles=tuple(sorted((*faults.troubles, *losses), key=lambda trouble: (trouble.at, trouble.what))))
 
 

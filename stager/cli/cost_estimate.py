@@ -65,7 +65,7 @@ Example:
 @click.option("--io-nodes", type=Counts(), help="ask about so many, as in 0,1,2,4; 0: jobs read and write at the origins")
 @prices_option
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="draw the choices there (.svg, .png or .pdf)")
-@click.option("--draws", type=click.IntRange(0, 1000), help="live through each choice so many times more, with other luck")
+@click.option("--draws", type=click.IntRange(0, 1000), help="simulate each choice so many times more, with other luck")
 @click.option("--seed", type=click.IntRange(1), default=1, show_default=True, help="of the first draw")
 @spill_option
 @ignore_profiles_option
@@ -89,7 +89,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Say what a run of FILE would take and cost, for each number of I/O nodes, before anything is started. The scheduler of real runs
-    lives through each choice in a simulated world.
+    simulates each choice in a simulated world.
     """
     if plot is not None:
         require_drawable(plot)

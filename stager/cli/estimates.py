@@ -115,7 +115,7 @@ def print_sureness(question: Question, choices: Sequence[Choice]) -> None:
             between = f"{format_duration(choice.makespan_least_s)} to {format_duration(choice.makespan_most_s)}"
             out.print(f"may take, {label_of(choice)}: {between} in nine of ten runs", markup=False)
     if not question.draws:
-        out.print("how sure: nothing was drawn; --draws 10 lives through each choice ten times more, with other luck", markup=False)
+        out.print("how sure: nothing was drawn; --draws 10 simulates each choice ten times more, with other luck", markup=False)
         return
     out.print(f"how sure: lowest to highest of {question.draws} more draws, by what each number rests on", markup=False)
     for choice in choices:

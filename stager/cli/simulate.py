@@ -74,7 +74,7 @@ class PolicyChoice(ParamType):
 
 
 def setting_of(name: str, usual: Any, text: str) -> Any:
-    """Of the kind that the usual one is. Raises KeyError or ValueError for what cannot be lived by."""
+    """Of the kind that the usual one is. Raises KeyError or ValueError for what cannot be simulated with."""
     if isinstance(usual, bool):
         return WORDS[text.lower()]
     setting = type(usual)(text)

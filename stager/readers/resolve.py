@@ -54,7 +54,7 @@ def resolve(workflow: Workflow, access: OriginAccess, *, findings: Findings | No
     for fault, inputs in trouble.items():
         raise error_from(named(fault, inputs))
     resolved = replace(workflow, files=files)
-    return replace(resolved, notes=tuple(dict.fromkeys((*workflow.notes, *doubts(resolved)))))
+    return replace(resolved, notes=tuple(dict.fromkeys((*workflow.notes, *likely_mistakes(resolved)))))
 
 
 def named(fault: Fault, inputs: list[Finding]) -> Fault:
@@ -66,7 +66,7 @@ def named(fault: Fault, inputs: list[Finding]) -> Fault:
     return replace(fault, message=str(replace(first, message=f"{first.message}{more}: {fault.message}")), subject=first.key)
 
 
-def doubts(workflow: Workflow) -> Iterator[str]:
+def likely_mistakes(workflow: Workflow) -> Iterator[str]:
     """Where size and token do not tell one content from another."""
     young = unsettled(workflow)
     if young:

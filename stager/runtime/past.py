@@ -1,4 +1,4 @@
-"""The Machine, and all that is fed by the batches it lives through: what a restart has to bring back, by replay or from a snapshot.
+"""The Machine, and all that is fed by the batches it simulates: what a restart has to bring back, by replay or from a snapshot.
 
 May know: the journal port, the Machine. One rule: a snapshot is taken between two batches, of everything at once, on the thread that steps
 the Machine.

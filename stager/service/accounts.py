@@ -22,7 +22,7 @@ from stager.readers.prices import packaged_prices
 from stager.scheduler.states import RunState
 from stager.service.app import Scheduler
 from stager.service.choices import Question
-from stager.service.comparison import actual_life, cluster_of
+from stager.service.comparison import actual_run, cluster_of
 from stager.service.history import history_of
 from stager.service.views import run_summary
 
@@ -107,7 +107,7 @@ class Accounts:
 def cost_of(run: str, known: Known, history: wire.RunHistory, table: PriceTable) -> rest.RunCost:
     cluster = cluster_of(history, None, known.plan)
     paid = prices_for(table, cluster.compute.instance, cluster.io.instance, cluster.region)
-    bill = actual_life(Question(known.workflow, cluster, paid), known.summary, history).bill
+    bill = actual_run(Question(known.workflow, cluster, paid), known.summary, history).bill
     return rest.RunCost(
         run=run,
         final=known.over,

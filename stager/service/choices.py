@@ -1,6 +1,6 @@
 """The same workflow on the same cluster with so many I/O nodes or so many: what each choice takes, costs and hits.
 
-May know: the estimate, the sim, planning. One rule: every choice is lived through by the Machine of production (without I/O nodes, by
+May know: the estimate, the sim, planning. One rule: every choice is simulated by the Machine of production (without I/O nodes, by
 jobs that read and write at the origins); the answer does not depend on how many processes ask.
 """
 
@@ -26,7 +26,7 @@ from stager.planning.plan import Basis, Plan
 from stager.planning.policy import Limits, Policy
 from stager.scheduler.commands import RunOutcome
 from stager.sim.direct import DirectRun, run_direct
-from stager.sim.sampling import Doubt, Doubts, factor, fraction
+from stager.sim.sampling import Uncertainties, Uncertainty, factor, fraction
 
 # What a number of each basis may be off by, up or down: together for all of a job type, and alone for each job or file. Nobody measured
 # these factors: they say how far a number is believed, and docs/operating/cost-estimate.md says so.
@@ -37,13 +37,13 @@ BELIEF = {
     Basis.DEFAULT: (3.0, 1.5),
 }
 ASSUMED_LINK, MEASURED_LINK = 2.0, 1.1
-# So many jobs are lived through for the spread of one choice, in at most 20 draws: none of a workflow that is larger, unless asked for.
+# So many jobs are simulated for the spread of one choice, in at most 20 draws: none of a workflow that is larger, unless asked for.
 JOBS_DRAWN, DRAWS_MAX = 5_000, 20
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`prices` are those of the cluster's instances. `ignore_profiles`: plans are made without them, and lived in a world that
+    """`prices` are those of the cluster's instances. `ignore_profiles`: plans are made without them, and simulated in a world that
     is as they say. `policy`: by which plans are made.
     """
 
@@ -59,7 +59,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Lived:
+class Simulated:
     """One life of the run. `wan_bytes`: over the links to the origins, both ways, what is read back to verify included. Hit rates
     are None where nothing was read.
     """
@@ -97,7 +97,7 @@ class Choice:
     outcome: str
     message: str = ""
     notes: tuple[str, ...] = ()
-    expected: Lived | None = None
+    expected: Simulated | None = None
     wall_s_range: tuple[float, float] = (0.0, 0.0)
     total_range: tuple[float, float] = (0.0, 0.0)
     wan_bytes_range: tuple[int, int] = (0, 0)
@@ -153,21 +153,21 @@ def staged_choice(question: Question, io_nodes: int) -> Choice:
     limits = Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
     plan, truth = plans_of(question, topology, limits, best_plan)
     check_capacity(plan)
-    lives = []
+    runs = []
     for seed in seeds_of(question):
-        doubts = doubts_of(workflow, truth, seed) if seed else None
+        uncertainties = uncertainties_of(workflow, truth, seed) if seed else None
         there = drawn(cluster, workflow, seed).topology(workflow, io_nodes)
-        report = estimate(workflow, there, limits=limits, plan=plan, spread=doubts, truth=truth)
+        report = estimate(workflow, there, limits=limits, plan=plan, spread=uncertainties, truth=truth)
         if report.outcome is not RunOutcome.SUCCEEDED:
             why = report.fault.message if report.fault is not None else "the simulation came to a standstill"
             return Choice(io_nodes, report.outcome.value, why)
-        lives.append(staged_life(question, io_nodes, report))
-    least_s, most_s = makespan_range_of(plan, lives[0])
+        runs.append(simulated_staged(question, io_nodes, report))
+    least_s, most_s = makespan_range_of(plan, runs[0])
     notes = notes_of(workflow, cluster, io_nodes)
-    return replace(choice_of(io_nodes, lives), notes=notes, makespan_least_s=least_s, makespan_most_s=most_s)
+    return replace(choice_of(io_nodes, runs), notes=notes, makespan_least_s=least_s, makespan_most_s=most_s)
 
 
-def makespan_range_of(plan: Plan, expected: Lived) -> tuple[float, float]:
+def makespan_range_of(plan: Plan, expected: Simulated) -> tuple[float, float]:
     """How far the time may be off."""
     assert plan.makespan_least_s is not None and plan.makespan_most_s is not None, "plans of choices say it"
     wall_s = expected.usage.wall_s
@@ -177,7 +177,7 @@ def makespan_range_of(plan: Plan, expected: Lived) -> tuple[float, float]:
 def plans_of(
     question: Question, topology: Topology, limits: Limits | None = None, make: Callable[..., Plan] = make_plan
 ) -> tuple[Plan, Plan]:
-    """(the plan that is lived by, the one that expects what will happen): two only where the profiles are ignored."""
+    """(the plan that is simulated with, the one that expects what will happen): two only where the profiles are ignored."""
     workflow, policy, spill = question.workflow, question.policy, question.spill
     plan = make(workflow, topology, question.profiles, policy, limits, spill, ignore_profiles=question.ignore_profiles, with_range=True)
     if not question.ignore_profiles:
@@ -203,12 +203,12 @@ def direct_choice(question: Question) -> Choice:
     workflow, cluster = question.workflow, question.cluster
     roomy = replace(cluster, io=replace(cluster.io, capacity_bytes=1 << 62))
     plan, truth = plans_of(question, roomy.topology(workflow, 1))
-    graph, lives = graph_of(workflow), []
+    graph, runs = graph_of(workflow), []
     for seed in seeds_of(question):
-        doubts = doubts_of(workflow, truth, seed) if seed else Doubts(0)
-        lived = run_direct(workflow, graph, drawn(cluster, workflow, seed), plan, RUN, doubts, truth)
-        lives.append(direct_life(question, lived))
-    return choice_of(0, lives)
+        uncertainties = uncertainties_of(workflow, truth, seed) if seed else Uncertainties(0)
+        simulated = run_direct(workflow, graph, drawn(cluster, workflow, seed), plan, RUN, uncertainties, truth)
+        runs.append(simulated_direct(question, simulated))
+    return choice_of(0, runs)
 
 
 def seeds_of(question: Question) -> list[int]:
@@ -236,34 +236,34 @@ def shorter(file_s: float | None, times: float) -> float | None:
     return None if file_s is None else file_s / times
 
 
-def doubts_of(workflow: Workflow, plan: Plan, seed: int) -> Doubts:
+def uncertainties_of(workflow: Workflow, plan: Plan, seed: int) -> Uncertainties:
     """The same doubts for each choice, so that choices are compared in the same weather."""
     makers = {output.lfn: job.job_type for job in workflow.jobs.values() for output in job.outputs}
-    sizes = {entry.lfn: Doubt(f"size {makers[entry.lfn]}", *BELIEF[entry.size_basis]) for entry in plan.files if entry.lfn in makers}
+    sizes = {entry.lfn: Uncertainty(f"size {makers[entry.lfn]}", *BELIEF[entry.size_basis]) for entry in plan.files if entry.lfn in makers}
     durations = {
-        attempt_id(RUN, entry.job, 1).rpartition("-")[0]: Doubt(
+        attempt_id(RUN, entry.job, 1).rpartition("-")[0]: Uncertainty(
             f"duration {workflow.jobs[entry.job].job_type}", *BELIEF[entry.compute_basis]
         )
         for entry in plan.jobs
     }
-    return Doubts(seed, sizes, durations)
+    return Uncertainties(seed, sizes, durations)
 
 
-def choice_of(io_nodes: int, lives: Sequence[Lived]) -> Choice:
-    walls = [life.usage.wall_s for life in lives]
-    totals = [life.bill.total for life in lives]
-    moved = [life.wan_bytes for life in lives]
+def choice_of(io_nodes: int, runs: Sequence[Simulated]) -> Choice:
+    walls = [life.usage.wall_s for life in runs]
+    totals = [life.bill.total for life in runs]
+    moved = [life.wan_bytes for life in runs]
     return Choice(
         io_nodes,
         RunOutcome.SUCCEEDED.value,
-        expected=lives[0],
+        expected=runs[0],
         wall_s_range=(min(walls), max(walls)),
         total_range=(min(totals), max(totals)),
         wan_bytes_range=(min(moved), max(moved)),
     )
 
 
-def staged_life(question: Question, io_nodes: int, report: Report) -> Lived:
+def simulated_staged(question: Question, io_nodes: int, report: Report) -> Simulated:
     cluster, workflow = question.cluster, question.workflow
     reads, writes = requests_of(workflow, report.traffic)
     spill = report.plan.spill_origin
@@ -278,7 +278,7 @@ def staged_life(question: Question, io_nodes: int, report: Report) -> Lived:
         volume_bytes=io_nodes * cluster.io.capacity_bytes,
         object_bytes=report.spilled_bytes if in_bucket else 0,
     )
-    return Lived(
+    return Simulated(
         usage=usage,
         bill=bill_of(usage, question.prices),
         hit_rate=report.hit_rate,
@@ -290,26 +290,26 @@ def staged_life(question: Question, io_nodes: int, report: Report) -> Lived:
     )
 
 
-def direct_life(question: Question, lived: DirectRun) -> Lived:
+def simulated_direct(question: Question, simulated: DirectRun) -> Simulated:
     cluster, workflow = question.cluster, question.workflow
     by_origin = {name: Traffic(name) for name in workflow.origins}
-    for access in lived.accesses:
+    for access in simulated.accesses:
         there = by_origin[access.origin]
         (there.fetched if access.is_read else there.uploaded)(access.size_bytes)
     traffic = list(by_origin.values())
     reads, writes = requests_of(workflow, traffic)
-    hits = 0.0 if any(access.is_read and access.size_bytes for access in lived.accesses) else None
-    in_bucket = bool(lived.home) and workflow.origins[lived.home].kind is OriginKind.S3
+    hits = 0.0 if any(access.is_read and access.size_bytes for access in simulated.accesses) else None
+    in_bucket = bool(simulated.home) and workflow.origins[simulated.home].kind is OriginKind.S3
     usage = Usage(
-        wall_s=lived.wall_s,
+        wall_s=simulated.wall_s,
         compute_nodes=cluster.compute.nodes,
         io_nodes=0,
         reads=reads,
         writes=writes,
         egress_bytes=egress_of(cluster, workflow, traffic),
-        object_bytes=lived.intermediate_bytes if in_bucket else 0,
+        object_bytes=simulated.intermediate_bytes if in_bucket else 0,
     )
-    return Lived(
+    return Simulated(
         usage=usage,
         bill=bill_of(usage, question.prices),
         hit_rate=hits,
@@ -337,10 +337,10 @@ def egress_of(cluster: Cluster, workflow: Workflow, traffic: Sequence[Traffic]) 
 
 def marked(answers: Sequence[Choice]) -> list[Choice]:
     """Of those that can be done. Equal ones are marked alike."""
-    lives = [entry.expected for entry in answers if entry.expected is not None]
-    if not lives:
+    runs = [entry.expected for entry in answers if entry.expected is not None]
+    if not runs:
         return list(answers)
-    points = [(life.usage.wall_s, life.bill.total) for life in lives]
+    points = [(life.usage.wall_s, life.bill.total) for life in runs]
     fronts = dict(zip(points, on_front(points), strict=True))
     fastest, cheapest = min(wall for wall, _ in points), min(total for _, total in points)
     found = []

@@ -13,7 +13,7 @@ from stager.model.units import format_size
 from stager.model.workflow import Workflow, bandwidths_of
 from stager.planning.links import link_plans
 from stager.planning.plan import LinkPlan
-from stager.service.choices import Choice, Lived, Question
+from stager.service.choices import Choice, Question, Simulated
 
 FIGURES = (
     "makespan_s",
@@ -62,10 +62,10 @@ def choice_json(choice: Choice, *, drawn: bool) -> dict[str, Any]:
         return head | dict.fromkeys((*FIGURES, *RANGES, *MAY_TAKE, *MARKS))
     marks = {name: getattr(choice, name) for name in MARKS}
     marks |= {name: None if (at := getattr(choice, name)) is None else round(at, 6) for name in MAY_TAKE}
-    return head | life_json(choice.expected) | (ranges_json(choice) if drawn else dict.fromkeys(RANGES)) | marks
+    return head | simulated_json(choice.expected) | (ranges_json(choice) if drawn else dict.fromkeys(RANGES)) | marks
 
 
-def life_json(life: Lived) -> dict[str, Any]:
+def simulated_json(life: Simulated) -> dict[str, Any]:
     usage = life.usage
     return {
         "makespan_s": round(usage.wall_s, 6),

@@ -25,7 +25,7 @@ from stager.scheduler.events import ADOPTED
 from stager.scheduler.machine import Machine
 from stager.scheduler.run_times import RunTimes
 from stager.scheduler.trail import Span
-from stager.service.choices import Lived, Question, egress_of, requests_of, staged_life
+from stager.service.choices import Question, Simulated, egress_of, requests_of, simulated_staged
 
 READ_BACK = ("readback", ADOPTED)
 
@@ -98,17 +98,17 @@ def compare(
     """`estimated`: of this plan, on this cluster; None: it is made here."""
     question = Question(workflow, cluster, prices)
     report = (estimated or estimate_of(workflow, plan, history, cluster)).report
-    predicted = staged_life(question, cluster.io.nodes, report) if report.outcome is RunOutcome.SUCCEEDED else None
-    lived = actual_life(question, summary, history)
+    predicted = simulated_staged(question, cluster.io.nodes, report) if report.outcome is RunOutcome.SUCCEEDED else None
+    actual = actual_run(question, summary, history)
     job_s = sum(span.ended_s - span.begun_s for span in history.attempts)
     made_s = sum(len(job.outputs) for job in workflow.jobs.values()) * plan.overhead_file_s
     return [
-        *figures(predicted, lived, made_s + sum(entry.compute_s + plan.overhead_s for entry in plan.jobs), job_s, summary),
-        *bills(predicted, lived),
+        *figures(predicted, actual, made_s + sum(entry.compute_s + plan.overhead_s for entry in plan.jobs), job_s, summary),
+        *bills(predicted, actual),
     ]
 
 
-def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunHistory) -> Lived:
+def actual_run(question: Question, summary: wire.RunSummary, history: wire.RunHistory) -> Simulated:
     workflow, cluster = question.workflow, question.cluster
     by_origin, looked_at = ({name: Traffic(name) for name in workflow.origins} for _ in range(2))
     for span in history.moves:
@@ -130,7 +130,7 @@ def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunH
         egress_bytes=egress_of(cluster, workflow, traffic),
         volume_bytes=cluster.io.nodes * cluster.io.capacity_bytes,
     )
-    return Lived(
+    return Simulated(
         usage=usage,
         bill=bill_of(usage, question.prices),
         hit_rate=summary.hit_rate,
@@ -142,14 +142,14 @@ def actual_life(question: Question, summary: wire.RunSummary, history: wire.RunH
     )
 
 
-def figures(predicted: Lived | None, lived: Lived, plan_job_s: float, job_s: float, summary: wire.RunSummary) -> list[Line]:
+def figures(predicted: Simulated | None, actual: Simulated, plan_job_s: float, job_s: float, summary: wire.RunSummary) -> list[Line]:
     def of(name: str, kind: str, read: str) -> Line:
-        return Line(name, kind, None if predicted is None else getattr(predicted, read), getattr(lived, read))
+        return Line(name, kind, None if predicted is None else getattr(predicted, read), getattr(actual, read))
 
     asked = None if predicted is None else predicted.usage.reads + predicted.usage.writes
     return [
-        Line("makespan", "seconds", None if predicted is None else predicted.usage.wall_s, lived.usage.wall_s),
-        Line("makespan by the plan alone", "seconds", summary.predicted_wall_s, lived.usage.wall_s),
+        Line("makespan", "seconds", None if predicted is None else predicted.usage.wall_s, actual.usage.wall_s),
+        Line("makespan by the plan alone", "seconds", summary.predicted_wall_s, actual.usage.wall_s),
         Line("jobs, one after the other", "seconds", plan_job_s, job_s),
         of("compute-node hours", "hours", "compute_node_hours"),
         of("I/O-node hours", "hours", "io_node_hours"),
@@ -160,12 +160,12 @@ def figures(predicted: Lived | None, lived: Lived, plan_job_s: float, job_s: flo
         of("over the WAN", "bytes", "wan_bytes"),
         # None where nothing was read: there was nothing to hit.
         Line("hit rate", "share", None if predicted is None else predicted.hit_rate, summary.hit_rate),
-        Line("requests at buckets", "count", asked, lived.usage.reads + lived.usage.writes),
+        Line("requests at buckets", "count", asked, actual.usage.reads + actual.usage.writes),
     ]
 
 
-def bills(predicted: Lived | None, lived: Lived) -> list[Line]:
+def bills(predicted: Simulated | None, actual: Simulated) -> list[Line]:
     names = {"compute": "compute nodes", "io_nodes": "I/O nodes"}
     before = dict(predicted.bill.lines()) if predicted is not None else {}
-    lines = [Line(f"cost of {names.get(name, name)}", "money", before.get(name), part) for name, part in lived.bill.lines()]
-    return [*lines, Line("cost in total", "money", None if predicted is None else predicted.bill.total, lived.bill.total)]
+    lines = [Line(f"cost of {names.get(name, name)}", "money", before.get(name), part) for name, part in actual.bill.lines()]
+    return [*lines, Line("cost in total", "money", None if predicted is None else predicted.bill.total, actual.bill.total)]

@@ -23,7 +23,7 @@ from stager.sim.faults import JOB_FAULT, Faults
 from stager.sim.links import Flow, Links
 from stager.sim.node import Full, Replica, SandboxFull, SimNode
 from stager.sim.origin import made_content
-from stager.sim.sampling import Doubts, Spread
+from stager.sim.sampling import Spread, Uncertainties
 
 UNREACHABLE_AFTER_S = 0.1
 LEASE_LINGERS_S = 0.5
@@ -81,7 +81,7 @@ class Executor:
         clock: Clock,
         links: Links,
         faults: Faults,
-        spread: Spread | Doubts,
+        spread: Spread | Uncertainties,
         tell: Callable[[SimNode | None, Any], None],
         overfull: Callable[[str], None],
         origin_of: OriginOf,

@@ -21,7 +21,7 @@ from stager.sim.clock import Clock
 from stager.sim.links import Links
 
 
-class Drawing(Protocol):
+class Sampling(Protocol):
     """Spread or Doubts."""
 
     def size_bytes(self, expected: int, run: str, lfn: str, own: float = 1.0) -> int: ...
@@ -87,7 +87,7 @@ def home_of(workflow: Workflow) -> str:
 
 
 def run_direct(
-    workflow: Workflow, graph: Graph, cluster: Cluster, plan: Plan, run: str, draws: Drawing, truth: Plan | None = None
+    workflow: Workflow, graph: Graph, cluster: Cluster, plan: Plan, run: str, draws: Sampling, truth: Plan | None = None
 ) -> DirectRun:
     """Jobs start in the plan's order as soon as their inputs are made and a compute node has cores and memory for them. They take as
     long and make as much as `truth` expects; None: as the plan does.
@@ -96,7 +96,7 @@ def run_direct(
 
 
 class DirectWorld:
-    def __init__(self, workflow: Workflow, graph: Graph, cluster: Cluster, plan: Plan, run: str, draws: Drawing, truth: Plan) -> None:
+    def __init__(self, workflow: Workflow, graph: Graph, cluster: Cluster, plan: Plan, run: str, draws: Sampling, truth: Plan) -> None:
         self.workflow, self.graph, self.cluster, self.run, self.draws = workflow, graph, cluster, run, draws
         made = any(not file.is_external and not file.is_final for file in workflow.files.values())
         self.home = home_of(workflow) if made else ""

@@ -74,7 +74,9 @@ WITH_LOSSES = (*ALL_TROUBLES, "lost")
 REPLACED_AFTER_S = 60.0
 
 
-def drawn_losses(seed: int, failures_per_hour: Sequence[float], horizon_s: float, lasts_s: float = REPLACED_AFTER_S) -> tuple[Trouble, ...]:
+def sampled_losses(
+    seed: int, failures_per_hour: Sequence[float], horizon_s: float, lasts_s: float = REPLACED_AFTER_S
+) -> tuple[Trouble, ...]:
     """When each node is lost with its disk, for as long as this horizon: at random, each at its own rate (a Poisson process)."""
     troubles = []
     for node, rate in enumerate(failures_per_hour):
@@ -86,7 +88,7 @@ def drawn_losses(seed: int, failures_per_hour: Sequence[float], horizon_s: float
     return tuple(sorted(troubles, key=lambda trouble: (trouble.at, trouble.at_share)))
 
 
-def drawn_faults(seed: int, horizon_s: float, kinds: tuple[str, ...] = ALL_TROUBLES) -> Faults:
+def sampled_faults(seed: int, horizon_s: float, kinds: tuple[str, ...] = ALL_TROUBLES) -> Faults:
     """A few troubles of each kind over the horizon, and a share of everything else; about one seed in four has none of a given kind."""
     random = Random(f"faults/{seed}")
     troubles = []

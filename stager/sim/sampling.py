@@ -43,7 +43,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class Uncertainty:
     """How far an expectation may be off: by one factor for all of its kind together, and by another for each alone. A wrong guess is wrong
     for every job of its type, so many jobs do not make up for it; chance differs from job to job, and they do.
     """
@@ -59,16 +59,16 @@ class Doubt:
         return together * (factor(alone, fraction(seed, *names)) if alone != 1.0 else 1.0)
 
 
-CERTAIN = Doubt("")
+CERTAIN = Uncertainty("")
 
 
 @dataclass(frozen=True, slots=True)
-class Doubts:
+class Uncertainties:
     """Draws as Spread does, each file and each job by its own doubt; sizes by lfn, durations by the attempt's id without its number."""
 
     seed: int
-    sizes: Mapping[str, Doubt] = field(default_factory=dict)
-    durations: Mapping[str, Doubt] = field(default_factory=dict)
+    sizes: Mapping[str, Uncertainty] = field(default_factory=dict)
+    durations: Mapping[str, Uncertainty] = field(default_factory=dict)
     contents_vary: bool = False
 
     def size_bytes(self, expected: int, run: str, lfn: str, own: float = 1.0) -> int:

@@ -31,7 +31,7 @@ from stager.sim.faults import NO_FAULTS, Faults
 from stager.sim.links import Links
 from stager.sim.node import SimNode
 from stager.sim.origin import SimOrigin, Stored, external_content
-from stager.sim.sampling import Doubts, Spread, fraction
+from stager.sim.sampling import Spread, Uncertainties, fraction
 from stager.sim.transfers import Moving, TransferTable
 from stager.sim.troubles import Troubles
 
@@ -110,7 +110,7 @@ class SimWorld:
         limits: Limits | None = None,
         *,
         faults: Faults = NO_FAULTS,
-        spread: Spread | Doubts | None = None,
+        spread: Spread | Uncertainties | None = None,
         checkers: Sequence[Checker] = (),
         resumes_max: int = 0,
         keep_journal: bool = False,

@@ -89,7 +89,7 @@ def test_killed_at_any_instant_the_run_ends_right(
     done = {job.job for job in client.run(run).jobs(state="done")}
     ended = letters.ended()
     pid = victim_pid(victim, command, stager)
-    assert pid is not None, f"no {victim} lived in the phase {phase}: this run proves nothing"
+    assert pid is not None, f"no {victim} simulated in the phase {phase}: this run proves nothing"
     os.kill(pid, signal.SIGKILL)
     client.close()
     held.let_go()

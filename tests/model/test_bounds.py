@@ -17,7 +17,7 @@ from stager.planning.bounds import Bound, Limit, Seen, Term, bottleneck, lower_b
 from stager.planning.make_plan import make_plan
 from stager.planning.transport import AT_ONCE_MAX
 from stager.scheduler.commands import RunOutcome
-from stager.sim.faults import NO_FAULTS, drawn_faults
+from stager.sim.faults import NO_FAULTS, sampled_faults
 from stager.whatif import judge
 
 HOME, LAB, ARCHIVE = "home", "lab", "archive"
@@ -96,7 +96,7 @@ def test_no_run_is_faster_than_the_bound(workflow: Workflow, topology: Topology,
     smallest = make_plan(workflow, topology, spill_origin=HOME).smallest_capacity_bytes
     topology = replace(topology, nodes=tuple(replace(node, capacity_bytes=max(1, int(smallest * room))) for node in topology.nodes))
     plan = make_plan(workflow, topology, spill_origin=HOME)
-    faults = drawn_faults(seed, 2 * plan.makespan_s + 1) if seed else NO_FAULTS
+    faults = sampled_faults(seed, 2 * plan.makespan_s + 1) if seed else NO_FAULTS
     report = estimate(workflow, topology, plan=plan, faults=faults, resumes_max=1000)
     if report.outcome is RunOutcome.SUCCEEDED:
         bound = lower_bound(workflow, topology, plan, streams_per_origin=AT_ONCE_MAX)

@@ -11,7 +11,7 @@ import pytest
 from stager.model.file_cost import Traffic, crowds
 from stager.model.link import SMALL_BYTES, Measured, Move, measured
 from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, OriginLink
-from tests.model.test_link import MB, lab, lived_over, move
+from tests.model.test_link import MB, lab, move, simulated_over
 
 RATE = 20e6
 
@@ -214,11 +214,11 @@ def test_a_cost_is_never_negative() -> None:
 
 def test_a_simulated_line_is_found_to_be_what_it_is() -> None:
     dear = OriginLink("lab", 10e6, 10e6, 0.05, fetch_file_s=0.03, upload_file_s=0.1)
-    found = measured(lived_over(dear, lab(), "w-1", [1000] * 300, [1000] * 300))
+    found = measured(simulated_over(dear, lab(), "w-1", [1000] * 300, [1000] * 300))
     assert (found.fetch_file_s, found.upload_file_s) == (pytest.approx(0.03, rel=0.1), pytest.approx(0.1, rel=0.1))
     # Where files cost nothing but their latency, which 256 of them wait for at once, it is a part of that.
     free = replace(dear, fetch_file_s=None, upload_file_s=None)
-    found = measured(lived_over(free, lab(), "w-1", [1000] * 600, [1000] * 600))
+    found = measured(simulated_over(free, lab(), "w-1", [1000] * 600, [1000] * 600))
     assert max(found.fetch_file_s or 0.0, found.upload_file_s or 0.0) < 1.3 * 0.05 / 256
 
 
@@ -228,7 +228,7 @@ def test_a_narrow_line_that_small_and_large_files_crowd_together_is_found_to_be_
     """338 files of 12 kB and two of some MB over 20 Mbit/s: the line seemed to be as fast as is assumed, and each file to cost 14 ms."""
     sizes = [6_650_000, 1_580_000, *[12_469] * small] * (2 if rate > 1e7 else 1)
     link = OriginLink("lab", rate, rate, 0.005, fetch_file_s=file_s)
-    found = measured(lived_over(link, lab(), "w-1", sizes, []))
+    found = measured(simulated_over(link, lab(), "w-1", sizes, []))
     assert found.fetch_bytes_per_s is not None and 0.7 * rate <= found.fetch_bytes_per_s <= 1.02 * rate, "at least"
     assert (found.fetch_file_s or 0.0) <= file_s + 0.2 * 12_469 / rate
     predicted_s = sum(found.of("lab").fetch_weighs(size) for size in sizes) / (found.fetch_bytes_per_s or 1)

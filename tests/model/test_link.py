@@ -26,7 +26,7 @@ def move(begun_at: float, ended_at: float, moved_bytes: int, *, is_fetch: bool =
     return Move(run, is_fetch, begun_at, ended_at, moved_bytes, read_back)
 
 
-def lived_over(link: OriginLink, origin: Origin, run: str, sizes: list[int], finals: list[int]) -> list[Move]:
+def simulated_over(link: OriginLink, origin: Origin, run: str, sizes: list[int], finals: list[int]) -> list[Move]:
     """What the transfers of a simulated run over this link told: of one job that reads and makes these."""
     taken = {
         f"in{n}": File(f"in{n}", size_bytes=size, sources=(Source(Location("lab", f"in/{n}"), size, "t"),)) for n, size in enumerate(sizes)
@@ -63,8 +63,9 @@ def test_a_simulated_link_is_found_to_be_what_it_is(
 ) -> None:
     """However many share it: a run of small files shows the wait, one of large files the rates."""
     link = OriginLink("lab", fetch, upload, latency_s, upload_latency_s=2 * latency_s)
-    moves = lived_over(link, lab(), "w-1", [10] * 3, [10] * 3) + [
-        replace(each, begun_at=each.begun_at + 1e6, ended_at=each.ended_at + 1e6) for each in lived_over(link, lab(), "w-2", sizes, finals)
+    moves = simulated_over(link, lab(), "w-1", [10] * 3, [10] * 3) + [
+        replace(each, begun_at=each.begun_at + 1e6, ended_at=each.ended_at + 1e6)
+        for each in simulated_over(link, lab(), "w-2", sizes, finals)
     ]
     found = measured(moves)
     assert found.fetch_bytes_per_s == pytest.approx(fetch, rel=0.02)
@@ -77,7 +78,7 @@ def test_a_simulated_link_is_found_to_be_what_it_is(
 @given(RATES, RATES, LARGE)
 def test_what_is_read_back_is_not_the_uploads_own_time(fetch: float, upload: float, size: int) -> None:
     link = OriginLink("lab", fetch, upload, 0.001)
-    moves = lived_over(link, lab(read_back=True), "w-1", [size], [size])
+    moves = simulated_over(link, lab(read_back=True), "w-1", [size], [size])
     assert [each.read_back for each in moves] == [False, True]
     assert measured(moves).reads_back
     assert not measured([replace(each, read_back=False) for each in moves]).reads_back

@@ -32,7 +32,7 @@ from tests.sim.cases import KINDS, world_of
 PRICES = prices_for(packaged_prices(), "m6i.xlarge", "m6i.xlarge")
 
 
-def lived(w: Workflow, place: Topology, spread: Spread | None = None) -> tuple[SimWorld, wire.RunSummary, wire.RunHistory]:
+def simulated(w: Workflow, place: Topology, spread: Spread | None = None) -> tuple[SimWorld, wire.RunSummary, wire.RunHistory]:
     """A run in a simulated world, with its journal read as that of a real one."""
     limits = Limits(cores=place.nodes[0].cores)
     world = SimWorld(place, limits=limits, spread=spread, keep_journal=True)
@@ -43,7 +43,7 @@ def lived(w: Workflow, place: Topology, spread: Spread | None = None) -> tuple[S
 
 
 def test_history_retells_attempts_transfers_and_what_was_held() -> None:
-    _, _, past = lived(workflow(CHAIN), topology(10**6))
+    _, _, past = simulated(workflow(CHAIN), topology(10**6))
     a, b = past.attempts
     assert (a.job, a.begun_s, a.ended_s, a.outcome) == ("a", pytest.approx(10, abs=0.01), pytest.approx(13, abs=0.01), "ok")
     assert (b.job, b.ended_s - b.begun_s) == ("b", pytest.approx(4, abs=0.01))
@@ -85,7 +85,7 @@ def test_no_run_hits_more_than_the_bound_says_whatever_other_runs_fetch(seed: in
 
 def test_what_a_node_tells_of_that_no_journal_knows_was_there() -> None:
     """The part of the journal that fetched it was folded away, and the node is heard of after the run was submitted."""
-    world, _, past = lived(workflow(CHAIN), topology(10**6))
+    world, _, past = simulated(workflow(CHAIN), topology(10**6))
     (fetched,) = [event for events, _ in world.journal for event in events if type(event) is ev.TransferDone and event.duration_s > 9]
     (took,) = [command for _, commands in world.journal for command in commands if type(command) is cmd.Fetch]
     seen = ev.ReplicaSeen(took.file, "of an earlier run", fetched.size_bytes)
@@ -105,7 +105,7 @@ def test_what_a_node_tells_of_that_no_journal_knows_was_there() -> None:
 
 @pytest.mark.parametrize("capacity", [10**6, 1000])
 def test_what_is_held_follows_the_node_to_the_byte(capacity: int) -> None:
-    world, _, past = lived(workflow(SQUEEZED), topology(capacity))
+    world, _, past = simulated(workflow(SQUEEZED), topology(capacity))
     assert past.occupancy[0] == (0.0, 0)
     assert max(size for _, size in past.occupancy) <= capacity
     times = [seconds for seconds, _ in past.occupancy]
@@ -114,7 +114,7 @@ def test_what_is_held_follows_the_node_to_the_byte(capacity: int) -> None:
 
 
 def compared(w: Workflow, place: Topology, spread: Spread | None = None) -> dict[str, Line]:
-    world, summary, past = lived(w, place, spread)
+    world, summary, past = simulated(w, place, spread)
     given = Cluster(io=IoNodes(on_compute_nodes=True, disk_bytes_per_s=1e12))
     plan = world.runs["w-1"].plan
     cluster = replace(cluster_of(past, given, plan), links=cluster_of(past, None, plan).links)
@@ -132,7 +132,7 @@ def test_a_run_that_went_as_predicted_is_off_by_nothing(text: str, capacity: int
 def test_an_input_that_several_jobs_wait_for_is_missed_once() -> None:
     """Both are admitted before it is there; it crosses the WAN for one of them."""
     both = workflow("workflow w\n  external in 1000\n  made x 10\n  made y 10\n  job a in -> x compute=1\n  job b in -> y compute=1\n")
-    _, summary, _ = lived(both, topology(10**6, cores=2))
+    _, summary, _ = simulated(both, topology(10**6, cores=2))
     assert (summary.fetched_bytes, summary.staged_bytes, summary.hit_rate) == (1000, 2000, 0.5)
 
 
@@ -164,7 +164,7 @@ def test_only_what_is_read_back_over_ssh_crosses_the_wan_again() -> None:
 @pytest.mark.parametrize(("kind", "url", "crossed"), [(OriginKind.SFTP, "sftp://lab/data", 100), (OriginKind.FILE, "file:///data", 0)])
 def test_a_final_that_was_there_already_was_read_and_not_uploaded(kind: OriginKind, url: str, crossed: int) -> None:
     w, place = replace(workflow(CHAIN), origins={"home": Origin("home", kind, url)}), topology(10**6)
-    world, summary, past = lived(w, place)
+    world, summary, past = simulated(w, place)
     moves = [move.model_copy(update={"verified": "adopted"}) if move.direction == "upload" else move for move in past.moves]
     past = past.model_copy(update={"moves": moves})
     plan = world.runs["w-1"].plan
@@ -188,7 +188,7 @@ def test_lines_are_shown_with_their_unit_and_what_they_are_off_by(line: Line, sh
 
 def test_the_page_needs_nothing_else_and_escapes_what_users_wrote() -> None:
     w = workflow(CHAIN.replace("job a", "job a<b>"))
-    _, summary, past = lived(w, topology(10**6))
+    _, summary, past = simulated(w, topology(10**6))
     page = page_of(summary, past, [("cost in total", "1", "2", "-50.0%")], "USD")
     assert page == page_of(summary, past, [("cost in total", "1", "2", "-50.0%")], "USD")
     assert "a<b>" not in page
@@ -210,14 +210,14 @@ def test_what_the_figures_rest_on_is_said_and_is_on_the_page() -> None:
     assert "50 MB/s" in notes_of(Cluster(), replace(plan, links=()), paid, table)[1]
     assert missing == "note: no price of egress in us-east-1: left out"
     assert notes_of(replace(Cluster(), assumed=False), plan, PRICES, table) == [money]
-    _, summary, past = lived(workflow(CHAIN), topology(10**6))
+    _, summary, past = simulated(workflow(CHAIN), topology(10**6))
     page = page_of(summary, past, [], "USD", [links, "<b>"])
     assert f'<p class="note">{links}</p>' in page
     assert '<p class="note">&lt;b&gt;</p>' in page
 
 
 def test_the_page_fits_a_phone_and_the_dark() -> None:
-    _, summary, past = lived(workflow(CHAIN), topology(10**6))
+    _, summary, past = simulated(workflow(CHAIN), topology(10**6))
     page = page_of(summary, past, [("cost in total", "1", "2", "-50.0%")], "USD")
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
     assert "prefers-color-scheme: dark" in page
@@ -230,14 +230,14 @@ def test_each_colour_means_one_job_type_and_the_longest_have_one() -> None:
     assert list(painted) == ["t0", "t1", "t2", "t4", "t5", "t6", "t7"]
     assert len(set(painted.values())) == 7
     assert paints(spans[3:4]) == {"t3": painted["t0"]}
-    _, summary, past = lived(workflow(CHAIN), topology(10**6))
+    _, summary, past = simulated(workflow(CHAIN), topology(10**6))
     page = page_of(summary, past.model_copy(update={"attempts": spans}), [], "USD")
     assert page.count(OTHERS) == 1
     assert OTHERS not in page_of(summary, past, [], "USD")
 
 
 def test_a_page_of_a_run_that_did_nothing_is_a_page() -> None:
-    _, summary, _ = lived(workflow(CHAIN), topology(10**6))
+    _, summary, _ = simulated(workflow(CHAIN), topology(10**6))
     empty = history_of([], "other")
     page = page_of(summary.model_copy(update={"staged_bytes": 0, "wall_s": 0.0}), empty, [], "USD")
     assert "Nothing was read through the I/O nodes." in page

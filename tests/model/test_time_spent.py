@@ -40,7 +40,7 @@ workflow w
 """
 
 
-class Lived:
+class Simulated:
     """A run whose plan took the world to be `planned`, in a world that is `place`."""
 
     def __init__(self, text: str, place: Topology, planned: Topology | None = None) -> None:
@@ -75,35 +75,35 @@ def longer(spent: TimeSpent) -> dict[str, float]:
 
 
 def test_a_run_that_went_as_estimated_has_nothing_to_name() -> None:
-    lived = Lived(CHAIN, topology(10**6))
-    spent = lived.play()
+    simulated = Simulated(CHAIN, topology(10**6))
+    spent = simulated.play()
     told = {share.name: (share.estimated_s, share.actual_s) for share in spent.shares}
     assert told["for fetches from home"] == (pytest.approx(10, abs=0.01), pytest.approx(10, abs=0.01))
     assert told["computing"] == (pytest.approx(7), pytest.approx(7))
     assert told["for uploads to home"] == (pytest.approx(3, abs=0.01), pytest.approx(3, abs=0.01))
-    assert sum(actual for _, actual in told.values()) == pytest.approx(lived.summary.wall_s)
-    assert sum(estimated or 0.0 for estimated, _ in told.values()) == pytest.approx(lived.estimated.report.wall_s)
+    assert sum(actual for _, actual in told.values()) == pytest.approx(simulated.summary.wall_s)
+    assert sum(estimated or 0.0 for estimated, _ in told.values()) == pytest.approx(simulated.estimated.report.wall_s)
     assert (spent.largest, spent.words, spent.note) == (None, "", "")
     assert said_of(spent) == ["nothing took notably longer than estimated"]
 
 
 def test_what_an_attempt_takes_beside_its_program_is_estimated_as_commits() -> None:
-    spent = Lived(CHAIN, topology(10**6).with_overhead(2.0, measured=False)).play()
+    spent = Simulated(CHAIN, topology(10**6).with_overhead(2.0, measured=False)).play()
     told = {share.name: (share.estimated_s, share.actual_s) for share in spent.shares}
     assert told["for commits"] == (pytest.approx(4), pytest.approx(4))
     assert told["computing"] == (pytest.approx(7), pytest.approx(7))
 
 
 def test_what_is_less_than_a_hundredth_of_the_run_is_not_worth_a_word() -> None:
-    lived = Lived(CHAIN, topology(10**6))
-    truth = replace(lived.plan, jobs=tuple(structs.replace(job, compute_s=job.compute_s * 1.02) for job in lived.plan.jobs))
-    spent = lived.play(truth)
+    simulated = Simulated(CHAIN, topology(10**6))
+    truth = replace(simulated.plan, jobs=tuple(structs.replace(job, compute_s=job.compute_s * 1.02) for job in simulated.plan.jobs))
+    spent = simulated.play(truth)
     assert longer(spent)["computing"] == pytest.approx(0.14, abs=0.01) and spent.largest is None
 
 
 def test_slow_uploads_are_named_with_what_went_over_the_line() -> None:
     place = topology(10**6)
-    spent = Lived(CHAIN, with_link(place, upload_bytes_per_s=5.0), place).play()
+    spent = Simulated(CHAIN, with_link(place, upload_bytes_per_s=5.0), place).play()
     assert spent.largest is not None and (spent.largest.cause, spent.largest.about) == ("uploads", "home")
     assert longer(spent)["for uploads to home"] == pytest.approx(100 / 5 - 100 / 50, abs=0.01)
     assert spent.words == (
@@ -117,16 +117,16 @@ def test_slow_uploads_are_named_with_what_went_over_the_line() -> None:
 
 def test_slow_fetches_are_named() -> None:
     place = topology(10**6)
-    spent = Lived(CHAIN, with_link(place, fetch_bytes_per_s=10.0), place).play()
+    spent = Simulated(CHAIN, with_link(place, fetch_bytes_per_s=10.0), place).play()
     assert spent.largest is not None and (spent.largest.cause, spent.largest.about) == ("fetches", "home")
     assert longer(spent)["for fetches from home"] == pytest.approx(90, abs=0.1)
     assert "jobs waited for fetches from home 1 min 30 s longer than estimated: 1 file, 1 kB at 10 B/s" in spent.words
 
 
 def test_programs_that_run_longer_are_named_by_their_type() -> None:
-    lived = Lived(CHAIN, topology(10**6))
-    truth = replace(lived.plan, jobs=tuple(structs.replace(job, compute_s=job.compute_s * 4) for job in lived.plan.jobs))
-    spent = lived.play(truth)
+    simulated = Simulated(CHAIN, topology(10**6))
+    truth = replace(simulated.plan, jobs=tuple(structs.replace(job, compute_s=job.compute_s * 4) for job in simulated.plan.jobs))
+    spent = simulated.play(truth)
     assert spent.largest is not None and spent.largest.cause == Cause.COMPUTING
     assert longer(spent)["computing"] == pytest.approx(21)
     assert spent.words == (
@@ -136,103 +136,105 @@ def test_programs_that_run_longer_are_named_by_their_type() -> None:
 
 
 def test_cores_that_another_run_had_are_named() -> None:
-    lived = Lived(BAG, topology(10**6))
+    simulated = Simulated(BAG, topology(10**6))
     other = workflow("workflow w\n  made long 10\n  job l -> long compute=40\n")
-    lived.world.submit("o-1", other, make_plan(other, topology(10**6)))
-    spent = lived.play()
+    simulated.world.submit("o-1", other, make_plan(other, topology(10**6)))
+    spent = simulated.play()
     assert spent.largest is not None and spent.largest.cause == Cause.CORES
     assert longer(spent)["for cores"] == pytest.approx(40, abs=1.1)
     assert "jobs waited for cores" in spent.words and "others had them, other runs maybe; --cores gives more" in spent.words
 
 
 def test_where_jobs_wait_for_cores_since_those_before_them_took_longer_these_are_named() -> None:
-    lived = Lived(BAG, topology(10**6))
-    truth = replace(lived.plan, jobs=tuple(structs.replace(job, compute_s=job.compute_s * 4) for job in lived.plan.jobs))
-    spent = lived.play(truth)
+    simulated = Simulated(BAG, topology(10**6))
+    truth = replace(simulated.plan, jobs=tuple(structs.replace(job, compute_s=job.compute_s * 4) for job in simulated.plan.jobs))
+    spent = simulated.play(truth)
     assert spent.largest is not None and spent.largest.cause == Cause.CORES
     assert "most of it for jobs of type 'work': 1 min 00 s where the plan had 15 s (declared)" in spent.words
 
 
 def test_room_that_another_run_had_is_named() -> None:
     """Its output is set aside until it is done; there would have been a core."""
-    lived = Lived(BAG, topology(400, cores=4))
+    simulated = Simulated(BAG, topology(400, cores=4))
     other = workflow("workflow w\n  made long 300\n  job l -> long compute=40\n")
-    lived.world.submit("o-1", other, make_plan(other, topology(400, cores=4)))
-    spent = lived.play()
+    simulated.world.submit("o-1", other, make_plan(other, topology(400, cores=4)))
+    spent = simulated.play()
     assert spent.largest is not None and spent.largest.cause == Cause.ROOM, longer(spent)
     assert "with 400 B of capacity; give more (" in spent.words
 
 
 def test_tries_that_failed_are_named_and_nothing_was_estimated_of_them() -> None:
-    lived = Lived(CHAIN, topology(10**6))
+    simulated = Simulated(CHAIN, topology(10**6))
     for at, code in ((0.0, "origin_unreachable"), (60.0, "")):
-        lived.world.clock.at(at, lambda code=code: setattr(lived.world.origins["sftp://lab/data"], "fault_code", code))
-    spent = lived.play()
+        simulated.world.clock.at(at, lambda code=code: setattr(simulated.world.origins["sftp://lab/data"], "fault_code", code))
+    spent = simulated.play()
     assert spent.largest is not None and (spent.largest.cause, spent.largest.estimated_s) == (Cause.RETRIES, None)
     assert "tries that failed, and pauses after them, took" in spent.words and "--file in" in spent.words
     assert {row[0]: row[1] for row in spent_rows(spent)}["for retries and outages"] == "—"
 
 
 def test_a_run_that_did_not_succeed_stands_alone() -> None:
-    lived = Lived(CHAIN, topology(10**6))
-    lived.world.tell_at(12.0, lambda now: ev.RunCancelled(at=now, run="w-1"))
-    spent = lived.play()
-    assert lived.summary.outcome == "cancelled"
+    simulated = Simulated(CHAIN, topology(10**6))
+    simulated.world.tell_at(12.0, lambda now: ev.RunCancelled(at=now, run="w-1"))
+    spent = simulated.play()
+    assert simulated.summary.outcome == "cancelled"
     assert not spent.compared and spent.largest is None
     assert all(share.estimated_s is None and spent.more_s(share) is None for share in spent.shares)
-    assert sum(share.actual_s for share in spent.shares) == pytest.approx(lived.summary.wall_s)
+    assert sum(share.actual_s for share in spent.shares) == pytest.approx(simulated.summary.wall_s)
     assert said_of(spent) == ["note: the run is cancelled, and an estimate is of one that succeeds: where its time went stands alone"]
     assert spent_rows(spent)[-1] == ("in total", "12 s")
     assert spent_json(spent)["largest"] is None
 
 
 def test_a_run_that_was_interrupted_is_compared_without_that() -> None:
-    lived = Lived(CHAIN, topology(10**6))
-    lived.world.tell_at(11.0, lambda now: ev.RunDrained(at=now, run="w-1"))
-    lived.world.tell_at(50.0, lambda now: ev.RunResumed(at=now, run="w-1"))
-    spent = lived.play()
+    simulated = Simulated(CHAIN, topology(10**6))
+    simulated.world.tell_at(11.0, lambda now: ev.RunDrained(at=now, run="w-1"))
+    simulated.world.tell_at(50.0, lambda now: ev.RunResumed(at=now, run="w-1"))
+    spent = simulated.play()
     assert spent.note == "it was interrupted for 37 s, which is in none of these"
-    assert sum(share.actual_s for share in spent.shares) == pytest.approx(lived.summary.wall_s - lived.summary.interrupted_s)
+    assert sum(share.actual_s for share in spent.shares) == pytest.approx(simulated.summary.wall_s - simulated.summary.interrupted_s)
     assert all(abs(more_s) < 0.1 for more_s in longer(spent).values())
 
 
 def test_a_run_of_an_engine_stands_alone() -> None:
-    lived = Lived(CHAIN, topology(10**6))
-    lived.workflow = replace(lived.workflow, engine="airflow")
-    lived.plan = make_plan(lived.workflow, topology(10**6), limits=lived.limits)
+    simulated = Simulated(CHAIN, topology(10**6))
+    simulated.workflow = replace(simulated.workflow, engine="airflow")
+    simulated.plan = make_plan(simulated.workflow, topology(10**6), limits=simulated.limits)
     # In a world that is checked engines hear of what was decided.
-    lived.world = SimWorld(topology(10**6), limits=lived.limits, keep_journal=True, checkers=all_checkers())
-    spent = lived.play()
-    assert lived.summary.outcome == "succeeded" and not spent.compared and "airflow decides when" in spent.note
+    simulated.world = SimWorld(topology(10**6), limits=simulated.limits, keep_journal=True, checkers=all_checkers())
+    spent = simulated.play()
+    assert simulated.summary.outcome == "succeeded" and not spent.compared and "airflow decides when" in spent.note
     told = {share.name: share.actual_s for share in spent.shares}
-    assert sum(told.values()) == pytest.approx(lived.summary.wall_s)
+    assert sum(told.values()) == pytest.approx(simulated.summary.wall_s)
     assert told["computing"] == pytest.approx(7, abs=0.01) and "for its engine" in told
 
 
 def test_what_is_measured_counts_more_than_a_hint_and_less_than_what_a_job_declares() -> None:
-    lived = Lived(CHAIN, topology(10**6))
-    jobs = {name: replace(job, compute_s=None) for name, job in lived.workflow.jobs.items()}
-    truth = replace(lived.plan, jobs=tuple(structs.replace(job, compute_s=job.compute_s * 4) for job in lived.plan.jobs))
-    lived.play(truth)
-    hinted = replace(lived.workflow, jobs=jobs)
-    assert time_spent(hinted, lived.plan, lived.summary, lived.history, lived.estimated).words.endswith(
+    simulated = Simulated(CHAIN, topology(10**6))
+    jobs = {name: replace(job, compute_s=None) for name, job in simulated.workflow.jobs.items()}
+    truth = replace(simulated.plan, jobs=tuple(structs.replace(job, compute_s=job.compute_s * 4) for job in simulated.plan.jobs))
+    simulated.play(truth)
+    hinted = replace(simulated.workflow, jobs=jobs)
+    assert time_spent(hinted, simulated.plan, simulated.summary, simulated.history, simulated.estimated).words.endswith(
         "28 s where the plan had 7.00 s (declared); later plans take what was measured"
     )
 
 
 def test_a_history_without_a_path_says_that_nothing_is_told() -> None:
-    lived = Lived(CHAIN, topology(10**6))
-    lived.play()
-    spent = time_spent(lived.workflow, lived.plan, lived.summary, lived.history.model_copy(update={"path": []}), lived.estimated)
+    simulated = Simulated(CHAIN, topology(10**6))
+    simulated.play()
+    spent = time_spent(
+        simulated.workflow, simulated.plan, simulated.summary, simulated.history.model_copy(update={"path": []}), simulated.estimated
+    )
     assert spent.shares == spent_rows(spent) == [] and "is not told" in said_of(spent)[0]
-    assert "Where the time went" not in page_of(lived.summary, lived.history, [], "USD", [], spent_rows(spent), said_of(spent))
+    assert "Where the time went" not in page_of(simulated.summary, simulated.history, [], "USD", [], spent_rows(spent), said_of(spent))
 
 
 def test_it_is_on_the_page_and_in_the_json() -> None:
     place = topology(10**6)
-    lived = Lived(CHAIN, with_link(place, upload_bytes_per_s=5.0), place)
-    spent = lived.play()
-    page = page_of(lived.summary, lived.history, [], "USD", [], spent_rows(spent), said_of(spent))
+    simulated = Simulated(CHAIN, with_link(place, upload_bytes_per_s=5.0), place)
+    spent = simulated.play()
+    page = page_of(simulated.summary, simulated.history, [], "USD", [], spent_rows(spent), said_of(spent))
     assert "<h2>Where the time went</h2>" in page
     assert "<td>for uploads to home</td><td>3.00 s</td><td>21 s</td><td>+18 s</td>" in page
     assert "<p>most of what was not estimated: finals waited for uploads to home" in page

@@ -27,12 +27,12 @@ from stager.scheduler.invariants import broken_invariants
 from stager.scheduler.machine import Machine
 from stager.sim.checkers import all_checkers
 from stager.sim.engine import Habits
-from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, Faults, Trouble, drawn_faults
+from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, Faults, Trouble, sampled_faults
 from stager.sim.sampling import Spread
 from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
 from tests.sim.direct_access_cases import direct_access
-from tests.sim.drawn import draw_shared, draw_tangled, draw_workflow, renamed
+from tests.sim.drawn import renamed, sample_shared, sample_tangled, sample_workflow
 from tests.sim.engine_cases import engine_case, troubles_of
 from tests.sim.held_cases import held
 from tests.sim.plans import modest
@@ -102,7 +102,7 @@ def tight_capacity(random: Random, smallest_bytes: int) -> int:
 def plain_case(seed: int) -> Case:
     """Sizes as declared, no faults: at the smallest capacity and above every run succeeds, with a spill origin or without."""
     random = Random(f"plain/{seed}")
-    workflow = draw_workflow(random, "w", draw_shared(random))
+    workflow = sample_workflow(random, "w", sample_shared(random))
     spill = random.choice((None, "home", "archive"))
     capacity = tight_capacity(random, smallest(workflow, spill).smallest_capacity_bytes)
     topology = topology_of(capacity, random.choice((1, 2, 4, 16)))
@@ -114,7 +114,7 @@ def sizes_case(seed: int) -> Case:
     succeeds.
     """
     random = Random(f"sizes/{seed}")
-    workflow = draw_workflow(random, "w", draw_shared(random))
+    workflow = sample_workflow(random, "w", sample_shared(random))
     spread = Spread(seed, sizes=10.0, durations=3.0)
     spill = random.choice((None, "home", "home"))
     enough = max(smallest(workflow, spill).smallest_capacity_bytes, true_footprint(workflow, "r0", spread))
@@ -141,8 +141,8 @@ def full_case(seed: int) -> Case:
 def runs_case(seed: int) -> Case:
     """Several runs that share inputs, begun at different times."""
     random = Random(f"runs/{seed}")
-    shared = draw_shared(random) + draw_shared(random)[:0]
-    workflows = [draw_workflow(random, f"w{number}", shared, jobs_max=8) for number in range(random.randint(2, 3))]
+    shared = sample_shared(random) + sample_shared(random)[:0]
+    workflows = [sample_workflow(random, f"w{number}", shared, jobs_max=8) for number in range(random.randint(2, 3))]
     workflows = [renamed(workflow) if number % 2 and seed % 3 else workflow for number, workflow in enumerate(workflows)]
     spill = random.choice((None, "home"))
     capacity = tight_capacity(random, max(smallest(workflow, spill).smallest_capacity_bytes for workflow in workflows))
@@ -167,8 +167,8 @@ def nodes_case(seed: int, kinds: tuple[str, ...] = ()) -> Case:
     to, every run succeeds.
     """
     random = Random(f"nodes/{seed}")
-    shared = draw_shared(random)
-    workflows = [draw_workflow(random, f"w{number}", shared) for number in range(random.choice((1, 1, 3)))]
+    shared = sample_shared(random)
+    workflows = [sample_workflow(random, f"w{number}", shared) for number in range(random.choice((1, 1, 3)))]
     spill = random.choice((None, "home"))
     again = max((job.reserve_bytes for workflow in workflows for job in smallest(workflow, spill).jobs), default=0)
     everything = sum(file.size_bytes or 0 for workflow in workflows for file in workflow.files.values()) + again
@@ -176,7 +176,7 @@ def nodes_case(seed: int, kinds: tuple[str, ...] = ()) -> Case:
     topology, roomy = several_nodes(seed, everything, enough)
     plans = plans_for(workflows, topology, spill)
     horizon_s = 2.0 * sum(plan.makespan_s for plan in plans) + 1.0
-    faults = drawn_faults(seed, horizon_s, kinds) if kinds else NO_FAULTS
+    faults = sampled_faults(seed, horizon_s, kinds) if kinds else NO_FAULTS
     resumes = int(horizon_s) + 30 if kinds else 0
     starts = tuple(random.random() * horizon_s / 4 for _ in workflows)
     must = roomy or spill is not None
@@ -187,7 +187,7 @@ def nodes_case(seed: int, kinds: tuple[str, ...] = ()) -> Case:
 def pooled_case(seed: int) -> Case:
     """Several nodes that hold together what a run needs, and no place to spill to: what is in the way on one node has to go to another."""
     random = Random(f"pooled/{seed}")
-    workflow = draw_tangled(random, "w") if seed % 2 else draw_workflow(random, "w", draw_shared(random))
+    workflow = sample_tangled(random, "w") if seed % 2 else sample_workflow(random, "w", sample_shared(random))
     count, cores = random.randint(2, 4), random.choice((1, 2, 4))
     tiny = Topology(tuple(Node(f"node{number}", 1) for number in range(count)), LINKS)
     each = make_plan(workflow, tiny).smallest_node_bytes
@@ -241,13 +241,13 @@ def stripes_case(seed: int) -> Case:
     workflows = [replace(workflow, files={lfn: large(file) for lfn, file in workflow.files.items()}) for workflow in case.workflows]
     plans = [striped(plan, len(topology.nodes), random) for plan in plans_for(workflows, topology, case.plans[0].spill_origin)]
     span = 2.0 * sum(plan.makespan_s for plan in plans) + 1.0
-    faults = drawn_faults(seed, span, ALL_TROUBLES) if random.random() < 0.7 else NO_FAULTS
+    faults = sampled_faults(seed, span, ALL_TROUBLES) if random.random() < 0.7 else NO_FAULTS
     interrupts = []
     for run in range(len(workflows)):
         if random.random() < 0.3:
             interrupts += [(random.random() * span, run, random.choice(("drain", "stop", "resume", "cancel"))), (2 * span, run, "resume")]
     resumes = int(span) + 30 if interrupts or faults is not NO_FAULTS else 0
-    parts = {"workflows": workflows, "plans": plans, "topology": topology, "faults": faults, "wishes": tuple(sorted(interrupts))}
+    parts = {"workflows": workflows, "plans": plans, "topology": topology, "faults": faults, "interrupts": tuple(sorted(interrupts))}
     return replace(case, resumes_max=resumes, **parts)
 
 
@@ -272,8 +272,8 @@ def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES, counts: tuple[
     outputs of one job more: it makes all of them again, also those that were not lost.
     """
     random = Random(f"faults/{seed}")
-    shared = draw_shared(random)
-    workflows = [draw_workflow(random, f"w{number}", shared, jobs_max=10) for number in range(random.choice(counts))]
+    shared = sample_shared(random)
+    workflows = [sample_workflow(random, f"w{number}", shared, jobs_max=10) for number in range(random.choice(counts))]
     workflows = [renamed(workflow) if names and number % 2 else workflow for number, workflow in enumerate(workflows)]
     spread = Spread(seed, sizes=random.choice((1.0, 1.0, 10.0)), durations=2.0)
     spill = "home" if spread.sizes > 1 else random.choice((None, "home"))
@@ -285,7 +285,7 @@ def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES, counts: tuple[
     plans = plans_for(workflows, topology, spill)
     must_succeed = spill is not None or topology.capacity_bytes >= everything + again
     horizon_s = 2.0 * sum(plan.makespan_s for plan in plans) + 1.0
-    faults = drawn_faults(seed, horizon_s, kinds)
+    faults = sampled_faults(seed, horizon_s, kinds)
     starts = tuple(random.random() * horizon_s / 4 for _ in workflows)
     case = Case(seed, workflows, plans, topology, spread, faults, int(horizon_s) + 30, must_succeed, starts_s=starts)
     return with_long_outage(case, horizon_s) if "origin" in kinds else case
@@ -336,7 +336,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "full": full_case,
     "runs": runs_case,
     "faults": faults_case,
-    "wishes": interrupts_case,
+    "interrupts": interrupts_case,
     "varies": varies_case,
     "names": names_case,
     "nodes": nodes_case,
@@ -426,7 +426,7 @@ def check_replay(world: SimWorld, machine: Machine) -> None:
     for run_id, run in machine.state.runs.items():
         other = applied.state.runs[run_id]
         if (run.outcome, [job.state for job in run.jobs.values()]) != (other.outcome, [job.state for job in other.jobs.values()]):
-            raise Violation(f"run {run_id}: applying the journal gives {other.outcome}, living through it gave {run.outcome}")
+            raise Violation(f"run {run_id}: applying the journal gives {other.outcome}, simulating it gave {run.outcome}")
 
 
 def main(argv: list[str]) -> int:

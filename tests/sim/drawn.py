@@ -17,7 +17,7 @@ HOME, ARCHIVE = (
 )
 
 
-def draw_workflow(random: Random, name: str, shared: list[File], jobs_max: int = 14) -> Workflow:
+def sample_workflow(random: Random, name: str, shared: list[File], jobs_max: int = 14) -> Workflow:
     """Chains, diamonds, fan-in, fan-out and loose ends, by mixing how far back a job looks for its inputs."""
     files: dict[str, File] = {}
     jobs: dict[str, Job] = {}
@@ -26,7 +26,7 @@ def draw_workflow(random: Random, name: str, shared: list[File], jobs_max: int =
     for index in range(random.randint(1, jobs_max)):
         reads: dict[str, None] = {}
         if not made or random.random() < 0.5:
-            for file in draw_externals(random, name, index, shared):
+            for file in sample_externals(random, name, index, shared):
                 files.setdefault(file.lfn, file)
                 reads[file.lfn] = None
         if made:
@@ -38,13 +38,13 @@ def draw_workflow(random: Random, name: str, shared: list[File], jobs_max: int =
         for lfn in outputs:
             final = random.random() < 0.3
             where = Destination(Location(random.choice(("home", "archive")), f"out/{lfn}")) if final else None
-            files[lfn] = File(lfn, size_bytes=draw_size(random), destination=where)
+            files[lfn] = File(lfn, size_bytes=sample_size(random), destination=where)
         made += outputs
-        jobs[f"j{index}"] = draw_job(random, index, reads, outputs)
+        jobs[f"j{index}"] = sample_job(random, index, reads, outputs)
     return Workflow(name, files, jobs, {"home": HOME, "archive": ARCHIVE}, random.choice((OnFailure.CONTINUE, OnFailure.STOP)))
 
 
-def draw_tangled(random: Random, name: str) -> Workflow:
+def sample_tangled(random: Random, name: str) -> Workflow:
     """Intermediates only, of sizes that do not fill a node well, read by small jobs at any time after: much more is held than one job
     needs.
     """
@@ -55,7 +55,7 @@ def draw_tangled(random: Random, name: str) -> Workflow:
         reads = random.sample(list(files), min(len(files), random.choice((0, 0, 1, 1, 2, 2, 3))))
         outputs = [f"{name}.f{index}.{number}" for number in range(random.choice((1, 1, 2)))]
         files |= {lfn: File(lfn, size_bytes=random.randint(least, 100)) for lfn in outputs}
-        jobs[f"j{index}"] = draw_job(random, index, dict.fromkeys(reads), outputs)
+        jobs[f"j{index}"] = sample_job(random, index, dict.fromkeys(reads), outputs)
     return Workflow(name, files, jobs, {"home": HOME, "archive": ARCHIVE})
 
 
@@ -72,7 +72,7 @@ def renamed(workflow: Workflow) -> Workflow:
     return replace(workflow, origins=origins, files={lfn: moved(file) for lfn, file in workflow.files.items()})
 
 
-def draw_job(random: Random, index: int, reads: dict[str, None], outputs: list[str]) -> Job:
+def sample_job(random: Random, index: int, reads: dict[str, None], outputs: list[str]) -> Job:
     after = (f"j{random.randrange(index)}",) if index and random.random() < 0.1 else ()
     return Job(
         f"j{index}",
@@ -86,11 +86,11 @@ def draw_job(random: Random, index: int, reads: dict[str, None], outputs: list[s
     )
 
 
-def draw_externals(random: Random, name: str, index: int, shared: list[File]) -> list[File]:
+def sample_externals(random: Random, name: str, index: int, shared: list[File]) -> list[File]:
     found = random.sample(shared, min(len(shared), random.choice((0, 0, 1, 2))))
     if random.random() < 0.7:
         lfn = f"{name}.in{index}"
-        size, token = draw_size(random), f"t{index}"
+        size, token = sample_size(random), f"t{index}"
         sources = [Source(Location("home", f"in/{lfn}"), size, token)]
         if random.random() < 0.3:
             sources.append(Source(Location("archive", f"copy/{lfn}"), size, token, priority=1))
@@ -98,12 +98,12 @@ def draw_externals(random: Random, name: str, index: int, shared: list[File]) ->
     return found
 
 
-def draw_size(random: Random) -> int:
+def sample_size(random: Random) -> int:
     return random.choice((0, 1, 10, 100, 100, 300, 1000)) + random.randint(0, 50)
 
 
-def draw_shared(random: Random) -> list[File]:
+def sample_shared(random: Random) -> list[File]:
     return [
         File(f"shared{number}", size_bytes=size, sources=(Source(Location("home", f"shared/{number}"), size, f"s{number}"),))
-        for number, size in enumerate(draw_size(random) for _ in range(random.randint(0, 3)))
+        for number, size in enumerate(sample_size(random) for _ in range(random.randint(0, 3)))
     ]

@@ -14,9 +14,9 @@ from typing import Any
 from stager.model.workflow import Workflow
 from stager.planning.make_plan import make_plan
 from stager.sim.engine import Habits
-from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, drawn_faults
+from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, sampled_faults
 from stager.sim.sampling import Spread
-from tests.sim.drawn import draw_shared, draw_workflow
+from tests.sim.drawn import sample_shared, sample_workflow
 
 SILENT_UNTIL_S = 3_000.0
 # Of retries with growing pauses, of calls that wait for what is to be published, of tasks that are cleared.
@@ -49,8 +49,8 @@ def engine_case(seed: int, make: Callable[..., Any], tools: Any, kinds: tuple[st
     up a task, and a run of ours beside it may find no room.
     """
     random = Random(f"engine/{seed}/{bool(kinds)}")
-    shared = draw_shared(random)
-    drawn = [draw_workflow(random, f"w{number}", shared, jobs_max=10) for number in range(random.choice((1, 1, 2)))]
+    shared = sample_shared(random)
+    drawn = [sample_workflow(random, f"w{number}", shared, jobs_max=10) for number in range(random.choice((1, 1, 2)))]
     workflows = [engines(workflow) if number == 0 or random.random() < 0.5 else workflow for number, workflow in enumerate(drawn)]
     spill = random.choice((None, "home"))
     vary = random.random() < 0.4
@@ -65,7 +65,7 @@ def engine_case(seed: int, make: Callable[..., Any], tools: Any, kinds: tuple[st
     topology = replace(tools.topology_of(1, 1), nodes=nodes)
     plans = [make_plan(workflow, topology, spill_origin=spill) for workflow in workflows]
     span = 3.0 * sum(plan.makespan_s for plan in plans) + 10.0
-    faults = drawn_faults(seed, span, kinds) if kinds else NO_FAULTS
+    faults = sampled_faults(seed, span, kinds) if kinds else NO_FAULTS
     retries = 1_000_000 if roomy or spill else 4
     habits = tuple(habits_of(random, seed, span, retries) if workflow.engine else None for workflow in workflows)
     interrupts = []
@@ -79,7 +79,7 @@ def engine_case(seed: int, make: Callable[..., Any], tools: Any, kinds: tuple[st
     resumes = (int(span) + 30 if roomy or spill else 3) if kinds or interrupts else 0
     must = (roomy or spill is not None) and not (vary and kinds) and not (vary and len(drawn) > sum(bool(w.engine) for w in workflows))
     starts = tuple(random.random() * span / 8 for _ in workflows)
-    parts = {"faults": faults, "resumes_max": resumes, "must_succeed": must, "starts_s": starts, "wishes": tuple(sorted(interrupts))}
+    parts = {"faults": faults, "resumes_max": resumes, "must_succeed": must, "starts_s": starts, "interrupts": tuple(sorted(interrupts))}
     return make(seed, workflows, plans, topology, spread, habits=habits, slack_s=SLACK_S, **parts)
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from benchmarks.sampled_shapes import sampled_workflow
 
-from benchmarks.drawn_shapes import drawn_workflow
 from stager.best_plan import Ways, best_plan, fewer_nodes
 from stager.estimate import estimate
 from stager.model.topology import Node, OriginLink, Topology
@@ -35,7 +35,7 @@ SPILLING = {13: 40_000_000, 28: 30_000_000, 37: 60_000_000}
 
 
 def drawn(seed: int) -> tuple[Workflow, Topology, Limits]:
-    what, cores = drawn_workflow(seed)
+    what, cores = sampled_workflow(seed)
     nodes, node_bytes = GAINS[seed]
     there = tuple(Node(f"node{number}", node_bytes, cores) for number in range(nodes))
     return what, Topology(there, (OriginLink("home", 50e6, 20e6),)), Limits(cores=cores)
@@ -61,7 +61,7 @@ def test_a_run_ends_clearly_earlier_than_by_the_rules(seed: int) -> None:
 @pytest.mark.parametrize("seed", SPILLING)
 def test_no_time_is_bought_with_bytes_over_the_wide_area(seed: int) -> None:
     """Where intermediates go to the spill origin and come back, another order may be quicker by moving more of them."""
-    what, cores = drawn_workflow(seed)
+    what, cores = sampled_workflow(seed)
     there = Topology((Node("node0", SPILLING[seed], cores), Node("node1", SPILLING[seed], cores)), (OriginLink("home", 50e6, 20e6),))
     moved = []
     for make in (make_plan, best_plan):

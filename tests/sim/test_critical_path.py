@@ -49,7 +49,7 @@ def moment_of(machine: Machine) -> Moment:
     )
 
 
-def lived(case: Case) -> tuple[dict[str, tuple[RunTimes, list[Span]]], list[Moment], Machine]:
+def simulated(case: Case) -> tuple[dict[str, tuple[RunTimes, list[Span]]], list[Moment], Machine]:
     world = world_of(case)
     all_times = {run: RunTimes(run) for run in world.runs}
     moments: list[Moment] = []
@@ -76,7 +76,7 @@ def test_each_moment_of_a_run_has_one_cause_and_the_machine_knew_of_it(kind: str
 
 
 def check(case: Case) -> None:
-    paths, moments, machine = lived(case)
+    paths, moments, machine = simulated(case)
     begins = [moment.at for moment in moments]
     for run, (times, spans) in paths.items():
         entry = machine.state.runs[run]
@@ -116,7 +116,7 @@ def test_where_nothing_fails_and_deciding_takes_no_time_nothing_is_the_scheduler
     """Of what turns out larger than it was said to be, one may have to give way to others, and run again."""
     none_of = {Cause.SCHEDULER, Cause.DRAINED, Cause.INTERRUPTED} | ({Cause.RETRIES} if kind != "sizes" else set())
     for seed in range(SEEDS):
-        paths, _, _ = lived(KINDS[kind](seed))
+        paths, _, _ = simulated(KINDS[kind](seed))
         for times, spans in paths.values():
             if times.outcome == "succeeded":
                 lost = [span for span in spans if span.cause in none_of]

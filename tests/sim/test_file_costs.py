@@ -32,7 +32,7 @@ def one_job(inputs: list[int], finals: list[int]) -> Workflow:
     return Workflow("w", files | made, {"j": job}, {"lab": LAB})
 
 
-def lived(workflow: Workflow, link: OriginLink, nodes: int = 1, overhead_file_s: float = 0.0) -> Report:
+def simulated(workflow: Workflow, link: OriginLink, nodes: int = 1, overhead_file_s: float = 0.0) -> Report:
     """Never under its lower bound."""
     topology = Topology(tuple(Node(f"n{n}", 10**12, 1, None, 1e15, 1e15) for n in range(nodes)), (link,))
     topology = topology.with_overhead(0.0, measured=True, file_s=overhead_file_s)
@@ -50,7 +50,7 @@ def test_many_files_take_their_costs_one_after_the_other(count: int, size: int, 
     link = OriginLink("lab", RATE, RATE, latency_s, fetch_file_s=file_s, upload_file_s=file_s)
     predicted_s = 1.0 + latency_s + count * (file_s + size / RATE)
     for workflow in (one_job([size] * count, []), one_job([], [size] * count)):
-        report = lived(workflow, link)
+        report = simulated(workflow, link)
         assert report.wall_s == pytest.approx(predicted_s, rel=0.03)
         assert report.plan.makespan_s == pytest.approx(predicted_s)
         bound = lower_bound(workflow, Topology((Node("n", 10**12, 1, None, 1e15, 1e15),), (link,)), report.plan)
@@ -59,12 +59,12 @@ def test_many_files_take_their_costs_one_after_the_other(count: int, size: int, 
 
 def test_what_files_cost_is_work_of_the_link_and_of_no_disk() -> None:
     link = OriginLink("lab", RATE, RATE, 0.05, upload_file_s=0.1)
-    busy_s = lived(one_job([], [1000] * 200), link).busy_s
+    busy_s = simulated(one_job([], [1000] * 200), link).busy_s
     assert busy_s["upload:sftp://lab/data"] == pytest.approx(200 * (0.1 + 1000 / RATE))
     assert busy_s["fetch:sftp://lab/data"] == 0
     assert busy_s["disk:n0"] < 1e-6
     topology = Topology((Node("n0", 10**12, 1, None, 1e15, 1e15),), (link,))
-    report = lived(one_job([], [1000] * 200), link)
+    report = simulated(one_job([], [1000] * 200), link)
     assert lower_bound(one_job([], [1000] * 200), topology, report.plan).tightest.limit is Limit.WAN
 
 
@@ -76,16 +76,16 @@ def test_each_node_pays_for_its_files_on_its_own_line() -> None:
         one,
         jobs={f"j{part}": replace(one.jobs["j"], id=f"j{part}", outputs=one.jobs["j"].outputs[part::2]) for part in (0, 1)},
     )
-    assert lived(one, link).wall_s == pytest.approx(1.0 + 100 * 0.1, rel=0.02)
-    assert lived(two, link, nodes=2).wall_s == pytest.approx(1.0 + 50 * 0.1, rel=0.02)
+    assert simulated(one, link).wall_s == pytest.approx(1.0 + 100 * 0.1, rel=0.02)
+    assert simulated(two, link, nodes=2).wall_s == pytest.approx(1.0 + 50 * 0.1, rel=0.02)
 
 
 @pytest.mark.parametrize(("inputs", "finals"), [(0, 100), (100, 0), (1, 100)])
 def test_who_comes_first_logs_in_for_all(inputs: int, finals: int) -> None:
     """Fetches do, where there are any, and the uploads after them need not."""
     link = OriginLink("lab", RATE, RATE, 0.05, fetch_file_s=0.01, upload_file_s=0.02, login_s=3.0)
-    report = lived(one_job([1000] * inputs, [1000] * finals), link)
-    without = lived(one_job([1000] * inputs, [1000] * finals), replace(link, login_s=None))
+    report = simulated(one_job([1000] * inputs, [1000] * finals), link)
+    without = simulated(one_job([1000] * inputs, [1000] * finals), replace(link, login_s=None))
     assert report.wall_s - without.wall_s == pytest.approx(3.0, abs=1e-6)
     assert report.plan.makespan_s - without.plan.makespan_s == pytest.approx(3.0)
 
@@ -97,13 +97,13 @@ def test_each_node_logs_in_by_itself() -> None:
     outputs = one.jobs["j"].outputs
     jobs = {f"j{part}": replace(one.jobs["j"], id=f"j{part}", outputs=(outputs[part],), compute_s=1.0 + 3 * part) for part in (0, 1)}
     two = replace(one, jobs=jobs)
-    assert lived(two, link, nodes=2).wall_s == pytest.approx(4.0 + 2.0 + 1.0, abs=0.01)
+    assert simulated(two, link, nodes=2).wall_s == pytest.approx(4.0 + 2.0 + 1.0, abs=0.01)
     # On one core the longer one runs first, and logs in for both.
-    assert lived(two, link).wall_s == pytest.approx(4.0 + 2.0 + 2 * 1.0, abs=0.01)
+    assert simulated(two, link).wall_s == pytest.approx(4.0 + 2.0 + 2 * 1.0, abs=0.01)
 
 
 def test_each_output_takes_its_part_of_the_attempt() -> None:
-    report = lived(one_job([], [0] * 300), OriginLink("lab", RATE, RATE, 0.0), overhead_file_s=0.02)
+    report = simulated(one_job([], [0] * 300), OriginLink("lab", RATE, RATE, 0.0), overhead_file_s=0.02)
     assert report.wall_s == pytest.approx(1.0 + 300 * 0.02, abs=0.01)
     assert report.plan.makespan_s == pytest.approx(report.wall_s, abs=0.01)
     assert (report.plan.overhead_file_s, report.plan.jobs[0].finish_s) == (0.02, pytest.approx(7.0))
@@ -121,7 +121,7 @@ def test_files_that_cost_more_never_make_a_run_faster(
     link = OriginLink("lab", RATE, RATE, latency_s, fetch_file_s=fetch_s, upload_file_s=upload_s)
     what, cost = ("fetch_file_s", fetch_s) if of_fetches else ("upload_file_s", upload_s)
     dearer = replace(link, **{what: (cost or 0.0) + more_s})
-    before, after = lived(one_job(inputs, finals), link), lived(one_job(inputs, finals), dearer)
+    before, after = simulated(one_job(inputs, finals), link), simulated(one_job(inputs, finals), dearer)
     assert after.wall_s >= before.wall_s * (1 - 1e-9)
     assert after.plan.makespan_s >= before.plan.makespan_s
     paid = len(inputs if of_fetches else finals) * more_s

@@ -30,7 +30,7 @@ def makers(count: int, size_bytes: int | None) -> Workflow:
     return Workflow("w", files, jobs, {})
 
 
-def lived(
+def simulated(
     count: int, said_bytes: int, made_bytes: int, sandbox_bytes: int | None, capacity_bytes: int = 100 * MB, cores: int = 8
 ) -> Report:
     """Plans that expect so much of each job, in a world where each makes so much."""
@@ -43,24 +43,24 @@ def lived(
 def test_what_outgrows_reservation_and_sandbox_space_fails_half_way_and_comes_back_with_more(
     sandbox_bytes: int | None, attempts: int, wall_s: float
 ) -> None:
-    report = lived(1, MB, 3 * MB, sandbox_bytes)
+    report = simulated(1, MB, 3 * MB, sandbox_bytes)
     assert (report.outcome, report.attempts) == (RunOutcome.SUCCEEDED, attempts)
     assert report.wall_s == pytest.approx(wall_s, abs=1)
 
 
 def test_all_sandboxes_of_a_node_share_one_space_and_give_it_back() -> None:
     """Each alone would fit; the second to come finds what the first has left, and fits once the first has ended."""
-    assert lived(2, MB, 3 * MB, 4 * MB).attempts == 2
-    assert lived(2, MB, 3 * MB, 4 * MB - 1).attempts == 3
-    assert lived(2, MB, 3 * MB, 2 * MB, cores=1).attempts == 2
+    assert simulated(2, MB, 3 * MB, 4 * MB).attempts == 2
+    assert simulated(2, MB, 3 * MB, 4 * MB - 1).attempts == 3
+    assert simulated(2, MB, 3 * MB, 2 * MB, cores=1).attempts == 2
 
 
 def test_what_it_had_written_is_set_aside_where_that_is_more_than_twice_as_much() -> None:
-    assert lived(1, MB, 30 * MB, 26 * MB).attempts == 2
+    assert simulated(1, MB, 30 * MB, 26 * MB).attempts == 2
 
 
 def test_a_job_that_outgrows_all_there_is_fails_by_name() -> None:
-    report = lived(1, MB, 30 * MB, MB, capacity_bytes=5 * MB)
+    report = simulated(1, MB, 30 * MB, MB, capacity_bytes=5 * MB)
     assert report.outcome is RunOutcome.FAILED and report.fault is not None
     assert report.fault.code == "no_space_node"
     assert "job 'j0' made more than 5 MB" in report.fault.message and "its sandbox was full" in report.fault.message

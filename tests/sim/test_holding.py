@@ -21,7 +21,7 @@ from stager.sim.sampling import Spread
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 from tests.sim.cases import Case, nodes_case, plain_case, topology_of, world_of
-from tests.sim.drawn import draw_tangled
+from tests.sim.drawn import sample_tangled
 from tests.sim.held_cases import held
 from tests.sim.test_balance import EIGHT
 from tests.sim.test_several_nodes import Stage, workflow
@@ -120,7 +120,7 @@ def test_nothing_is_evicted_for_it() -> None:
 
 def test_a_run_that_holds_little_moves_no_more_bytes_than_with_all_the_room() -> None:
     for seed in range(30):
-        what = draw_tangled(Random(seed), "w")
+        what = sample_tangled(Random(seed), "w")
         capacity = 2 * sum(file.size_bytes or 0 for file in what.files.values())
         plan = make_plan(what, topology_of(capacity, 4), spill_origin="home")
         world = SimWorld(topology_of(capacity, 4))

@@ -19,7 +19,7 @@ from tests.sim.test_several_nodes import LAB, workflow
 WIDE = OriginLink("lab", 100.0, 100.0, 0.0)
 
 
-def lived(what: Workflow, link: OriginLink, where: dict[str, str]) -> tuple[float, dict[str, float]]:
+def simulated(what: Workflow, link: OriginLink, where: dict[str, str]) -> tuple[float, dict[str, float]]:
     """(seconds, seconds that each link was busy); jobs of no time run where `where` says, else on node0. Never under the lower bound."""
     nodes = tuple(Node(name, 10_000, 4, disk_bytes_per_s=1e6, network_bytes_per_s=1e6) for name in ("node0", "node1"))
     topology = Topology(nodes, (link,))
@@ -41,9 +41,9 @@ OUT = replace(OUT, origins={"lab": replace(LAB, options=(("shell_checksum", "fal
 
 def test_fetches_of_one_node_share_its_line_and_two_nodes_have_two() -> None:
     narrow = replace(WIDE, node_fetch_bytes_per_s=40.0)
-    assert lived(IN, WIDE, {})[0] == pytest.approx(20.0, abs=0.1)
-    assert lived(IN, narrow, {})[0] == pytest.approx(50.0, abs=0.1)
-    took_s, busy_s = lived(IN, narrow, {"b": "node1"})
+    assert simulated(IN, WIDE, {})[0] == pytest.approx(20.0, abs=0.1)
+    assert simulated(IN, narrow, {})[0] == pytest.approx(50.0, abs=0.1)
+    took_s, busy_s = simulated(IN, narrow, {"b": "node1"})
     assert took_s == pytest.approx(25.0, abs=0.1)
     assert busy_s["line:fetch:sftp://lab/data:node1"] == pytest.approx(25.0, abs=0.1)
 
@@ -51,7 +51,7 @@ def test_fetches_of_one_node_share_its_line_and_two_nodes_have_two() -> None:
 def test_uploads_go_over_the_line_and_what_is_read_back_comes_over_the_other() -> None:
     """100 bytes each: out together over one line, and back."""
     out = replace(WIDE, node_upload_bytes_per_s=20.0)
-    assert lived(OUT, WIDE, {})[0] == pytest.approx(2.0 + 2.0, abs=0.1)
-    assert lived(OUT, out, {})[0] == pytest.approx(10.0 + 2.0, abs=0.1)
-    assert lived(OUT, out, {"b": "node1"})[0] == pytest.approx(5.0 + 2.0, abs=0.1)
-    assert lived(OUT, replace(WIDE, node_fetch_bytes_per_s=20.0), {})[0] == pytest.approx(2.0 + 10.0, abs=0.1)
+    assert simulated(OUT, WIDE, {})[0] == pytest.approx(2.0 + 2.0, abs=0.1)
+    assert simulated(OUT, out, {})[0] == pytest.approx(10.0 + 2.0, abs=0.1)
+    assert simulated(OUT, out, {"b": "node1"})[0] == pytest.approx(5.0 + 2.0, abs=0.1)
+    assert simulated(OUT, replace(WIDE, node_fetch_bytes_per_s=20.0), {})[0] == pytest.approx(2.0 + 10.0, abs=0.1)

@@ -28,7 +28,7 @@ from stager.sim.checkers import all_checkers
 from stager.sim.faults import Faults
 from stager.sim.world import SimWorld, Violation
 from tests.sim.cases import smallest, topology_of
-from tests.sim.drawn import draw_shared, draw_workflow
+from tests.sim.drawn import sample_shared, sample_workflow
 from tests.sim.mending import resume_with
 from tests.sim.test_properties import SEEDS
 from tests.sim.test_snapshots import Pair, written
@@ -71,10 +71,10 @@ def mended(random: Random, state: State, run_id: str) -> Workflow:
     return replace(old, files=files, jobs=jobs)
 
 
-def lived(seed: int, tight: bool) -> Counter[str]:
+def simulated(seed: int, tight: bool) -> Counter[str]:
     random = Random(f"mended/{seed}")
-    shared = draw_shared(random)
-    workflows = [draw_workflow(random, f"w{number}", shared) for number in range(2)]
+    shared = sample_shared(random)
+    workflows = [sample_workflow(random, f"w{number}", shared) for number in range(2)]
     spill = random.choice((None, "home"))
     capacity = max(smallest(workflow, spill).smallest_capacity_bytes for workflow in workflows) * 2 + 50 if tight else 1_000_000
     topology = topology_of(capacity, random.randint(1, 3))
@@ -87,7 +87,7 @@ def lived(seed: int, tight: bool) -> Counter[str]:
     done: set[tuple[str, str]] = set()
 
     def watch(events: Sequence[Any], commands: Sequence[Any]) -> None:
-        state = pair.lives.state
+        state = pair.runs.state
         broken = broken_invariants(state)
         if broken:
             raise Violation("; ".join(broken[:5]))
@@ -117,7 +117,7 @@ def lived(seed: int, tight: bool) -> Counter[str]:
     drive(pair, world, watch)
     for checker in world.checkers:
         checker.at_end(world)
-    assert written(pair.lives.state) == written(pair.follows.state)
+    assert written(pair.runs.state) == written(pair.follows.state)
     if not tight:
         assert {run.outcome for run in world.runs.values()} == {RunOutcome.SUCCEEDED}
     return met
@@ -128,7 +128,7 @@ def test_mended_runs_keep_what_was_made_and_end_well(tight: bool) -> None:
     met: Counter[str] = Counter()
     for seed in range(SEEDS or 30):
         try:
-            met += lived(seed, tight)
+            met += simulated(seed, tight)
         except Exception as error:
             raise AssertionError(f"seed {seed}, tight {tight}: {error}") from error
     assert met["mended"] > 10 and met["jobs that stand"] and met["dropped"] and met["mended again"] > 5, met

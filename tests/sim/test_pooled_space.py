@@ -41,7 +41,7 @@ def planned(what: Workflow, count: int, each_bytes: int, spill: str | None = Non
     return make_plan(what, nodes(count, each_bytes), spill_origin=spill)
 
 
-def lived(what: Workflow, topology: Topology, plan: Plan) -> RunOutcome | None:
+def simulated(what: Workflow, topology: Topology, plan: Plan) -> RunOutcome | None:
     world = SimWorld(topology)
     world.submit("r", what, plan)
     simulate(world)
@@ -52,7 +52,7 @@ def test_what_fits_into_the_sum_and_would_stand_still_is_refused_before_it_begin
     five = workflow({}, FIVE)
     plan = planned(five, 2, HALF)
     assert plan.capacity_bytes == plan.smallest_capacity_bytes == 500
-    assert lived(five, nodes(2, HALF), plan) is RunOutcome.REFUSED
+    assert simulated(five, nodes(2, HALF), plan) is RunOutcome.REFUSED
     # All five, two of them twice, and one that does not fit on the other.
     with pytest.raises(Refused, match="400 bytes .* on each of 2 nodes, one has 250 bytes .* give that much to each of them or"):
         check_capacity(plan)
@@ -65,7 +65,7 @@ def test_with_what_the_refusal_asks_for_it_runs() -> None:
         assert each < 500
         plan = planned(five, count, each)
         check_capacity(plan)
-        assert lived(five, nodes(count, each), plan) is RunOutcome.SUCCEEDED
+        assert simulated(five, nodes(count, each), plan) is RunOutcome.SUCCEEDED
 
 
 def test_what_one_node_holds_needs_no_more_on_several() -> None:
@@ -77,7 +77,7 @@ def test_a_job_must_fit_on_one_node_also_where_it_can_be_spilled() -> None:
     large = workflow({}, {"a": ("", "x y z", 1.0)})
     plan = planned(large, 2, 200, "lab")
     assert plan.capacity_bytes > plan.smallest_capacity_bytes
-    assert lived(large, nodes(2, 200), plan) is not RunOutcome.SUCCEEDED
+    assert simulated(large, nodes(2, 200), plan) is not RunOutcome.SUCCEEDED
     with pytest.raises(Refused, match="300 bytes .* on each of 2 nodes, one has 200 .* 'x', 'y', 'z' at once; give that much to each"):
         check_capacity(plan)
 

@@ -20,7 +20,7 @@ SHORT = {
     "full": 200,
     "runs": 200,
     "faults": 200,
-    "wishes": 200,
+    "interrupts": 200,
     "varies": 150,
     "names": 150,
     "nodes": 200,
@@ -57,7 +57,7 @@ def test_promises_hold(kind: str, first: int) -> None:
 ONCE_FAILED = {
     "faults": [173, 198, 350, 605, 1542, 1552, 1589, 1679, 1961, 2958, 10696, 21489],
     "varies": [8, 18, 71, 85, 124, 881, 1679],
-    "wishes": [85, 1541, 1628, 6269],
+    "interrupts": [85, 1541, 1628, 6269],
     "plain": [42, 71, 112],
     "runs": [21, 102, 131],
     "names": [72, 347, 661, 1476, 3172],

@@ -45,7 +45,7 @@ class Pair:
     """Steps one Machine from the first event on and another that is, now and then, replaced by what a snapshot of it gives back."""
 
     random: Random
-    lives: Machine
+    runs: Machine
     follows: Machine
     submitted: dict[str, ev.RunSubmitted] = field(default_factory=dict)
     newest: tuple[int, bytes] = (0, b"")
@@ -54,7 +54,7 @@ class Pair:
     def step(self, event: Any) -> list[Any]:
         if brings_definition(event):
             self.submitted[event.run] = event
-        decided = self.lives.step(event)
+        decided = self.runs.step(event)
         again = self.follows.step(event)
         if again != decided:
             raise Violation(f"after a snapshot {again} were decided instead of {decided}")
@@ -78,7 +78,7 @@ class Pair:
 
     def revive(self, world: SimWorld) -> None:
         """Both died: one comes back from the whole journal, the other from the newest snapshot and what came after it."""
-        self.lives = rebuilt(world)
+        self.runs = rebuilt(world)
         number, body = self.newest
         self.follows = read_back(body, self.submitted) if body else Machine(world.policy, world.limits)
         for events, commands in world.journal[number:]:
@@ -114,7 +114,7 @@ def note(met: Counter[str], state: State) -> None:
     met["jobs that failed"] += any(job.state is JobState.FAILED for run in state.runs.values() for job in run.jobs.values())
 
 
-def lived_twice(case: Case) -> Counter[str]:
+def simulated_twice(case: Case) -> Counter[str]:
     world = world_of(case)
     machines = [Machine(world.policy, world.limits) for _ in range(2)]
     pair = Pair(Random(f"snapshots/{case.seed}"), *machines)
@@ -127,16 +127,16 @@ def lived_twice(case: Case) -> Counter[str]:
         pair.revive(world)
         world.revive()
         drive(pair, world, watch)
-    if written(pair.lives.state) != written(pair.follows.state):
+    if written(pair.runs.state) != written(pair.follows.state):
         raise Violation("the ends differ")
     return pair.met
 
 
-def lived_all(kind: str, seeds: Sequence[int]) -> Counter[str]:
+def simulated_all(kind: str, seeds: Sequence[int]) -> Counter[str]:
     met: Counter[str] = Counter()
     for seed in seeds:
         try:
-            met += lived_twice(KINDS[kind](seed))
+            met += simulated_twice(KINDS[kind](seed))
         except Exception as error:
             raise AssertionError(f"{kind} {seed}: {error}") from error
     return met
@@ -148,12 +148,12 @@ def parts() -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(("kind", "first"), parts())
 def test_what_is_restored_decides_the_same(kind: str, first: int) -> None:
-    lived_all(kind, range(first, first + PART))
+    simulated_all(kind, range(first, first + PART))
 
 
 def test_the_snapshots_hold_what_is_hard_to_write_down() -> None:
     """Else the test above proves little."""
-    met = lived_all("faults", range(60))
+    met = simulated_all("faults", range(60))
     assert len(met) == 8 and min(met.values()) >= 3, met
 
 

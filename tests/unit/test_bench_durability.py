@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import bench_durability as bench
-from stager.sim.faults import drawn_losses
+from stager.sim.faults import sampled_losses
 
 
 def test_deciding_is_better_than_never_and_than_always_replicating() -> None:
@@ -36,8 +36,8 @@ def test_what_a_reader_on_another_node_will_have_anyway_is_hardly_at_risk() -> N
 
 def test_losses_come_as_often_as_they_are_said_to() -> None:
     """200 lives of 10 hours with 0.5 an hour on two nodes of three, and none on the third; a node is not lost again before it is back."""
-    drawn = [drawn_losses(seed, [0.5, 0.0, 0.5], 36_000.0, 60.0) for seed in range(200)]
-    assert drawn == [drawn_losses(seed, [0.5, 0.0, 0.5], 36_000.0, 60.0) for seed in range(200)]
+    drawn = [sampled_losses(seed, [0.5, 0.0, 0.5], 36_000.0, 60.0) for seed in range(200)]
+    assert drawn == [sampled_losses(seed, [0.5, 0.0, 0.5], 36_000.0, 60.0) for seed in range(200)]
     assert {trouble.what for life in drawn for trouble in life} == {"lost"}
     assert {int(trouble.at_share * 3) for life in drawn for trouble in life} == {0, 2}
     assert sum(len(life) for life in drawn) / len(drawn) == pytest.approx(10.0, rel=0.05)
@@ -45,4 +45,4 @@ def test_losses_come_as_often_as_they_are_said_to() -> None:
         for node in (0, 2):
             times = [trouble.at for trouble in life if int(trouble.at_share * 3) == node]
             assert all(later - earlier >= 60.0 for earlier, later in zip(times, times[1:], strict=False))
-    assert drawn_losses(1, [0.0], 1e9) == ()
+    assert sampled_losses(1, [0.0], 1e9) == ()

@@ -26,7 +26,7 @@ def test_the_record_alone_knows_times_and_sizes_and_its_types_are_given_as_profi
     assert {entry.job: entry.compute_s for entry in driven.jobs} == {"first": 4.0, "second": 6.0, "beside": 5.0}
 
 
-def test_a_row_is_lived_in_what_was_recorded_and_judged_by_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_is_simulated_in_what_was_recorded_and_judged_by_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = bench.row_of(record(tmp_path), 1, 2, 1.0)
     assert not row.failed
     assert row.driven.truth == row.blind.truth

@@ -16,7 +16,7 @@ from stager.cli.cost_estimate import command
 from stager.cli.estimates import money
 from stager.model.errors import InvalidInput, Refused
 from stager.planning.cost import Bill, Usage
-from stager.service.choices import Choice, Lived
+from stager.service.choices import Choice, Simulated
 
 WORKFLOW = """
 stager: 1
@@ -180,7 +180,7 @@ def choices() -> list[Choice]:
     found = []
     for count, (wall, total) in enumerate([(400.0, 1.0), (200.0, 1.5), (100.0, 3.0)]):
         bill = Bill(total / 2, total / 2 if count else 0, 0.0, total / 4, 0.0)
-        life = Lived(Usage(wall, 4, count), bill, 0.5, 0.5, 10, 10, 0)
+        life = Simulated(Usage(wall, 4, count), bill, 0.5, 0.5, 10, 10, 0)
         spread = (life.bill.total * 0.9, life.bill.total * 1.3)
         found.append(Choice(count, "succeeded", "", (), life, (wall * 0.8, wall * 1.2), spread, (20, 20), front=count != 1))
     return [*found, Choice(8, "refused", "too small")]

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import bench_accuracy
 from benchmarks.bench_accuracy import Replay
 from benchmarks.made_accuracy import MadeRow, judged_made, range_of
-from benchmarks.made_cases import CASES, LINES, MadeCase, drawn_cases, key_of, scaled
+from benchmarks.made_cases import CASES, LINES, MadeCase, key_of, sampled_cases, scaled
 from stager.model.files import Destination, File, Location, Source
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 
@@ -20,8 +20,10 @@ NAMES = [f"w{number}" for number in range(30)]
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_value_occurs_and_the_same_seed_draws_the_same(seed: int) -> None:
-    cases = drawn_cases(NAMES, "tune", seed)
-    assert cases == drawn_cases(NAMES[::-1], "tune", seed) != drawn_cases(NAMES, "tune", seed + 1) != drawn_cases(NAMES, "judge", seed)
+    cases = sampled_cases(NAMES, "tune", seed)
+    assert (
+        cases == sampled_cases(NAMES[::-1], "tune", seed) != sampled_cases(NAMES, "tune", seed + 1) != sampled_cases(NAMES, "judge", seed)
+    )
     assert len({case.name for case in cases}) == CASES
     assert {(case.mbit, case.rtt_ms) for case in cases if case.origin != "file"} == set(LINES)
     assert all(case.mbit == 0 for case in cases if case.origin == "file")

@@ -47,5 +47,5 @@ def test_a_simulation_has_none(file: Path) -> None:
     assert "—" in next(line for line in told("simulate", str(file), "--cores", "1", "--cores", "2").splitlines() if line.startswith(" "))
 
 
-def test_a_plan_that_is_lived_through_says_nothing_of_it(file: Path) -> None:
+def test_a_plan_that_is_simulated_says_nothing_of_it(file: Path) -> None:
     assert "staged   0 B to jobs\n" in told("plan", str(file), "--simulate")

@@ -100,10 +100,10 @@ def test_without_io_nodes_too_the_truth_counts() -> None:
     workflow = two_ways()
     driven, blind = make_plan(workflow, QUICK, PROFILES), make_plan(workflow, QUICK, ignore_profiles=True)
     cluster = Cluster(ComputeNodes(1, 1))
-    lived = run_direct(workflow, graph_of(workflow), cluster, blind, "r", Spread(), driven)
-    assert lived.wall_s > 514
-    assert [access.lfn for access in lived.accesses if not access.is_read] == ["3.out", "1.out", "2.out"]
-    assert {access.lfn: access.size_bytes for access in lived.accesses}["2.out"] == 3 * MB
+    simulated = run_direct(workflow, graph_of(workflow), cluster, blind, "r", Spread(), driven)
+    assert simulated.wall_s > 514
+    assert [access.lfn for access in simulated.accesses if not access.is_read] == ["3.out", "1.out", "2.out"]
+    assert {access.lfn: access.size_bytes for access in simulated.accesses}["2.out"] == 3 * MB
 
 
 def test_what_if_the_profiles_were_ignored_lives_in_the_world_that_they_tell_of() -> None:
@@ -145,8 +145,8 @@ def test_every_command_that_plans_can_be_told_to_ignore_profiles(place: Path) ->
         rows = [said.get("rows") or said["choices"] for said in both]
         assert all(row["makespan_s"] > 40 for side in rows for row in side), "a world without profiles would be over in a second"
         assert "without the profiles" in " ".join(called(*command, "--ignore-profiles").output.split())
-    lived = called("plan", "w.yml", "--ignore-profiles", "--simulate").output
-    assert "simulated: succeeded after 40 s" in lived, lived
+    simulated = called("plan", "w.yml", "--ignore-profiles", "--simulate").output
+    assert "simulated: succeeded after 40 s" in simulated, simulated
 
 
 def test_a_blind_plan_is_submitted_as_a_blind_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def test_it_plans_for_the_nodes_of_the_file_and_explains_their_choice(tmp_path: 
     assert "\ndurability: 2 copies: it cannot be left to be made again, " in told
 
 
-def test_it_is_lived_through_on_those_nodes(tmp_path: Path) -> None:
+def test_it_is_simulated_on_those_nodes(tmp_path: Path) -> None:
     assert "simulated: succeeded" in plan(tmp_path, "--simulate").output
 
 

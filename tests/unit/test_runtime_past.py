@@ -28,10 +28,10 @@ from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 from tests.sim.cases import KINDS, Case, world_of
 
-CASES = [("runs", 3), ("sizes", 2), ("faults", 17), ("faults", 28), ("wishes", 6)]
+CASES = [("runs", 3), ("sizes", 2), ("faults", 17), ("faults", 28), ("interrupts", 6)]
 
 
-def lived_world(case: Case) -> SimWorld:
+def simulated_world(case: Case) -> SimWorld:
     world = world_of(case)
     simulate(world)
     return world
@@ -90,18 +90,18 @@ def said(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]
 @pytest.mark.parametrize(("kind", "seed"), CASES)
 @pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
 def test_they_come_back_as_they_were(path: Path, said: pytest.LogCaptureFixture, kind: str, seed: int, share: float) -> None:
-    world = lived_world(KINDS[kind](seed))
+    world = simulated_world(KINDS[kind](seed))
     cut = max(1, int(len(world.journal) * share))
-    lived = live(path, world, (max(1, cut // 2), cut))
+    simulated = live(path, world, (max(1, cut // 2), cut))
     found = recovered(path)
-    assert written(found) == written(lived)
+    assert written(found) == written(simulated)
     assert found.events_since == sum(len(events) for events, _ in world.journal[cut:])
     assert f"replayed {len(world.journal) - cut} batches after the snapshot of batch {cut} in" in said.text
 
 
 def test_what_is_outstanding_has_a_twin_that_shares_nothing() -> None:
     """The driving thread has one, for snapshots, the loop's thread another, to act by."""
-    world = lived_world(KINDS["faults"](17))
+    world = simulated_world(KINDS["faults"](17))
     outstanding = Outstanding()
     for events, commands in world.journal:
         outstanding.saw(events)
@@ -117,16 +117,16 @@ def test_what_is_outstanding_has_a_twin_that_shares_nothing() -> None:
 
 
 def test_another_version_replays_all_batches(path: Path, said: pytest.LogCaptureFixture) -> None:
-    world = lived_world(KINDS["runs"](3))
-    lived = live(path, world, (len(world.journal) // 2,))
+    world = simulated_world(KINDS["runs"](3))
+    simulated = live(path, world, (len(world.journal) // 2,))
     found = recovered(path, "2")
     assert f"replayed {len(world.journal)} batches from the first on in" in said.text
-    states = [{job.id: job.state for run in past.machine.state.runs.values() for job in run.jobs.values()} for past in (found, lived)]
-    assert states[0] == states[1] and found.watch.kept() == lived.watch.kept()
+    states = [{job.id: job.state for run in past.machine.state.runs.values() for job in run.jobs.values()} for past in (found, simulated)]
+    assert states[0] == states[1] and found.watch.kept() == simulated.watch.kept()
 
 
 def test_a_disagreement_after_a_snapshot_makes_the_snapshot_suspect(path: Path, said: pytest.LogCaptureFixture) -> None:
-    world = lived_world(KINDS["plain"](3))
+    world = simulated_world(KINDS["plain"](3))
     starts = [number for number, (_, commands) in enumerate(world.journal) if any(type(each) is cmd.StartAttempt for each in commands)]
     place = starts[-1]
     live(path, world, (place,))

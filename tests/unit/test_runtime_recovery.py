@@ -77,7 +77,7 @@ def make() -> Machine:
     return Machine(Policy(), LIMITS)
 
 
-def lived(version: str = "1") -> tuple[Machine, Recorded]:
+def simulated(version: str = "1") -> tuple[Machine, Recorded]:
     """A run up to the middle of its second job."""
     machine, journal, at = make(), Recorded(version), 0.0
 
@@ -148,14 +148,14 @@ def picture(machine: Machine) -> dict[str, Any]:
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_the_machine_is_as_it_was(version: str, caplog: pytest.LogCaptureFixture) -> None:
     """Decided anew by the version that wrote the journal, applied by another."""
-    machine, journal = lived("1")
+    machine, journal = simulated("1")
     found = recover(journal, version, make, Watching).machine
     assert picture(found) == picture(machine)
     assert not caplog.records
 
 
 def test_a_disagreement_is_logged_loudly_and_the_record_wins(caplog: pytest.LogCaptureFixture) -> None:
-    machine, journal = lived("1")
+    machine, journal = simulated("1")
     [place] = [
         number
         for number, batch in enumerate(journal.kept)
@@ -175,12 +175,12 @@ def test_a_disagreement_is_logged_loudly_and_the_record_wins(caplog: pytest.LogC
 
 
 def test_every_batch_is_watched_once() -> None:
-    _, journal = lived()
+    _, journal = simulated()
     assert recover(journal, "1", make, Watching).watch.kept().seen == [len(batch.events) for batch in journal.kept]
 
 
 def test_what_has_no_answer_yet_is_outstanding() -> None:
-    machine, journal = lived()
+    machine, journal = simulated()
     outstanding = recover(journal, "1", make, Watching).outstanding
     assert [command.job for command in outstanding.attempts.values()] == ["last"]
     assert outstanding.transfers == {} and outstanding.epoch == 1
