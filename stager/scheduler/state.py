@@ -1,13 +1,8 @@
 """The Machine's memory: nodes, files and their copies, runs and their jobs, transfers, attempts, and the queues that make each decision
 O(log n).
 
-<<<<<<< ours
-May know: the model and planning. One rule: only books.py and the apply modules change it; queues are lazy: an entry may be out of date
-and is checked when it is taken. A comment beside a field says what holds after each event, and invariants.py checks it.
-=======
 May know: the model and planning. One rule: only accounting.py and the apply modules change it; queues are lazy: an entry may be out of date
-and is checked when it is taken.
->>>>>>> theirs
+and is checked when it is taken. A comment beside a field says what holds after each event, and invariants.py checks it.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def state_with(copy: CopyState) -> tuple[State, FileEntry]:
     state = State(Policy(), Limits(cores=1, memory_bytes=None))
     state.nodes["n"] = NodeEntry("n", capacity_bytes=100)
     file = state.files["x1"] = FileEntry("x1", "in", "r", 10)
-    books.add_copy(state, file, "n", Copy(copy, "g", 10))
+    accounting.add_copy(state, file, "n", Copy(copy, "g", 10))
     return state, file
 
 
@@ -59,7 +59,7 @@ def transfer() -> TransferEntry:
 
 def deleted_while_wanted() -> State:
     state, file = state_with(CopyState.WANTED)
-    books.move_copy(state, file, "n", CopyState.DELETING)
+    accounting.move_copy(state, file, "n", CopyState.DELETING)
     return state
 
 
@@ -69,16 +69,16 @@ def begun_as_deleting() -> State:
 
 def called_off_twice() -> State:
     state, _ = state_with(CopyState.FETCHING)
-    entry = books.begin_transfer(state, transfer())
-    books.call_off(state, entry)
-    books.call_off(state, entry)
+    entry = accounting.begin_transfer(state, transfer())
+    accounting.call_off(state, entry)
+    accounting.call_off(state, entry)
     return state
 
 
 def begun_twice() -> State:
     state, _ = state_with(CopyState.FETCHING)
-    books.begin_transfer(state, transfer())
-    books.begin_transfer(state, transfer())
+    accounting.begin_transfer(state, transfer())
+    accounting.begin_transfer(state, transfer())
     return state
 
 
@@ -97,8 +97,8 @@ def test_what_no_table_allows_is_found(case: Callable[[], State], told: str) -> 
 
 def test_what_the_tables_allow_is_not_found() -> None:
     state, file = state_with(CopyState.FETCHING)
-    books.call_off(state, books.begin_transfer(state, transfer()))
+    accounting.call_off(state, accounting.begin_transfer(state, transfer()))
     state.transfers.pop("t1")
     for new in (CopyState.PRESENT, CopyState.DELETING):
-        books.move_copy(state, file, "n", new)
+        accounting.move_copy(state, file, "n", new)
     assert state.illegal == {}
