@@ -10,7 +10,7 @@ from collections.abc import Callable
 from heapq import heappush
 from typing import Any
 
-from stager.model.errors import UNKNOWN_CODE, Fault, is_permanent, is_unreachable
+from stager.model.errors import UNKNOWN_CODE, Fault
 from stager.scheduler import events as ev
 from stager.scheduler.accounting import (
     add_copy,
@@ -34,6 +34,7 @@ from stager.scheduler.accounting import (
     withdraw,
 )
 from stager.scheduler.apply_calls import call_failed, end_old, engine_run_ended, job_called, published, supersede
+from stager.scheduler.apply_retries import note_failure
 from stager.scheduler.apply_runs import run_cancelled, run_drained, run_resumed, run_stopped, run_submitted
 from stager.scheduler.apply_stripes import end_part, let_go_of_source, part_damaged, part_done, parts_reported
 from stager.scheduler.apply_timers import woken
@@ -51,7 +52,6 @@ from stager.scheduler.state import (
     HeldAt,
     JobEntry,
     NodeEntry,
-    Retries,
     RunEntry,
     State,
     TransferEntry,
@@ -235,27 +235,6 @@ def note_reached(state: State, transfer: TransferEntry) -> None:
     if identity in state.away:
         del state.away[identity]
         state.back.append(identity)
-
-
-def note_failure(state: State, file: FileEntry, retries: Retries, transfer: TransferEntry, fault: Fault) -> None:
-    """An answer, even a bad one, ends a row of tries that met nobody, unless it is another source that gave it."""
-    retries.last, retries.origin, retries.last_at = fault, transfer.origin, state.now
-    if transfer.source:
-        retries.copies_failed += 1
-        return
-    if is_unreachable(fault):
-        retries.outages, retries.outages_here = retries.outages + 1, retries.outages_here + 1
-        retries.away_since = state.now if retries.away_since is None else retries.away_since
-        identity = state.origin_identity(transfer.run, transfer.origin)
-        if state.now - state.reached.get(identity, -state.policy.retry_delay_s_max) >= state.policy.retry_delay_s_max:
-            # Where others have just been answered, it is this file's own trouble, and its pauses grow.
-            state.away[identity] = None
-        return
-    retries.failures += 1
-    if is_permanent(fault) or retries.failures >= state.policy.transfer_attempts_max:
-        retries.hopeless.append(file.source_at)
-    if len(file.sources) < 2:
-        retries.outages, retries.away_since = 0, None
 
 
 def transfer_cancelled(state: State, event: ev.TransferCancelled) -> None:

@@ -17,7 +17,7 @@ class NodeMessage(msgspec.Struct, frozen=True):
     """Each field by its name on the wire."""
 
 
-class NodeError(NodeMessage, kw_only=True):
+class NodeError(NodeMessage, frozen=True, kw_only=True):
     error_class: ErrorClass = msgspec.field(name="class")
     code: str
     message: str
@@ -28,13 +28,13 @@ class NodeError(NodeMessage, kw_only=True):
         return Fault(self.error_class, self.code, self.message, self.subject or "")
 
 
-class ErrorAnswer(NodeMessage, kw_only=True):
+class ErrorAnswer(NodeMessage, frozen=True, kw_only=True):
     """What else is said beside the error depends on its code."""
 
     error: NodeError
 
 
-class NodeAbout(NodeMessage, kw_only=True):
+class NodeAbout(NodeMessage, frozen=True, kw_only=True):
     """GET /v1/node."""
 
     node_id: str
@@ -47,7 +47,7 @@ class NodeAbout(NodeMessage, kw_only=True):
     draining: bool
 
 
-class HeldStripes(NodeMessage, kw_only=True):
+class HeldStripes(NodeMessage, frozen=True, kw_only=True):
     """Which stripes of a file a replica holds, where it is not the whole."""
 
     index: int
@@ -56,7 +56,7 @@ class HeldStripes(NodeMessage, kw_only=True):
     file_bytes: int
 
 
-class NodeReplica(NodeMessage, kw_only=True):
+class NodeReplica(NodeMessage, frozen=True, kw_only=True):
     file_id: str
     generation: str
     kind: str
@@ -71,20 +71,20 @@ class NodeReplica(NodeMessage, kw_only=True):
     stripes: HeldStripes | None = None
 
 
-class NodeTransfer(NodeMessage, kw_only=True):
+class NodeTransfer(NodeMessage, frozen=True, kw_only=True):
     transfer_id: str
     state: str
     bytes_done: int
     bytes_total: int
 
 
-class NodeTransfers(NodeMessage, kw_only=True):
+class NodeTransfers(NodeMessage, frozen=True, kw_only=True):
     """GET /v1/transfers."""
 
     transfers: list[NodeTransfer]
 
 
-class NodeState(NodeMessage, kw_only=True):
+class NodeState(NodeMessage, frozen=True, kw_only=True):
     """GET /v1/state. `next_seq`: of the first event that is not part of it."""
 
     incarnation: str
@@ -93,7 +93,7 @@ class NodeState(NodeMessage, kw_only=True):
     transfers: list[NodeTransfer]
 
 
-class NodeEvent(NodeMessage, kw_only=True):
+class NodeEvent(NodeMessage, frozen=True, kw_only=True):
     """One of a kind that is not known here is this class itself."""
 
     seq: int
@@ -101,7 +101,7 @@ class NodeEvent(NodeMessage, kw_only=True):
     command_id: str | None = None
 
 
-class TransferDone(NodeEvent, kw_only=True):
+class TransferDone(NodeEvent, frozen=True, kw_only=True):
     transfer_id: str
     size_bytes: int
     blake3: str
@@ -112,27 +112,27 @@ class TransferDone(NodeEvent, kw_only=True):
     synced: str | None = None
 
 
-class TransferFailed(NodeEvent, kw_only=True):
+class TransferFailed(NodeEvent, frozen=True, kw_only=True):
     transfer_id: str
     error: NodeError
 
 
-class TransferCancelled(NodeEvent, kw_only=True):
+class TransferCancelled(NodeEvent, frozen=True, kw_only=True):
     transfer_id: str
 
 
-class ReplicaDeleted(NodeEvent, kw_only=True):
+class ReplicaDeleted(NodeEvent, frozen=True, kw_only=True):
     file_id: str
     generation: str
 
 
-class ReplicaCorrupt(NodeEvent, kw_only=True):
+class ReplicaCorrupt(NodeEvent, frozen=True, kw_only=True):
     file_id: str
     generation: str
     error: NodeError
 
 
-class SpaceChanged(NodeEvent, kw_only=True):
+class SpaceChanged(NodeEvent, frozen=True, kw_only=True):
     capacity_bytes: int
 
 
@@ -152,7 +152,7 @@ def decode_event(said: bytes | msgspec.Raw) -> NodeEvent:
     return head if kind is None else msgspec.json.decode(said, type=kind)
 
 
-class EventPage(NodeMessage, kw_only=True):
+class EventPage(NodeMessage, frozen=True, kw_only=True):
     """GET /v1/events. `gap`: the node has forgotten some that were not acknowledged."""
 
     events: list[msgspec.Raw]
@@ -162,7 +162,7 @@ class EventPage(NodeMessage, kw_only=True):
         return [decode_event(said) for said in self.events]
 
 
-class TransferAnswer(NodeMessage, kw_only=True):
+class TransferAnswer(NodeMessage, frozen=True, kw_only=True):
     """To PUT /v1/transfers/ID. `event`: how it ended, where it has."""
 
     state: str = ""
@@ -172,17 +172,17 @@ class TransferAnswer(NodeMessage, kw_only=True):
         return None if bytes(self.event) == bytes(NOTHING) else decode_event(self.event)
 
 
-class AskedAnswer(TransferAnswer, kw_only=True):
+class AskedAnswer(TransferAnswer, frozen=True, kw_only=True):
     """One of those to POST /v1/transfers. `error`: why it was refused."""
 
     error: NodeError | None = None
 
 
-class AskedAnswers(NodeMessage, kw_only=True):
+class AskedAnswers(NodeMessage, frozen=True, kw_only=True):
     answers: list[AskedAnswer]
 
 
-class StatEntry(NodeMessage, kw_only=True):
+class StatEntry(NodeMessage, frozen=True, kw_only=True):
     """What is at a path of an origin. `error`: why nothing can be said of it."""
 
     path: str
@@ -190,21 +190,21 @@ class StatEntry(NodeMessage, kw_only=True):
     error: NodeError | None = None
 
 
-class StatAnswer(NodeMessage, kw_only=True):
+class StatAnswer(NodeMessage, frozen=True, kw_only=True):
     entries: list[StatEntry]
 
 
-class MountAnswer(NodeMessage, kw_only=True):
+class MountAnswer(NodeMessage, frozen=True, kw_only=True):
     origin_id: str
     mount_path: str
     state: str
 
 
-class EraseAnswer(NodeMessage, kw_only=True):
+class EraseAnswer(NodeMessage, frozen=True, kw_only=True):
     erased: bool
 
 
-class OrderedMount(NodeMessage, kw_only=True):
+class OrderedMount(NodeMessage, frozen=True, kw_only=True):
     """What the reaper binds into a sandbox."""
 
     source: str
@@ -212,36 +212,36 @@ class OrderedMount(NodeMessage, kw_only=True):
     directory: bool
 
 
-class StagedIn(NodeMessage, kw_only=True):
+class StagedIn(NodeMessage, frozen=True, kw_only=True):
     mounts: list[OrderedMount]
     copied_bytes: int
 
 
-class ChangedInput(NodeMessage, kw_only=True):
+class ChangedInput(NodeMessage, frozen=True, kw_only=True):
     file_id: str
     generation: str
 
 
-class DirectInputState(NodeMessage, kw_only=True):
+class DirectInputState(NodeMessage, frozen=True, kw_only=True):
     """`state`: same | changed | unknown, at its origin after the job."""
 
     path: str
     state: str
 
 
-class Released(NodeMessage, kw_only=True):
+class Released(NodeMessage, frozen=True, kw_only=True):
     """`changed`: inputs that are not as they were given. `direct`: None where nothing was read directly."""
 
     changed: list[ChangedInput]
     direct: list[DirectInputState] | None = None
 
 
-class StagedOut(NodeMessage, kw_only=True):
+class StagedOut(NodeMessage, frozen=True, kw_only=True):
     outputs: list[NodeReplica]
     undeclared: list[str]
     undeclared_count: int
     released: Released | None = None
 
 
-class NoAnswer(NodeMessage, kw_only=True):
+class NoAnswer(NodeMessage, frozen=True, kw_only=True):
     """Of calls that answer nothing that is wanted."""

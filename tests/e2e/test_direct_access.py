@@ -96,7 +96,7 @@ def test_what_is_read_in_place_crosses_the_line_in_part(
     workflow = survey.workflow(ssh_origin(sshd, survey.data, kind="sshfs", port=line.port, known_hosts=str(known)))
     assert direct_access(stager.json("plan", workflow)) == ["sky.dat"]
     assert direct_access(stager.json("plan", workflow, "--no-direct")) == []
-    assert "so in place" in stager.run("plan", workflow, "--explain", "sky.dat").stdout
+    assert "so directly" in stager.run("plan", workflow, "--explain", "sky.dat").stdout
     before = line.down.carried_bytes
     stager.run("submit", workflow)
     assert survey.is_right()

@@ -107,20 +107,20 @@ def test_a_tenant_takes_its_share_of_reading_only(monkeypatch: pytest.MonkeyPatc
 
     async def play() -> list[str]:
         limiter, told = Limiter(), []
-        async with limiter.decision("alice"), limiter.decision("alice"):
+        async with limiter.permit("alice"), limiter.decision("alice"):
             try:
-                async with limiter.decision("alice"):
+                async with limiter.permit("alice"):
                     told.append("a third")
             except Exception as problem:
                 told.append(getattr(problem, "code", ""))
-            async with limiter.decision("bob"):
+            async with limiter.permit("bob"):
                 told.append("bob's")
                 try:
-                    async with limiter.decision("carol"):
+                    async with limiter.permit("carol"):
                         told.append("carol's")
                 except Exception as problem:
                     told.append(getattr(problem, "code", ""))
-        async with limiter.decision("carol"), limiter.decision("carol"), limiter.decision("bob"):
+        async with limiter.permit("carol"), limiter.decision("carol"), limiter.decision("bob"):
             told.append("all free again")
         return told
 

@@ -55,7 +55,7 @@ class Small:
         self.executor = SimpleNamespace(engine=SimpleNamespace(called=called))
         self.outstanding = SimpleNamespace(workflows={}, attempts=self.started)
         self.book = CredentialBook(lambda run, origin: {}, lambda run, origin: False)
-        self.engine_service = RunService(self.machine, RunRecords(place / "runs.sqlite"), self.book, self.put)
+        self.run_service = RunService(self.machine, RunRecords(place / "runs.sqlite"), self.book, self.put)
         self.before_asking: Callable[[], None] = lambda: None
         self.ready.set()
         self.put(ev.PolicySet(at=0.0, policy=Policy(), limits=LIMITS))
@@ -92,7 +92,7 @@ class Small:
 
     def submit(self, workflow: Workflow = WORKFLOW) -> str:
         plan = make_plan(workflow, embedded(CAPACITY, cores=2), limits=LIMITS)
-        run = self.engine_service.submit(wire.SubmitRequest(workflow, plan), 0.0, lambda: None)
+        run = self.run_service.submit(wire.SubmitRequest(workflow, plan), 0.0, lambda: None)
         self.outstanding.workflows[run] = workflow
         return run
 

@@ -154,7 +154,7 @@ def test_the_reason_is_told_with_the_numbers_of_both_ways() -> None:
 
     text = told(survey())
     assert "access: read directly at the origin" in text and "never on a node" in text
-    assert "kept: 1 GB over the wide area, the run takes 32 s at least; direct access: 10 MB, 11 s at least; so in place" in text
+    assert "kept: 1 GB over the wide area, the run takes 32 s at least; direct access: 10 MB, 11 s at least; so directly" in text
     assert "a job of type 'look' reads 10 MB of it there in 0.60 s" in text
     assert "so kept: its readers together would have as much" in told(survey(200))
 
