@@ -23,10 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 if "--tree" in sys.argv:
     sys.path.insert(0, sys.argv[sys.argv.index("--tree") + 1])
 
-from benchmarks.sampled_shapes import SHAPES, sampled_workflow
-
 from benchmarks.made_set import made_paths
 from benchmarks.measuring import slice_of, verdict
+from benchmarks.sampled_shapes import SHAPES, sampled_workflow
 from stager.estimate import estimate
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Workflow

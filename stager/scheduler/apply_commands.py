@@ -218,7 +218,9 @@ def delete_replica(state: State, command: cmd.DeleteReplica) -> None:
     file = state.files.get(command.file)
     copy = file.copies.get(command.node) if file is not None else None
     if file is not None and copy is not None and copy.generation == command.generation:
-        move_copy(state, file, command.node, CopyState.DELETING)
+        if copy.state is not CopyState.DELETING:
+            # After a node was lost or a gathering ended, two queues may ask for the same delete; the second changes nothing.
+            move_copy(state, file, command.node, CopyState.DELETING)
         if copy.span is not None:
             end_span(state, copy)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from heapq import heappush
 from typing import Any
 
-from stager.model.errors import UNKNOWN_CODE, Fault
+from stager.model.errors import UNKNOWN_CODE
 from stager.scheduler import events as ev
 from stager.scheduler.accounting import (
     add_copy,

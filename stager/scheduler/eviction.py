@@ -7,6 +7,7 @@ is missing can be had with it: room that is not enough is nobody's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
@@ -41,7 +42,7 @@ def free_space(
     gap = call_off_prefetches(decision, node, gap, protect)
     if gap > 0 and decision.state.parts:
         gap = give_up_parts_on(decision, node, gap)
-    more, gap = choose(decision, node, gap, protect)
+    more, gap = choose(decision, node, gap, protect, beside=chosen)
     clean = spill(decision, node, [*chosen, *more])
     if node.spilling_bytes or gap > lacking:
         put_back(node, clean)
@@ -94,11 +95,15 @@ def holds_unread(node: NodeEntry) -> bool:
     return bool(node.evictable) and node.evictable[0][0] <= -NEVER
 
 
-def choose(decision: Decision, node: NodeEntry, gap: int, protect: frozenset[str], clean_only: bool = False) -> tuple[list[Choice], int]:
+def choose(
+    decision: Decision, node: NodeEntry, gap: int, protect: frozenset[str], clean_only: bool = False, beside: Sequence[Choice] = ()
+) -> tuple[list[Choice], int]:
     """What is to go, taken off its queue: farthest next use first, whether it can be evicted or has to be spilled before; `clean_only`
-    stops where the next would be spilled. And what is still missing.
+    stops where the next would be spilled. And what is still missing. `beside`: what was chosen before; its bytes are not missing.
     """
     chosen: list[Choice] = []
+    # A queue may hold a file twice, since entries are checked when they are taken: its bytes are freed once.
+    taken = {entry[1] for entry, _ in beside}
     kept: list[Choice] = []
     while gap > 0:
         tidy(decision, node)
@@ -108,12 +113,15 @@ def choose(decision: Decision, node: NodeEntry, gap: int, protect: frozenset[str
             break
         entry = heappop(queue)
         file = decision.state.files[entry[1]]
+        if file.id in taken:
+            continue
         if spills and not can_spill_now(decision.state, file):
             count_idle(node, file.copies[node.id], idle=False)
         elif file.id in protect:
             kept.append((entry, spills))
         else:
             chosen.append((entry, spills))
+            taken.add(file.id)
             gap -= file.copies[node.id].size_bytes
     put_back(node, kept)
     return chosen, gap

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from benchmarks.sampled_shapes import sampled_workflow
 
+from benchmarks.sampled_shapes import sampled_workflow
 from stager.best_plan import Ways, best_plan, fewer_nodes
 from stager.estimate import estimate
 from stager.model.topology import Node, OriginLink, Topology

@@ -107,7 +107,7 @@ def test_a_tenant_takes_its_share_of_reading_only(monkeypatch: pytest.MonkeyPatc
 
     async def play() -> list[str]:
         limiter, told = Limiter(), []
-        async with limiter.permit("alice"), limiter.decision("alice"):
+        async with limiter.permit("alice"), limiter.permit("alice"):
             try:
                 async with limiter.permit("alice"):
                     told.append("a third")
@@ -120,7 +120,7 @@ def test_a_tenant_takes_its_share_of_reading_only(monkeypatch: pytest.MonkeyPatc
                         told.append("carol's")
                 except Exception as problem:
                     told.append(getattr(problem, "code", ""))
-        async with limiter.permit("carol"), limiter.decision("carol"), limiter.decision("bob"):
+        async with limiter.permit("carol"), limiter.permit("carol"), limiter.permit("bob"):
             told.append("all free again")
         return told
 

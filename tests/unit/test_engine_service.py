@@ -196,7 +196,7 @@ def test_a_run_takes_no_calls_while_a_person_ends_it_and_each_wrong_word_is_name
                 await ask
             assert caught.value.code == "not_found"
         await engine_service.call(run, "one", "try-1")
-        small.engine_service.end(run, ev.RunDrained, lambda: None)
+        small.run_service.end(run, ev.RunDrained, lambda: None)
         with pytest.raises(Refused, match="is draining and takes no calls"):
             await engine_service.call(run, "two", "try-1")
         assert (await engine_service.call(run, "one", "try-1")).state is not wire.CallState.REFUSED, "it was called before"
