@@ -21,13 +21,14 @@ from typing import Any, get_args
 
 import msgspec
 
+from stager.adapters.journal_names import give_present_names
 from stager.model.errors import Corrupt, Refused
 from stager.ports import Batch, Snapshot
 from stager.scheduler.commands import Command
 from stager.scheduler.events import Event
 
 log = logging.getLogger(__name__)
-FORMAT = 2
+FORMAT = 3
 PACK_OVER_BYTES = 4096
 SNAPSHOT_TABLE = """
 CREATE TABLE snapshot (
@@ -44,7 +45,7 @@ CREATE TABLE batches (
 """
 
 # From each older format to the next: statements run in one transaction, after a copy of the file was made.
-UPGRADES: dict[int, Callable[[sqlite3.Connection], object]] = {1: lambda db: db.execute(SNAPSHOT_TABLE)}
+UPGRADES: dict[int, Callable[[sqlite3.Connection], object]] = {1: lambda db: db.execute(SNAPSHOT_TABLE), 2: give_present_names}
 
 
 class Codec:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from stager.model.errors import Corrupt, Refused
 
-FORMAT = 4
+FORMAT = 5
 # Whose ledgers are read to know what an earlier run left at a destination.
 RUNS_LOOKED_AT = 1000
 # Format 1 had no number: nothing but these tables.
@@ -40,6 +40,12 @@ FROM_FORMAT_2 = ("CREATE TABLE keys (submit_id TEXT PRIMARY KEY, run TEXT NOT NU
 FROM_FORMAT_3 = (
     "ALTER TABLE runs ADD COLUMN part_of TEXT NOT NULL DEFAULT ''",
     "CREATE INDEX runs_of_parts ON runs (tenant, part_of, submitted_at, run) WHERE part_of <> ''",
+)
+# Words that have changed, in what was written of runs that have ended.
+FROM_FORMAT_4 = (
+    """UPDATE runs SET summary = replace(replace(replace(summary,
+    '"read_in_place_bytes":', '"direct_read_bytes":'), '"finals_overtaken":', '"finals_superseded":'), '"overtaken":', '"superseded":')""",
+    "UPDATE ledgers SET body = ledger_with_present_names(body)",
 )
 # Of what a line of several runs says one word only. A run that has not ended is `active` here, whatever it is just doing.
 WORST_FIRST = (
@@ -114,6 +120,7 @@ class RunRecords:
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         # SQLite's own lower() knows the letters of English only.
         self.db.create_function("folded", 1, str.casefold, deterministic=True)
+        self.db.create_function("ledger_with_present_names", 1, ledger_with_present_names, deterministic=True)
         try:
             path.chmod(0o600)
             bring_up(self.db, path)
@@ -277,7 +284,13 @@ def bring_up(db: sqlite3.Connection, path: Path) -> None:
     is_new = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     if not is_new:
         back_up(db, path.with_suffix(f".format{found or 1}.backup"))
-    steps = (TABLES if is_new else ()) + (FROM_FORMAT_1 if found < 2 else ()) + (FROM_FORMAT_2 if found < 3 else ()) + FROM_FORMAT_3
+    steps = (
+        (TABLES if is_new else ())
+        + (FROM_FORMAT_1 if found < 2 else ())
+        + (FROM_FORMAT_2 if found < 3 else ())
+        + (FROM_FORMAT_3 if found < 4 else ())
+        + FROM_FORMAT_4
+    )
     db.execute("BEGIN IMMEDIATE")
     try:
         for statement in (*steps, f"PRAGMA user_version={FORMAT}"):
@@ -286,6 +299,18 @@ def bring_up(db: sqlite3.Connection, path: Path) -> None:
     except BaseException:
         db.execute("ROLLBACK")
         raise
+
+
+def ledger_with_present_names(body: bytes) -> bytes:
+    """Of a ledger as it is stored. One that is damaged stays as it is: whoever reads it is told."""
+    try:
+        entries = json.loads(zlib.decompress(body))
+    except (zlib.error, ValueError):
+        return body
+    for entry in entries:
+        if entry.get("state") == "overtaken":
+            entry["state"] = "superseded"
+    return zlib.compress(json.dumps(entries).encode(), 1)
 
 
 def back_up(db: sqlite3.Connection, path: Path) -> None:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from stager.model.record import Record
 from stager.model.topology import DEFAULT_DISK_BYTES_PER_S
 
-PLAN_VERSION = 4
+PLAN_VERSION = 5
 
 
 class Access(StrEnum):

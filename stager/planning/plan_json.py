@@ -13,6 +13,7 @@ from stager.model.errors import InvalidInput
 from stager.model.ids import digest_of
 from stager.model.topology import DEFAULT_DISK_BYTES_PER_S
 from stager.model.units import format_size
+from stager.planning.old_names import plan_with_present_names
 from stager.planning.plan import PLAN_VERSION, Access, Basis, DirectAccess, DirectRead, FilePlan, JobPlan, LinkPlan, Plan, Transport
 
 FORMAT = "stager-plan"
@@ -88,6 +89,7 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
             subject=source,
         )
     try:
+        head = plan_with_present_names(head)
         jobs = tuple(job_from(entry) for entry in head["jobs"])
         files = tuple(file_from(entry) for entry in head["files"])
         # Without them it is of one node.

@@ -311,8 +311,8 @@ def test_json_gives_the_plan_back(workflow: Workflow) -> None:
 
 def test_json_of_other_formats_and_versions_is_refused_by_name() -> None:
     text = to_json(make_plan(diamond(), embedded(LARGE)))
-    with pytest.raises(InvalidInput, match="version 5, this stager knows up to 4"):
-        from_json(text.replace('"version": 4', '"version": 5'))
+    with pytest.raises(InvalidInput, match="version 6, this stager knows up to 5"):
+        from_json(text.replace('"version": 5', '"version": 6'))
     for broken in ("{", "[]", '{"format": "other"}', text.replace('"lfn"', '"fln"', 1)):
         with pytest.raises(InvalidInput, match="plan.json is not a"):
             from_json(broken, "plan.json")

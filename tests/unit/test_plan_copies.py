@@ -111,5 +111,5 @@ def test_the_nodes_of_a_file_go_through_json_and_older_plans_have_none() -> None
     plan = make_plan(workflow_of(*readers(4, 100.0)), nodes(2))
     text = to_json(plan)
     assert from_json(text) == plan
-    older = text.replace('"version": 4', '"version": 3').replace('"nodes": ["n0", "n1"], ', "")
+    older = text.replace('"version": 5', '"version": 3').replace('"nodes": ["n0", "n1"], ', "")
     assert hot(from_json(older)).nodes == ()

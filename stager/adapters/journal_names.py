@@ -1,0 +1,48 @@
+"""What journals of formats 1 and 2 called things that have other names now.
+
+May know: batches as plain values. One rule: names alone change, so that a replay of an upgraded batch makes what the batch made before.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from typing import Any
+
+import msgspec
+
+from stager.planning.old_names import plan_with_present_names
+
+COMMANDS = {"Hasten": "Reprioritize", "FetchInstead": "FallBackToFetch"}
+PURPOSES = {"spare": "extra_copy"}
+# Events that bring a plan.
+WITH_PLANS = ("RunSubmitted", "RunResumed")
+
+
+def give_present_names(db: sqlite3.Connection) -> None:
+    """Every batch in the present words. A damaged one stays as it is: whoever reads it is told. The snapshot goes: its shape is another."""
+    db.execute("DELETE FROM snapshot")
+    for seq, checksum, packed, stored in db.execute("SELECT seq, checksum, packed, body FROM batches ORDER BY seq").fetchall():
+        if zlib.crc32(stored) != checksum:
+            continue
+        body = batch_with_present_names(zlib.decompress(stored) if packed else stored)
+        again = zlib.compress(body, 1) if packed else body
+        db.execute("UPDATE batches SET checksum = ?, body = ? WHERE seq = ?", (zlib.crc32(again), again, seq))
+
+
+def batch_with_present_names(body: bytes) -> bytes:
+    events, commands = msgspec.msgpack.decode(body)
+    batch = ([event_with_present_names(*each) for each in events], [command_with_present_names(*each) for each in commands])
+    return msgspec.msgpack.encode(batch)
+
+
+def event_with_present_names(name: str, event: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if name in WITH_PLANS and event.get("plan") is not None:
+        event = event | {"plan": plan_with_present_names(event["plan"])}
+    return name, event
+
+
+def command_with_present_names(name: str, command: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if "purpose" in command:
+        command = command | {"purpose": PURPOSES.get(command["purpose"], command["purpose"])}
+    return COMMANDS.get(name, name), command
