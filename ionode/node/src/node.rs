@@ -1,6 +1,6 @@
-//! What all calls share: the books, the store, the origins, the events. Knows no HTTP.
+//! What all calls share: the accounting, the store, the origins, the events. Knows no HTTP.
 //!
-//! The one rule: the books are locked for bookkeeping only, never over I/O and never over an await.
+//! The one rule: the accounting is locked for bookkeeping only, never over I/O and never over an await.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ impl Cause {
     }
 }
 
-pub struct Books {
+pub struct Accounting {
     pub index: Index,
     pub events: EventBuffer<Event>,
 }
@@ -84,7 +84,7 @@ pub struct Node {
     pub started_at_s: u64,
     /// Of the S3 endpoint, where there is one.
     pub objects: OnceLock<Objects>,
-    books: Mutex<Books>,
+    accounting: Mutex<Accounting>,
     origins: RwLock<HashMap<String, OpenOrigin>>,
     newest_event: watch::Sender<u64>,
     draining: AtomicBool,
@@ -117,7 +117,7 @@ impl Node {
             started: Instant::now(),
             started_at_s: crate::scrub::now_s(),
             objects: OnceLock::new(),
-            books: Mutex::new(Books { index: opened.index, events: EventBuffer::new(EVENTS_KEPT_MAX) }),
+            accounting: Mutex::new(Accounting { index: opened.index, events: EventBuffer::new(EVENTS_KEPT_MAX) }),
             origins: RwLock::default(),
             newest_event: watch::Sender::new(0),
             draining: AtomicBool::new(false),
@@ -132,8 +132,8 @@ impl Node {
         node
     }
 
-    pub fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(|_| give_up("the books"))
+    pub fn accounting(&self) -> MutexGuard<'_, Accounting> {
+        self.accounting.lock().unwrap_or_else(|_| give_up("the accounting"))
     }
 
     pub fn status(&self) -> NodeStatus {
@@ -142,7 +142,7 @@ impl Node {
             api: API,
             node_id: self.node_id.clone(),
             incarnation: self.incarnation.clone(),
-            epoch: self.books().index.epoch(),
+            epoch: self.accounting().index.epoch(),
             version: env!("CARGO_PKG_VERSION").to_string(),
             store_format: crate::store::FORMAT,
             pid: std::process::id(),
@@ -156,8 +156,8 @@ impl Node {
     }
 
     pub fn space(&self) -> SpaceAnswer {
-        let books = self.books();
-        let space = &books.index.space;
+        let accounting = self.accounting();
+        let space = &accounting.index.space;
         SpaceAnswer { capacity_bytes: space.capacity_bytes(), used_bytes: space.used_bytes(), reserved_bytes: space.reserved_bytes() }
     }
 
@@ -203,8 +203,8 @@ impl Node {
     pub async fn obey_epoch(&self, epoch: u64) -> Result<(), ApiError> {
         loop {
             let (check, ours) = {
-                let books = self.books();
-                (books.index.check_epoch(epoch), books.index.epoch())
+                let accounting = self.accounting();
+                (accounting.index.check_epoch(epoch), accounting.index.epoch())
             };
             match check {
                 EpochCheck::Same => return Ok(()),
@@ -216,27 +216,27 @@ impl Node {
                 EpochCheck::Newer => {}
             }
             let _turn = self.epoch_turn.lock().await;
-            if self.books().index.check_epoch(epoch) == EpochCheck::Newer {
+            if self.accounting().index.check_epoch(epoch) == EpochCheck::Newer {
                 self.store.write(vec![Record::Epoch { epoch }], Vec::new()).await?;
-                self.books().index.apply(&Record::Epoch { epoch });
+                self.accounting().index.apply(&Record::Epoch { epoch });
             }
         }
     }
 
     pub fn emit(&self, cause: &Cause, fact: Fact) -> Event {
-        let mut books = self.books();
-        let event = books.events.push(|seq| Event { seq, epoch: cause.epoch, command_id: cause.command_id.clone(), fact });
-        drop(books);
+        let mut accounting = self.accounting();
+        let event = accounting.events.push(|seq| Event { seq, epoch: cause.epoch, command_id: cause.command_id.clone(), fact });
+        drop(accounting);
         self.newest_event.send_modify(|newest| *newest = (*newest).max(event.seq));
         event
     }
 
     /// As many of one cause, one after the other.
     pub fn emit_all(&self, cause: &Cause, facts: impl Iterator<Item = Fact>) {
-        let mut books = self.books();
+        let mut accounting = self.accounting();
         let event = |seq, fact| Event { seq, epoch: cause.epoch, command_id: cause.command_id.clone(), fact };
-        let last = facts.map(|fact| books.events.push(|seq| event(seq, fact)).seq).last();
-        drop(books);
+        let last = facts.map(|fact| accounting.events.push(|seq| event(seq, fact)).seq).last();
+        drop(accounting);
         if let Some(last) = last {
             self.newest_event.send_modify(|newest| *newest = (*newest).max(last));
         }
@@ -253,9 +253,9 @@ impl Node {
     /// Waits until there is an event after `after`, the time is up or the node ends.
     pub async fn events(&self, after: u64, wait: Duration) -> EventsAnswer {
         self.event_after(after, wait).await;
-        let books = self.books();
-        let (events, gap) = books.events.after(after, EVENTS_PER_CALL_MAX);
-        EventsAnswer { incarnation: self.incarnation.clone(), events, next_seq: books.events.next_seq(), gap }
+        let accounting = self.accounting();
+        let (events, gap) = accounting.events.after(after, EVENTS_PER_CALL_MAX);
+        EventsAnswer { incarnation: self.incarnation.clone(), events, next_seq: accounting.events.next_seq(), gap }
     }
 
     pub fn newest_event(&self) -> u64 {
@@ -273,7 +273,7 @@ impl Node {
     }
 
     pub fn acknowledge(&self, seq: u64) {
-        self.books().events.ack(seq);
+        self.accounting().events.ack(seq);
         self.transfers.forget_through(seq);
     }
 
@@ -284,7 +284,7 @@ impl Node {
 
     /// As `reserve`, for who has no span unless there is something to tell.
     pub fn reserve_in(&self, span: impl FnOnce() -> tracing::Span, holder: Holder, subject: &str, bytes: u64) -> Result<(), ApiError> {
-        let granted = self.books().index.reserve(holder, bytes);
+        let granted = self.accounting().index.reserve(holder, bytes);
         let given_up = granted.map_err(|short| no_space(&self.node_id, subject, short))?;
         if !given_up.is_empty() {
             span().in_scope(|| given_up.iter().for_each(|key| self.forget_partial_file(key)));
@@ -300,13 +300,13 @@ impl Node {
         bytes: u64,
         claim: impl FnOnce(&mut Index) -> Option<Partial>,
     ) -> Result<Option<Partial>, ApiError> {
-        let mut books = self.books();
-        let claimed = claim(&mut books.index);
-        let granted = books.index.reserve(holder, bytes);
+        let mut accounting = self.accounting();
+        let claimed = claim(&mut accounting.index);
+        let granted = accounting.index.reserve(holder, bytes);
         if let (Err(_), Some(partial)) = (&granted, &claimed) {
-            books.index.put_partial(partial.clone(), false);
+            accounting.index.put_partial(partial.clone(), false);
         }
-        drop(books);
+        drop(accounting);
         for key in granted.map_err(|short| no_space(&self.node_id, subject, short))? {
             self.forget_partial_file(&key);
         }
@@ -345,7 +345,7 @@ impl Node {
     pub async fn quarantine(&self, cause: &Cause, key: &ReplicaKey, what: &str) -> Result<(), ApiError> {
         let record = Record::Quarantine { key: key.clone() };
         self.store.write(vec![record.clone()], Vec::new()).await?;
-        self.books().index.apply(&record);
+        self.accounting().index.apply(&record);
         self.emit_corrupt(cause, key, what);
         Ok(())
     }

@@ -27,7 +27,7 @@ use crate::store::{digest, tree, Place, Store};
 use crate::wire::{Fact, SourceAnswer};
 
 pub fn get(node: &Node, key: &ReplicaKey) -> Result<Replica, ApiError> {
-    node.books().index.replica(key).cloned().ok_or_else(|| unknown(key))
+    node.accounting().index.replica(key).cloned().ok_or_else(|| unknown(key))
 }
 
 fn unknown(key: &ReplicaKey) -> ApiError {
@@ -41,14 +41,14 @@ fn unknown(key: &ReplicaKey) -> ApiError {
 
 /// Returns when the replica is out of sight; its event follows when it is gone.
 pub fn delete(node: &Arc<Node>, cause: Cause, key: ReplicaKey) -> Result<(), ApiError> {
-    if !node.books().index.begin_delete(&key)? {
+    if !node.accounting().index.begin_delete(&key)? {
         return Ok(());
     }
     let node = node.clone();
     let finishing = async move {
         if let Err(error) = finish_delete(&node, &cause, &key).await {
             tracing::error!(replica = %key, %error, "a delete could not be finished; the replica stays");
-            node.books().index.abandon_delete(&key);
+            node.accounting().index.abandon_delete(&key);
         }
     };
     tokio::spawn(finishing.in_current_span());
@@ -63,7 +63,7 @@ async fn finish_delete(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Res
     if let Err(error) = removed {
         tracing::warn!(replica = %key, %error, "deleted bytes could not all be removed; a restart removes them");
     }
-    node.books().index.apply(&record);
+    node.accounting().index.apply(&record);
     node.seals.drop(key);
     node.emit(cause, Fact::ReplicaDeleted(key.clone()));
     Ok(())
@@ -75,7 +75,7 @@ pub async fn verify(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Result
     let worker = node.clone();
     let subject = replica.clone();
     let matches = blocking(move || matches_now(&worker, &subject)).await?;
-    if !matches && node.books().index.readable(key).is_ok() {
+    if !matches && node.accounting().index.readable(key).is_ok() {
         node.quarantine(cause, key, "does not have the content it was committed with").await?;
     }
     Ok(matches)
@@ -138,8 +138,8 @@ pub async fn source(node: &Node, key: &ReplicaKey, wait: Duration) -> Result<Sou
         stripes: replica.stripes,
     };
     let growth = {
-        let books = node.books();
-        match (books.index.readable(key), node.growing.get(key)) {
+        let accounting = node.accounting();
+        match (accounting.index.readable(key), node.growing.get(key)) {
             (Err(error), Some(growth)) if error.code == "replica_unknown" => growth,
             (here, _) => return here.cloned().map(answer),
         }
@@ -177,8 +177,8 @@ pub fn whole(replica: Replica) -> Result<Replica, ApiError> {
 /// All of a small file and its crc64nvme as it was committed; `None` where that takes more than a look.
 pub fn at_hand(node: &Node, key: &ReplicaKey) -> Option<(Bytes, String)> {
     let committed = {
-        let books = node.books();
-        let replica = books.index.readable(key).ok()?;
+        let accounting = node.accounting();
+        let replica = accounting.index.readable(key).ok()?;
         let small = replica.kind == ReplicaKind::File && replica.stripes.is_none() && replica.size_bytes <= node.store.inline_bytes_max;
         small.then(|| replica.crc64nvme.clone())?
     };
@@ -188,8 +188,8 @@ pub fn at_hand(node: &Node, key: &ReplicaKey) -> Option<(Bytes, String)> {
 
 pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<Content, ApiError> {
     let here = {
-        let books = node.books();
-        match (books.index.readable(key).cloned(), node.growing.get(key)) {
+        let accounting = node.accounting();
+        match (accounting.index.readable(key).cloned(), node.growing.get(key)) {
             (Err(error), Some(growth)) if error.code == "replica_unknown" && member.is_none() => Err(growth),
             (here, _) => Ok(here?),
         }
@@ -232,7 +232,7 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
 pub fn read_manifest(node: &Node, key: &ReplicaKey) -> Result<Vec<u8>, ApiError> {
     // What was checked has its manifest, also in the moment before it is committed.
     let made = node.growing.get(key).is_some_and(|growth| growth.stripes.is_some() && growth.is_checked());
-    let replica = if made { None } else { Some(node.books().index.readable(key)?.clone()) };
+    let replica = if made { None } else { Some(node.accounting().index.readable(key)?.clone()) };
     if replica.is_some_and(|replica| replica.kind == ReplicaKind::File && replica.stripes.is_none()) {
         return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no manifest")));
     }

@@ -123,7 +123,7 @@ pub async fn require_sound(node: &Arc<Node>, cause: &Cause, keys: &[ReplicaKey])
     // One task for all: of many small files each would wait longer for a thread than for the disk.
     let unsound = blocking(move || {
         for key in asked {
-            let replica = worker.books().index.readable(&key)?.clone();
+            let replica = worker.accounting().index.readable(&key)?.clone();
             if !is_sound(&worker, &replica)? {
                 return Ok(Some(key));
             }
@@ -131,7 +131,7 @@ pub async fn require_sound(node: &Arc<Node>, cause: &Cause, keys: &[ReplicaKey])
         Ok(None)
     });
     let Some(key) = unsound.await? else { return Ok(()) };
-    if node.books().index.readable(&key).is_ok() {
+    if node.accounting().index.readable(&key).is_ok() {
         node.quarantine(cause, &key, "does not have the content it was committed with").await?;
     }
     let message = format!("replica {key} is damaged on the node's disk; no job has read it, it is made again");

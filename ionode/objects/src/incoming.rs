@@ -1,7 +1,7 @@
 //! Content on its way in: space granted, bytes hashed and stored as they come, whole or not at all. Where it would not fit it is refused at
 //! once; where others were faster meanwhile, when the space is gone.
 //!
-//! The one rule: until a record names it, content that is dropped leaves nothing behind, on the disk or in the books.
+//! The one rule: until a record names it, content that is dropped leaves nothing behind, on the disk or in the accounting.
 
 use bytes::Bytes;
 use stager_core::error::ApiError;

@@ -117,7 +117,7 @@ pub fn adopt(node: &Node) -> Result<(), ApiError> {
         let attempt = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Attempt>(&bytes).ok());
         match (entry.strip_suffix(".json"), attempt.filter(|attempt| attempt.boot_id == boot_id())) {
             (Some(attempt_id), Some(attempt)) => {
-                node.books().index.adopt_lease(attempt_id, &attempt.leased());
+                node.accounting().index.adopt_lease(attempt_id, &attempt.leased());
                 node.attempts.remember(attempt_id, attempt);
             }
             _ => std::fs::remove_file(&path).map_err(at("removing", &path))?,

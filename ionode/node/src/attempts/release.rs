@@ -31,13 +31,13 @@ pub async fn release(node: Arc<Node>, cause: Cause, attempt_id: String, request:
         None => Vec::new(),
     };
     for key in &changed {
-        if node.books().index.readable(key).is_ok() {
+        if node.accounting().index.readable(key).is_ok() {
             node.quarantine(&cause, key, "was changed through a link by a job that reads it").await?;
         }
     }
-    node.books().index.end_lease(&attempt_id);
+    node.accounting().index.end_lease(&attempt_id);
     if let Some(reservation_id) = request.reservation_id {
-        node.books().index.space.release(&Holder::Named(reservation_id));
+        node.accounting().index.space.release(&Holder::Named(reservation_id));
     }
     let file = node.store.attempt_path(&attempt_id);
     blocking(move || {
@@ -85,7 +85,7 @@ async fn changed_links(node: &Arc<Node>, attempt: Attempt) -> Result<Vec<Replica
 
 /// Rights and names may change without harm: what nothing else speaks against is read again.
 fn was_changed(node: &Node, link: &Link) -> bool {
-    let Some(replica) = node.books().index.replica(&link.key).cloned() else { return false };
+    let Some(replica) = node.accounting().index.replica(&link.key).cloned() else { return false };
     let Ok(now) = look(&node.store, &replica) else { return true };
     if now.content != link.fingerprint {
         return true;

@@ -48,7 +48,7 @@ pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, mut req
         ));
     }
     let keys = keys(&request);
-    node.books().index.lease(&attempt_id, &keys)?;
+    node.accounting().index.lease(&attempt_id, &keys)?;
     let sound = match seals::require_sound(&node, &cause, &keys).await {
         Ok(()) => direct::require(&node, &request.direct).await,
         unsound => unsound,
@@ -67,7 +67,7 @@ pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, mut req
             Ok(answer)
         }
         Err(error) => {
-            node.books().index.end_lease(&attempt_id);
+            node.accounting().index.end_lease(&attempt_id);
             Err(error)
         }
     }
@@ -126,7 +126,7 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
     let keys: Vec<ReplicaKey> = request.inputs.iter().map(|input| ReplicaKey::new(&input.file_id, &input.generation)).collect();
     for number in node.store.in_reading_order(&keys) {
         let (input, key) = (&request.inputs[number], keys[number].clone());
-        let replica = crate::replicas::whole(node.books().index.readable(&key)?.clone())?;
+        let replica = crate::replicas::whole(node.accounting().index.readable(&key)?.clone())?;
         let target = rooms.make(&input.path)?;
         let content = node.store.content(&replica)?;
         // What lies in the log has no file to be linked: a copy of so little costs less than a mount.

@@ -44,8 +44,8 @@ pub async fn stage_out(node: Arc<Node>, attempt_id: String, request: StageOutReq
     if !wanted.is_empty() {
         commit(&node, &attempt_id, &request, &sandbox, wanted).await?;
     }
-    let books = node.books();
-    let committed = |output: &Output| books.index.replica(&ReplicaKey::new(&output.file_id, &output.generation)).cloned();
+    let accounting = node.accounting();
+    let committed = |output: &Output| accounting.index.replica(&ReplicaKey::new(&output.file_id, &output.generation)).cloned();
     let outputs = request.outputs.iter().filter_map(committed).collect();
     Ok(StageOutAnswer { outputs, undeclared, undeclared_count, released: None, replication: None })
 }
@@ -79,14 +79,14 @@ fn check_outputs(request: &StageOutRequest) -> Result<(), ApiError> {
 }
 
 fn uncommitted(node: &Node, request: &StageOutRequest) -> Result<Vec<Output>, ApiError> {
-    let books = node.books();
+    let accounting = node.accounting();
     let mut fresh = Vec::new();
     for output in &request.outputs {
         let key = ReplicaKey::new(&output.file_id, &output.generation);
-        if books.index.is_leaving(&key) {
+        if accounting.index.is_leaving(&key) {
             return Err(ApiError::refused("replica_busy", &key.file_id, format!("replica {key} is being deleted; use a new generation")));
         }
-        if books.index.replica(&key).is_none() {
+        if accounting.index.replica(&key).is_none() {
             fresh.push(output.clone());
         }
     }
@@ -138,23 +138,23 @@ async fn commit(node: &Arc<Node>, attempt_id: &str, request: &StageOutRequest, s
     let reservation = Holder::Named(request.reservation_id.clone());
     hold(node, attempt_id, &reservation, &holder, total_bytes)?;
     let outcome = take_all(node, request, sandbox, wanted, &holder).await;
-    let mut books = node.books();
-    let rest = books.index.space.held_by(&holder).unwrap_or(0);
-    books.index.space.hand_over(&holder, &reservation, rest);
+    let mut accounting = node.accounting();
+    let rest = accounting.index.space.held_by(&holder).unwrap_or(0);
+    accounting.index.space.hand_over(&holder, &reservation, rest);
     outcome.map_err(Failure::from)
 }
 
 /// From here on the bytes are this stage-out's, whatever happens to the reservation meanwhile.
 fn hold(node: &Node, attempt_id: &str, reservation: &Holder, holder: &Holder, total_bytes: u64) -> Result<(), Failure> {
-    let mut books = node.books();
-    let held = books.index.space.held_by(reservation).unwrap_or(0);
+    let mut accounting = node.accounting();
+    let held = accounting.index.space.held_by(reservation).unwrap_or(0);
     if held < total_bytes {
         let message = format!(
             "the outputs of {attempt_id} are {total_bytes} bytes and {held} were reserved; grow the reservation and stage out again"
         );
         return Err(Failure::with(ApiError::new(Class::Refused, "exceeds_reservation", attempt_id, message), "needed_bytes", total_bytes));
     }
-    books.index.space.hand_over(reservation, holder, total_bytes);
+    accounting.index.space.hand_over(reservation, holder, total_bytes);
     Ok(())
 }
 
@@ -189,7 +189,7 @@ async fn take_all(
     let commits = taken.iter().map(|taken| (&taken.replica, taken.content.clone()));
     node.store.commit(commits, &[], shelves).await?;
     let replicas: Vec<Replica> = taken.iter().map(|taken| taken.replica.clone()).collect();
-    node.books().index.commit(holder, &replicas);
+    node.accounting().index.commit(holder, &replicas);
     let (worker, root) = (node.clone(), sandbox.to_owned());
     blocking(move || {
         clear_outputs(&root, &wanted)?;

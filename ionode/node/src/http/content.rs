@@ -216,7 +216,7 @@ impl Sending {
 
     async fn damaged(&self, what: &str) -> std::io::Error {
         let node = &self.asker.node;
-        let there = node.books().index.readable(&self.key).is_ok();
+        let there = node.accounting().index.readable(&self.key).is_ok();
         if there {
             if let Err(error) = node.quarantine(&self.asker.cause, &self.key, what).await {
                 tracing::error!(replica = %self.key, %error, "a damaged replica could not be quarantined");

@@ -152,7 +152,7 @@ impl Sending {
         let (bytes, damaged) = blocking(move || Ok(written(&worker, chunk, sent, last))).await?;
         for replica in damaged {
             let key = replica.key();
-            if self.node.books().index.readable(&key).is_ok() {
+            if self.node.accounting().index.readable(&key).is_ok() {
                 let what = "does not have the content it was committed with";
                 if let Err(error) = self.node.quarantine(&self.cause, &key, what).await {
                     tracing::warn!(replica = %key, %error, "a damaged replica could not be quarantined");
@@ -183,7 +183,7 @@ fn written(node: &Node, chunk: Vec<Outcome>, sent: usize, last: bool) -> (Bytes,
             Ok(content) => writer.say(&Said::Got(About::of(&replica), content)),
             Err(error) => {
                 // Deleted since it was looked for: that is what is told.
-                let gone = node.books().index.readable(&replica.key()).err();
+                let gone = node.accounting().index.readable(&replica.key()).err();
                 writer.fail(gone.as_ref().unwrap_or(&error));
                 if error.class == Class::Corrupt {
                     damaged.push(replica);

@@ -171,7 +171,7 @@ async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
         ("GET", ["node"]) => Ok(answer::ok(&node.status())),
         ("PUT", ["capacity"]) => {
             let request: CapacityRequest = call.body()?;
-            node.books().index.space.set_capacity(request.capacity_bytes);
+            node.accounting().index.space.set_capacity(request.capacity_bytes);
             Ok(answer::ok(&node.space()))
         }
         ("GET", ["state"]) => Ok(answer::ok(&state(node))),
@@ -192,7 +192,7 @@ async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
             Ok(answer::ok(&node.set_reservation(id, request.bytes)?))
         }
         ("DELETE", ["reservations", id]) => {
-            node.books().index.space.release(&Holder::Named(id.to_string()));
+            node.accounting().index.space.release(&Holder::Named(id.to_string()));
             Ok(answer::empty())
         }
         _ => Err(unknown(call).into()),
@@ -201,20 +201,20 @@ async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
 
 fn state(node: &Node) -> StateAnswer {
     // The number first: what happens while the rest is read has an event from there on, and may be told twice, never left out.
-    let next_seq = node.books().events.next_seq();
+    let next_seq = node.accounting().events.next_seq();
     let transfers = node.transfers.list();
-    let books = node.books();
+    let accounting = node.accounting();
     let named = |(holder, bytes): (&Holder, u64)| match holder {
         Holder::Named(id) => Some(Reservation { id: id.clone(), bytes }),
         Holder::Transfer(_) => None,
     };
-    let leases = books.index.leases().filter(|(id, _)| !id.contains(':'));
+    let leases = accounting.index.leases().filter(|(id, _)| !id.contains(':'));
     StateAnswer {
         incarnation: node.incarnation.clone(),
         next_seq,
-        replicas: books.index.replicas().cloned().collect(),
+        replicas: accounting.index.replicas().cloned().collect(),
         transfers,
-        reservations: books.index.space.reservations().filter_map(named).collect(),
+        reservations: accounting.index.space.reservations().filter_map(named).collect(),
         leases: leases.map(|(id, replicas)| LeaseAnswer { attempt_id: id.clone(), replicas: replicas.clone() }).collect(),
     }
 }

@@ -1,4 +1,4 @@
-//! What `/metrics` tells: counted here while it happens, or read from the books when asked. Knows names and labels, decides nothing.
+//! What `/metrics` tells: counted here while it happens, or read from the accounting when asked. Knows names and labels, decides nothing.
 //!
 //! The one rule: a label has few values. No path, no file, no id of a transfer or a job, and nothing of what an origin was described with
 //! but its host or bucket.

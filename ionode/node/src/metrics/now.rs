@@ -1,6 +1,6 @@
-//! What the books say when a scraper asks: space, replicas, transfers, lanes, readiness.
+//! What the accounting says when a scraper asks: space, replicas, transfers, lanes, readiness.
 //!
-//! The one rule: the books are held for as long as sums take that exist already, never for a walk through all replicas.
+//! The one rule: the accounting is held for as long as sums take that exist already, never for a walk through all replicas.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Error};
@@ -23,7 +23,7 @@ pub struct Now(pub Arc<Node>);
 
 impl fmt::Debug for Now {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the books of {}", self.0.node_id)
+        write!(f, "the accounting of {}", self.0.node_id)
     }
 }
 
@@ -49,8 +49,8 @@ impl Collector for Now {
 impl Now {
     fn space(&self, told: &mut Told<'_>) -> Result<(), Error> {
         let (capacity, used, reserved, idle) = {
-            let books = self.0.books();
-            let space = &books.index.space;
+            let accounting = self.0.accounting();
+            let space = &accounting.index.space;
             (space.capacity_bytes(), space.used_bytes(), space.reserved_bytes(), space.idle_bytes())
         };
         told.bytes("space_capacity", "Space that replicas and reservations may take together", capacity)?;
@@ -64,7 +64,7 @@ impl Now {
     }
 
     fn replicas(&self, told: &mut Told<'_>) -> Result<(), Error> {
-        let census = self.0.books().index.census();
+        let census = self.0.accounting().index.census();
         let states = [("present", census.present), ("quarantined", census.quarantined), ("leaving", census.leaving)];
         told.family("replicas", "Replicas by state", states.map(|(state, count)| (OfState { state }, count as f64)))
     }

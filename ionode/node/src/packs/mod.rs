@@ -147,11 +147,11 @@ fn repeated(asked: &[Result<Ask, ApiError>]) -> HashSet<usize> {
 }
 
 fn look(node: &Node, reads: Vec<(usize, ReplicaKey, bool)>, outcomes: &mut [Option<Outcome>]) {
-    let books = node.books();
+    let accounting = node.accounting();
     for (number, key, content) in reads {
         let outcome = match content {
-            true => books.index.readable(&key).cloned().and_then(small).map(Outcome::Read),
-            false => books.index.replica(&key).map(|replica| Outcome::Said(Said::Stat(About::of(replica)))).ok_or_else(|| unknown(&key)),
+            true => accounting.index.readable(&key).cloned().and_then(small).map(Outcome::Read),
+            false => accounting.index.replica(&key).map(|replica| Outcome::Said(Said::Stat(About::of(replica)))).ok_or_else(|| unknown(&key)),
         };
         outcomes[number] = Some(outcome.unwrap_or_else(Outcome::Failed));
     }
@@ -203,16 +203,16 @@ async fn change(node: &Arc<Node>, cause: &Cause, puts: Vec<Put>, deletes: Vec<(u
         Err(error) => Err(error),
     };
     let (put_numbers, replicas): (Vec<usize>, Vec<Replica>) = puts.into_iter().map(|(number, replica, _)| (number, replica)).unzip();
-    let mut books = node.books();
+    let mut accounting = node.accounting();
     match &written {
         Ok(()) => {
-            books.index.commit(&holder, &replicas);
-            deletes.iter().for_each(|key| books.index.apply(&Record::Delete { key: key.clone() }));
+            accounting.index.commit(&holder, &replicas);
+            deletes.iter().for_each(|key| accounting.index.apply(&Record::Delete { key: key.clone() }));
         }
-        Err(_) => deletes.iter().for_each(|key| books.index.abandon_delete(key)),
+        Err(_) => deletes.iter().for_each(|key| accounting.index.abandon_delete(key)),
     }
-    books.index.space.release(&holder);
-    drop(books);
+    accounting.index.space.release(&holder);
+    drop(accounting);
     for number in delete_numbers {
         outcomes[number] = Some(written.clone().map_or_else(Outcome::Failed, |()| Outcome::Said(Said::Deleted)));
     }
@@ -232,11 +232,11 @@ fn admitted(node: &Node, claims: &mut Claims<'_>, puts: Vec<Put>, outcomes: &mut
     let claimed = claims.claim(&puts);
     // After the claims: a transfer that is accepted from now on finds them.
     let busy = if puts.is_empty() { HashSet::new() } else { node.transfers.being_made() };
-    let books = node.books();
+    let accounting = node.accounting();
     let mut kept = Vec::with_capacity(puts.len());
     for (put, claimed) in puts.into_iter().zip(claimed) {
         let (key, size_bytes) = (&put.key, put.content.len() as u64);
-        let outcome = match books.index.readable(key) {
+        let outcome = match accounting.index.readable(key) {
             Ok(here) if here.blake3 == hex(put.blake3) && here.size_bytes == size_bytes => {
                 Outcome::Said(Said::Put { already: true, missing: Vec::new() })
             }
@@ -247,7 +247,7 @@ fn admitted(node: &Node, claims: &mut Claims<'_>, puts: Vec<Put>, outcomes: &mut
             Err(_) if size_bytes > inline_bytes_max => {
                 Outcome::Failed(too_large(key, size_bytes, inline_bytes_max, "push it by a call of its own"))
             }
-            Err(error) if error.code != "replica_unknown" || books.index.is_leaving(key) || !claimed || busy.contains(key) => {
+            Err(error) if error.code != "replica_unknown" || accounting.index.is_leaving(key) || !claimed || busy.contains(key) => {
                 let message = format!("replica {key} is being made, deleted or quarantined on this node; put it under a new generation");
                 Outcome::Failed(ApiError::refused("replica_busy", &key.file_id, message))
             }
@@ -335,8 +335,8 @@ fn hidden(node: &Node, deletes: Vec<(usize, ReplicaKey)>, outcomes: &mut [Option
     if deletes.is_empty() {
         return deletes;
     }
-    let mut books = node.books();
-    let begin = |(number, key): &(usize, ReplicaKey)| match books.index.begin_delete(key) {
+    let mut accounting = node.accounting();
+    let begin = |(number, key): &(usize, ReplicaKey)| match accounting.index.begin_delete(key) {
         Ok(true) => true,
         Ok(false) => {
             outcomes[*number] = Some(Outcome::Said(Said::Deleted));

@@ -19,8 +19,8 @@ const HEADER: &str = "stager-verified 1";
 pub fn recall(node: &Node) {
     let Ok(text) = std::fs::read_to_string(node.store.root().join(NAME)) else { return };
     let known = parse(&text, now_s());
-    let books = node.books();
-    let there = known.into_iter().filter(|(key, _)| books.index.readable(key).is_ok());
+    let accounting = node.accounting();
+    let there = known.into_iter().filter(|(key, _)| accounting.index.readable(key).is_ok());
     node.seals.recall(there);
 }
 

@@ -22,7 +22,7 @@ use crate::replicas;
 use objects::Walk;
 use reading::Reading;
 
-/// How many keys are looked at under one hold of the books.
+/// How many keys are looked at under one hold of the accounting.
 const KEYS_AT_ONCE: usize = 1000;
 /// An order this old is made anew: replicas come and go.
 const ORDER_FOR: Duration = Duration::from_secs(3600);
@@ -129,8 +129,8 @@ impl Round {
         let mut behind: Option<ReplicaKey> = None;
         loop {
             let page: Vec<(ReplicaKey, bool)> = {
-                let books = self.node.books();
-                let page = books.index.replicas_behind(behind.as_ref(), KEYS_AT_ONCE);
+                let accounting = self.node.accounting();
+                let page = accounting.index.replicas_behind(behind.as_ref(), KEYS_AT_ONCE);
                 page.map(|replica| (replica.key(), replica.state == ReplicaState::Present)).collect()
             };
             let Some((last, _)) = page.last() else { break };
@@ -151,7 +151,7 @@ impl Round {
     }
 
     fn look_at(&mut self, key: &ReplicaKey) {
-        let Ok(replica) = self.node.books().index.readable(key).cloned() else { return };
+        let Ok(replica) = self.node.accounting().index.readable(key).cloned() else { return };
         let (mut outcome, mut faulty) = self.read(&replica);
         if outcome.is_err() && faulty {
             self.rest(ONCE_MORE_AFTER);
@@ -159,7 +159,7 @@ impl Round {
         }
         match outcome {
             // Deleted meanwhile, or the node ends: what was found says nothing.
-            _ if self.is_over() || self.node.books().index.readable(key).is_err() => {}
+            _ if self.is_over() || self.node.accounting().index.readable(key).is_err() => {}
             Ok(true) => self.found("sound"),
             Ok(false) => self.act_on(key, "corrupt", "does not have the content it was committed with"),
             Err(error) if faulty => {

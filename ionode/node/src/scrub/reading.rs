@@ -98,7 +98,7 @@ impl Reading {
         self.paid_until = self.paid_until.max(Instant::now()) + cost;
         let wait = self.paid_until.saturating_duration_since(Instant::now());
         let ended = self.runtime.block_on(async { tokio::time::timeout(wait, self.node.ending.cancelled()).await }).is_ok();
-        let unwanted = self.key.as_ref().is_some_and(|key| self.node.books().index.readable(key).is_err());
+        let unwanted = self.key.as_ref().is_some_and(|key| self.node.accounting().index.readable(key).is_err());
         if ended || unwanted {
             let subject = self.key.as_ref().map_or("objects", |key| &key.file_id);
             return Err(ApiError::transient("cancelled", subject, format!("{subject} need not be verified any more")));

@@ -47,7 +47,7 @@ pub(super) struct At<'a> {
 pub(super) async fn copy(node: &Arc<Node>, job: &Job, request: &CopyRequest, claimed: Option<Partial>) -> Result<Moved, ApiError> {
     let key = ReplicaKey::new(&request.file_id, &request.generation);
     let mut chain = Chain::of(node, job, &key, request.replicas.as_ref());
-    let here = node.books().index.readable(&key).cloned().ok();
+    let here = node.accounting().index.readable(&key).cloned().ok();
     if let Some(replica) = here {
         check_expected(request, "this node", &replica.blake3, replica.size_bytes)?;
         chain.tell_of(&replica, request.expected.identity.clone()).await?;

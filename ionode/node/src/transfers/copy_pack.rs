@@ -118,19 +118,19 @@ async fn packed(node: &Arc<Node>, group: &[Begun]) -> Result<Vec<Option<Replica>
     let made = blocking(move || Ok(wanted.iter().zip(answers).map(|(wanted, answer)| judged(wanted, answer)).collect::<Vec<_>>())).await?;
     // What was cancelled meanwhile, or is here already, is told the usual way.
     let made: Vec<Option<(Replica, Bytes)>> = {
-        let books = node.books();
+        let accounting = node.accounting();
         let kept = |(begun, made): (&Begun, Option<(Replica, Bytes)>)| {
-            made.filter(|(replica, _)| !begun.job.cancel.is_cancelled() && books.index.replica(&replica.key()).is_none())
+            made.filter(|(replica, _)| !begun.job.cancel.is_cancelled() && accounting.index.replica(&replica.key()).is_none())
         };
         group.iter().zip(made).map(kept).collect()
     };
     node.store.commit(made.iter().flatten().map(|(replica, content)| (replica, Some(content.clone()))), &[], Vec::new()).await?;
-    let mut books = node.books();
+    let mut accounting = node.accounting();
     for (begun, (replica, _)) in group.iter().zip(&made).filter_map(|(begun, made)| made.as_ref().map(|made| (begun, made))) {
-        books.index.commit(&Holder::Transfer(begun.job.id.clone()), std::slice::from_ref(replica));
+        accounting.index.commit(&Holder::Transfer(begun.job.id.clone()), std::slice::from_ref(replica));
         arrived(&begun.job, replica.size_bytes);
     }
-    drop(books);
+    drop(accounting);
     Ok(made.into_iter().map(|made| made.map(|(replica, _)| replica)).collect())
 }
 

@@ -175,7 +175,7 @@ async fn shelve(node: &Arc<Node>, job: &Job, replica: Replica, manifest: Bytes) 
     })
     .await?;
     node.store.write(vec![Record::Commit { replicas: vec![replica.clone()] }], vec![node.store.shelf(&key)]).await?;
-    node.books().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
+    node.accounting().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     node.seals.set(&key, look);
     Ok(replica)
 }

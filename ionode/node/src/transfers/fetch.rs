@@ -28,7 +28,7 @@ use crate::wire::{Expected, FetchRequest};
 pub(super) async fn fetch(node: &Arc<Node>, job: &Job, request: &FetchRequest, claimed: Option<Partial>) -> Result<Moved, ApiError> {
     let key = ReplicaKey::new(&request.file_id, &request.generation);
     let mut chain = Chain::of(node, job, &key, request.replicas.as_ref());
-    let here = node.books().index.readable(&key).cloned().ok();
+    let here = node.accounting().index.readable(&key).cloned().ok();
     if let Some(replica) = here {
         // A chain that was broken off is mended: nothing else is left to be done.
         let origin = node.origin(&request.source.origin_id).ok();

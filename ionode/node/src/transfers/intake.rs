@@ -167,7 +167,7 @@ impl Follower {
         self.partial.prefix_blake3 = self.hasher.blake3_so_far();
         self.node.store.durability.file(&self.file, &self.path)?;
         self.node.store.write_blocking(&[Record::Partial(self.partial.clone())])?;
-        self.node.books().index.put_partial(self.partial.clone(), true);
+        self.node.accounting().index.put_partial(self.partial.clone(), true);
         Ok(())
     }
 }

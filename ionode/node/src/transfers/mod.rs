@@ -381,7 +381,7 @@ fn accept_incoming(
         TransferRequest::Fetch(fetch) => fetch::layout(fetch)?,
         _ => None,
     };
-    let here = node.books().index.readable(&key).cloned().ok().filter(|replica| replica.stripes == wanted);
+    let here = node.accounting().index.readable(&key).cloned().ok().filter(|replica| replica.stripes == wanted);
     if let Some(replica) = here {
         if request.replicas().is_some_and(|replicas| !replicas.chain.is_empty()) || request.kind() != TransferKind::Fetch {
             return Ok(transfer);
@@ -391,7 +391,7 @@ fn accept_incoming(
         transfer.state = TransferStatus::Done;
         return Ok(transfer);
     }
-    let taken = node.books().index.replica(&key).is_some() || node.books().index.is_leaving(&key);
+    let taken = node.accounting().index.replica(&key).is_some() || node.accounting().index.is_leaving(&key);
     if taken || desk.incoming.contains_key(&key) || node.packs.is_making(&key) || node.growing.get(&key).is_some() {
         let message = format!("replica {key} is being made, deleted or quarantined on this node; fetch it under a new generation");
         return Err(ApiError::refused("replica_busy", &key.file_id, message));
@@ -411,9 +411,9 @@ fn claim(index: &mut Index, file_id: &str, source: &Source, size_bytes: u64) -> 
 
 fn accept_upload(node: &Node, cause: &Cause, transfer_id: &str, upload: &UploadRequest) -> Result<Transfer, ApiError> {
     let request = TransferRequest::Upload(upload.clone());
-    let mut books = node.books();
-    books.index.lease(&lease_name(transfer_id), &[request.key()])?;
-    let size_bytes = books.index.readable(&request.key())?.size_bytes;
+    let mut accounting = node.accounting();
+    accounting.index.lease(&lease_name(transfer_id), &[request.key()])?;
+    let size_bytes = accounting.index.readable(&request.key())?.size_bytes;
     Ok(Transfer::new(request, cause.clone(), size_bytes))
 }
 

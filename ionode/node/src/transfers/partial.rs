@@ -48,11 +48,11 @@ pub(super) async fn adopt(
             discard(node, &other.key).await;
             None
         }
-        None => super::claim(&mut node.books().index, &key.file_id, source, size_bytes),
+        None => super::claim(&mut node.accounting().index, &key.file_id, source, size_bytes),
     };
     let Some(partial) = found else {
         // Bytes of another content under this very key would be taken for checkpoints of this fetch.
-        if node.books().index.partial(key).is_some() {
+        if node.accounting().index.partial(key).is_some() {
             discard(node, key).await;
         }
         return Ok(fresh);
@@ -74,9 +74,9 @@ async fn rename(node: &Arc<Node>, key: &ReplicaKey, mut partial: Partial) -> Res
     let gone = Record::PartialGone { key: std::mem::replace(&mut partial.key, key.clone()) };
     blocking(move || std::fs::rename(&from, &to).map_err(at("renaming", &from))).await?;
     node.store.write(vec![gone.clone(), Record::Partial(partial.clone())], Vec::new()).await?;
-    let mut books = node.books();
-    books.index.apply(&gone);
-    books.index.put_partial(partial.clone(), true);
+    let mut accounting = node.accounting();
+    accounting.index.apply(&gone);
+    accounting.index.put_partial(partial.clone(), true);
     Ok(partial)
 }
 
@@ -203,12 +203,12 @@ pub(super) async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica
         crate::seals::look(&worker.store, &sealed)
     })
     .await?;
-    let checkpointed = node.books().index.partial(&key).is_some();
+    let checkpointed = node.accounting().index.partial(&key).is_some();
     let records: Vec<Record> = checkpointed.then(|| Record::PartialGone { key: key.clone() }).into_iter().collect();
     node.store.commit([(&replica, None)], &records, vec![node.store.shelf(&key)]).await?;
-    let mut books = node.books();
-    books.index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
-    books.index.drop_partial(&key);
+    let mut accounting = node.accounting();
+    accounting.index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
+    accounting.index.drop_partial(&key);
     node.seals.set(&key, look);
     Ok(replica)
 }
@@ -224,7 +224,7 @@ async fn shelve_in_log(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Re
     });
     let content = content.await?;
     node.store.commit([(&replica, Some(content.into()))], &[], Vec::new()).await?;
-    node.books().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
+    node.accounting().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     discard(node, &replica.key()).await;
     Ok(replica)
 }
@@ -251,10 +251,10 @@ async fn keep(node: &Arc<Node>, job: &Job, partial: Partial) -> bool {
     if cut.await.is_err() || node.store.write(vec![Record::Partial(partial.clone())], Vec::new()).await.is_err() {
         return false;
     }
-    let mut books = node.books();
+    let mut accounting = node.accounting();
     // In one step: its bytes leave the reservation and become idle ones.
-    books.index.space.release(&Holder::Transfer(job.id.clone()));
-    books.index.put_partial(partial, false);
+    accounting.index.space.release(&Holder::Transfer(job.id.clone()));
+    accounting.index.put_partial(partial, false);
     true
 }
 
@@ -264,7 +264,7 @@ pub(super) async fn discard(node: &Arc<Node>, key: &ReplicaKey) {
         crate::sandbox::folder::remove_tree(&worker.store.partial_path(&gone))
             .map_err(at("removing", &worker.store.partial_path(&gone)))?;
         // Renamed already, but not in the log.
-        if worker.books().index.replica(&gone).is_none() {
+        if worker.accounting().index.replica(&gone).is_none() {
             worker.store.remove_bytes(&gone)?;
         }
         Ok(())
@@ -272,12 +272,12 @@ pub(super) async fn discard(node: &Arc<Node>, key: &ReplicaKey) {
     if let Err(error) = removed.await {
         tracing::warn!(partial = %key, %error, "a partial could not be removed; a restart removes it");
     }
-    if node.books().index.partial(key).is_none() {
+    if node.accounting().index.partial(key).is_none() {
         return;
     }
     let record = Record::PartialGone { key: key.clone() };
     if let Err(error) = node.store.write(vec![record], Vec::new()).await {
         tracing::warn!(partial = %key, %error, "a partial could not be logged as gone; a restart finds out");
     }
-    node.books().index.drop_partial(key);
+    node.accounting().index.drop_partial(key);
 }

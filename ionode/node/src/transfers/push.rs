@@ -99,7 +99,7 @@ pub(super) fn place(request: &PushRequest) -> Source {
 pub(super) async fn push(node: &Arc<Node>, job: &Job, request: &PushRequest, claimed: Option<Partial>) -> Result<Moved, ApiError> {
     let key = ReplicaKey::new(&request.file_id, &request.generation);
     let mut chain = Chain::of(node, job, &key, request.replicas.as_ref());
-    let here = node.books().index.readable(&key).cloned().ok();
+    let here = node.accounting().index.readable(&key).cloned().ok();
     if let Some(replica) = here {
         if !replica.blake3.eq_ignore_ascii_case(&request.expected.blake3) {
             let message = format!("replica {key} is on this node with another content; push under a new generation");

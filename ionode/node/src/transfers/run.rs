@@ -233,7 +233,7 @@ pub fn end_unstarted(node: &Arc<Node>, transfer_id: &str, error: Option<ApiError
     };
     let Some((request, cause, partial)) = taken else { return };
     if let Some(partial) = partial {
-        node.books().index.put_partial(partial, false);
+        node.accounting().index.put_partial(partial, false);
     }
     give_back(node, transfer_id, &request);
     call_off_chain(node, transfer_id, &cause, &request);
@@ -252,7 +252,7 @@ pub fn end_unstarted(node: &Arc<Node>, transfer_id: &str, error: Option<ApiError
 pub fn take_back(node: &Arc<Node>, transfer_id: &str) {
     let Some(transfer) = node.transfers.desk().take_out(transfer_id) else { return };
     if let Some(partial) = transfer.partial {
-        node.books().index.put_partial(partial, false);
+        node.accounting().index.put_partial(partial, false);
     }
     give_back(node, transfer_id, &transfer.request);
 }
@@ -262,12 +262,12 @@ fn call_off_chain(node: &Arc<Node>, transfer_id: &str, cause: &Cause, request: &
 }
 
 fn give_back(node: &Node, transfer_id: &str, request: &TransferRequest) {
-    let mut books = node.books();
+    let mut accounting = node.accounting();
     match request.kind() {
         TransferKind::Fetch | TransferKind::Copy | TransferKind::Push => {
-            books.index.space.release(&Holder::Transfer(transfer_id.to_string()));
+            accounting.index.space.release(&Holder::Transfer(transfer_id.to_string()));
         }
-        TransferKind::Upload => books.index.end_lease(&lease_name(transfer_id)),
+        TransferKind::Upload => accounting.index.end_lease(&lease_name(transfer_id)),
     }
 }
 

@@ -78,7 +78,7 @@ pub(super) async fn fetch(
     hasher.update(&content);
     let (replica, verified) = judge(node, job, request, Witness { origin, entry, said }, hasher.finish()).await?;
     together::commit(node, &replica, Bytes::from(content)).await?;
-    node.books().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
+    node.accounting().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     chain.tell_of(&replica, Some(identity)).await?;
     Ok(Moved { replica, bytes_moved: size_bytes, verified, synced: None, chain })
 }

@@ -43,7 +43,7 @@ struct Piece<'a> {
 
 pub(super) async fn upload(node: &Arc<Node>, job: &Job, request: &UploadRequest) -> Result<Moved, ApiError> {
     let key = ReplicaKey::new(&request.file_id, &request.generation);
-    let replica = crate::replicas::whole(node.books().index.readable(&key)?.clone())?;
+    let replica = crate::replicas::whole(node.accounting().index.readable(&key)?.clone())?;
     let open = node.origin(&request.destination.origin_id)?;
     let largest = replica.size_bytes;
     let stall = STALL + Duration::from_secs(largest / VERIFY_BYTES_PER_S_MIN);
