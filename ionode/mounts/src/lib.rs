@@ -75,7 +75,7 @@ pub struct Mounts {
     timing: Timing,
     watches: Mutex<BTreeMap<String, Arc<Watch>>>,
     /// One change at a time: a mount takes seconds, and looking at the table must not wait for it.
-    turn: Mutex<()>,
+    changing: Mutex<()>,
 }
 
 impl Mounts {
@@ -85,12 +85,12 @@ impl Mounts {
         let parent = root.parent().and_then(|parent| parent.canonicalize().ok());
         let root = parent.zip(root.file_name()).map_or(root.to_owned(), |(parent, name)| parent.join(name));
         table::sweep(&root);
-        Self { root, timing, watches: Mutex::default(), turn: Mutex::default() }
+        Self { root, timing, watches: Mutex::default(), changing: Mutex::default() }
     }
 
     /// Blocks until it is mounted, or cannot be. The same configuration again changes nothing.
     pub fn put(&self, origin_id: &str, config: &SftpConfig) -> Result<Mount, ApiError> {
-        let _turn = self.turn.lock().expect("no holder panics");
+        let _locked = self.changing.lock().expect("no holder panics");
         if let Some(watch) = self.watch(origin_id) {
             if watch.is_for(config) {
                 return Ok(watch.look());
@@ -105,7 +105,7 @@ impl Mounts {
 
     /// `false`: there was none.
     pub fn remove(&self, origin_id: &str) -> bool {
-        let _turn = self.turn.lock().expect("no holder panics");
+        let _locked = self.changing.lock().expect("no holder panics");
         self.take(origin_id)
     }
 
@@ -119,7 +119,7 @@ impl Mounts {
 
     /// Unmounts all, at the end.
     pub fn end(&self) {
-        let _turn = self.turn.lock().expect("no holder panics");
+        let _locked = self.changing.lock().expect("no holder panics");
         let all = std::mem::take(&mut *self.watches.lock().expect("no holder panics"));
         all.values().for_each(|watch| watch.end());
     }

@@ -93,7 +93,7 @@ pub struct Node {
     /// Of those, calls that change something.
     calls_working: AtomicUsize,
     /// Epochs are raised one at a time, each on disk before the first call under it is served.
-    epoch_turn: tokio::sync::Mutex<()>,
+    epoch_lock: tokio::sync::Mutex<()>,
 }
 
 impl Node {
@@ -124,7 +124,7 @@ impl Node {
             last_call: Mutex::new(Instant::now()),
             calls_open: AtomicUsize::new(0),
             calls_working: AtomicUsize::new(0),
-            epoch_turn: tokio::sync::Mutex::default(),
+            epoch_lock: tokio::sync::Mutex::default(),
         };
         for key in &opened.lost {
             node.emit_corrupt(&Cause::default(), key, "was gone or had another size when the node started");
@@ -215,7 +215,7 @@ impl Node {
                 }
                 EpochCheck::Newer => {}
             }
-            let _turn = self.epoch_turn.lock().await;
+            let _locked = self.epoch_lock.lock().await;
             if self.accounting().index.check_epoch(epoch) == EpochCheck::Newer {
                 self.store.write(vec![Record::Epoch { epoch }], Vec::new()).await?;
                 self.accounting().index.apply(&Record::Epoch { epoch });

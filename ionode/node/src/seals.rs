@@ -150,7 +150,7 @@ fn is_sound(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
     if replica.size_bytes > READ_ALWAYS_BYTES_MAX && sealed(node)? {
         return Ok(true);
     }
-    let _turn = node.seals.reading.lock().expect("nobody panics here");
+    let _locked = node.seals.reading.lock().expect("nobody panics here");
     if replica.size_bytes > READ_ALWAYS_BYTES_MAX && sealed(node)? {
         return Ok(true);
     }

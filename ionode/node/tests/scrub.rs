@@ -13,7 +13,7 @@ use serde_json::{json, Value};
 use stager_node::scrub::cache;
 
 const MIB: usize = 1 << 20;
-/// Always somebody's turn, as fast as the disk allows.
+/// Some replica is always due, as fast as the disk allows.
 const EAGER: [&str; 4] = ["--scrub-bytes-per-s", "1000000000", "--scrub-every-s", "0"];
 const SOUND: &str = "stager_node_scrub_replicas_total{result=\"sound\"}";
 const CORRUPT: &str = "stager_node_scrub_replicas_total{result=\"corrupt\"}";
@@ -132,7 +132,7 @@ fn it_ends_with_the_node_and_remembers_what_it_has_read() {
     let node = holding(root.path(), &[300_000, 300_000], &slow, &[]);
     assert!(node.terminate().success());
     let node = Host::start_with(root.path(), 1 << 30, &slow);
-    until("it has looked whose turn it is", || node.metric(ROUNDS).filter(|rounds| *rounds >= 1.0));
+    until("it has looked which is due", || node.metric(ROUNDS).filter(|rounds| *rounds >= 1.0));
     assert_eq!(node.metric(READ), Some(0.0), "all were verified when they were committed");
     node.kill();
     std::fs::write(root.path().join("store/verified"), "torn").unwrap();

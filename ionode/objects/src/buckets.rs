@@ -68,7 +68,7 @@ impl Objects {
     pub async fn delete_bucket(&self, name: &BucketName) -> Result<(), ApiError> {
         let (objects, name) = (self.clone(), name.clone());
         to_the_end(async move {
-            let _turn = objects.inner.buckets_turn.write().await;
+            let _locked = objects.inner.buckets_lock.write().await;
             objects.require_bucket(&name)?;
             let inside = tables::below(&name, "");
             if !objects.log().list(tables::OBJECTS, &inside, None, b"", 1)?.listed.is_empty() {

@@ -46,7 +46,7 @@ pub const UPLOADS_EXPIRE_AFTER: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Contents of one block lie in the log: a file of their own costs them more, in syncs and in processor time, than they cost the log.
 pub const INLINE_BYTES_MAX: u64 = BLOCK_BYTES;
 pub const KEY_BYTES_MAX: usize = 1024;
-const UPLOAD_TURNS: usize = 64;
+const UPLOAD_LOCKS: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -83,9 +83,9 @@ struct Inner {
     leases: Arc<leases::Leases>,
     counters: Counters,
     /// Held shared while something is put into a bucket, alone while a bucket goes.
-    buckets_turn: RwLock<()>,
+    buckets_lock: RwLock<()>,
     /// By upload: held shared while a part is put, alone while the upload ends.
-    upload_turns: Vec<RwLock<()>>,
+    upload_locks: Vec<RwLock<()>>,
 }
 
 impl Objects {
@@ -101,8 +101,8 @@ impl Objects {
             options,
             share,
             counters: Counters::default(),
-            buckets_turn: RwLock::default(),
-            upload_turns: (0..UPLOAD_TURNS).map(|_| RwLock::default()).collect(),
+            buckets_lock: RwLock::default(),
+            upload_locks: (0..UPLOAD_LOCKS).map(|_| RwLock::default()).collect(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -71,7 +71,7 @@ impl Objects {
         let weight_bytes = meta::weight_bytes(&key, &meta, object.size_bytes);
         let _grant = self.grant_meta(&name.to_string(), &meta)?;
         let before = {
-            let _turn = self.inner.buckets_turn.read().await;
+            let _locked = self.inner.buckets_lock.read().await;
             self.require_bucket(&name.bucket)?;
             loop {
                 let when = self.when(name, &condition)?;

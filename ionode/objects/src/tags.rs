@@ -28,7 +28,7 @@ impl Objects {
     /// Whether it was done: not where somebody else wrote meanwhile.
     async fn set_tags_now(&self, name: &Name, tags: &Tags) -> Result<bool, ApiError> {
         let key = tables::object(name);
-        let _turn = self.inner.buckets_turn.read().await;
+        let _locked = self.inner.buckets_lock.read().await;
         self.require_bucket(&name.bucket)?;
         let stat = self.log().stat(tables::OBJECTS, &key)?.ok_or_else(|| unknown(name))?;
         if stat.quarantined {

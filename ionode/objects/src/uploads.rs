@@ -14,7 +14,7 @@ use crate::digest::Algorithm;
 use crate::incoming::{Content, Incoming};
 use crate::meta::{self, Attributes, Checksum, ETag, FilePart, Object, Stored, Tags};
 use crate::put::{settle, Condition};
-use crate::{now_ms, tables, to_the_end, BucketName, Name, Objects, UPLOAD_TURNS};
+use crate::{now_ms, tables, to_the_end, BucketName, Name, Objects, UPLOAD_LOCKS};
 
 pub const PART_NUMBER_MAX: u16 = 10_000;
 /// Of every part but the last, as S3 has it.
@@ -106,8 +106,8 @@ pub struct Whole {
 }
 
 impl Objects {
-    fn turn(&self, id: UploadId) -> &RwLock<()> {
-        &self.inner.upload_turns[usize::from(id.0[0]) % UPLOAD_TURNS]
+    fn lock_of(&self, id: UploadId) -> &RwLock<()> {
+        &self.inner.upload_locks[usize::from(id.0[0]) % UPLOAD_LOCKS]
     }
 
     pub async fn create_upload(&self, name: &Name, upload: Upload) -> Result<UploadId, ApiError> {
@@ -115,7 +115,7 @@ impl Objects {
         let (key, meta) = (tables::upload(name, id), meta::to_bytes(&upload));
         let weight_bytes = meta::weight_bytes(&key, &meta, 0);
         let _grant = self.grant_bytes(&name.to_string(), weight_bytes)?;
-        let _turn = self.inner.buckets_turn.read().await;
+        let _locked = self.inner.buckets_lock.read().await;
         self.require_bucket(&name.bucket)?;
         self.log()
             .write_all(vec![Op::Put { table: tables::UPLOADS, key, meta, value: Default::default(), weight_bytes, when: When::Absent }])
@@ -152,7 +152,7 @@ impl Objects {
     }
 
     async fn put_part_now(&self, name: &Name, id: UploadId, number: u16, part: &Part) -> Result<(), ApiError> {
-        let _turn = self.turn(id).read().await;
+        let _locked = self.lock_of(id).read().await;
         self.upload(name, id)?;
         let (key, meta) = (tables::part(id, number), meta::to_bytes(part));
         let weight_bytes = meta::weight_bytes(&key, &meta, part.size_bytes());
@@ -198,7 +198,7 @@ impl Objects {
 
     /// All records of it, then its files. What is gone already is fine.
     pub(crate) async fn end_upload(&self, name: &Name, id: UploadId) -> Result<(), ApiError> {
-        let _turn = self.turn(id).write().await;
+        let _locked = self.lock_of(id).write().await;
         let parts = self.parts(id)?;
         self.log().write_all(self.ends(name, id, &parts)).await?;
         self.remove_parts(parts.into_iter().map(|(_, part)| part).collect()).await
@@ -251,7 +251,7 @@ impl Objects {
     ) -> Result<Object, ApiError> {
         let (objects, name) = (self.clone(), name.clone());
         to_the_end(async move {
-            let _turn = objects.turn(id).write().await;
+            let _locked = objects.lock_of(id).write().await;
             let upload = match objects.upload(&name, id) {
                 Ok(upload) => upload,
                 // The answer to the first call may have been lost.

@@ -13,8 +13,8 @@ mod list;
 mod reclaim;
 mod recovery;
 mod segments;
-mod turns;
 mod writer;
+mod writer_lease;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +32,8 @@ pub use recovery::{Broken, Recovered};
 use at_hand::Buffer;
 use index::{Applied, Index, Tally};
 use segments::{Segment, Segments};
-use turns::Turns;
 use writer::{Answer, Message, Submission, Writer};
+use writer_lease::WriterLeases;
 
 /// When an acknowledged write is on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +185,7 @@ impl Shared {
 /// Not `Clone`: the last holder's drop ends the writer, synced.
 pub struct Log {
     shared: Arc<Shared>,
-    turns: Arc<Turns>,
+    leases: Arc<WriterLeases>,
     threads: Vec<std::thread::JoinHandle<()>>,
     stopping: Arc<reclaim::Stopping>,
 }
@@ -199,13 +199,13 @@ impl Log {
     fn open_knowing(directory: &Path, options: Options, acknowledged: Option<Applied>) -> Result<(Self, Recovered), ApiError> {
         let (shared, position, recovered) = recovery::open(directory, options, acknowledged)?;
         let shared = Arc::new(shared);
-        let (turns, thread) = turns::start(Writer::new(shared.clone(), position))?;
+        let (leases, thread) = writer_lease::start(Writer::new(shared.clone(), position))?;
         let mut threads = vec![thread];
         let stopping = Arc::new(reclaim::Stopping::default());
         if options.reclaim {
-            threads.push(reclaim::start(shared.clone(), turns.clone(), stopping.clone())?);
+            threads.push(reclaim::start(shared.clone(), leases.clone(), stopping.clone())?);
         }
-        Ok((Self { shared, turns, threads, stopping }, recovered))
+        Ok((Self { shared, leases, threads, stopping }, recovered))
     }
 
     /// All in one frame; each operation is done or not by its own condition. Returns when they are acknowledged as `Options::sync` says.
@@ -231,7 +231,7 @@ impl Log {
     fn submit(&self, ops: Vec<Op>, whole: bool, directories: Vec<PathBuf>) -> Result<oneshot::Receiver<Answer>, ApiError> {
         writer::check(&ops)?;
         let (answer, answered) = oneshot::channel();
-        self.turns.write(Submission { ops, whole, directories, answer })?;
+        self.leases.write(Submission { ops, whole, directories, answer })?;
         Ok(answered)
     }
 
@@ -314,7 +314,7 @@ impl Log {
     /// One round of collecting garbage now; the number of segments it gave back.
     pub fn reclaim(&self) -> Result<usize, ApiError> {
         let before = self.shared.counters.segments_dropped.load(Ordering::Relaxed);
-        reclaim::round(&self.shared, &self.turns, &self.stopping)?;
+        reclaim::round(&self.shared, &self.leases, &self.stopping)?;
         Ok((self.shared.counters.segments_dropped.load(Ordering::Relaxed) - before) as usize)
     }
 }
@@ -323,7 +323,7 @@ impl Drop for Log {
     fn drop(&mut self) {
         self.stopping.stop();
         // The writer may be gone after a panic; its thread's end tells that.
-        let _ = self.turns.send(Message::Stop);
+        let _ = self.leases.send(Message::Stop);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the log ended by a panic");

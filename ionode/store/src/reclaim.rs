@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use crate::failure::at;
 use crate::format::SEGMENT_HEADER_BYTES;
 use crate::segments::{Scanner, Segment};
-use crate::turns::Turns;
 use crate::writer::{gone, Message, Moving};
+use crate::writer_lease::WriterLeases;
 use crate::Shared;
 
 /// From so much of it being garbage on, a segment is worth moving: so no byte is moved more than once for each byte that comes back.
@@ -47,11 +47,11 @@ impl Stopping {
     }
 }
 
-pub fn start(shared: Arc<Shared>, turns: Arc<Turns>, stopping: Arc<Stopping>) -> Result<std::thread::JoinHandle<()>, ApiError> {
+pub fn start(shared: Arc<Shared>, leases: Arc<WriterLeases>, stopping: Arc<Stopping>) -> Result<std::thread::JoinHandle<()>, ApiError> {
     let directory = shared.directory.clone();
     let work = move || {
         while !stopping.wait(LOOK_EVERY) {
-            if let Err(error) = round(&shared, &turns, &stopping) {
+            if let Err(error) = round(&shared, &leases, &stopping) {
                 tracing::warn!(%error, "a round of collecting garbage stopped early; the next one goes on");
             }
         }
@@ -60,22 +60,22 @@ pub fn start(shared: Arc<Shared>, turns: Arc<Turns>, stopping: Arc<Stopping>) ->
 }
 
 /// Gives back every segment that is worth it.
-pub fn round(shared: &Shared, turns: &Turns, stopping: &Stopping) -> Result<(), ApiError> {
+pub fn round(shared: &Shared, leases: &WriterLeases, stopping: &Stopping) -> Result<(), ApiError> {
     if newest_is_garbage(shared)? {
-        ask(turns, |answer| Message::RollOver { answer })?;
+        ask(leases, |answer| Message::RollOver { answer })?;
     }
     while let Some(segment) = victim(shared)? {
-        if !empty(shared, turns, stopping, &segment)? {
+        if !empty(shared, leases, stopping, &segment)? {
             return Ok(());
         }
-        ask(turns, |answer| Message::Drop { segment: segment.header.number, answer })?;
+        ask(leases, |answer| Message::Drop { segment: segment.header.number, answer })?;
     }
     Ok(())
 }
 
-fn ask(turns: &Turns, message: impl FnOnce(oneshot::Sender<Result<(), ApiError>>) -> Message) -> Result<(), ApiError> {
+fn ask(leases: &WriterLeases, message: impl FnOnce(oneshot::Sender<Result<(), ApiError>>) -> Message) -> Result<(), ApiError> {
     let (answer, answered) = oneshot::channel();
-    turns.send(message(answer))?;
+    leases.send(message(answer))?;
     answered.blocking_recv().map_err(|_| gone())?
 }
 
@@ -107,7 +107,7 @@ fn victim(shared: &Shared) -> Result<Option<Arc<Segment>>, ApiError> {
 }
 
 /// Moves what still counts; `false`: it was told to stop.
-fn empty(shared: &Shared, turns: &Turns, stopping: &Stopping, segment: &Segment) -> Result<bool, ApiError> {
+fn empty(shared: &Shared, leases: &WriterLeases, stopping: &Stopping, segment: &Segment) -> Result<bool, ApiError> {
     let number = segment.header.number;
     let used = shared.tally.lock().expect("nobody panics here").uses.get(&number).copied().unwrap_or_default();
     if used.live_bytes == 0 && shared.segments.oldest_number() == Some(number) {
@@ -131,7 +131,7 @@ fn empty(shared: &Shared, turns: &Turns, stopping: &Stopping, segment: &Segment)
             bytes += entry.log_bytes();
             moving.push(Moving { entry, value, segment: number, offset: range.start });
             if bytes >= MOVE_BYTES {
-                hand_over(turns, std::mem::take(&mut moving))?;
+                hand_over(leases, std::mem::take(&mut moving))?;
                 bytes = 0;
             }
         }
@@ -139,10 +139,10 @@ fn empty(shared: &Shared, turns: &Turns, stopping: &Stopping, segment: &Segment)
             return Ok(false);
         }
     }
-    hand_over(turns, moving)?;
+    hand_over(leases, moving)?;
     Ok(true)
 }
 
-fn hand_over(turns: &Turns, moving: Vec<Moving>) -> Result<(), ApiError> {
-    ask(turns, |answer| Message::Move { moving, answer })
+fn hand_over(leases: &WriterLeases, moving: Vec<Moving>) -> Result<(), ApiError> {
+    ask(leases, |answer| Message::Move { moving, answer })
 }

@@ -1,4 +1,4 @@
-//! Whose turn it is to write. What is to be written waits here; a caller that finds nobody at it writes by itself, else the log's own thread
+//! Who has the writer. What is to be written waits here; a caller that finds nobody at it writes by itself, else the log's own thread
 //! does, with all that waits. Knows messages and the writer, not what they do.
 //!
 //! The one rule: who has the writer gives it back, and nothing waits then without the thread being told.
@@ -12,7 +12,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use crate::failure::at;
 use crate::writer::{gone, Message, Submission, Writer};
 
-pub struct Turns {
+pub struct WriterLeases {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -25,17 +25,17 @@ struct State {
 }
 
 /// The log's own thread, which writes whatever nobody else does.
-pub fn start(writer: Writer) -> Result<(Arc<Turns>, std::thread::JoinHandle<()>), ApiError> {
+pub fn start(writer: Writer) -> Result<(Arc<WriterLeases>, std::thread::JoinHandle<()>), ApiError> {
     let directory = writer.directory().to_owned();
     let state = State { waiting: VecDeque::new(), writer: Some(Box::new(writer)), over: false };
-    let turns = Arc::new(Turns { state: Mutex::new(state), changed: Condvar::new() });
-    let ours = turns.clone();
+    let leases = Arc::new(WriterLeases { state: Mutex::new(state), changed: Condvar::new() });
+    let ours = leases.clone();
     let thread =
         std::thread::Builder::new().name("log".into()).spawn(move || ours.serve()).map_err(at("starting the writer of", &directory))?;
-    Ok((turns, thread))
+    Ok((leases, thread))
 }
 
-impl Turns {
+impl WriterLeases {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nobody panics here")
     }
@@ -71,23 +71,23 @@ impl Turns {
             return Ok(());
         }
         drop(state);
-        let mut turn = Turn { turns: self, writer };
+        let mut lease = WriterLease { leases: self, writer };
         match flavor {
             // What else the runtime has to do on this thread goes on on another.
-            Some(_) => tokio::task::block_in_place(|| turn.write(submission)),
-            None => turn.write(submission),
+            Some(_) => tokio::task::block_in_place(|| lease.write(submission)),
+            None => lease.write(submission),
         }
         Ok(())
     }
 
     fn serve(&self) {
-        while let Some((mut turn, mut next)) = self.wait() {
+        while let Some((mut lease, mut next)) = self.wait() {
             loop {
                 match next {
-                    Some(Message::Stop) => return turn.end(),
-                    Some(Message::Write(submission)) => turn.write(submission),
-                    Some(message) => turn.writer().perform(message),
-                    None => turn.writer().catch_up(),
+                    Some(Message::Stop) => return lease.end(),
+                    Some(Message::Write(submission)) => lease.write(submission),
+                    Some(message) => lease.writer().perform(message),
+                    None => lease.writer().catch_up(),
                 }
                 next = self.state().waiting.pop_front();
                 if next.is_none() {
@@ -98,7 +98,7 @@ impl Turns {
     }
 
     /// The writer and what it is to do; no message: what was due by now. `None`: it broke down.
-    fn wait(&self) -> Option<(Turn<'_>, Option<Message>)> {
+    fn wait(&self) -> Option<(WriterLease<'_>, Option<Message>)> {
         let mut state = self.state();
         loop {
             if state.over {
@@ -107,7 +107,7 @@ impl Turns {
             let here = state.writer.is_some();
             if let Some(message) = if here { state.waiting.pop_front() } else { None } {
                 let writer = state.writer.take();
-                return Some((Turn { turns: self, writer }, Some(message)));
+                return Some((WriterLease { leases: self, writer }, Some(message)));
             }
             let Some(due) = state.writer.as_ref().and_then(|writer| writer.due()) else {
                 state = self.changed.wait(state).expect("nobody panics here");
@@ -116,7 +116,7 @@ impl Turns {
             let (mut after, waited) = self.changed.wait_timeout(state, due).expect("nobody panics here");
             if waited.timed_out() && after.waiting.is_empty() {
                 if let Some(writer) = after.writer.take() {
-                    return Some((Turn { turns: self, writer: Some(writer) }, None));
+                    return Some((WriterLease { leases: self, writer: Some(writer) }, None));
                 }
             }
             state = after;
@@ -125,21 +125,21 @@ impl Turns {
 }
 
 /// Has the writer, until it is dropped.
-struct Turn<'a> {
-    turns: &'a Turns,
+struct WriterLease<'a> {
+    leases: &'a WriterLeases,
     writer: Option<Box<Writer>>,
 }
 
-impl Turn<'_> {
+impl WriterLease<'_> {
     fn writer(&mut self) -> &mut Writer {
         self.writer.as_mut().expect("it is given back at the end only")
     }
 
     /// One group: this, and the writes that wait behind it.
     fn write(&mut self, first: Submission) {
-        let turns = self.turns;
+        let leases = self.leases;
         self.writer().write_group(first, || {
-            let mut state = turns.state();
+            let mut state = leases.state();
             match state.waiting.pop_front() {
                 Some(Message::Write(submission)) => Some(submission),
                 Some(other) => {
@@ -153,13 +153,13 @@ impl Turn<'_> {
 
     fn end(mut self) {
         self.writer().end();
-        self.turns.state().over = true;
+        self.leases.state().over = true;
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for WriterLease<'_> {
     fn drop(&mut self) {
-        let mut state = self.turns.state();
+        let mut state = self.leases.state();
         state.over |= std::thread::panicking();
         let left = match state.over {
             // Their callers hear that nobody writes any more.
@@ -169,7 +169,7 @@ impl Drop for Turn<'_> {
         let due = self.writer.as_ref().and_then(|writer| writer.due());
         state.writer = self.writer.take();
         if state.over || !state.waiting.is_empty() || due.is_some() {
-            self.turns.changed.notify_one();
+            self.leases.changed.notify_one();
         }
         drop(state);
         drop(left);

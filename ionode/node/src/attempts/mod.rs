@@ -78,14 +78,14 @@ fn keys(request: &StageInRequest) -> Vec<ReplicaKey> {
 pub struct Attempts {
     known: Mutex<HashMap<String, Attempt>>,
     /// One call at a time for each attempt: a repeated call waits for the first and finds its work done.
-    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Attempts {
-    fn turn(&self, attempt_id: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.turns.lock().expect("nobody panics here");
-        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        turns.entry(attempt_id.to_string()).or_default().clone()
+    fn lock_of(&self, attempt_id: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.locks.lock().expect("nobody panics here");
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        locks.entry(attempt_id.to_string()).or_default().clone()
     }
 
     fn get(&self, attempt_id: &str) -> Option<Attempt> {

@@ -18,8 +18,8 @@ use crate::seals::look;
 use crate::wire::{ReleaseAnswer, ReleaseRequest};
 
 pub async fn release(node: Arc<Node>, cause: Cause, attempt_id: String, request: ReleaseRequest) -> Result<ReleaseAnswer, ApiError> {
-    let turn = node.attempts.turn(&attempt_id);
-    let _turn = turn.lock().await;
+    let lock = node.attempts.lock_of(&attempt_id);
+    let _locked = lock.lock().await;
     let attempt = node.attempts.get(&attempt_id);
     let sandbox = sandbox_of(&node, &attempt_id, attempt.as_ref(), &request)?;
     let changed = match &attempt {

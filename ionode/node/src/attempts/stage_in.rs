@@ -36,8 +36,8 @@ pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, mut req
         check_id("reservation id", &reservation.id)?;
         node.set_reservation(&reservation.id, reservation.bytes)?;
     }
-    let turn = node.attempts.turn(&attempt_id);
-    let _turn = turn.lock().await;
+    let lock = node.attempts.lock_of(&attempt_id);
+    let _locked = lock.lock().await;
     if let Some(known) = node.attempts.get(&attempt_id) {
         if known.request == request {
             return Ok(known.answer);

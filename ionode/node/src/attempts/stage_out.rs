@@ -34,8 +34,8 @@ struct Wanted {
 pub async fn stage_out(node: Arc<Node>, attempt_id: String, request: StageOutRequest) -> Result<StageOutAnswer, Failure> {
     let sandbox = checked_directory(&request.sandbox_dir, node.store.root())?;
     check_outputs(&request)?;
-    let turn = node.attempts.turn(&attempt_id);
-    let _turn = turn.lock().await;
+    let lock = node.attempts.lock_of(&attempt_id);
+    let _locked = lock.lock().await;
     let fresh: Vec<Output> = uncommitted(&node, &request)?;
     let (worker, asked, root) = (node.clone(), request.clone(), sandbox.clone());
     let surveyed = blocking(move || survey_all(&worker, &root, &asked, fresh)).await?;

@@ -132,8 +132,8 @@ impl Work {
     }
 
     /// From one node; what that does not give, from the others, each file by itself.
-    async fn pack(&self, turn: usize, files: Vec<Listed>) -> Result<(), ApiError> {
-        let link = &self.links[turn % self.links.len()];
+    async fn pack(&self, number: usize, files: Vec<Listed>) -> Result<(), ApiError> {
+        let link = &self.links[number % self.links.len()];
         let asks: Vec<Ask> = files.iter().map(|file| Ask::Get(self.key(file))).collect();
         let content_bytes = files.iter().map(|file| file.size_bytes).sum();
         let answers = match link.pack(Term::Its, &asks, content_bytes).await {

@@ -98,8 +98,8 @@ impl Counts {
         to.register_with_unit("scrub_read", "Bytes the scrubber has read", Unit::Bytes, self.scrub_read.clone());
         let help = "Since the present replica that was longest not verified was, or since the start where nobody knows";
         to.register_with_unit("scrub_oldest", help, Unit::Seconds, self.scrub_oldest.clone());
-        to.register("scrub_rounds", "Times the scrubber went through all replicas whose turn it was", self.scrub_rounds.clone());
-        to.register("scrub_due_replicas", "Replicas whose turn with the scrubber has come", self.scrub_due.clone());
+        to.register("scrub_rounds", "Times the scrubber went through all replicas that were due", self.scrub_rounds.clone());
+        to.register("scrub_due_replicas", "Replicas that the scrubber is due to read", self.scrub_due.clone());
     }
 
     fn register_calls(&self, to: &mut Registry) {

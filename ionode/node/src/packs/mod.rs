@@ -151,7 +151,9 @@ fn look(node: &Node, reads: Vec<(usize, ReplicaKey, bool)>, outcomes: &mut [Opti
     for (number, key, content) in reads {
         let outcome = match content {
             true => accounting.index.readable(&key).cloned().and_then(small).map(Outcome::Read),
-            false => accounting.index.replica(&key).map(|replica| Outcome::Said(Said::Stat(About::of(replica)))).ok_or_else(|| unknown(&key)),
+            false => {
+                accounting.index.replica(&key).map(|replica| Outcome::Said(Said::Stat(About::of(replica)))).ok_or_else(|| unknown(&key))
+            }
         };
         outcomes[number] = Some(outcome.unwrap_or_else(Outcome::Failed));
     }

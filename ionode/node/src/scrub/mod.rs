@@ -85,7 +85,7 @@ struct Round {
     walk: Walk,
 }
 
-/// Whose turn it is, longest not verified first; and when the next one's comes if it is nobody's.
+/// Which replica is due, longest not verified first; and when the next one is if none is.
 struct Order {
     due: Vec<(u64, ReplicaKey)>,
     next_in: Duration,
