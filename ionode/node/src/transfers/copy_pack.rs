@@ -16,7 +16,7 @@ use tracing::Instrument;
 use super::chain::Chain;
 use super::copy;
 use super::run::{begin, end, Begun, Job, Moved};
-use super::{Desk, Transfer};
+use super::{Transfer, TransferTable};
 use crate::node::Node;
 use crate::packs::ask::together;
 use crate::packs::format::{About, Ask, Said, CONTENT_BYTES_MAX};
@@ -37,21 +37,21 @@ pub(super) fn fits(node: &Node, transfer: &Transfer) -> bool {
 }
 
 /// Takes those out of the queue that go with the one that starts.
-pub(super) fn along(desk: &mut Desk, node: &Node, first: &Begun) -> Vec<Begun> {
+pub(super) fn along(table: &mut TransferTable, node: &Node, first: &Begun) -> Vec<Begun> {
     let (lane, epoch) = (first.job.lane.clone(), first.job.cause.epoch);
-    let Some(waiting) = desk.small.remove(&lane) else { return Vec::new() };
+    let Some(waiting) = table.small.remove(&lane) else { return Vec::new() };
     // Those that started, were cancelled or have ended stand in the list for no longer than this.
-    let waits = |id: &String| desk.table.get(id).is_some_and(|transfer| transfer.state == TransferStatus::Queued);
-    let same = |id: &String| desk.table[id].cause.epoch == epoch;
+    let waits = |id: &String| table.by_id.get(id).is_some_and(|transfer| transfer.state == TransferStatus::Queued);
+    let same = |id: &String| table.by_id[id].cause.epoch == epoch;
     let (mut waiting, other): (Vec<String>, Vec<String>) = waiting.into_iter().filter(waits).partition(same);
-    let sizes: Vec<u64> = waiting.iter().map(|id| desk.table[id].bytes_total).collect();
+    let sizes: Vec<u64> = waiting.iter().map(|id| table.by_id[id].bytes_total).collect();
     let left = waiting.split_off(together(std::iter::once(first.bytes_total).chain(sizes)).saturating_sub(1).min(waiting.len()));
     let left: Vec<String> = other.into_iter().chain(left).collect();
     if !left.is_empty() {
-        desk.small.insert(lane, left);
+        table.small.insert(lane, left);
     }
-    let taken: Vec<String> = waiting.into_iter().filter(|id| desk.queue.remove(id)).collect();
-    taken.into_iter().map(|id| begin(node, desk, id, false)).collect()
+    let taken: Vec<String> = waiting.into_iter().filter(|id| table.queue.remove(id)).collect();
+    taken.into_iter().map(|id| begin(node, table, id, false)).collect()
 }
 
 /// The first one has the place in the lane, so it ends last.

@@ -27,7 +27,7 @@ pub(super) fn watch(node: &Arc<Node>, transfer_id: &str) {
             }
             () = node.ending.cancelled() => return,
         };
-        let held = node.transfers.desk().table.get_mut(&transfer_id).is_some_and(|transfer| std::mem::take(&mut transfer.held));
+        let held = node.transfers.table().by_id.get_mut(&transfer_id).is_some_and(|transfer| std::mem::take(&mut transfer.held));
         if held {
             tracing::warn!(transfer_id, why, "a copy that was held for the node before it in its chain is given up");
             end_unstarted(&node, &transfer_id, None);
@@ -54,8 +54,8 @@ async fn forsaken(node: &Arc<Node>, transfer_id: &str) -> String {
 /// How that stands which it is held for; nothing where it is not held.
 async fn ask(node: &Arc<Node>, transfer_id: &str) -> Option<Result<TransferAnswer, ApiError>> {
     let (holder, held_for, epoch) = {
-        let desk = node.transfers.desk();
-        let transfer = desk.table.get(transfer_id).filter(|transfer| transfer.held)?;
+        let table = node.transfers.table();
+        let transfer = table.by_id.get(transfer_id).filter(|transfer| transfer.held)?;
         let TransferRequest::Copy(copy) = &transfer.request else { return None };
         (copy.sources.first()?.node_id.clone(), copy.held_for.clone(), transfer.cause.epoch)
     };

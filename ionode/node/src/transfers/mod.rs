@@ -47,7 +47,7 @@ use crate::wire::{
 };
 
 pub struct Transfers {
-    desk: Mutex<Desk>,
+    table: Mutex<TransferTable>,
     tracker: TaskTracker,
     pushes: push::Pushes,
     together: together::Together,
@@ -58,21 +58,21 @@ pub struct Transfers {
 impl Default for Transfers {
     fn default() -> Self {
         let (pushes, together) = (push::Pushes::default(), together::Together::default());
-        Self { desk: Mutex::default(), tracker: TaskTracker::default(), pushes, together, begun: Instant::now() }
+        Self { table: Mutex::default(), tracker: TaskTracker::default(), pushes, together, begun: Instant::now() }
     }
 }
 
 #[derive(Default)]
-struct Desk {
+struct TransferTable {
     queue: Queue,
-    table: HashMap<String, Transfer>,
+    by_id: HashMap<String, Transfer>,
     /// What is to be made here by transfers that are not over, and by how many of them.
     incoming: HashMap<ReplicaKey, usize>,
     /// By lane, small copies in the order they came, for as long as they may wait in the queue: what starts takes them along.
     small: HashMap<String, Vec<String>>,
 }
 
-impl Desk {
+impl TransferTable {
     fn comes(&mut self, request: &TransferRequest) {
         if request.kind() != TransferKind::Upload {
             *self.incoming.entry(request.key()).or_default() += 1;
@@ -80,7 +80,7 @@ impl Desk {
     }
 
     fn take_out(&mut self, transfer_id: &str) -> Option<Transfer> {
-        let transfer = self.table.remove(transfer_id)?;
+        let transfer = self.by_id.remove(transfer_id)?;
         self.came(&transfer.request);
         Some(transfer)
     }
@@ -193,12 +193,12 @@ impl Transfer {
 }
 
 impl Transfers {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(|_| crate::node::give_up("the transfers"))
+    fn table(&self) -> MutexGuard<'_, TransferTable> {
+        self.table.lock().unwrap_or_else(|_| crate::node::give_up("the transfers"))
     }
 
     pub fn list(&self) -> Vec<TransferState> {
-        let mut states: Vec<TransferState> = self.desk().table.iter().map(|(id, transfer)| transfer.telemetry(id)).collect();
+        let mut states: Vec<TransferState> = self.table().by_id.iter().map(|(id, transfer)| transfer.telemetry(id)).collect();
         states.sort_by(|a, b| a.transfer_id.cmp(&b.transfer_id));
         states
     }
@@ -206,18 +206,18 @@ impl Transfers {
     pub fn forget_through(&self, seq: u64) {
         let now = Instant::now();
         let kept = |transfer: &Transfer| transfer.event.as_ref().is_none_or(|event| event.seq > seq) || transfer.told_by > Some(now);
-        self.desk().table.retain(|_, transfer| kept(transfer));
+        self.table().by_id.retain(|_, transfer| kept(transfer));
     }
 
     pub fn is_idle(&self) -> bool {
-        self.desk().table.values().all(Transfer::is_over)
+        self.table().by_id.values().all(Transfer::is_over)
     }
 
     /// The replicas that transfers are to make here and have not.
     pub fn being_made(&self) -> HashSet<ReplicaKey> {
-        let desk = self.desk();
+        let table = self.table();
         let makes = |transfer: &&Transfer| !transfer.is_over() && transfer.request.kind() != TransferKind::Upload;
-        desk.table.values().filter(makes).map(|transfer| transfer.request.key()).collect()
+        table.by_id.values().filter(makes).map(|transfer| transfer.request.key()).collect()
     }
 
     /// Work behind a transfer that has ended: to be waited for at the node's end.
@@ -230,7 +230,7 @@ impl Transfers {
         let kinds = [TransferKind::Fetch, TransferKind::Copy, TransferKind::Push, TransferKind::Upload];
         let states = ["queued", "running", "done", "failed", "cancelled"];
         let mut census: BTreeMap<_, usize> = kinds.iter().flat_map(|kind| states.iter().map(|state| ((kind.word(), *state), 0))).collect();
-        for transfer in self.desk().table.values() {
+        for transfer in self.table().by_id.values() {
             *census.entry((transfer.request.kind().word(), transfer.state.word())).or_default() += 1;
         }
         census
@@ -238,7 +238,7 @@ impl Transfers {
 
     /// Id of the origin, running, waiting, limit.
     pub fn lanes(&self) -> Vec<(String, usize, usize, f64)> {
-        self.desk()
+        self.table()
             .queue
             .lanes()
             .map(|lane| (request::origin_of(lane.origin_id).to_string(), lane.running, lane.waiting, lane.limit))
@@ -246,7 +246,7 @@ impl Transfers {
     }
 
     pub fn any_runs(&self) -> bool {
-        self.desk().queue.running() > 0
+        self.table().queue.running() > 0
     }
 
     /// Until all that run have ended.
@@ -297,20 +297,20 @@ pub async fn put_all(node: &Arc<Node>, cause: &Cause, asked: TransfersRequest) -
 
 /// It may start when its turn comes.
 fn let_go(node: &Arc<Node>, transfer_id: &str) {
-    let mut desk = node.transfers.desk();
-    let Some(transfer) = desk.table.get_mut(transfer_id).filter(|transfer| transfer.held) else { return };
+    let mut table = node.transfers.table();
+    let Some(transfer) = table.by_id.get_mut(transfer_id).filter(|transfer| transfer.held) else { return };
     transfer.held = false;
     let (lane, priority) = (transfer.request.lane(transfer.bytes_total), transfer.request.priority());
     let small = copy_pack::fits(node, transfer);
     if small {
-        desk.small.entry(lane.clone()).or_default().push(transfer_id.to_string());
+        table.small.entry(lane.clone()).or_default().push(transfer_id.to_string());
     }
     let at_once = match request::is_small(&lane) {
         true => node.origin(request::origin_of(&lane)).map_or(START, |open| open.origin.small_uploads_at_once()),
         false => START,
     };
-    desk.queue.push(&lane, transfer_id, priority, at_once);
-    drop(desk);
+    table.queue.push(&lane, transfer_id, priority, at_once);
+    drop(table);
     run::start_waiting(node);
 }
 
@@ -320,11 +320,11 @@ fn accept(node: &Arc<Node>, cause: &Cause, transfer_id: &str, request: &Transfer
     check_id("file_id", &key.file_id)?;
     check_id("generation", &key.generation)?;
     request.place().map_or(Ok(()), |place| check_relative_path(&place.path))?;
-    let mut desk = node.transfers.desk();
-    if let Some(known) = desk.table.get(transfer_id) {
+    let mut table = node.transfers.table();
+    if let Some(known) = table.by_id.get(transfer_id) {
         let answer = known.answer();
         known.urgency.set(request.priority() < DEMAND_BELOW);
-        desk.queue.set_priority(transfer_id, request.priority());
+        table.queue.set_priority(transfer_id, request.priority());
         return Ok((answer, false));
     }
     node.refuse_if_draining(transfer_id)?;
@@ -334,13 +334,13 @@ fn accept(node: &Arc<Node>, cause: &Cause, transfer_id: &str, request: &Transfer
         TransferRequest::Fetch(fetch) => {
             let origin = node.origin(&fetch.source.origin_id)?.identity;
             let source = fetch.expected.token.as_ref().map(|token| fetch::source(fetch, &origin, token));
-            accept_incoming(node, &desk, cause, transfer_id, request, fetch::held_bytes(fetch)?, source)?
+            accept_incoming(node, &table, cause, transfer_id, request, fetch::held_bytes(fetch)?, source)?
         }
         TransferRequest::Copy(copy) => {
-            accept_incoming(node, &desk, cause, transfer_id, request, copy.expected.size_bytes, Some(copy::place(copy)))?
+            accept_incoming(node, &table, cause, transfer_id, request, copy.expected.size_bytes, Some(copy::place(copy)))?
         }
         TransferRequest::Push(push) => {
-            accept_incoming(node, &desk, cause, transfer_id, request, push.expected.size_bytes, Some(push::place(push)))?
+            accept_incoming(node, &table, cause, transfer_id, request, push.expected.size_bytes, Some(push::place(push)))?
         }
         TransferRequest::Upload(upload) => accept_upload(node, cause, transfer_id, upload)?,
     };
@@ -348,9 +348,9 @@ fn accept(node: &Arc<Node>, cause: &Cause, transfer_id: &str, request: &Transfer
     transfer.held = transfer.state == TransferStatus::Queued;
     let (answer, fresh) = (transfer.answer(), transfer.held);
     if fresh {
-        desk.comes(request);
+        table.comes(request);
     }
-    desk.table.insert(transfer_id.to_string(), transfer);
+    table.by_id.insert(transfer_id.to_string(), transfer);
     Ok((answer, fresh))
 }
 
@@ -368,7 +368,7 @@ fn check_nodes(node: &Node, request: &TransferRequest) -> Result<(), ApiError> {
 
 fn accept_incoming(
     node: &Node,
-    desk: &Desk,
+    table: &TransferTable,
     cause: &Cause,
     transfer_id: &str,
     request: &TransferRequest,
@@ -392,7 +392,7 @@ fn accept_incoming(
         return Ok(transfer);
     }
     let taken = node.accounting().index.replica(&key).is_some() || node.accounting().index.is_leaving(&key);
-    if taken || desk.incoming.contains_key(&key) || node.packs.is_making(&key) || node.growing.get(&key).is_some() {
+    if taken || table.incoming.contains_key(&key) || node.packs.is_making(&key) || node.growing.get(&key).is_some() {
         let message = format!("replica {key} is being made, deleted or quarantined on this node; fetch it under a new generation");
         return Err(ApiError::refused("replica_busy", &key.file_id, message));
     }
@@ -427,7 +427,7 @@ pub async fn wait(node: &Node, transfer_id: &str, wait: Duration) -> Result<Tran
     let until = Instant::now() + wait;
     loop {
         let seen = node.newest_event();
-        let answer = node.transfers.desk().table.get_mut(transfer_id).map(Transfer::tell).ok_or_else(|| {
+        let answer = node.transfers.table().by_id.get_mut(transfer_id).map(Transfer::tell).ok_or_else(|| {
             let message = format!("there is no transfer {transfer_id} on this node; it ended and was acknowledged, or was never asked for");
             ApiError::invalid("not_found", transfer_id, message)
         })?;
@@ -442,10 +442,10 @@ pub async fn wait(node: &Node, transfer_id: &str, wait: Duration) -> Result<Tran
 /// The node ends: what has not begun is for another node, or for this one when it is back.
 pub fn hand_back_waiting(node: &Arc<Node>) {
     let waiting = {
-        let mut desk = node.transfers.desk();
-        let held = desk.table.iter_mut().filter_map(|(id, transfer)| std::mem::take(&mut transfer.held).then(|| id.clone()));
+        let mut table = node.transfers.table();
+        let held = table.by_id.iter_mut().filter_map(|(id, transfer)| std::mem::take(&mut transfer.held).then(|| id.clone()));
         let held: Vec<String> = held.collect();
-        held.into_iter().chain(desk.queue.clear()).collect::<Vec<_>>()
+        held.into_iter().chain(table.queue.clear()).collect::<Vec<_>>()
     };
     for transfer_id in waiting {
         let message = format!("the node {} ends before it began with the transfer {transfer_id}; ask for it again", node.node_id);
@@ -455,8 +455,8 @@ pub fn hand_back_waiting(node: &Arc<Node>) {
 }
 
 pub fn cancel(node: &Arc<Node>, transfer_id: &str) -> Result<TransferAnswer, ApiError> {
-    let mut desk = node.transfers.desk();
-    let Some(transfer) = desk.table.get_mut(transfer_id) else {
+    let mut table = node.transfers.table();
+    let Some(transfer) = table.by_id.get_mut(transfer_id) else {
         return Err(bad_request(
             transfer_id,
             format!("there is no transfer {transfer_id} on this node; it ended and was acknowledged, or was never asked for"),
@@ -465,11 +465,11 @@ pub fn cancel(node: &Arc<Node>, transfer_id: &str) -> Result<TransferAnswer, Api
     transfer.cancel.cancel();
     let mut answer = transfer.answer();
     let held = std::mem::take(&mut transfer.held);
-    if desk.queue.remove(transfer_id) || held {
-        drop(desk);
+    if table.queue.remove(transfer_id) || held {
+        drop(table);
         run::end_unstarted(node, transfer_id, None);
-        let desk = node.transfers.desk();
-        if let Some(transfer) = desk.table.get(transfer_id) {
+        let table = node.transfers.table();
+        if let Some(transfer) = table.by_id.get(transfer_id) {
             answer = transfer.answer();
         }
     }

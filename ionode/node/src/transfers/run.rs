@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::chain::{judged, Chain};
-use super::{copy, copy_pack, fetch, lease_name, push, upload, Desk, Transfer};
+use super::{copy, copy_pack, fetch, lease_name, push, upload, Transfer, TransferTable};
 use crate::metrics::{self, Failure, Moved as Bytes, OfKind, TransferEnd, OTHER};
 use crate::node::{Cause, Node};
 use crate::wire::{Ack, Fact, Replication, TransferDone, TransferKind, TransferRequest, TransferStatus};
@@ -107,8 +107,8 @@ pub(super) struct Begun {
 }
 
 /// `in_lane`: it has a place there, to be given back when it ends.
-pub(super) fn begin(node: &Node, desk: &mut Desk, id: String, in_lane: bool) -> Begun {
-    let transfer = desk.table.get_mut(&id).expect("a queued transfer is in the table");
+pub(super) fn begin(node: &Node, table: &mut TransferTable, id: String, in_lane: bool) -> Begun {
+    let transfer = table.by_id.get_mut(&id).expect("a queued transfer is in the table");
     transfer.state = TransferStatus::Running;
     transfer.started = Some(Instant::now());
     let job = Job::new(node, id, transfer, in_lane);
@@ -116,11 +116,11 @@ pub(super) fn begin(node: &Node, desk: &mut Desk, id: String, in_lane: bool) -> 
 }
 
 pub fn start_waiting(node: &Arc<Node>) {
-    let mut desk = node.transfers.desk();
-    for id in desk.queue.start() {
-        let fits = desk.table.get(&id).is_some_and(|transfer| copy_pack::fits(node, transfer));
-        let first = begin(node, &mut desk, id, true);
-        let along = if fits { copy_pack::along(&mut desk, node, &first) } else { Vec::new() };
+    let mut table = node.transfers.table();
+    for id in table.queue.start() {
+        let fits = table.by_id.get(&id).is_some_and(|transfer| copy_pack::fits(node, transfer));
+        let first = begin(node, &mut table, id, true);
+        let along = if fits { copy_pack::along(&mut table, node, &first) } else { Vec::new() };
         let span = first.job.span(&first.request);
         match along.is_empty() {
             true => node.transfers.tracker.spawn(run_one(node.clone(), first).instrument(span)),
@@ -162,7 +162,7 @@ pub(super) async fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, 
     if job.in_lane {
         let bytes = outcome.as_ref().map_or(0, |moved| moved.bytes_moved);
         let done = End { outcome: load, bytes, at: node.transfers.begun.elapsed() };
-        node.transfers.desk().queue.finished(&job.lane, done);
+        node.transfers.table().queue.finished(&job.lane, done);
     }
     start_waiting(node);
     if outcome.is_err() {
@@ -226,8 +226,8 @@ pub async fn tell_end(node: Arc<Node>, cause: Cause, replica: Replica, chain: Ch
 pub fn end_unstarted(node: &Arc<Node>, transfer_id: &str, error: Option<ApiError>) {
     let taken = {
         node.transfers
-            .desk()
-            .table
+            .table()
+            .by_id
             .get_mut(transfer_id)
             .map(|transfer| (transfer.request.clone(), transfer.cause.clone(), transfer.partial.take()))
     };
@@ -250,7 +250,7 @@ pub fn end_unstarted(node: &Arc<Node>, transfer_id: &str, error: Option<ApiError
 
 /// One whose chain refused it: it was never accepted.
 pub fn take_back(node: &Arc<Node>, transfer_id: &str) {
-    let Some(transfer) = node.transfers.desk().take_out(transfer_id) else { return };
+    let Some(transfer) = node.transfers.table().take_out(transfer_id) else { return };
     if let Some(partial) = transfer.partial {
         node.accounting().index.put_partial(partial, false);
     }
@@ -272,16 +272,16 @@ fn give_back(node: &Node, transfer_id: &str, request: &TransferRequest) {
 }
 
 fn settle(node: &Node, transfer_id: &str, cause: &Cause, state: TransferStatus, fact: Fact) {
-    // The desk is held over the event, so that an acknowledgement never overtakes the result it is for.
-    let mut desk = node.transfers.desk();
-    count_end(state, &fact, desk.table.get(transfer_id));
+    // The table is held over the event, so that an acknowledgement never overtakes the result it is for.
+    let mut table = node.transfers.table();
+    count_end(state, &fact, table.by_id.get(transfer_id));
     let event = node.emit(cause, fact);
-    let Some(transfer) = desk.table.get_mut(transfer_id) else { return };
+    let Some(transfer) = table.by_id.get_mut(transfer_id) else { return };
     transfer.state = state;
     transfer.event = Some(event);
     transfer.told_by = (transfer.request.kind() == TransferKind::Push).then(|| Instant::now() + CLIENTS_ASK_WITHIN);
     let request = transfer.request.clone();
-    desk.came(&request);
+    table.came(&request);
 }
 
 fn count_end(state: TransferStatus, fact: &Fact, transfer: Option<&Transfer>) {

@@ -31,7 +31,7 @@ struct Waiter {
 
 /// Returns when the log holds it.
 pub(super) async fn commit(node: &Arc<Node>, replica: &Replica, content: Bytes) -> Result<(), ApiError> {
-    let running = node.transfers.desk().queue.running();
+    let running = node.transfers.table().queue.running();
     let together = &node.transfers.together;
     let (done, heard) = oneshot::channel();
     let waiting = {
