@@ -3,9 +3,9 @@
 use clap::{Parser, Subcommand};
 use stager_node::bench::{self, BenchOptions};
 use stager_node::client;
-use stager_node::courier;
 use stager_node::fsck::{self, FsckOptions};
 use stager_node::serve::{self, ServeOptions};
+use stager_node::transfer_agent;
 use tikv_jemallocator::Jemalloc;
 
 #[global_allocator]
@@ -82,7 +82,7 @@ fn main() {
         Action::ReplayJob { args } => replay("replay-job", args),
         Action::ReplayMake { args } => replay("replay-make", args),
         Action::ReplayCheck { args } => replay("replay-check", args),
-        Action::Transfer => courier::run(),
+        Action::Transfer => transfer_agent::run(),
         Action::Fetch(options) => client::fetch(options),
         Action::Push(options) => client::push(options),
         Action::Serve(options) => serve::run(options),

@@ -60,14 +60,14 @@ class TransferAgent:
         self.count = 0
         self.ended = False
 
-    def ask(self, origin: Mapping[str, object], errand: Mapping[str, object], subject: str) -> dict[str, object]:
+    def ask(self, origin: Mapping[str, object], transfer_job: Mapping[str, object], subject: str) -> dict[str, object]:
         """Raises Failed."""
         waiting = Waiting()
         with self.lock:
             asked = self.started()
             self.count += 1
             number = self.count
-            line = json.dumps({"id": number, "origin": origin, "errand": errand}).encode() + b"\n"
+            line = json.dumps({"id": number, "origin": origin, "transfer_job": transfer_job}).encode() + b"\n"
             self.orders[number] = waiting
             try:
                 asked.write(line)

@@ -75,7 +75,7 @@ class Ways:
         if program is not None:
             self.transfer_agent, self.origins = transfer_agent.TransferAgent(program, self.ending), remote.Origins(self.settings)
 
-    def ask(self, url: Url, errand: str, **more: str) -> dict[str, object]:
+    def ask(self, url: Url, transfer_job: str, **more: str) -> dict[str, object]:
         """`stager-ionode transfer` does it. Raises Failed."""
         if self.transfer_agent is None or self.origins is None:
             raise AssertionError(f"{url} was not looked at before it is moved")

@@ -30,12 +30,12 @@ struct Order {
     id: u64,
     /// As in `PUT /v1/origins/{id}`. Orders that say the same share its connections.
     origin: Value,
-    errand: Errand,
+    transfer_job: TransferJob,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Errand {
+enum TransferJob {
     Get {
         path: String,
         /// Must not be there.
@@ -61,7 +61,7 @@ struct Moved {
 }
 
 #[derive(Default)]
-struct Courier {
+struct TransferAgent {
     origins: Mutex<HashMap<String, Arc<dyn Origin>>>,
 }
 
@@ -74,11 +74,11 @@ pub fn run() -> i32 {
             return 1;
         }
     };
-    let courier = Arc::new(Courier::default());
+    let agent = Arc::new(TransferAgent::default());
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
-        let courier = courier.clone();
-        runtime.spawn(async move { say(&courier.answer(&line).await) });
+        let agent = agent.clone();
+        runtime.spawn(async move { say(&agent.answer(&line).await) });
     }
     runtime.shutdown_background();
     0
@@ -90,7 +90,7 @@ fn say(answer: &Value) {
     let _ = writeln!(out, "{answer}").and_then(|()| out.flush());
 }
 
-impl Courier {
+impl TransferAgent {
     async fn answer(&self, line: &str) -> Value {
         let order = match serde_json::from_str::<Order>(line) {
             Ok(order) => order,
@@ -105,11 +105,11 @@ impl Courier {
 
     async fn perform(&self, order: Order) -> Result<Value, ApiError> {
         let origin = self.origin(order.origin)?;
-        match order.errand {
-            Errand::Get { path, to } => get::get(origin.as_ref(), &path, to).await.map(told),
-            Errand::Put { from, path } => put::put(origin.as_ref(), from, &path).await.map(told),
-            Errand::MakeDirectory { path } => origin.make_directory(&path).await.map(|()| json!({})),
-            Errand::Erase { path } => origin.erase(&path, None).await.map(|erased| json!({ "erased": erased })),
+        match order.transfer_job {
+            TransferJob::Get { path, to } => get::get(origin.as_ref(), &path, to).await.map(told),
+            TransferJob::Put { from, path } => put::put(origin.as_ref(), from, &path).await.map(told),
+            TransferJob::MakeDirectory { path } => origin.make_directory(&path).await.map(|()| json!({})),
+            TransferJob::Erase { path } => origin.erase(&path, None).await.map(|erased| json!({ "erased": erased })),
         }
     }
 

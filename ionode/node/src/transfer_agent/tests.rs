@@ -1,10 +1,10 @@
-//! The courier over a file origin: orders, answers, and what is left behind.
+//! The transfer agent over a file origin: orders, answers, and what is left behind.
 
 use super::*;
 
-fn ask(courier: &Courier, order: Value) -> Value {
+fn ask(agent: &TransferAgent, order: Value) -> Value {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(courier.answer(&order.to_string()))
+    runtime.block_on(agent.answer(&order.to_string()))
 }
 
 #[test]
@@ -13,26 +13,26 @@ fn files_go_both_ways_and_are_hashed() {
     let (far, here) = (place.path().join("far"), place.path().join("here"));
     std::fs::create_dir(&far).unwrap();
     std::fs::write(&here, b"abc").unwrap();
-    let courier = Courier::default();
-    let order = |errand: Value| json!({ "id": 7, "origin": { "kind": "file", "base_path": far }, "errand": errand });
+    let agent = TransferAgent::default();
+    let order = |transfer_job: Value| json!({ "id": 7, "origin": { "kind": "file", "base_path": far }, "transfer_job": transfer_job });
     let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-    let put = ask(&courier, order(json!({ "put": { "from": here, "path": "d/f" } })));
+    let put = ask(&agent, order(json!({ "put": { "from": here, "path": "d/f" } })));
     assert_eq!((&put["id"], &put["done"]["size_bytes"], &put["done"]["sha256"]), (&json!(7), &json!(3), &json!(sha256)), "{put}");
     assert_eq!(std::fs::read(far.join("d/f")).unwrap(), b"abc");
     let to = place.path().join("to");
-    let get = ask(&courier, order(json!({ "get": { "path": "d/f", "to": to } })));
+    let get = ask(&agent, order(json!({ "get": { "path": "d/f", "to": to } })));
     assert_eq!(get["done"]["sha256"], sha256, "{get}");
     assert_eq!(std::fs::read(&to).unwrap(), b"abc");
-    let again = ask(&courier, order(json!({ "get": { "path": "d/f", "to": to } })));
+    let again = ask(&agent, order(json!({ "get": { "path": "d/f", "to": to } })));
     assert!(again["error"]["message"].as_str().unwrap().contains("to"), "what is there is not written over: {again}");
-    assert_eq!(ask(&courier, order(json!({ "erase": { "path": "d/f" } })))["done"], json!({ "erased": true }));
-    assert_eq!(ask(&courier, order(json!({ "erase": { "path": "d/f" } })))["done"], json!({ "erased": false }));
-    let none = ask(&courier, order(json!({ "get": { "path": "d/f", "to": place.path().join("none") } })));
+    assert_eq!(ask(&agent, order(json!({ "erase": { "path": "d/f" } })))["done"], json!({ "erased": true }));
+    assert_eq!(ask(&agent, order(json!({ "erase": { "path": "d/f" } })))["done"], json!({ "erased": false }));
+    let none = ask(&agent, order(json!({ "get": { "path": "d/f", "to": place.path().join("none") } })));
     assert_eq!((&none["error"]["code"], none["id"].as_u64()), (&json!("not_found"), Some(7)));
     assert!(!place.path().join("none").exists(), "no file is made of what is not there");
-    assert_eq!(ask(&courier, order(json!({ "make_directory": { "path": "x/y" } })))["done"], json!({}));
+    assert_eq!(ask(&agent, order(json!({ "make_directory": { "path": "x/y" } })))["done"], json!({}));
     assert!(far.join("x/y").is_dir());
-    assert_eq!(courier.origins.lock().unwrap().len(), 1, "one origin, opened once");
+    assert_eq!(agent.origins.lock().unwrap().len(), 1, "one origin, opened once");
 }
 
 #[test]
@@ -41,7 +41,8 @@ fn an_empty_file_is_a_file() {
     std::fs::write(place.path().join("empty"), b"").unwrap();
     let to = place.path().join("to");
     let origin = json!({ "kind": "file", "base_path": place.path() });
-    let answer = ask(&Courier::default(), json!({ "id": 1, "origin": origin, "errand": { "get": { "path": "empty", "to": to } } }));
+    let answer =
+        ask(&TransferAgent::default(), json!({ "id": 1, "origin": origin, "transfer_job": { "get": { "path": "empty", "to": to } } }));
     assert_eq!(answer["done"]["size_bytes"], 0, "{answer}");
     assert_eq!(std::fs::metadata(&to).unwrap().len(), 0);
 }
@@ -49,10 +50,10 @@ fn an_empty_file_is_a_file() {
 #[test]
 fn what_is_not_understood_is_said_without_secrets() {
     let origin = json!({ "kind": "s3", "bucket": "b", "region": "r", "access_key_id": "k", "secret_access_key": 987654321 });
-    let order = json!({ "id": 3, "origin": origin, "errand": { "erase": { "path": "x" } } });
-    let answer = ask(&Courier::default(), order);
+    let order = json!({ "id": 3, "origin": origin, "transfer_job": { "erase": { "path": "x" } } });
+    let answer = ask(&TransferAgent::default(), order);
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(3), &json!("bad_request")));
     assert!(!answer.to_string().contains("987654321"), "{answer}");
-    let answer = ask(&Courier::default(), json!({ "id": 4, "dance": true }));
+    let answer = ask(&TransferAgent::default(), json!({ "id": 4, "dance": true }));
     assert_eq!((&answer["id"], &answer["error"]["class"]), (&Value::Null, &json!("invalid_input")));
 }
