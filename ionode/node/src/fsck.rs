@@ -61,7 +61,7 @@ struct Problem {
 
 /// Returns the exit code: 0 nothing wrong, 1 something was found, 2 it could not be looked through, 3 a node serves it.
 pub fn run(options: &FsckOptions) -> i32 {
-    match look(options) {
+    match check(options) {
         Ok(findings) => {
             tell(&findings, options.json);
             if findings.problems.is_empty() {
@@ -81,7 +81,7 @@ pub fn run(options: &FsckOptions) -> i32 {
     }
 }
 
-fn look(options: &FsckOptions) -> Result<Findings, Unopened> {
+fn check(options: &FsckOptions) -> Result<Findings, Unopened> {
     let root = options.store.as_path();
     let format = recovery::format_of(root)?;
     let _lock = recovery::lock(root)?;

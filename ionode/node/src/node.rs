@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::attempts::Attempts;
 use crate::failure::{bad_request, no_space};
+use crate::fingerprints::Fingerprints;
 use crate::growing::Growing;
 use crate::packs::Packs;
 use crate::peers::Peers;
-use crate::seals::Seals;
 use crate::store::recovery::Opened;
 use crate::store::Store;
 use crate::transfers::Transfers;
@@ -74,7 +74,7 @@ pub struct Node {
     pub can_reflink: bool,
     pub transfers: Transfers,
     pub attempts: Attempts,
-    pub seals: Seals,
+    pub fingerprints: Fingerprints,
     pub peers: Peers,
     pub growing: Arc<Growing>,
     pub packs: Packs,
@@ -109,7 +109,7 @@ impl Node {
             store: opened.store,
             transfers: Transfers::default(),
             attempts: Attempts::default(),
-            seals: Seals::default(),
+            fingerprints: Fingerprints::default(),
             peers: Peers::default(),
             growing: Arc::default(),
             packs: Packs::default(),

@@ -64,7 +64,7 @@ async fn finish_delete(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Res
         tracing::warn!(replica = %key, %error, "deleted bytes could not all be removed; a restart removes them");
     }
     node.accounting().index.apply(&record);
-    node.seals.drop(key);
+    node.fingerprints.drop(key);
     node.emit(cause, Fact::ReplicaDeleted(key.clone()));
     Ok(())
 }
@@ -81,7 +81,7 @@ pub async fn verify(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Result
     Ok(matches)
 }
 
-/// Reads all of it; what is right is sealed.
+/// Reads all of it; what is right gets a fingerprint.
 pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
     matches_by(node, replica, &mut |file, path| digest::of_file(file, path, false))
 }
@@ -89,7 +89,7 @@ pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
 /// As `matches_now`, each file read by `digests`.
 pub fn matches_by(node: &Node, replica: &Replica, digests: &mut Reader<'_>) -> Result<bool, ApiError> {
     let key = replica.key();
-    let look = crate::seals::look(&node.store, replica);
+    let snapshot = crate::fingerprints::snapshot(&node.store, replica);
     let found = match digests_now(node, replica, digests) {
         Ok(found) => found,
         Err(error) if error.class == Class::Corrupt => None,
@@ -98,9 +98,9 @@ pub fn matches_by(node: &Node, replica: &Replica, digests: &mut Reader<'_>) -> R
     let matches = found.is_some_and(|found| {
         (found.size_bytes, &found.blake3, &found.crc64nvme) == (replica.size_bytes, &replica.blake3, &replica.crc64nvme)
     });
-    match look {
-        Ok(look) if matches => node.seals.set(&key, look),
-        _ => node.seals.drop(&key),
+    match snapshot {
+        Ok(snapshot) if matches => node.fingerprints.set(&key, snapshot),
+        _ => node.fingerprints.drop(&key),
     }
     Ok(matches)
 }

@@ -62,7 +62,7 @@ pub struct ServeOptions {
     /// How fast the scrubber reads all replicas again and again; 0 turns it off
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
     scrub_bytes_per_s: u64,
-    /// The least time between two looks of the scrubber at one replica
+    /// The least time between two readings of the scrubber at one replica
     #[arg(long, value_name = "SECONDS", default_value_t = 7 * 86_400)]
     scrub_every_s: u64,
     /// How long SIGTERM lets running transfers and calls go on; what is left then is cut off and can be resumed
@@ -268,9 +268,9 @@ fn announce(node: &Node, socket: &Path, tcp: Option<String>, s3: Option<S3Place>
 }
 
 async fn watch_idleness(node: Arc<Node>, idle: Duration) {
-    let mut looks = tokio::time::interval(Duration::from_secs(1).min(idle.max(Duration::from_millis(100))));
+    let mut ticks = tokio::time::interval(Duration::from_secs(1).min(idle.max(Duration::from_millis(100))));
     loop {
-        looks.tick().await;
+        ticks.tick().await;
         if node.quiet_for() >= idle && node.transfers.is_idle() {
             tracing::info!(idle_s = idle.as_secs(), "nobody called for long enough; the node ends itself");
             return ending::shut_down(node, Duration::ZERO);

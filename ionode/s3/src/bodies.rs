@@ -133,7 +133,7 @@ impl<B> Coming<B> {
             (None, _) => true,
             (Some(chunks), held) => {
                 let before = chunks.held_bytes();
-                chunks.look(bytes)?;
+                chunks.scan(bytes)?;
                 let now = chunks.held_bytes();
                 held.as_mut().filter(|_| now != before).is_none_or(|held| held.set(now))
             }
@@ -198,7 +198,7 @@ impl Chunks {
         }
     }
 
-    fn look(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    fn scan(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !self.ended && !bytes.is_empty() {
             let passed = self.left.min(bytes.len() as u64);
             self.left -= passed;
@@ -301,7 +301,7 @@ mod tests {
 
     fn looked(bodies: &[&[u8]]) -> io::Result<()> {
         let mut chunks = Chunks::default();
-        bodies.iter().try_for_each(|bytes| chunks.look(bytes))
+        bodies.iter().try_for_each(|bytes| chunks.scan(bytes))
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         assert!(body
             .iter()
             .map(std::slice::from_ref)
-            .try_fold(Chunks::default(), |mut chunks, byte| chunks.look(byte).map(|()| chunks))
+            .try_fold(Chunks::default(), |mut chunks, byte| chunks.scan(byte).map(|()| chunks))
             .is_ok());
         assert!(looked(&[b"2000000;x\r\n"]).is_ok());
         for large in ["2000001\r\n", "ffffffff;chunk-signature=0\r\n", "FFFFFFFFF\r\n"] {

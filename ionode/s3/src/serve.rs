@@ -121,11 +121,11 @@ impl Service {
 }
 
 async fn expire(objects: Objects) {
-    let mut looks = tokio::time::interval(EXPIRE_EVERY);
+    let mut rounds = tokio::time::interval(EXPIRE_EVERY);
     loop {
-        looks.tick().await;
+        rounds.tick().await;
         if let Err(error) = objects.expire_uploads(UPLOADS_EXPIRE_AFTER).await {
-            tracing::warn!(%error, "old uploads could not be aborted; the next look tries again");
+            tracing::warn!(%error, "old uploads could not be aborted; the next round tries again");
         }
     }
 }

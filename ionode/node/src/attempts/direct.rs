@@ -25,7 +25,7 @@ pub fn check(inputs: &[DirectInput]) -> Result<(), ApiError> {
 pub async fn require(node: &Node, inputs: &[DirectInput]) -> Result<(), ApiError> {
     for input in inputs {
         mounted(node, input)?;
-        if look(node, input).await? == DirectState::Changed {
+        if state_at_origin(node, input).await? == DirectState::Changed {
             let path = &input.origin_path;
             let message = format!("{path} changed at its origin since {} was seen there; plan again with what is there now", input.token);
             return Err(ApiError::refused("source_changed", path, message));
@@ -40,10 +40,10 @@ pub fn order(node: &Node, input: &DirectInput, sandbox: &Path) -> Result<MountOr
 }
 
 pub async fn seen_after(node: &Node, inputs: &[DirectInput]) -> Vec<DirectSeen> {
-    let looks = inputs
-        .iter()
-        .map(|input| async { DirectSeen { path: input.path.clone(), state: look(node, input).await.unwrap_or(DirectState::Unknown) } });
-    futures::future::join_all(looks).await
+    let states = inputs.iter().map(|input| async {
+        DirectSeen { path: input.path.clone(), state: state_at_origin(node, input).await.unwrap_or(DirectState::Unknown) }
+    });
+    futures::future::join_all(states).await
 }
 
 fn mounted(node: &Node, input: &DirectInput) -> Result<String, ApiError> {
@@ -63,7 +63,7 @@ fn mounted(node: &Node, input: &DirectInput) -> Result<String, ApiError> {
     }
 }
 
-async fn look(node: &Node, input: &DirectInput) -> Result<DirectState, ApiError> {
+async fn state_at_origin(node: &Node, input: &DirectInput) -> Result<DirectState, ApiError> {
     match node.origin(&input.origin_id)?.origin.stat(&input.origin_path).await {
         Ok(found) => {
             let same = found.kind == EntryKind::File && (found.size_bytes, &found.token) == (input.size_bytes, &input.token);

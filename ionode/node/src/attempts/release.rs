@@ -11,10 +11,10 @@ use stager_core::space::Holder;
 
 use super::{direct, Attempt, Link};
 use crate::failure::{at, bad_request};
+use crate::fingerprints::snapshot;
 use crate::node::{checked_directory, Cause, Node};
 use crate::replicas::{blocking, matches_now};
 use crate::sandbox::folder;
-use crate::seals::look;
 use crate::wire::{ReleaseAnswer, ReleaseRequest};
 
 pub async fn release(node: Arc<Node>, cause: Cause, attempt_id: String, request: ReleaseRequest) -> Result<ReleaseAnswer, ApiError> {
@@ -86,7 +86,7 @@ async fn changed_links(node: &Arc<Node>, attempt: Attempt) -> Result<Vec<Replica
 /// Rights and names may change without harm: what nothing else speaks against is read again.
 fn was_changed(node: &Node, link: &Link) -> bool {
     let Some(replica) = node.accounting().index.replica(&link.key).cloned() else { return false };
-    let Ok(now) = look(&node.store, &replica) else { return true };
+    let Ok(now) = snapshot(&node.store, &replica) else { return true };
     if now.content != link.fingerprint {
         return true;
     }

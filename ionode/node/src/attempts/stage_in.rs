@@ -18,11 +18,11 @@ use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 
 use super::{boot_id, direct, keys, save, Attempt, Link};
 use crate::failure::{at, bad_request, disk};
+use crate::fingerprints;
 use crate::node::{checked_directory, Cause, Node};
 use crate::replicas::blocking;
 use crate::sandbox::folder::Folder;
 use crate::sandbox::{copy, folder};
-use crate::seals;
 use crate::store::tree::Manifest;
 use crate::store::Place;
 use crate::wire::{Access, MountOrder, StageInAnswer, StageInRequest};
@@ -49,7 +49,7 @@ pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, mut req
     }
     let keys = keys(&request);
     node.accounting().index.lease(&attempt_id, &keys)?;
-    let sound = match seals::require_sound(&node, &cause, &keys).await {
+    let sound = match fingerprints::require_sound(&node, &cause, &keys).await {
         Ok(()) => direct::require(&node, &request.direct).await,
         unsound => unsound,
     };
@@ -137,8 +137,8 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
         }
         target.placeholder(replica.kind)?;
         if !links.iter().any(|link| link.key == key) {
-            let look = seals::look(&node.store, &replica)?;
-            links.push(Link { fingerprint: look.content, changed: Some(look.changed), key: key.clone() });
+            let snapshot = fingerprints::snapshot(&node.store, &replica)?;
+            links.push(Link { fingerprint: snapshot.content, changed: Some(snapshot.changed), key: key.clone() });
         }
         answer.mounts.push(MountOrder {
             source: node.store.data_path(&key).display().to_string(),

@@ -13,11 +13,11 @@ use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use stager_core::space::Holder;
 
 use crate::failure::{at, bad_request, Failure};
+use crate::fingerprints::{snapshot, Snapshot};
 use crate::node::{checked_directory, Node};
 use crate::replicas::blocking;
 use crate::sandbox::folder::{split, Folder};
-use crate::sandbox::survey::{self, Found, Look};
-use crate::seals::{look, Look as SealLook};
+use crate::sandbox::survey::{self, Found, Survey};
 use crate::store::intake::{take_file, take_small, take_tree, INLINE_BYTES_TOGETHER, SYNC_TOGETHER_FROM};
 use crate::store::Store;
 use crate::wire::{Output, StageOutAnswer, StageOutRequest};
@@ -39,8 +39,8 @@ pub async fn stage_out(node: Arc<Node>, attempt_id: String, request: StageOutReq
     let fresh: Vec<Output> = uncommitted(&node, &request)?;
     let (worker, asked, root) = (node.clone(), request.clone(), sandbox.clone());
     let surveyed = blocking(move || survey_all(&worker, &root, &asked, fresh)).await?;
-    let (looks, undeclared, undeclared_count) = surveyed;
-    let wanted = judge(&attempt_id, looks)?;
+    let (surveys, undeclared, undeclared_count) = surveyed;
+    let wanted = judge(&attempt_id, surveys)?;
     if !wanted.is_empty() {
         commit(&node, &attempt_id, &request, &sandbox, wanted).await?;
     }
@@ -93,30 +93,30 @@ fn uncommitted(node: &Node, request: &StageOutRequest) -> Result<Vec<Output>, Ap
     Ok(fresh)
 }
 
-type Surveyed = (Vec<(Output, Look)>, Vec<String>, u64);
+type Surveyed = (Vec<(Output, Survey)>, Vec<String>, u64);
 
 fn survey_all(node: &Node, root: &Path, request: &StageOutRequest, fresh: Vec<Output>) -> Result<Surveyed, ApiError> {
-    let mut looks = Vec::new();
+    let mut surveys = Vec::new();
     for output in fresh {
         // What a crash left half taken would count as a second link to the output.
         node.store.remove_bytes(&ReplicaKey::new(&output.file_id, &output.generation))?;
-        let look = survey::output(root, &output.path, output.kind)?;
-        looks.push((output, look));
+        let survey = survey::output(root, &output.path, output.kind)?;
+        surveys.push((output, survey));
     }
     let declared = request.outputs.iter().map(|output| output.path.as_str());
     let known: HashSet<&str> = declared.chain(request.mounts.iter().chain(&request.keep).map(String::as_str)).collect();
     let (undeclared, count) = survey::undeclared(root, &known, UNDECLARED_NAMED_MAX)?;
-    Ok((looks, undeclared, count))
+    Ok((surveys, undeclared, count))
 }
 
-fn judge(attempt_id: &str, looks: Vec<(Output, Look)>) -> Result<Vec<Wanted>, Failure> {
+fn judge(attempt_id: &str, surveys: Vec<(Output, Survey)>) -> Result<Vec<Wanted>, Failure> {
     let (mut wanted, mut missing, mut escapes) = (Vec::new(), Vec::new(), Vec::new());
-    for (output, look) in looks {
-        match look {
-            Look::Found(found) => wanted.push(Wanted { key: ReplicaKey::new(&output.file_id, &output.generation), output, found }),
-            Look::Missing if output.optional => {}
-            Look::Missing => missing.push(output.path),
-            Look::Escapes(path, what) => escapes.push((path, what)),
+    for (output, survey) in surveys {
+        match survey {
+            Survey::Found(found) => wanted.push(Wanted { key: ReplicaKey::new(&output.file_id, &output.generation), output, found }),
+            Survey::Missing if output.optional => {}
+            Survey::Missing => missing.push(output.path),
+            Survey::Escapes(path, what) => escapes.push((path, what)),
         }
     }
     if !escapes.is_empty() {
@@ -193,17 +193,17 @@ async fn take_all(
     let (worker, root) = (node.clone(), sandbox.to_owned());
     blocking(move || {
         clear_outputs(&root, &wanted)?;
-        taken.iter().for_each(|taken| seal(&worker, taken));
+        taken.iter().for_each(|taken| remember(&worker, taken));
         Ok(())
     })
     .await
 }
 
-/// An output as a replica: its content, where that goes into the log, or how its files look.
+/// An output as a replica: its content, where that goes into the log, or a snapshot of its files.
 struct Taken {
     replica: Replica,
     content: Option<Bytes>,
-    look: Option<SealLook>,
+    snapshot: Option<Snapshot>,
 }
 
 /// Which of them go into the log: small ones, as far as one record may carry them.
@@ -222,20 +222,20 @@ fn take_one(store: &Store, root: &Path, wanted: &Wanted, want_sha256: bool, in_l
     let Wanted { output, key, found } = wanted;
     if in_log {
         let (replica, content) = take_small(root, &output.path, key, &found.files[0], want_sha256)?;
-        return Ok(Taken { replica, content: Some(content), look: None });
+        return Ok(Taken { replica, content: Some(content), snapshot: None });
     }
-    let (replica, look) = match output.kind {
+    let (replica, snapshot) = match output.kind {
         ReplicaKind::File => take_file(store, root, &output.path, key, &found.files[0], want_sha256, synced)?,
         ReplicaKind::Directory => take_tree(store, root, &output.path, key, found, want_sha256)?,
     };
-    Ok(Taken { replica, content: None, look: Some(look) })
+    Ok(Taken { replica, content: None, snapshot: Some(snapshot) })
 }
 
 /// The sandbox's name of it went just now, which the kernel counts as a change: only that may have happened since it was hashed.
-fn seal(node: &Node, taken: &Taken) {
-    let Some(before) = &taken.look else { return };
-    if let Some(now) = look(&node.store, &taken.replica).ok().filter(|now| now.content == before.content) {
-        node.seals.set(&taken.replica.key(), now);
+fn remember(node: &Node, taken: &Taken) {
+    let Some(before) = &taken.snapshot else { return };
+    if let Some(now) = snapshot(&node.store, &taken.replica).ok().filter(|now| now.content == before.content) {
+        node.fingerprints.set(&taken.replica.key(), now);
     }
 }
 

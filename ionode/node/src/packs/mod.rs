@@ -129,7 +129,7 @@ pub async fn perform(node: &Arc<Node>, cause: &Cause, asked: Vec<Result<Ask, Api
         }
     }
     change(node, cause, puts, deletes, &mut outcomes).await;
-    look(node, reads, &mut outcomes);
+    answer_reads(node, reads, &mut outcomes);
     outcomes.into_iter().map(|outcome| outcome.expect("every entry is answered")).collect()
 }
 
@@ -146,7 +146,7 @@ fn repeated(asked: &[Result<Ask, ApiError>]) -> HashSet<usize> {
     changes.filter(|(_, key)| !changed.insert(*key)).map(|(number, _)| number).collect()
 }
 
-fn look(node: &Node, reads: Vec<(usize, ReplicaKey, bool)>, outcomes: &mut [Option<Outcome>]) {
+fn answer_reads(node: &Node, reads: Vec<(usize, ReplicaKey, bool)>, outcomes: &mut [Option<Outcome>]) {
     let accounting = node.accounting();
     for (number, key, content) in reads {
         let outcome = match content {
@@ -219,7 +219,7 @@ async fn change(node: &Arc<Node>, cause: &Cause, puts: Vec<Put>, deletes: Vec<(u
         outcomes[number] = Some(written.clone().map_or_else(Outcome::Failed, |()| Outcome::Said(Said::Deleted)));
     }
     if written.is_ok() {
-        deletes.iter().for_each(|key| node.seals.drop(key));
+        deletes.iter().for_each(|key| node.fingerprints.drop(key));
         node.emit_all(cause, deletes.into_iter().map(Fact::ReplicaDeleted));
     }
     for number in put_numbers {

@@ -42,7 +42,7 @@ impl Found {
 }
 
 #[derive(Debug)]
-pub enum Look {
+pub enum Survey {
     Found(Found),
     Missing,
     /// Path of what may not be an output, and what it is.
@@ -61,42 +61,42 @@ fn seen(path: String, stat: &FileStat) -> Seen {
     }
 }
 
-/// Looks at one declared output.
-pub fn output(root: &Path, path: &str, kind: ReplicaKind) -> Result<Look, ApiError> {
-    look(root, path, kind).or_else(|errno| match errno {
-        Errno::ENOENT | Errno::ENOTDIR => Ok(Look::Missing),
-        Errno::ELOOP | Errno::EXDEV => Ok(Look::Escapes(path.to_string(), "reached through a symlink or a mount")),
+/// Surveys one declared output.
+pub fn output(root: &Path, path: &str, kind: ReplicaKind) -> Result<Survey, ApiError> {
+    survey(root, path, kind).or_else(|errno| match errno {
+        Errno::ENOENT | Errno::ENOTDIR => Ok(Survey::Missing),
+        Errno::ELOOP | Errno::EXDEV => Ok(Survey::Escapes(path.to_string(), "reached through a symlink or a mount")),
         errno => Err(disk("looking at", &root.join(path), &errno.into())),
     })
 }
 
-fn look(root: &Path, path: &str, kind: ReplicaKind) -> Result<Look, Errno> {
+fn survey(root: &Path, path: &str, kind: ReplicaKind) -> Result<Survey, Errno> {
     let (parents, name) = split(path);
     let mut folder = Folder::open(root)?;
     for parent in parents {
         // openat with O_DIRECTORY calls a symlink "not a directory"; a person should read that it is a symlink.
         if kind_of(&folder.stat(OsStr::new(parent))?) == NodeKind::Symlink {
-            return Ok(Look::Escapes(path.to_string(), "reached through a symlink"));
+            return Ok(Survey::Escapes(path.to_string(), "reached through a symlink"));
         }
         folder = folder.child(OsStr::new(parent))?;
     }
     let stat = folder.stat(name)?;
     match (kind_of(&stat), kind) {
-        (NodeKind::Symlink, _) => Ok(Look::Escapes(path.to_string(), "a symlink")),
-        (NodeKind::Special, _) => Ok(Look::Escapes(path.to_string(), "a special file")),
-        (NodeKind::File, ReplicaKind::File) => Ok(Look::Found(Found { files: vec![seen(String::new(), &stat)], ..Found::default() })),
+        (NodeKind::Symlink, _) => Ok(Survey::Escapes(path.to_string(), "a symlink")),
+        (NodeKind::Special, _) => Ok(Survey::Escapes(path.to_string(), "a special file")),
+        (NodeKind::File, ReplicaKind::File) => Ok(Survey::Found(Found { files: vec![seen(String::new(), &stat)], ..Found::default() })),
         (NodeKind::Directory, ReplicaKind::Directory) => tree(&folder.child(name)?, path),
-        (NodeKind::File, ReplicaKind::Directory) => Ok(Look::Escapes(path.to_string(), "a file where a directory was declared")),
-        (NodeKind::Directory, ReplicaKind::File) => Ok(Look::Escapes(path.to_string(), "a directory where a file was declared")),
+        (NodeKind::File, ReplicaKind::Directory) => Ok(Survey::Escapes(path.to_string(), "a file where a directory was declared")),
+        (NodeKind::Directory, ReplicaKind::File) => Ok(Survey::Escapes(path.to_string(), "a directory where a file was declared")),
     }
 }
 
-fn tree(top: &Folder, output_path: &str) -> Result<Look, Errno> {
+fn tree(top: &Folder, output_path: &str) -> Result<Survey, Errno> {
     let mut found = Found::default();
     let escape = descend(top, "", &mut found)?;
     Ok(match escape {
-        Some((path, what)) => Look::Escapes(format!("{output_path}/{path}"), what),
-        None => Look::Found(found),
+        Some((path, what)) => Survey::Escapes(format!("{output_path}/{path}"), what),
+        None => Survey::Found(found),
     })
 }
 

@@ -21,12 +21,12 @@ pub fn recall(node: &Node) {
     let known = parse(&text, now_s());
     let accounting = node.accounting();
     let there = known.into_iter().filter(|(key, _)| accounting.index.readable(key).is_ok());
-    node.seals.recall(there);
+    node.fingerprints.recall(there);
 }
 
 pub fn save(node: &Node) -> Result<(), ApiError> {
     let mut text = format!("{HEADER}\n");
-    for (key, at_s) in node.seals.times() {
+    for (key, at_s) in node.fingerprints.times() {
         writeln!(text, "{at_s} {} {}", key.file_id, key.generation).expect("writing into a string");
     }
     write_whole(&node.store.root().join(NAME), text.as_bytes(), Durability(false))

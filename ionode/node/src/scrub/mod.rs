@@ -36,7 +36,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(2);
 pub struct Manner {
     /// Never 0.
     pub bytes_per_s: u64,
-    /// The least time between two looks at one replica.
+    /// The least time between two readings of one replica.
     pub every_s: u64,
 }
 
@@ -136,7 +136,7 @@ impl Round {
             let Some((last, _)) = page.last() else { break };
             behind = Some(last.clone());
             for (key, _) in page.into_iter().filter(|(_, present)| *present) {
-                let at_s = self.node.seals.hashed_at_s(&key);
+                let at_s = self.node.fingerprints.hashed_at_s(&key);
                 oldest_s = oldest_s.min(at_s.unwrap_or(self.node.started_at_s));
                 let at_s = at_s.unwrap_or(0);
                 match (at_s + self.manner.every_s).saturating_sub(now) {

@@ -19,10 +19,10 @@ use super::durability::Durability;
 use super::tree::{Manifest, Member};
 use super::Store;
 use crate::failure::at;
+use crate::fingerprints::Snapshot;
 use crate::sandbox::copy;
 use crate::sandbox::folder::{split, Folder};
 use crate::sandbox::survey::{Found, Seen};
-use crate::seals::Look;
 
 /// The content of so many bytes of small outputs goes into one record of the log; the others become files.
 pub const INLINE_BYTES_TOGETHER: u64 = 32 << 20;
@@ -55,15 +55,15 @@ pub fn take_file(
     seen: &Seen,
     want_sha256: bool,
     synced: bool,
-) -> Result<(Replica, Look), ApiError> {
+) -> Result<(Replica, Snapshot), ApiError> {
     let target = store.data_path(key);
     let (parents, name) = split(output_path);
     let source = Folder::open(sandbox).and_then(|top| top.descend(&parents)).map_err(at("opening", &sandbox.join(output_path)))?;
     let shelf = Folder::open(&store.shelf(key)).map_err(at("opening", &target))?;
     let target_name = target.file_name().expect("a data path has a name");
     let how = How { want_sha256, durability: if synced { store.durability } else { Durability(false) } };
-    let (digests, look) = one(&source, name, seen, &shelf, target_name, &target, how)?;
-    Ok((replica(key, ReplicaKind::File, digests, seen.executable, None), look))
+    let (digests, snapshot) = one(&source, name, seen, &shelf, target_name, &target, how)?;
+    Ok((replica(key, ReplicaKind::File, digests, seen.executable, None), snapshot))
 }
 
 /// A small output: its content goes into the log with its record, and no file is made.
@@ -105,7 +105,7 @@ fn one(
     target_name: &OsStr,
     target: &Path,
     how: How,
-) -> Result<(Digests, Look), ApiError> {
+) -> Result<(Digests, Snapshot), ApiError> {
     let linked = seen.links == 1
         && match source.link_to(name, shelf, target_name) {
             Ok(()) => true,
@@ -121,7 +121,7 @@ fn one(
     }
     file.set_permissions(Permissions::from_mode(if seen.executable { 0o500 } else { 0o400 })).map_err(at("making read-only", target))?;
     how.durability.file(&file, target)?;
-    let stat = || file.metadata().map(|found| Look::of_file(&found)).map_err(at("stat of", target));
+    let stat = || file.metadata().map(|found| Snapshot::of_file(&found)).map_err(at("stat of", target));
     let before = stat()?;
     let digests = digest::of_file(&file, target, how.want_sha256)?;
     if linked {
@@ -166,7 +166,7 @@ pub fn take_tree(
     key: &ReplicaKey,
     found: &Found,
     want_sha256: bool,
-) -> Result<(Replica, Look), ApiError> {
+) -> Result<(Replica, Snapshot), ApiError> {
     let target = store.data_path(key);
     let shelf = Folder::open(&store.shelf(key)).map_err(at("opening", &target))?;
     let top_name = target.file_name().expect("a data path has a name");
@@ -178,7 +178,7 @@ pub fn take_tree(
     }
     let together = found.files.len() + found.folders.len() >= SYNC_TOGETHER_FROM;
     let how = How { want_sha256: false, durability: if together { Durability(false) } else { store.durability } };
-    let mut looks = BTreeMap::new();
+    let mut snapshots = BTreeMap::new();
     let mut members = Vec::with_capacity(found.files.len());
     for seen in &found.files {
         let path = target.join(&seen.path);
@@ -186,8 +186,8 @@ pub fn take_tree(
         let source =
             Folder::open(sandbox).and_then(|top| top.descend(&output_path.split('/').chain(parents.iter().copied()).collect::<Vec<_>>()));
         let into = shelf.child(top_name).and_then(|top| top.descend(&parents)).map_err(at("opening", &path))?;
-        let (digests, look) = one(&source.map_err(at("opening", &path))?, name, seen, &into, name, &path, how)?;
-        looks.insert(seen.path.clone(), look);
+        let (digests, snapshot) = one(&source.map_err(at("opening", &path))?, name, seen, &into, name, &path, how)?;
+        snapshots.insert(seen.path.clone(), snapshot);
         members.push(Member {
             path: seen.path.clone(),
             size_bytes: digests.size_bytes,
@@ -205,8 +205,8 @@ pub fn take_tree(
             store.durability.directory(&below)?;
         }
     }
-    let look = Look::of_tree(&manifest.members.iter().map(|member| looks[&member.path].clone()).collect::<Vec<_>>());
-    Ok((replica(key, ReplicaKind::Directory, digests, false, Some(manifest.members.len() as u64)), look))
+    let snapshot = Snapshot::of_tree(&manifest.members.iter().map(|member| snapshots[&member.path].clone()).collect::<Vec<_>>());
+    Ok((replica(key, ReplicaKind::Directory, digests, false, Some(manifest.members.len() as u64)), snapshot))
 }
 
 fn write_manifest(store: &Store, key: &ReplicaKey, manifest: &Manifest, want_sha256: bool) -> Result<Digests, ApiError> {

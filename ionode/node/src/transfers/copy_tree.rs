@@ -159,23 +159,23 @@ impl Sink for MemberSink<'_> {
 
 async fn shelve(node: &Arc<Node>, job: &Job, replica: Replica, manifest: Bytes) -> Result<Replica, ApiError> {
     let key = replica.key();
-    let (worker, sealed) = (node.clone(), replica.clone());
-    let look = blocking(move || {
-        let (from, to) = (worker.store.partial_path(&sealed.key()), worker.store.data_path(&sealed.key()));
+    let (worker, published) = (node.clone(), replica.clone());
+    let snapshot = blocking(move || {
+        let (from, to) = (worker.store.partial_path(&published.key()), worker.store.data_path(&published.key()));
         let parsed: Manifest = serde_json::from_slice(&manifest).expect("it was parsed before");
         for member in &parsed.members {
             let path = from.join(&member.path);
             let mode = if member.executable { 0o500 } else { 0o400 };
             std::fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed_at("making read-only", &path))?;
         }
-        put_manifest(&worker.store, &sealed.key(), &manifest)?;
+        put_manifest(&worker.store, &published.key(), &manifest)?;
         std::fs::rename(&from, &to).map_err(failed_at("renaming", &from))?;
         worker.store.durability.file_system(&to)?;
-        crate::seals::look(&worker.store, &sealed)
+        crate::fingerprints::snapshot(&worker.store, &published)
     })
     .await?;
     node.store.write(vec![Record::Commit { replicas: vec![replica.clone()] }], vec![node.store.shelf(&key)]).await?;
     node.accounting().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
-    node.seals.set(&key, look);
+    node.fingerprints.set(&key, snapshot);
     Ok(replica)
 }

@@ -194,13 +194,13 @@ pub(super) async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica
     let key = replica.key();
     let (from, to, durability) = (node.store.partial_path(&key), node.store.data_path(&key), node.store.durability);
     let mode = if replica.executable { 0o500 } else { 0o400 };
-    let (worker, sealed) = (node.clone(), replica.clone());
-    let look = blocking(move || {
+    let (worker, published) = (node.clone(), replica.clone());
+    let snapshot = blocking(move || {
         // Read-only only under its last name: what is still a partial must be writable at the next start.
         std::fs::rename(&from, &to).map_err(at("renaming", &from))?;
         file.set_permissions(Permissions::from_mode(mode)).map_err(at("making read-only", &to))?;
         durability.file(&file, &to)?;
-        crate::seals::look(&worker.store, &sealed)
+        crate::fingerprints::snapshot(&worker.store, &published)
     })
     .await?;
     let checkpointed = node.accounting().index.partial(&key).is_some();
@@ -209,7 +209,7 @@ pub(super) async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica
     let mut accounting = node.accounting();
     accounting.index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     accounting.index.drop_partial(&key);
-    node.seals.set(&key, look);
+    node.fingerprints.set(&key, snapshot);
     Ok(replica)
 }
 

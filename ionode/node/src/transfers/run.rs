@@ -25,7 +25,7 @@ use crate::wire::{Ack, Fact, Replication, TransferDone, TransferKind, TransferRe
 
 /// How a push ended is kept so long for who pushed, whoever acknowledges its event.
 const CLIENTS_ASK_WITHIN: Duration = Duration::from_secs(60);
-const STALL_LOOK: Duration = Duration::from_secs(1);
+const STALL_CHECK: Duration = Duration::from_secs(1);
 
 /// One transfer while it runs.
 #[derive(Clone)]
@@ -347,9 +347,9 @@ pub(super) async fn watched<T>(
 /// Returns when the count has not changed for so long.
 pub async fn stalled(progress: &AtomicU64, stall: Duration) {
     let (mut seen, mut since) = (progress.load(Ordering::Relaxed), Instant::now());
-    let mut looks = tokio::time::interval(STALL_LOOK.min(stall));
+    let mut ticks = tokio::time::interval(STALL_CHECK.min(stall));
     loop {
-        looks.tick().await;
+        ticks.tick().await;
         let now = progress.load(Ordering::Relaxed);
         if now != seen {
             (seen, since) = (now, Instant::now());

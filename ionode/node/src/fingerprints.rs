@@ -1,6 +1,6 @@
-//! Seals: how the files of a replica looked (inode, size, times of change) when their content was last hashed and right.
+//! Fingerprints: inode, size and times of change of the files of a replica when their content was last hashed and right.
 //!
-//! The one rule: a seal is set by who has just hashed the content, with the look that the files had before that; without it the content is
+//! The one rule: who has just hashed the content sets its fingerprint, from a snapshot taken before that; without it the content is
 //! hashed before a job may read it. So what was changed on the disk, or could have been while no node watched, is found before a job sees
 //! it.
 
@@ -23,80 +23,80 @@ use crate::store::{Place, Store};
 /// Read again before every job: costs less than the sandbox does.
 const READ_ALWAYS_BYTES_MAX: u64 = 256 << 10;
 
-/// How the files of a replica look without being read.
+/// What the file system says of the files of a replica, without reading them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct Snapshot {
     /// Inode, size, and when the content was changed, which whoever may write can set back.
     pub content: String,
     /// When the file was changed in any way, by the kernel: a new name, a lost one and new rights count, too.
     pub changed: String,
 }
 
-struct Seal {
+struct Fingerprint {
     /// None: hashed before this incarnation, when nobody watched the files.
-    look: Option<Look>,
+    snapshot: Option<Snapshot>,
     hashed_at_s: u64,
 }
 
 #[derive(Default)]
-pub struct Seals {
-    known: Mutex<HashMap<ReplicaKey, Seal>>,
-    /// One reader at a time: the others of the same replica then find its seal, and the disk has one stream.
+pub struct Fingerprints {
+    known: Mutex<HashMap<ReplicaKey, Fingerprint>>,
+    /// One reader at a time: the others of the same replica then find its fingerprint, and the disk has one stream.
     reading: Mutex<()>,
 }
 
-impl Seals {
-    fn known(&self) -> MutexGuard<'_, HashMap<ReplicaKey, Seal>> {
+impl Fingerprints {
+    fn known(&self) -> MutexGuard<'_, HashMap<ReplicaKey, Fingerprint>> {
         self.known.lock().expect("nobody panics here")
     }
 
-    /// To be called by who has just hashed it, with the look it had before that.
-    pub fn set(&self, key: &ReplicaKey, look: Look) {
-        self.known().insert(key.clone(), Seal { look: Some(look), hashed_at_s: now_s() });
+    /// To be called by who has just hashed it, with the snapshot taken before that.
+    pub fn set(&self, key: &ReplicaKey, snapshot: Snapshot) {
+        self.known().insert(key.clone(), Fingerprint { snapshot: Some(snapshot), hashed_at_s: now_s() });
     }
     pub fn drop(&self, key: &ReplicaKey) {
         self.known().remove(key);
     }
-    fn holds(&self, key: &ReplicaKey, look: &Look) -> bool {
-        self.known().get(key).is_some_and(|known| known.look.as_ref() == Some(look))
+    fn holds(&self, key: &ReplicaKey, snapshot: &Snapshot) -> bool {
+        self.known().get(key).is_some_and(|known| known.snapshot.as_ref() == Some(snapshot))
     }
 
     /// Since the epoch; None: nobody knows.
     pub fn hashed_at_s(&self, key: &ReplicaKey) -> Option<u64> {
-        self.known().get(key).map(|seal| seal.hashed_at_s)
+        self.known().get(key).map(|known| known.hashed_at_s)
     }
     pub fn times(&self) -> Vec<(ReplicaKey, u64)> {
-        self.known().iter().map(|(key, seal)| (key.clone(), seal.hashed_at_s)).collect()
+        self.known().iter().map(|(key, known)| (key.clone(), known.hashed_at_s)).collect()
     }
-    /// What an earlier incarnation knew: when, but no look, so a job does not read by it.
+    /// What an earlier incarnation knew: when, but no snapshot, so a job does not read by it.
     pub fn recall(&self, times: impl Iterator<Item = (ReplicaKey, u64)>) {
         let mut known = self.known();
         for (key, hashed_at_s) in times {
-            known.entry(key).or_insert(Seal { look: None, hashed_at_s });
+            known.entry(key).or_insert(Fingerprint { snapshot: None, hashed_at_s });
         }
     }
 }
 
 /// Of a replica's files; of one in the log, which write of it.
-pub fn look(store: &Store, replica: &Replica) -> Result<Look, ApiError> {
+pub fn snapshot(store: &Store, replica: &Replica) -> Result<Snapshot, ApiError> {
     let key = replica.key();
     if let Some(version) = store.version_in_log(&key)? {
-        return Ok(Look { content: format!("log:{version}"), changed: String::new() });
+        return Ok(Snapshot { content: format!("log:{version}"), changed: String::new() });
     }
     let top = store.data_path(&key);
     if replica.kind == ReplicaKind::File {
         return one(&top);
     }
     let members = Manifest::read(&store.manifest_path(&key))?.members;
-    let looks = members.iter().map(|member| one(&top.join(&member.path)));
-    Ok(Look::of_tree(&looks.collect::<Result<Vec<Look>, _>>()?))
+    let snapshots = members.iter().map(|member| one(&top.join(&member.path)));
+    Ok(Snapshot::of_tree(&snapshots.collect::<Result<Vec<Snapshot>, _>>()?))
 }
 
-fn one(path: &Path) -> Result<Look, ApiError> {
-    Ok(Look::of_file(&path.symlink_metadata().map_err(at("stat of", path))?))
+fn one(path: &Path) -> Result<Snapshot, ApiError> {
+    Ok(Snapshot::of_file(&path.symlink_metadata().map_err(at("stat of", path))?))
 }
 
-impl Look {
+impl Snapshot {
     pub fn of_file(found: &Metadata) -> Self {
         Self {
             content: format!("{}:{}:{}.{:09};", found.ino(), found.size(), found.mtime(), found.mtime_nsec()),
@@ -105,15 +105,15 @@ impl Look {
     }
 
     /// `members`: in the manifest's order.
-    pub fn of_tree(members: &[Look]) -> Self {
-        let together = |part: &dyn Fn(&Look) -> &str| {
+    pub fn of_tree(members: &[Snapshot]) -> Self {
+        let together = |part: &dyn Fn(&Snapshot) -> &str| {
             let mut hasher = blake3::Hasher::new();
             for member in members {
                 hasher.update(part(member).as_bytes());
             }
             hasher.finalize().to_hex().to_string()
         };
-        Self { content: together(&|look| &look.content), changed: together(&|look| &look.changed) }
+        Self { content: together(&|one| &one.content), changed: together(&|one| &one.changed) }
     }
 }
 
@@ -146,12 +146,12 @@ fn is_sound(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
     if !replicas::is_there(node, replica)? {
         return Ok(false);
     }
-    let sealed = |node: &Node| Ok::<bool, ApiError>(node.seals.holds(&key, &look(&node.store, replica)?));
-    if replica.size_bytes > READ_ALWAYS_BYTES_MAX && sealed(node)? {
+    let is_unchanged = |node: &Node| Ok::<bool, ApiError>(node.fingerprints.holds(&key, &snapshot(&node.store, replica)?));
+    if replica.size_bytes > READ_ALWAYS_BYTES_MAX && is_unchanged(node)? {
         return Ok(true);
     }
-    let _locked = node.seals.reading.lock().expect("nobody panics here");
-    if replica.size_bytes > READ_ALWAYS_BYTES_MAX && sealed(node)? {
+    let _locked = node.fingerprints.reading.lock().expect("nobody panics here");
+    if replica.size_bytes > READ_ALWAYS_BYTES_MAX && is_unchanged(node)? {
         return Ok(true);
     }
     replicas::matches_now(node, replica)
