@@ -319,13 +319,13 @@ fn an_output_that_is_still_written_is_not_taken_for_what_was_hashed() {
         std::fs::write(path.join(name), &bytes).unwrap();
         let writer = std::fs::OpenOptions::new().write(true).open(path.join(name)).unwrap();
         let taken = format!("{file_id}@a{}", name.strip_prefix("out").unwrap());
-        let shelves = node.root.join("store/data");
+        let shards = node.root.join("store/data");
         let outputs = json!([output(&file_id, "out", kind, false)]);
         let answer = std::thread::scope(|scope| {
             let writing = scope.spawn(|| {
                 let deadline = std::time::Instant::now() + DEADLINE;
                 let begun =
-                    || std::fs::read_dir(&shelves).unwrap().flatten().any(|shelf| shelf.path().join(&taken).symlink_metadata().is_ok());
+                    || std::fs::read_dir(&shards).unwrap().flatten().any(|shard| shard.path().join(&taken).symlink_metadata().is_ok());
                 while !begun() {
                     assert!(std::time::Instant::now() < deadline, "it is never taken");
                 }
@@ -415,9 +415,9 @@ fn flip(node: &Host) {
     let found = std::fs::read_dir(node.root.join("store/data"))
         .unwrap()
         .flatten()
-        .map(|shelf| shelf.path().join("f1@t1"))
+        .map(|shard| shard.path().join("f1@t1"))
         .find(|path| path.exists());
-    let path = found.expect("f1 t1 is on a shelf");
+    let path = found.expect("f1 t1 is in a shard directory");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let mut byte = [0];

@@ -81,7 +81,7 @@ fn small_and_empty_files_go_through_a_chain_too() {
     for node in &nodes {
         assert_eq!(std::fs::read_dir(node.root.join("store/partial")).unwrap().count(), 0);
         let files =
-            std::fs::read_dir(node.root.join("store/data")).unwrap().map(|shelf| std::fs::read_dir(shelf.unwrap().path()).unwrap().count());
+            std::fs::read_dir(node.root.join("store/data")).unwrap().map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().count());
         assert_eq!(files.sum::<usize>(), 0, "a small replica has a file of its own");
     }
     nodes[2].ok("PUT", "capacity", json!({"capacity_bytes": 10}));

@@ -30,8 +30,8 @@ fn store_of_two(root: &Path) -> PathBuf {
     let outputs = json!([output("small", "small", "file", false), output("large", "large", "file", false)]);
     node.ok("POST", "attempts/s/stage-out", stage_out(&path, "s", outputs));
     node.kill();
-    let shelves = std::fs::read_dir(root.join("store/data")).unwrap();
-    shelves.map(|shelf| shelf.unwrap().path().join("large@a")).find(|path| path.exists()).unwrap()
+    let shards = std::fs::read_dir(root.join("store/data")).unwrap();
+    shards.map(|shard| shard.unwrap().path().join("large@a")).find(|path| path.exists()).unwrap()
 }
 
 fn flip(path: &Path, at: usize) {

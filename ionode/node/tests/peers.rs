@@ -203,8 +203,8 @@ fn a_source_whose_disk_is_wrong_quarantines_what_it_served() {
     let bytes = noise(8, 9 * MIB);
     placed(&nodes[0], "f1", &bytes);
     placed(&nodes[2], "f1", &bytes);
-    let shelves = std::fs::read_dir(nodes[0].root.join("store/data")).unwrap();
-    let path = shelves.map(|shelf| shelf.unwrap().path().join("f1@g0")).find(|path| path.exists()).unwrap();
+    let shards = std::fs::read_dir(nodes[0].root.join("store/data")).unwrap();
+    let path = shards.map(|shard| shard.unwrap().path().join("f1@g0")).find(|path| path.exists()).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     std::fs::File::options().write(true).open(&path).unwrap().write_all_at(b"rot", 5 * MIB as u64).unwrap();
     nodes[1].ok("PUT", "transfers/t1", copy("f1", "g1", &["a", "c"], bytes.len(), &hash(&bytes)));

@@ -41,13 +41,13 @@ fn replicas_survive_a_kill_and_strangers_do_not() {
     commit(&node, 1, 300);
     node.ok("PUT", "reservations/left", json!({"bytes": 100}));
     node.kill();
-    let shelf = data_file(root.path(), "o1@a").parent().unwrap().to_owned();
-    std::fs::write(shelf.join("stranger@x"), b"not in the log").unwrap();
+    let shard = data_file(root.path(), "o1@a").parent().unwrap().to_owned();
+    std::fs::write(shard.join("stranger@x"), b"not in the log").unwrap();
     std::fs::write(root.path().join("store/partial/stranger@x"), b"not in the log").unwrap();
     let node = Host::start_with(root.path(), 1000, &IN_FILES);
     assert!(node.content("o1", "a") == noise(1, 300));
     assert_eq!(node.space(), (300, 0), "reservations are the scheduler's to say again");
-    assert!(!shelf.join("stranger@x").exists() && !root.path().join("store/partial/stranger@x").exists());
+    assert!(!shard.join("stranger@x").exists() && !root.path().join("store/partial/stranger@x").exists());
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn small_replicas_lie_in_the_log_and_are_given_and_verified_from_there() {
     }
     let files: Vec<String> = std::fs::read_dir(root.path().join("store/data"))
         .unwrap()
-        .flat_map(|shelf| std::fs::read_dir(shelf.unwrap().path()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()))
+        .flat_map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()))
         .collect();
     assert_eq!(files, ["o4@a"], "only what is larger has a file");
     node.kill();

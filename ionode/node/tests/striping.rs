@@ -62,8 +62,8 @@ fn striped(root: &Path, bytes: &[u8]) -> Vec<Host> {
 }
 
 fn data_file(node: &Host, name: &str) -> PathBuf {
-    let shelves = std::fs::read_dir(node.root.join("store/data")).unwrap();
-    shelves.map(|shelf| shelf.unwrap().path().join(name)).find(|path| path.exists()).expect("the replica has a file")
+    let shards = std::fs::read_dir(node.root.join("store/data")).unwrap();
+    shards.map(|shard| shard.unwrap().path().join(name)).find(|path| path.exists()).expect("the replica has a file")
 }
 
 #[test]

@@ -41,15 +41,15 @@ impl FileId {
     }
 }
 
-fn shelf(directory: &Path, id: FileId) -> PathBuf {
+fn shard_directory(directory: &Path, id: FileId) -> PathBuf {
     directory.join(format!("{:02x}", id.0[0]))
 }
 
 pub fn path(directory: &Path, id: FileId) -> PathBuf {
-    shelf(directory, id).join(id.text())
+    shard_directory(directory, id).join(id.text())
 }
 
-pub fn make_shelves(directory: &Path, fsync: bool) -> Result<(), ApiError> {
+pub fn make_shard_directories(directory: &Path, fsync: bool) -> Result<(), ApiError> {
     let make = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at("making", path));
     make(directory)?;
     for number in 0..=255u8 {
@@ -180,7 +180,7 @@ impl Writer {
         self.new.part.table_crc = crc_fast::crc64_nvme(&self.table);
         if fsync {
             self.file.sync_all().map_err(at("fsync of", &self.path))?;
-            sync_directory(self.path.parent().expect("a file lies on a shelf"))?;
+            sync_directory(self.path.parent().expect("a file lies in a shard directory"))?;
         }
         Ok(self.new)
     }
@@ -198,7 +198,7 @@ pub fn duplicate(directory: &Path, part: &FilePart, fsync: bool) -> Result<NewFi
         }
     }
     if fsync {
-        sync_directory(&shelf(directory, new.part.id))?;
+        sync_directory(&shard_directory(directory, new.part.id))?;
     }
     Ok(new)
 }

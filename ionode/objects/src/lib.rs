@@ -92,7 +92,7 @@ impl Objects {
     /// `root` is the store's directory, `log` its log. Files that no record names are removed in the background from here on.
     pub fn open(log: Arc<Log>, root: &Path, options: Options) -> Result<Self, ApiError> {
         let directory = root.join("objects");
-        file::make_shelves(&directory, options.fsync)?;
+        file::make_shard_directories(&directory, options.fsync)?;
         let share = share::Share::new(log.clone(), options.share_bytes);
         let inner = Inner {
             leases: leases::Leases::new(directory.clone()),

@@ -23,8 +23,8 @@ impl Objects {
     /// To be called before the first write.
     pub fn look_for_garbage(&self) -> Result<Swept, ApiError> {
         let mut found = HashSet::new();
-        for shelf in entries(self.inner.directory.clone())? {
-            for path in entries(shelf)? {
+        for shard in entries(self.inner.directory.clone())? {
+            for path in entries(shard)? {
                 // Nothing of ours has another name; what somebody else put here stays.
                 found.extend(path.file_name().and_then(|name| name.to_str()).and_then(FileId::parse));
             }

@@ -185,9 +185,10 @@ async fn take_all(
         }
     })
     .await?;
-    let shelves = taken.iter().filter(|taken| taken.content.is_none()).map(|taken| node.store.shelf(&taken.replica.key())).collect();
+    let shards =
+        taken.iter().filter(|taken| taken.content.is_none()).map(|taken| node.store.shard_directory(&taken.replica.key())).collect();
     let commits = taken.iter().map(|taken| (&taken.replica, taken.content.clone()));
-    node.store.commit(commits, &[], shelves).await?;
+    node.store.commit(commits, &[], shards).await?;
     let replicas: Vec<Replica> = taken.iter().map(|taken| taken.replica.clone()).collect();
     node.accounting().index.commit(holder, &replicas);
     let (worker, root) = (node.clone(), sandbox.to_owned());

@@ -59,10 +59,10 @@ pub fn take_file(
     let target = store.data_path(key);
     let (parents, name) = split(output_path);
     let source = Folder::open(sandbox).and_then(|top| top.descend(&parents)).map_err(at("opening", &sandbox.join(output_path)))?;
-    let shelf = Folder::open(&store.shelf(key)).map_err(at("opening", &target))?;
+    let shard = Folder::open(&store.shard_directory(key)).map_err(at("opening", &target))?;
     let target_name = target.file_name().expect("a data path has a name");
     let how = How { want_sha256, durability: if synced { store.durability } else { Durability(false) } };
-    let (digests, snapshot) = one(&source, name, seen, &shelf, target_name, &target, how)?;
+    let (digests, snapshot) = one(&source, name, seen, &shard, target_name, &target, how)?;
     Ok((replica(key, ReplicaKind::File, digests, seen.executable, None), snapshot))
 }
 
@@ -101,21 +101,21 @@ fn one(
     source: &Folder,
     name: &OsStr,
     seen: &Seen,
-    shelf: &Folder,
+    shard: &Folder,
     target_name: &OsStr,
     target: &Path,
     how: How,
 ) -> Result<(Digests, Snapshot), ApiError> {
     let linked = seen.links == 1
-        && match source.link_to(name, shelf, target_name) {
+        && match source.link_to(name, shard, target_name) {
             Ok(()) => true,
             Err(Errno::EXDEV | Errno::EPERM | Errno::EMLINK | Errno::EOPNOTSUPP) => false,
             Err(errno) => return Err(at::<Errno>("linking", target)(errno)),
         };
     if !linked {
-        copy_in(source, name, seen, shelf, target_name, target)?;
+        copy_in(source, name, seen, shard, target_name, target)?;
     }
-    let file = shelf.file(target_name).map_err(at("opening", target))?;
+    let file = shard.file(target_name).map_err(at("opening", target))?;
     if linked {
         check_same(&file, seen, target)?;
     }
@@ -133,10 +133,10 @@ fn one(
     Ok((digests, before))
 }
 
-fn copy_in(source: &Folder, name: &OsStr, seen: &Seen, shelf: &Folder, target_name: &OsStr, target: &Path) -> Result<(), ApiError> {
+fn copy_in(source: &Folder, name: &OsStr, seen: &Seen, shard: &Folder, target_name: &OsStr, target: &Path) -> Result<(), ApiError> {
     let from = source.file(name).map_err(at("opening", target))?;
     check_same(&from, seen, target)?;
-    let mut to = shelf.make_file(target_name, 0o600).map_err(at("making", target))?;
+    let mut to = shard.make_file(target_name, 0o600).map_err(at("making", target))?;
     copy::content(&from, target, &mut to, seen.size_bytes)?;
     check_same(&from, seen, target)
 }
@@ -168,12 +168,12 @@ pub fn take_tree(
     want_sha256: bool,
 ) -> Result<(Replica, Snapshot), ApiError> {
     let target = store.data_path(key);
-    let shelf = Folder::open(&store.shelf(key)).map_err(at("opening", &target))?;
+    let shard = Folder::open(&store.shard_directory(key)).map_err(at("opening", &target))?;
     let top_name = target.file_name().expect("a data path has a name");
-    shelf.make_folder(top_name, 0o700).map_err(at("making", &target))?;
+    shard.make_folder(top_name, 0o700).map_err(at("making", &target))?;
     for below in &found.folders {
         let (parents, name) = split(below);
-        let made = shelf.child(top_name).and_then(|top| top.descend(&parents)).and_then(|parent| parent.make_folder(name, 0o700));
+        let made = shard.child(top_name).and_then(|top| top.descend(&parents)).and_then(|parent| parent.make_folder(name, 0o700));
         made.map_err(at("making", &target.join(below)))?;
     }
     let together = found.files.len() + found.folders.len() >= SYNC_TOGETHER_FROM;
@@ -185,7 +185,7 @@ pub fn take_tree(
         let (parents, name) = split(&seen.path);
         let source =
             Folder::open(sandbox).and_then(|top| top.descend(&output_path.split('/').chain(parents.iter().copied()).collect::<Vec<_>>()));
-        let into = shelf.child(top_name).and_then(|top| top.descend(&parents)).map_err(at("opening", &path))?;
+        let into = shard.child(top_name).and_then(|top| top.descend(&parents)).map_err(at("opening", &path))?;
         let (digests, snapshot) = one(&source.map_err(at("opening", &path))?, name, seen, &into, name, &path, how)?;
         snapshots.insert(seen.path.clone(), snapshot);
         members.push(Member {

@@ -84,8 +84,8 @@ impl Store {
     }
 
     /// The directory that a replica's file or tree is renamed into; to be synced before its commit.
-    pub fn shelf(&self, key: &ReplicaKey) -> PathBuf {
-        shelf(&self.root, key)
+    pub fn shard_directory(&self, key: &ReplicaKey) -> PathBuf {
+        shard_directory(&self.root, key)
     }
 
     /// Content that lies in the log has been compared with its checksum there.
@@ -171,16 +171,16 @@ impl Store {
     }
 }
 
-fn shelf(root: &Path, key: &ReplicaKey) -> PathBuf {
+fn shard_directory(root: &Path, key: &ReplicaKey) -> PathBuf {
     let hash = blake3::hash(format!("{}@{}", key.file_id, key.generation).as_bytes());
     root.join("data").join(format!("{:02x}", hash.as_bytes()[0]))
 }
 
 pub fn data_path(root: &Path, key: &ReplicaKey) -> PathBuf {
-    shelf(root, key).join(name(key))
+    shard_directory(root, key).join(name(key))
 }
 pub fn manifest_path(root: &Path, key: &ReplicaKey) -> PathBuf {
-    shelf(root, key).join(format!("{}@m", name(key)))
+    shard_directory(root, key).join(format!("{}@m", name(key)))
 }
 
 /// `@` is not in the alphabet of ids, so two replicas never share a name. Ids too long for a file name are joined by their hash.
@@ -192,7 +192,7 @@ pub fn name(key: &ReplicaKey) -> String {
     format!("@{}", blake3::hash(plain.as_bytes()).to_hex())
 }
 
-/// The names a replica has on its shelf.
+/// The names a replica has in its shard directory.
 fn names(replica: &Replica) -> Vec<String> {
     let name = name(&replica.key());
     match replica.kind {

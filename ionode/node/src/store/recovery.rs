@@ -53,7 +53,7 @@ pub fn open(root: &Path, capacity_bytes: u64, settings: Settings) -> Result<Open
         make_directory(&root.join(below))?;
     }
     let token = token(&root, durability)?;
-    make_shelves(&root, durability)?;
+    make_shard_directories(&root, durability)?;
     let (log, recovered) = Log::open(&root, log_options(durability))?;
     tracing::info!(
         frames = recovered.frames,
@@ -164,13 +164,13 @@ pub fn write_whole(path: &Path, bytes: &[u8], durability: Durability) -> Result<
     durability.directory(path.parent().expect("a file lies in a directory"))
 }
 
-fn make_shelves(root: &Path, durability: Durability) -> Result<(), ApiError> {
+fn make_shard_directories(root: &Path, durability: Durability) -> Result<(), ApiError> {
     let data = root.join("data");
     if data.join("ff").is_dir() {
         return Ok(());
     }
-    for shelf in 0..=255u8 {
-        make_directory(&data.join(format!("{shelf:02x}")))?;
+    for shard in 0..=255u8 {
+        make_directory(&data.join(format!("{shard:02x}")))?;
     }
     durability.directory(&data)
 }
@@ -204,10 +204,10 @@ fn check_partials(root: &Path, index: &mut Index) -> Result<Vec<Record>, ApiErro
 fn remove_garbage(root: &Path, index: &Index) -> Result<(), ApiError> {
     let known: HashSet<String> = index.replicas().flat_map(names).collect();
     let mut removed = 0;
-    for shelf in list(&root.join("data"))? {
-        let shelf = root.join("data").join(shelf);
-        for entry in list(&shelf)?.into_iter().filter(|entry| !known.contains(entry)) {
-            remove_tree(&shelf.join(&entry)).map_err(at("removing", &shelf.join(&entry)))?;
+    for shard in list(&root.join("data"))? {
+        let shard = root.join("data").join(shard);
+        for entry in list(&shard)?.into_iter().filter(|entry| !known.contains(entry)) {
+            remove_tree(&shard.join(&entry)).map_err(at("removing", &shard.join(&entry)))?;
             removed += 1;
         }
     }

@@ -15,7 +15,7 @@ use stager_origins::Sink;
 use super::chain::{Chain, PEERS};
 use super::copy_tree;
 use super::feed::Feed;
-use super::partial::{adopt, arrive, leave, shelve, Order};
+use super::partial::{adopt, arrive, leave, publish, Order};
 use super::run::{watched, Job, Moved};
 use crate::growing::How;
 use crate::node::Node;
@@ -210,8 +210,8 @@ async fn file(
         state: ReplicaState::Present,
         stripes: None,
     };
-    let shelved = shelve(node, job, arrived.file, replica, arrived.grower).await;
-    shelved.map(|replica| (replica, arrived.bytes_moved)).map_err(|error| (error, Some(arrived.reached)))
+    let published = publish(node, job, arrived.file, replica, arrived.grower).await;
+    published.map(|replica| (replica, arrived.bytes_moved)).map_err(|error| (error, Some(arrived.reached)))
 }
 
 /// What the source says once it has checked all of its own.

@@ -65,7 +65,7 @@ pub(super) async fn copy(
         state: ReplicaState::Present,
         stripes: None,
     };
-    let replica = shelve(node, job, replica, bytes).await?;
+    let replica = publish(node, job, replica, bytes).await?;
     // What lies behind in the chain begins when this node can vouch for all of it: a tree has no order to be followed in.
     chain.tell_of(&replica, None).await?;
     Ok((replica, moved.into_inner()))
@@ -157,7 +157,7 @@ impl Sink for MemberSink<'_> {
     }
 }
 
-async fn shelve(node: &Arc<Node>, job: &Job, replica: Replica, manifest: Bytes) -> Result<Replica, ApiError> {
+async fn publish(node: &Arc<Node>, job: &Job, replica: Replica, manifest: Bytes) -> Result<Replica, ApiError> {
     let key = replica.key();
     let (worker, published) = (node.clone(), replica.clone());
     let snapshot = blocking(move || {
@@ -174,7 +174,7 @@ async fn shelve(node: &Arc<Node>, job: &Job, replica: Replica, manifest: Bytes) 
         crate::fingerprints::snapshot(&worker.store, &published)
     })
     .await?;
-    node.store.write(vec![Record::Commit { replicas: vec![replica.clone()] }], vec![node.store.shelf(&key)]).await?;
+    node.store.write(vec![Record::Commit { replicas: vec![replica.clone()] }], vec![node.store.shard_directory(&key)]).await?;
     node.accounting().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     node.fingerprints.set(&key, snapshot);
     Ok(replica)

@@ -14,7 +14,7 @@ use stager_origins::{Entry, EntryKind, Origin, Said, Verified};
 use super::arrival;
 use super::chain::{identity, Chain};
 use super::feed::{Feed, OriginFeed, StripeFeed, ORIGIN_STALL as STALL};
-use super::partial::{adopt, arrive, discard, leave, shelve, Arrived, Order, Stopped};
+use super::partial::{adopt, arrive, discard, leave, publish, Arrived, Order, Stopped};
 use super::run::{watched, Job, Moved};
 use super::small;
 use crate::failure::bad_request;
@@ -156,7 +156,7 @@ async fn bring(
         let (replica, verified) = judge(node, job, request, Witness { origin: origin.as_ref(), entry, said }, digests).await?;
         let replica = Replica { stripes: layout, ..replica };
         note_stripes(node, &replica, file.clone()).await?;
-        Ok((shelve(node, job, file, replica, grower).await?, bytes_moved, verified))
+        Ok((publish(node, job, file, replica, grower).await?, bytes_moved, verified))
     };
     concluded.await.map_err(|error| (error, Some(reached)))
 }

@@ -1,6 +1,6 @@
 //! The partial file that fetches, copies and pushes have in common: adopted or begun, filled, hashed, made a replica or left behind.
 //!
-//! The one rule: what is gone on with has the hash that was recorded of it, and what is shelved was found right by who asked for it.
+//! The one rule: what is gone on with has the hash that was recorded of it, and what is published was found right by who asked for it.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
@@ -186,10 +186,10 @@ fn allocate(file: &File, path: &std::path::Path, size_bytes: u64) -> Result<(), 
 }
 
 /// What was found right becomes a replica; who follows it hears so at once, and syncs while this node does.
-pub(super) async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica, grower: Grower) -> Result<Replica, ApiError> {
+pub(super) async fn publish(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica, grower: Grower) -> Result<Replica, ApiError> {
     grower.verified(&replica);
     if replica.size_bytes <= node.store.inline_bytes_max && replica.stripes.is_none() {
-        return shelve_in_log(node, job, file, replica).await;
+        return publish_in_log(node, job, file, replica).await;
     }
     let key = replica.key();
     let (from, to, durability) = (node.store.partial_path(&key), node.store.data_path(&key), node.store.durability);
@@ -205,7 +205,7 @@ pub(super) async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica
     .await?;
     let checkpointed = node.accounting().index.partial(&key).is_some();
     let records: Vec<Record> = checkpointed.then(|| Record::PartialGone { key: key.clone() }).into_iter().collect();
-    node.store.commit([(&replica, None)], &records, vec![node.store.shelf(&key)]).await?;
+    node.store.commit([(&replica, None)], &records, vec![node.store.shard_directory(&key)]).await?;
     let mut accounting = node.accounting();
     accounting.index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     accounting.index.drop_partial(&key);
@@ -214,7 +214,7 @@ pub(super) async fn shelve(node: &Arc<Node>, job: &Job, file: Arc<File>, replica
 }
 
 /// A small one that came by a file all the same.
-async fn shelve_in_log(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica) -> Result<Replica, ApiError> {
+async fn publish_in_log(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica) -> Result<Replica, ApiError> {
     let path = node.store.partial_path(&replica.key());
     let (read_path, length) = (path.clone(), replica.size_bytes as usize);
     let content = blocking(move || {

@@ -18,7 +18,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::chain::{Chain, PEERS};
 use super::feed::{Feed, ORIGIN_STALL};
-use super::partial::{adopt, arrive, leave, shelve, Order};
+use super::partial::{adopt, arrive, leave, publish, Order};
 use super::run::{Job, Moved};
 use crate::blocks::{Decoder, Piece};
 use crate::failure::bad_request;
@@ -143,7 +143,7 @@ pub(super) async fn push(node: &Arc<Node>, job: &Job, request: &PushRequest, cla
         state: ReplicaState::Present,
         stripes: None,
     };
-    match shelve(node, job, arrived.file, replica, arrived.grower).await {
+    match publish(node, job, arrived.file, replica, arrived.grower).await {
         Ok(replica) => Ok(Moved { replica, bytes_moved: arrived.bytes_moved, verified: None, synced: None, chain }),
         Err(error) => {
             leave(node, job, &key, Some(arrived.reached), &error).await;

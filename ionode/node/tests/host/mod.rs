@@ -314,8 +314,8 @@ pub fn source(base: &Path, path: &str, bytes: &[u8]) {
 
 /// The file of a file replica, or the top of a tree.
 pub fn data_file(root: &Path, name: &str) -> PathBuf {
-    let shelves = std::fs::read_dir(root.join("store/data")).unwrap();
-    shelves.map(|shelf| shelf.unwrap().path().join(name)).find(|path| path.exists()).expect("the replica is there")
+    let shards = std::fs::read_dir(root.join("store/data")).unwrap();
+    shards.map(|shard| shard.unwrap().path().join(name)).find(|path| path.exists()).expect("the replica is there")
 }
 
 /// One bit, with size and mtime as they were: what a failing disk does, and nobody sees who does not read.

@@ -80,9 +80,9 @@ impl Shop {
     }
 
     pub fn files(&self) -> Vec<PathBuf> {
-        let shelves = std::fs::read_dir(self.root.path().join("objects")).unwrap();
+        let shards = std::fs::read_dir(self.root.path().join("objects")).unwrap();
         let mut files: Vec<PathBuf> =
-            shelves.flat_map(|shelf| std::fs::read_dir(shelf.unwrap().path()).unwrap().map(|file| file.unwrap().path())).collect();
+            shards.flat_map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().map(|file| file.unwrap().path())).collect();
         files.sort();
         files
     }

@@ -123,6 +123,6 @@ async fn a_content_in_pieces_is_whole_whatever_its_memory_held_before() {
     let mut incoming = objects.receive(&name("short"), 50_000, None).await.unwrap();
     incoming.write(Bytes::from(vec![1; 49_999])).await.unwrap();
     assert_eq!(incoming.finish().await.err().unwrap().code, "incomplete_body");
-    let mut shelves = std::fs::read_dir(root.path().join("objects")).unwrap();
-    assert!(shelves.all(|shelf| std::fs::read_dir(shelf.unwrap().path()).unwrap().next().is_none()));
+    let mut shards = std::fs::read_dir(root.path().join("objects")).unwrap();
+    assert!(shards.all(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().next().is_none()));
 }
