@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::attempts::Attempts;
 use crate::failure::{bad_request, no_space};
 use crate::fingerprints::Fingerprints;
-use crate::growing::Growing;
+use crate::in_flight::InFlightReplicas;
 use crate::packs::Packs;
 use crate::peers::Peers;
 use crate::store::recovery::Opened;
@@ -76,10 +76,10 @@ pub struct Node {
     pub attempts: Attempts,
     pub fingerprints: Fingerprints,
     pub peers: Peers,
-    pub growing: Arc<Growing>,
+    pub in_flight: Arc<InFlightReplicas>,
     pub packs: Packs,
     pub mounts: Arc<Mounts>,
-    pub ending: CancellationToken,
+    pub shutdown: CancellationToken,
     pub started: Instant,
     pub started_at_s: u64,
     /// Of the S3 endpoint, where there is one.
@@ -111,9 +111,9 @@ impl Node {
             attempts: Attempts::default(),
             fingerprints: Fingerprints::default(),
             peers: Peers::default(),
-            growing: Arc::default(),
+            in_flight: Arc::default(),
             packs: Packs::default(),
-            ending: CancellationToken::new(),
+            shutdown: CancellationToken::new(),
             started: Instant::now(),
             started_at_s: crate::scrub::now_s(),
             objects: OnceLock::new(),
@@ -268,7 +268,7 @@ impl Node {
         let wanted = newest.wait_for(|newest| *newest > after);
         tokio::select! {
             _ = tokio::time::timeout(wait, wanted) => {}
-            () = self.ending.cancelled() => {}
+            () = self.shutdown.cancelled() => {}
         }
     }
 

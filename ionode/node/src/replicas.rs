@@ -20,7 +20,7 @@ use stager_core::stripes::Layout;
 use tracing::Instrument;
 
 use crate::failure::{at, bad_request};
-use crate::growing::Growth;
+use crate::in_flight::InFlightReplica;
 use crate::node::{Cause, Node};
 use crate::store::digest::Digests;
 use crate::store::{digest, tree, Place, Store};
@@ -137,15 +137,15 @@ pub async fn source(node: &Node, key: &ReplicaKey, wait: Duration) -> Result<Sou
         executable: replica.executable,
         stripes: replica.stripes,
     };
-    let growth = {
+    let in_flight = {
         let accounting = node.accounting();
-        match (accounting.index.readable(key), node.growing.get(key)) {
-            (Err(error), Some(growth)) if error.code == "replica_unknown" => growth,
+        match (accounting.index.readable(key), node.in_flight.get(key)) {
+            (Err(error), Some(in_flight)) if error.code == "replica_unknown" => in_flight,
             (here, _) => return here.cloned().map(answer),
         }
     };
-    let (size_bytes, executable, stripes) = (growth.size_bytes, growth.executable, growth.stripes);
-    let mut watched = growth;
+    let (size_bytes, executable, stripes) = (in_flight.size_bytes, in_flight.executable, in_flight.stripes);
+    let mut watched = in_flight;
     match tokio::time::timeout(wait, watched.checked(key)).await {
         Ok(replica) => replica.map(answer),
         Err(_) => Ok(SourceAnswer { kind: ReplicaKind::File, size_bytes, blake3: None, sha256: None, token: None, executable, stripes }),
@@ -160,7 +160,7 @@ pub struct Content {
     /// As it was committed; `None` where it is not, or not all of it.
     pub crc64nvme: Option<String>,
     /// It is still being made: bytes are read once they are there.
-    pub growth: Option<Growth>,
+    pub in_flight: Option<InFlightReplica>,
     /// Only these of its stripes are here.
     pub stripes: Option<Layout>,
 }
@@ -189,23 +189,24 @@ pub fn at_hand(node: &Node, key: &ReplicaKey) -> Option<(Bytes, String)> {
 pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<Content, ApiError> {
     let here = {
         let accounting = node.accounting();
-        match (accounting.index.readable(key).cloned(), node.growing.get(key)) {
-            (Err(error), Some(growth)) if error.code == "replica_unknown" && member.is_none() => Err(growth),
+        match (accounting.index.readable(key).cloned(), node.in_flight.get(key)) {
+            (Err(error), Some(in_flight)) if error.code == "replica_unknown" && member.is_none() => Err(in_flight),
             (here, _) => Ok(here?),
         }
     };
     let replica = match here {
         Ok(replica) => replica,
-        Err(growth) => {
-            let (file, path, size_bytes, stripes) = (growth.file.clone(), node.store.partial_path(key), growth.size_bytes, growth.stripes);
-            return Ok(Content { file, path, size_bytes, crc64nvme: None, growth: Some(growth), stripes });
+        Err(in_flight) => {
+            let (file, path, size_bytes, stripes) =
+                (in_flight.file.clone(), node.store.partial_path(key), in_flight.size_bytes, in_flight.stripes);
+            return Ok(Content { file, path, size_bytes, crc64nvme: None, in_flight: Some(in_flight), stripes });
         }
     };
     let (path, size_bytes, crc64nvme) = match (node.store.content(&replica)?, member) {
         (Place::InLog(bytes), None) => {
             let (file, path) = in_memory(&replica, &bytes)?;
             let (size_bytes, crc64nvme) = (replica.size_bytes, Some(replica.crc64nvme));
-            return Ok(Content { file: Arc::new(file), path, size_bytes, crc64nvme, growth: None, stripes: None });
+            return Ok(Content { file: Arc::new(file), path, size_bytes, crc64nvme, in_flight: None, stripes: None });
         }
         (Place::File(path), None) => match replica.stripes {
             Some(layout) => (path, layout.file_bytes, None),
@@ -226,12 +227,12 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
         }
     };
     let file = File::open(&path).map_err(at("opening", &path))?;
-    Ok(Content { file: Arc::new(file), path, size_bytes, crc64nvme, growth: None, stripes: replica.stripes })
+    Ok(Content { file: Arc::new(file), path, size_bytes, crc64nvme, in_flight: None, stripes: replica.stripes })
 }
 
 pub fn read_manifest(node: &Node, key: &ReplicaKey) -> Result<Vec<u8>, ApiError> {
     // What was checked has its manifest, also in the moment before it is committed.
-    let made = node.growing.get(key).is_some_and(|growth| growth.stripes.is_some() && growth.is_checked());
+    let made = node.in_flight.get(key).is_some_and(|in_flight| in_flight.stripes.is_some() && in_flight.is_checked());
     let replica = if made { None } else { Some(node.accounting().index.readable(key)?.clone()) };
     if replica.is_some_and(|replica| replica.kind == ReplicaKind::File && replica.stripes.is_none()) {
         return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no manifest")));

@@ -77,10 +77,10 @@ impl Checked {
         // Set once: a node starts one endpoint.
         let _ = node.objects.set(objects.clone());
         tracing::info!(s3 = &address, share_bytes = self.share_bytes, used_bytes = objects.used_bytes(), "the S3 endpoint listens");
-        let (held, ending) = (node.clone(), node.ending.clone());
+        let (held, shutdown) = (node.clone(), node.shutdown.clone());
         let guard = Arc::new(move || (!held.is_draining()).then(|| Box::new(held.open_call(true)) as Guard));
         let place = S3Place { address, share_bytes: self.share_bytes };
-        let ended = tokio::spawn(stager_s3::serve(Settings { objects, credentials: self.credentials, guard }, listener, ending));
+        let ended = tokio::spawn(stager_s3::serve(Settings { objects, credentials: self.credentials, guard }, listener, shutdown));
         Ok(Started { place, ended })
     }
 

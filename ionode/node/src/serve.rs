@@ -22,7 +22,7 @@ use crate::store::durability::Durability;
 use crate::store::recovery::{self, Unopened};
 use crate::store::Settings;
 use crate::wire::{Rendezvous, S3Place};
-use crate::{attempts, ending, http, logging, scrub};
+use crate::{attempts, http, logging, scrub, shutdown};
 
 pub const EXIT_LOCKED: i32 = 3;
 const EXIT_FAULT: i32 = 1;
@@ -193,8 +193,8 @@ async fn serve(node: Arc<Node>, options: &ServeOptions, s3: Option<s3::Checked>)
     let socket_path = options.socket.display().to_string();
     tracing::info!(node_id = node.node_id, incarnation = node.incarnation, socket = socket_path, tcp = tcp_address, "the node listens");
     tokio::spawn(logging::tell_left_out());
-    tokio::spawn(ending::watch_signals(node.clone(), Duration::from_secs(options.drain_s)));
-    tokio::spawn(ending::watch_store(node.clone()));
+    tokio::spawn(shutdown::watch_signals(node.clone(), Duration::from_secs(options.drain_s)));
+    tokio::spawn(shutdown::watch_store(node.clone()));
     if let Some(idle_s) = options.idle_exit_s {
         tokio::spawn(watch_idleness(node.clone(), Duration::from_secs(idle_s)));
     }
@@ -273,7 +273,7 @@ async fn watch_idleness(node: Arc<Node>, idle: Duration) {
         ticks.tick().await;
         if node.quiet_for() >= idle && node.transfers.is_idle() {
             tracing::info!(idle_s = idle.as_secs(), "nobody called for long enough; the node ends itself");
-            return ending::shut_down(node, Duration::ZERO);
+            return shutdown::shut_down(node, Duration::ZERO);
         }
     }
 }

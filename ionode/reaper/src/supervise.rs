@@ -20,7 +20,7 @@ const KILL_AGAIN_MAX: Duration = Duration::from_secs(1);
 enum Phase {
     Running,
     /// TERM was sent; KILL follows at the instant.
-    Ending {
+    Terminating {
         until: Instant,
     },
     Killing {
@@ -105,9 +105,9 @@ impl<'a> Supervisor<'a> {
     fn advance(&mut self) {
         let now = Instant::now();
         match self.phase {
-            Phase::Running if self.status.is_some() => self.begin_ending(),
+            Phase::Running if self.status.is_some() => self.begin_terminating(),
             Phase::Running if self.deadline().is_some_and(|at| now >= at) => self.end(Outcome::Timeout),
-            Phase::Ending { until } if now >= until => self.kill(KILL_AGAIN_FIRST),
+            Phase::Terminating { until } if now >= until => self.kill(KILL_AGAIN_FIRST),
             Phase::Killing { next, pause } if now >= next => self.kill((pause * 2).min(KILL_AGAIN_MAX)),
             _ => {}
         }
@@ -120,19 +120,19 @@ impl<'a> Supervisor<'a> {
     fn next_instant(&self) -> Option<Instant> {
         match self.phase {
             Phase::Running => self.deadline(),
-            Phase::Ending { until } => Some(until),
+            Phase::Terminating { until } => Some(until),
             Phase::Killing { next, .. } => Some(next),
         }
     }
 
     fn end(&mut self, why: Outcome) {
         self.why_ended = Some(why);
-        self.begin_ending();
+        self.begin_terminating();
     }
 
-    fn begin_ending(&mut self) {
+    fn begin_terminating(&mut self) {
         self.reach.terminate();
-        self.phase = Phase::Ending { until: Instant::now() + Duration::from_secs_f64(self.spec.grace_s) };
+        self.phase = Phase::Terminating { until: Instant::now() + Duration::from_secs_f64(self.spec.grace_s) };
     }
 
     fn kill(&mut self, pause: Duration) {

@@ -28,7 +28,7 @@ use crate::bodies::Sent;
 use crate::connections::{Caller, Connections, HEAD_BYTES_MAX};
 use crate::credentials::Credentials;
 use crate::service::Door;
-use crate::{answers, documents, gate, readable};
+use crate::{answers, documents, readable, signed};
 
 const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// Between two requests of a connection, too.
@@ -52,8 +52,8 @@ pub struct Settings {
     pub guard: Arc<dyn Fn() -> Option<Guard> + Send + Sync>,
 }
 
-/// Serves until `ending`; then answers what was asked and returns.
-pub async fn serve(settings: Settings, listener: TcpListener, ending: CancellationToken) {
+/// Serves until `shutdown`; then answers what was asked and returns.
+pub async fn serve(settings: Settings, listener: TcpListener, shutdown: CancellationToken) {
     let objects = settings.objects.clone();
     let mut builder = S3ServiceBuilder::new(Door { objects: settings.objects, credentials: settings.credentials.clone() });
     builder.set_access(settings.credentials.clone());
@@ -62,13 +62,13 @@ pub async fn serve(settings: Settings, listener: TcpListener, ending: Cancellati
     limits.xml_max_body_size = DOCUMENT_BYTES_MAX;
     builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits))));
     let service = Service { s3: builder.build(), credentials: settings.credentials };
-    let answering = Answering { service, guard: settings.guard, ending: ending.clone() };
+    let answering = Answering { service, guard: settings.guard, shutdown: shutdown.clone() };
     let (tasks, connections, places) = (TaskTracker::new(), Connections::default(), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
     let expiring = tokio::spawn(expire(objects));
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &places) => accepted,
-            () = ending.cancelled() => break,
+            () = shutdown.cancelled() => break,
         };
         match accepted {
             Ok((stream, place)) => {
@@ -96,7 +96,7 @@ async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> std::io::Res
 struct Answering {
     service: Service,
     guard: Arc<dyn Fn() -> Option<Guard> + Send + Sync>,
-    ending: CancellationToken,
+    shutdown: CancellationToken,
 }
 
 /// The library's, and what goes before it.
@@ -108,10 +108,10 @@ struct Service {
 
 impl Service {
     async fn call(&self, request: hyper::Request<Sent>) -> Result<hyper::Response<Body>, S3Error> {
-        gate::check(&request)?;
+        signed::check(&request)?;
         let (mut head, body) = request.into_parts();
         readable::make(&mut head, &self.credentials).await;
-        gate::move_to_headers(&mut head)?;
+        signed::move_to_headers(&mut head)?;
         let request = documents::hashed(hyper::Request::from_parts(head, body));
         self.s3.call(request.map(Body::http_body)).await.map_err(|error| {
             tracing::error!(error = %StdError::from(error), "an S3 request could not be answered");
@@ -135,7 +135,7 @@ async fn connection(answering: Answering, stream: TcpStream, caller: Arc<Caller>
         tracing::debug!(%error, "an S3 connection was gone before it began");
         return;
     }
-    let Answering { service, guard, ending } = answering;
+    let Answering { service, guard, shutdown } = answering;
     let known = caller.clone();
     let answering = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(known.clone());
@@ -149,7 +149,7 @@ async fn connection(answering: Answering, stream: TcpStream, caller: Arc<Caller>
     let outcome = tokio::select! {
         outcome = &mut serving => outcome,
         () = caller.overstayed() => return,
-        () = ending.cancelled() => {
+        () = shutdown.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }

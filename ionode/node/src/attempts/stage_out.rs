@@ -18,7 +18,7 @@ use crate::node::{checked_directory, Node};
 use crate::replicas::blocking;
 use crate::sandbox::folder::{split, Folder};
 use crate::sandbox::survey::{self, Found, Survey};
-use crate::store::intake::{take_file, take_small, take_tree, INLINE_BYTES_TOGETHER, SYNC_TOGETHER_FROM};
+use crate::store::from_sandbox::{take_file, take_small, take_tree, INLINE_BYTES_TOGETHER, SYNC_TOGETHER_FROM};
 use crate::store::Store;
 use crate::wire::{Output, StageOutAnswer, StageOutRequest};
 

@@ -18,7 +18,7 @@ use stager_core::replica::ReplicaKey;
 use super::tree::{beside, decoded, List, Listed};
 use super::{fetch, link, FetchOptions};
 use crate::failure::{at, bad_request};
-use crate::packs::ask::together;
+use crate::packs::ask::fitting;
 use crate::packs::format::{Ask, Said};
 use crate::peers::link::{Link, Term};
 use crate::replicas::blocking;
@@ -105,7 +105,7 @@ fn groups(files: Vec<Listed>) -> Vec<Vec<Listed>> {
     let mut groups = Vec::new();
     let mut rest = files;
     while !rest.is_empty() {
-        let next = rest.split_off(together(rest.iter().map(|file| file.size_bytes)));
+        let next = rest.split_off(fitting(rest.iter().map(|file| file.size_bytes)));
         groups.push(std::mem::replace(&mut rest, next));
     }
     groups

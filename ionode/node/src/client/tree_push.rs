@@ -19,7 +19,7 @@ use stager_core::replica::ReplicaKey;
 use super::tree::{encoded, member_id, survey, Found, List, Listed};
 use super::{link, push, PushOptions};
 use crate::failure::{at, bad_request};
-use crate::packs::ask::together;
+use crate::packs::ask::fitting;
 use crate::packs::chain::NODES_MAX;
 use crate::packs::format::{Ask, Said};
 use crate::peers::link::{Link, Term};
@@ -95,7 +95,7 @@ fn groups(files: Vec<Found>) -> Vec<Vec<Found>> {
     let mut groups = Vec::new();
     let mut rest = files;
     while !rest.is_empty() {
-        let next = rest.split_off(together(rest.iter().map(|found| found.size_bytes)));
+        let next = rest.split_off(fitting(rest.iter().map(|found| found.size_bytes)));
         groups.push(std::mem::replace(&mut rest, next));
     }
     groups

@@ -49,7 +49,7 @@ pub async fn content(asker: Asker, key: ReplicaKey, member: Option<String>) -> R
     let content = blocking(move || open_content(&node, &subject, member.as_deref())).await?;
     let size_bytes = content.size_bytes;
     let Some((status, Range { start, end })) = asked(&asker.headers, size_bytes) else { return Ok(unsatisfiable(size_bytes)) };
-    if blocks || content.growth.is_some() || content.stripes.is_some() {
+    if blocks || content.in_flight.is_some() || content.stripes.is_some() {
         return framed::answer(asker, &key, content, start..end, status, blocks);
     }
     let trailers = asker.headers.get(TE).and_then(|value| value.to_str().ok()).is_some_and(|te| te.contains("trailers"));

@@ -77,10 +77,10 @@ fn chunks(
     shift: u64,
     framed: bool,
 ) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send {
-    let Content { file, path, growth, .. } = content;
+    let Content { file, path, in_flight, .. } = content;
     let open = Arc::new(asker.open.works());
     let body = stream::try_unfold(start, move |offset| {
-        let (file, path, open, mut followed) = (file.clone(), path.clone(), open.clone(), growth.clone());
+        let (file, path, open, mut followed) = (file.clone(), path.clone(), open.clone(), in_flight.clone());
         async move {
             // An ordered end waits for who reads.
             let _open = open;
@@ -88,9 +88,9 @@ fn chunks(
                 return Ok(None);
             }
             let length = CHUNK_BYTES.min(end - offset);
-            if let Some(growth) = &mut followed {
+            if let Some(in_flight) = &mut followed {
                 let gone = || std::io::Error::other("the replica is not made any further");
-                growth.reach(offset + length - shift).await.ok_or_else(gone)?;
+                in_flight.reach(offset + length - shift).await.ok_or_else(gone)?;
             }
             let lead = if framed { blocks::HEADER_BYTES } else { 0 };
             match at_hand::read(&file, offset - shift, length as usize, lead).await {

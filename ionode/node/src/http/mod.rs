@@ -3,16 +3,16 @@
 //! The one rule: a connection that misbehaves ends alone; and on TCP one that shows no token ends soon.
 
 pub mod answer;
+mod auth;
 mod content;
 mod framed;
-mod front;
-mod gate;
 mod mounts;
 mod origins;
 mod packs;
 mod push;
 pub mod range;
 mod routes;
+mod server;
 mod whole;
 
 use std::convert::Infallible;
@@ -42,7 +42,7 @@ pub async fn serve(node: Arc<Node>, socket: UnixListener, tcp: Option<TcpListene
             accepted = accept_tcp(tcp.as_ref()) => accepted.map(|stream| {
                 tasks.spawn(connection(node.clone(), "tcp", stream, Some(connections.accepted())));
             }),
-            () = node.ending.cancelled() => break,
+            () = node.shutdown.cancelled() => break,
         };
         if let Err(error) = accepted {
             // Too many open files, mostly: it passes when a connection ends.
@@ -72,15 +72,15 @@ async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     caller: Option<Arc<Caller>>,
 ) {
-    let _connected = front::Connected::by(listener);
-    let ending = node.ending.clone();
+    let _connected = server::Connected::by(listener);
+    let shutdown = node.shutdown.clone();
     let known = caller.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let node = node.clone();
         if let Some(caller) = known.clone() {
             request.extensions_mut().insert(caller);
         }
-        async move { Ok::<_, Infallible>(front::answer(node, request).await) }
+        async move { Ok::<_, Infallible>(server::answer(node, request).await) }
     });
     // No time limit for headers: it would end connections that wait for their next call, too.
     let serving = http1::Builder::new().keep_alive(true).max_header_size(HEAD_BYTES_MAX).serve_connection(TokioIo::new(stream), service);
@@ -88,7 +88,7 @@ async fn connection(
     let outcome = tokio::select! {
         outcome = &mut serving => outcome,
         () = overstayed(caller.as_deref()) => return,
-        () = ending.cancelled() => {
+        () = shutdown.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }

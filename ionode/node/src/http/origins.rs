@@ -97,7 +97,7 @@ pub async fn verify(node: &Node, origin_id: &str, request: VerifyRequest) -> Res
 
 /// Nobody waits for it: it ends by itself, or with the node.
 pub fn get_ready(node: &Arc<Node>, origin_id: &str, request: &ReadyRequest) -> Result<(), ApiError> {
-    let (origin, ending, files) = (node.origin(origin_id)?.origin, node.ending.clone(), request.files);
-    tokio::spawn(async move { ending.run_until_cancelled(origin.get_ready(files)).await });
+    let (origin, shutdown, files) = (node.origin(origin_id)?.origin, node.shutdown.clone(), request.files);
+    tokio::spawn(async move { shutdown.run_until_cancelled(origin.get_ready(files)).await });
     Ok(())
 }

@@ -15,7 +15,7 @@ use stager_core::error::{ApiError, Class};
 use stager_core::replica::Replica;
 
 use super::answer::{self, Answer};
-use super::gate;
+use super::auth;
 use super::whole::to_its_end;
 use crate::failure::Failure;
 use crate::node::{Cause, Node, OpenCall};
@@ -36,7 +36,7 @@ pub fn is_pack(request: &Request<Incoming>) -> bool {
 
 pub async fn pack(node: Arc<Node>, request: Request<Incoming>) -> Result<Answer, Failure> {
     let (parts, body) = request.into_parts();
-    let cause = gate::admit(&node, &parts.headers, false).await?;
+    let cause = auth::admit(&node, &parts.headers, false).await?;
     let open = node.open_call(true);
     let length = body.size_hint().exact().map_or(PACK_BYTES_MAX, |length| length as usize);
     let replicas = chain::wanted(&node, &parts.headers)?;

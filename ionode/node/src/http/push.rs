@@ -9,7 +9,7 @@ use hyper::{Method, Request};
 use stager_core::ids::check_id;
 
 use super::answer::{self, Answer};
-use super::gate;
+use super::auth;
 use crate::failure::Failure;
 use crate::node::Node;
 use crate::transfers::push;
@@ -22,7 +22,7 @@ pub fn transfer_of(request: &Request<Incoming>) -> Option<String> {
 
 pub async fn content(node: Arc<Node>, transfer_id: String, request: Request<Incoming>) -> Result<Answer, Failure> {
     let (parts, body) = request.into_parts();
-    gate::admit(&node, &parts.headers, false).await?;
+    auth::admit(&node, &parts.headers, false).await?;
     check_id("transfer id", &transfer_id)?;
     let _open = node.open_call(true);
     push::deliver(&node, &transfer_id, body).await?;

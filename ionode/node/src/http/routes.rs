@@ -17,7 +17,7 @@ use stager_core::space::Holder;
 use tracing::Instrument;
 
 use super::answer::{self, Answer};
-use super::{content, gate, mounts, origins, packs, push};
+use super::{auth, content, mounts, origins, packs, push};
 use crate::failure::{bad_request, Failure};
 use crate::node::{Cause, Node, OpenCall};
 use crate::wire::{
@@ -63,7 +63,7 @@ pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {
 async fn read(node: Arc<Node>, request: Request<Incoming>) -> Result<Call, ApiError> {
     let (parts, body) = request.into_parts();
     let first_contact = parts.method == Method::GET && parts.uri.path() == "/v1/node";
-    let cause = gate::admit(&node, &parts.headers, first_contact).await?;
+    let cause = auth::admit(&node, &parts.headers, first_contact).await?;
     let body = match body.is_end_stream() {
         true => bytes::Bytes::new(),
         false => Limited::new(body, BODY_BYTES_MAX).collect().await.map(Collected::to_bytes).map_err(|_| {
@@ -177,7 +177,7 @@ async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
         ("GET", ["state"]) => Ok(answer::ok(&state(node))),
         ("POST", ["shutdown"]) => {
             let request: ShutdownRequest = call.body()?;
-            crate::ending::shut_down(node.clone(), Duration::from_secs(request.drain_s));
+            crate::shutdown::shut_down(node.clone(), Duration::from_secs(request.drain_s));
             Ok(answer::accepted(&crate::wire::Empty {}))
         }
         ("GET", ["events"]) => Ok(answer::ok(&node.events(call.number("after", 0)?, call.wait()?).await)),

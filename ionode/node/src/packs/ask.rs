@@ -21,7 +21,7 @@ pub const ENTRIES: usize = 4096;
 pub type Answers = Vec<Result<Said, ApiError>>;
 
 /// How many of them, from the first on, go into one call; `content_bytes` of each, there or back.
-pub fn together(content_bytes: impl IntoIterator<Item = u64>) -> usize {
+pub fn fitting(content_bytes: impl IntoIterator<Item = u64>) -> usize {
     let mut left = CONTENT_BYTES;
     let fits = |bytes: &u64| {
         let fits = *bytes <= left;

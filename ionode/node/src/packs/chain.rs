@@ -11,7 +11,7 @@ use stager_core::error::{ApiError, Class};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::ask::together;
+use super::ask::fitting;
 use super::format::{Ask, Said, CONTENT_BYTES_MAX};
 use super::Outcome;
 use crate::failure::bad_request;
@@ -82,7 +82,7 @@ pub async fn perform(
 async fn tell(node: &Arc<Node>, cause: &Cause, puts: &[Ask], wanted: &ReplicasWanted) {
     let ends = tokio::select! {
         ends = relay(node, cause, puts, wanted) => ends,
-        () = node.ending.cancelled() => return,
+        () = node.shutdown.cancelled() => return,
     };
     if wanted.ack == Ack::Async {
         for (put, missing) in puts.iter().zip(ends) {
@@ -152,7 +152,7 @@ pub async fn replicate(
     let mut groups = Vec::new();
     let mut rest = &small[..];
     while !rest.is_empty() {
-        let (group, left) = rest.split_at(together(rest.iter().map(|replica| replica.size_bytes)));
+        let (group, left) = rest.split_at(fitting(rest.iter().map(|replica| replica.size_bytes)));
         groups.push(group.iter().map(|replica| (*replica).clone()).collect::<Vec<Replica>>());
         rest = left;
     }

@@ -115,11 +115,11 @@ impl Round {
     }
 
     fn is_over(&self) -> bool {
-        self.node.ending.is_cancelled()
+        self.node.shutdown.is_cancelled()
     }
 
     fn rest(&self, time: Duration) {
-        let _ = self.runtime.block_on(async { tokio::time::timeout(time, self.node.ending.cancelled()).await });
+        let _ = self.runtime.block_on(async { tokio::time::timeout(time, self.node.shutdown.cancelled()).await });
     }
 
     fn order(&self) -> Order {

@@ -97,7 +97,7 @@ impl Reading {
         let cost = Duration::from_secs_f64((bytes * factor) as f64 / self.manner.bytes_per_s as f64);
         self.paid_until = self.paid_until.max(Instant::now()) + cost;
         let wait = self.paid_until.saturating_duration_since(Instant::now());
-        let ended = self.runtime.block_on(async { tokio::time::timeout(wait, self.node.ending.cancelled()).await }).is_ok();
+        let ended = self.runtime.block_on(async { tokio::time::timeout(wait, self.node.shutdown.cancelled()).await }).is_ok();
         let unwanted = self.key.as_ref().is_some_and(|key| self.node.accounting().index.readable(key).is_err());
         if ended || unwanted {
             let subject = self.key.as_ref().map_or("objects", |key| &key.file_id);

@@ -4,7 +4,7 @@
 
 pub mod digest;
 pub mod durability;
-pub mod intake;
+pub mod from_sandbox;
 pub mod recovery;
 pub mod tables;
 pub mod tree;

@@ -1,4 +1,4 @@
-//! Copies on other nodes while a file arrives: this node tells the first peer of the chain, which follows the growing file and tells the next.
+//! Copies on other nodes while a file arrives: this node tells the first peer of the chain, which follows the file in flight and tells the next.
 //!
 //! The one rule: a peer is counted as holding the file only when it said so itself, with the BLAKE3 that this node found.
 

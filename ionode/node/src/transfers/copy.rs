@@ -17,7 +17,7 @@ use super::copy_tree;
 use super::feed::Feed;
 use super::partial::{adopt, arrive, leave, publish, Order};
 use super::run::{watched, Job, Moved};
-use crate::growing::How;
+use crate::in_flight::How;
 use crate::node::Node;
 use crate::peers::link::{Link, Term};
 use crate::peers::source::Source;
@@ -61,7 +61,7 @@ pub(super) async fn copy(node: &Arc<Node>, job: &Job, request: &CopyRequest, cla
             have_verified(node, job, request, source);
         }
         match &outcome {
-            Err(error) if !job.cancel.is_cancelled() && !node.ending.is_cancelled() => {
+            Err(error) if !job.cancel.is_cancelled() && !node.shutdown.is_cancelled() => {
                 tracing::warn!(transfer_id = job.id, source = source.node_id, %error, "a source of a copy failed");
             }
             _ => break,
@@ -210,7 +210,7 @@ async fn file(
         state: ReplicaState::Present,
         stripes: None,
     };
-    let published = publish(node, job, arrived.file, replica, arrived.grower).await;
+    let published = publish(node, job, arrived.file, replica, arrived.in_flight).await;
     published.map(|replica| (replica, arrived.bytes_moved)).map_err(|error| (error, Some(arrived.reached)))
 }
 

@@ -18,7 +18,7 @@ use super::copy;
 use super::run::{begin, end, Begun, Job, Moved};
 use super::{Transfer, TransferTable};
 use crate::node::Node;
-use crate::packs::ask::together;
+use crate::packs::ask::fitting;
 use crate::packs::format::{About, Ask, Said, CONTENT_BYTES_MAX};
 use crate::peers::link::Term;
 use crate::replicas::blocking;
@@ -45,7 +45,7 @@ pub(super) fn along(table: &mut TransferTable, node: &Node, first: &Begun) -> Ve
     let same = |id: &String| table.by_id[id].cause.epoch == epoch;
     let (mut waiting, other): (Vec<String>, Vec<String>) = waiting.into_iter().filter(waits).partition(same);
     let sizes: Vec<u64> = waiting.iter().map(|id| table.by_id[id].bytes_total).collect();
-    let left = waiting.split_off(together(std::iter::once(first.bytes_total).chain(sizes)).saturating_sub(1).min(waiting.len()));
+    let left = waiting.split_off(fitting(std::iter::once(first.bytes_total).chain(sizes)).saturating_sub(1).min(waiting.len()));
     let left: Vec<String> = other.into_iter().chain(left).collect();
     if !left.is_empty() {
         table.small.insert(lane, left);
@@ -112,7 +112,7 @@ async fn packed(node: &Arc<Node>, group: &[Begun]) -> Result<Vec<Option<Replica>
     let term = Term::Of(group[0].job.cause.epoch);
     let answers = tokio::select! {
         answers = tokio::time::timeout(WITHIN, link.pack(term, &asks, content_bytes)) => answers.map_err(|_| link.lost("a pack took too long"))??,
-        () = node.ending.cancelled() => return Err(ApiError::transient("draining", "pack", "the node ends")),
+        () = node.shutdown.cancelled() => return Err(ApiError::transient("draining", "pack", "the node ends")),
     };
     let wanted: Vec<CopyRequest> = group.iter().map(|begun| copy_of(begun).clone()).collect();
     let made = blocking(move || Ok(wanted.iter().zip(answers).map(|(wanted, answer)| judged(wanted, answer)).collect::<Vec<_>>())).await?;

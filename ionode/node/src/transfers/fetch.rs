@@ -18,7 +18,7 @@ use super::partial::{adopt, arrive, discard, leave, publish, Arrived, Order, Sto
 use super::run::{watched, Job, Moved};
 use super::small;
 use crate::failure::bad_request;
-use crate::growing::How;
+use crate::in_flight::How;
 use crate::node::Node;
 use crate::replicas::{blocking, put_manifest};
 use crate::store::digest::{Also, Digests};
@@ -151,12 +151,12 @@ async fn bring(
         None => Box::new(whole),
     };
     let arrived = arrive(node, job, &order, feed.as_ref(), partial, chain).await?;
-    let Arrived { file, digests, reached, bytes_moved, grower } = arrived;
+    let Arrived { file, digests, reached, bytes_moved, in_flight } = arrived;
     let concluded = async {
         let (replica, verified) = judge(node, job, request, Witness { origin: origin.as_ref(), entry, said }, digests).await?;
         let replica = Replica { stripes: layout, ..replica };
         note_stripes(node, &replica, file.clone()).await?;
-        Ok((publish(node, job, file, replica, grower).await?, bytes_moved, verified))
+        Ok((publish(node, job, file, replica, in_flight).await?, bytes_moved, verified))
     };
     concluded.await.map_err(|error| (error, Some(reached)))
 }

@@ -25,7 +25,7 @@ pub(super) fn watch(node: &Arc<Node>, transfer_id: &str) {
             why = tokio::time::timeout(HELD_MAX, forsaken(&node, &transfer_id)) => {
                 why.unwrap_or_else(|_| "it was held for too long".into())
             }
-            () = node.ending.cancelled() => return,
+            () = node.shutdown.cancelled() => return,
         };
         let held = node.transfers.table().by_id.get_mut(&transfer_id).is_some_and(|transfer| std::mem::take(&mut transfer.held));
         if held {

@@ -9,14 +9,14 @@ mod copy_pack;
 mod copy_tree;
 mod feed;
 mod fetch;
+mod group_commit;
 mod held;
-mod intake;
+mod incoming_data;
 mod partial;
 pub mod push;
 mod request;
 pub mod run;
 mod small;
-mod together;
 mod upload;
 
 use std::collections::hash_map::Entry;
@@ -50,15 +50,15 @@ pub struct Transfers {
     table: Mutex<TransferTable>,
     tracker: TaskTracker,
     pushes: push::Pushes,
-    together: together::Together,
+    group_commit: group_commit::GroupCommit,
     /// What the queue's times count from.
     begun: Instant,
 }
 
 impl Default for Transfers {
     fn default() -> Self {
-        let (pushes, together) = (push::Pushes::default(), together::Together::default());
-        Self { table: Mutex::default(), tracker: TaskTracker::default(), pushes, together, begun: Instant::now() }
+        let (pushes, group_commit) = (push::Pushes::default(), group_commit::GroupCommit::default());
+        Self { table: Mutex::default(), tracker: TaskTracker::default(), pushes, group_commit, begun: Instant::now() }
     }
 }
 
@@ -392,7 +392,7 @@ fn accept_incoming(
         return Ok(transfer);
     }
     let taken = node.accounting().index.replica(&key).is_some() || node.accounting().index.is_leaving(&key);
-    if taken || table.incoming.contains_key(&key) || node.packs.is_making(&key) || node.growing.get(&key).is_some() {
+    if taken || table.incoming.contains_key(&key) || node.packs.is_making(&key) || node.in_flight.get(&key).is_some() {
         let message = format!("replica {key} is being made, deleted or quarantined on this node; fetch it under a new generation");
         return Err(ApiError::refused("replica_busy", &key.file_id, message));
     }
@@ -432,7 +432,7 @@ pub async fn wait(node: &Node, transfer_id: &str, wait: Duration) -> Result<Tran
             ApiError::invalid("not_found", transfer_id, message)
         })?;
         let rest = until.saturating_duration_since(Instant::now());
-        if answer.state.is_over() || rest.is_zero() || node.ending.is_cancelled() {
+        if answer.state.is_over() || rest.is_zero() || node.shutdown.is_cancelled() {
             return Ok(answer);
         }
         node.event_after(seen, rest).await;

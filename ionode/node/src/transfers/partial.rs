@@ -16,10 +16,10 @@ use stager_core::space::Holder;
 
 use super::chain::Chain;
 use super::feed::Feed;
-use super::intake;
+use super::incoming_data;
 use super::run::{watched, Job};
 use crate::failure::at;
-use crate::growing::{Grower, How};
+use crate::in_flight::{How, InFlightWriter};
 use crate::node::Node;
 use crate::replicas::blocking;
 use crate::store::digest::{Also, Digests, Hasher};
@@ -96,7 +96,7 @@ pub(super) struct Arrived {
     pub digests: Digests,
     pub reached: Partial,
     pub bytes_moved: u64,
-    pub grower: Grower,
+    pub in_flight: InFlightWriter,
 }
 
 pub(super) async fn arrive(
@@ -112,9 +112,9 @@ pub(super) async fn arrive(
     let opened = blocking(move || open_partial(path, partial, also)).await;
     let (file, partial, hasher) = opened.map_err(|error| (error, None))?;
     let start = partial.watermark_bytes;
-    let grower = node.growing.begin(&partial.key, file.clone(), size_bytes, start, order.how);
+    let in_flight = node.in_flight.begin(&partial.key, file.clone(), size_bytes, start, order.how);
     chain.tell(size_bytes, &identity).await.map_err(|error| (error, Some(partial.clone())))?;
-    let (sink, hashing) = intake::open(node, job, file.clone(), partial.clone(), hasher, grower.marker());
+    let (sink, hashing) = incoming_data::open(node, job, file.clone(), partial.clone(), hasher, in_flight.marker());
     let arrived = async {
         if start < size_bytes {
             feed.feed(start..size_bytes, &sink).await?;
@@ -135,7 +135,7 @@ pub(super) async fn arrive(
     };
     let reached = Partial { watermark_bytes: hasher.size_bytes(), prefix_blake3: hasher.blake3_so_far(), ..partial };
     match fetched {
-        Ok(()) => Ok(Arrived { file, digests: hasher.finish(), reached, bytes_moved: size_bytes - start, grower }),
+        Ok(()) => Ok(Arrived { file, digests: hasher.finish(), reached, bytes_moved: size_bytes - start, in_flight }),
         Err(error) => Err((error, Some(reached))),
     }
 }
@@ -186,8 +186,14 @@ fn allocate(file: &File, path: &std::path::Path, size_bytes: u64) -> Result<(), 
 }
 
 /// What was found right becomes a replica; who follows it hears so at once, and syncs while this node does.
-pub(super) async fn publish(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica, grower: Grower) -> Result<Replica, ApiError> {
-    grower.verified(&replica);
+pub(super) async fn publish(
+    node: &Arc<Node>,
+    job: &Job,
+    file: Arc<File>,
+    replica: Replica,
+    in_flight: InFlightWriter,
+) -> Result<Replica, ApiError> {
+    in_flight.verified(&replica);
     if replica.size_bytes <= node.store.inline_bytes_max && replica.stripes.is_none() {
         return publish_in_log(node, job, file, replica).await;
     }

@@ -22,7 +22,7 @@ use super::partial::{adopt, arrive, leave, publish, Order};
 use super::run::{Job, Moved};
 use crate::blocks::{Decoder, Piece};
 use crate::failure::bad_request;
-use crate::growing::How;
+use crate::in_flight::How;
 use crate::node::Node;
 use crate::store::digest::Also;
 use crate::wire::{PushAnswer, PushRequest};
@@ -143,7 +143,7 @@ pub(super) async fn push(node: &Arc<Node>, job: &Job, request: &PushRequest, cla
         state: ReplicaState::Present,
         stripes: None,
     };
-    match publish(node, job, arrived.file, replica, arrived.grower).await {
+    match publish(node, job, arrived.file, replica, arrived.in_flight).await {
         Ok(replica) => Ok(Moved { replica, bytes_moved: arrived.bytes_moved, verified: None, synced: None, chain }),
         Err(error) => {
             leave(node, job, &key, Some(arrived.reached), &error).await;

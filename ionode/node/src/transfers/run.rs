@@ -206,7 +206,7 @@ async fn answered_by_all(node: &Arc<Node>, job: &Job, moved: Moved) -> (Result<M
             let message = format!("the transfer {} was cancelled while other nodes received {key}; this node holds it", job.id);
             stopped(ApiError::refused("cancelled", &key.file_id, message))
         }
-        () = node.ending.cancelled() => {
+        () = node.shutdown.cancelled() => {
             let message = format!("the node ended while other nodes received {key}; it holds it, ask again to go on with them");
             stopped(ApiError::transient("draining", &key.file_id, message))
         }
@@ -217,7 +217,7 @@ async fn answered_by_all(node: &Arc<Node>, job: &Job, moved: Moved) -> (Result<M
 pub async fn tell_end(node: Arc<Node>, cause: Cause, replica: Replica, chain: Chain) {
     let replication = tokio::select! {
         replication = chain.outcome(&replica) => replication,
-        () = node.ending.cancelled() => return,
+        () = node.shutdown.cancelled() => return,
     };
     node.emit(&cause, Fact::Replicated { file_id: replica.file_id, generation: replica.generation, replication });
 }
@@ -332,7 +332,7 @@ pub(super) async fn watched<T>(
         () = job.cancel.cancelled() => {
             Err(ApiError::refused("cancelled", subject, format!("the transfer {} of {subject} was cancelled", job.id)))
         }
-        () = node.ending.cancelled() => {
+        () = node.shutdown.cancelled() => {
             let message = format!("the node ended while {subject} was transferred; it goes on where it stopped when asked again");
             Err(ApiError::transient("draining", subject, message))
         }

@@ -17,22 +17,22 @@ use super::arrival;
 use super::chain::{identity, Chain};
 use super::feed::{unchanged, ORIGIN_STALL as STALL};
 use super::fetch::{judge, Witness};
+use super::group_commit;
 use super::partial::{misplaced, short};
 use super::run::{watched, Job, Moved};
-use super::together;
 use crate::node::Node;
 use crate::store::digest::Hasher;
 use crate::wire::{ExpectedCopy, FetchRequest};
 
 /// The bytes that came, in their places.
-struct Gather {
+struct ContentBuffer {
     subject: String,
     content: Mutex<(Vec<u8>, Watermark)>,
     job: Job,
 }
 
 #[async_trait]
-impl Sink for Gather {
+impl Sink for ContentBuffer {
     async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError> {
         let mut content = self.content.lock().expect("nobody panics here");
         let (bytes, mark) = &mut *content;
@@ -63,7 +63,7 @@ pub(super) async fn fetch(
     let identity = identity(source);
     chain.hold(&ExpectedCopy { size_bytes, blake3: None, identity: Some(identity.clone()) }).await?;
     let content = Mutex::new((vec![0; size_bytes as usize], Watermark::new(0, size_bytes)));
-    let sink = Gather { subject: entry.path.clone(), content, job: job.clone() };
+    let sink = ContentBuffer { subject: entry.path.clone(), content, job: job.clone() };
     if size_bytes > 0 {
         watched(node, job, &entry.path, STALL, origin.fetch(entry, std::slice::from_ref(&(0..size_bytes)), &sink)).await?;
     } else {
@@ -77,7 +77,7 @@ pub(super) async fn fetch(
     let mut hasher = Hasher::with(arrival::also(origin, &said, &request.expected));
     hasher.update(&content);
     let (replica, verified) = judge(node, job, request, Witness { origin, entry, said }, hasher.finish()).await?;
-    together::commit(node, &replica, Bytes::from(content)).await?;
+    group_commit::commit(node, &replica, Bytes::from(content)).await?;
     node.accounting().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     chain.tell_of(&replica, Some(identity)).await?;
     Ok(Moved { replica, bytes_moved: size_bytes, verified, synced: None, chain })

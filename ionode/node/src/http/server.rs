@@ -12,7 +12,7 @@ use serde_json::json;
 use stager_s3::connections::Caller;
 
 use super::answer::{self, Answer};
-use super::{gate, routes};
+use super::{auth, routes};
 use crate::metrics::{self, format, Call, OfListener, OfRoute, OTHER};
 use crate::node::Node;
 use crate::{health, replicas};
@@ -59,7 +59,7 @@ const SEGMENTS_MAX: usize = 6;
 pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {
     let started = Instant::now();
     let (method, route) = (method_word(request.method()), route(request.uri().path()));
-    if let Some(caller) = request.extensions().get::<Arc<Caller>>().filter(|_| gate::check_token(&node, request.headers()).is_ok()) {
+    if let Some(caller) = request.extensions().get::<Arc<Caller>>().filter(|_| auth::check_token(&node, request.headers()).is_ok()) {
         caller.is_known();
     }
     let answer = match (request.method(), route) {
@@ -85,7 +85,7 @@ async fn ready(node: &Arc<Node>) -> Answer {
 }
 
 fn exposition(node: &Arc<Node>, request: &Request<Incoming>) -> Answer {
-    if let Err(error) = gate::check_token(node, request.headers()) {
+    if let Err(error) = auth::check_token(node, request.headers()) {
         return answer::failure(error.into());
     }
     let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");

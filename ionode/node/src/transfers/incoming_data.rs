@@ -30,7 +30,7 @@ const CHECKPOINT_BYTES: u64 = 64 << 20;
 const CHECKPOINT_EARLY_BYTES: u64 = 4 << 20;
 const CHECKPOINT_EARLY_AFTER: Duration = Duration::from_secs(3);
 
-pub struct Intake {
+pub struct IncomingData {
     file: Arc<File>,
     path: PathBuf,
     subject: String,
@@ -39,11 +39,11 @@ pub struct Intake {
     arrived: mpsc::Sender<u64>,
     hashed: watch::Receiver<u64>,
     job: Job,
-    /// Who follows the file while it grows.
-    grown: Arc<watch::Sender<u64>>,
+    /// Who follows the file while it arrives.
+    arrived_bytes: Arc<watch::Sender<u64>>,
 }
 
-/// The hashing side; ends when the intake is dropped.
+/// The hashing side; ends when the incoming data is dropped.
 pub struct Hashing(tokio::task::JoinHandle<Result<Hasher, ApiError>>);
 
 impl Hashing {
@@ -62,14 +62,14 @@ pub fn open(
     file: Arc<File>,
     partial: Partial,
     hasher: Hasher,
-    grown: Arc<watch::Sender<u64>>,
-) -> (Intake, Hashing) {
+    arrived_bytes: Arc<watch::Sender<u64>>,
+) -> (IncomingData, Hashing) {
     let start = partial.watermark_bytes;
     let (arrived, positions) = mpsc::channel();
     let (hashed_at, hashed) = watch::channel(start);
     let path = node.store.partial_path(&partial.key);
     job.progress.store(start, Ordering::Relaxed);
-    let intake = Intake {
+    let data = IncomingData {
         file: file.clone(),
         path: path.clone(),
         subject: partial.source.path.clone(),
@@ -78,14 +78,14 @@ pub fn open(
         arrived,
         hashed,
         job: job.clone(),
-        grown,
+        arrived_bytes,
     };
     let follower = Follower { node: node.clone(), file, path, partial, hasher, hashed_at, checkpoint_at: Instant::now() };
     let span = tracing::Span::current();
-    (intake, Hashing(tokio::task::spawn_blocking(move || span.in_scope(|| follower.run(&positions)))))
+    (data, Hashing(tokio::task::spawn_blocking(move || span.in_scope(|| follower.run(&positions)))))
 }
 
-impl Intake {
+impl IncomingData {
     pub fn is_complete(&self) -> bool {
         self.mark.lock().expect("nobody panics here").is_complete()
     }
@@ -95,7 +95,7 @@ impl Intake {
         mark.arrive(offset, length).map_err(|_| misplaced(&self.subject, offset, length))?;
         self.job.progress.store(mark.arrived_bytes(), Ordering::Relaxed);
         self.job.arrived(length);
-        self.grown.send_if_modified(|grown| std::mem::replace(grown, mark.contiguous()) != mark.contiguous());
+        self.arrived_bytes.send_if_modified(|arrived_bytes| std::mem::replace(arrived_bytes, mark.contiguous()) != mark.contiguous());
         // The follower is gone only after a fault that its own result tells.
         let _ = self.arrived.send(mark.contiguous());
         Ok(())
@@ -103,7 +103,7 @@ impl Intake {
 }
 
 #[async_trait]
-impl Sink for Intake {
+impl Sink for IncomingData {
     async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError> {
         let length = chunk.len() as u64;
         if offset.checked_add(length).is_none_or(|end| end > self.size_bytes) {

@@ -18,7 +18,7 @@ const WAIT_MAX: Duration = Duration::from_millis(25);
 const FILES_MAX: usize = 64;
 
 #[derive(Default)]
-pub struct Together {
+pub struct GroupCommit {
     waiting: Mutex<Vec<Waiter>>,
     hurry: Notify,
 }
@@ -32,15 +32,15 @@ struct Waiter {
 /// Returns when the log holds it.
 pub(super) async fn commit(node: &Arc<Node>, replica: &Replica, content: Bytes) -> Result<(), ApiError> {
     let running = node.transfers.table().queue.running();
-    let together = &node.transfers.together;
+    let group = &node.transfers.group_commit;
     let (done, heard) = oneshot::channel();
     let waiting = {
-        let mut waiting = together.waiting.lock().expect("no holder panics");
+        let mut waiting = group.waiting.lock().expect("no holder panics");
         waiting.push(Waiter { replica: replica.clone(), content, done });
         waiting.len()
     };
     if is_due(waiting, running) {
-        together.hurry.notify_one();
+        group.hurry.notify_one();
     }
     if waiting == 1 {
         // Not a part of this transfer, which may be cancelled: the others count on it.
@@ -55,12 +55,12 @@ fn is_due(waiting: usize, running: usize) -> bool {
 }
 
 async fn round(node: Arc<Node>) {
-    let together = &node.transfers.together;
+    let group = &node.transfers.group_commit;
     tokio::select! {
-        () = together.hurry.notified() => {}
+        () = group.hurry.notified() => {}
         () = tokio::time::sleep(WAIT_MAX) => {}
     }
-    let taken = std::mem::take(&mut *together.waiting.lock().expect("no holder panics"));
+    let taken = std::mem::take(&mut *group.waiting.lock().expect("no holder panics"));
     let files = taken.iter().map(|waiter| (&waiter.replica, Some(waiter.content.clone())));
     let outcome = node.store.commit(files, &[], Vec::new()).await;
     for waiter in taken {

@@ -12,27 +12,27 @@ use stager_core::stripes::Layout;
 use tokio::sync::watch;
 
 #[derive(Default)]
-pub struct Growing {
-    known: Mutex<HashMap<ReplicaKey, Growth>>,
+pub struct InFlightReplicas {
+    known: Mutex<HashMap<ReplicaKey, InFlightReplica>>,
 }
 
 /// The reading side; it stays usable when the file got its last name.
 #[derive(Clone)]
-pub struct Growth {
+pub struct InFlightReplica {
     pub file: Arc<File>,
     /// Of the content, also where only stripes of it come.
     pub size_bytes: u64,
     pub executable: bool,
     pub stripes: Option<Layout>,
-    grown: watch::Receiver<u64>,
+    arrived_bytes: watch::Receiver<u64>,
     verified: watch::Receiver<Option<Replica>>,
 }
 
 /// The making side. Dropped without `verified`: it ended badly, and who reads hears it.
-pub struct Grower {
-    registry: Arc<Growing>,
+pub struct InFlightWriter {
+    registry: Arc<InFlightReplicas>,
     key: ReplicaKey,
-    grown: Arc<watch::Sender<u64>>,
+    arrived_bytes: Arc<watch::Sender<u64>>,
     verified: watch::Sender<Option<Replica>>,
 }
 
@@ -43,43 +43,43 @@ pub struct How {
     pub stripes: Option<Layout>,
 }
 
-impl Growing {
+impl InFlightReplicas {
     /// `held_bytes` are to come, the first `start` of them are there.
-    pub fn begin(self: &Arc<Self>, key: &ReplicaKey, file: Arc<File>, held_bytes: u64, start: u64, how: How) -> Grower {
-        let (grown, grown_seen) = watch::channel(start);
+    pub fn begin(self: &Arc<Self>, key: &ReplicaKey, file: Arc<File>, held_bytes: u64, start: u64, how: How) -> InFlightWriter {
+        let (arrived_bytes, arrived_seen) = watch::channel(start);
         let (verified, verified_seen) = watch::channel(None);
         let How { executable, stripes } = how;
         let size_bytes = stripes.map_or(held_bytes, |layout| layout.file_bytes);
-        let growth = Growth { file, size_bytes, executable, stripes, grown: grown_seen, verified: verified_seen };
-        self.known.lock().expect("nobody panics here").insert(key.clone(), growth);
-        Grower { registry: self.clone(), key: key.clone(), grown: Arc::new(grown), verified }
+        let in_flight = InFlightReplica { file, size_bytes, executable, stripes, arrived_bytes: arrived_seen, verified: verified_seen };
+        self.known.lock().expect("nobody panics here").insert(key.clone(), in_flight);
+        InFlightWriter { registry: self.clone(), key: key.clone(), arrived_bytes: Arc::new(arrived_bytes), verified }
     }
 
-    pub fn get(&self, key: &ReplicaKey) -> Option<Growth> {
+    pub fn get(&self, key: &ReplicaKey) -> Option<InFlightReplica> {
         self.known.lock().expect("nobody panics here").get(key).cloned()
     }
 }
 
-impl Grower {
+impl InFlightWriter {
     /// Told how many bytes are there without a hole.
     pub fn marker(&self) -> Arc<watch::Sender<u64>> {
-        self.grown.clone()
+        self.arrived_bytes.clone()
     }
     pub fn verified(&self, replica: &Replica) {
         self.verified.send_replace(Some(replica.clone()));
     }
 }
 
-impl Drop for Grower {
+impl Drop for InFlightWriter {
     fn drop(&mut self) {
         self.registry.known.lock().expect("nobody panics here").remove(&self.key);
     }
 }
 
-impl Growth {
+impl InFlightReplica {
     /// Until the first `end` bytes of the file are there. `None`: they will not come.
     pub async fn reach(&mut self, end: u64) -> Option<()> {
-        self.grown.wait_for(|grown| *grown >= end).await.ok().map(drop)
+        self.arrived_bytes.wait_for(|arrived_bytes| *arrived_bytes >= end).await.ok().map(drop)
     }
 
     pub fn is_checked(&self) -> bool {

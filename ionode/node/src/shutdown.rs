@@ -78,6 +78,6 @@ pub fn shut_down(node: Arc<Node>, drain: Duration) {
         if tokio::time::timeout(drain, idle).await.is_err() && !drain.is_zero() {
             tracing::warn!(drain_s = drain.as_secs_f64(), "not everything ended in time; the rest is cut off and can be resumed");
         }
-        node.ending.cancel();
+        node.shutdown.cancel();
     });
 }
