@@ -1,6 +1,6 @@
-//! The index against a slow, obvious model: lists that are searched and summed anew for every question.
+//! The index against a slow, obvious model: lists that are searched and summed anew for every query.
 //!
-//! The one rule: after every operation both answer every question alike, and a grant never overfills the node.
+//! The one rule: after every operation both answer every query alike, and a grant never overfills the node.
 
 use proptest::prelude::*;
 use stager_core::index::Index;

@@ -24,7 +24,7 @@ pub struct Timing {
     /// From the start of sshfs to a mount that answers.
     pub mount_within: Duration,
     pub probe_every: Duration,
-    /// A busy link may need long for one small question.
+    /// A busy link may need long for one small query.
     pub probe_within: Duration,
     /// ssh's own look at a silent server; three in vain end it.
     pub alive_every: Duration,

@@ -45,7 +45,7 @@ impl Place {
 pub struct Session {
     child: Child,
     point: PathBuf,
-    questions: Sender<()>,
+    queries: Sender<()>,
     answers: Receiver<Result<(), Errno>>,
 }
 
@@ -60,8 +60,8 @@ impl Session {
         let text = ssh_config::text(config, timing.alive_every)?;
         private(&settings).and_then(|mut file| file.write_all(text.as_bytes())).map_err(wrong)?;
         let child = command(place, &settings, config).map_err(wrong)?.spawn().map_err(wrong)?;
-        let (questions, answers) = prober(&place.point);
-        let mut session = Self { child, point: place.point.clone(), questions, answers };
+        let (queries, answers) = prober(&place.point);
+        let mut session = Self { child, point: place.point.clone(), queries, answers };
         match session.wait_until_mounted(place, config, timing) {
             Ok(()) => Ok(session),
             Err(error) => {
@@ -108,7 +108,7 @@ impl Session {
     /// Has a thread ask the far side something that no cache can answer.
     pub fn ask(&self) {
         // The thread is gone only with its mount, which the watch sees by itself.
-        let _ = self.questions.send(());
+        let _ = self.queries.send(());
     }
 
     /// None: nobody answered so far.
@@ -167,7 +167,7 @@ fn command(place: &Place, settings: &Path, config: &SftpConfig) -> std::io::Resu
 
 /// A thread that may hang without harm; it ends when its mount does or nobody asks any more.
 fn prober(point: &Path) -> (Sender<()>, Receiver<Result<(), Errno>>) {
-    let ((questions, asked), (said, answers)) = (mpsc::channel(), mpsc::channel());
+    let ((queries, asked), (said, answers)) = (mpsc::channel(), mpsc::channel());
     let point = point.to_owned();
     std::thread::spawn(move || {
         while asked.recv().is_ok() {
@@ -184,7 +184,7 @@ fn prober(point: &Path) -> (Sender<()>, Receiver<Result<(), Errno>>) {
             }
         }
     });
-    (questions, answers)
+    (queries, answers)
 }
 
 fn late(config: &SftpConfig) -> ApiError {
@@ -214,8 +214,8 @@ mod tests {
     #[test]
     fn the_directory_below_a_mount_that_is_gone_does_not_answer_for_it() {
         let plain = tempfile::tempdir().unwrap();
-        let (questions, answers) = prober(plain.path());
-        questions.send(()).unwrap();
+        let (queries, answers) = prober(plain.path());
+        queries.send(()).unwrap();
         assert_eq!(answers.recv(), Ok(Err(Errno::ENOTCONN)));
     }
 }

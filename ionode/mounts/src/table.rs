@@ -13,28 +13,28 @@ use nix::mount::{umount2, MntFlags};
 const LAYERS_MAX: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct MountEntry {
     pub point: PathBuf,
     pub kind: String,
     /// Names the connection of a FUSE mount.
     pub device_minor: u32,
 }
 
-pub fn entries_below(root: &Path) -> Vec<Entry> {
+pub fn entries_below(root: &Path) -> Vec<MountEntry> {
     let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     text.lines().filter_map(parse).filter(|entry| entry.point.starts_with(root)).collect()
 }
 
-pub fn entry_at(point: &Path) -> Option<Entry> {
+pub fn entry_at(point: &Path) -> Option<MountEntry> {
     entries_below(point).into_iter().find(|entry| entry.point == point)
 }
 
 /// `36 35 0:47 / /mnt/a\040b rw,nosuid - fuse.sshfs host: rw`
-fn parse(line: &str) -> Option<Entry> {
+fn parse(line: &str) -> Option<MountEntry> {
     let (first, second) = line.split_once(" - ")?;
     let fields: Vec<&str> = first.split(' ').collect();
     let device_minor = fields.get(2)?.split_once(':')?.1.parse().ok()?;
-    Some(Entry { point: unescaped(fields.get(4)?), kind: second.split(' ').next()?.to_owned(), device_minor })
+    Some(MountEntry { point: unescaped(fields.get(4)?), kind: second.split(' ').next()?.to_owned(), device_minor })
 }
 
 /// Blanks and backslashes stand there in octal.

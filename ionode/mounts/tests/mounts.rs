@@ -25,7 +25,7 @@ const TIMING: Timing = Timing {
     pause: Duration::from_millis(100),
 };
 /// A busy machine takes its time for an answer, and is not dead.
-const IMPATIENT: Timing = Timing { probe_within: Duration::from_secs(4), ..TIMING };
+const SHORT_TIMEOUTS: Timing = Timing { probe_within: Duration::from_secs(4), ..TIMING };
 const BOUND: Duration = Duration::from_secs(50);
 
 /// Said past the harness, which shows nothing of what passes.
@@ -129,7 +129,7 @@ fn a_dead_link_is_an_error_for_its_readers_and_mounted_again() {
     let bytes = content(60 << 20);
     std::fs::write(sshd.base().join("file"), &bytes).unwrap();
     let relay = runtime.block_on(Relay::to(sshd.port));
-    let mounts = Mounts::new(&root.path().join("m"), IMPATIENT);
+    let mounts = Mounts::new(&root.path().join("m"), SHORT_TIMEOUTS);
     let mount = mounts.put("lab", &sshd.config_by(relay.port)).unwrap();
     for round in 1..=2 {
         relay.arm(Mischief::Stall, Way::Down, 10 << 20);

@@ -14,11 +14,11 @@ pub const LOG_FAILING: &str = "log_failing";
 pub const REASONS: [&str; 3] = [DISK_FULL, DRAINING, LOG_FAILING];
 
 /// With less than this free the log may not take the next record, not even that of a delete.
-const DISK_ROOM_BYTES_MIN: u64 = 16 << 20;
+const DISK_FREE_BYTES_MIN: u64 = 16 << 20;
 
 /// Empty: ready.
 pub fn unready(node: &Node) -> Vec<&'static str> {
-    let full = disk_available_bytes(node.store.root()).is_some_and(|available| available < DISK_ROOM_BYTES_MIN);
+    let full = disk_available_bytes(node.store.root()).is_some_and(|available| available < DISK_FREE_BYTES_MIN);
     let log = node.store.log.health();
     let held = [(DISK_FULL, full || log == Health::Full), (DRAINING, node.is_draining()), (LOG_FAILING, matches!(log, Health::Failing(_)))];
     held.into_iter().filter(|(_, holds)| *holds).map(|(reason, _)| reason).collect()

@@ -17,7 +17,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Of one line of the program, in one window.
 const LINES_MAX: u64 = 20;
 
-static LINES: LazyLock<Mutex<HashMap<Identifier, Line>>> = LazyLock::new(Mutex::default);
+static LINES: LazyLock<Mutex<HashMap<Identifier, CallSite>>> = LazyLock::new(Mutex::default);
 
 pub fn start(level: Level) {
     let lines = tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr).with_current_span(true).with_span_list(false);
@@ -40,14 +40,14 @@ fn take_left_out() -> Vec<(String, u64)> {
     told.map(|line| (line.place.clone(), std::mem::take(&mut line.left_out))).collect()
 }
 
-struct Line {
+struct CallSite {
     place: String,
     since: Instant,
     said: u64,
     left_out: u64,
 }
 
-impl Line {
+impl CallSite {
     fn may_be_said(&mut self, now: Instant) -> bool {
         if now.duration_since(self.since) >= WINDOW {
             (self.since, self.said) = (now, 0);
@@ -75,7 +75,7 @@ impl<S: Subscriber> Filter<S> for Limit {
     fn event_enabled(&self, event: &Event<'_>, _context: &Context<'_, S>) -> bool {
         let (metadata, now) = (event.metadata(), Instant::now());
         let mut lines = LINES.lock().expect("nobody panics here");
-        let line = lines.entry(metadata.callsite()).or_insert_with(|| Line {
+        let line = lines.entry(metadata.callsite()).or_insert_with(|| CallSite {
             place: format!("{}:{}", metadata.target(), metadata.line().unwrap_or(0)),
             since: now,
             said: 0,
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn a_line_is_said_so_often_in_each_window_and_counted_beyond() {
         let start = Instant::now();
-        let mut line = Line { place: String::new(), since: start, said: 0, left_out: 0 };
-        let said = |line: &mut Line, at: Instant| (0..50).filter(|_| line.may_be_said(at)).count() as u64;
+        let mut line = CallSite { place: String::new(), since: start, said: 0, left_out: 0 };
+        let said = |line: &mut CallSite, at: Instant| (0..50).filter(|_| line.may_be_said(at)).count() as u64;
         assert_eq!((said(&mut line, start), line.left_out), (LINES_MAX, 30));
         assert_eq!((said(&mut line, start + WINDOW), line.left_out), (LINES_MAX, 60));
     }

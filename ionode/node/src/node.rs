@@ -277,7 +277,7 @@ impl Node {
         self.transfers.forget_through(seq);
     }
 
-    /// Grants space; partials that nobody works on make room for it.
+    /// Grants space; partials that nobody works on are evicted for it.
     pub fn reserve(&self, holder: Holder, subject: &str, bytes: u64) -> Result<(), ApiError> {
         self.reserve_with(holder, subject, bytes, |_| None).map(drop)
     }
@@ -315,7 +315,7 @@ impl Node {
 
     fn forget_partial_file(&self, key: &ReplicaKey) {
         let path = self.store.partial_path(key);
-        tracing::info!(partial = %key, "gave up a partial transfer to make room");
+        tracing::info!(partial = %key, "evicted a partial transfer to free space");
         if let Err(error) = std::fs::remove_file(&path) {
             tracing::warn!(path = %path.display(), %error, "a partial cannot be removed; a restart removes it");
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::Args;
 use stager_core::error::ApiError;
 use stager_objects::{Objects, Options, INLINE_BYTES_MAX};
-use stager_s3::{Credentials, Guard, Settings};
+use stager_s3::{Credentials, EndpointSettings, Guard};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -80,7 +80,7 @@ impl Checked {
         let (held, shutdown) = (node.clone(), node.shutdown.clone());
         let guard = Arc::new(move || (!held.is_draining()).then(|| Box::new(held.open_call(true)) as Guard));
         let place = S3Place { address, share_bytes: self.share_bytes };
-        let ended = tokio::spawn(stager_s3::serve(Settings { objects, credentials: self.credentials, guard }, listener, shutdown));
+        let ended = tokio::spawn(stager_s3::serve(EndpointSettings { objects, credentials: self.credentials, guard }, listener, shutdown));
         Ok(Started { place, ended })
     }
 

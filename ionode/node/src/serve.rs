@@ -20,7 +20,7 @@ use crate::s3::{self, S3Options};
 use crate::scrub::{Manner, Scrubber};
 use crate::store::durability::Durability;
 use crate::store::recovery::{self, Unopened};
-use crate::store::Settings;
+use crate::store::StoreSettings;
 use crate::wire::{Rendezvous, S3Place};
 use crate::{attempts, http, logging, scrub, shutdown};
 
@@ -115,7 +115,7 @@ fn start(options: ServeOptions) -> Result<(), Unopened> {
     check_addresses(&options)?;
     let s3 = options.s3.checked(options.trust_network)?;
     raise_open_files();
-    let settings = Settings { durability: Durability(options.fsync == Switch::On), inline_bytes_max: options.inline_bytes_max };
+    let settings = StoreSettings { durability: Durability(options.fsync == Switch::On), inline_bytes_max: options.inline_bytes_max };
     let opened = recovery::open(&options.store, options.capacity, settings)?;
     withdraw(&opened.store.rendezvous_path())?;
     let node = Arc::new(Node::new(options.node_id.clone(), opened, can_link()));

@@ -301,7 +301,7 @@ pub struct StageInRequest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Access {
+pub enum InputAccess {
     Link,
     Copy,
 }
@@ -312,7 +312,7 @@ pub struct Input {
     pub file_id: String,
     pub generation: String,
     pub path: String,
-    pub access: Access,
+    pub access: InputAccess,
 }
 
 /// A file of an origin that is mounted; it must be the one that size and token say.

@@ -60,8 +60,8 @@ fn sync_is_answered_when_every_node_of_the_chain_holds_it_and_all_receive_at_onc
         assert!(node.content("f1", "t1") == bytes);
         assert_eq!(node.space(), (bytes.len() as u64, 0));
     }
-    let stranger = nodes[1].ok("GET", "transfers", Value::Null)["transfers"][0].clone();
-    assert_eq!((stranger["kind"].as_str(), stranger["origin_id"].as_str()), (Some("copy"), Some("a")));
+    let relayed = nodes[1].ok("GET", "transfers", Value::Null)["transfers"][0].clone();
+    assert_eq!((relayed["kind"].as_str(), relayed["origin_id"].as_str()), (Some("copy"), Some("a")));
 }
 
 /// They lie in the log of each node and have no file that could be followed.

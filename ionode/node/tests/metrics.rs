@@ -191,12 +191,12 @@ fn a_full_disk_is_why_a_node_is_not_ready() {
     let _unmount = Unmount(store.clone());
     let node = Host::start(root.path(), 1 << 30);
     assert_eq!(node.plain("/readyz", &[]).status, 200);
-    std::fs::write(store.join("stranger"), vec![1; 30 * MIB]).unwrap();
+    std::fs::write(store.join("unknown"), vec![1; 30 * MIB]).unwrap();
     let reply = node.plain("/readyz", &[]);
     assert_eq!((reply.status, reply.json()), (503, json!({"state": "not_ready", "because": ["disk_full"]})));
     assert_eq!(node.plain("/healthz", &[]).status, 200, "it lives");
     assert_eq!(scraped(&node, true).1.value("stager_node_not_ready{reason=\"disk_full\"}"), 1.0);
-    std::fs::remove_file(store.join("stranger")).unwrap();
+    std::fs::remove_file(store.join("unknown")).unwrap();
     assert_eq!(node.plain("/readyz", &[]).status, 200, "it is ready again by itself");
     drop(node);
 }

@@ -10,12 +10,12 @@ use stager_core::replica::ReplicaState;
 use stager_node::blocks;
 use stager_node::packs::format::{Ask, Said, CONTENT_BYTES_MAX, ENTRIES_MAX, PACK_BYTES_MAX};
 
-const ROOM: u64 = 1 << 30;
+const CAPACITY_BYTES: u64 = 1 << 30;
 
 #[test]
 fn a_mixed_pack_is_answered_entry_by_entry_and_one_that_is_wrong_fails_alone() {
     let root = tempfile::tempdir().unwrap();
-    let node = Host::start(root.path(), ROOM);
+    let node = Host::start(root.path(), CAPACITY_BYTES);
     assert!(asked(&node, &[put("old", b"old")])[0].is_ok());
     let mut executable = put("run", b"#!");
     if let Ask::Put { executable, .. } = &mut executable {
@@ -66,7 +66,7 @@ fn a_mixed_pack_is_answered_entry_by_entry_and_one_that_is_wrong_fails_alone() {
 #[test]
 fn a_flipped_bit_damages_its_entry_and_no_other() {
     let root = tempfile::tempdir().unwrap();
-    let node = Host::start(root.path(), ROOM);
+    let node = Host::start(root.path(), CAPACITY_BYTES);
     let asks: Vec<Ask> = (0..9).map(|n| put(&format!("f{n}"), &noise(n, 1000))).collect();
     let whole = pack(&asks);
     let starts: Vec<usize> =
@@ -117,7 +117,7 @@ fn entries_without_space_are_refused_by_name_and_smaller_ones_behind_them_fit() 
 #[test]
 fn a_delete_respects_the_leases_of_jobs() {
     let root = tempfile::tempdir().unwrap();
-    let node = Host::start(root.path(), ROOM);
+    let node = Host::start(root.path(), CAPACITY_BYTES);
     asked(&node, &[put("a", b"a"), put("b", b"b")]);
     let inputs = json!([{"file_id": "a", "generation": "g0", "path": "in", "access": "copy"}]);
     node.ok("POST", "attempts/j/stage-in", json!({"sandbox_dir": root.path().join("box"), "inputs": inputs}));
@@ -137,7 +137,7 @@ fn files_below(directory: &std::path::Path) -> usize {
 fn a_delete_takes_the_file_of_a_large_replica_with_it() {
     let root = tempfile::tempdir().unwrap();
     source(&root.path().join("lab"), "big", &noise(3, 200_000));
-    let node = Host::start(root.path(), ROOM);
+    let node = Host::start(root.path(), CAPACITY_BYTES);
     node.put_file_origin(&root.path().join("lab"));
     node.fetched("g0", "big", "big");
     assert!(asked(&node, &[put("small", b"s")])[0].is_ok());
@@ -150,7 +150,7 @@ fn a_delete_takes_the_file_of_a_large_replica_with_it() {
 #[test]
 fn what_is_too_large_is_refused_with_what_to_do() {
     let root = tempfile::tempdir().unwrap();
-    let mut node = Host::start(root.path(), ROOM);
+    let mut node = Host::start(root.path(), CAPACITY_BYTES);
     let many: Vec<Ask> = (0..=ENTRIES_MAX).map(|n| Ask::Stat(key(&format!("f{n}")))).collect();
     let large: Vec<Ask> = (0..=PACK_BYTES_MAX / 60_000).map(|n| put(&format!("f{n}"), &noise(1, 60_000))).collect();
     for asks in [many, large] {
@@ -175,7 +175,7 @@ fn what_is_too_large_is_refused_with_what_to_do() {
 #[test]
 fn ten_thousand_in_one_pack_outlive_a_kill_after_their_acknowledgement() {
     let root = tempfile::tempdir().unwrap();
-    let node = Host::start(root.path(), ROOM);
+    let node = Host::start(root.path(), CAPACITY_BYTES);
     let content = |n: usize| noise((n % 250) as u8, n % 1500);
     let asks: Vec<Ask> = (0..10_000).map(|n| put(&format!("f{n}"), &content(n))).collect();
     let frames = || node.metric("stager_node_log_frames_total").unwrap();
@@ -185,13 +185,13 @@ fn ten_thousand_in_one_pack_outlive_a_kill_after_their_acknowledgement() {
     assert!(asked(&node, &asks).iter().all(|answer| *answer == Ok(Said::Put { already: false, missing: vec![] })));
     assert_eq!(frames() - before, 1.0, "one write of the log for all of them");
     node.kill();
-    let node = Host::start(root.path(), ROOM);
+    let node = Host::start(root.path(), CAPACITY_BYTES);
     let gets: Vec<Ask> = (0..10_000).map(|n| Ask::Get(key(&format!("f{n}")))).collect();
     for (n, answer) in asked(&node, &gets).into_iter().enumerate() {
         assert!(matches!(&answer, Ok(Said::Got(_, bytes)) if bytes[..] == content(n)), "f{n}: {answer:?}");
     }
     let rss = node.metric("process_resident_memory_bytes").unwrap();
-    // Forty packs of 12 MB, all at once: no more of them are in memory than there is room for.
+    // Forty packs of 12 MB, all at once: no more of them are in memory than there is memory for.
     let large: Vec<u8> = pack(&(0..200).map(|n| put(&format!("l{n}"), &noise(n as u8, 60_000))).collect::<Vec<_>>());
     std::thread::scope(|scope| {
         for _ in 0..40 {
@@ -229,7 +229,7 @@ fn post(socket: &std::path::Path, headers: &str, body: &[u8]) {
 #[test]
 fn a_damaged_replica_is_not_given_out_and_is_quarantined() {
     let root = tempfile::tempdir().unwrap();
-    let node = Host::start(root.path(), ROOM);
+    let node = Host::start(root.path(), CAPACITY_BYTES);
     let content = noise(9, 3000);
     assert!(asked(&node, &[put("a", &content), put("b", b"b")]).iter().all(Result::is_ok));
     let segment = root.path().join("store/segments/0000000001.seg");

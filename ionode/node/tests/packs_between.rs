@@ -19,7 +19,7 @@ use packing::*;
 use serde_json::{json, Value};
 use stager_node::packs::format::Ask;
 
-const ROOM: u64 = 1 << 30;
+const CAPACITY_BYTES: u64 = 1 << 30;
 
 fn calls(node: &Host, method: &str, route: &str) -> f64 {
     let of =
@@ -42,7 +42,7 @@ fn content(n: usize) -> Vec<u8> {
 #[test]
 fn a_thousand_small_copies_from_one_peer_come_in_a_few_packs() {
     let root = tempfile::tempdir().unwrap();
-    let nodes = cluster(root.path(), &["a", "b"], ROOM);
+    let nodes = cluster(root.path(), &["a", "b"], CAPACITY_BYTES);
     let asks: Vec<Ask> = (0..1000).map(|n| put(&format!("f{n}"), &content(n))).collect();
     assert!(asked(&nodes[0], &asks).iter().all(Result::is_ok));
     // One is gone, and one is damaged where it lies: each fails by itself, as a copy does.
@@ -147,7 +147,7 @@ fn made(top: &Path) {
 #[test]
 fn a_directory_of_many_files_is_pushed_and_fetched_in_a_few_packs() {
     let root = tempfile::tempdir().unwrap();
-    let node = Host::start(root.path(), ROOM);
+    let node = Host::start(root.path(), CAPACITY_BYTES);
     let (from, to) = (root.path().join("from"), root.path().join("to"));
     made(&from);
     let pushed = told(&push(&node, &from));
@@ -169,7 +169,7 @@ fn a_directory_of_many_files_is_pushed_and_fetched_in_a_few_packs() {
 #[test]
 fn what_an_earlier_try_left_is_taken_only_where_it_is_right() {
     let root = tempfile::tempdir().unwrap();
-    let node = Host::start(root.path(), ROOM);
+    let node = Host::start(root.path(), CAPACITY_BYTES);
     let (from, to, part) = (root.path().join("from"), root.path().join("to"), root.path().join(".to.stager-tree"));
     std::fs::create_dir_all(&from).unwrap();
     for n in 1..20 {
@@ -188,7 +188,7 @@ fn what_an_earlier_try_left_is_taken_only_where_it_is_right() {
 #[test]
 fn links_are_not_pushed_and_no_list_leads_out_of_its_directory() {
     let root = tempfile::tempdir().unwrap();
-    let node = Host::start(root.path(), ROOM);
+    let node = Host::start(root.path(), CAPACITY_BYTES);
     let from = root.path().join("from");
     std::fs::create_dir(&from).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", from.join("link")).unwrap();

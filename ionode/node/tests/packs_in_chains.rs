@@ -15,7 +15,7 @@ use stager_node::packs::format::{Ask, Said};
 use stager_node::wire::NotHeld;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-const ROOM: u64 = 1 << 30;
+const CAPACITY_BYTES: u64 = 1 << 30;
 
 fn packs(node: &Host) -> f64 {
     node.metric("stager_node_http_requests_total{method=\"POST\",route=\"/v1/packs\",status=\"200\"}").unwrap_or(0.0)
@@ -56,7 +56,7 @@ fn assert_held(node: &Host, asks: &[Ask]) {
 #[test]
 fn sync_is_answered_when_every_node_has_it_on_disk_and_each_got_one_pack() {
     let root = tempfile::tempdir().unwrap();
-    let mut nodes = cluster(root.path(), &NAMES, ROOM);
+    let mut nodes = cluster(root.path(), &NAMES, CAPACITY_BYTES);
     let asks = many(500);
     let answers = chained(&nodes[0], &asks, &["b", "c"], "sync");
     assert!(answers.iter().all(|answer| *answer == Ok(Said::Put { already: false, missing: vec![] })), "{:?}", answers[0]);
@@ -64,7 +64,7 @@ fn sync_is_answered_when_every_node_has_it_on_disk_and_each_got_one_pack() {
     let last = nodes.pop().unwrap();
     let own = last.root.clone();
     last.kill();
-    assert_held(&Host::start_with(&own, ROOM, &["--node-id", "c"]), &asks);
+    assert_held(&Host::start_with(&own, CAPACITY_BYTES, &["--node-id", "c"]), &asks);
     for node in &nodes {
         assert_eq!((packs(node), other_calls(node)), (1.0, 0.0), "nothing was asked one by one");
         assert_held(node, &asks);
@@ -74,7 +74,7 @@ fn sync_is_answered_when_every_node_has_it_on_disk_and_each_got_one_pack() {
 #[test]
 fn what_one_node_refuses_is_told_by_its_name_and_the_same_again_goes_on_from_there() {
     let root = tempfile::tempdir().unwrap();
-    let nodes = cluster(root.path(), &NAMES, ROOM);
+    let nodes = cluster(root.path(), &NAMES, CAPACITY_BYTES);
     assert!(asked(&nodes[2], &[put("f1", b"other")])[0].is_ok());
     assert!(asked(&nodes[1], &[put("f2", b"other")])[0].is_ok());
     let mut asks = vec![put("f0", b"zero"), put("f1", b"one"), put("f2", b"two"), put("f3", b"three")];
@@ -96,7 +96,7 @@ fn what_one_node_refuses_is_told_by_its_name_and_the_same_again_goes_on_from_the
 #[test]
 fn async_is_answered_by_the_first_and_its_end_is_an_event_for_each() {
     let root = tempfile::tempdir().unwrap();
-    let nodes = cluster(root.path(), &NAMES, ROOM);
+    let nodes = cluster(root.path(), &NAMES, CAPACITY_BYTES);
     assert!(asked(&nodes[2], &[put("f1", b"other")])[0].is_ok());
     let signal = |signal| nix::sys::signal::kill(nix::unistd::Pid::from_raw(nodes[1].pid() as i32), signal).unwrap();
     signal(nix::sys::signal::Signal::SIGSTOP);
@@ -116,14 +116,14 @@ fn async_is_answered_by_the_first_and_its_end_is_an_event_for_each() {
 #[test]
 fn a_node_that_is_started_again_meanwhile_gets_it_and_one_that_stays_away_is_given_up() {
     let root = tempfile::tempdir().unwrap();
-    let mut nodes = cluster(root.path(), &NAMES, ROOM);
+    let mut nodes = cluster(root.path(), &NAMES, CAPACITY_BYTES);
     let last = nodes.pop().unwrap();
     let own = last.root.clone();
     last.kill();
     let asks = many(20);
     assert!(chained(&nodes[0], &asks, &["b", "c"], "async").iter().all(Result::is_ok));
     until("the second node has them", || asked(&nodes[1], &[Ask::Stat(key("f19"))])[0].is_ok().then_some(()));
-    let again = Host::start_with(&own, ROOM, &["--node-id", "c"]);
+    let again = Host::start_with(&own, CAPACITY_BYTES, &["--node-id", "c"]);
     tell(&nodes[1], "c", &again.root.join("sock"), &again.token);
     let event = nodes[0].event("the chain ends", |event| event["kind"] == "replicated" && event["file_id"] == "f19");
     assert_eq!(event["held_by"], json!(NAMES), "{event}");
@@ -137,7 +137,7 @@ fn a_node_that_is_started_again_meanwhile_gets_it_and_one_that_stays_away_is_giv
 #[test]
 fn only_puts_go_through_a_chain_and_only_one_that_the_first_node_knows() {
     let root = tempfile::tempdir().unwrap();
-    let nodes = cluster(root.path(), &NAMES[..2], ROOM);
+    let nodes = cluster(root.path(), &NAMES[..2], CAPACITY_BYTES);
     let answers = chained(&nodes[0], &[put("f", b"f"), Ask::Get(key("f")), Ask::Delete(key("g"))], &["b"], "sync");
     assert_eq!((missing(&answers[0]).len(), code(&answers[1]), code(&answers[2])), (0, "bad_request", "bad_request"));
     for (chain, wrong) in [(json!(["z"]), "peer_unknown"), (json!(["b", "b"]), "bad_request"), (json!(["b", "1", "2", "3"]), "bad_request")]
@@ -173,7 +173,7 @@ fn stage_out_of(node: &Host, root: &Path, count: usize, ack: &str) -> (Value, Ve
 #[test]
 fn small_outputs_of_a_job_go_to_other_nodes_in_packs_and_a_large_one_by_itself() {
     let root = tempfile::tempdir().unwrap();
-    let nodes = cluster(root.path(), &NAMES, ROOM);
+    let nodes = cluster(root.path(), &NAMES, CAPACITY_BYTES);
     let (answer, outputs) = stage_out_of(&nodes[0], root.path(), 300, "sync");
     let told = answer["replication"].as_array().unwrap();
     assert_eq!(told.len(), 300);
@@ -193,7 +193,7 @@ fn small_outputs_of_a_job_go_to_other_nodes_in_packs_and_a_large_one_by_itself()
 #[test]
 fn a_directory_is_pushed_through_a_chain_in_packs_or_says_what_is_missing() {
     let root = tempfile::tempdir().unwrap();
-    let nodes = cluster(root.path(), &NAMES, ROOM);
+    let nodes = cluster(root.path(), &NAMES, CAPACITY_BYTES);
     let from = root.path().join("from");
     std::fs::create_dir(&from).unwrap();
     (0..1000usize).for_each(|n| std::fs::write(from.join(format!("f{n}")), noise((n % 251) as u8, n % 3000)).unwrap());

@@ -35,19 +35,19 @@ fn refused_start(root: &Path) -> (Option<i32>, String) {
 }
 
 #[test]
-fn replicas_survive_a_kill_and_strangers_do_not() {
+fn replicas_survive_a_kill_and_unknown_files_do_not() {
     let root = tempfile::tempdir().unwrap();
     let node = Host::start_with(root.path(), 1000, &IN_FILES);
     commit(&node, 1, 300);
     node.ok("PUT", "reservations/left", json!({"bytes": 100}));
     node.kill();
     let shard = data_file(root.path(), "o1@a").parent().unwrap().to_owned();
-    std::fs::write(shard.join("stranger@x"), b"not in the log").unwrap();
-    std::fs::write(root.path().join("store/partial/stranger@x"), b"not in the log").unwrap();
+    std::fs::write(shard.join("unknown@x"), b"not in the log").unwrap();
+    std::fs::write(root.path().join("store/partial/unknown@x"), b"not in the log").unwrap();
     let node = Host::start_with(root.path(), 1000, &IN_FILES);
     assert!(node.content("o1", "a") == noise(1, 300));
     assert_eq!(node.space(), (300, 0), "reservations are the scheduler's to say again");
-    assert!(!shard.join("stranger@x").exists() && !root.path().join("store/partial/stranger@x").exists());
+    assert!(!shard.join("unknown@x").exists() && !root.path().join("store/partial/unknown@x").exists());
 }
 
 #[test]

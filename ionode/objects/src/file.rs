@@ -109,7 +109,7 @@ pub struct Writer {
     table: Vec<u8>,
 }
 
-/// How much of a content is made room for when so much of it has come: as much again, within bounds.
+/// How much of a content is allocated when so much of it has come: as much again, within bounds.
 pub fn ahead_of(came_bytes: u64, size_bytes: u64) -> u64 {
     size_bytes.min(came_bytes + came_bytes.clamp(BLOCK_BYTES, AHEAD_BYTES_MAX))
 }
@@ -153,8 +153,8 @@ impl Writer {
         self.file.write_all(bytes).map_err(at("writing", &self.path))?;
         let mut rest = bytes;
         while !rest.is_empty() {
-            let room = BLOCK_BYTES - self.written_bytes % BLOCK_BYTES;
-            let (now, later) = rest.split_at(rest.len().min(room as usize));
+            let left = BLOCK_BYTES - self.written_bytes % BLOCK_BYTES;
+            let (now, later) = rest.split_at(rest.len().min(left as usize));
             self.block.update(now);
             self.written_bytes += now.len() as u64;
             if self.written_bytes.is_multiple_of(BLOCK_BYTES) {

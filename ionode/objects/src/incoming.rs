@@ -98,7 +98,7 @@ impl Objects {
         let subject = name.to_string();
         let under_way = self.inner.share.begin(name.bucket.owner())?;
         let granted_bytes = ahead_of(0, size_bytes);
-        self.check_room(&subject, size_bytes)?;
+        self.check_space(&subject, size_bytes)?;
         let grant = self.grant(&subject, granted_bytes)?;
         let hasher = Hasher::new(named);
         let sink = if inline {
@@ -128,7 +128,7 @@ impl Objects {
         (more_bytes > 0).then(|| self.grant_bytes(subject, more_bytes)).transpose()
     }
 
-    fn check_room(&self, subject: &str, content_bytes: u64) -> Result<(), ApiError> {
+    fn check_space(&self, subject: &str, content_bytes: u64) -> Result<(), ApiError> {
         self.inner.share.check(subject, weight_bytes(subject, content_bytes)).inspect_err(|_| self.count_refused())
     }
 

@@ -80,7 +80,7 @@ impl Objects {
                 let ops = std::iter::once(put).chain(more.iter().cloned()).collect();
                 match self.log().write_all(ops).await?.swap_remove(0) {
                     Done::Put { before, .. } => break before,
-                    Done::NoRoom { free_bytes } => return Err(no_room(name, free_bytes)),
+                    Done::NoSpace { free_bytes } => return Err(no_space(name, free_bytes)),
                     // Somebody was faster: what the condition says is looked at again.
                     _ => {}
                 }
@@ -182,7 +182,7 @@ pub(crate) fn settle<T>(outcome: &Result<T, ApiError>, content: Content) {
     }
 }
 
-pub(crate) fn no_room(name: &Name, free_bytes: u64) -> ApiError {
+pub(crate) fn no_space(name: &Name, free_bytes: u64) -> ApiError {
     let message = format!("the store has {free_bytes} bytes left for objects; delete some");
     ApiError::refused("share_full", name.to_string(), message)
 }

@@ -7,7 +7,7 @@ use stager_core::error::ApiError;
 use stager_store::{Done, Op, When};
 
 use crate::meta::{self, Object, Stored, Tags};
-use crate::put::{no_room, unknown};
+use crate::put::{no_space, unknown};
 use crate::read::{quarantined, restless, TRIES_MAX};
 use crate::{tables, to_the_end, Name, Objects};
 
@@ -44,7 +44,7 @@ impl Objects {
         };
         let object = Object { tags: tags.clone(), ..before };
         let meta = meta::to_bytes(&object);
-        // Whoever removes tags makes room: that is never refused for want of it.
+        // Whoever removes tags frees space: that is never refused for want of it.
         let _grant = match tags.is_empty() {
             true => None,
             false => Some(self.grant_bytes(&name.to_string(), meta::weight_bytes(&key, &meta, value.len() as u64))?),
@@ -53,7 +53,7 @@ impl Objects {
         let put = Op::Put { table: tables::OBJECTS, key, meta, value, weight_bytes, when: When::Version(stat.version) };
         match self.log().write_all(vec![put]).await?.remove(0) {
             Done::Put { .. } => Ok(true),
-            Done::NoRoom { free_bytes } => Err(no_room(name, free_bytes)),
+            Done::NoSpace { free_bytes } => Err(no_space(name, free_bytes)),
             _ => Ok(false),
         }
     }

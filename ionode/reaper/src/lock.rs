@@ -8,14 +8,14 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A worker that looks whether the lock is held takes it for a moment; that is no other reaper.
-const TRIES: u32 = 50;
+const ATTEMPTS_MAX: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// None: somebody else keeps holding it.
 pub fn take(path: &Path) -> io::Result<Option<File>> {
     let mut file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)?;
-    for attempt in 0..TRIES {
+    for attempt in 0..ATTEMPTS_MAX {
         // SAFETY: flock on a descriptor this function owns.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
             file.set_len(0)?;
@@ -26,7 +26,7 @@ pub fn take(path: &Path) -> io::Result<Option<File>> {
         if error.raw_os_error() != Some(libc::EWOULDBLOCK) {
             return Err(error);
         }
-        if attempt + 1 < TRIES {
+        if attempt + 1 < ATTEMPTS_MAX {
             std::thread::sleep(PAUSE);
         }
     }

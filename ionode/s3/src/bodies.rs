@@ -235,9 +235,9 @@ mod tests {
 
     use tokio::sync::mpsc;
 
-    struct Line(mpsc::UnboundedReceiver<Bytes>);
+    struct ScriptedBody(mpsc::UnboundedReceiver<Bytes>);
 
-    impl Body for Line {
+    impl Body for ScriptedBody {
         type Data = Bytes;
         type Error = Infallible;
         fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
@@ -245,19 +245,19 @@ mod tests {
         }
     }
 
-    fn line(within: Duration) -> (mpsc::UnboundedSender<Bytes>, Sent<Line>) {
+    fn line(within: Duration) -> (mpsc::UnboundedSender<Bytes>, Sent<ScriptedBody>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let sent = Sent::new(&hyper::Request::new(()).into_parts().0, Line(receiver));
+        let sent = Sent::new(&hyper::Request::new(()).into_parts().0, ScriptedBody(receiver));
         sent.coming().pace = Pace::new(within);
         (sender, sent)
     }
 
-    async fn next(sent: &mut Sent<Line>) -> Option<io::Result<usize>> {
+    async fn next(sent: &mut Sent<ScriptedBody>) -> Option<io::Result<usize>> {
         let frame = std::future::poll_fn(|context| Pin::new(&mut *sent).poll_frame(context)).await;
         frame.map(|frame| frame.map(|frame| frame.data_ref().map_or(0, Bytes::len)))
     }
 
-    async fn all(sent: &mut Sent<Line>) -> io::Result<usize> {
+    async fn all(sent: &mut Sent<ScriptedBody>) -> io::Result<usize> {
         let mut came = 0;
         while let Some(bytes) = next(sent).await {
             came += bytes?;

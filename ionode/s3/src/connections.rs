@@ -1,6 +1,6 @@
-//! Connections of a port that strangers can reach: how many there are, and how long one may stay that has shown no key. Knows no requests.
+//! Connections of a port that anyone can reach: how many there are, and how long one may stay that has shown no key. Knows no requests.
 //!
-//! The one rule: whoever has shown a key never waits for those who have not: of these there are few, and the oldest makes room.
+//! The one rule: whoever has shown a key never waits for those who have not: of these there are few, and the oldest gives way.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use stager_objects::Owner;
 use tokio_util::sync::CancellationToken;
 
-/// Of a request's head; what comes without an end is cut off there, so this times `UNKNOWN_MAX` is all that strangers can fill.
+/// Of a request's head; what comes without an end is cut off there, so this times `UNKNOWN_MAX` is all that unauthenticated connections can fill.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
 /// From the first moment of a connection until a request on it was found good.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
@@ -186,22 +186,22 @@ mod tests {
     #[tokio::test]
     async fn who_shows_no_key_goes_soon_and_who_did_stays() {
         let connections = Connections { known_within: Duration::from_millis(20), ..Connections::default() };
-        let (stranger, known) = (connections.accepted(), connections.accepted());
+        let (unauthenticated, known) = (connections.accepted(), connections.accepted());
         known.is_known();
-        stranger.overstayed().await;
+        unauthenticated.overstayed().await;
         assert!(tokio::time::timeout(3 * connections.known_within, known.overstayed()).await.is_err());
     }
 
     #[tokio::test]
-    async fn the_oldest_stranger_makes_room_and_nobody_else() {
+    async fn the_oldest_unauthenticated_connection_gives_way_and_nobody_else() {
         let connections = Connections::default();
         let known = connections.accepted();
         known.is_known();
-        let strangers: Vec<_> = (0..UNKNOWN_MAX + 2).map(|_| connections.accepted()).collect();
-        let gone: Vec<_> = strangers.iter().map(|stranger| stranger.overstayed().now_or_never().is_some()).collect();
+        let unauthenticated: Vec<_> = (0..UNKNOWN_MAX + 2).map(|_| connections.accepted()).collect();
+        let gone: Vec<_> = unauthenticated.iter().map(|one| one.overstayed().now_or_never().is_some()).collect();
         assert_eq!(gone.iter().position(|gone| !gone), Some(2));
         assert!(gone[2..].iter().all(|gone| !gone) && known.overstayed().now_or_never().is_none());
-        drop(strangers);
+        drop(unauthenticated);
         assert!(connections.open().unknown.is_empty());
     }
 

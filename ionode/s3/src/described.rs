@@ -1,4 +1,4 @@
-//! Questions about objects: what is known of one, and all of a bucket with their versions.
+//! Queries about objects: what is known of one, and all of a bucket with their versions.
 //!
 //! The one rule: each object is its only version, which has no name ("null").
 

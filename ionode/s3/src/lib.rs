@@ -29,7 +29,7 @@ use s3s::S3Result;
 use stager_objects::{BucketName, Name, Objects, Owner};
 
 pub use credentials::Credentials;
-pub use serve::{serve, Guard, Settings};
+pub use serve::{serve, EndpointSettings, Guard};
 
 /// The objects of one owner as S3: made for a request, of the key that signed it.
 pub(crate) struct Face {

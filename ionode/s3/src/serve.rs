@@ -38,14 +38,14 @@ const CONNECTIONS_MAX: usize = 4096;
 /// Of a body that is a document: lists of parts and of names to delete are the longest.
 const DOCUMENT_BYTES_MAX: usize = 4 << 20;
 const EXPIRE_EVERY: Duration = Duration::from_secs(3600);
-/// How much is taken in, and for how long, of a body for which there is no room: who still sends it would find a broken line, not the answer.
+/// How much is taken in, and for how long, of a body for which there is no space: who still sends it would find a broken line, not the answer.
 const REFUSED_BYTES_MAX: u64 = 256 << 20;
 const REFUSED_WITHIN: Duration = Duration::from_secs(20);
 
 /// Held for as long as a request is answered.
 pub type Guard = Box<dyn Send + Sync>;
 
-pub struct Settings {
+pub struct EndpointSettings {
     pub objects: Objects,
     pub credentials: Credentials,
     /// Called for every request; `None`: the node takes no new work.
@@ -53,7 +53,7 @@ pub struct Settings {
 }
 
 /// Serves until `shutdown`; then answers what was asked and returns.
-pub async fn serve(settings: Settings, listener: TcpListener, shutdown: CancellationToken) {
+pub async fn serve(settings: EndpointSettings, listener: TcpListener, shutdown: CancellationToken) {
     let objects = settings.objects.clone();
     let mut builder = S3ServiceBuilder::new(Door { objects: settings.objects, credentials: settings.credentials.clone() });
     builder.set_access(settings.credentials.clone());

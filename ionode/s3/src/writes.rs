@@ -1,6 +1,6 @@
 //! PutObject, and how any body comes in.
 //!
-//! The one rule: a body that has no room is refused before its first byte is asked for, or in its middle where others were faster; one that
+//! The one rule: a body that has no space is refused before its first byte is asked for, or in its middle where others were faster; one that
 //! does not come whole leaves nothing.
 
 use futures::StreamExt;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use rustix::io::{preadv2, Errno, ReadWriteFlags};
 
-/// Longer reads get memory of their own. Room for a block of 1 MiB and what is put in front of it.
+/// Longer reads get memory of their own. Space for a block of 1 MiB and what is put in front of it.
 const KEPT_BYTES: usize = (1 << 20) + 64;
 /// Shorter ones too: it costs nothing there.
 const SHORT_BYTES: usize = 32 << 10;

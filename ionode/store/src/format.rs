@@ -44,7 +44,7 @@ impl Kind {
 
 /// One entry without its value: the value lies in the values part of the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogEntry {
     pub kind: Kind,
     pub table: u8,
     pub key: Vec<u8>,
@@ -56,7 +56,7 @@ pub struct Entry {
     pub value_crc: u64,
 }
 
-impl Entry {
+impl LogEntry {
     /// What it takes in the log.
     pub fn log_bytes(&self) -> u64 {
         ENTRY_HEAD_BYTES + (self.key.len() + self.meta.len()) as u64 + u64::from(self.value_bytes)
@@ -161,7 +161,7 @@ impl FrameHeader {
 
     /// The entries, if header and heads (`bytes` holds both) are what was written; each with the range of its value from the start of
     /// the frame.
-    pub fn heads(&self, salt: u64, bytes: &[u8]) -> Option<Vec<(Entry, Range<u64>)>> {
+    pub fn heads(&self, salt: u64, bytes: &[u8]) -> Option<Vec<(LogEntry, Range<u64>)>> {
         let end = self.values_offset() as usize;
         let heads = bytes.get(FRAME_HEADER_BYTES as usize..end)?;
         if checksum(salt, &bytes[..FRAME_HEADER_BYTES as usize], heads) != self.crc {
@@ -179,11 +179,11 @@ impl FrameHeader {
     }
 }
 
-fn parse_entry(bytes: &[u8]) -> Option<(Entry, &[u8])> {
+fn parse_entry(bytes: &[u8]) -> Option<(LogEntry, &[u8])> {
     let head = bytes.get(..ENTRY_HEAD_BYTES as usize)?;
     let key_end = ENTRY_HEAD_BYTES as usize + usize::from(u16::from_le_bytes([head[2], head[3]]));
     let meta_end = key_end.checked_add(u32_at(head, 4) as usize)?;
-    let entry = Entry {
+    let entry = LogEntry {
         kind: Kind::from_byte(head[0])?,
         table: head[1],
         key: bytes.get(ENTRY_HEAD_BYTES as usize..key_end)?.to_vec(),
@@ -197,7 +197,7 @@ fn parse_entry(bytes: &[u8]) -> Option<(Entry, &[u8])> {
 }
 
 /// What of a frame goes to disk in front of the values, which follow one after the other, and where each of them begins in the frame.
-pub fn frame<'a>(salt: u64, sequence: u64, entries: impl ExactSizeIterator<Item = &'a Entry> + Clone) -> (Vec<u8>, Vec<u64>) {
+pub fn frame<'a>(salt: u64, sequence: u64, entries: impl ExactSizeIterator<Item = &'a LogEntry> + Clone) -> (Vec<u8>, Vec<u64>) {
     let mut heads = Vec::new();
     entries.clone().for_each(|entry| entry.write_to(&mut heads));
     let values_bytes: u64 = entries.clone().map(|entry| u64::from(entry.value_bytes)).sum();
@@ -242,8 +242,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn entry(key: &[u8], value: &[u8]) -> Entry {
-        Entry {
+    fn entry(key: &[u8], value: &[u8]) -> LogEntry {
+        LogEntry {
             kind: Kind::Put,
             table: 3,
             key: key.to_vec(),

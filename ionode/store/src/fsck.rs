@@ -9,7 +9,7 @@ use bytes::Bytes;
 use stager_core::error::ApiError;
 
 use crate::failure::at;
-use crate::index::{Applied, Index, Stat, Tally};
+use crate::index::{Applied, Index, IndexCounters, Stat};
 use crate::recovery::{index_path, mark_path, Broken, Replay};
 use crate::segments::{allow_gaps, Segments};
 use crate::{Log, Op, Options, When};
@@ -75,10 +75,10 @@ fn remove_tree(path: &Path) -> Result<(), ApiError> {
 fn look_through(directory: &Path, scratch: &Path) -> Result<Report, ApiError> {
     let (segments, unfinished) = Segments::open(&directory.join("segments"))?;
     let path = index_path(directory);
-    let left = path.exists().then(|| Index::open(&path, CACHE_BYTES).and_then(|index| Ok((index.tally()?.applied, index))));
+    let left = path.exists().then(|| Index::open(&path, CACHE_BYTES).and_then(|index| Ok((index.counters()?.applied, index))));
     let (acknowledged, index) = left.and_then(Result::ok).map_or((Applied::default(), None), |(applied, index)| (applied, Some(index)));
     let truth = Index::open(scratch, CACHE_BYTES)?;
-    let mut replay = Replay::new(&truth, Tally::default(), acknowledged);
+    let mut replay = Replay::new(&truth, IndexCounters::default(), acknowledged);
     replay.lenient = Some(Vec::new());
     replay.run(&segments)?;
     let mut report = Report {

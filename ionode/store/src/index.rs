@@ -8,7 +8,7 @@ use std::path::Path;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use stager_core::error::ApiError;
 
-use crate::format::{Entry, Kind};
+use crate::format::{Kind, LogEntry};
 
 /// Of this layout; another number means that the index is built anew.
 const INDEX_FORMAT: u32 = 1;
@@ -101,7 +101,7 @@ pub struct Totals {
 
 /// The sums that go with the index, changed and stored together with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct IndexCounters {
     pub applied: Applied,
     pub uses: BTreeMap<u32, Use>,
     pub totals: BTreeMap<u8, Totals>,
@@ -109,7 +109,7 @@ pub struct Tally {
 
 /// An entry at its place in the log.
 pub struct Change {
-    pub entry: Entry,
+    pub entry: LogEntry,
     pub segment: u32,
     /// Of its value in the segment's file.
     pub offset: u64,
@@ -118,7 +118,7 @@ pub struct Change {
 }
 
 /// What a key is after an entry whose value lies at `offset` of `segment`.
-pub fn after(entry: &Entry, segment: u32, offset: u64, before: Option<&Stat>) -> Option<Stat> {
+pub fn after(entry: &LogEntry, segment: u32, offset: u64, before: Option<&Stat>) -> Option<Stat> {
     match entry.kind {
         Kind::Delete => None,
         Kind::Quarantine => before.cloned().map(|before| Stat { quarantined: true, ..before }),
@@ -136,7 +136,7 @@ pub fn after(entry: &Entry, segment: u32, offset: u64, before: Option<&Stat>) ->
     }
 }
 
-impl Tally {
+impl IndexCounters {
     fn change(&mut self, change: &Change, before: Option<&Stat>, after: Option<&Stat>) {
         let log_bytes = change.entry.log_bytes();
         let here = self.uses.entry(change.segment).or_default();
@@ -184,27 +184,28 @@ impl Index {
     }
 
     /// The sums it was left with; an error if it is of another format.
-    pub fn tally(&self) -> Result<Tally, ApiError> {
-        let mut tally = Tally::default();
+    pub fn counters(&self) -> Result<IndexCounters, ApiError> {
+        let mut counters = IndexCounters::default();
         for guard in self.sums.iter() {
             let (key, value) = guard.into_inner().map_err(unread)?;
             let number = |at: usize| value.get(at..at + 8).map(|_| u64_at(&value, at)).ok_or_else(damaged);
             match key.split_first() {
                 Some((b'a', _)) => {
-                    tally.applied = Applied { segment: number(0)? as u32, offset: number(8)?, sequence: number(16)?, version: number(24)? };
+                    counters.applied =
+                        Applied { segment: number(0)? as u32, offset: number(8)?, sequence: number(16)?, version: number(24)? };
                 }
                 Some((b's', rest)) => {
                     let segment = u32::from_be_bytes(rest.try_into().map_err(|_| damaged())?);
-                    tally.uses.insert(segment, Use { live_bytes: number(0)?, mark_bytes: number(8)? });
+                    counters.uses.insert(segment, Use { live_bytes: number(0)?, mark_bytes: number(8)? });
                 }
                 Some((b't', [table])) => {
-                    tally.totals.insert(*table, Totals { entries: number(0)?, weight_bytes: number(8)? });
+                    counters.totals.insert(*table, Totals { entries: number(0)?, weight_bytes: number(8)? });
                 }
                 _ if &key[..] == b"format" && value[..] == INDEX_FORMAT.to_le_bytes() => {}
                 _ => return Err(damaged()),
             }
         }
-        Ok(tally)
+        Ok(counters)
     }
 
     pub fn get(&self, table: u8, key: &[u8]) -> Result<Option<Stat>, ApiError> {
@@ -217,9 +218,9 @@ impl Index {
     }
 
     /// Takes one frame in: all of its changes and the position behind it, or nothing.
-    pub fn apply(&self, tally: &mut Tally, changes: Vec<Change>, applied: Applied) -> Result<(), ApiError> {
-        let mut next = tally.clone();
-        next.applied = Applied { version: tally.applied.version.max(applied.version), ..applied };
+    pub fn apply(&self, counters: &mut IndexCounters, changes: Vec<Change>, applied: Applied) -> Result<(), ApiError> {
+        let mut next = counters.clone();
+        next.applied = Applied { version: counters.applied.version.max(applied.version), ..applied };
         // A batch has one state for each key, however often the frame changed it.
         let mut states: HashMap<Vec<u8>, Option<Stat>> = HashMap::with_capacity(changes.len());
         for mut change in changes {
@@ -242,23 +243,23 @@ impl Index {
         }
         let position = [u64::from(next.applied.segment), next.applied.offset, next.applied.sequence, next.applied.version];
         batch.insert(&self.sums, "a", numbers(&position));
-        for (segment, used) in next.uses.iter().filter(|(segment, used)| tally.uses.get(segment) != Some(used)) {
+        for (segment, used) in next.uses.iter().filter(|(segment, used)| counters.uses.get(segment) != Some(used)) {
             batch.insert(&self.sums, segment_key(*segment), numbers(&[used.live_bytes, used.mark_bytes]));
         }
-        for (table, totals) in next.totals.iter().filter(|(table, totals)| tally.totals.get(table) != Some(totals)) {
+        for (table, totals) in next.totals.iter().filter(|(table, totals)| counters.totals.get(table) != Some(totals)) {
             batch.insert(&self.sums, [b't', *table], numbers(&[totals.entries, totals.weight_bytes]));
         }
         batch.commit().map_err(|error| ApiError::transient("io_error", "index", format!("the index cannot be written ({error})")))?;
-        *tally = next;
+        *counters = next;
         Ok(())
     }
 
     /// A segment that is gone.
-    pub fn forget_segment(&self, tally: &mut Tally, segment: u32) -> Result<(), ApiError> {
+    pub fn forget_segment(&self, counters: &mut IndexCounters, segment: u32) -> Result<(), ApiError> {
         self.sums
             .remove(segment_key(segment))
             .map_err(|error| ApiError::transient("io_error", "index", format!("the index cannot be written ({error})")))?;
-        tally.uses.remove(&segment);
+        counters.uses.remove(&segment);
         Ok(())
     }
 

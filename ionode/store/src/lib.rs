@@ -30,7 +30,7 @@ pub use list::{Listed, Page};
 pub use recovery::{Broken, Recovered};
 
 use at_hand::Buffer;
-use index::{Applied, Index, Tally};
+use index::{Applied, Index, IndexCounters};
 use segments::{Segment, Segments};
 use writer::{Answer, Message, Submission, Writer};
 use writer_lease::WriterLeases;
@@ -110,14 +110,14 @@ pub enum Done {
         found: Option<Stat>,
     },
     /// The table would be larger than its limit; nothing was changed.
-    NoRoom {
+    NoSpace {
         free_bytes: u64,
     },
 }
 
 impl Done {
     pub fn is_done(&self) -> bool {
-        !matches!(self, Self::NotMet { .. } | Self::NoRoom { .. })
+        !matches!(self, Self::NotMet { .. } | Self::NoSpace { .. })
     }
 }
 
@@ -151,7 +151,7 @@ struct Shared {
     index: RwLock<Option<Arc<Index>>>,
     /// The one that was given up: while somebody reads it, no other can be opened.
     index_before: Mutex<Weak<Index>>,
-    tally: Mutex<Tally>,
+    index_counters: Mutex<IndexCounters>,
     limits: Mutex<[Option<u64>; 256]>,
     health: Mutex<Health>,
     counters: Counters,
@@ -285,7 +285,7 @@ impl Log {
     }
 
     pub fn totals(&self, table: u8) -> Totals {
-        self.shared.tally.lock().expect("nobody panics here").totals.get(&table).copied().unwrap_or_default()
+        self.shared.index_counters.lock().expect("nobody panics here").totals.get(&table).copied().unwrap_or_default()
     }
 
     /// The weights of a table's keys together stay below it; `None`: no limit.
@@ -308,7 +308,7 @@ impl Log {
 
     /// Bytes of the segments that hold something, newest states and marks.
     pub fn live_bytes(&self) -> u64 {
-        self.shared.tally.lock().expect("nobody panics here").uses.values().map(|used| used.live_bytes + used.mark_bytes).sum()
+        self.shared.index_counters.lock().expect("nobody panics here").uses.values().map(|used| used.live_bytes + used.mark_bytes).sum()
     }
 
     /// One round of collecting garbage now; the number of segments it gave back.

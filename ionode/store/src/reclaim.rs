@@ -82,7 +82,7 @@ fn ask(leases: &WriterLeases, message: impl FnOnce(oneshot::Sender<Result<(), Ap
 /// And large enough to be worth a file of its own.
 fn newest_is_garbage(shared: &Shared) -> Result<bool, ApiError> {
     let Some(newest) = shared.segments.newest() else { return Ok(false) };
-    let uses = shared.tally.lock().expect("nobody panics here").uses.get(&newest.header.number).copied().unwrap_or_default();
+    let uses = shared.index_counters.lock().expect("nobody panics here").uses.get(&newest.header.number).copied().unwrap_or_default();
     let total_bytes = newest.length()?;
     let large = total_bytes >= shared.options.segment_bytes / ROLL_OVER_FROM_PART;
     Ok(large && (uses.live_bytes + uses.mark_bytes) as f64 <= total_bytes as f64 * (1.0 - GARBAGE_SHARE))
@@ -92,7 +92,7 @@ fn newest_is_garbage(shared: &Shared) -> Result<bool, ApiError> {
 fn victim(shared: &Shared) -> Result<Option<Arc<Segment>>, ApiError> {
     let all = shared.segments.from(0);
     let Some((_, sealed)) = all.split_last() else { return Ok(None) };
-    let uses = shared.tally.lock().expect("nobody panics here").uses.clone();
+    let uses = shared.index_counters.lock().expect("nobody panics here").uses.clone();
     let mut best: Option<(f64, Arc<Segment>)> = None;
     for (at, segment) in sealed.iter().enumerate() {
         let used = uses.get(&segment.header.number).copied().unwrap_or_default();
@@ -109,7 +109,7 @@ fn victim(shared: &Shared) -> Result<Option<Arc<Segment>>, ApiError> {
 /// Moves what still counts; `false`: it was told to stop.
 fn empty(shared: &Shared, leases: &WriterLeases, stopping: &Stopping, segment: &Segment) -> Result<bool, ApiError> {
     let number = segment.header.number;
-    let used = shared.tally.lock().expect("nobody panics here").uses.get(&number).copied().unwrap_or_default();
+    let used = shared.index_counters.lock().expect("nobody panics here").uses.get(&number).copied().unwrap_or_default();
     if used.live_bytes == 0 && shared.segments.oldest_number() == Some(number) {
         return Ok(true);
     }

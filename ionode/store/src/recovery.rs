@@ -14,7 +14,7 @@ use stager_core::error::ApiError;
 
 use crate::failure::at;
 use crate::format::{SegmentHeader, SEGMENT_HEADER_BYTES};
-use crate::index::{Applied, Change, Index, Tally};
+use crate::index::{Applied, Change, Index, IndexCounters};
 use crate::segments::{damaged, sync_directory, Frame, Scanner, Segment, Segments};
 use crate::writer::Position;
 use crate::{Counters, Health, Options, Shared, Sync};
@@ -53,13 +53,13 @@ pub fn open(directory: &Path, options: Options, acknowledged: Option<Applied>) -
         fs::remove_file(&path).map_err(at("removing", &path))?;
     }
     let salt = common_salt(&segments)?;
-    let Found { index, tally, rebuilt, acknowledged: by_index } = trusted_index(directory, &segments, options)?;
-    let mut replay = Replay::new(&index, tally, acknowledged.unwrap_or(by_index));
+    let Found { index, counters, rebuilt, acknowledged: by_index } = trusted_index(directory, &segments, options)?;
+    let mut replay = Replay::new(&index, counters, acknowledged.unwrap_or(by_index));
     replay.recovered.index_rebuilt = rebuilt;
     replay.run(&segments)?;
-    let Replay { tally, mut recovered, .. } = replay;
+    let Replay { counters, mut recovered, .. } = replay;
     let newest = segments.newest();
-    let applied = tally.applied;
+    let applied = counters.applied;
     let position = match newest.filter(|newest| newest.header.synced == (options.sync == Sync::Always)) {
         Some(active) => Position {
             length: active.length()?,
@@ -76,7 +76,7 @@ pub fn open(directory: &Path, options: Options, acknowledged: Option<Applied>) -
         segments,
         index: RwLock::new(Some(Arc::new(index))),
         index_before: Mutex::new(Weak::new()),
-        tally: Mutex::new(tally),
+        index_counters: Mutex::new(counters),
         limits: Mutex::new([None; 256]),
         health: Mutex::new(Health::Ready),
         counters: Counters::default(),
@@ -112,7 +112,7 @@ fn random() -> u64 {
 
 struct Found {
     index: Index,
-    tally: Tally,
+    counters: IndexCounters,
     rebuilt: bool,
     /// Up to where the index that was there had taken the log in: all of that was on disk, and acknowledged.
     acknowledged: Applied,
@@ -129,36 +129,36 @@ fn trusted_index(directory: &Path, segments: &Segments, options: Options) -> Res
     sync_directory(directory)?;
     let mut acknowledged = Applied::default();
     if path.exists() {
-        let opened = Index::open(&path, options.index_cache_bytes).and_then(|index| Ok((index.tally()?, index)));
+        let opened = Index::open(&path, options.index_cache_bytes).and_then(|index| Ok((index.counters()?, index)));
         match opened {
-            Ok((tally, index)) if !torn && is_covered(segments, &tally)? => {
-                return Ok(Found { index, acknowledged: tally.applied, tally, rebuilt: false });
+            Ok((counters, index)) if !torn && is_covered(segments, &counters)? => {
+                return Ok(Found { index, acknowledged: counters.applied, counters, rebuilt: false });
             }
-            Ok((tally, _)) => {
+            Ok((counters, _)) => {
                 tracing::warn!(torn, "the index is of another boot, or knows more than the log has; it is built anew");
-                acknowledged = tally.applied;
+                acknowledged = counters.applied;
             }
             Err(error) => tracing::warn!(%error, "the index cannot be used; it is built anew"),
         }
     }
-    let (index, tally) = empty_index(&path, options)?;
-    Ok(Found { index, tally, rebuilt: segments.newest().is_some(), acknowledged })
+    let (index, counters) = empty_index(&path, options)?;
+    Ok(Found { index, counters, rebuilt: segments.newest().is_some(), acknowledged })
 }
 
-fn empty_index(path: &Path, options: Options) -> Result<(Index, Tally), ApiError> {
+fn empty_index(path: &Path, options: Options) -> Result<(Index, IndexCounters), ApiError> {
     if path.exists() {
         fs::remove_dir_all(path).map_err(at("removing", path))?;
     }
-    Ok((Index::open(path, options.index_cache_bytes)?, Tally::default()))
+    Ok((Index::open(path, options.index_cache_bytes)?, IndexCounters::default()))
 }
 
 /// Whether the log reaches as far as the index says, and has every segment that the index counts on.
-fn is_covered(segments: &Segments, tally: &Tally) -> Result<bool, ApiError> {
-    if tally.uses.iter().any(|(number, used)| used.live_bytes > 0 && segments.get(*number).is_none()) {
+fn is_covered(segments: &Segments, counters: &IndexCounters) -> Result<bool, ApiError> {
+    if counters.uses.iter().any(|(number, used)| used.live_bytes > 0 && segments.get(*number).is_none()) {
         return Ok(false);
     }
-    match segments.get(tally.applied.segment) {
-        Some(segment) => Ok(segment.length()? >= tally.applied.offset),
+    match segments.get(counters.applied.segment) {
+        Some(segment) => Ok(segment.length()? >= counters.applied.offset),
         None => Ok(true),
     }
 }
@@ -187,15 +187,15 @@ pub fn reopen_index(shared: &Shared) -> Result<(), ApiError> {
         return Err(ApiError::transient("io_error", "index", "the index that failed is still being read; it is opened again after that"));
     }
     let path = index_path(&shared.directory);
-    let opened = Index::open(&path, shared.options.index_cache_bytes).and_then(|index| Ok((index.tally()?, index)));
-    let (index, tally) = match opened {
-        Ok((tally, index)) if is_covered(&shared.segments, &tally)? => (index, tally),
+    let opened = Index::open(&path, shared.options.index_cache_bytes).and_then(|index| Ok((index.counters()?, index)));
+    let (index, counters) = match opened {
+        Ok((counters, index)) if is_covered(&shared.segments, &counters)? => (index, counters),
         _ => empty_index(&path, shared.options)?,
     };
-    let acknowledged = shared.tally.lock().expect("nobody panics here").applied;
-    let mut replay = Replay::new(&index, tally, acknowledged);
+    let acknowledged = shared.index_counters.lock().expect("nobody panics here").applied;
+    let mut replay = Replay::new(&index, counters, acknowledged);
     replay.run(&shared.segments)?;
-    *shared.tally.lock().expect("nobody panics here") = replay.tally;
+    *shared.index_counters.lock().expect("nobody panics here") = replay.counters;
     *shared.index.write().expect("nobody panics here") = Some(Arc::new(index));
     Ok(())
 }
@@ -211,7 +211,7 @@ pub struct Broken {
 /// Takes frames of the log into the index, from where it stands.
 pub struct Replay<'a> {
     index: &'a Index,
-    pub tally: Tally,
+    pub counters: IndexCounters,
     pub recovered: Recovered,
     /// Pass over whatever is broken, change nothing, and tell it here.
     pub lenient: Option<Vec<Broken>>,
@@ -219,8 +219,8 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    pub fn new(index: &'a Index, tally: Tally, acknowledged: Applied) -> Self {
-        Self { index, tally, recovered: Recovered::default(), lenient: None, acknowledged }
+    pub fn new(index: &'a Index, counters: IndexCounters, acknowledged: Applied) -> Self {
+        Self { index, counters, recovered: Recovered::default(), lenient: None, acknowledged }
     }
 
     fn is_acknowledged(&self, segment: &Segment, offset: u64) -> bool {
@@ -228,7 +228,7 @@ impl<'a> Replay<'a> {
     }
 
     pub fn run(&mut self, segments: &Segments) -> Result<(), ApiError> {
-        let from = self.tally.applied;
+        let from = self.counters.applied;
         let all = segments.from(from.segment);
         for (at, segment) in all.iter().enumerate() {
             let start = if segment.header.number == from.segment { from.offset } else { SEGMENT_HEADER_BYTES };
@@ -240,7 +240,7 @@ impl<'a> Replay<'a> {
     fn segment(&mut self, segment: &Segment, start: u64, newest: bool) -> Result<(), ApiError> {
         let mut scanner = Scanner::new(segment)?;
         let mut changes = Vec::new();
-        let mut position = Applied { segment: segment.header.number, offset: start, ..self.tally.applied };
+        let mut position = Applied { segment: segment.header.number, offset: start, ..self.counters.applied };
         position.sequence = position.sequence.max(segment.header.sequence);
         position.version = position.version.max(segment.header.version);
         while position.offset < scanner.file_bytes() {
@@ -273,10 +273,10 @@ impl<'a> Replay<'a> {
                 before: None,
             }));
             if changes.len() >= ENTRIES_AT_ONCE {
-                self.index.apply(&mut self.tally, std::mem::take(&mut changes), position)?;
+                self.index.apply(&mut self.counters, std::mem::take(&mut changes), position)?;
             }
         }
-        self.index.apply(&mut self.tally, changes, position)
+        self.index.apply(&mut self.counters, changes, position)
     }
 
     /// What to do about bytes that are no whole frame: cut them off (`None`), go on behind them, or refuse.

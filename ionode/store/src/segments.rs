@@ -15,7 +15,7 @@ use stager_core::error::ApiError;
 
 use crate::at_hand::{self, Buffer};
 use crate::failure::at;
-use crate::format::{Entry, FrameHeader, SegmentHeader, FRAME_HEADER_BYTES, FRAME_MAGIC, SEGMENT_HEADER_BYTES};
+use crate::format::{FrameHeader, LogEntry, SegmentHeader, FRAME_HEADER_BYTES, FRAME_MAGIC, SEGMENT_HEADER_BYTES};
 
 /// Longer values are not copied into one piece with the others: that costs more than a call to the system.
 const WRITTEN_FROM_THEIR_PLACE_BYTES: usize = 32 << 10;
@@ -188,7 +188,7 @@ pub struct Frame {
     pub sequence: u64,
     pub start: u64,
     pub end: u64,
-    pub entries: Vec<(Entry, Range<u64>)>,
+    pub entries: Vec<(LogEntry, Range<u64>)>,
 }
 
 /// Says of a segment that bytes in it may be passed over, as if it had been written without syncing.

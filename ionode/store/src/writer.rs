@@ -13,7 +13,7 @@ use stager_core::error::ApiError;
 use tokio::sync::oneshot;
 
 use crate::failure::{at, is_full};
-use crate::format::{self, Entry, Kind, SegmentHeader, KEY_BYTES_MAX, META_BYTES_MAX};
+use crate::format::{self, Kind, LogEntry, SegmentHeader, KEY_BYTES_MAX, META_BYTES_MAX};
 use crate::index::{self, Applied, Change, Index, Stat, Totals};
 use crate::recovery;
 use crate::segments::{sync_directory, Segment};
@@ -39,7 +39,7 @@ pub struct Submission {
 
 /// An entry that the collector saw at this place: it is written again if it is still the newest of its key.
 pub struct Moving {
-    pub entry: Entry,
+    pub entry: LogEntry,
     pub value: Bytes,
     pub segment: u32,
     pub offset: u64,
@@ -109,7 +109,7 @@ type Name = (u8, Vec<u8>);
 
 /// An entry to be written, with what its key is in the index.
 struct Chosen {
-    entry: Entry,
+    entry: LogEntry,
     value: Bytes,
     before: Option<Option<Stat>>,
 }
@@ -255,13 +255,13 @@ impl Writer {
             return Ok(Done::Deleted { before });
         }
         if kind == Kind::Put {
-            if let Some(free_bytes) = self.no_room(group, table, weight_bytes, before.as_ref()) {
-                return Ok(Done::NoRoom { free_bytes });
+            if let Some(free_bytes) = self.no_space(group, table, weight_bytes, before.as_ref()) {
+                return Ok(Done::NoSpace { free_bytes });
             }
         }
         self.position.version += 1;
         let value_crc = crc_fast::crc64_nvme(&value);
-        let entry = Entry {
+        let entry = LogEntry {
             kind,
             table,
             key: name.1.clone(),
@@ -284,12 +284,11 @@ impl Writer {
     }
 
     /// What is free where the put does not fit; the group's totals follow where it does.
-    fn no_room(&self, group: &mut Group, table: u8, weight_bytes: u64, before: Option<&Stat>) -> Option<u64> {
+    fn no_space(&self, group: &mut Group, table: u8, weight_bytes: u64, before: Option<&Stat>) -> Option<u64> {
         let limit = self.shared.limits.lock().expect("nobody panics here")[usize::from(table)]?;
-        let now = group
-            .totals
-            .entry(table)
-            .or_insert_with(|| self.shared.tally.lock().expect("nobody panics here").totals.get(&table).copied().unwrap_or_default());
+        let now = group.totals.entry(table).or_insert_with(|| {
+            self.shared.index_counters.lock().expect("nobody panics here").totals.get(&table).copied().unwrap_or_default()
+        });
         let rest = now.weight_bytes - before.map_or(0, |before| before.weight_bytes);
         if weight_bytes > 0 && rest + weight_bytes > limit {
             return Some(limit.saturating_sub(rest));
@@ -338,7 +337,7 @@ impl Writer {
             .map(|(Chosen { entry, before, .. }, offset)| Change { entry, segment: number, offset: start + offset, before })
             .collect();
         let applied = Applied { segment: number, offset: self.position.length, sequence, version: self.position.version };
-        let applied = index.apply(&mut self.shared.tally.lock().expect("nobody panics here"), changes, applied);
+        let applied = index.apply(&mut self.shared.index_counters.lock().expect("nobody panics here"), changes, applied);
         if let Err(error) = &applied {
             // The frame is in the log: the index catches up with it when it can be opened again.
             self.fail(&format!("the index cannot be written: {error}"));
@@ -449,7 +448,7 @@ impl Writer {
             if !keep {
                 continue;
             }
-            let mark = (entry.kind == Kind::Put && now.as_ref().is_some_and(|now| now.quarantined)).then(|| Entry {
+            let mark = (entry.kind == Kind::Put && now.as_ref().is_some_and(|now| now.quarantined)).then(|| LogEntry {
                 kind: Kind::Quarantine,
                 meta: Vec::new(),
                 value_bytes: 0,
@@ -472,8 +471,8 @@ impl Writer {
         let index = self.mend_if_due()?;
         self.sync()?;
         let live_bytes = {
-            let tally = self.shared.tally.lock().expect("nobody panics here");
-            tally.uses.get(&segment).map_or(0, |used| used.live_bytes)
+            let counters = self.shared.index_counters.lock().expect("nobody panics here");
+            counters.uses.get(&segment).map_or(0, |used| used.live_bytes)
         };
         if segment == self.position.active.header.number || live_bytes > 0 {
             let message = format!("segment {segment} still holds {live_bytes} bytes that count; it stays");
@@ -481,6 +480,6 @@ impl Writer {
         }
         self.shared.segments.remove(segment)?;
         self.shared.counters.segments_dropped.fetch_add(1, Ordering::Relaxed);
-        index.forget_segment(&mut self.shared.tally.lock().expect("nobody panics here"), segment)
+        index.forget_segment(&mut self.shared.index_counters.lock().expect("nobody panics here"), segment)
     }
 }

@@ -68,21 +68,21 @@ async fn futures_of(tasks: Vec<tokio::task::JoinHandle<()>>) {
 #[test]
 fn callers_of_every_kind_are_answered_and_kept() {
     for sync in [Sync::Always, Sync::Within(Duration::from_millis(1)), Sync::Never] {
-        let room = tempfile::tempdir().unwrap();
-        let log = open(room.path(), sync);
+        let place = tempfile::tempdir().unwrap();
+        let log = open(place.path(), sync);
         everybody_writes(&log);
         assert_eq!(log.totals(TABLE).entries, u64::from(16 * EACH), "{sync:?}");
         let (frames, entries) = (log.counters().frames.load(Ordering::Relaxed), log.counters().entries.load(Ordering::Relaxed));
         assert!(sync != Sync::Always || frames < entries, "nobody was joined: {frames} frames of {entries} entries");
         drop(log);
-        assert_eq!(open(room.path(), sync).totals(TABLE).entries, u64::from(16 * EACH), "{sync:?}, opened again");
+        assert_eq!(open(place.path(), sync).totals(TABLE).entries, u64::from(16 * EACH), "{sync:?}, opened again");
     }
 }
 
 #[test]
 fn what_was_asked_stands_when_its_caller_goes_away() {
-    let room = tempfile::tempdir().unwrap();
-    let log = open(room.path(), Sync::Always);
+    let place = tempfile::tempdir().unwrap();
+    let log = open(place.path(), Sync::Always);
     let mut asked = Box::pin(log.write_all(put(1, 1)));
     // A thread that may wait writes at once, and answers itself.
     assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
@@ -92,8 +92,8 @@ fn what_was_asked_stands_when_its_caller_goes_away() {
 
 #[test]
 fn a_delay_of_the_sync_is_kept_by_who_writes_alone() {
-    let room = tempfile::tempdir().unwrap();
-    let log = open(room.path(), Sync::Within(Duration::from_millis(20)));
+    let place = tempfile::tempdir().unwrap();
+    let log = open(place.path(), Sync::Within(Duration::from_millis(20)));
     for round in 1..4 {
         log.write_all_blocking(put(1, round)).unwrap();
         let deadline = std::time::Instant::now() + SOON;
@@ -106,8 +106,8 @@ fn a_delay_of_the_sync_is_kept_by_who_writes_alone() {
 
 #[test]
 fn nobody_waits_for_a_sync_that_may_come_later() {
-    let room = tempfile::tempdir().unwrap();
-    let log = open(room.path(), Sync::Within(Duration::from_secs(3600)));
+    let place = tempfile::tempdir().unwrap();
+    let log = open(place.path(), Sync::Within(Duration::from_secs(3600)));
     let before = log.counters().syncs.load(Ordering::Relaxed);
     (1..4).for_each(|round| assert!(log.write_all_blocking(put(1, round)).unwrap()[0].is_done()));
     assert_eq!(log.counters().syncs.load(Ordering::Relaxed), before);

@@ -25,7 +25,7 @@ use crate::sandbox::folder::Folder;
 use crate::sandbox::{copy, folder};
 use crate::store::tree::Manifest;
 use crate::store::Place;
-use crate::wire::{Access, MountOrder, StageInAnswer, StageInRequest};
+use crate::wire::{InputAccess, MountOrder, StageInAnswer, StageInRequest};
 
 pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, mut request: StageInRequest) -> Result<StageInAnswer, ApiError> {
     node.refuse_if_draining(&attempt_id)?;
@@ -122,15 +122,15 @@ fn make_sandbox(sandbox: &Path) -> Result<(), ApiError> {
 fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt, ApiError> {
     let mut answer = StageInAnswer { mounts: Vec::new(), copied_bytes: 0 };
     let mut links: Vec<Link> = Vec::new();
-    let mut rooms = Rooms { sandbox, last: None };
+    let mut folders = Folders { sandbox, last: None };
     let keys: Vec<ReplicaKey> = request.inputs.iter().map(|input| ReplicaKey::new(&input.file_id, &input.generation)).collect();
     for number in node.store.in_reading_order(&keys) {
         let (input, key) = (&request.inputs[number], keys[number].clone());
         let replica = crate::replicas::whole(node.accounting().index.readable(&key)?.clone())?;
-        let target = rooms.make(&input.path)?;
+        let target = folders.make(&input.path)?;
         let content = node.store.content(&replica)?;
         // What lies in the log has no file to be linked: a copy of so little costs less than a mount.
-        if input.access == Access::Copy || matches!(content, Place::InLog(_)) {
+        if input.access == InputAccess::Copy || matches!(content, Place::InLog(_)) {
             target.copy(content, &replica)?;
             answer.copied_bytes += replica.size_bytes;
             continue;
@@ -147,19 +147,19 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
         });
     }
     for input in &request.direct {
-        rooms.make(&input.path)?.placeholder(ReplicaKind::File)?;
+        folders.make(&input.path)?.placeholder(ReplicaKind::File)?;
         answer.mounts.push(direct::order(node, input, sandbox)?);
     }
     Ok(Attempt { boot_id: boot_id(), request, answer, links })
 }
 
 /// Places in a sandbox that nobody else sees yet, so the folder of the last one serves the next.
-struct Rooms<'a> {
+struct Folders<'a> {
     sandbox: &'a Path,
     last: Option<(Vec<&'a str>, Rc<Folder>)>,
 }
 
-impl<'a> Rooms<'a> {
+impl<'a> Folders<'a> {
     fn make(&mut self, path: &'a str) -> Result<Target<'a>, ApiError> {
         let (parents, name) = folder::split(path);
         let full = self.sandbox.join(path);

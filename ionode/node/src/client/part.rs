@@ -27,7 +27,7 @@ pub struct Heading {
 pub type Known = (u64, [u8; 32]);
 
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct PartLine {
     part: u64,
     blake3_cv: String,
 }
@@ -65,7 +65,7 @@ impl PartFile {
     }
 
     pub fn note(&self, part: u64, value: [u8; 32]) -> Result<(), ApiError> {
-        self.write_line(&Line { part, blake3_cv: hex(value) })
+        self.write_line(&PartLine { part, blake3_cv: hex(value) })
     }
 
     fn write_line(&self, line: &impl Serialize) -> Result<(), ApiError> {
@@ -89,7 +89,7 @@ impl PartFile {
     }
 }
 
-fn listed(path: &Path, heading: &Heading) -> Vec<Line> {
+fn listed(path: &Path, heading: &Heading) -> Vec<PartLine> {
     let Ok(file) = File::open(path) else { return Vec::new() };
     let mut lines = BufReader::new(file).lines().map_while(Result::ok);
     let same = lines.next().and_then(|first| serde_json::from_str::<Heading>(&first).ok()).is_some_and(|found| found == *heading);
@@ -99,7 +99,7 @@ fn listed(path: &Path, heading: &Heading) -> Vec<Line> {
     lines.map_while(|line| serde_json::from_str(&line).ok()).collect()
 }
 
-fn hashed(file: &File, heading: &Heading, line: &Line) -> Option<[u8; 32]> {
+fn hashed(file: &File, heading: &Heading, line: &PartLine) -> Option<[u8; 32]> {
     if line.part >= heading.layout.total() {
         return None;
     }

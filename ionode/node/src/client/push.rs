@@ -27,7 +27,7 @@ use crate::store::digest;
 use crate::wire::{ExpectedPush, Fact, PushRequest, ReplicasWanted, Replication};
 
 /// So often is content sent that is not taken.
-const TRIES: u32 = 3;
+const ATTEMPTS_MAX: u32 = 3;
 
 #[derive(Serialize)]
 pub struct Pushed {
@@ -93,7 +93,7 @@ pub(super) async fn file(link: &Link, path: &Path, key: &ReplicaKey, replicas: O
 
 /// A node that still waits for the content is sent it again: it would wait for a minute, in vain, and then call the line silent.
 async fn delivered(link: &Link, transfer_id: &str, content: impl Fn(u64) -> Body) -> Result<(u64, Option<Replication>), ApiError> {
-    let mut tries = 0;
+    let mut attempts = 0;
     loop {
         let Some(from_bytes) = link.push_from(transfer_id).await?.from_bytes else {
             // It has ended, or is not so far yet.
@@ -103,9 +103,9 @@ async fn delivered(link: &Link, transfer_id: &str, content: impl Fn(u64) -> Body
             }
         };
         let Err(error) = link.send_content(transfer_id, content(from_bytes)).await else { return ended(link, transfer_id).await };
-        tries += 1;
+        attempts += 1;
         tracing::warn!(transfer_id, error = %error.message, "the content was not taken");
-        if tries == TRIES {
+        if attempts == ATTEMPTS_MAX {
             // What the node says of the end is nearer to the cause than a connection that broke.
             return Err(ended(link, transfer_id).await.err().unwrap_or(error));
         }

@@ -57,7 +57,7 @@ pub async fn run(options: FetchOptions) -> Result<FetchedTree, ApiError> {
     let list = listed(&options).await?;
     let work = Work { options, links, part, moved_bytes: AtomicU64::new(0) };
     let (files, size_bytes) = (list.files.len(), list.files.iter().map(|file| file.size_bytes).sum());
-    let wanted = work.make_room(list).await?;
+    let wanted = work.make_directories(list).await?;
     let (small, large): (Vec<Listed>, Vec<Listed>) = wanted.into_iter().partition(|file| file.size_bytes <= SMALL_BYTES_MAX);
     let packs = stream::iter(groups(small).into_iter().enumerate())
         .map(|(n, group)| work.pack(n, group))
@@ -113,7 +113,7 @@ fn groups(files: Vec<Listed>) -> Vec<Vec<Listed>> {
 
 impl Work {
     /// Makes the directories; the files that an earlier try has not left there.
-    async fn make_room(&self, list: List) -> Result<Vec<Listed>, ApiError> {
+    async fn make_directories(&self, list: List) -> Result<Vec<Listed>, ApiError> {
         let part = self.part.clone();
         blocking(move || {
             make_directory(&part)?;

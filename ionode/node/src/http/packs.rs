@@ -40,15 +40,15 @@ pub async fn pack(node: Arc<Node>, request: Request<Incoming>) -> Result<Answer,
     let open = node.open_call(true);
     let length = body.size_hint().exact().map_or(PACK_BYTES_MAX, |length| length as usize);
     let replicas = chain::wanted(&node, &parts.headers)?;
-    let room = node.packs.room(length, replicas.as_ref().map_or(0, |wanted| wanted.chain.len())).await;
+    let memory = node.packs.memory(length, replicas.as_ref().map_or(0, |wanted| wanted.chain.len())).await;
     let asked = receive(body).await?;
     let worker = node.clone();
     let working = to_its_end(async move {
         let outcomes = match replicas {
-            Some(replicas) => chain::perform(&worker, &cause, asked, replicas, room).await,
+            Some(replicas) => chain::perform(&worker, &cause, asked, replicas, memory).await,
             None => {
                 let outcomes = packs::perform(&worker, &cause, asked).await;
-                drop(room);
+                drop(memory);
                 outcomes
             }
         };

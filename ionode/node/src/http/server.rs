@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_not_told_apart_and_strangers_share_a_word() {
+    fn ids_are_not_told_apart_and_unknown_paths_share_a_word() {
         assert_eq!(route("/v1/transfers/t1"), "/v1/transfers/*");
         assert_eq!(route("/v1/replicas/f/g/content"), "/v1/replicas/*/*/content");
         for other in ["/", "/v1/transfers/", "/v1/transfers/a/b", "/v1/nonsense", "/metrics/x", "/v1/replicas/a"] {

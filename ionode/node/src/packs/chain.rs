@@ -24,7 +24,7 @@ use crate::wire::{Ack, Fact, NotHeld, OutputReplication, ReplicasWanted, Replica
 
 /// The nodes that are to hold what a pack puts, as in the requests of transfers.
 pub const REPLICAS: &str = "x-stager-replicas";
-/// Packs go through no longer chains: each length has room of its own.
+/// Packs go through no longer chains: each length has memory of its own.
 pub const NODES_MAX: usize = 3;
 /// Packs of one stage-out that are on their way at once.
 const PACKS_AT_ONCE: usize = 2;
@@ -42,13 +42,13 @@ pub fn wanted(node: &Node, headers: &HeaderMap) -> Result<Option<ReplicasWanted>
     Ok(Some(wanted).filter(|wanted| !wanted.chain.is_empty()))
 }
 
-/// A pack of puts for this node and those behind it. `room`: the memory that it takes, held until the chain has it.
+/// A pack of puts for this node and those behind it. `memory`: what it takes of it, held until the chain has it.
 pub async fn perform(
     node: &Arc<Node>,
     cause: &Cause,
     asked: Vec<Result<Ask, ApiError>>,
     wanted: ReplicasWanted,
-    room: OwnedSemaphorePermit,
+    memory: OwnedSemaphorePermit,
 ) -> Vec<Outcome> {
     let only_puts = |asked: Result<Ask, ApiError>| match asked {
         Ok(Ask::Get(key) | Ask::Stat(key) | Ask::Delete(key)) => {
@@ -72,7 +72,7 @@ pub async fn perform(
         let (worker, asker) = (node.clone(), cause.clone());
         node.transfers.follow(async move {
             tell(&worker, &asker, &puts, &wanted).await;
-            drop(room);
+            drop(memory);
         });
     }
     outcomes
@@ -165,7 +165,7 @@ pub async fn replicate(
 
 async fn in_a_pack(node: &Arc<Node>, cause: &Cause, made_by: &str, group: Vec<Replica>, wanted: &ReplicasWanted) -> Vec<OutputReplication> {
     let bytes = group.iter().map(|replica| replica.size_bytes as usize).sum();
-    let room = node.packs.room(bytes, wanted.chain.len()).await;
+    let memory = node.packs.memory(bytes, wanted.chain.len()).await;
     let (worker, replicas) = (node.clone(), group.clone());
     let read = blocking(move || replicas.iter().map(|replica| put(&worker, replica)).collect::<Result<Vec<Ask>, _>>()).await;
     let Ok(puts) = read else {
@@ -177,7 +177,7 @@ async fn in_a_pack(node: &Arc<Node>, cause: &Cause, made_by: &str, group: Vec<Re
         let (worker, asker, wanted) = (node.clone(), cause.clone(), wanted.clone());
         node.transfers.follow(async move {
             tell(&worker, &asker, &puts, &wanted).await;
-            drop(room);
+            drop(memory);
         });
         return Vec::new();
     }

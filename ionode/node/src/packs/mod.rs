@@ -31,15 +31,15 @@ use format::{About, Ask, Said, CONTENT_BYTES_MAX, PACK_BYTES_MAX};
 /// What the log calls them by.
 const CALL: &str = "/v1/packs";
 /// All packs together that are here and not answered yet hold no more than this; others wait before they are read. Those that go on
-/// through a chain have rooms of their own, by how far they go: so none waits for room at a node whose packs wait for room here.
-const ROOM_BYTES: usize = 128 << 20;
-const ROOM_TO_GO_ON_BYTES: usize = 64 << 20;
-const ROOM_UNIT_BYTES: usize = 1 << 10;
+/// through a chain have memory of their own, by how far they go: so none waits for memory at a node whose packs wait for memory here.
+const MEMORY_BYTES: usize = 128 << 20;
+const MEMORY_TO_GO_ON_BYTES: usize = 64 << 20;
+const MEMORY_UNIT_BYTES: usize = 1 << 10;
 /// Hashing less than this takes no longer than handing it to another thread.
 const HASH_HERE_BYTES: usize = 128 << 10;
 
 pub struct Packs {
-    rooms: [Arc<Semaphore>; 1 + chain::NODES_MAX],
+    memory: [Arc<Semaphore>; 1 + chain::NODES_MAX],
     /// Keys that packs are putting right now.
     making: Mutex<HashSet<ReplicaKey>>,
     next: AtomicU64,
@@ -47,17 +47,17 @@ pub struct Packs {
 
 impl Default for Packs {
     fn default() -> Self {
-        let room = |goes_on: usize| if goes_on == 0 { ROOM_BYTES } else { ROOM_TO_GO_ON_BYTES };
-        let rooms = std::array::from_fn(|goes_on| Arc::new(Semaphore::new(room(goes_on) / ROOM_UNIT_BYTES)));
-        Self { rooms, making: Mutex::default(), next: AtomicU64::new(0) }
+        let bytes_of = |goes_on: usize| if goes_on == 0 { MEMORY_BYTES } else { MEMORY_TO_GO_ON_BYTES };
+        let memory = std::array::from_fn(|goes_on| Arc::new(Semaphore::new(bytes_of(goes_on) / MEMORY_UNIT_BYTES)));
+        Self { memory, making: Mutex::default(), next: AtomicU64::new(0) }
     }
 }
 
 impl Packs {
     /// Waits until a request of so many bytes may be read, that goes on to so many nodes; held until its contents are in all their logs.
-    pub async fn room(&self, bytes: usize, goes_on: usize) -> OwnedSemaphorePermit {
-        let units = bytes.min(PACK_BYTES_MAX).div_ceil(ROOM_UNIT_BYTES).max(1) as u32;
-        self.rooms[goes_on].clone().acquire_many_owned(units).await.expect("it is never closed")
+    pub async fn memory(&self, bytes: usize, goes_on: usize) -> OwnedSemaphorePermit {
+        let units = bytes.min(PACK_BYTES_MAX).div_ceil(MEMORY_UNIT_BYTES).max(1) as u32;
+        self.memory[goes_on].clone().acquire_many_owned(units).await.expect("it is never closed")
     }
 
     pub fn is_making(&self, key: &ReplicaKey) -> bool {
@@ -388,17 +388,17 @@ mod tests {
 
     use super::*;
 
-    /// Else two nodes whose packs go to each other would each wait for the other's room.
+    /// Else two nodes whose packs go to each other would each wait for the other's memory.
     #[tokio::test]
-    async fn packs_that_go_further_take_no_room_from_those_that_end_sooner() {
+    async fn packs_that_go_further_take_no_memory_from_those_that_end_sooner() {
         let packs = Packs::default();
         let mut held = Vec::new();
         for goes_on in (1..=chain::NODES_MAX).rev() {
-            let room = tokio::time::timeout(Duration::from_secs(60), packs.room(PACK_BYTES_MAX, goes_on)).await;
-            held.push(room.expect("there is room"));
-            let rest = packs.rooms[goes_on].available_permits() as u32;
-            held.push(packs.rooms[goes_on].clone().try_acquire_many_owned(rest).expect("so much is left"));
-            assert!(packs.rooms[goes_on - 1].available_permits() * ROOM_UNIT_BYTES >= PACK_BYTES_MAX);
+            let memory = tokio::time::timeout(Duration::from_secs(60), packs.memory(PACK_BYTES_MAX, goes_on)).await;
+            held.push(memory.expect("there is memory"));
+            let rest = packs.memory[goes_on].available_permits() as u32;
+            held.push(packs.memory[goes_on].clone().try_acquire_many_owned(rest).expect("so much is left"));
+            assert!(packs.memory[goes_on - 1].available_permits() * MEMORY_UNIT_BYTES >= PACK_BYTES_MAX);
         }
     }
 }

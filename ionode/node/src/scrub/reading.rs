@@ -37,7 +37,7 @@ pub struct Reading {
     /// Whose content it is; `None`: an object's.
     key: Option<ReplicaKey>,
     /// Pages of the block that is read now that were in the cache before.
-    strangers: Vec<bool>,
+    resident: Vec<bool>,
     disk_failed: bool,
     read_files: bool,
 }
@@ -47,7 +47,7 @@ impl Reading {
         // Eight steps a second, so that a slow rate is not one long read and a long pause.
         let step_bytes = (manner.bytes_per_s / 8).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX) / cache::PAGE_BYTES * cache::PAGE_BYTES;
         let (buffer, paid_until) = (vec![0; step_bytes as usize], Instant::now());
-        Self { node, runtime, manner, paid_until, buffer, key: None, strangers: Vec::new(), disk_failed: false, read_files: false }
+        Self { node, runtime, manner, paid_until, buffer, key: None, resident: Vec::new(), disk_failed: false, read_files: false }
     }
 
     pub fn begin(&mut self, key: Option<&ReplicaKey>) {
@@ -75,7 +75,7 @@ impl Reading {
         let mut hasher = Hasher::new(false);
         loop {
             let offset = hasher.size_bytes();
-            let strangers = cache::resident(file, offset, self.buffer.len());
+            let resident = cache::resident(file, offset, self.buffer.len());
             let read = match file.read_at(&mut self.buffer, offset) {
                 Ok(0) => return Ok(hasher.finish()),
                 Ok(read) => read,
@@ -85,7 +85,7 @@ impl Reading {
                 }
             };
             hasher.update(&self.buffer[..read]);
-            cache::let_go(file, offset, read, &strangers);
+            cache::let_go(file, offset, read, &resident);
             crate::metrics::counts().scrub_read.inc_by(read as u64);
             self.pay((read as u64).saturating_sub(if offset == 0 { FILE_COSTS_BYTES } else { 0 }))?;
         }
@@ -111,14 +111,14 @@ impl Care for Reading {
     fn before(&mut self, file: Option<&File>, offset: u64, length: usize) -> Result<(), ApiError> {
         if let Some(file) = file {
             cache::no_read_ahead(file);
-            self.strangers = cache::resident(file, offset, length);
+            self.resident = cache::resident(file, offset, length);
         }
         crate::metrics::counts().scrub_read.inc_by(length as u64);
         self.pay((length as u64).max(if offset == 0 { FILE_COSTS_BYTES } else { 0 }))
     }
 
     fn after(&mut self, file: &File, offset: u64, length: usize) {
-        cache::let_go(file, offset, length, &self.strangers);
+        cache::let_go(file, offset, length, &self.resident);
     }
 }
 

@@ -33,7 +33,7 @@ pub fn log_options(durability: Durability) -> Options {
 
 /// How a store is kept.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct StoreSettings {
     pub durability: Durability,
     /// Files up to this size lie in the log.
     pub inline_bytes_max: u64,

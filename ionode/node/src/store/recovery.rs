@@ -18,7 +18,7 @@ use stager_store::Log;
 
 use super::durability::Durability;
 use super::tables::{self, Kept};
-use super::{log_options, name, names, tree, upgrade, Settings, Store, FORMAT};
+use super::{log_options, name, names, tree, upgrade, Store, StoreSettings, FORMAT};
 use crate::failure::{at, disk};
 use crate::sandbox::folder::remove_tree;
 
@@ -43,8 +43,8 @@ pub struct Opened {
     pub lost: Vec<ReplicaKey>,
 }
 
-pub fn open(root: &Path, capacity_bytes: u64, settings: Settings) -> Result<Opened, Unopened> {
-    let Settings { durability, inline_bytes_max } = settings;
+pub fn open(root: &Path, capacity_bytes: u64, settings: StoreSettings) -> Result<Opened, Unopened> {
+    let StoreSettings { durability, inline_bytes_max } = settings;
     make_directory(root)?;
     let root = root.canonicalize().map_err(at("looking for", root))?;
     let lock = lock(&root)?;

@@ -75,7 +75,7 @@ async fn nobody_holds_the_share_by_announcing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_of_one_owner_leave_room_for_those_of_others() {
+async fn bodies_of_one_owner_leave_space_for_those_of_others() {
     let shop = Shop::new(1 << 30).await;
     let of = |owner: &str| Name::new(Owner::named(owner).unwrap().bucket("bucket").unwrap(), "key");
     let mut of_alice = Vec::new();

@@ -36,7 +36,7 @@ async fn tags_change_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tags_take_room_in_the_share_and_give_it_back() {
+async fn tags_take_space_in_the_share_and_give_it_back() {
     let shop = Shop::new(1_000_000).await;
     let long: Tags = (0..10).map(|number| (format!("{number}{}", "n".repeat(120)), "v".repeat(250))).collect();
     let mut tagged = 0;
@@ -53,7 +53,7 @@ async fn tags_take_room_in_the_share_and_give_it_back() {
     };
     assert_eq!(code(refused), "share_full");
     assert!(tagged > 50 && shop.objects.used_bytes() <= 1_000_000, "{tagged}");
-    // Removing them needs no room.
+    // Removing them needs no space.
     for number in 0..4 {
         shop.objects.set_tags(&name(&format!("one{number}")), Tags::new()).await.unwrap();
     }
