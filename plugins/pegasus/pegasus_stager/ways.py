@@ -80,7 +80,7 @@ class Ways:
         if self.transfer_agent is None or self.origins is None:
             raise AssertionError(f"{url} was not looked at before it is moved")
         origin, path = self.origins.of(url)
-        return self.transfer_agent.ask(origin, {errand: {"path": path, **more}}, str(url))
+        return self.transfer_agent.ask(origin, {transfer_job: {"path": path, **more}}, str(url))
 
     def stop(self) -> None:
         if self.transfer_agent is not None:
