@@ -17,7 +17,7 @@ WORKERS ?= 2
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run setup-unit setup-bench unit unit-alone test draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak lint lint-quick setup-lint docs docs-serve clean
+.PHONY: help setup setup-run setup-unit setup-bench unit unit-alone test draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak wheel wheel-check lint lint-quick setup-lint docs docs-serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -46,8 +46,9 @@ unit-alone: setup ## unit tests in a clone with nothing beside it, of what is co
 # Both suites run even if the first fails: one look at the log shows all that is broken. pytest's closing lines come last.
 test: setup ## every test
 	@status=0; \
-	$(PYTHON) scripts/cargo_tests.py || { status=1; echo "FAILED: tests of cargo"; }; \
-	cargo build --release --locked -p stager-fuzz || { status=1; echo "FAILED: the fuzz targets do not build"; }; \
+	$(PYTHON) scripts/cargo_tests.py || { status=1; echo "FAILED: tests of cargo"; }; cargo_s=$$SECONDS; \
+	cargo build --release --locked -p stager-fuzz || { status=1; echo "FAILED: the fuzz targets do not build"; }; fuzz_s=$$SECONDS; \
+	echo "make test: tests of cargo $$cargo_s s, building the fuzz targets $$((fuzz_s - cargo_s)) s; pytest follows"; \
 	$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --durations=20 --durations-min=5 tests || status=1; \
 	[ $$status = 0 ] || echo "make test: something failed, see above"; \
 	exit $$status
@@ -95,6 +96,12 @@ bench-%: setup-bench
 soak: setup ## a node under every kind of load, killed now and then (MINUTES=)
 	@$(PYTHON) scripts/soak.py --minutes $(or $(MINUTES),30)
 
+wheel: ## what is released, into dist/: a wheel for every Python and glibc 2.28 or newer, the sdist, the plugins' wheels
+	@scripts/wheel.sh
+
+wheel-check: ## dist/'s wheel installed by pip on bare Debian 11 and 12 without a compiler, and the quick start run there (as root)
+	@scripts/wheel_check.sh
+
 lint: setup-lint ## what CI checks before the tests: style, format, shell scripts, licences, clippy
 	@scripts/lint.sh all
 
@@ -112,5 +119,5 @@ docs-serve: setup-unit ## the same at http://127.0.0.1:8000, built anew at each 
 	@scripts/docs.sh serve --watch scripts --watch README.md
 
 clean: ## what this clone made (the shared build cache stays)
-	rm -rf demo-out site .pytest_cache .hypothesis .ruff_cache build *.egg-info $(CURDIR)/.venv
+	rm -rf demo-out site .pytest_cache .hypothesis .ruff_cache build dist *.egg-info stager/_version.py $(CURDIR)/.venv
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

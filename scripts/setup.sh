@@ -18,6 +18,15 @@ all_extras=test,workflows,dev,docs
 say() { printf 'setup: %s\n' "$*" >&2; }
 stop() { say "$*"; exit 1; }
 
+# timed NAME COMMAND…: from nothing it takes minutes, and this tells which parts do. A part that was done before is not told of.
+# Never in a condition: the command must end the script where it fails.
+timed() {
+    local name="$1" begun=$SECONDS
+    shift
+    "$@"
+    [ $((SECONDS - begun)) -lt 2 ] || say "$name: $((SECONDS - begun)) s"
+}
+
 can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; }
 
 # Nothing of the machine's own services may start because of us, now or at the next boot: the tests run their own ssh and web servers.
@@ -114,7 +123,7 @@ make_venv() {
 # install_package EXTRAS: who has all of them has those of a user, too.
 install_package() {
     local stamp="$venv/.stager-installed" wanted
-    wanted="$(cat pyproject.toml <(echo "$PWD") <("$venv/bin/python" --version) | sha256sum)"
+    wanted="$(cat pyproject.toml hatch_build.py <(echo "$PWD") <("$venv/bin/python" --version) | sha256sum)"
     [ -f "$stamp" ] && { [ "$(cat "$stamp")" = "$wanted $1" ] || [ "$(cat "$stamp")" = "$wanted $all_extras" ]; } && return 0
     say "installing stager[$1] into $venv"
     "$venv/bin/python" -m pip install -q --disable-pip-version-check -e ".[$1]"
@@ -234,7 +243,7 @@ run_recipes() (
 # database that is ready to be copied.
 need_airflow() {
     local place="$cache/airflow" wanted
-    wanted="apache-airflow>=3.3,<4 apache-airflow-providers-sftp setuptools>=77 flit_core>=3.11 pytest>=8.3 pytest-timeout>=2.3 hypothesis>=6.115 jsonschema>=4.23"
+    wanted="apache-airflow>=3.3,<4 apache-airflow-providers-sftp setuptools>=77 flit_core>=3.11 hatchling>=1.27 hatch-vcs>=0.5 pytest>=8.3 pytest-timeout>=2.3 hypothesis>=6.115 jsonschema>=4.23"
     wanted+=" $("$venv/bin/python" -c 'import tomllib
 project = tomllib.load(open("pyproject.toml", "rb"))["project"]
 print(*project["dependencies"], *project["optional-dependencies"]["fsspec"])')"
@@ -275,18 +284,20 @@ need_povray() {
     fi
 }
 
+want_povray() { need_povray || say "without them the tests that render are skipped"; }
+
 bring_test_tools() {
     local simgrid=()
     # A module of the system's own Python, so no program tells whether it is there.
     /usr/bin/python3 -c 'import simgrid' 2>/dev/null || simgrid=(simgrid:python3-simgrid)
-    need_to_test strace:strace sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3 g++:g++ \
+    timed 'packages of the system' need_to_test strace:strace sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 iperf3:iperf3 g++:g++ \
         nginx:nginx-light openssl:openssl rclone:rclone curl:curl chromium:chromium chromedriver:chromium-driver "${simgrid[@]}"
-    need_povray || say "without them the tests that render are skipped"
-    need_s3_server
-    need_s3_clients
-    need_pegasus_transfer
-    need_recorded_workflows
-    need_airflow
+    timed 'POV-Ray' want_povray
+    timed 'the S3 server' need_s3_server
+    timed 'the S3 clients' need_s3_clients
+    timed 'pegasus-transfer' need_pegasus_transfer
+    timed 'the recorded workflows' need_recorded_workflows
+    timed 'Airflow' need_airflow
 }
 
 # Before minutes of building.
@@ -301,14 +312,17 @@ if [ "$level" = made ]; then
     [ -f "$cache/made/.installed" ] || exit 1
     exit 0
 fi
-need_to_build
-make_venv
+timed 'what stager is built with' need_to_build
+timed 'the virtual environment' make_venv
 start_building
 [ "$level" != test ] || bring_test_tools
-finish_building
-if [ "$level" = run ] || [ "$level" = povray ]; then install_package "$users_extras"; else install_package "$all_extras"; fi
+# What it still takes beside what was brought meanwhile.
+timed 'waiting for the I/O node to be built' finish_building
+if [ "$level" = run ] || [ "$level" = povray ]; then extras="$users_extras"; else extras="$all_extras"; fi
+timed "stager[$extras] and what it depends on" install_package "$extras"
 refresh_ionode
-[ "$level" != lint ] || need_cargo_deny
+[ "$level" != lint ] || timed 'cargo-deny' need_cargo_deny
+[ "$SECONDS" -lt 5 ] || say "all of it: $SECONDS s"
 if [ "$level" = bench ]; then
     need_to_test wrk:wrk redis-server:redis-server
     [ -e /usr/include/lmdb.h ] || need_to_test lmdb.h:liblmdb-dev

@@ -1,3 +1,7 @@
 """Stager: a workflow-aware data staging scheduler."""
 
-__version__ = "0.1.0"
+try:
+    from stager._version import __version__
+except ImportError:
+    # A tree that nobody has installed or built.
+    __version__ = "0.1.dev0"

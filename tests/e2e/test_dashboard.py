@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from selenium.webdriver.common.keys import Keys
 from stager.service.dashboard import PATHS
 from tests.e2e.browser import DESK, PHONE, Browser, browser
 from tests.e2e.dashboard_bed import Bed, box, chain, figure, flow, served, signed_in
-from tests.testbed.places import PROJECT
+from tests.testbed.wheel import files_of_the_wheel
 
 HOSTILE = '<img src=x onerror="window.taken=true">'
 
@@ -65,8 +64,8 @@ def test_a_page_holds_no_script_and_no_style_of_its_own(bed: Bed) -> None:
 
 
 def test_the_files_travel_in_the_wheel() -> None:
-    packed = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["*"]
-    assert {f"*{Path(path).suffix or '.html'}" for path in PATHS} <= set(packed)
+    packed = files_of_the_wheel()
+    assert {f"stager/service/dashboard/{Path(path).name or 'index.html'}" for path in PATHS if path != "/"} <= packed
 
 
 def test_the_colours_of_two_pages_are_one_file(bed: Bed) -> None:

@@ -19,9 +19,9 @@ import pytest
 from tests.testbed.places import PROJECT, ionode_binary, tool_cache
 
 PROVIDER = PROJECT / "plugins" / "airflow"
-# Entry points, as an installation would write them: of the provider by its build backend, of stager without building its wheel.
+# Entry points, as an installation would write them: by the build backend of each, without building a wheel.
 PROVIDER_METADATA = "import sys; from flit_core.buildapi import prepare_metadata_for_build_wheel as make; make(sys.argv[1])"
-STAGER_METADATA = "import sys, setuptools; sys.argv = ['setup.py', '-q', 'egg_info', '--egg-base', sys.argv[1]]; setuptools.setup()"
+STAGER_METADATA = "import sys; from hatchling.build import prepare_metadata_for_build_wheel as make; make(sys.argv[1])"
 CORE = {
     "LOAD_EXAMPLES": "False",
     "UNIT_TEST_MODE": "False",

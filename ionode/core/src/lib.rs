@@ -13,3 +13,10 @@ pub mod replica;
 pub mod space;
 pub mod stripes;
 pub mod watermark;
+
+/// What the node calls itself: the version of the wheel where a wheel is built, else that of the crates, which stays, so that no commit
+/// compiles all of them again.
+pub const VERSION: &str = match option_env!("STAGER_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};

@@ -17,7 +17,7 @@ pub static MEMORY_SETTINGS: &[u8; 16] = b"tcache_max:4096\0";
 
 /// The I/O node of stager: keeps and moves the bytes that workflows read and write
 #[derive(Parser, Debug)]
-#[command(name = "stager-ionode", version)]
+#[command(name = "stager-ionode", version = stager_core::VERSION)]
 struct CommandLine {
     #[command(subcommand)]
     command: Action,

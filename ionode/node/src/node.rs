@@ -143,7 +143,7 @@ impl Node {
             node_id: self.node_id.clone(),
             incarnation: self.incarnation.clone(),
             epoch: self.accounting().index.epoch(),
-            version: env!("CARGO_PKG_VERSION").to_string(),
+            version: stager_core::VERSION.to_string(),
             store_format: crate::store::FORMAT,
             pid: std::process::id(),
             capacity_bytes: space.capacity_bytes,

@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from stager import __version__, rest
+from stager import rest
 
 BODIES: list[type[BaseModel]] = [
     rest.Upload,
@@ -26,6 +26,8 @@ BODIES: list[type[BaseModel]] = [
     rest.Resumption,
     rest.Problem,
 ]
+# Of the API, as in /api/v1. `/readyz` tells the version of the program.
+API_VERSION = "1"
 REF = "#/components/schemas/{model}"
 EVERYWHERE = {
     "400": "The request is not understood",
@@ -52,7 +54,7 @@ def body_of(kind: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
 
 def document(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
-        found = get_openapi(title="stager", version=__version__, description=DESCRIPTION, routes=app.routes)
+        found = get_openapi(title="stager", version=API_VERSION, description=DESCRIPTION, routes=app.routes)
         _, schemas = models_json_schema([(kind, "validation") for kind in BODIES], ref_template=REF)
         components = found.setdefault("components", {}).setdefault("schemas", {})
         components |= schemas["$defs"]

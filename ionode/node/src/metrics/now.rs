@@ -41,7 +41,7 @@ impl Collector for Now {
         told.family("not_ready", "Why this node takes no new work: 1 where it holds", health::REASONS.map(of))?;
         let uptime_s = self.0.started.elapsed().as_secs_f64();
         told.one("uptime", "Since this incarnation began", Some(Unit::Seconds), uptime_s)?;
-        let build = Info::new(Build { version: env!("CARGO_PKG_VERSION"), store_format: crate::store::FORMAT.to_string() });
+        let build = Info::new(Build { version: stager_core::VERSION, store_format: crate::store::FORMAT.to_string() });
         build.encode(told.0.encode_descriptor("build", "The program and the format of its store.", None, MetricType::Info)?)
     }
 }

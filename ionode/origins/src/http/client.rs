@@ -12,13 +12,13 @@ use reqwest::header::{HeaderMap, HeaderValue, ACCEPT_ENCODING, AUTHORIZATION};
 use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Certificate, Client, Url};
 use stager_core::error::ApiError;
+use stager_core::VERSION;
 
 use super::address::Base;
 use super::fence::Fence;
 use crate::config::HttpConfig;
 
 const REDIRECTS_MAX: usize = 5;
-const AGENT: &str = concat!("stager-ionode/", env!("CARGO_PKG_VERSION"));
 
 /// How long the other side may take; tests have less patience.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,7 @@ pub fn client(config: &HttpConfig, base: &Base, patience: Patience) -> Result<Cl
         headers.insert(AUTHORIZATION, authorization);
     }
     let mut builder = Client::builder()
-        .user_agent(AGENT)
+        .user_agent(format!("stager-ionode/{VERSION}"))
         .default_headers(headers)
         .connect_timeout(patience.connect)
         .read_timeout(patience.silence)
