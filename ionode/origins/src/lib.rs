@@ -12,30 +12,30 @@ use bytes::Bytes;
 use stager_core::error::ApiError;
 
 mod cli;
+mod coalescing_buffer;
 mod config;
 pub mod conformance;
 mod failure;
 mod file;
-mod gather;
 mod http;
 mod local;
 mod newer;
-mod pace;
+mod pacer;
 mod path;
+mod path_locks;
 mod ranges;
 pub mod rights;
 mod s3;
 mod sftp;
-mod turns;
 mod verify;
 mod waves;
 mod window;
 
 pub use cli::cli;
 pub use config::{open, Addressing, FileConfig, HttpConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
-pub use http::{HttpOrigin, Patience};
+pub use http::{HttpOrigin, Timeouts};
 pub use newer::Made;
-pub use pace::Urgency;
+pub use pacer::Priority;
 pub use s3::S3Origin;
 pub use sftp::{SftpOrigin, Timing};
 pub use verify::{content_blake3, verify_content, VerifyAnswer};
@@ -82,7 +82,7 @@ pub enum Why {
 
 /// Checksums of one whole content by its origin's word: what differs from them is not that content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct ReportedChecksum {
     pub crc64nvme: Option<u64>,
     pub sha256: Option<[u8; 32]>,
     pub crc32c: Option<u32>,
@@ -115,9 +115,9 @@ impl Listing {
 #[async_trait]
 pub trait Sink: Send + Sync {
     async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError>;
-    /// Urgent bytes overtake others on the way from the same origin.
-    fn urgency(&self) -> Urgency {
-        Urgency::default()
+    /// Urgent bytes go before others on the way from the same origin.
+    fn priority(&self) -> Priority {
+        Priority::default()
     }
 }
 
@@ -134,8 +134,8 @@ pub struct Upload<'a> {
     pub executable: bool,
     /// Unique for this content's way to this path, the same for every transfer that tries it: part of the temporary name.
     pub transfer_id: &'a str,
-    /// Urgent bytes overtake others on the way to the same origin, and on the way back when they are read to be verified.
-    pub urgency: Urgency,
+    /// Urgent bytes go before others on the way to the same origin, and on the way back when they are read to be verified.
+    pub priority: Priority,
     /// Told of each piece the origin has taken: its bytes, not their sum.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
 }
@@ -177,7 +177,7 @@ pub struct Probe {
     pub reachable: bool,
     pub writable: Option<bool>,
     pub free_bytes: Option<u64>,
-    /// Which one of its host that is the room of: where two probes say the same, they tell of the same room.
+    /// Which file system of its host has these free bytes: two probes that name the same one tell of the same space.
     #[serde(default)]
     pub file_system: Option<String>,
     pub findings: Vec<ApiError>,
@@ -198,8 +198,8 @@ pub trait Origin: Send + Sync {
     /// is `short_read`.
     async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError>;
     /// Whether a stat before a fetch says more than its token and the fetch itself do: the checksums that a server keeps, for one. `whole`:
-    /// all of the file will be fetched by one call, and `said` is asked after it.
-    fn look_before(&self, _expected: &Entry, _whole: bool) -> bool {
+    /// all of the file will be fetched by one call, and `reported_checksum` is asked after it.
+    fn needs_stat(&self, _expected: &Entry, _whole: bool) -> bool {
         true
     }
     /// Appears atomically and verified, or not at all. Same content there already: adopted.
@@ -217,8 +217,8 @@ pub trait Origin: Send + Sync {
     async fn get_ready(&self, _files: usize) {}
     /// What the origin says of the content with the token of `entry`, which was looked at just before: the only witness of what was
     /// sent, over a line that checks nothing itself.
-    fn said(&self, _entry: &Entry) -> Said {
-        Said::default()
+    fn reported_checksum(&self, _entry: &Entry) -> ReportedChecksum {
+        ReportedChecksum::default()
     }
     /// Whether `confirm` looks again.
     fn confirms(&self) -> bool {
@@ -230,7 +230,7 @@ pub trait Origin: Send + Sync {
         _entry: &Entry,
         _blake3: blake3::Hash,
         _sha256: &str,
-        _urgency: &Urgency,
+        _urgency: &Priority,
     ) -> Result<Option<Verified>, ApiError> {
         Ok(None)
     }

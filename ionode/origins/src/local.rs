@@ -16,8 +16,8 @@ use sha2::{Digest, Sha256};
 use stager_core::error::ApiError;
 use tokio::sync::Mutex;
 
-use crate::pace::Pace;
-use crate::{failure, Upload, Urgency};
+use crate::pacer::Pacer;
+use crate::{failure, Priority, Upload};
 
 const READ_BYTES: u64 = 4 << 20;
 /// A file of up to so many bytes is one step wherever it can be.
@@ -33,7 +33,7 @@ pub struct LocalFile {
     local: PathBuf,
     path: String,
     size_bytes: u64,
-    urgency: Urgency,
+    priority: Priority,
     /// All of a small one, and what it hashes to.
     whole: Option<(Bytes, blake3::Hasher)>,
 }
@@ -49,21 +49,21 @@ struct Reading {
 pub struct Source {
     local: LocalFile,
     piece_bytes: usize,
-    pace: Arc<Pace>,
+    pacer: Arc<Pacer>,
     reading: Mutex<Reading>,
 }
 
 impl LocalFile {
     /// Refused when it is not of the committed size: then it is not what was committed.
     pub async fn open(upload: &Upload<'_>) -> Result<Self, ApiError> {
-        let (local, path, size_bytes, urgency) =
-            (upload.local.to_owned(), upload.path.to_owned(), upload.size_bytes, upload.urgency.clone());
-        let opening = move || Self::open_here(local, path, size_bytes, urgency);
+        let (local, path, size_bytes, priority) =
+            (upload.local.to_owned(), upload.path.to_owned(), upload.size_bytes, upload.priority.clone());
+        let opening = move || Self::open_here(local, path, size_bytes, priority);
         tokio::task::spawn_blocking(opening).await.expect("opening does not panic")
     }
 
     /// As `open`, on this thread.
-    pub fn open_here(local: PathBuf, path: String, size_bytes: u64, urgency: Urgency) -> Result<Self, ApiError> {
+    pub fn open_here(local: PathBuf, path: String, size_bytes: u64, priority: Priority) -> Result<Self, ApiError> {
         let opened = || {
             let file = File::open(&local)?;
             if file.metadata()?.len() != size_bytes {
@@ -77,7 +77,7 @@ impl LocalFile {
             Ok(None) => return Err(failure::local_differs(&path, &local)),
             Err(error) => return Err(failure::local_io(&path, &local, &error)),
         };
-        Ok(Self { file: Arc::new(file), local, path, size_bytes, urgency, whole })
+        Ok(Self { file: Arc::new(file), local, path, size_bytes, priority, whole })
     }
 
     /// A small one whole, where it is what was committed.
@@ -88,12 +88,12 @@ impl LocalFile {
         }
     }
 
-    /// Hashes with SHA-256 too where `want_sha256`, and keeps to the origin's pace.
-    pub fn source(mut self, piece_bytes: usize, want_sha256: bool, pace: &Arc<Pace>) -> Source {
+    /// Hashes with SHA-256 too where `want_sha256`, and keeps to the origin's pacer.
+    pub fn source(mut self, piece_bytes: usize, want_sha256: bool, pacer: &Arc<Pacer>) -> Source {
         let (chunk, blake3) = self.whole.take().unwrap_or_default();
         let sha256 = want_sha256.then(|| Sha256::new_with_prefix(&chunk));
         let reading = Reading { offset: 0, chunk, blake3, sha256 };
-        Source { local: self, piece_bytes, pace: pace.clone(), reading: Mutex::new(reading) }
+        Source { local: self, piece_bytes, pacer: pacer.clone(), reading: Mutex::new(reading) }
     }
 }
 
@@ -110,7 +110,7 @@ impl Source {
         let (offset, piece) = (reading.offset, reading.chunk.split_to(length));
         reading.offset += length as u64;
         drop(reading);
-        self.pace.take(length as u64, &self.local.urgency).await;
+        self.pacer.take(length as u64, &self.local.priority).await;
         Ok(Some((offset, piece)))
     }
 

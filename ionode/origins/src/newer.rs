@@ -9,7 +9,7 @@ use stager_core::error::ApiError;
 use crate::{failure, Entry};
 
 /// Stamps and clocks come in whole seconds, and up to two more of an origin's clock are taken for rounding (sftp/mod.rs).
-const DOUBT_S: i64 = 5;
+const UNCERTAINTY_S: i64 = 5;
 
 /// How long ago something was made, and when that was said.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ impl Made {
         let Some(mtime_ns) = found.mtime_ns else { return Ok(()) };
         let mtime_s = mtime_ns.div_euclid(1_000_000_000);
         let age_s = i64::try_from((self.ago + self.told.elapsed()).as_secs()).unwrap_or(i64::MAX);
-        if now_s - mtime_s > age_s.saturating_add(DOUBT_S) {
+        if now_s - mtime_s > age_s.saturating_add(UNCERTAINTY_S) {
             return Ok(());
         }
         Err(failure::destination_newer(&found.path, place, found.size_bytes, mtime_s))

@@ -9,19 +9,19 @@ use std::sync::{Arc, Mutex};
 use futures::future::{BoxFuture, WeakShared};
 use futures::FutureExt;
 
-use crate::turns::Turns;
+use crate::path_locks::PathLocks;
 
 type Wave<T> = WeakShared<BoxFuture<'static, T>>;
 
 pub struct Waves<T: Clone> {
     /// By name: the work that has not begun. It is held by those who wait for it.
     pending: Mutex<HashMap<String, Wave<T>>>,
-    turns: Turns,
+    locks: PathLocks,
 }
 
 impl<T: Clone> Default for Waves<T> {
     fn default() -> Self {
-        Self { pending: Mutex::default(), turns: Turns::default() }
+        Self { pending: Mutex::default(), locks: PathLocks::default() }
     }
 }
 
@@ -31,14 +31,14 @@ impl<T: Clone + Send + Sync + 'static> Waves<T> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let (waves, turn_of) = (self.clone(), name.to_owned());
-        let turn = async move { waves.turns.take(&turn_of).await };
-        let work = |turn| async move {
+        let (waves, own) = (self.clone(), name.to_owned());
+        let guard = async move { waves.locks.lock(&own).await };
+        let work = |guard| async move {
             let outcome = work.await;
-            drop(turn);
+            drop(guard);
             outcome
         };
-        self.join_while(name, turn, work).await
+        self.join_while(name, guard, work).await
     }
 
     /// As `join`, with others who come while `preparing` lasts. What needs what was prepared is `work`.

@@ -36,7 +36,7 @@ impl Window {
         (self.slot_began, self.slot_bytes) = (now, 0);
     }
 
-    pub fn landed(&mut self, bytes: u64, way: Duration, now: Instant) {
+    pub fn completed(&mut self, bytes: u64, way: Duration, now: Instant) {
         self.way_min = self.way_min.min(way);
         self.slot_bytes += bytes;
         let took = now.saturating_duration_since(self.slot_began);
@@ -69,9 +69,9 @@ mod tests {
                 free_s = free_s.max(now_s + round_trip_s) + piece as f64 / bytes_per_s;
                 under_way.push_back((now_s, free_s));
             }
-            let (asked_s, lands_s) = under_way.pop_front().expect("the window holds sixteen");
-            now_s = lands_s;
-            window.landed(piece, Duration::from_secs_f64(lands_s - asked_s), start + Duration::from_secs_f64(lands_s));
+            let (asked_s, ends_s) = under_way.pop_front().expect("the window holds sixteen");
+            now_s = ends_s;
+            window.completed(piece, Duration::from_secs_f64(ends_s - asked_s), start + Duration::from_secs_f64(ends_s));
         }
         window.bytes()
     }

@@ -12,7 +12,7 @@ use relay::{Mischief, Relay, Way};
 use sshd::free_port;
 use stager_core::error::{ApiError, Class};
 use stager_origins::conformance::{self, content, get, Memory};
-use stager_origins::{Entry, HttpConfig, HttpOrigin, Origin, Patience, Said, Secret, Sink, Urgency};
+use stager_origins::{Entry, HttpConfig, HttpOrigin, Origin, Priority, ReportedChecksum, Secret, Sink, Timeouts};
 use web::{impatient_origin, origin, Web, WebPlace};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,13 +91,15 @@ async fn a_small_file_takes_one_request_where_the_server_gives_its_word() {
     let origin = origin(web.config());
     let write = |path: &str, size_bytes: usize| write_long_ago(&web, path, size_bytes);
     let (small, large) = (64 << 10, (1 << 20) + 1);
-    let vouched = [("word/small", small, 0), ("whole/small", small, 0), ("word/large", large, 1), ("whole/large", large, 1)];
-    for (path, size_bytes, looks) in vouched.into_iter().chain([("small", small, 1), ("weak/small", small, 1), ("none/small", small, 1)]) {
+    let with_digest = [("word/small", small, 0), ("whole/small", small, 0), ("word/large", large, 1), ("whole/large", large, 1)];
+    for (path, size_bytes, stats) in
+        with_digest.into_iter().chain([("small", small, 1), ("weak/small", small, 1), ("none/small", small, 1)])
+    {
         write(path, size_bytes);
         let entry = origin.stat(path).await.unwrap();
         let before = web.requests("HEAD").len();
         assert!(get(&*origin, &entry).await.unwrap() == content(1, size_bytes));
-        assert_eq!(web.requests("HEAD").len() - before, looks, "{path}: {:?}", web.requests(path));
+        assert_eq!(web.requests("HEAD").len() - before, stats, "{path}: {:?}", web.requests(path));
     }
     // Cut off and gone on with, it took two answers.
     let relay = Relay::to(web.port).await;
@@ -121,7 +123,7 @@ impl Sink for Overwriter<'_> {
     }
 }
 
-/// The answer may be complete and under the tag that was asked for: only a look after it can tell.
+/// The answer may be complete and under the tag that was asked for: only a stat after it can tell.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_file_written_anew_in_place_while_it_came_is_noticed() {
     for web in [Web::nginx(""), Web::nginx("max_ranges 0;"), Web::nginx("etag off;"), Web::without_ranges()].into_iter().flatten() {
@@ -136,14 +138,14 @@ async fn a_small_file_written_anew_in_place_while_it_came_is_noticed() {
     }
 }
 
-struct Urgent(Memory, Urgency);
+struct Urgent(Memory, Priority);
 
 #[async_trait::async_trait]
 impl Sink for Urgent {
     async fn write_at(&self, offset: u64, chunk: bytes::Bytes) -> Result<(), ApiError> {
         self.0.write_at(offset, chunk).await
     }
-    fn urgency(&self) -> Urgency {
+    fn priority(&self) -> Priority {
         self.1.clone()
     }
 }
@@ -157,7 +159,7 @@ async fn what_a_job_waits_for_overtakes_those_that_wait_for_a_connection() {
     let origin = origin(HttpConfig { base_url, connections_max: Some(2), ..HttpConfig::default() });
     web.write("file", b"x");
     let entry = origin.stat("file").await.unwrap();
-    let (come, sink) = (AtomicUsize::new(0), Urgent(Memory::new(1), Urgency::default()));
+    let (come, sink) = (AtomicUsize::new(0), Urgent(Memory::new(1), Priority::default()));
     sink.1.set(true);
     let others = futures::future::join_all((0..40).map(|_| async {
         get(&*origin, &entry).await.unwrap();
@@ -185,19 +187,19 @@ async fn no_more_requests_are_on_their_way_than_may_be_and_who_reads_does_not_wa
     web.write("file", b"x");
     web.write("looked-at", b"y");
     let entry = origin.stat("file").await.unwrap();
-    let (looked_at, looks) = (vec!["looked-at".to_owned(); 20], || web.requests("HEAD 200 /looked-at").len());
+    let (looked_at, stats) = (vec!["looked-at".to_owned(); 20], || web.requests("HEAD 200 /looked-at").len());
     let looking = futures::future::join_all((0..20).map(|_| origin.stat_many(&looked_at)));
     let reading = async {
-        while looks() < 20 {
+        while stats() < 20 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let before = looks();
+        let before = stats();
         assert_eq!(get(&*origin, &entry).await.unwrap(), b"x");
-        looks() - before
+        stats() - before
     };
     let (found, meanwhile) = tokio::join!(looking, reading);
-    assert!(found.iter().flatten().all(Result::is_ok) && looks() == 400);
-    assert!(meanwhile <= 40, "{meanwhile} looks came before the two requests of one who reads");
+    assert!(found.iter().flatten().all(Result::is_ok) && stats() == 400);
+    assert!(meanwhile <= 40, "{meanwhile} stats came before the two requests of one who reads");
     futures::future::join_all((0..40).map(|_| get(&*origin, &entry))).await;
     // A request that ends gives its place away a moment before its connection is free: whoever comes then may open one of its own.
     assert!((2..=8).contains(&relay.connections()), "{} connections", relay.connections());
@@ -247,7 +249,7 @@ async fn a_silent_server_is_an_error() {
         let error = get(&*impatient_origin(by(&relay)), &entry).await.unwrap_err();
         assert_eq!((error.code.as_str(), error.class, relay.struck()), ("timeout", Class::Transient, 1), "{error:?}");
         // Sooner than one that was told nothing would have given up.
-        assert!(started.elapsed() < Patience::default().silence, "{:?}", started.elapsed());
+        assert!(started.elapsed() < Timeouts::default().silence, "{:?}", started.elapsed());
     }
 }
 
@@ -306,10 +308,10 @@ async fn what_the_server_says_of_the_content_is_the_token() {
     let nothing = origin.stat("nothing/file").await.unwrap();
     assert_eq!((nothing.token.as_str(), nothing.mtime_ns), ("s=5", None));
     let md5 = origin.stat("md5/file").await.unwrap();
-    assert!(matches!(origin.said(&md5).md5, Some([0x5d, ..])), "{}", md5.token);
+    assert!(matches!(origin.reported_checksum(&md5).md5, Some([0x5d, ..])), "{}", md5.token);
     let sha256 = origin.stat("sha256/file").await.unwrap();
-    assert!(matches!(origin.said(&sha256).sha256, Some([0x2c, ..])), "{}", sha256.token);
-    assert_eq!((origin.said(&weak), origin.said(&md5).tag_md5), (Said::default(), None));
+    assert!(matches!(origin.reported_checksum(&sha256).sha256, Some([0x2c, ..])), "{}", sha256.token);
+    assert_eq!((origin.reported_checksum(&weak), origin.reported_checksum(&md5).tag_md5), (ReportedChecksum::default(), None));
     for entry in [weak, nothing, md5, sha256] {
         assert_eq!(get(&*origin, &entry).await.unwrap(), b"hello", "{}", entry.path);
         web.write(&entry.path, b"hello again");

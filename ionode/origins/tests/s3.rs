@@ -12,7 +12,7 @@ use relay::{Mischief, Relay, Way};
 use sshd::free_port;
 use stager_core::error::Class;
 use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
-use stager_origins::{verify_content, Listing, S3Config, Secret, Urgency, Verified};
+use stager_origins::{verify_content, Listing, Priority, S3Config, Secret, Verified};
 
 fn place(gateway: &Gateway) -> BucketPlace {
     BucketPlace::new(gateway, origin(gateway.config()))
@@ -71,7 +71,7 @@ async fn a_small_object_is_one_request() {
     let bytes = content(1, 65_536);
     put(&place, "small", &bytes).await;
     let entry = place.origin.stat("small").await.unwrap();
-    assert!(!place.origin.look_before(&entry, true), "its own answer says what a look would");
+    assert!(!place.origin.needs_stat(&entry, true), "its own answer says what a stat would");
     let before = gateway.log().lines().count();
     assert!(get(&*place.origin, &entry).await.unwrap() == bytes);
     let log = gateway.log();
@@ -166,8 +166,8 @@ async fn a_lie_on_the_way_is_noticed() {
         upload(&place, &file, &path, How::default()).await.unwrap();
         let hash = blake3::hash(&bytes).to_hex().to_string();
         relay.arm(Mischief::Flip, Way::Down, 3 << 20);
-        assert!(!verify_content(&*place.origin, &path, size_bytes as u64, &hash, &Urgency::default()).await.unwrap().matches);
-        assert!(verify_content(&*place.origin, &path, size_bytes as u64, &hash, &Urgency::default()).await.unwrap().matches);
+        assert!(!verify_content(&*place.origin, &path, size_bytes as u64, &hash, &Priority::default()).await.unwrap().matches);
+        assert!(verify_content(&*place.origin, &path, size_bytes as u64, &hash, &Priority::default()).await.unwrap().matches);
     }
     assert_eq!(relay.struck(), 6);
     nothing_unfinished(&gateway).await;
@@ -224,7 +224,7 @@ async fn of_many_small_uploads_each_is_one_request() {
     assert!(!place.raw_names().iter().any(|name| name.contains("probe")), "{:?}", place.raw_names());
 }
 
-/// Between our PUT and our look at what it made, and between that look and the DELETE of what was found to be damaged.
+/// Between our PUT and our stat of what it made, and between that stat and the DELETE of what was found to be damaged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_somebody_else_put_there_meanwhile_is_left_alone() {
     let Some(gateway) = Gateway::start(free_port()) else { return };
@@ -237,7 +237,7 @@ async fn what_somebody_else_put_there_meanwhile_is_left_alone() {
         let (path, theirs) = (format!("rival/{size_bytes}"), content(2, 5000));
         let file = local(&place, &content(1, size_bytes));
         let how = How { replace, ..How::default() };
-        // HEADs: is it there; of parts, again just before they become one; then the look at what was made.
+        // HEADs: is it there; of parts, again just before they become one; then the stat of what was made.
         let held = relay.hold("HEAD ", if size_bytes > 16 << 20 { 2 } else { 1 });
         let (result, ()) = tokio::join!(upload(&place, &file, &path, how), held.then(place.write_behind(&path, &theirs)));
         let error = result.unwrap_err();
@@ -282,7 +282,7 @@ async fn a_server_that_deletes_unconditionally_is_not_asked_to() {
     assert_eq!(upload(&place, &file, "left", How::default()).await.unwrap().verified, Verified::Adopted);
 }
 
-/// What is erased is what has the token, also where somebody writes between the look and the DELETE.
+/// What is erased is what has the token, also where somebody writes between the stat and the DELETE.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_erased_has_the_token_that_was_named() {
     let Some(gateway) = Gateway::start(free_port()) else { return };

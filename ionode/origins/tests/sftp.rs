@@ -246,7 +246,7 @@ async fn a_silent_server_is_given_up() {
     let started = Instant::now();
     let error = get(&silent, &entry).await.unwrap_err();
     assert_eq!(error.code, "timeout", "{error:?}");
-    // Before anything else than its own patience would have ended it.
+    // Before anything else than its own timeout would have ended it.
     assert!(started.elapsed() < Duration::from_secs(50), "{:?}", started.elapsed());
     assert!(get(&silent, &entry).await.is_ok(), "a new connection is made");
     // A line of its own: on the first one an answer that comes late could be the one that is stalled.

@@ -63,8 +63,8 @@ async fn who_got_ready_neither_logs_in_nor_starts_a_shell_when_files_come() {
         let place = place(&sshd, SftpConfig { shell_checksum: true, connections_max: Some(3), ..sshd.config_by(relay.port) });
         place.origin.get_ready(files).await;
         assert_eq!(relay.connections(), connections, "for {files} files");
-        let patience = Instant::now() + Duration::from_secs(30);
-        while shell_commands(&sshd) < connections && Instant::now() < patience {
+        let give_up_at = Instant::now() + Duration::from_secs(30);
+        while shell_commands(&sshd) < connections && Instant::now() < give_up_at {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         place.origin.get_ready(files).await;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::{ApiError, Class};
-use stager_origins::{Entry, EntryKind, Origin, Sink, Urgency};
+use stager_origins::{Entry, EntryKind, Origin, Priority, Sink};
 
 use super::{Moved, STALL, VERIFY_BYTES_PER_S_MIN};
 use crate::failure::at;
@@ -56,16 +56,16 @@ pub(super) async fn get(origin: &dyn Origin, path: &str, to: PathBuf) -> Result<
         blocking(move || OpenOptions::new().create_new(true).read(true).write(true).open(&place).map_err(at("making", &place))).await?;
     let arriving = Arriving { file: Arc::new(file), to, there: Mutex::default(), came: AtomicU64::new(0) };
     fill(origin, &entry, &arriving).await?;
-    let said = origin.said(&entry);
+    let reported = origin.reported_checksum(&entry);
     let expected = Expected { size_bytes: entry.size_bytes, token: None, blake3: None, sha256: None };
-    let also = Also { sha256: true, ..arrival::also(origin, &said, &expected) };
+    let also = Also { sha256: true, ..arrival::also(origin, &reported, &expected) };
     let (file, place) = (arriving.file.clone(), arriving.to.clone());
     let digests = blocking(move || hashed(&file, &place, also)).await?;
     if digests.size_bytes != entry.size_bytes {
         let message = format!("{path} has {} bytes, {} came; it is fetched again", entry.size_bytes, digests.size_bytes);
         return Err(ApiError::transient("short_read", path, message));
     }
-    let (verified, _) = arrival::vouched(origin, &entry, &said, &digests, &Urgency::default()).await?;
+    let (verified, _) = arrival::verify_by_origin(origin, &entry, &reported, &digests, &Priority::default()).await?;
     Ok(Moved { size_bytes: digests.size_bytes, sha256: digests.sha256.expect("asked for"), verified })
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stager_core::error::ApiError;
-use stager_origins::{Origin, Upload, Urgency};
+use stager_origins::{Origin, Priority, Upload};
 
 use super::{Moved, STALL, VERIFY_BYTES_PER_S_MIN};
 use crate::failure::at;
@@ -34,7 +34,7 @@ pub(super) async fn put(origin: &dyn Origin, from: PathBuf, path: &str) -> Resul
         executable,
         // The next try of the same content takes over what this one left.
         transfer_id: &digests.blake3[..32],
-        urgency: Urgency::default(),
+        priority: Priority::default(),
         progress: &|bytes| {
             sent.fetch_add(bytes, Ordering::Relaxed);
         },

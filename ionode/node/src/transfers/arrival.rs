@@ -1,12 +1,12 @@
 //! What arrived, against what its origin says of it. Knows digests and an origin's word, not where bytes lie.
 //!
-//! The one rule: whatever an origin can vouch for is compared; a checksum that is one is believed before the bytes are.
+//! The one rule: whatever checksum an origin reports is compared; a checksum that is one is believed before the bytes are.
 
 use std::time::Duration;
 
 use crc_fast::CrcAlgorithm;
 use stager_core::error::ApiError;
-use stager_origins::{content_blake3, Entry, Origin, Said, Urgency, Verified};
+use stager_origins::{content_blake3, Entry, Origin, Priority, ReportedChecksum, Verified};
 
 use super::run::{watched, Job};
 use crate::node::Node;
@@ -17,68 +17,69 @@ use crate::wire::Expected;
 const READ_AGAIN_BYTES_PER_S_MIN: u64 = 8 << 20;
 
 /// What has to be hashed along to be compared in the end.
-pub fn also(origin: &dyn Origin, said: &Said, expected: &Expected) -> Also {
-    let crc32 = match (said.crc32c, said.crc32) {
+pub fn also(origin: &dyn Origin, reported: &ReportedChecksum, expected: &Expected) -> Also {
+    let crc32 = match (reported.crc32c, reported.crc32) {
         (Some(_), _) => Some(CrcAlgorithm::Crc32Iscsi),
         (None, Some(_)) => Some(CrcAlgorithm::Crc32IsoHdlc),
         (None, None) => None,
     };
     Also {
-        sha256: expected.sha256.is_some() || said.sha256.is_some() || origin.confirms(),
-        md5: said.md5.or(said.tag_md5).is_some(),
+        sha256: expected.sha256.is_some() || reported.sha256.is_some() || origin.confirms(),
+        md5: reported.md5.or(reported.tag_md5).is_some(),
         crc32,
     }
 }
 
-/// How the origin has vouched for it, if it does; an error where it says something else.
+/// How the origin has by_checksum for it, if it does; an error where it says something else.
 pub(super) async fn check(
     node: &Node,
     job: &Job,
     origin: &dyn Origin,
     entry: &Entry,
-    said: &Said,
+    reported: &ReportedChecksum,
     digests: &Digests,
     stall: Duration,
 ) -> Result<Option<Verified>, ApiError> {
     let stall = stall + Duration::from_secs(entry.size_bytes / READ_AGAIN_BYTES_PER_S_MIN);
-    let (verified, read_again) = watched(node, job, &entry.path, stall, vouched(origin, entry, said, digests, &job.urgency)).await?;
+    let (verified, read_again) =
+        watched(node, job, &entry.path, stall, verify_by_origin(origin, entry, reported, digests, &job.priority)).await?;
     job.arrived(read_again);
     Ok(verified)
 }
 
 /// As `check`, with the bytes that were read a second time for it.
-pub async fn vouched(
+pub async fn verify_by_origin(
     origin: &dyn Origin,
     entry: &Entry,
-    said: &Said,
+    reported: &ReportedChecksum,
     digests: &Digests,
-    urgency: &Urgency,
+    priority: &Priority,
 ) -> Result<(Option<Verified>, u64), ApiError> {
-    if let Some(kind) = differing(said, digests) {
+    if let Some(kind) = differing(reported, digests) {
         return Err(damaged(entry, kind));
     }
-    if said.tag_md5.is_some() && said.tag_md5 != digests.md5 {
-        return by_reading_again(origin, entry, digests, urgency).await;
+    if reported.tag_md5.is_some() && reported.tag_md5 != digests.md5 {
+        return by_reading_again(origin, entry, digests, priority).await;
     }
-    let vouched = (*said != Said::default()).then_some(Verified::OriginChecksum);
+    let by_checksum = (*reported != ReportedChecksum::default()).then_some(Verified::OriginChecksum);
     if !origin.confirms() {
-        return Ok((vouched, 0));
+        return Ok((by_checksum, 0));
     }
     let blake3 = blake3::Hash::from_hex(&digests.blake3).expect("our own digest");
     let sha256 = digests.sha256.as_deref().expect("asked for");
-    let confirmed = origin.confirm(entry, blake3, sha256, urgency).await?;
+    let confirmed = origin.confirm(entry, blake3, sha256, priority).await?;
     let read_again = if confirmed == Some(Verified::Readback) { entry.size_bytes } else { 0 };
-    Ok((confirmed.or(vouched), read_again))
+    Ok((confirmed.or(by_checksum), read_again))
 }
 
-fn differing(said: &Said, digests: &Digests) -> Option<&'static str> {
-    let sha256 = said.sha256.map(|sum| sum.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+fn differing(reported: &ReportedChecksum, digests: &Digests) -> Option<&'static str> {
+    let sha256 = reported.sha256.map(|sum| sum.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
     let compared = [
-        ("CRC64NVME", said.crc64nvme.is_none_or(|sum| format!("{sum:016x}") == digests.crc64nvme)),
+        ("CRC64NVME", reported.crc64nvme.is_none_or(|sum| format!("{sum:016x}") == digests.crc64nvme)),
         ("SHA-256", sha256.is_none_or(|sum| digests.sha256.as_ref() == Some(&sum))),
-        ("MD5", said.md5.is_none_or(|sum| digests.md5 == Some(sum))),
-        ("CRC32C", said.crc32c.is_none_or(|sum| digests.crc32 == Some(sum))),
-        ("CRC32", said.crc32c.is_some() || said.crc32.is_none_or(|sum| digests.crc32 == Some(sum))),
+        ("MD5", reported.md5.is_none_or(|sum| digests.md5 == Some(sum))),
+        ("CRC32C", reported.crc32c.is_none_or(|sum| digests.crc32 == Some(sum))),
+        ("CRC32", reported.crc32c.is_some() || reported.crc32.is_none_or(|sum| digests.crc32 == Some(sum))),
     ];
     compared.into_iter().find(|(_, equal)| !equal).map(|(kind, _)| kind)
 }
@@ -88,9 +89,9 @@ async fn by_reading_again(
     origin: &dyn Origin,
     entry: &Entry,
     digests: &Digests,
-    urgency: &Urgency,
+    priority: &Priority,
 ) -> Result<(Option<Verified>, u64), ApiError> {
-    let again = content_blake3(origin, entry, urgency).await?;
+    let again = content_blake3(origin, entry, priority).await?;
     if again.to_hex().as_str() != digests.blake3 {
         return Err(damaged(entry, "MD5"));
     }
@@ -122,26 +123,26 @@ mod tests {
         let (plain, ieee, castagnoli) = (digests(None), digests(Some(CrcAlgorithm::Crc32IsoHdlc)), digests(Some(CrcAlgorithm::Crc32Iscsi)));
         let sha256 = blake3::Hash::from_hex(plain.sha256.as_ref().unwrap()).unwrap().into();
         let right = [
-            (Said::default(), &plain),
-            (Said { crc64nvme: Some(0xae8b_1486_0a79_9888), ..Said::default() }, &plain),
-            (Said { sha256: Some(sha256), ..Said::default() }, &plain),
-            (Said { md5: plain.md5, ..Said::default() }, &plain),
-            (Said { crc32: Some(0xcbf4_3926), ..Said::default() }, &ieee),
-            (Said { crc32c: Some(0xe306_9283), ..Said::default() }, &castagnoli),
+            (ReportedChecksum::default(), &plain),
+            (ReportedChecksum { crc64nvme: Some(0xae8b_1486_0a79_9888), ..ReportedChecksum::default() }, &plain),
+            (ReportedChecksum { sha256: Some(sha256), ..ReportedChecksum::default() }, &plain),
+            (ReportedChecksum { md5: plain.md5, ..ReportedChecksum::default() }, &plain),
+            (ReportedChecksum { crc32: Some(0xcbf4_3926), ..ReportedChecksum::default() }, &ieee),
+            (ReportedChecksum { crc32c: Some(0xe306_9283), ..ReportedChecksum::default() }, &castagnoli),
         ];
-        for (said, digests) in right {
-            assert_eq!(differing(&said, digests), None, "{said:?}");
+        for (reported, digests) in right {
+            assert_eq!(differing(&reported, digests), None, "{reported:?}");
         }
         let wrong = [
-            (Said { crc64nvme: Some(1), ..Said::default() }, "CRC64NVME"),
-            (Said { sha256: Some([1; 32]), ..Said::default() }, "SHA-256"),
-            (Said { md5: Some([1; 16]), ..Said::default() }, "MD5"),
-            (Said { crc32: Some(1), ..Said::default() }, "CRC32"),
-            (Said { crc32c: Some(1), ..Said::default() }, "CRC32C"),
+            (ReportedChecksum { crc64nvme: Some(1), ..ReportedChecksum::default() }, "CRC64NVME"),
+            (ReportedChecksum { sha256: Some([1; 32]), ..ReportedChecksum::default() }, "SHA-256"),
+            (ReportedChecksum { md5: Some([1; 16]), ..ReportedChecksum::default() }, "MD5"),
+            (ReportedChecksum { crc32: Some(1), ..ReportedChecksum::default() }, "CRC32"),
+            (ReportedChecksum { crc32c: Some(1), ..ReportedChecksum::default() }, "CRC32C"),
         ];
-        for (said, kind) in wrong {
+        for (reported, kind) in wrong {
             for digests in [&plain, &ieee, &castagnoli] {
-                assert_eq!(differing(&said, digests), Some(kind));
+                assert_eq!(differing(&reported, digests), Some(kind));
             }
         }
     }

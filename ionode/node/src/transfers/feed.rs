@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::ApiError;
 use stager_core::stripes::Layout;
-use stager_origins::{Entry, EntryKind, Origin, Sink, Urgency};
+use stager_origins::{Entry, EntryKind, Origin, Priority, Sink};
 
 use super::fetch::source_changed;
 
@@ -71,8 +71,8 @@ impl Sink for Packed<'_> {
         Ok(())
     }
 
-    fn urgency(&self) -> Urgency {
-        self.sink.urgency()
+    fn priority(&self) -> Priority {
+        self.sink.priority()
     }
 }
 
@@ -106,14 +106,14 @@ mod tests {
 
     use super::*;
 
-    struct Wanted(Urgency);
+    struct Wanted(Priority);
 
     #[async_trait]
     impl Sink for Wanted {
         async fn write_at(&self, _offset: u64, _chunk: Bytes) -> Result<(), ApiError> {
             Ok(())
         }
-        fn urgency(&self) -> Urgency {
+        fn priority(&self) -> Priority {
             self.0.clone()
         }
     }
@@ -121,11 +121,11 @@ mod tests {
     #[test]
     fn stripes_are_as_urgent_as_what_they_are_for() {
         let layout = Layout::new(Share { index: 1, count: 2, stripe_bytes: 4 << 20 }, 64 << 20, "f").unwrap();
-        let sink = Wanted(Urgency::default());
+        let sink = Wanted(Priority::default());
         let packed = Packed { layout, sink: &sink };
-        assert!(!packed.urgency().is_urgent());
+        assert!(!packed.priority().is_urgent());
         sink.0.set(true);
-        assert!(packed.urgency().is_urgent());
+        assert!(packed.priority().is_urgent());
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use stager_core::error::ApiError;
 use stager_core::record::{Partial, Source};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_core::stripes::Layout;
-use stager_origins::{Entry, EntryKind, Origin, Said, Verified};
+use stager_origins::{Entry, EntryKind, Origin, ReportedChecksum, Verified};
 
 use super::arrival;
 use super::chain::{identity, Chain};
@@ -73,7 +73,7 @@ async fn before(node: &Arc<Node>, job: &Job, request: &FetchRequest) -> Result<(
     let open = node.origin(&request.source.origin_id)?;
     let path = &request.source.path;
     let whole = at_once(node, request, request.expected.size_bytes);
-    if let Some(entry) = declared(path, &request.expected).filter(|entry| !open.origin.look_before(entry, whole)) {
+    if let Some(entry) = declared(path, &request.expected).filter(|entry| !open.origin.needs_stat(entry, whole)) {
         let source = source(request, &open.identity, &entry.token);
         return Ok((entry, open.origin, source));
     }
@@ -138,11 +138,11 @@ async fn bring(
     chain: &mut Chain,
 ) -> Result<(Replica, u64, Option<Verified>), Stopped> {
     let layout = layout(request).map_err(|error| (error, None))?;
-    let said = origin.said(entry);
+    let reported = origin.reported_checksum(entry);
     let also = match layout {
         // What is told of the whole cannot be compared with a share of it.
         Some(_) => Also::default(),
-        None => arrival::also(origin.as_ref(), &said, &request.expected),
+        None => arrival::also(origin.as_ref(), &reported, &request.expected),
     };
     let order = Order { subject: &entry.path, also, how: How { executable: request.executable, stripes: layout } };
     let whole = OriginFeed { origin: origin.clone(), entry: entry.clone() };
@@ -153,7 +153,7 @@ async fn bring(
     let arrived = arrive(node, job, &order, feed.as_ref(), partial, chain).await?;
     let Arrived { file, digests, reached, bytes_moved, in_flight } = arrived;
     let concluded = async {
-        let (replica, verified) = judge(node, job, request, Witness { origin: origin.as_ref(), entry, said }, digests).await?;
+        let (replica, verified) = judge(node, job, request, Witness { origin: origin.as_ref(), entry, reported }, digests).await?;
         let replica = Replica { stripes: layout, ..replica };
         note_stripes(node, &replica, file.clone()).await?;
         Ok((publish(node, job, file, replica, in_flight).await?, bytes_moved, verified))
@@ -175,7 +175,7 @@ async fn note_stripes(node: &Arc<Node>, replica: &Replica, file: Arc<File>) -> R
 pub(super) struct Witness<'a> {
     pub origin: &'a dyn Origin,
     pub entry: &'a Entry,
-    pub said: Said,
+    pub reported: ReportedChecksum,
 }
 
 /// The replica that these digests make, if everything that is known of the content agrees. Who read it saw that it did not change meanwhile.
@@ -186,10 +186,10 @@ pub(super) async fn judge(
     witness: Witness<'_>,
     digests: Digests,
 ) -> Result<(Replica, Option<Verified>), ApiError> {
-    let Witness { origin, entry, said } = witness;
+    let Witness { origin, entry, reported } = witness;
     let verified = match request.stripe {
         Some(_) => None,
-        None => arrival::check(node, job, origin, entry, &said, &digests, STALL).await?,
+        None => arrival::check(node, job, origin, entry, &reported, &digests, STALL).await?,
     };
     check_content(&request.expected, &entry.path, &digests)?;
     let replica = Replica {

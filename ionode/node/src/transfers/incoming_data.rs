@@ -14,7 +14,7 @@ use bytes::Bytes;
 use stager_core::error::ApiError;
 use stager_core::record::{Partial, Record};
 use stager_core::watermark::Watermark;
-use stager_origins::{Sink, Urgency};
+use stager_origins::{Priority, Sink};
 use tokio::sync::watch;
 
 use super::partial::misplaced;
@@ -124,8 +124,8 @@ impl Sink for IncomingData {
         self.note(offset, length)
     }
 
-    fn urgency(&self) -> Urgency {
-        self.job.urgency.clone()
+    fn priority(&self) -> Priority {
+        self.job.priority.clone()
     }
 }
 

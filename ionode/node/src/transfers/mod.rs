@@ -33,7 +33,7 @@ use stager_core::queue::{Queue, DEMAND_BELOW};
 use stager_core::record::{Partial, Source};
 use stager_core::replica::ReplicaKey;
 use stager_core::space::Holder;
-use stager_origins::Urgency;
+use stager_origins::Priority;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -104,7 +104,7 @@ struct Transfer {
     state: TransferStatus,
     bytes_total: u64,
     progress: Arc<AtomicU64>,
-    urgency: Urgency,
+    priority: Priority,
     asked: Instant,
     started: Option<Instant>,
     cancel: CancellationToken,
@@ -148,7 +148,7 @@ impl Transfer {
             bytes_total,
             state: TransferStatus::Queued,
             progress: Arc::default(),
-            urgency: Urgency::default(),
+            priority: Priority::default(),
             asked: Instant::now(),
             started: None,
             cancel: CancellationToken::new(),
@@ -323,7 +323,7 @@ fn accept(node: &Arc<Node>, cause: &Cause, transfer_id: &str, request: &Transfer
     let mut table = node.transfers.table();
     if let Some(known) = table.by_id.get(transfer_id) {
         let answer = known.answer();
-        known.urgency.set(request.priority() < DEMAND_BELOW);
+        known.priority.set(request.priority() < DEMAND_BELOW);
         table.queue.set_priority(transfer_id, request.priority());
         return Ok((answer, false));
     }
@@ -344,7 +344,7 @@ fn accept(node: &Arc<Node>, cause: &Cause, transfer_id: &str, request: &Transfer
         }
         TransferRequest::Upload(upload) => accept_upload(node, cause, transfer_id, upload)?,
     };
-    transfer.urgency.set(request.priority() < DEMAND_BELOW);
+    transfer.priority.set(request.priority() < DEMAND_BELOW);
     transfer.held = transfer.state == TransferStatus::Queued;
     let (answer, fresh) = (transfer.answer(), transfer.held);
     if fresh {

@@ -13,7 +13,7 @@ use stager_core::learn::{End, Outcome};
 use stager_core::record::Partial;
 use stager_core::replica::Replica;
 use stager_core::space::Holder;
-use stager_origins::{Synced, Urgency, Verified};
+use stager_origins::{Priority, Synced, Verified};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -33,7 +33,7 @@ pub(super) struct Job {
     pub id: String,
     pub cause: Cause,
     pub progress: Arc<AtomicU64>,
-    pub urgency: Urgency,
+    pub priority: Priority,
     pub cancel: CancellationToken,
     pub asked: Instant,
     /// It has a place in its lane.
@@ -53,7 +53,7 @@ impl Job {
             id,
             cause,
             progress,
-            urgency: transfer.urgency.clone(),
+            priority: transfer.priority.clone(),
             cancel,
             asked: transfer.asked,
             in_lane,

@@ -11,7 +11,7 @@ use stager_core::error::ApiError;
 use stager_core::record::Source;
 use stager_core::space::Holder;
 use stager_core::watermark::Watermark;
-use stager_origins::{Entry, Origin, Sink, Urgency};
+use stager_origins::{Entry, Origin, Priority, Sink};
 
 use super::arrival;
 use super::chain::{identity, Chain};
@@ -44,8 +44,8 @@ impl Sink for ContentBuffer {
         Ok(())
     }
 
-    fn urgency(&self) -> Urgency {
-        self.job.urgency.clone()
+    fn priority(&self) -> Priority {
+        self.job.priority.clone()
     }
 }
 
@@ -73,10 +73,10 @@ pub(super) async fn fetch(
     if !mark.is_complete() {
         return Err(short(&entry.path));
     }
-    let said = origin.said(entry);
-    let mut hasher = Hasher::with(arrival::also(origin, &said, &request.expected));
+    let reported = origin.reported_checksum(entry);
+    let mut hasher = Hasher::with(arrival::also(origin, &reported, &request.expected));
     hasher.update(&content);
-    let (replica, verified) = judge(node, job, request, Witness { origin, entry, said }, hasher.finish()).await?;
+    let (replica, verified) = judge(node, job, request, Witness { origin, entry, reported }, hasher.finish()).await?;
     group_commit::commit(node, &replica, Bytes::from(content)).await?;
     node.accounting().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     chain.tell_of(&replica, Some(identity)).await?;

@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::ApiError;
 
-use crate::{Entry, Made, Origin, Sink, Upload, Uploaded, Urgency};
+use crate::{Entry, Made, Origin, Priority, Sink, Upload, Uploaded};
 
 /// An origin under test, and the far side of it.
 #[async_trait]
@@ -161,7 +161,7 @@ pub async fn upload_as(
         made: how.made.map(|ago_s| Made { ago: Duration::from_secs(ago_s), told: Instant::now() }),
         executable: how.executable,
         transfer_id,
-        urgency: Urgency::default(),
+        priority: Priority::default(),
         progress,
     };
     origin.upload(upload).await

@@ -23,10 +23,10 @@ use stager_core::error::ApiError;
 
 use crate::config::FileConfig;
 use crate::failure;
-use crate::pace::Pace;
+use crate::pacer::Pacer;
 use crate::path::{checked, checked_file, split};
+use crate::path_locks::PathLocks;
 use crate::ranges::pieces;
-use crate::turns::Turns;
 use crate::waves::Waves;
 use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Synced, Upload, Uploaded};
 use beneath::Base;
@@ -38,14 +38,14 @@ const SETTLED_AFTER_NS: i64 = 2_000_000_000;
 
 pub struct FileOrigin {
     site: Arc<Site>,
-    turns: Turns,
+    locks: PathLocks,
 }
 
 /// The base and how sentences call it; shared with blocking threads.
 struct Site {
     base_path: PathBuf,
     place: String,
-    pace: Arc<Pace>,
+    pacer: Arc<Pacer>,
     /// By directory: having its names put on the disk.
     syncs: Arc<Waves<Result<Synced, Errno>>>,
 }
@@ -58,8 +58,8 @@ impl FileOrigin {
             return Err(ApiError::invalid("bad_request", &shown, format!("The base_path {shown:?} of a file origin must be absolute.")));
         }
         let place = format!("file origin {}", base_path.display());
-        let pace = Pace::new(config.bandwidth_bytes_per_s_max);
-        Ok(Self { site: Arc::new(Site { base_path, place, pace, syncs: Arc::default() }), turns: Turns::default() })
+        let pacer = Pacer::new(config.bandwidth_bytes_per_s_max);
+        Ok(Self { site: Arc::new(Site { base_path, place, pacer, syncs: Arc::default() }), locks: PathLocks::default() })
     }
 }
 
@@ -213,7 +213,7 @@ impl Origin for FileOrigin {
             .map(|piece| {
                 let (site, handle, path, offset) = (self.site.clone(), handle.clone(), expected.path.clone(), piece.start);
                 async move {
-                    self.site.pace.take(piece.end - piece.start, &sink.urgency()).await;
+                    self.site.pacer.take(piece.end - piece.start, &sink.priority()).await;
                     let chunk = blocking(move || site.read(&handle, &path, piece)).await?;
                     sink.write_at(offset, chunk).await
                 }
@@ -230,14 +230,14 @@ impl Origin for FileOrigin {
         read.map(|_| ())
     }
 
-    fn look_before(&self, _expected: &Entry, _whole: bool) -> bool {
+    fn needs_stat(&self, _expected: &Entry, _whole: bool) -> bool {
         false
     }
 
     async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError> {
         let clean = checked_file(upload.path)?;
-        let turn = self.turns.take(&clean).await;
-        publish::upload(&self.site, turn, &upload, clean).await
+        let guard = self.locks.lock(&clean).await;
+        publish::upload(&self.site, guard, &upload, clean).await
     }
 
     async fn make_directory(&self, path: &str) -> Result<(), ApiError> {

@@ -21,8 +21,8 @@ use crate::failure;
 use crate::local::{LocalFile, SMALL_BYTES};
 use crate::newer::seconds_of;
 use crate::path::{split, temporary_name};
+use crate::path_locks::PathGuard;
 use crate::rights;
-use crate::turns::Turn;
 use crate::{Entry, EntryKind, Made, Synced, Upload, Uploaded, Verified};
 
 const WRITE_BYTES: usize = 4 << 20;
@@ -40,21 +40,21 @@ struct Job {
     made: Option<Made>,
     executable: bool,
     /// Held by each running step, so that the next try of this path waits for it.
-    _turn: Turn,
+    _guard: PathGuard,
 }
 
-pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, clean: String) -> Result<Uploaded, ApiError> {
+pub async fn upload(site: &Arc<Site>, guard: PathGuard, upload: &Upload<'_>, clean: String) -> Result<Uploaded, ApiError> {
     let expected = blake3::Hash::from_bytes(upload.blake3);
     let wanted = Wanted { path: clean, size_bytes: upload.size_bytes, blake3: expected, replace: upload.replace };
     if upload.size_bytes <= SMALL_BYTES {
-        return small(site, turn, upload, wanted).await;
+        return small(site, guard, upload, wanted).await;
     }
     let local = LocalFile::open(upload).await?;
-    let (at, looked) = (site.clone(), wanted.clone());
-    if let Some(adopted) = blocking(move || existing(&at, &looked)).await? {
+    let (at, sought) = (site.clone(), wanted.clone());
+    if let Some(adopted) = blocking(move || existing(&at, &sought)).await? {
         return Ok(adopted);
     }
-    let preparing = Job::preparing(site, turn, upload, wanted.clone());
+    let preparing = Job::preparing(site, guard, upload, wanted.clone());
     let job = Arc::new(blocking(preparing).await?);
     let result = write_and_publish(&job, local, upload).await;
     if result.is_err() {
@@ -71,12 +71,12 @@ pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, clean: St
 }
 
 /// To hand each step over to another thread would cost more than the step.
-async fn small(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, wanted: Wanted) -> Result<Uploaded, ApiError> {
-    site.pace.take(upload.size_bytes, &upload.urgency).await;
-    let (local, shown, urgency) = (upload.local.to_owned(), upload.path.to_owned(), upload.urgency.clone());
-    let (at, size_bytes, preparing) = (site.clone(), upload.size_bytes, Job::preparing(site, turn, upload, wanted.clone()));
+async fn small(site: &Arc<Site>, guard: PathGuard, upload: &Upload<'_>, wanted: Wanted) -> Result<Uploaded, ApiError> {
+    site.pacer.take(upload.size_bytes, &upload.priority).await;
+    let (local, shown, priority) = (upload.local.to_owned(), upload.path.to_owned(), upload.priority.clone());
+    let (at, size_bytes, preparing) = (site.clone(), upload.size_bytes, Job::preparing(site, guard, upload, wanted.clone()));
     let done = blocking(move || {
-        let content = LocalFile::open_here(local, shown, size_bytes, urgency)?.whole(&wanted.blake3)?;
+        let content = LocalFile::open_here(local, shown, size_bytes, priority)?.whole(&wanted.blake3)?;
         if let Some(adopted) = existing(&at, &wanted)? {
             return Ok((adopted, None));
         }
@@ -178,7 +178,7 @@ async fn write_and_publish(job: &Arc<Job>, local: LocalFile, upload: &Upload<'_>
     let at = job.clone();
     let (file, clock_ahead_s) = blocking(move || at.begin()).await?;
     let file = Arc::new(file);
-    let source = local.source(WRITE_BYTES, false, &job.site.pace);
+    let source = local.source(WRITE_BYTES, false, &job.site.pacer);
     while let Some((offset, piece)) = source.next().await? {
         let (at, to, length) = (job.clone(), file.clone(), piece.len() as u64);
         blocking(move || to.write_all_at(&piece, offset).map_err(|error| at.failure(errno_of(&error)))).await?;
@@ -198,7 +198,7 @@ impl Job {
     /// What makes the directory that the file goes to, on a blocking thread.
     fn preparing(
         site: &Arc<Site>,
-        turn: Turn,
+        guard: PathGuard,
         upload: &Upload<'_>,
         wanted: Wanted,
     ) -> impl FnOnce() -> Result<Self, ApiError> + Send + 'static {
@@ -208,7 +208,7 @@ impl Job {
             let (parent, name) = split(&path);
             let directory = site.base(&path)?.directory_without_links(parent, true).map_err(|errno| site.parent_failure(errno, &path))?;
             let name = name.to_owned();
-            Ok(Self { site, path, name, temporary, directory, size_bytes, blake3, replace, made, executable, _turn: turn })
+            Ok(Self { site, path, name, temporary, directory, size_bytes, blake3, replace, made, executable, _guard: guard })
         }
     }
 

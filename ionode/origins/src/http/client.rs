@@ -15,20 +15,20 @@ use stager_core::error::ApiError;
 use stager_core::VERSION;
 
 use super::address::Base;
-use super::fence::Fence;
+use super::egress_filter::EgressFilter;
 use crate::config::HttpConfig;
 
 const REDIRECTS_MAX: usize = 5;
 
-/// How long the other side may take; tests have less patience.
+/// How long the other side may take; tests wait less.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct Timeouts {
     pub connect: Duration,
     /// Without a byte; a large file may take as long as it takes.
     pub silence: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self { connect: Duration::from_secs(15), silence: Duration::from_secs(30) }
     }
@@ -60,10 +60,10 @@ impl fmt::Display for Barred {
 
 impl std::error::Error for Barred {}
 
-pub fn client(config: &HttpConfig, base: &Base, patience: Patience) -> Result<Client, ApiError> {
+pub fn client(config: &HttpConfig, base: &Base, timeouts: Timeouts) -> Result<Client, ApiError> {
     let wrong = |why: String| ApiError::invalid("bad_request", "origin", format!("The http origin {} {why}.", base.shown()));
-    let fence = Fence::of(config);
-    if let Some(barred) = fence.bars_host(base.url()) {
+    let filter = EgressFilter::of(config);
+    if let Some(barred) = filter.bars_host(base.url()) {
         return Err(wrong(format!("cannot be used: {barred}")));
     }
     let mut headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
@@ -79,27 +79,27 @@ pub fn client(config: &HttpConfig, base: &Base, patience: Patience) -> Result<Cl
     let mut builder = Client::builder()
         .user_agent(format!("stager-ionode/{VERSION}"))
         .default_headers(headers)
-        .connect_timeout(patience.connect)
-        .read_timeout(patience.silence)
-        .redirect(Policy::custom(move |attempt| follow(fence, attempt)))
+        .connect_timeout(timeouts.connect)
+        .read_timeout(timeouts.silence)
+        .redirect(Policy::custom(move |attempt| follow(filter, attempt)))
         .referer(false)
-        .dns_resolver(Fenced(fence))
+        .dns_resolver(FilteredResolver(filter))
         .tls_certs_merge(certificates(config, base)?)
         .http1_only()
         .no_gzip()
         .no_brotli()
         .no_zstd()
         .no_deflate();
-    if !by_proxy(fence, config, base) {
+    if !by_proxy(filter, config, base) {
         builder = builder.no_proxy();
     }
     builder.build().map_err(|error| wrong(format!("cannot be used: {}", super::answer::chain(&error))))
 }
 
 /// A proxy resolves names itself and goes wherever it can, reads what is not encrypted, and has no way to this machine.
-fn by_proxy(fence: Fence, config: &HttpConfig, base: &Base) -> bool {
+fn by_proxy(filter: EgressFilter, config: &HttpConfig, base: &Base) -> bool {
     let has_credentials = config.bearer_token.is_some() || config.user.is_some();
-    fence != Fence::Public && (base.is_encrypted() || !has_credentials) && !base.is_loopback()
+    filter != EgressFilter::Public && (base.is_encrypted() || !has_credentials) && !base.is_loopback()
 }
 
 fn authorization(config: &HttpConfig) -> Result<Option<HeaderValue>, &'static str> {
@@ -127,14 +127,14 @@ fn certificates(config: &HttpConfig, base: &Base) -> Result<Vec<Certificate>, Ap
     }
 }
 
-fn follow(fence: Fence, attempt: Attempt<'_>) -> Action {
-    match barred(fence, attempt.previous(), attempt.url()) {
+fn follow(filter: EgressFilter, attempt: Attempt<'_>) -> Action {
+    match barred(filter, attempt.previous(), attempt.url()) {
         Some(barred) => attempt.error(barred),
         None => attempt.follow(),
     }
 }
 
-fn barred(fence: Fence, previous: &[Url], next: &Url) -> Option<Barred> {
+fn barred(filter: EgressFilter, previous: &[Url], next: &Url) -> Option<Barred> {
     if previous.len() > REDIRECTS_MAX {
         Some(Barred::TooMany)
     } else if !matches!(next.scheme(), "http" | "https") {
@@ -142,28 +142,28 @@ fn barred(fence: Fence, previous: &[Url], next: &Url) -> Option<Barred> {
     } else if next.scheme() == "http" && previous.iter().any(|url| url.scheme() == "https") {
         Some(Barred::Unencrypted)
     } else {
-        fence.bars_host(next)
+        filter.bars_host(next)
     }
 }
 
 /// Of a name's addresses, those that may be gone to.
-struct Fenced(Fence);
+struct FilteredResolver(EgressFilter);
 
-impl Resolve for Fenced {
+impl Resolve for FilteredResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let fence = self.0;
+        let filter = self.0;
         Box::pin(async move {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let addresses = allowed(fence, found)?;
+            let addresses = allowed(filter, found)?;
             Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }
 }
 
 /// An error where all that there is may not be gone to.
-fn allowed(fence: Fence, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Barred> {
-    let why = found.iter().find_map(|address| fence.bars(address.ip()));
-    let allowed: Vec<_> = found.into_iter().filter(|address| fence.bars(address.ip()).is_none()).collect();
+fn allowed(filter: EgressFilter, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Barred> {
+    let why = found.iter().find_map(|address| filter.bars(address.ip()));
+    let allowed: Vec<_> = found.into_iter().filter(|address| filter.bars(address.ip()).is_none()).collect();
     match why {
         Some(barred) if allowed.is_empty() => Err(barred),
         _ => Ok(allowed),
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn some_ways_are_not_gone() {
-        let of = |previous: &[&str], next: &str| barred(Fence::LinkLocal, &urls(previous), &next.parse().unwrap());
+        let of = |previous: &[&str], next: &str| barred(EgressFilter::LinkLocal, &urls(previous), &next.parse().unwrap());
         assert_eq!(of(&["http://a/"], "https://b/"), None);
         assert_eq!(of(&["https://a/"], "http://a/"), Some(Barred::Unencrypted));
         assert_eq!(of(&["http://a/", "https://a/"], "http://a/"), Some(Barred::Unencrypted));
@@ -196,17 +196,18 @@ mod tests {
     #[test]
     fn of_an_origin_for_everybody_no_redirect_leads_off_the_public_internet() {
         for inside in ["http://127.0.0.1/", "http://2130706433/", "http://0x7f.1/", "http://[::1]:80/", "http://[::ffff:10.0.0.1]/"] {
-            assert_eq!(barred(Fence::Public, &urls(&["http://a/"]), &inside.parse().unwrap()), Some(Barred::NotPublic), "{inside}");
+            assert_eq!(barred(EgressFilter::Public, &urls(&["http://a/"]), &inside.parse().unwrap()), Some(Barred::NotPublic), "{inside}");
         }
     }
 
     #[test]
     fn names_do_not_lead_there_either() {
-        let of = |fence, texts: &[&str]| allowed(fence, texts.iter().map(|text| text.parse().unwrap()).collect()).map(|found| found.len());
-        assert_eq!(of(Fence::LinkLocal, &["169.254.169.254:0"]), Err(Barred::LinkLocal));
-        assert_eq!(of(Fence::LinkLocal, &["169.254.169.254:0", "127.0.0.1:0"]), Ok(1));
-        assert_eq!(of(Fence::LinkLocal, &[]), Ok(0));
-        assert_eq!(of(Fence::Public, &["127.0.0.1:0", "[::1]:0"]), Err(Barred::NotPublic));
-        assert_eq!(of(Fence::Public, &["127.0.0.1:0", "1.1.1.1:0"]), Ok(1));
+        let of =
+            |filter, texts: &[&str]| allowed(filter, texts.iter().map(|text| text.parse().unwrap()).collect()).map(|found| found.len());
+        assert_eq!(of(EgressFilter::LinkLocal, &["169.254.169.254:0"]), Err(Barred::LinkLocal));
+        assert_eq!(of(EgressFilter::LinkLocal, &["169.254.169.254:0", "127.0.0.1:0"]), Ok(1));
+        assert_eq!(of(EgressFilter::LinkLocal, &[]), Ok(0));
+        assert_eq!(of(EgressFilter::Public, &["127.0.0.1:0", "[::1]:0"]), Err(Barred::NotPublic));
+        assert_eq!(of(EgressFilter::Public, &["127.0.0.1:0", "1.1.1.1:0"]), Ok(1));
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::prelude::{Engine, BASE64_STANDARD};
 use reqwest::header::{HeaderMap, HeaderName, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, LAST_MODIFIED};
 
-use crate::{Entry, EntryKind, Said};
+use crate::{Entry, EntryKind, ReportedChecksum};
 
 /// Times come in whole seconds, so two seconds of age need three of difference.
 const SETTLED_AFTER: Duration = Duration::from_secs(3);
@@ -88,12 +88,12 @@ pub fn condition(token: &str) -> Condition<'_> {
 }
 
 /// A digest in the token, which the server calls one of the content.
-pub fn said(token: &str) -> Said {
+pub fn reported_checksum(token: &str) -> ReportedChecksum {
     let told = token.strip_prefix(core(token)).and_then(|rest| rest.strip_prefix(';')?.split_once('='));
     match told {
-        Some(("sha256", hex)) => Said { sha256: bytes_of(hex), ..Said::default() },
-        Some((_, hex)) => Said { md5: bytes_of(hex), ..Said::default() },
-        None => Said::default(),
+        Some(("sha256", hex)) => ReportedChecksum { sha256: bytes_of(hex), ..ReportedChecksum::default() },
+        Some((_, hex)) => ReportedChecksum { md5: bytes_of(hex), ..ReportedChecksum::default() },
+        None => ReportedChecksum::default(),
     }
 }
 
@@ -239,13 +239,13 @@ mod tests {
         ];
         for (pairs, is_md5, is_sha256) in cases {
             let token = entry(&[pairs, &[("etag", "\"x;s=1\"")]].concat()).token;
-            let kinds = (said(&token).md5.is_some(), said(&token).sha256.is_some());
+            let kinds = (reported_checksum(&token).md5.is_some(), reported_checksum(&token).sha256.is_some());
             assert_eq!(kinds, (is_md5, is_sha256), "{token}");
             assert_eq!((condition(&token), core(&token)), (Condition::Match("\"x;s=1\""), "etag:\"x;s=1\";s=5"));
         }
         let token = entry(&[("content-md5", md5)]).token;
         assert_eq!(token, "s=5;md5=5d41402abc4b2a76b9719d911017c592");
-        assert!(matches!(said(&token).md5, Some([0x5d, 0x41, ..])));
+        assert!(matches!(reported_checksum(&token).md5, Some([0x5d, 0x41, ..])));
         assert!(Identity::of(&headers(&[("content-md5", md5)]), 5, false).digest.is_none(), "of a range it would be the range's");
     }
 

@@ -5,7 +5,7 @@
 mod address;
 mod answer;
 mod client;
-mod fence;
+mod egress_filter;
 mod identity;
 mod read;
 mod site;
@@ -18,8 +18,8 @@ use stager_core::error::ApiError;
 
 use crate::config::HttpConfig;
 use crate::path::{checked, checked_file};
-use crate::{Entry, EntryKind, Listing, Origin, Probe, Said, Sink, Upload, Uploaded};
-pub use client::Patience;
+use crate::{Entry, EntryKind, Listing, Origin, Probe, ReportedChecksum, Sink, Upload, Uploaded};
+pub use client::Timeouts;
 use site::Site;
 
 pub struct HttpOrigin {
@@ -28,11 +28,11 @@ pub struct HttpOrigin {
 
 impl HttpOrigin {
     pub fn new(config: &HttpConfig) -> Result<Self, ApiError> {
-        Self::with_patience(config, Patience::default())
+        Self::with_timeouts(config, Timeouts::default())
     }
 
-    pub fn with_patience(config: &HttpConfig, patience: Patience) -> Result<Self, ApiError> {
-        Ok(Self { site: Site::new(config, patience)? })
+    pub fn with_timeouts(config: &HttpConfig, timeouts: Timeouts) -> Result<Self, ApiError> {
+        Ok(Self { site: Site::new(config, timeouts)? })
     }
 }
 
@@ -56,7 +56,7 @@ impl Origin for HttpOrigin {
 
     async fn stat_many(&self, paths: &[String]) -> Vec<Result<Entry, ApiError>> {
         let asked = stream::iter(paths.to_vec()).map(|path| async move {
-            let _look = self.site.looks.acquire().await.expect("it is never closed");
+            let _permit = self.site.stats.acquire().await.expect("it is never closed");
             self.stat(&path).await
         });
         asked.buffered(self.site.connections_max).collect().await
@@ -103,12 +103,12 @@ impl Origin for HttpOrigin {
     }
 
     /// Each answer names the content that it is of, and what a server says of it is in the token.
-    fn look_before(&self, _expected: &Entry, _whole: bool) -> bool {
+    fn needs_stat(&self, _expected: &Entry, _whole: bool) -> bool {
         false
     }
 
-    fn said(&self, entry: &Entry) -> Said {
-        identity::said(&entry.token)
+    fn reported_checksum(&self, entry: &Entry) -> ReportedChecksum {
+        identity::reported_checksum(&entry.token)
     }
 
     fn resumes(&self, path: &str) -> bool {

@@ -12,8 +12,8 @@ use stager_core::error::ApiError;
 
 use super::answer;
 use super::site::{Answer, Site, Span};
-use crate::gather::Gather;
-use crate::pace::Flight;
+use crate::coalescing_buffer::CoalescingBuffer;
+use crate::pacer::Permit;
 use crate::path::checked_file;
 use crate::{failure, ranges};
 use crate::{Entry, Sink};
@@ -69,40 +69,40 @@ enum Stopped {
 impl Reading<'_> {
     async fn all(&self, ranges: &[Range<u64>]) -> Result<Seen, ApiError> {
         let mut left = ranges::checked(self.expected, ranges)?;
-        let Some((first, flight)) = self.next(&mut left).await else { return Ok(Seen::TooLittle) };
+        let Some((first, permit)) = self.next(&mut left).await else { return Ok(Seen::TooLittle) };
         let answer = self.site.bytes(self.expected, first.clone()).await?;
         let soon_over = answer.immutable && left.is_empty() && first.end - first.start <= PIECE_BYTES_MIN;
         let seen = |answers| if soon_over && answers == 1 { Seen::Enough } else { Seen::TooLittle };
         if answer.span == Span::Whole {
             let whole = self.expected.size_bytes <= PIECE_BYTES_MIN;
-            return self.stream(answer, ranges, flight).await.map(|()| if whole { seen(1) } else { Seen::TooLittle });
+            return self.stream(answer, ranges, permit).await.map(|()| if whole { seen(1) } else { Seen::TooLittle });
         }
         if left.is_empty() {
-            return self.piece(first, flight, Some(answer)).await.map(seen);
+            return self.piece(first, permit, Some(answer)).await.map(seen);
         }
         let in_flight = PIECES_IN_FLIGHT.min(self.site.connections_max).max(2) - 1;
-        let rest = self.asked(left).map(|(piece, flight)| self.piece(piece, flight, None));
+        let rest = self.asked(left).map(|(piece, permit)| self.piece(piece, permit, None));
         let rest = rest.buffer_unordered(in_flight).try_for_each(|_| std::future::ready(Ok(())));
-        futures::future::try_join(self.piece(first, flight, Some(answer)), rest).await.map(|_| Seen::TooLittle)
+        futures::future::try_join(self.piece(first, permit, Some(answer)), rest).await.map(|_| Seen::TooLittle)
     }
 
-    /// The next piece, when it is its turn.
-    async fn next(&self, left: &mut VecDeque<Range<u64>>) -> Option<(Range<u64>, Flight)> {
-        let piece = ranges::cut(left, self.site.pace.piece_bytes(PIECE_BYTES_MIN, PIECE_BYTES_MAX))?;
-        let flight = self.site.pace.fly(piece.end - piece.start, self.sink.urgency()).await;
-        Some((piece, flight))
+    /// The next piece, with its permit.
+    async fn next(&self, left: &mut VecDeque<Range<u64>>) -> Option<(Range<u64>, Permit)> {
+        let piece = ranges::cut(left, self.site.pacer.piece_bytes(PIECE_BYTES_MIN, PIECE_BYTES_MAX))?;
+        let permit = self.site.pacer.acquire(piece.end - piece.start, self.sink.priority()).await;
+        Some((piece, permit))
     }
 
-    fn asked(&self, left: VecDeque<Range<u64>>) -> BoxStream<'_, (Range<u64>, Flight)> {
+    fn asked(&self, left: VecDeque<Range<u64>>) -> BoxStream<'_, (Range<u64>, Permit)> {
         stream::unfold(left, move |mut left| async move { Some((self.next(&mut left).await?, left)) }).boxed()
     }
 
     /// Goes on where a connection was lost, as long as that helps. Gives how many answers it took.
-    async fn piece(&self, piece: Range<u64>, flight: Flight, mut begun: Option<Answer>) -> Result<usize, ApiError> {
+    async fn piece(&self, piece: Range<u64>, permit: Permit, mut begun: Option<Answer>) -> Result<usize, ApiError> {
         let (path, place) = (self.expected.path.as_str(), self.site.place.as_str());
-        let mut gather = Gather::new(self.sink, piece.clone(), path, place);
+        let mut buffer = CoalescingBuffer::new(self.sink, piece.clone(), path, place);
         for answers in 1..=CONTINUED_MAX {
-            let offset = gather.reached();
+            let offset = buffer.reached();
             let mut answer = match begun.take() {
                 Some(answer) => answer,
                 None => self.site.bytes(self.expected, offset..piece.end).await?,
@@ -110,27 +110,27 @@ impl Reading<'_> {
             if answer.span != Span::From(offset) {
                 return Err(failure::protocol_broken(path, place, "it gives ranges at one time and none at another"));
             }
-            match self.drain(&mut answer, &mut gather).await {
+            match self.drain(&mut answer, &mut buffer).await {
                 Err(Stopped::Final(error)) => return Err(error),
                 Err(Stopped::Lost(error)) if error.code != "connection_lost" => return Err(error),
-                _ if gather.is_full() => {
-                    flight.landed();
+                _ if buffer.is_full() => {
+                    permit.complete();
                     return Ok(answers);
                 }
                 _ => {}
             }
         }
-        Err(failure::short_read(path, place, gather.reached()))
+        Err(failure::short_read(path, place, buffer.reached()))
     }
 
     /// To the end of the answer, so that its connection serves the next.
-    async fn drain(&self, answer: &mut Answer, gather: &mut Gather<'_>) -> Result<(), Stopped> {
+    async fn drain(&self, answer: &mut Answer, buffer: &mut CoalescingBuffer<'_>) -> Result<(), Stopped> {
         loop {
             let next = self.chunk(answer).await;
             match &next {
-                Ok(Some(chunk)) => gather.take(chunk).await.map_err(Stopped::Final)?,
+                Ok(Some(chunk)) => buffer.push(chunk).await.map_err(Stopped::Final)?,
                 _ => {
-                    gather.hand_on().await.map_err(Stopped::Final)?;
+                    buffer.flush().await.map_err(Stopped::Final)?;
                     return next.map(drop).map_err(Stopped::Lost);
                 }
             }
@@ -138,31 +138,32 @@ impl Reading<'_> {
     }
 
     /// All of the file over one connection; what is not wanted of it is passed over.
-    async fn stream(&self, mut answer: Answer, ranges: &[Range<u64>], first: Flight) -> Result<(), ApiError> {
+    async fn stream(&self, mut answer: Answer, ranges: &[Range<u64>], first: Permit) -> Result<(), ApiError> {
         let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
         let (mut offset, path) = (0, self.expected.path.as_str());
-        let mut kept: Vec<_> = ranges.iter().map(|range| (range, Gather::new(self.sink, range.clone(), path, &self.site.place))).collect();
-        // What comes without being asked for says nothing of how long the way is: its turns are only waited for.
-        let (mut paid, mut flight) = (first.bytes(), Some(first));
+        let mut kept: Vec<_> =
+            ranges.iter().map(|range| (range, CoalescingBuffer::new(self.sink, range.clone(), path, &self.site.place))).collect();
+        // What comes without being asked for says nothing of how long the way is: its permits are only waited for.
+        let (mut paid, mut permit) = (first.bytes(), Some(first));
         while offset < end {
             let Some(chunk) = self.chunk(&mut answer).await? else {
                 return Err(failure::short_read(path, &self.site.place, offset));
             };
             let length = chunk.len() as u64;
             if length > paid {
-                drop(flight.take());
+                drop(permit.take());
                 let next = PIECE_BYTES_MIN.max(length - paid);
-                flight = Some(self.site.pace.fly(next, self.sink.urgency()).await);
+                permit = Some(self.site.pacer.acquire(next, self.sink.priority()).await);
                 paid += next;
             }
             paid -= length;
             if offset + length > self.expected.size_bytes {
                 return Err(self.too_much());
             }
-            for (range, gather) in &mut kept {
+            for (range, buffer) in &mut kept {
                 let (start, end) = (range.start.max(offset), range.end.min(offset + length));
                 if start < end {
-                    gather.take(&chunk[(start - offset) as usize..(end - offset) as usize]).await?;
+                    buffer.push(&chunk[(start - offset) as usize..(end - offset) as usize]).await?;
                 }
             }
             offset += length;

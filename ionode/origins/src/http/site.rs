@@ -15,11 +15,11 @@ use tokio::time::Instant;
 
 use super::address::Base;
 use super::answer;
-use super::client::{client, Patience};
+use super::client::{client, Timeouts};
 use super::identity::{self, Condition, Identity};
 use crate::config::HttpConfig;
 use crate::failure;
-use crate::pace::Pace;
+use crate::pacer::Pacer;
 use crate::Entry;
 
 /// Many only for many small files at once; a large one takes a few.
@@ -34,11 +34,11 @@ pub struct Site {
     client: Client,
     base: Base,
     pub place: String,
-    pub pace: Arc<Pace>,
+    pub pacer: Arc<Pacer>,
     pub connections_max: usize,
     connections: Arc<Semaphore>,
-    /// Most of them, for those who look at many files: whoever reads one does not wait behind all of these.
-    pub looks: Semaphore,
+    /// Most of them, for those who stat many files: whoever reads one does not wait behind all of these.
+    pub stats: Semaphore,
     /// Nothing is asked before: the server said so.
     not_before: Mutex<Instant>,
     /// Paths that came whole when a range was asked for.
@@ -61,17 +61,17 @@ pub enum Span {
 }
 
 impl Site {
-    pub fn new(config: &HttpConfig, patience: Patience) -> Result<Self, ApiError> {
+    pub fn new(config: &HttpConfig, timeouts: Timeouts) -> Result<Self, ApiError> {
         let base = Base::new(&config.base_url, config.queries)?;
         let connections_max = config.connections_max.unwrap_or(CONNECTIONS_USUAL).max(1);
         Ok(Self {
-            client: client(config, &base, patience)?,
+            client: client(config, &base, timeouts)?,
             place: base.shown().to_owned(),
             base,
-            pace: Pace::with_flights_max(config.bandwidth_bytes_per_s_max, connections_max),
+            pacer: Pacer::with_permits_max(config.bandwidth_bytes_per_s_max, connections_max),
             connections_max,
             connections: Arc::new(Semaphore::new(connections_max)),
-            looks: Semaphore::new((connections_max * 3 / 4).max(1)),
+            stats: Semaphore::new((connections_max * 3 / 4).max(1)),
             not_before: Mutex::new(Instant::now()),
             whole_only: Mutex::default(),
         })

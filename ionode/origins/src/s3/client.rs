@@ -11,7 +11,7 @@ use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, Ht
 use object_store::{ClientOptions, HeaderValue, RetryConfig};
 use stager_core::error::ApiError;
 
-use super::said::{AskingConnector, Signing};
+use super::reported_checksum::{AskingConnector, Signing};
 use crate::config::{Addressing, S3Config};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);

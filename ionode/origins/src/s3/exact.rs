@@ -9,7 +9,7 @@ use object_store::{Error, HeaderValue, ObjectStore, ObjectStoreExt, PutResult};
 use percent_encoding::{utf8_percent_encode, NON_ALPHANUMERIC};
 use stager_core::error::ApiError;
 
-use super::said::Signing;
+use super::reported_checksum::Signing;
 use super::{put_options, quoted, S3Origin};
 use crate::path::temporary_name;
 
@@ -93,7 +93,7 @@ async fn taken_back(origin: &S3Origin, path: &str, only: Only) -> Result<bool, A
     }
 }
 
-/// Where the server keeps to conditions; where it does not, the caller's look just before has to do. Whether it had that ETag.
+/// Where the server keeps to conditions; where it does not, the caller's stat just before has to do. Whether it had that ETag.
 pub async fn erase(origin: &S3Origin, path: &str, tag: &str) -> Result<bool, ApiError> {
     match delete(origin, path, Only::Tag(tag.to_owned())).await {
         Ok(()) | Err(Error::NotFound { .. }) => Ok(true),

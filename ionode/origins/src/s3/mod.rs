@@ -6,7 +6,7 @@ mod answer;
 mod client;
 mod exact;
 mod publish;
-mod said;
+mod reported_checksum;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -22,14 +22,14 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt
 use stager_core::error::ApiError;
 use tokio::sync::{OnceCell, Semaphore};
 
+use crate::coalescing_buffer::CoalescingBuffer;
 use crate::config::S3Config;
 use crate::failure;
-use crate::gather::Gather;
-use crate::pace::{Flight, Pace};
+use crate::pacer::{Pacer, Permit};
 use crate::path::{checked, checked_file, is_temporary, join, split, temporary_name};
+use crate::path_locks::PathLocks;
 use crate::ranges;
-use crate::turns::Turns;
-use crate::{Entry, EntryKind, Listing, Origin, Probe, Said, Sink, Upload, Uploaded};
+use crate::{Entry, EntryKind, Listing, Origin, Probe, ReportedChecksum, Sink, Upload, Uploaded};
 use client::Clients;
 
 /// How large a range is asked for: small ones where the line is narrow, so that urgent bytes come soon.
@@ -37,7 +37,7 @@ const READ_BYTES_MIN: u64 = 1 << 20;
 const READ_BYTES_MAX: u64 = 8 << 20;
 const READS_IN_FLIGHT: usize = 32;
 const STATS_IN_FLIGHT: usize = 64;
-/// Many more than fetches run at once; each looks just before it asks.
+/// Many more than fetches run at once; each stats just before it asks.
 const HEARD_MAX: usize = 4096;
 /// Without an ETag: times come in whole seconds, so two seconds of age need three of difference.
 const SETTLED_AFTER_S: u64 = 3;
@@ -46,12 +46,12 @@ pub struct S3Origin {
     clients: Clients,
     place: String,
     prefix: String,
-    pace: Arc<Pace>,
-    turns: Turns,
+    pacer: Arc<Pacer>,
+    locks: PathLocks,
     /// An ETag is the MD5 of what was put in one piece, unless the server encrypts by keys of its own.
     tags_are_md5: AtomicBool,
     /// What answers about whole contents have said of them, by path: of its token, where it was something.
-    heard: Mutex<HashMap<String, (String, Said)>>,
+    heard: Mutex<HashMap<String, (String, ReportedChecksum)>>,
     /// Whether a DELETE with If-Match leaves another content alone; unknown until it matters.
     deletes_on_condition: OnceCell<bool>,
     /// Whether a PUT that may only create does so; unknown until there were some uploads.
@@ -72,8 +72,8 @@ impl S3Origin {
             clients: client::clients(config, &place)?,
             place,
             prefix,
-            pace: Pace::new(config.bandwidth_bytes_per_s_max),
-            turns: Turns::default(),
+            pacer: Pacer::new(config.bandwidth_bytes_per_s_max),
+            locks: PathLocks::default(),
             tags_are_md5: AtomicBool::new(true),
             heard: Mutex::default(),
             deletes_on_condition: OnceCell::new(),
@@ -128,23 +128,23 @@ impl S3Origin {
         match self.clients.plain.get_opts(&key, options).await {
             Ok(answer) => {
                 let entry = self.entry(path, &answer.meta);
-                self.hear(&entry, said::said(&answer.attributes));
-                Ok((entry, said::clock(&answer.attributes)))
+                self.hear(&entry, reported_checksum::of(&answer.attributes));
+                Ok((entry, reported_checksum::clock(&answer.attributes)))
             }
             Err(error @ object_store::Error::PermissionDenied { .. }) => Err(self.explained(&key, path, &error).await),
             Err(error) => Err(self.failure(&error, path)),
         }
     }
 
-    fn hear(&self, entry: &Entry, said: Said) {
-        if said == Said::default() {
+    fn hear(&self, entry: &Entry, reported: ReportedChecksum) {
+        if reported == ReportedChecksum::default() {
             return;
         }
         let mut heard = self.heard.lock().expect("no holder panics");
         if heard.len() >= HEARD_MAX {
             heard.clear();
         }
-        heard.insert(entry.path.clone(), (entry.token.clone(), said));
+        heard.insert(entry.path.clone(), (entry.token.clone(), reported));
     }
 
     /// The answer to a HEAD has no body; a GET's says whether the credentials are wrong or only the rights.
@@ -158,12 +158,12 @@ impl S3Origin {
         }
     }
 
-    /// The pieces, each when it is its turn.
-    fn asked<'a>(&'a self, left: VecDeque<Range<u64>>, sink: &'a dyn Sink) -> BoxStream<'a, (Range<u64>, Flight)> {
+    /// The pieces, each with its permit.
+    fn asked<'a>(&'a self, left: VecDeque<Range<u64>>, sink: &'a dyn Sink) -> BoxStream<'a, (Range<u64>, Permit)> {
         let next = move |mut left| async move {
-            let piece = ranges::cut(&mut left, self.pace.piece_bytes(READ_BYTES_MIN, READ_BYTES_MAX))?;
-            let flight = self.pace.fly(piece.end - piece.start, sink.urgency()).await;
-            Some(((piece, flight), left))
+            let piece = ranges::cut(&mut left, self.pacer.piece_bytes(READ_BYTES_MIN, READ_BYTES_MAX))?;
+            let permit = self.pacer.acquire(piece.end - piece.start, sink.priority()).await;
+            Some(((piece, permit), left))
         };
         stream::unfold(left, next).boxed()
     }
@@ -183,17 +183,17 @@ impl S3Origin {
             return Err(failure::source_changed(path, &self.place, &expected.token, &found.token));
         }
         if whole {
-            self.hear(expected, said::said(&result.attributes));
+            self.hear(expected, reported_checksum::of(&result.attributes));
         }
-        let mut gather = Gather::new(sink, piece, path, &self.place);
+        let mut buffer = CoalescingBuffer::new(sink, piece, path, &self.place);
         let mut body = result.into_stream();
         // Read to its end, so that its connection serves the next.
         while let Some(chunk) = body.try_next().await.map_err(|error| self.failure(&error, path))? {
-            gather.take(&chunk).await?;
+            buffer.push(&chunk).await?;
         }
-        match gather.is_full() {
+        match buffer.is_full() {
             true => Ok(()),
-            false => Err(failure::short_read(path, &self.place, gather.reached())),
+            false => Err(failure::short_read(path, &self.place, buffer.reached())),
         }
     }
 
@@ -322,9 +322,9 @@ impl Origin for S3Origin {
     async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError> {
         let left = ranges::checked(expected, ranges)?;
         let each_was_checked = !left.is_empty() && tag_of(&expected.token).is_some();
-        let reads = self.asked(left, sink).map(|(piece, flight)| async {
+        let reads = self.asked(left, sink).map(|(piece, permit)| async {
             self.read_piece(expected, piece, sink).await?;
-            flight.landed();
+            permit.complete();
             Ok(())
         });
         reads.buffer_unordered(READS_IN_FLIGHT).try_for_each(|()| std::future::ready(Ok(()))).await?;
@@ -337,7 +337,7 @@ impl Origin for S3Origin {
 
     async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError> {
         let clean = checked_file(upload.path)?;
-        let _turn = self.turns.take(&clean).await;
+        let _guard = self.locks.lock(&clean).await;
         publish::upload(self, &upload, &clean).await
     }
 
@@ -374,16 +374,18 @@ impl Origin for S3Origin {
         probe
     }
 
-    fn look_before(&self, expected: &Entry, whole: bool) -> bool {
+    fn needs_stat(&self, expected: &Entry, whole: bool) -> bool {
         !whole || expected.size_bytes > READ_BYTES_MIN
     }
 
-    fn said(&self, entry: &Entry) -> Said {
+    fn reported_checksum(&self, entry: &Entry) -> ReportedChecksum {
         let heard = self.heard.lock().expect("no holder panics").get(&entry.path).cloned();
         match heard.filter(|(token, _)| *token == entry.token) {
-            Some((_, said)) => said,
-            None if self.tags_are_md5.load(Ordering::Relaxed) => Said { tag_md5: md5_of(&entry.token), ..Said::default() },
-            None => Said::default(),
+            Some((_, reported)) => reported,
+            None if self.tags_are_md5.load(Ordering::Relaxed) => {
+                ReportedChecksum { tag_md5: md5_of(&entry.token), ..ReportedChecksum::default() }
+            }
+            None => ReportedChecksum::default(),
         }
     }
 

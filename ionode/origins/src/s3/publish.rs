@@ -59,9 +59,9 @@ impl Sent {
 
 pub async fn upload(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<Uploaded, ApiError> {
     let local = LocalFile::open(upload).await?;
-    // One small request that is refused where something is there says as much as a look before.
-    let looks = upload.replace || upload.size_bytes >= SINGLE_BYTES_MAX || !creates_only(origin).await;
-    let adopted = if looks { existing(origin, upload, path).await? } else { None };
+    // One small request that is refused where something is there says as much as a stat before.
+    let stats = upload.replace || upload.size_bytes >= SINGLE_BYTES_MAX || !creates_only(origin).await;
+    let adopted = if stats { existing(origin, upload, path).await? } else { None };
     if let Some(adopted) = adopted {
         return Ok(adopted);
     }
@@ -108,7 +108,7 @@ async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<
         Err(error) if error.code == "not_found" => return Ok(None),
         Err(error) => return Err(error),
     };
-    if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry, &upload.urgency).await? == upload.blake3 {
+    if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry, &upload.priority).await? == upload.blake3 {
         let (verified, synced) = (Verified::Adopted, Synced::ByServer);
         return Ok(Some(Uploaded { token: entry.token, verified, synced, bytes_moved: upload.size_bytes }));
     }
@@ -131,8 +131,8 @@ async fn refuse_newer(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Res
 
 async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<Sent, ApiError> {
     let key = origin.key(path)?;
-    let _room = room(origin, upload.size_bytes).await;
-    let source = local.source((upload.size_bytes as usize).max(1), false, &origin.pace);
+    let _memory = memory_for(origin, upload.size_bytes).await;
+    let source = local.source((upload.size_bytes as usize).max(1), false, &origin.pacer);
     let bytes = source.next().await?.map_or(Bytes::new(), |(_, bytes)| bytes);
     if source.hashes().await.blake3 != upload.blake3 {
         return Err(source.damaged());
@@ -152,7 +152,7 @@ async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Local
 }
 
 /// What all uploads to one origin hold in memory together is bounded, however many they are.
-async fn room(origin: &S3Origin, bytes: u64) -> OwnedSemaphorePermit {
+async fn memory_for(origin: &S3Origin, bytes: u64) -> OwnedSemaphorePermit {
     let mib = bytes.div_ceil(1 << 20).clamp(1, u64::from(HELD_MIB_MAX)) as u32;
     origin.held.clone().acquire_many_owned(mib).await.expect("never closed")
 }
@@ -215,7 +215,7 @@ async fn multipart(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Lo
     let id = origin.clients.plain.create_multipart(&key).await.map_err(|error| origin.failure(&error, path))?;
     let mut begun = Multipart { origin, path, key, id, open: true, sending: Arc::default() };
     let part_bytes = part_bytes(upload.size_bytes);
-    let source = local.source(part_bytes as usize, false, &origin.pace);
+    let source = local.source(part_bytes as usize, false, &origin.pacer);
     let (parts, digests): (Vec<_>, Vec<_>) = begun.send(&source, part_bytes, upload.progress).await?.into_iter().unzip();
     if source.hashes().await.blake3 != upload.blake3 {
         return Err(source.damaged());
@@ -241,7 +241,7 @@ impl Multipart<'_> {
     ) -> BoxFuture<'b, Result<Vec<SentPart>, ApiError>> {
         let in_flight = (PARTS_BYTES_IN_FLIGHT / part_bytes).clamp(2, 4) as usize;
         let pieces = stream::try_unfold((), move |()| async move {
-            let held = room(self.origin, part_bytes).await;
+            let held = memory_for(self.origin, part_bytes).await;
             Ok(source.next().await?.map(|piece| ((piece, held), ())))
         });
         let sending = pieces.map_ok(move |((offset, bytes), held)| async move {
@@ -305,7 +305,7 @@ async fn verified(origin: &S3Origin, upload: &Upload<'_>, path: &str, written: W
         return of_somebody_else(origin, upload, path, &written).await;
     }
     let content = match entry.size_bytes == upload.size_bytes {
-        true => content_blake3(origin, &entry, &upload.urgency).await.map(Some),
+        true => content_blake3(origin, &entry, &upload.priority).await.map(Some),
         false => Ok(None),
     };
     match content {

@@ -3,7 +3,7 @@
 //! The one rule: a file name never meets the shell. It goes in on standard input, ended by NUL, so no character in it can mean anything.
 //!
 //! An account's start files may take long, and each file's checksum is a round trip. So the command is started once for a connection and
-//! works on many names at a time. Batches go out while those before are worked on: it reads them in turn.
+//! works on many names at a time. Batches go out while those before are worked on: it reads them one after another.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,7 +31,7 @@ const FILLER: &str = "/dev/null";
 const SMALL_BYTES: u64 = 8 << 20;
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const LINE_BYTES_MAX: usize = 2 * NAMES_BYTES + 80;
-const PATIENCE_S: u64 = 30;
+const TIMEOUT_S: u64 = 30;
 const SLOWEST_BYTES_PER_S: u64 = 20 << 20;
 /// No process of ours stays at the origin for longer when there is nothing to do.
 const IDLE: Duration = Duration::from_secs(20);
@@ -44,12 +44,12 @@ pub async fn sha256(link: &Link, path: &str, size_bytes: u64) -> Option<Sum> {
         return link.sums.of(path, size_bytes).await;
     }
     let _permit = link.commands.acquire().await.ok()?;
-    let answer = tokio::time::timeout(patience(size_bytes), run(link, path)).await.ok()??;
+    let answer = tokio::time::timeout(timeout(size_bytes), run(link, path)).await.ok()??;
     parsed(&answer)
 }
 
-fn patience(size_bytes: u64) -> Duration {
-    Duration::from_secs(PATIENCE_S + size_bytes / SLOWEST_BYTES_PER_S)
+fn timeout(size_bytes: u64) -> Duration {
+    Duration::from_secs(TIMEOUT_S + size_bytes / SLOWEST_BYTES_PER_S)
 }
 
 async fn run(link: &Link, path: &str) -> Option<Vec<u8>> {
@@ -82,11 +82,11 @@ fn ended_by_nul(path: &str) -> Vec<u8> {
 /// The command of one connection that takes many names: started when the first comes, ended when none came for a while.
 pub struct Sums {
     ssh: Arc<Handle<Client>>,
-    desk: Arc<Desk>,
+    queue: Arc<Queue>,
 }
 
 #[derive(Default)]
-struct Desk {
+struct Queue {
     state: Mutex<State>,
     came: Notify,
 }
@@ -105,7 +105,7 @@ struct Asked {
     answer: oneshot::Sender<Option<Sum>>,
 }
 
-impl Desk {
+impl Queue {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics")
     }
@@ -142,12 +142,12 @@ impl Desk {
 
 impl Sums {
     pub fn new(ssh: Arc<Handle<Client>>) -> Self {
-        Self { ssh, desk: Arc::default() }
+        Self { ssh, queue: Arc::default() }
     }
 
     /// So that it runs when the first checksum is wanted.
     pub fn start(&self) {
-        let mut state = self.desk.state();
+        let mut state = self.queue.state();
         if !state.has_failed {
             self.start_if_ended(&mut state);
         }
@@ -155,56 +155,56 @@ impl Sums {
 
     fn start_if_ended(&self, state: &mut State) {
         if !std::mem::replace(&mut state.is_running, true) {
-            tokio::spawn(work(self.ssh.clone(), self.desk.clone()));
+            tokio::spawn(work(self.ssh.clone(), self.queue.clone()));
         }
     }
 
     async fn of(&self, path: &str, size_bytes: u64) -> Option<Sum> {
         let (answer, come) = oneshot::channel();
         {
-            let mut state = self.desk.state();
+            let mut state = self.queue.state();
             if state.has_failed {
                 return None;
             }
             state.waiting.push_back(Asked { path: path.to_owned(), size_bytes, answer });
             self.start_if_ended(&mut state);
         }
-        self.desk.came.notify_one();
+        self.queue.came.notify_one();
         come.await.ok()?
     }
 }
 
-async fn work(ssh: Arc<Handle<Client>>, desk: Arc<Desk>) {
-    let opened = tokio::time::timeout(patience(0), started(&ssh, MANY)).await;
-    let Some(mut channel) = opened.ok().flatten() else { return desk.fail() };
-    let (mut said, mut under_way) = (Said::default(), UnderWay::new());
+async fn work(ssh: Arc<Handle<Client>>, queue: Arc<Queue>) {
+    let opened = tokio::time::timeout(timeout(0), started(&ssh, MANY)).await;
+    let Some(mut channel) = opened.ok().flatten() else { return queue.fail() };
+    let (mut output, mut under_way) = (Output::default(), UnderWay::new());
     loop {
         while under_way.batches.len() < BATCHES_AT_ONCE {
-            let batch = desk.batch();
+            let batch = queue.batch();
             if batch.is_empty() {
                 break;
             }
-            let patience = patience(batch.iter().map(|asked| asked.size_bytes).sum());
-            let sent = tokio::time::timeout(patience, channel.data_bytes(under_way.add(batch))).await;
+            let timeout = timeout(batch.iter().map(|asked| asked.size_bytes).sum());
+            let sent = tokio::time::timeout(timeout, channel.data_bytes(under_way.add(batch))).await;
             if !matches!(sent, Ok(Ok(()))) {
-                return desk.fail();
+                return queue.fail();
             }
         }
-        let patience = under_way.since + under_way.patience();
+        let timeout = under_way.since + under_way.timeout();
         tokio::select! {
             message = channel.wait() => match message {
-                Some(ChannelMsg::Data { data }) if said.takes(&data, &mut under_way) => {}
+                Some(ChannelMsg::Data { data }) if output.takes(&data, &mut under_way) => {}
                 None | Some(ChannelMsg::Data { .. } | ChannelMsg::Failure | ChannelMsg::Eof | ChannelMsg::Close | ChannelMsg::ExitStatus { .. }) => {
-                    return desk.fail();
+                    return queue.fail();
                 }
                 Some(_) => {}
             },
-            () = desk.came.notified(), if under_way.batches.len() < BATCHES_AT_ONCE => {}
-            () = tokio::time::sleep_until(patience) => {
+            () = queue.came.notified(), if under_way.batches.len() < BATCHES_AT_ONCE => {}
+            () = tokio::time::sleep_until(timeout) => {
                 if !under_way.batches.is_empty() {
-                    return desk.fail();
+                    return queue.fail();
                 }
-                if desk.ends_idle() {
+                if queue.ends_idle() {
                     channel.eof().await.ok();
                     return;
                 }
@@ -247,8 +247,8 @@ impl UnderWay {
     }
 
     /// Until something has to come of it; where nothing is asked for, until it ends.
-    fn patience(&self) -> Duration {
-        self.batches.front().map_or(IDLE, |batch| patience(batch.size_bytes))
+    fn timeout(&self) -> Duration {
+        self.batches.front().map_or(IDLE, |batch| timeout(batch.size_bytes))
     }
 
     /// None: it says what it cannot have been asked for.
@@ -273,11 +273,11 @@ impl UnderWay {
 
 /// What came and is no whole line yet.
 #[derive(Default)]
-struct Said {
+struct Output {
     rest: Vec<u8>,
 }
 
-impl Said {
+impl Output {
     /// False: it says what it cannot have been asked for.
     fn takes(&mut self, data: &[u8], under_way: &mut UnderWay) -> bool {
         self.rest.extend_from_slice(data);
@@ -359,8 +359,8 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_answered_in_turn_each_by_its_own_lines() {
-        let (mut under_way, mut said) = (UnderWay::new(), Said::default());
+    fn batches_are_answered_in_order_each_by_its_own_lines() {
+        let (mut under_way, mut output) = (UnderWay::new(), Output::default());
         let mut ask = |names: [&str; 2]| {
             let (asked, come): (Vec<_>, Vec<_>) = names
                 .iter()
@@ -378,28 +378,28 @@ mod tests {
         let filled = |name: &str, fillers: usize| lines(&[name]) + &lines(&[FILLER]).repeat(fillers);
         let whole = filled("a", NAMES - 2) + &filled("b", 0);
         let (begun, rest) = whole.as_bytes().split_at(100);
-        assert!(said.takes(begun, &mut under_way) && under_way.batches.len() == 2);
-        assert!(said.takes(rest, &mut under_way) && under_way.batches.len() == 1);
+        assert!(output.takes(begun, &mut under_way) && under_way.batches.len() == 2);
+        assert!(output.takes(rest, &mut under_way) && under_way.batches.len() == 1);
         assert!(matches!(first.remove(0).try_recv(), Ok(Some(_))));
         assert!(first.remove(0).try_recv().is_err(), "whoever was left out is told so when the batch is done");
         assert!(matches!(second.remove(0).try_recv(), Ok(Some(_))));
-        assert!(!said.takes(b"welcome to the lab, please read the rules before you do anything at all here, thank you\n", &mut under_way));
-        assert!(!Said::default().takes(lines(&["d"]).as_bytes(), &mut UnderWay::new()), "nobody asked");
+        assert!(!output.takes(b"welcome to the lab, please read the rules before you do anything at all here, thank you\n", &mut under_way));
+        assert!(!Output::default().takes(lines(&["d"]).as_bytes(), &mut UnderWay::new()), "nobody asked");
     }
 
     #[test]
     fn a_batch_is_bounded_and_leaves_out_who_has_gone() {
-        let desk = Desk::default();
+        let queue = Queue::default();
         let mut waiting = Vec::new();
         let mut ask = |path: String| {
             let (answer, come) = oneshot::channel();
-            desk.state().waiting.push_back(Asked { path, size_bytes: 1, answer });
+            queue.state().waiting.push_back(Asked { path, size_bytes: 1, answer });
             waiting.push(come);
         };
         (0..100).for_each(|n| ask(format!("{n}")));
         (0..9).for_each(|n| ask(format!("{n}").repeat(4000)));
         drop(waiting.drain(..10));
-        let sizes: Vec<usize> = std::iter::from_fn(|| Some(desk.batch().len()).filter(|count| *count > 0)).collect();
+        let sizes: Vec<usize> = std::iter::from_fn(|| Some(queue.batch().len()).filter(|count| *count > 0)).collect();
         assert_eq!(sizes, [63, 31, 4, 1]);
     }
 }

@@ -27,11 +27,11 @@ use stager_core::error::ApiError;
 use crate::config::SftpConfig;
 use crate::failure;
 use crate::newer::seconds_of;
-use crate::pace::Pace;
+use crate::pacer::Pacer;
 use crate::path::{checked, checked_file, split};
-use crate::turns::Turns;
+use crate::path_locks::PathLocks;
 use crate::waves::Waves;
-use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded, Urgency, Verified};
+use crate::{Entry, EntryKind, Listing, Origin, Priority, Probe, Sink, Upload, Uploaded, Verified};
 use link::Link;
 use pool::{Pool, Work};
 
@@ -61,7 +61,7 @@ impl Default for Timing {
 
 pub struct SftpOrigin {
     site: Arc<Site>,
-    turns: Turns,
+    locks: PathLocks,
     verify_source: bool,
 }
 
@@ -70,9 +70,9 @@ struct Site {
     pool: Arc<Pool>,
     place: Arc<str>,
     base: String,
-    pace: Arc<Pace>,
-    /// What is written and not answered; the bandwidth is kept by `pace`, both ways together.
-    writes: Arc<Pace>,
+    pacer: Arc<Pacer>,
+    /// What is written and not answered; the bandwidth is kept by `pacer`, both ways together.
+    writes: Arc<Pacer>,
     /// The server's clock minus ours, as seen on a file just written; zero until then.
     clock_ahead_s: AtomicI64,
     /// Whether a remote checksum may still be tried.
@@ -105,15 +105,15 @@ impl SftpOrigin {
             pool: Arc::new(Pool::new(config.clone(), place.clone(), timing)),
             place,
             base,
-            pace: Pace::new(config.bandwidth_bytes_per_s_max),
-            writes: Pace::new(None),
+            pacer: Pacer::new(config.bandwidth_bytes_per_s_max),
+            writes: Pacer::new(None),
             clock_ahead_s: AtomicI64::new(0),
             shell: AtomicBool::new(config.shell_checksum),
             makings: Arc::default(),
             made: Mutex::default(),
             syncs: Arc::default(),
         };
-        Ok(Self { site: Arc::new(site), turns: Turns::default(), verify_source: config.verify_source })
+        Ok(Self { site: Arc::new(site), locks: PathLocks::default(), verify_source: config.verify_source })
     }
 }
 
@@ -325,14 +325,14 @@ impl Origin for SftpOrigin {
         read::fetch(&self.site, expected, ranges, sink).await
     }
 
-    fn look_before(&self, _expected: &Entry, _whole: bool) -> bool {
+    fn needs_stat(&self, _expected: &Entry, _whole: bool) -> bool {
         false
     }
 
     async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError> {
         let clean = checked_file(upload.path)?;
-        let turn = self.turns.take(&clean).await;
-        publish::upload(&self.site, turn, &upload, clean).await
+        let guard = self.locks.lock(&clean).await;
+        publish::upload(&self.site, guard, &upload, clean).await
     }
 
     async fn make_directory(&self, path: &str) -> Result<(), ApiError> {
@@ -370,8 +370,8 @@ impl Origin for SftpOrigin {
         self.verify_source
     }
 
-    async fn confirm(&self, entry: &Entry, blake3: blake3::Hash, sha256: &str, urgency: &Urgency) -> Result<Option<Verified>, ApiError> {
-        read::confirm(&self.site, entry, blake3, sha256, urgency).await.map(Some)
+    async fn confirm(&self, entry: &Entry, blake3: blake3::Hash, sha256: &str, priority: &Priority) -> Result<Option<Verified>, ApiError> {
+        read::confirm(&self.site, entry, blake3, sha256, priority).await.map(Some)
     }
 }
 

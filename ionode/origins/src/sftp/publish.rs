@@ -23,8 +23,8 @@ use super::Site;
 use crate::failure;
 use crate::local::{Hashes, LocalFile, Source};
 use crate::path::{join, split, temporary_name};
-use crate::turns::Turn;
-use crate::{Entry, EntryKind, Synced, Upload, Uploaded, Urgency, Verified};
+use crate::path_locks::PathGuard;
+use crate::{Entry, EntryKind, Priority, Synced, Upload, Uploaded, Verified};
 
 struct Job<'a> {
     site: &'a Arc<Site>,
@@ -33,7 +33,7 @@ struct Job<'a> {
     temporary: String,
 }
 
-pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, path: String) -> Result<Uploaded, ApiError> {
+pub async fn upload(site: &Arc<Site>, guard: PathGuard, upload: &Upload<'_>, path: String) -> Result<Uploaded, ApiError> {
     let (lease, place) = site.pool.lease_to_write().await?;
     let link = lease.link.clone();
     let temporary = join(split(&path).0, &temporary_name(upload.transfer_id));
@@ -48,7 +48,7 @@ pub async fn upload(site: &Arc<Site>, turn: Turn, upload: &Upload<'_>, path: Str
         return decided;
     }
     let created = created.map(|opened| opened.holding(place));
-    let result = job.write_and_publish(created, lease, turn).await;
+    let result = job.write_and_publish(created, lease, guard).await;
     if result.is_err() && link.is_alive() {
         link.sftp.remove(site.remote(&job.temporary)).await.ok();
     }
@@ -69,7 +69,7 @@ async fn existing(site: &Arc<Site>, link: &Arc<Link>, path: &str, upload: &Uploa
     if entry.kind == EntryKind::Directory {
         return Err(failure::is_directory(path, &site.place));
     }
-    if entry.size_bytes == upload.size_bytes && hash_of(site, link, &entry, &upload.urgency).await? == upload.blake3 {
+    if entry.size_bytes == upload.size_bytes && hash_of(site, link, &entry, &upload.priority).await? == upload.blake3 {
         let synced = put_on_disk(site, link, path).await;
         return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, synced, bytes_moved: upload.size_bytes }));
     }
@@ -152,17 +152,17 @@ async fn synced(opened: Result<Opened, SftpError>) -> bool {
     synced.is_ok()
 }
 
-async fn hash_of(site: &Arc<Site>, link: &Arc<Link>, entry: &Entry, urgency: &Urgency) -> Result<blake3::Hash, ApiError> {
+async fn hash_of(site: &Arc<Site>, link: &Arc<Link>, entry: &Entry, priority: &Priority) -> Result<blake3::Hash, ApiError> {
     let opened = open_expected(site, link, entry, &site.remote(&entry.path)).await?;
-    let found = hash(site, &opened, &entry.path, entry.size_bytes, urgency).await?;
+    let found = hash(site, &opened, &entry.path, entry.size_bytes, priority).await?;
     site.same_token(entry, &site.stat_on(link, &entry.path).await?)?;
     Ok(found)
 }
 
 impl Job<'_> {
-    async fn write_and_publish(&self, created: Result<Opened, ApiError>, lease: Lease, turn: Turn) -> Result<Uploaded, ApiError> {
+    async fn write_and_publish(&self, created: Result<Opened, ApiError>, lease: Lease, guard: PathGuard) -> Result<Uploaded, ApiError> {
         let (link, first) = (lease.link.clone(), created?);
-        self.look_early(&first).await?;
+        self.check_destination_early(&first).await?;
         let source = self.source(&link).await?;
         let (hashes, seen) = if self.upload.size_bytes <= SMALL_PIECES as u64 * link.write_bytes {
             self.write_at_once(&source, first).await?
@@ -173,7 +173,7 @@ impl Job<'_> {
         };
         let (verified, bytes_read) = self.verify(&link, &hashes).await?;
         self.refuse_newer(&link).await?;
-        let (token, synced) = self.publish(link, turn, seen).await?;
+        let (token, synced) = self.publish(link, guard, seen).await?;
         Ok(Uploaded { token, verified, synced, bytes_moved: self.upload.size_bytes + bytes_read })
     }
 
@@ -198,7 +198,7 @@ impl Job<'_> {
     }
 
     /// Before it is sent, if that may be in vain. The stamp of the new file tells the server's clock.
-    async fn look_early(&self, first: &Opened) -> Result<(), ApiError> {
+    async fn check_destination_early(&self, first: &Opened) -> Result<(), ApiError> {
         if self.upload.made.is_none() {
             return Ok(());
         }
@@ -220,7 +220,7 @@ impl Job<'_> {
     /// Opened when there is a handle at the server to write it to: a small file is read at once, and thousands may wait for their handle.
     async fn source(&self, link: &Link) -> Result<Source, ApiError> {
         let want_sha256 = self.site.shell.load(Ordering::Relaxed);
-        Ok(LocalFile::open(self.upload).await?.source(link.write_bytes as usize, want_sha256, &self.site.pace))
+        Ok(LocalFile::open(self.upload).await?.source(link.write_bytes as usize, want_sha256, &self.site.pacer))
     }
 
     /// What all that was handed out hashes to.
@@ -238,7 +238,7 @@ impl Job<'_> {
     async fn write_at_once(&self, source: &Source, first: Opened) -> Result<(Hashes, String), ApiError> {
         let pieces: Vec<(u64, Bytes)> = source.pieces().try_collect().await?;
         let hashes = self.sent(source).await?;
-        let flight = self.site.writes.fly(self.upload.size_bytes.max(1), self.upload.urgency.clone()).await;
+        let permit = self.site.writes.acquire(self.upload.size_bytes.max(1), self.upload.priority.clone()).await;
         let (link, handle) = (first.link.clone(), first.handle.clone());
         let write = |(offset, piece): (u64, Bytes)| link.sftp.write(handle.clone(), offset, piece.to_vec());
         let written = futures::future::join_all(pieces.into_iter().map(write));
@@ -246,7 +246,7 @@ impl Job<'_> {
         if let Some(error) = written.into_iter().find_map(Result::err) {
             return Err(self.site.or_full(&link, link.failure(error, &self.path), self.upload.size_bytes).await);
         }
-        flight.landed();
+        permit.complete();
         (self.upload.progress)(self.upload.size_bytes);
         Ok((hashes, seen?))
     }
@@ -258,12 +258,12 @@ impl Job<'_> {
 
     async fn write(&self, opened: &Opened, (offset, piece): (u64, Bytes)) -> Result<(), ApiError> {
         let link = &opened.link;
-        let flight = self.site.writes.fly(piece.len() as u64, self.upload.urgency.clone()).await;
+        let permit = self.site.writes.acquire(piece.len() as u64, self.upload.priority.clone()).await;
         if let Err(error) = link.sftp.write(opened.handle.clone(), offset, piece.to_vec()).await {
             let left = self.upload.size_bytes - offset;
             return Err(self.site.or_full(link, link.failure(error, &self.path), left).await);
         }
-        flight.landed();
+        permit.complete();
         (self.upload.progress)(piece.len() as u64);
         Ok(())
     }
@@ -315,23 +315,23 @@ impl Job<'_> {
             }
         }
         let opened = Opened::file(link, &remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, &self.path))?;
-        match hash(self.site, &opened, &self.path, size_bytes, &self.upload.urgency).await {
+        match hash(self.site, &opened, &self.path, size_bytes, &self.upload.priority).await {
             Ok(found) if found == hashes.blake3 => Ok((Verified::Readback, size_bytes)),
             Err(error) if error.code != "short_read" => Err(error),
             _ => Err(failure::written_differs(&self.path, &self.site.place)),
         }
     }
 
-    /// In a task of its own that keeps the turn: once begun it ends, and no later try meets a half-done rename.
-    async fn publish(&self, link: Arc<Link>, turn: Turn, seen: String) -> Result<(String, Synced), ApiError> {
+    /// In a task of its own that keeps the lock: once begun it ends, and no later try meets a half-done rename.
+    async fn publish(&self, link: Arc<Link>, guard: PathGuard, seen: String) -> Result<(String, Synced), ApiError> {
         let (site, path, replace, size_bytes) = (self.site.clone(), self.path.clone(), self.upload.replace, self.upload.size_bytes);
-        let (blake3, urgency) = (self.upload.blake3, self.upload.urgency.clone());
+        let (blake3, priority) = (self.upload.blake3, self.upload.priority.clone());
         let temporary = self.temporary.clone();
         let task = tokio::spawn(async move {
-            let _turn = turn;
-            let (renamed, looked) = futures::join!(rename(&site, &link, &temporary, &path, replace), site.stat_on(&link, &path));
+            let _guard = guard;
+            let (renamed, stat) = futures::join!(rename(&site, &link, &temporary, &path, replace), site.stat_on(&link, &path));
             let left = renamed?;
-            let entry = match looked {
+            let entry = match stat {
                 Ok(entry) if entry.token == seen => entry,
                 // Maybe looked at before it was there.
                 _ => site.stat_on(&link, &path).await?,
@@ -345,7 +345,7 @@ impl Job<'_> {
             let (removed, name) = futures::join!(removed, put_names_on_disk(&site, &link, split(&path).0));
             removed?;
             // Somebody may have put another file there already.
-            let same = entry.token == seen || (entry.size_bytes == size_bytes && hash_of(&site, &link, &entry, &urgency).await? == blake3);
+            let same = entry.token == seen || (entry.size_bytes == size_bytes && hash_of(&site, &link, &entry, &priority).await? == blake3);
             match (same, link.offers.fsync) {
                 (true, true) => Ok((entry.token, named(name))),
                 (true, false) => Ok((entry.token, Synced::Nothing)),

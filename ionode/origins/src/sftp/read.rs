@@ -20,10 +20,10 @@ use super::link::{Link, Opened};
 use super::pool::{Lease, Work};
 use super::Site;
 use crate::failure;
-use crate::pace::Flight;
+use crate::pacer::Permit;
 use crate::path::checked_file;
 use crate::ranges::pieces;
-use crate::{Entry, Sink, Urgency, Verified};
+use crate::{Entry, Priority, Sink, Verified};
 
 pub const IN_FLIGHT: usize = 32;
 /// A file of so few pieces is asked for as a whole, and looked at in the same breath.
@@ -87,13 +87,13 @@ async fn small(
     let path = expected.path.as_str();
     let bytes = pieces.iter().map(|piece| piece.end - piece.start).sum();
     let opened = Opened::file(link, remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, path))?;
-    let flight = site.pace.fly(bytes, sink.urgency()).await;
+    let permit = site.pacer.acquire(bytes, sink.priority()).await;
     let handle = opened.handle.clone();
     let read = |piece: &Range<u64>| link.sftp.read(handle.clone(), piece.start, (piece.end - piece.start) as u32);
     let reads = futures::future::join_all(pieces.iter().map(read));
     // Polled in this order, and each sends its request when it is first polled.
     let (read, after, _) = futures::join!(reads, link.sftp.fstat(handle.clone()), opened.close());
-    flight.landed();
+    permit.complete();
     let after = after.map_err(|error| link.failure(error, path))?;
     site.same_token(expected, &site.entry(path, &after.attrs).ok_or_else(|| failure::not_found(path, &site.place))?)?;
     let mut chunks = Vec::with_capacity(pieces.len());
@@ -111,12 +111,12 @@ async fn small(
 }
 
 impl Job<'_> {
-    /// The pieces, each when it is its turn.
-    fn asked(&self) -> BoxStream<'_, (Range<u64>, Flight)> {
+    /// The pieces, each with its permit.
+    fn asked(&self) -> BoxStream<'_, (Range<u64>, Permit)> {
         let next = move |()| async move {
             let piece = self.next()?;
-            let flight = self.site.pace.fly(piece.end - piece.start, self.sink.urgency()).await;
-            Some(((piece, flight), ()))
+            let permit = self.site.pacer.acquire(piece.end - piece.start, self.sink.priority()).await;
+            Some(((piece, permit), ()))
         };
         stream::unfold((), next).boxed()
     }
@@ -139,27 +139,27 @@ impl Job<'_> {
     async fn lane(&self, lease: Lease) -> Result<(), ApiError> {
         let (path, link) = (self.expected.path.as_str(), &lease.link);
         let opened = Opened::file(link, &self.remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, path))?;
-        let looked = look(self.site, &opened, self.expected).boxed().shared();
-        let reading = self.asked().map(|(piece, flight)| self.read(&opened, piece, flight, looked.clone()));
+        let checked = check_opened(self.site, &opened, self.expected).boxed().shared();
+        let reading = self.asked().map(|(piece, permit)| self.read(&opened, piece, permit, checked.clone()));
         let reading = reading.buffer_unordered(IN_FLIGHT).try_for_each(|()| std::future::ready(Ok(())));
-        // Polled in this order: the look is asked for first.
-        futures::future::try_join(looked.clone(), reading).await.map(|_| ())
+        // Polled in this order: the check is asked for first.
+        futures::future::try_join(checked.clone(), reading).await.map(|_| ())
     }
 
-    /// Asked for behind the look at the file, not after its answer, and counts only then.
-    async fn read(&self, opened: &Opened, piece: Range<u64>, flight: Flight, looked: Looked<'_>) -> Result<(), ApiError> {
+    /// Asked for behind the check of the file, not after its answer, and counts only then.
+    async fn read(&self, opened: &Opened, piece: Range<u64>, permit: Permit, checked: Checked<'_>) -> Result<(), ApiError> {
         let offset = piece.start;
         let chunk = read_piece(self.site, &opened.link, &opened.handle, &self.expected.path, piece).await?;
-        flight.landed();
-        looked.await?;
+        permit.complete();
+        checked.await?;
         self.sink.write_at(offset, chunk).await
     }
 }
 
-type Looked<'a> = Shared<BoxFuture<'a, Result<(), ApiError>>>;
+type Checked<'a> = Shared<BoxFuture<'a, Result<(), ApiError>>>;
 
 /// Whether what was opened is what is expected.
-async fn look(site: &Site, opened: &Opened, expected: &Entry) -> Result<(), ApiError> {
+async fn check_opened(site: &Site, opened: &Opened, expected: &Entry) -> Result<(), ApiError> {
     let path = expected.path.as_str();
     let attributes = opened.link.sftp.fstat(opened.handle.clone()).await.map_err(|error| opened.link.failure(error, path))?;
     match site.entry(path, &attributes.attrs) {
@@ -170,7 +170,7 @@ async fn look(site: &Site, opened: &Opened, expected: &Entry) -> Result<(), ApiE
 
 pub async fn open_expected(site: &Site, link: &Arc<Link>, expected: &Entry, remote: &str) -> Result<Opened, ApiError> {
     let opened = Opened::file(link, remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, &expected.path))?;
-    look(site, &opened, expected).await.map(|()| opened)
+    check_opened(site, &opened, expected).await.map(|()| opened)
 }
 
 /// A server may answer with less than was asked for; the rest is asked again.
@@ -196,14 +196,14 @@ async fn read_piece(site: &Site, link: &Link, handle: &str, path: &str, piece: R
 }
 
 /// The content of an open file, hashed in order while many reads are in flight.
-pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64, urgency: &Urgency) -> Result<blake3::Hash, ApiError> {
+pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64, priority: &Priority) -> Result<blake3::Hash, ApiError> {
     let step = opened.link.read_bytes;
     let starts = (0..size_bytes).step_by(step as usize);
     let paced = |start: u64| async move {
         let piece = start..(start + step).min(size_bytes);
-        let flight = site.pace.fly(piece.end - piece.start, urgency.clone()).await;
+        let permit = site.pacer.acquire(piece.end - piece.start, priority.clone()).await;
         let chunk = read_piece(site, &opened.link, &opened.handle, path, piece).await?;
-        flight.landed();
+        permit.complete();
         Ok::<_, ApiError>(chunk)
     };
     let mut chunks = stream::iter(starts).map(paced).buffered(IN_FLIGHT);
@@ -215,7 +215,13 @@ pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64, urg
 }
 
 /// By the server's shell where that proves it, else by reading everything a second time.
-pub async fn confirm(site: &Arc<Site>, entry: &Entry, blake3: blake3::Hash, sha256: &str, urgency: &Urgency) -> Result<Verified, ApiError> {
+pub async fn confirm(
+    site: &Arc<Site>,
+    entry: &Entry,
+    blake3: blake3::Hash,
+    sha256: &str,
+    priority: &Priority,
+) -> Result<Verified, ApiError> {
     let lease = site.pool.lease(Work::Bulk).await?;
     let link = lease.link.clone();
     let remote = site.remote(&checked_file(&entry.path)?);
@@ -226,7 +232,7 @@ pub async fn confirm(site: &Arc<Site>, entry: &Entry, blake3: blake3::Hash, sha2
         }
     }
     let opened = open_expected(site, &link, entry, &remote).await?;
-    let found = hash(site, &opened, &entry.path, entry.size_bytes, urgency).await?;
+    let found = hash(site, &opened, &entry.path, entry.size_bytes, priority).await?;
     site.same_token(entry, &site.stat_on(&link, &entry.path).await?)?;
     if found == blake3 {
         return Ok(Verified::Readback);

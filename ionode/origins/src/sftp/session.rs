@@ -31,10 +31,10 @@ struct Told<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Told<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let (room, before) = (buffer.remaining(), buffer.filled().len());
+        let (space, before) = (buffer.remaining(), buffer.filled().len());
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         let over = match &polled {
-            Poll::Ready(Ok(())) => room > 0 && buffer.filled().len() == before,
+            Poll::Ready(Ok(())) => space > 0 && buffer.filled().len() == before,
             Poll::Ready(Err(_)) => true,
             Poll::Pending => false,
         };

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use stager_origins::conformance::Place;
-use stager_origins::{HttpConfig, HttpOrigin, Origin, Patience};
+use stager_origins::{HttpConfig, HttpOrigin, Origin, Timeouts};
 
 use super::place::{files_below, write_file};
 use super::sshd::free_port;
@@ -166,8 +166,8 @@ pub fn origin(config: HttpConfig) -> Arc<dyn Origin> {
 
 /// For a server that falls silent: whoever does not wants to be waited for on a busy machine.
 pub fn impatient_origin(config: HttpConfig) -> Arc<dyn Origin> {
-    let patience = Patience { silence: Duration::from_secs(4), ..Patience::default() };
-    Arc::new(HttpOrigin::with_patience(&config, patience).unwrap())
+    let timeouts = Timeouts { silence: Duration::from_secs(4), ..Timeouts::default() };
+    Arc::new(HttpOrigin::with_timeouts(&config, timeouts).unwrap())
 }
 
 pub struct WebPlace {

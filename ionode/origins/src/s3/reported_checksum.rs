@@ -13,15 +13,15 @@ use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, Ht
 use object_store::{Attribute, Attributes, ClientOptions, HeaderValue};
 
 use super::exact;
-use crate::Said;
+use crate::ReportedChecksum;
 
 const MODE: &str = "x-amz-checksum-mode";
 const TYPE: &str = "x-amz-checksum-type";
 /// In the order they are preferred: the strongest that costs nothing first.
 const CHECKSUMS: [&str; 4] = ["x-amz-checksum-crc64nvme", "x-amz-checksum-sha256", "x-amz-checksum-crc32c", "x-amz-checksum-crc32"];
-/// object_store hands on headers of metadata only: the checksum travels to `said` under this one.
-const CARRIER: &str = "x-amz-meta-stager-said";
-const CARRIED: &str = "stager-said";
+/// object_store hands on headers of metadata only: the checksum travels to `of` under this one.
+const CARRIER: &str = "x-amz-meta-stager-checksum";
+const CARRIED: &str = "stager-checksum";
 /// And so does the server's clock.
 const CLOCK_CARRIER: &str = "x-amz-meta-stager-date";
 const CLOCK_CARRIED: &str = "stager-date";
@@ -106,9 +106,9 @@ impl Signing {
 }
 
 /// What an answer about all of an object said.
-pub fn said(attributes: &Attributes) -> Said {
+pub fn of(attributes: &Attributes) -> ReportedChecksum {
     let carried = attributes.get(&Attribute::Metadata(CARRIED.into())).map(|value| value.as_ref());
-    carried.and_then(|text| text.split_once(':')).map_or(Said::default(), |(name, value)| parsed(name, value))
+    carried.and_then(|text| text.split_once(':')).map_or(ReportedChecksum::default(), |(name, value)| parsed(name, value))
 }
 
 /// The server's clock when it answered, where it tells.
@@ -117,18 +117,18 @@ pub fn clock(attributes: &Attributes) -> Option<SystemTime> {
     httpdate::parse_http_date(carried.as_ref()).ok()
 }
 
-fn parsed(name: &str, value: &str) -> Said {
+fn parsed(name: &str, value: &str) -> ReportedChecksum {
     // What is made of parts has a dash and their number behind it, which is no base64.
     let bytes = BASE64_STANDARD.decode(value).unwrap_or_default();
-    let mut said = Said::default();
+    let mut reported = ReportedChecksum::default();
     match name {
-        "x-amz-checksum-crc64nvme" => said.crc64nvme = bytes.try_into().ok().map(u64::from_be_bytes),
-        "x-amz-checksum-sha256" => said.sha256 = bytes.try_into().ok(),
-        "x-amz-checksum-crc32c" => said.crc32c = bytes.try_into().ok().map(u32::from_be_bytes),
-        "x-amz-checksum-crc32" => said.crc32 = bytes.try_into().ok().map(u32::from_be_bytes),
+        "x-amz-checksum-crc64nvme" => reported.crc64nvme = bytes.try_into().ok().map(u64::from_be_bytes),
+        "x-amz-checksum-sha256" => reported.sha256 = bytes.try_into().ok(),
+        "x-amz-checksum-crc32c" => reported.crc32c = bytes.try_into().ok().map(u32::from_be_bytes),
+        "x-amz-checksum-crc32" => reported.crc32 = bytes.try_into().ok().map(u32::from_be_bytes),
         _ => {}
     }
-    said
+    reported
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
             ("x-amz-checksum-sha256", "y/Q5Jg=="),
             ("x-amz-checksum-md2", "y/Q5Jg=="),
         ] {
-            assert_eq!(parsed(name, value), Said::default(), "{name} {value}");
+            assert_eq!(parsed(name, value), ReportedChecksum::default(), "{name} {value}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One writer at a time for each destination. Knows names only.
 //!
-//! The one rule: a turn ends when the last holder is gone, so a step that outlives its cancelled upload (a rename already under way) still
+//! The one rule: a lock is released when the last holder is gone, so a step that outlives its cancelled upload (a rename already under way) still
 //! keeps the next try waiting.
 
 use std::collections::HashMap;
@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 /// Cloned into every detached step of an upload.
-pub type Turn = Arc<OwnedMutexGuard<()>>;
+pub type PathGuard = Arc<OwnedMutexGuard<()>>;
 
 #[derive(Default)]
-pub struct Turns {
+pub struct PathLocks {
     by_path: Mutex<HashMap<String, Weak<AsyncMutex<()>>>>,
 }
 
-impl Turns {
-    pub async fn take(&self, path: &str) -> Turn {
+impl PathLocks {
+    pub async fn lock(&self, path: &str) -> PathGuard {
         let lock = self.lock_of(path);
         Arc::new(lock.lock_owned().await)
     }

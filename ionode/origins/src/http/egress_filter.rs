@@ -11,12 +11,12 @@ use crate::config::HttpConfig;
 
 /// Metadata services of clouds are link-local, so nobody goes there; a service that reads what strangers name stays off all that is not public.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fence {
+pub enum EgressFilter {
     LinkLocal,
     Public,
 }
 
-impl Fence {
+impl EgressFilter {
     pub fn of(config: &HttpConfig) -> Self {
         if config.public_only {
             Self::Public
