@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stager_store::format::{self, Entry, FrameHeader, Kind, SegmentHeader};
+use stager_store::format::{self, FrameHeader, Kind, LogEntry, SegmentHeader};
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = SegmentHeader::parse(bytes);
@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     // The same bytes as the parts of a frame come back as they were.
     let (key, meta) = bytes.split_at(bytes.len().min(200) / 2);
     let meta = &meta[..meta.len().min(1000)];
-    let entry = Entry {
+    let entry = LogEntry {
         kind: Kind::Put,
         table: bytes.first().copied().unwrap_or(0),
         key: key.to_vec(),

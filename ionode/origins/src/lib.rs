@@ -230,7 +230,7 @@ pub trait Origin: Send + Sync {
         _entry: &Entry,
         _blake3: blake3::Hash,
         _sha256: &str,
-        _urgency: &Priority,
+        _priority: &Priority,
     ) -> Result<Option<Verified>, ApiError> {
         Ok(None)
     }
