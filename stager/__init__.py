@@ -1,5 +1,7 @@
 """Stager: a workflow-aware data staging scheduler."""
 
+__all__ = ["__version__"]
+
 try:
     from stager._version import __version__
 except ImportError:
