@@ -19,9 +19,21 @@ import pytest
 from tests.testbed.places import PROJECT, ionode_binary, tool_cache
 
 PROVIDER = PROJECT / "plugins" / "airflow"
-# Entry points, as an installation would write them: by the build backend of each, without building a wheel.
+# Metadata and entry points, as an installation would write them: by the build backend of each, without building a wheel.
 PROVIDER_METADATA = "import sys; from flit_core.buildapi import prepare_metadata_for_build_wheel as make; make(sys.argv[1])"
-STAGER_METADATA = "import sys; from hatchling.build import prepare_metadata_for_build_wheel as make; make(sys.argv[1])"
+# This backend writes the entry points into a wheel only, and a wheel would have the I/O node built.
+STAGER_METADATA = """
+import configparser, pathlib, sys, tomllib
+from hatchling.build import prepare_metadata_for_build_wheel
+place = pathlib.Path(sys.argv[1])
+project = tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]
+groups = {"console_scripts": project["scripts"], **project["entry-points"]}
+written = configparser.ConfigParser(delimiters="=", interpolation=None)
+written.optionxform = str
+written.read_dict(groups)
+with (place / prepare_metadata_for_build_wheel(sys.argv[1]) / "entry_points.txt").open("w") as file:
+    written.write(file)
+"""
 CORE = {
     "LOAD_EXAMPLES": "False",
     "UNIT_TEST_MODE": "False",
